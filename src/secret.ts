@@ -1,0 +1,34 @@
+/** A value that no log, error, inspector or serializer can print: only `reveal()` gives it away. */
+
+import { inspect } from 'node:util'
+
+const MASK = '[redacted]'
+
+/** Calls of `reveal` are the audit: each stands where a wire format needs the value. */
+export class Secret {
+  readonly #value: string
+
+  constructor(value: string) {
+    this.#value = value
+  }
+
+  reveal(): string {
+    return this.#value
+  }
+
+  equals(other: Secret): boolean {
+    return this.#value === other.#value
+  }
+
+  toString(): string {
+    return MASK
+  }
+
+  toJSON(): string {
+    return MASK
+  }
+
+  [inspect.custom](): string {
+    return MASK
+  }
+}

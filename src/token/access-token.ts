@@ -1,0 +1,46 @@
+/** One Org Access Token, held so that nothing prints it. */
+
+import { inspect } from 'node:util'
+
+const MASK = '[redacted]'
+
+/** Visible ASCII without white space: all that may stand in a field value as one word (RFC 9110 §5.5). */
+const USABLE = /^[\x21-\x7e]+$/
+export const MAX_TOKEN_BYTES = 16 * 1024
+
+export class AccessToken {
+  readonly #bearer: string
+  /** Monotonic milliseconds of the clock that the token source was given, taken before the mint was sent. */
+  readonly mintedAt: number
+
+  constructor(token: string, mintedAt: number) {
+    this.#bearer = `Bearer ${token}`
+    this.mintedAt = mintedAt
+  }
+
+  static isUsable(token: unknown): token is string {
+    return typeof token === 'string' && token.length <= MAX_TOKEN_BYTES && USABLE.test(token)
+  }
+
+  /** The value of the `Authorization` field, rendered once. */
+  reveal(): string {
+    return this.#bearer
+  }
+
+  /** True where both stand for the same string: an endpoint may hand out one token twice. */
+  equals(other: AccessToken): boolean {
+    return this.#bearer === other.#bearer
+  }
+
+  toString(): string {
+    return MASK
+  }
+
+  toJSON(): string {
+    return MASK
+  }
+
+  [inspect.custom](): string {
+    return MASK
+  }
+}
