@@ -1,0 +1,114 @@
+/** The bytes of one socket in the order of the wire: by line, by count, to the end; each wait of a client has a deadline. */
+
+import type { Socket } from 'node:net'
+
+/** How the peer's half of the connection ended. */
+export type StreamEnd = 'fin' | 'reset'
+
+export class StreamEnded extends Error {
+  override readonly name = 'StreamEnded'
+  readonly end: StreamEnd
+
+  constructor(end: StreamEnd) {
+    super(end === 'fin' ? 'the peer has ended its side' : 'the connection was reset')
+    this.end = end
+  }
+}
+
+export class DeadlineExceeded extends Error {
+  override readonly name = 'DeadlineExceeded'
+}
+
+const LINE_FEED = 0x0a
+
+export class ByteReader {
+  readonly #deadlineMs: number
+  #pending: Buffer = Buffer.alloc(0)
+  #end: StreamEnd | undefined
+  #wake: () => void = () => {}
+
+  /** Reads as fast as bytes come, so that an abort is seen at once; `pause()` on the socket is for slow readers. */
+  constructor(socket: Socket, deadlineMs: number = Number.POSITIVE_INFINITY) {
+    this.#deadlineMs = deadlineMs
+    socket.on('data', (chunk: Buffer) => {
+      this.#pending = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk])
+      this.#wake()
+    })
+    socket.on('end', () => this.#finish('fin'))
+    socket.on('error', () => this.#finish('reset'))
+    socket.on('close', () => this.#finish('reset'))
+  }
+
+  /** What has come and was not taken. */
+  get pending(): Buffer {
+    return this.#pending
+  }
+
+  get end(): StreamEnd | undefined {
+    return this.#end
+  }
+
+  /** One line with its end, as it came. */
+  async line(limitBytes = 1024 * 1024): Promise<string> {
+    await this.#until(() => this.#pending.includes(LINE_FEED) || this.#pending.length > limitBytes, 'the end of a line')
+    const end = this.#pending.indexOf(LINE_FEED)
+    if (end === -1) throw new Error(`a line of more than ${limitBytes} bytes`)
+    return this.#take(end + 1).toString('latin1')
+  }
+
+  /** Between one byte and `limit`. */
+  async some(limit: number): Promise<Buffer> {
+    await this.#until(() => this.#pending.length > 0, 'a byte')
+    return this.#take(Math.min(limit, this.#pending.length))
+  }
+
+  async exactly(count: number): Promise<Buffer> {
+    await this.#until(() => this.#pending.length >= count, `${count} bytes`)
+    return this.#take(count)
+  }
+
+  /** Everything up to the end of the stream. */
+  async toEnd(): Promise<Buffer> {
+    await this.#until(() => this.#end !== undefined, 'the end of the stream')
+    return this.#take(this.#pending.length)
+  }
+
+  #take(count: number): Buffer {
+    const taken = this.#pending.subarray(0, count)
+    this.#pending = this.#pending.subarray(count)
+    return taken
+  }
+
+  #finish(end: StreamEnd): void {
+    this.#end ??= end
+    this.#wake()
+  }
+
+  async #until(condition: () => boolean, what: string): Promise<void> {
+    if (condition()) return
+    let expired = false
+    const expire = () => {
+      expired = true
+      this.#wake()
+    }
+    const timer = Number.isFinite(this.#deadlineMs) ? setTimeout(expire, this.#deadlineMs) : undefined
+    try {
+      while (!condition()) {
+        if (this.#end !== undefined) throw new StreamEnded(this.#end)
+        if (expired)
+          throw new DeadlineExceeded(
+            `${what} did not come within ${this.#deadlineMs} ms; so far: ${preview(this.#pending)}`,
+          )
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve
+        })
+      }
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+}
+
+function preview(bytes: Buffer): string {
+  return JSON.stringify(bytes.subarray(0, 300).toString('latin1'))
+}

@@ -1,0 +1,48 @@
+/** Waiting for a condition instead of for a time. */
+
+const DEFAULT_DEADLINE_MS = 5000
+
+/** Whoever owns a state says when it has changed; whoever waits says for what. */
+export class Changes {
+  readonly #waiting = new Set<() => void>()
+
+  notify(): void {
+    for (const check of [...this.#waiting]) check()
+  }
+
+  /** Resolves once `condition` is true; `what` is for the message when it never is. */
+  async until(condition: () => boolean, what: string, deadlineMs: number = DEFAULT_DEADLINE_MS): Promise<void> {
+    if (condition()) return
+    await new Promise<void>((resolve, reject) => {
+      const check = () => {
+        if (!condition()) return
+        finish()
+        resolve()
+      }
+      const timer = setTimeout(() => {
+        finish()
+        reject(new Error(`not within ${deadlineMs} ms: ${what}`))
+      }, deadlineMs)
+      const finish = () => {
+        clearTimeout(timer)
+        this.#waiting.delete(check)
+      }
+      this.#waiting.add(check)
+    })
+  }
+}
+
+/** For a state that tells nobody of its changes, such as a file or another process: looks again and again. */
+export async function eventually<T>(
+  look: () => T | undefined | Promise<T | undefined>,
+  what: string,
+  deadlineMs = DEFAULT_DEADLINE_MS,
+): Promise<T> {
+  const end = performance.now() + deadlineMs
+  for (;;) {
+    const seen = await look()
+    if (seen !== undefined && seen !== false) return seen
+    if (performance.now() > end) throw new Error(`not within ${deadlineMs} ms: ${what}`)
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+}

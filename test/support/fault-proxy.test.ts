@@ -1,0 +1,65 @@
+import { expect, test } from 'vitest'
+import { type Conditions, startFaultProxy } from './fault-proxy.ts'
+import { startOrigin } from './origin.ts'
+import { RawClient } from './raw-client.ts'
+import { withSeed } from './seed.ts'
+
+const content = 'x'.repeat(1000)
+const raw = `POST / HTTP/1.1\r\nContent-Length: ${content.length}\r\n\r\n${content}`
+const headBytes = raw.length - content.length
+
+/** What one request through a proxy with these conditions comes to, at the origin and at the client. */
+async function through(conditions: Conditions) {
+  return await withSeed(async (random) => {
+    await using origin = await startOrigin(async (seen) => {
+      await seen.ended
+      return { content: seen.content }
+    })
+    await using proxy = await startFaultProxy(origin.port, random, () => conditions)
+    await using client = await RawClient.connect(proxy.port, { deadlineMs: 300 })
+    client.send(raw)
+    const response = await client.response('POST').catch((error: Error) => error.name)
+    await origin.waitFor(() => origin.requests[0] !== undefined && origin.requests[0].state !== 'open')
+    const [seen] = origin.requests
+    return { response, state: seen?.state, contentBytes: seen?.contentBytes, peerEnd: origin.connections[0]?.peerEnd }
+  })
+}
+
+test.each([
+  ['nothing', {}],
+  ['slices', { sliceBytes: 7 }],
+  ['latency', { latencyMs: 20 }],
+  ['little bandwidth', { bytesPerSecond: 20_000 }],
+])('bytes pass unchanged through %s', async (_, conditions) => {
+  const { response, state } = await through(conditions)
+  expect(response).toMatchObject({ status: 200, isComplete: true, content: Buffer.from(content) })
+  expect(state).toBe('complete')
+})
+
+test('latency and bandwidth take their time', async () => {
+  const startedAt = performance.now()
+  await through({ latencyMs: 30, bytesPerSecond: 20_000 })
+  // Both ways: 2 × 30 ms, and about 1,000 bytes at 20 bytes per ms.
+  expect(performance.now() - startedAt).toBeGreaterThan(150)
+})
+
+test('a reset on the way up reaches both ends', async () => {
+  const seen = await through({ fault: { direction: 'up', afterBytes: headBytes + 10, kind: 'reset' } })
+  expect(seen).toMatchObject({ response: 'StreamEnded', state: 'aborted' })
+  expect(seen.contentBytes).toBeLessThanOrEqual(10)
+})
+
+test('a cut on the way down leaves half a response and a FIN', async () => {
+  const { response } = await through({ fault: { direction: 'down', afterBytes: 100, kind: 'cut' } })
+  expect(response).toMatchObject({ status: 200, isComplete: false })
+})
+
+test('a half-close on the way up is a FIN behind exactly so many bytes', async () => {
+  const seen = await through({ fault: { direction: 'up', afterBytes: headBytes + 10, kind: 'half-close' } })
+  expect(seen).toMatchObject({ state: 'aborted', contentBytes: 10, peerEnd: 'fin' })
+})
+
+test('a stall passes nothing on and breaks nothing', async () => {
+  const seen = await through({ fault: { direction: 'down', afterBytes: 0, kind: 'stall' } })
+  expect(seen).toMatchObject({ response: 'DeadlineExceeded', state: 'complete', peerEnd: undefined })
+})

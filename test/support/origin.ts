@@ -1,0 +1,106 @@
+/** A scripted origin server on a port of its own that records what really comes over the wire. */
+
+import { once } from 'node:events'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { createServer as createTlsServer, type TlsOptions } from 'node:tls'
+import { Changes } from './changes.ts'
+import { OriginConnection, type OriginRequest, type OriginScript } from './origin-connection.ts'
+
+export interface OriginOptions {
+  /** Key and certificate: the origin speaks TLS. */
+  readonly tls?: TlsOptions
+  readonly host?: string
+}
+
+export class Origin implements AsyncDisposable {
+  readonly requests: OriginRequest[] = []
+  readonly connections: OriginConnection[] = []
+  /** What came and was no HTTP/1.1: a smuggled half is seen here. */
+  readonly malformed: string[] = []
+  /** Read for every request, so that a test may exchange it. */
+  script: OriginScript
+  readonly #server: Server
+  readonly #changes = new Changes()
+  readonly #scriptErrors: unknown[] = []
+  readonly #scheme: string
+
+  constructor(script: OriginScript, options: OriginOptions) {
+    this.script = script
+    this.#scheme = options.tls === undefined ? 'http' : 'https'
+    const onSocket = (socket: Socket) => this.#onSocket(socket)
+    this.#server =
+      options.tls === undefined
+        ? createServer({ allowHalfOpen: true }, onSocket)
+        : createTlsServer({ ...options.tls, allowHalfOpen: true }, onSocket)
+    this.#server.on('tlsClientError', () => {})
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  /** Without a slash at its end. */
+  get url(): string {
+    return `${this.#scheme}://${this.#scheme === 'https' ? 'localhost' : '127.0.0.1'}:${this.port}`
+  }
+
+  get openConnections(): OriginConnection[] {
+    return this.connections.filter((connection) => !connection.isClosed)
+  }
+
+  /** Resolves when the condition holds; looked at whenever anything happens on a connection. */
+  waitFor(
+    condition: (origin: this) => boolean,
+    what = 'the awaited state of the origin',
+    deadlineMs?: number,
+  ): Promise<void> {
+    return this.#changes.until(() => condition(this), what, deadlineMs)
+  }
+
+  async listen(port = 0, host = '127.0.0.1'): Promise<void> {
+    this.#server.listen(port, host)
+    await once(this.#server, 'listening')
+  }
+
+  /** Gone: the port refuses connections and those that were open are reset. `listen(port)` brings it back. */
+  async stop(): Promise<void> {
+    if (!this.#server.listening) return
+    const closed = once(this.#server, 'close')
+    this.#server.close()
+    for (const connection of this.openConnections) connection.socket.destroy()
+    await closed
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop()
+    if (this.#scriptErrors.length > 0) throw new AggregateError(this.#scriptErrors, 'the script of the origin failed')
+  }
+
+  #onSocket(socket: Socket): void {
+    const connection = new OriginConnection(socket, {
+      onRequest: (request) => {
+        this.requests.push(request)
+        this.#changes.notify()
+      },
+      onMalformed: (problem) => {
+        this.malformed.push(problem)
+        this.#changes.notify()
+      },
+      onScriptError: (error) => {
+        this.#scriptErrors.push(error)
+        socket.destroy()
+      },
+      onChange: () => this.#changes.notify(),
+    })
+    this.connections.push(connection)
+    void connection.serve((request, on) => this.script(request, on))
+  }
+}
+
+const sayHello: OriginScript = () => ({ content: 'hello from the origin' })
+
+export async function startOrigin(script: OriginScript = sayHello, options: OriginOptions = {}): Promise<Origin> {
+  const origin = new Origin(script, options)
+  await origin.listen(0, options.host)
+  return origin
+}
