@@ -1,0 +1,345 @@
+/**
+ * One exchange with the origin on behalf of one client request: dispatched, repeated once where that is safe, its
+ * response relayed. The hot path is here; nothing is allocated on it that the request does not need.
+ */
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { performance } from 'node:perf_hooks'
+import { type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
+import { readResponseHead } from '../http/response-head.ts'
+import type { AccessToken } from '../token/access-token.ts'
+import type { Lease, TokenCache } from '../token/token-cache.ts'
+import { type AdmittedRequest, hasContent } from './admitted-request.ts'
+import { Attempt, type AttemptSink } from './attempt.ts'
+import type { Deadlines, Watched } from './deadlines.ts'
+import type { Origin } from './origin.ts'
+import { translateOriginError } from './origin-failure.ts'
+import { respondWithProblem } from './problem-response.ts'
+import { Repeat, type RepeatTarget } from './repeat.ts'
+import { ReplayContent } from './replay-content.ts'
+import { CLIENT_CLOSED_STATUS, type GatewayObserver, type RequestRecord, type TokenResult } from './request-record.ts'
+import { type RelayOwner, ResponseRelay } from './response-relay.ts'
+
+/** What all exchanges share. */
+export interface ExchangeContext {
+  readonly origin: Origin
+  readonly tokens: TokenCache
+  readonly deadlines: Deadlines
+  readonly observer: GatewayObserver
+  /** Until the final response head, counted from the last progress of the request. */
+  readonly responseTimeoutMs: number
+  /** Silence inside a response's content. */
+  readonly idleTimeoutMs: number
+  readonly maxReplayBytes: number
+  readonly rejectedStatuses: ReadonlySet<number>
+  readonly keepsAccessControl: boolean
+}
+
+/** Who is told that the connection may serve its next request. */
+export interface ExchangeOwner {
+  exchangeEnded(): void
+}
+
+/** Safe to carry out twice (RFC 9110 §9.2.2). */
+const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
+
+export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestRecord, Watched {
+  readonly #context: ExchangeContext
+  readonly #request: AdmittedRequest
+  readonly #message: IncomingMessage
+  readonly #response: ServerResponse
+  readonly #owner: ExchangeOwner
+  readonly #relay: ResponseRelay
+  readonly #content: ReplayContent | undefined
+  #attempt: Attempt | undefined
+  #accessToken: AccessToken | undefined
+  #repeat: Repeat | undefined
+  #isRepeated = false
+  #hasRetriedConnection = false
+  #isOver = false
+
+  deadlineAt = Number.POSITIVE_INFINITY
+  readonly startedAt: number
+  dispatchedAt: number | undefined
+  respondedAt: number | undefined
+  endedAt = 0
+  status = 0
+  code: ErrorCode | 'client_closed' | undefined
+  token: TokenResult = 'none'
+
+  constructor(
+    context: ExchangeContext,
+    request: AdmittedRequest,
+    message: IncomingMessage,
+    response: ServerResponse,
+    owner: ExchangeOwner,
+    startedAt: number,
+  ) {
+    this.#context = context
+    this.#request = request
+    this.#message = message
+    this.#response = response
+    this.#owner = owner
+    this.#relay = new ResponseRelay(message, response)
+    this.startedAt = startedAt
+    if (hasContent(request)) {
+      const { contentLength: length } = request
+      this.#content = new ReplayContent(message, { length, maxReplayBytes: context.maxReplayBytes })
+    }
+  }
+
+  get requestId(): string {
+    return this.#request.requestId
+  }
+
+  get orgId(): string | undefined {
+    return this.#request.orgId
+  }
+
+  get method(): string {
+    return this.#request.method
+  }
+
+  get path(): string {
+    return this.#request.path
+  }
+
+  get bytesIn(): number {
+    return this.#content?.receivedBytes ?? 0
+  }
+
+  get bytesOut(): number {
+    return this.#relay.bytes
+  }
+
+  /** True while we read content and the client sends none. */
+  get awaitsClient(): boolean {
+    return this.#content?.awaitsClient ?? false
+  }
+
+  /** Forwards with the token of the request's org. */
+  forward(lease: Lease): void {
+    this.#accessToken = lease.token
+    this.token = lease.result
+    this.#send(lease.token.reveal())
+  }
+
+  /** Forwards as the bare App; never repeated after a rejection. */
+  forwardAsApp(authorization: string): void {
+    this.#send(authorization)
+  }
+
+  #send(authorization: string): void {
+    if (this.#isOver) return
+    this.#request.fields.push('authorization', authorization)
+    this.#context.deadlines.watch(this, performance.now())
+    if (this.#content === undefined) {
+      this.#dispatch()
+    } else if (this.#request.expectsContinue) {
+      this.#response.writeContinue()
+      this.#dispatch()
+    } else {
+      // What came in one piece with the head has been parsed by the next tick, and then goes on in one piece too.
+      process.nextTick(dispatchNow, this)
+    }
+  }
+
+  /** The second half of a send that waited for the tick to end. */
+  static dispatch(exchange: Exchange): void {
+    if (!exchange.#isOver) exchange.#dispatch()
+  }
+
+  #dispatch(isFresh = false): void {
+    const { origin, deadlines, responseTimeoutMs } = this.#context
+    const { target, method, fields, contentLength } = this.#request
+    const body = this.#content?.open() ?? null
+    const isStream = body !== null && !Buffer.isBuffer(body)
+    const headers =
+      isStream && contentLength !== undefined ? [...fields, 'content-length', String(contentLength)] : fields
+    const attempt = new Attempt(this)
+    this.#attempt = attempt
+    this.dispatchedAt = performance.now()
+    this.deadlineAt = deadlines.now + responseTimeoutMs
+    const options = { origin: origin.url, path: target, method, headers, body }
+    if (isFresh) origin.dispatchFresh(options, attempt)
+    else origin.dispatch(options, attempt)
+  }
+
+  contentSent(): void {
+    this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
+  }
+
+  responseHead(status: number, rawFields: readonly Buffer[], reason: string): boolean {
+    if (this.#isOver) return true
+    const head = status <= 599 ? readResponseHead(rawFields, this.#context) : undefined
+    if (head === undefined) {
+      this.#attempt?.abort(new OriginError('http_protocol_error', 'the response head is not one to rely on'))
+      return true
+    }
+    this.respondedAt = performance.now()
+    this.deadlineAt = this.respondedAt + this.#context.idleTimeoutMs
+    if (this.#accessToken !== undefined && this.#judgeToken(this.#accessToken, status)) return true
+    this.status = status
+    // Content that still arrives after an early answer must not be read as a request.
+    if (this.#mustClose()) this.#response.shouldKeepAlive = false
+    this.#content?.release()
+    this.#relay.begin(status, reason, head)
+    return true
+  }
+
+  responseContent(chunk: Buffer): boolean {
+    if (this.#isOver) return true
+    if (this.#repeat !== undefined) return this.#discard(this.#repeat, chunk)
+    this.deadlineAt = this.#context.deadlines.now + this.#context.idleTimeoutMs
+    if (this.#relay.write(chunk, this)) return true
+    this.deadlineAt = Number.POSITIVE_INFINITY // now it is the client's turn: the listener watches it
+    return false
+  }
+
+  clientDrained(): void {
+    this.deadlineAt = this.#context.deadlines.now + this.#context.idleTimeoutMs
+    this.#attempt?.resume()
+  }
+
+  responseEnd(): void {
+    if (this.#isOver) return
+    if (this.#repeat !== undefined) {
+      this.#repeat.responseGone()
+      return
+    }
+    this.#relay.end()
+    this.#end()
+  }
+
+  attemptFailed(attempt: Attempt, error: Error): void {
+    if (this.#isOver || attempt !== this.#attempt) return
+    if (this.#repeat !== undefined) {
+      this.#repeat.responseGone()
+      return
+    }
+    const failure = translateOriginError(error)
+    if (failure !== undefined && this.#mayRetry(attempt, failure)) {
+      this.#hasRetriedConnection = true
+      this.#dispatch(true)
+      return
+    }
+    this.fail(failure ?? { code: 'proxy_internal_error' })
+  }
+
+  /** Nothing sent: any request may go again. Sent, and unanswered on a reused connection: only what is safe to carry out twice. */
+  #mayRetry(attempt: Attempt, failure: OriginError): boolean {
+    if (this.#hasRetriedConnection) return false
+    if (!attempt.isConnected) return failure.code === 'connection_refused' || failure.code === 'connection_terminated'
+    if (attempt.hasResponse || !attempt.isReused || failure.code !== 'connection_terminated') return false
+    return this.#content === undefined && REPEATABLE.has(this.#request.method)
+  }
+
+  /** True where the response is a rejection that is being made good, and must not reach the client. */
+  #judgeToken(token: AccessToken, status: number): boolean {
+    const { orgId } = this.#request
+    const { tokens, observer, rejectedStatuses } = this.#context
+    if (orgId === undefined) return false
+    const isRejected = rejectedStatuses.has(status)
+    if (this.#isRepeated) {
+      tokens.repeatSettled(orgId, token, !isRejected)
+      observer.replaySettled(isRejected ? 'rejected' : 'accepted')
+      return false
+    }
+    if (!isRejected) {
+      tokens.accepted(orgId, token)
+      return false
+    }
+    if (this.#content !== undefined && !this.#content.willBeReplayable) {
+      tokens.retire(orgId, token)
+      observer.replaySettled('refused')
+      return false
+    }
+    const replacement = tokens.rejected(orgId, token)
+    if (replacement === undefined) {
+      observer.replaySettled('passed')
+      return false
+    }
+    this.#repeat = new Repeat(this, replacement, this.#content)
+    return true
+  }
+
+  #discard(repeat: Repeat, chunk: Buffer): boolean {
+    if (!repeat.discard(chunk)) {
+      this.#attempt?.abort(new OriginError('http_response_incomplete', 'a rejection too large to be read away'))
+    }
+    return true
+  }
+
+  repeat(token: AccessToken): void {
+    if (this.#isOver) return
+    this.#repeat = undefined
+    this.#isRepeated = true
+    this.#accessToken = token
+    this.token = 'replayed'
+    this.#request.fields[this.#request.fields.length - 1] = token.reveal()
+    this.#dispatch()
+  }
+
+  repeatFailed(error: unknown): void {
+    if (this.#isOver) return
+    this.#context.observer.replaySettled('failed')
+    this.failWith(error)
+  }
+
+  deadlinePassed(): void {
+    if (!this.#relay.hasStarted && this.awaitsClient) {
+      this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
+      return
+    }
+    this.fail({ code: this.#attempt?.isConnected === false ? 'connection_timeout' : 'http_response_timeout' })
+  }
+
+  failWith(error: unknown): void {
+    if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
+    else this.fail({ code: 'proxy_internal_error' })
+  }
+
+  /** Ends the exchange with an answer of ours, or, where the response has begun, with a broken one. */
+  fail(failure: Failure): void {
+    if (this.#isOver) return
+    this.code = failure.code
+    if (this.#relay.hasStarted) this.#relay.breakOff()
+    else {
+      this.#relay.abandon()
+      if (this.#mustClose()) this.#response.shouldKeepAlive = false
+      this.status = respondWithProblem(this.#response, failure, this.requestId)
+    }
+    this.#end()
+    this.#letGo()
+  }
+
+  /** The client has left: what it asked for ends at the origin too. */
+  clientGone(): void {
+    if (this.#isOver) return
+    this.code = 'client_closed'
+    if (!this.#relay.hasStarted) this.status = CLIENT_CLOSED_STATUS
+    this.#relay.abandon()
+    this.#end()
+    this.#letGo()
+  }
+
+  #mustClose(): boolean {
+    return this.#request.mustClose || (this.#content !== undefined && !this.#message.complete)
+  }
+
+  #letGo(): void {
+    const reason = new OriginError('connection_terminated', 'the exchange has ended')
+    this.#content?.abandon(reason)
+    this.#attempt?.abort(reason)
+  }
+
+  #end(): void {
+    this.#isOver = true
+    this.endedAt = performance.now()
+    this.#context.deadlines.unwatch(this)
+    this.#context.observer.requestEnded(this)
+    this.#owner.exchangeEnded()
+  }
+}
+
+const dispatchNow = Exchange.dispatch

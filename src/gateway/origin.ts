@@ -1,0 +1,100 @@
+/** The connections to the origin server: one bounded pool, and a connection of its own for a repeat that must not meet a stale one. */
+
+import { Client, type Dispatcher, EnvHttpProxyAgent, Pool } from 'undici'
+import { Attempt, type ConnectionUse } from './attempt.ts'
+
+export interface OriginOptions {
+  /** Only its origin is used. */
+  readonly baseUrl: URL
+  readonly connections: number
+  readonly connectTimeoutMs: number
+  /** PEM; added to the CA certificates of the runtime. */
+  readonly ca?: readonly string[] | undefined
+  /** Honour `HTTPS_PROXY` and `NO_PROXY`. */
+  readonly proxyFromEnv: boolean
+}
+
+/** How long an idle connection is kept where the origin announces nothing: shorter than any server in common use keeps its own. */
+const KEEP_ALIVE_MS = 4_000
+
+/** Heads larger than this are a fault of the origin. */
+const MAX_RESPONSE_HEAD_BYTES = 64 * 1024
+
+export interface OriginStats {
+  readonly connected: number
+  readonly free: number
+  readonly pending: number
+}
+
+export class Origin {
+  /** Scheme and authority: all dispatches go there, whatever the target says. */
+  readonly url: string
+  readonly #clientOptions: Client.Options
+  readonly #pool: Dispatcher & { stats?: OriginStats }
+
+  constructor(options: OriginOptions) {
+    this.url = options.baseUrl.origin
+    this.#clientOptions = {
+      pipelining: 1,
+      allowH2: false,
+      // The exchange keeps the deadlines: they depend on which side is silent.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      maxHeaderSize: MAX_RESPONSE_HEAD_BYTES,
+      strictContentLength: true,
+      connect: {
+        timeout: options.connectTimeoutMs,
+        rejectUnauthorized: true,
+        ...(options.ca === undefined ? {} : { ca: [...options.ca] }),
+      },
+    }
+    const pooled = { ...this.#clientOptions, connections: options.connections }
+    this.#pool = options.proxyFromEnv
+      ? new EnvHttpProxyAgent(pooled)
+      : new Pool(this.url, {
+          ...pooled,
+          factory: (origin: URL, clientOptions: object) => new TrackedClient(origin, clientOptions),
+        })
+  }
+
+  dispatch(options: Dispatcher.DispatchOptions, attempt: Attempt): void {
+    this.#pool.dispatch(options, attempt)
+  }
+
+  /** On a connection opened for this attempt and closed after it. */
+  dispatchFresh(options: Dispatcher.DispatchOptions, attempt: Attempt): void {
+    const client = new TrackedClient(new URL(this.url), this.#clientOptions)
+    client.dispatch({ ...options, reset: true }, attempt)
+    client.close().catch(() => client.destroy())
+  }
+
+  get stats(): OriginStats {
+    return this.#pool.stats ?? { connected: 0, free: 0, pending: 0 }
+  }
+
+  async close(): Promise<void> {
+    await this.#pool.destroy()
+  }
+}
+
+/** Tells its attempts whether their connection is a reused one. */
+class TrackedClient extends Client implements ConnectionUse {
+  exchanges = 0
+
+  constructor(origin: URL, options: Client.Options) {
+    super(origin, options)
+    this.on('connect', () => {
+      this.exchanges = 0
+    })
+  }
+
+  override dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
+    if (!(handler instanceof Attempt)) return super.dispatch(options, handler)
+    handler.use = this
+    const isFree = super.dispatch(options, handler)
+    // undici answers `false` for a request that it refused, as if it were busy; the pool would then wait for a drain that
+    // never comes, and lose one connection for ever with every such request.
+    return isFree || handler.isRefused
+  }
+}

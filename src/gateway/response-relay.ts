@@ -1,0 +1,101 @@
+/** The client's side of an exchange: an origin's response written straight through, a small one in a single write. */
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { ResponseHead } from '../http/response-head.ts'
+
+/** What Node lets stand as a reason phrase. */
+const REASON = /^[\t\x20-\x7e\x80-\xff]*$/
+
+export interface RelayOwner {
+  clientDrained(): void
+}
+
+export class ResponseRelay {
+  readonly #message: IncomingMessage
+  readonly #response: ServerResponse
+  #status = 0
+  #reason = ''
+  #head: ResponseHead | undefined
+  #firstChunk: Buffer | undefined
+  #isOver = false
+  #listensForDrain = false
+  /** Octets of content. */
+  bytes = 0
+
+  constructor(message: IncomingMessage, response: ServerResponse) {
+    this.#message = message
+    this.#response = response
+  }
+
+  /** True once a byte of the response may have reached the client. */
+  get hasStarted(): boolean {
+    return this.#response.headersSent
+  }
+
+  /** Takes the head; it is written with the first content, with the end, or when the tick is over. */
+  begin(status: number, reason: string, head: ResponseHead): void {
+    this.#status = status
+    this.#reason = reason
+    this.#head = head
+    process.nextTick(flushRelay, this)
+  }
+
+  /** `false` where the client is slower than the origin: `owner` is told when it has caught up. */
+  write(chunk: Buffer, owner: RelayOwner): boolean {
+    this.bytes += chunk.length
+    if (!this.hasStarted) {
+      if (this.#firstChunk === undefined) {
+        this.#firstChunk = chunk
+        return true
+      }
+      this.flush()
+    }
+    if (this.#response.write(chunk)) return true
+    if (!this.#listensForDrain) {
+      this.#listensForDrain = true
+      this.#response.on('drain', () => owner.clientDrained())
+    }
+    return false
+  }
+
+  end(): void {
+    this.#isOver = true
+    if (!this.hasStarted) this.#writeHead()
+    else this.#firstChunk = undefined
+    this.#response.end(this.#firstChunk)
+  }
+
+  /** What has not ended within its tick is not small: it goes out as it comes. */
+  flush(): void {
+    if (this.#isOver || this.hasStarted) return
+    this.#writeHead()
+    const chunk = this.#firstChunk
+    this.#firstChunk = undefined
+    if (chunk === undefined) this.#response.flushHeaders()
+    else this.#response.write(chunk)
+  }
+
+  /** Nothing more is written. */
+  abandon(): void {
+    this.#isOver = true
+  }
+
+  /** Lets the client see a broken message: a reset where the end of the connection would pass for the end of the content. */
+  breakOff(): void {
+    this.#isOver = true
+    const { socket } = this.#message
+    const endsWithConnection = this.#head?.contentLength === undefined && !this.#response.chunkedEncoding
+    if (endsWithConnection) socket.resetAndDestroy()
+    else socket.destroy()
+  }
+
+  #writeHead(): void {
+    const head = this.#head
+    if (head === undefined) return
+    this.#response.writeHead(this.#status, REASON.test(this.#reason) ? this.#reason : '', head.fields)
+  }
+}
+
+function flushRelay(relay: ResponseRelay): void {
+  relay.flush()
+}

@@ -1,0 +1,173 @@
+/** What each field name means to a gateway: which fields end here, which decide something, which must not be imitated. */
+
+/** What a request field is to this gateway. `plain` goes on as it came. */
+export type RequestFieldKind =
+  | 'plain'
+  | 'dropped'
+  | 'connection'
+  | 'content-length'
+  | 'transfer-encoding'
+  | 'upgrade'
+  | 'websocket'
+  | 'host'
+  | 'expect'
+  | 'origin'
+  | 'sec-fetch-site'
+  | 'forwarded'
+  | 'caller-key'
+  | 'org-id'
+  | 'request-id'
+  | 'via'
+  | 'imitation'
+
+const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
+  connection: 'connection',
+  'content-length': 'content-length',
+  'transfer-encoding': 'transfer-encoding',
+  upgrade: 'upgrade',
+  host: 'host',
+  expect: 'expect',
+  origin: 'origin',
+  'sec-fetch-site': 'sec-fetch-site',
+  'x-forwarded-for': 'forwarded',
+  forwarded: 'forwarded',
+  'x-real-ip': 'forwarded',
+  'x-proxy-key': 'caller-key',
+  'x-org-id': 'org-id',
+  'x-request-id': 'request-id',
+  via: 'via',
+  // Hop-by-hop (RFC 9110 §7.6.1), and what only a proxy of ours may say.
+  'keep-alive': 'dropped',
+  te: 'dropped',
+  trailer: 'dropped',
+  authorization: 'dropped',
+  'http2-settings': 'dropped',
+  // They change what the origin runs with our token.
+  'x-original-url': 'dropped',
+  'x-rewrite-url': 'dropped',
+  'x-forwarded-host': 'dropped',
+  'x-forwarded-proto': 'dropped',
+  'x-forwarded-prefix': 'dropped',
+  'sec-websocket-key': 'websocket',
+  'sec-websocket-version': 'websocket',
+  'sec-websocket-protocol': 'websocket',
+  'sec-websocket-extensions': 'websocket',
+  'sec-websocket-accept': 'websocket',
+}
+
+/** Names that a CGI-like origin must not be able to read out of a field with an underscore. */
+const PROTECTED = new Set([
+  'authorization',
+  'connection',
+  'content-length',
+  'content-type',
+  'expect',
+  'forwarded',
+  'host',
+  'keep-alive',
+  'origin',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'via',
+  'x-forwarded-for',
+  'x-org-id',
+  'x-original-url',
+  'x-proxy-key',
+  'x-real-ip',
+  'x-request-id',
+  'x-rewrite-url',
+])
+
+/** Names as clients write them repeat endlessly; their kinds are kept, up to a bound that hostile names cannot pass. */
+const MAX_REMEMBERED = 2048
+const remembered = new Map<string, RequestFieldKind>()
+
+export function requestFieldKind(name: string): RequestFieldKind {
+  const known = remembered.get(name)
+  if (known !== undefined) return known
+  const kind = classifyRequestField(name.toLowerCase())
+  if (remembered.size < MAX_REMEMBERED) remembered.set(name, kind)
+  return kind
+}
+
+function classifyRequestField(name: string): RequestFieldKind {
+  if (name.includes('_') && imitatesProtected(name)) return 'imitation'
+  if (name.startsWith('proxy-')) return 'dropped'
+  return Object.hasOwn(REQUEST_FIELDS, name) ? (REQUEST_FIELDS[name] ?? 'plain') : 'plain'
+}
+
+/** `X_Org_Id` reaches a CGI-like origin under the name of `X-Org-Id`; so does `Authorization_` with some. */
+function imitatesProtected(name: string): boolean {
+  const folded = name.replaceAll('_', '-')
+  return PROTECTED.has(folded) || PROTECTED.has(folded.replace(/^-+|-+$/g, ''))
+}
+
+export type ResponseFieldKind =
+  | 'plain'
+  | 'dropped'
+  | 'connection'
+  | 'content-length'
+  | 'transfer-encoding'
+  | 'access-control'
+
+const rememberedResponse = new Map<string, ResponseFieldKind>()
+
+export function responseFieldKind(name: string): ResponseFieldKind {
+  const known = rememberedResponse.get(name)
+  if (known !== undefined) return known
+  const kind = classifyResponseField(name.toLowerCase())
+  if (rememberedResponse.size < MAX_REMEMBERED) rememberedResponse.set(name, kind)
+  return kind
+}
+
+function classifyResponseField(name: string): ResponseFieldKind {
+  switch (name) {
+    case 'connection':
+    case 'content-length':
+    case 'transfer-encoding':
+      return name
+    case 'keep-alive':
+    case 'te':
+    case 'trailer':
+    case 'upgrade':
+    case 'proxy-connection':
+    case 'proxy-authenticate':
+    case 'proxy-authorization':
+    case 'proxy-authentication-info':
+      return 'dropped'
+    default:
+      return name.startsWith('access-control-') ? 'access-control' : 'plain'
+  }
+}
+
+/** Options of a `Connection` field that name other fields, in lower case; undefined for the usual ones that name none. */
+export function namedByConnection(value: string): string[] | undefined {
+  if (value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return undefined
+  const named = value
+    .toLowerCase()
+    .split(',')
+    .map((option) => option.trim())
+    .filter((option) => option !== '' && option !== 'close' && option !== 'keep-alive')
+  return named.length > 0 ? named : undefined
+}
+
+/** The flat list without the fields of these (lower-case) names. What was received is not changed. */
+export function withoutFields(fields: readonly string[], names: readonly string[]): string[] {
+  const kept: string[] = []
+  for (let i = 0; i < fields.length; i += 2) {
+    const name = fields[i] ?? ''
+    if (!names.includes(name.toLowerCase())) kept.push(name, fields[i + 1] ?? '')
+  }
+  return kept
+}
+
+/** What may stand in a field value on the wire (RFC 9110 §5.5), obs-text as latin1 included. */
+const NOT_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
+
+export function isFieldValue(value: string): boolean {
+  return !NOT_FIELD_VALUE.test(value)
+}

@@ -1,0 +1,177 @@
+/** One client connection: its requests one after another, and the watch over a client that falls silent. */
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Failure } from '../errors.ts'
+import type { ExchangeOwner } from '../gateway/exchange.ts'
+
+/** What a connection can do to the exchange that it carries. */
+export interface Carried {
+  readonly awaitsClient: boolean
+  fail(failure: Failure): void
+  clientGone(): void
+}
+
+export interface ConnectionHost {
+  /** Starts the next request; what it carries is given to `carry`, if it is still under way. */
+  begin(connection: Connection, message: IncomingMessage, response: ServerResponse): void
+  exchangeEnded(connection: Connection): void
+}
+
+/** Requests that may wait behind the one in hand; a client that pipelines more is cut off. */
+const MAX_WAITING = 128
+
+/** After our last byte: how long what the client still sends is read away, so that it can read our answer. */
+const LINGER_MS = 2_000
+
+export class Connection implements ExchangeOwner {
+  readonly socket: Socket
+  readonly #host: ConnectionHost
+  readonly #waiting: { message: IncomingMessage; response: ServerResponse }[] = []
+  #message: IncomingMessage | undefined
+  #response: ServerResponse | undefined
+  #carried: Carried | undefined
+  #lingersUntil = Number.POSITIVE_INFINITY
+  #readBytes = 0
+  #readAt = 0
+  #sentBytes = 0
+  #sentAt = 0
+  isBusy = false
+  isTunnel = false
+  /** No further request is taken from it. */
+  isClosing = false
+  /** Monotonic milliseconds. */
+  idleSince: number
+
+  constructor(socket: Socket, host: ConnectionHost, now: number) {
+    this.socket = socket
+    this.#host = host
+    this.idleSince = now
+    socket.on('error', () => undefined) // Node takes its own listener away with an upgrade
+    socket.on('end', () => this.#inputEnded())
+    socket.once('close', () => this.#closed())
+    // Node destroys a connection as soon as its last response is flushed. If content is still arriving then, the client
+    // gets a reset and may lose the response: we end our side and read on for a while instead (RFC 9112 §9.6).
+    socket.destroySoon = () => this.linger()
+  }
+
+  /** Takes the next request of this connection: at once, or when the ones before it have ended. */
+  take(message: IncomingMessage, response: ServerResponse): void {
+    if (this.isClosing) return
+    if (!this.isBusy) {
+      this.#start(message, response)
+      return
+    }
+    if (this.#waiting.length >= MAX_WAITING) {
+      this.isClosing = true
+      this.#waiting.length = 0
+      return
+    }
+    this.#waiting.push({ message, response })
+  }
+
+  #start(message: IncomingMessage, response: ServerResponse): void {
+    this.isBusy = true
+    this.#message = message
+    this.#response = response
+    this.#host.begin(this, message, response)
+  }
+
+  /** What is under way now; not called for what has ended at once. */
+  carry(carried: Carried): void {
+    this.#carried = carried
+  }
+
+  exchangeEnded(): void {
+    this.#carried = undefined
+    this.#message = undefined
+    const response = this.#response
+    this.#response = undefined
+    this.#host.exchangeEnded(this)
+    if (this.isTunnel) return
+    const next = this.#waiting.shift()
+    if (next !== undefined && !this.isClosing) {
+      process.nextTick(() => this.#start(next.message, next.response))
+      return
+    }
+    this.isBusy = false
+    if (this.isClosing) closeAfter(this.socket, response)
+  }
+
+  /** Bytes that are no request have come. */
+  inputBroken(failure: Failure): 'answered' | 'unanswered' {
+    this.isClosing = true
+    if (this.#carried === undefined) return this.isBusy ? 'answered' : 'unanswered'
+    // Broken content breaks its request. Broken bytes behind a whole request leave it alone: it may have been carried out.
+    if (this.#message?.complete === false) this.#carried.fail(failure)
+    else if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
+    return 'answered'
+  }
+
+  /**
+   * A client that has closed and one that has only finished sending look alike until we write: an interim response
+   * (RFC 9110 §15.2) reaches the second and makes the first one's system answer with a reset.
+   */
+  #inputEnded(): void {
+    if (this.#carried === undefined || this.isTunnel) return
+    if (this.#response?.headersSent === false && this.#message?.httpVersionMinor === 1) {
+      this.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
+    } else this.#carried.clientGone()
+  }
+
+  #closed(): void {
+    this.isClosing = true
+    this.#waiting.length = 0
+    this.#carried?.clientGone()
+  }
+
+  /** No more requests: what is in hand finishes, with `Connection: close` where its head is still to come. */
+  finish(): void {
+    this.isClosing = true
+    if (this.isTunnel) return
+    if (!this.isBusy) this.linger()
+    else if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
+  }
+
+  linger(): void {
+    this.isClosing = true
+    if (this.#lingersUntil !== Number.POSITIVE_INFINITY) return
+    this.#lingersUntil = performance.now() + LINGER_MS
+    this.socket.end()
+    if (!this.socket.readableEnded) this.socket.resume()
+  }
+
+  /** Ends what has been silent too long. `now` in monotonic milliseconds. */
+  check(now: number, idleTimeoutMs: number): void {
+    if (this.isTunnel) return
+    if (now >= this.#lingersUntil) {
+      this.socket.destroy()
+      return
+    }
+    if (this.#carried?.awaitsClient === true) this.#checkReading(this.#carried, now, idleTimeoutMs)
+    else this.#readAt = now
+    this.#checkWriting(now, idleTimeoutMs)
+  }
+
+  #checkReading(carried: Carried, now: number, idleTimeoutMs: number): void {
+    const { bytesRead } = this.socket
+    if (bytesRead !== this.#readBytes) {
+      this.#readBytes = bytesRead
+      this.#readAt = now
+    } else if (now - this.#readAt >= idleTimeoutMs) carried.fail({ code: 'request_timeout' })
+  }
+
+  #checkWriting(now: number, idleTimeoutMs: number): void {
+    const pending = this.socket.writableLength
+    const sent = pending === 0 ? 0 : this.socket.bytesWritten - pending
+    if (pending === 0 || sent !== this.#sentBytes) {
+      this.#sentBytes = sent
+      this.#sentAt = now
+    } else if (now - this.#sentAt >= idleTimeoutMs) this.socket.destroy()
+  }
+}
+
+function closeAfter(socket: Socket, response: ServerResponse | undefined): void {
+  if (response === undefined || response.writableFinished) socket.destroySoon()
+  else response.once('finish', () => socket.destroySoon())
+}

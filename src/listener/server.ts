@@ -1,0 +1,276 @@
+/** The proxy's listener: sockets, limits, timeouts, and the way from a parsed head to the gateway. */
+
+import { createServer, type IncomingMessage, type Server, type ServerOptions, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import type { Duplex } from 'node:stream'
+import type { ErrorCode, Failure } from '../errors.ts'
+import type { Gateway } from '../gateway/handler.ts'
+import { endWithProblem, respondWithProblem } from '../gateway/problem-response.ts'
+import type { GatewayObserver } from '../gateway/request-record.ts'
+import { type AdmissionOptions, admit } from './admission.ts'
+import { type Bound, bind, type ListenAddress } from './bind.ts'
+import { Connection, type ConnectionHost } from './connection.ts'
+import { refusalRecord } from './refusal-record.ts'
+import { isWebSocketHandshake, UpgradableMessage } from './upgradable-message.ts'
+
+export interface ListenerOptions {
+  readonly address: ListenAddress
+  readonly socketMode: number
+  readonly allowsRemote: boolean
+  readonly maxConnections: number
+  readonly maxInFlight: number
+  /** A whole request head. */
+  readonly headersTimeoutMs: number
+  /** Silence of the client inside a request's content, or while it takes none of its response. */
+  readonly idleTimeoutMs: number
+  /** An idle connection. */
+  readonly keepAliveTimeoutMs: number
+  readonly admission: AdmissionOptions
+  readonly observer: GatewayObserver
+}
+
+/** Request line and fields together. */
+const MAX_HEAD_BYTES = 16 * 1024
+
+/** Answered and then closed: what follows on the connection cannot be trusted to be a request. */
+const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set(['request_invalid', 'http_version_refused'])
+
+export class Listener implements ConnectionHost {
+  readonly #options: ListenerOptions
+  readonly #gateway: Gateway
+  readonly #connections = new Map<Duplex, Connection>()
+  #bound: Bound<Server> | undefined
+  #sweep: NodeJS.Timeout | undefined
+  #isDraining = false
+  #onEmpty: (() => void) | undefined
+  #inFlight = 0
+
+  constructor(options: ListenerOptions, gateway: Gateway) {
+    this.#options = options
+    this.#gateway = gateway
+  }
+
+  get requestsInFlight(): number {
+    return this.#inFlight
+  }
+
+  get connections(): number {
+    return this.#connections.size
+  }
+
+  /** Resolves with the address as it stands in a URL. */
+  async listen(): Promise<string> {
+    const { address, socketMode, idleTimeoutMs } = this.#options
+    this.#bound = await bind(address, () => this.#newServer(), socketMode)
+    const intervalMs = Math.min(1_000, Math.max(20, idleTimeoutMs / 4))
+    this.#sweep = setInterval(() => this.#check(), intervalMs).unref()
+    return this.#bound.address
+  }
+
+  #newServer(): Server {
+    const { headersTimeoutMs, keepAliveTimeoutMs } = this.#options
+    const options: ServerOptions & { shouldUpgradeCallback: (message: IncomingMessage) => boolean } = {
+      IncomingMessage: UpgradableMessage,
+      shouldUpgradeCallback: isWebSocketHandshake,
+      insecureHTTPParser: false,
+      requireHostHeader: false, // answered by admission, in our own form
+      maxHeaderSize: MAX_HEAD_BYTES,
+      headersTimeout: headersTimeoutMs,
+      requestTimeout: 0, // a slow but moving upload of any size goes through
+      connectionsCheckingInterval: Math.min(1_000, Math.max(20, headersTimeoutMs / 4)),
+      keepAliveTimeout: keepAliveTimeoutMs,
+      highWaterMark: 64 * 1024,
+      noDelay: true,
+    }
+    const server = createServer(options)
+    // Node drops fields beyond a count without a word, a late Content-Length among them: the size limit decides instead.
+    server.maxHeadersCount = 0
+    // Undocumented, as old as the module: without it the end of a client's input ends our output too.
+    Object.assign(server, { httpAllowHalfOpen: true })
+    const receive = (message: IncomingMessage, response: ServerResponse) => this.#receive(message, response)
+    server.on('request', receive)
+    server.on('checkContinue', receive)
+    server.on('checkExpectation', receive)
+    server.on('connection', (socket) => this.#accept(socket))
+    server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(message, socket, firstBytes))
+    server.on('connect', (message, socket) => this.#refuseConnect(message, socket))
+    server.on('clientError', (error, socket) => this.#inputBroken(error, socket))
+    return server
+  }
+
+  #accept(socket: Socket): void {
+    if (this.#isDraining || (!this.#options.allowsRemote && !isLocal(socket))) {
+      socket.destroy()
+      return
+    }
+    if (this.#connections.size >= this.#options.maxConnections && !this.#dropOldestIdle()) {
+      socket.destroy()
+      return
+    }
+    const connection = new Connection(socket, this, performance.now())
+    this.#connections.set(socket, connection)
+    socket.once('close', () => this.#forget(socket))
+  }
+
+  #forget(socket: Duplex): void {
+    this.#connections.delete(socket)
+    if (this.#connections.size === 0) this.#onEmpty?.()
+  }
+
+  #dropOldestIdle(): boolean {
+    let oldest: Connection | undefined
+    for (const connection of this.#connections.values()) {
+      if (connection.isBusy || connection.socket.destroyed) continue
+      if (oldest === undefined || connection.idleSince < oldest.idleSince) oldest = connection
+    }
+    oldest?.socket.destroy()
+    if (oldest !== undefined) this.#connections.delete(oldest.socket)
+    return oldest !== undefined
+  }
+
+  #receive(message: IncomingMessage, response: ServerResponse): void {
+    this.#connections.get(message.socket)?.take(message, response)
+  }
+
+  begin(connection: Connection, message: IncomingMessage, response: ServerResponse): void {
+    const startedAt = performance.now()
+    const admission = admit(message, this.#options.admission)
+    this.#inFlight++
+    if (this.#isDraining) response.shouldKeepAlive = false
+    if (!admission.isAdmitted) {
+      this.#refuse(connection, message, response, { code: admission.code }, startedAt)
+      return
+    }
+    const noRoom = this.#roomProblem()
+    if (noRoom !== undefined) {
+      this.#refuse(connection, message, response, noRoom, startedAt)
+      return
+    }
+    const exchange = this.#gateway.handle(admission, message, response, connection, startedAt)
+    if (exchange.endedAt === 0) connection.carry(exchange)
+  }
+
+  /** Step 9. The request at hand is counted already. */
+  #roomProblem(): Failure | undefined {
+    if (this.#isDraining) return { code: 'draining', retryAfterSeconds: 1 }
+    if (this.#inFlight > this.#options.maxInFlight) return { code: 'overloaded', retryAfterSeconds: 1 }
+    return undefined
+  }
+
+  #refuse(
+    connection: Connection,
+    message: IncomingMessage,
+    response: ServerResponse,
+    failure: Failure,
+    startedAt: number,
+  ): void {
+    const requestId = this.#options.admission.newRequestId()
+    if (ENDS_CONNECTION.has(failure.code) || declaresContent(message)) {
+      response.shouldKeepAlive = false
+      connection.isClosing = true
+    }
+    const status = respondWithProblem(response, failure, requestId)
+    this.#options.observer.requestEnded(refusalRecord(message, failure.code, status, requestId, startedAt))
+    connection.exchangeEnded()
+  }
+
+  #upgrade(message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
+    const connection = this.#connections.get(socket)
+    if (connection === undefined || connection.isBusy || connection.isClosing) {
+      socket.destroy()
+      return
+    }
+    const startedAt = performance.now()
+    connection.isBusy = true
+    connection.isClosing = true
+    this.#inFlight++
+    const admission = admit(message, this.#options.admission)
+    const failure = admission.isAdmitted ? this.#roomProblem() : { code: admission.code }
+    if (!admission.isAdmitted || failure !== undefined) {
+      const response = new ServerResponse(message)
+      response.assignSocket(connection.socket)
+      response.once('finish', () => connection.linger())
+      this.#refuse(connection, message, response, failure ?? { code: 'proxy_internal_error' }, startedAt)
+      return
+    }
+    connection.isTunnel = true
+    const handshake = this.#gateway.upgrade(admission, message, socket, firstBytes, connection, startedAt)
+    if (handshake.endedAt === 0) connection.carry(handshake)
+  }
+
+  #refuseConnect(message: IncomingMessage, socket: Duplex): void {
+    const requestId = this.#options.admission.newRequestId()
+    const status = endWithProblem(socket, { code: 'method_refused' }, requestId)
+    const record = refusalRecord(message, 'method_refused', status, requestId, performance.now())
+    this.#options.observer.requestEnded(record)
+    this.#connections.get(socket)?.linger()
+  }
+
+  #inputBroken(error: Error, socket: Duplex): void {
+    const connection = this.#connections.get(socket)
+    const code = parserCode(error)
+    if (connection === undefined || code === undefined || !socket.writable) {
+      socket.destroy()
+      return
+    }
+    const startedAt = performance.now()
+    if (connection.inputBroken({ code }) === 'answered') return
+    const requestId = this.#options.admission.newRequestId()
+    const status = endWithProblem(socket, { code }, requestId)
+    this.#options.observer.requestEnded(refusalRecord(undefined, code, status, requestId, startedAt))
+    connection.linger()
+  }
+
+  exchangeEnded(connection: Connection): void {
+    this.#inFlight--
+    connection.idleSince = performance.now()
+  }
+
+  #check(): void {
+    const now = performance.now()
+    for (const connection of this.#connections.values()) connection.check(now, this.#options.idleTimeoutMs)
+  }
+
+  /** Stops listening; resolves when the last connection has finished what it had in hand. */
+  async drain(): Promise<void> {
+    this.#isDraining = true
+    for (const server of this.#bound?.servers ?? []) server.close()
+    for (const connection of this.#connections.values()) connection.finish()
+    if (this.#connections.size === 0) return
+    await new Promise<void>((resolve) => {
+      this.#onEmpty = resolve
+    })
+  }
+
+  /** Breaks off what is left. Returns how many connections that were busy. */
+  close(): number {
+    clearInterval(this.#sweep)
+    let broken = 0
+    for (const server of this.#bound?.servers ?? []) server.close()
+    for (const connection of this.#connections.values()) {
+      if (connection.isBusy) broken++
+      connection.socket.destroy()
+    }
+    return broken
+  }
+}
+
+function declaresContent(message: IncomingMessage): boolean {
+  const { headers } = message
+  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
+}
+
+/** A unix socket has no address; a packet for loopback from elsewhere has come past a misconfigured host. */
+function isLocal(socket: Socket): boolean {
+  const address = socket.remoteAddress
+  return address === undefined || address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.')
+}
+
+/** What the parser's complaint is to us; undefined where there is nobody left to answer. */
+function parserCode(error: Error): 'request_timeout' | 'request_head_too_large' | 'request_invalid' | undefined {
+  const code = 'code' in error ? error.code : ''
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 'request_timeout'
+  if (code === 'HPE_HEADER_OVERFLOW') return 'request_head_too_large'
+  return typeof code === 'string' && code.startsWith('HPE_') ? 'request_invalid' : undefined
+}
