@@ -1,0 +1,187 @@
+/**
+ * A stand-in for the specified part of the service: for a first run without an account, for demos, and for tests of
+ * one's own. It stands alone: nothing of the proxy is used here, so that neither hides the other's faults.
+ */
+
+import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import { Control } from './control.ts'
+import { refusal, send } from './reply.ts'
+import { Service, type ServiceHandler } from './service.ts'
+import { type SandboxStats, Stats } from './stats.ts'
+import { SwitchBoard, type Switches } from './switches.ts'
+import { TokenRegister } from './tokens.ts'
+
+export type { Fault } from './fault.ts'
+export type { ServiceHandler } from './service.ts'
+export type { OrgStats, SandboxStats, TotalStats } from './stats.ts'
+export type { Switches } from './switches.ts'
+
+export interface SandboxOptions extends Partial<Switches> {
+  /** Of 127.0.0.1; 0, the default, takes a free one. */
+  readonly port?: number
+  /** Before every path, such as `/api`; none by default. */
+  readonly basePath?: string
+  readonly appId?: string
+  /** Answers for the paths of your service's API; without it they are answered with an echo of the request. */
+  readonly handler?: ServiceHandler
+  /** Monotonic milliseconds by which tokens age; a test may own it. */
+  readonly now?: () => number
+  /** 0 up to 1, by which faults with a probability strike; a test may own it. */
+  readonly random?: () => number
+}
+
+export interface Sandbox extends AsyncDisposable {
+  /** What the proxy takes as `baseUrl`. */
+  readonly baseUrl: string
+  readonly appId: string
+  /** The secret that is accepted; the last one where several are. */
+  readonly appSecret: string
+  /**
+   * Turns the switches that are named, from now on.
+   * @throws {TypeError} that names every value which a switch cannot take
+   */
+  set(switches: Partial<Switches>): void
+  /** Ends every live token of the org before its time, or of all orgs with `*`; tells how many there were. */
+  revoke(org: string): number
+  stats(): SandboxStats
+  /** Breaks off what is open and resolves when nothing is left. */
+  close(): Promise<void>
+}
+
+/**
+ * Resolves when the sandbox listens; rejects where the port is taken.
+ * @throws {TypeError} that names every value which a switch cannot take
+ */
+export async function startSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
+  const {
+    port = 0,
+    basePath = '',
+    appId = 'sandbox-app',
+    handler,
+    now = () => performance.now(),
+    random = Math.random,
+    ...switches
+  } = options
+  const board = new SwitchBoard(random)
+  board.set(switches)
+  const sandbox = new RunningSandbox({ basePath, appId, handler, switches: board, tokens: new TokenRegister(now) })
+  await sandbox.listen(port)
+  return sandbox
+}
+
+interface RunningSandboxOptions {
+  readonly basePath: string
+  readonly appId: string
+  readonly handler: ServiceHandler | undefined
+  readonly switches: SwitchBoard
+  readonly tokens: TokenRegister
+}
+
+class RunningSandbox implements Sandbox {
+  readonly #options: RunningSandboxOptions
+  readonly #stats = new Stats()
+  readonly #service: Service
+  readonly #control: Control
+  readonly #server: Server
+  readonly #sockets = new Set<Socket>()
+  #baseUrl = ''
+
+  constructor(options: RunningSandboxOptions) {
+    const { appId, handler, switches, tokens } = options
+    this.#options = options
+    this.#service = new Service({ appId, handler, switches, tokens, stats: this.#stats })
+    this.#control = new Control({ switches, tokens, stats: this.#stats })
+    // No limit on a whole request: an upload may take as long as it takes.
+    this.#server = createServer({ requestTimeout: 0 })
+    this.#server.maxHeadersCount = 0
+    this.#server.on('request', (request, response) => this.#answer(request, response, undefined))
+    this.#server.on('upgrade', (request, socket: Socket, head) => this.#answerUpgrade(request, socket, head))
+    this.#server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket)
+      socket.once('close', () => this.#sockets.delete(socket))
+    })
+  }
+
+  async listen(port: number): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject)
+      this.#server.listen(port, '127.0.0.1', resolve)
+    })
+    const { port: taken } = this.#server.address() as AddressInfo
+    this.#baseUrl = `http://127.0.0.1:${taken}${this.#options.basePath}`
+  }
+
+  get baseUrl(): string {
+    return this.#baseUrl
+  }
+
+  get appId(): string {
+    return this.#options.appId
+  }
+
+  get appSecret(): string {
+    return this.#options.switches.secrets.at(-1) ?? ''
+  }
+
+  set(switches: Partial<Switches>): void {
+    this.#options.switches.set(switches)
+  }
+
+  revoke(org: string): number {
+    return this.#options.tokens.revoke(org)
+  }
+
+  stats(): SandboxStats {
+    return this.#stats.snapshot()
+  }
+
+  async close(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()))
+    for (const socket of this.#sockets) socket.destroy()
+    await closed
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  #answer(request: IncomingMessage, response: ServerResponse, upgradeHead: Buffer | undefined): void {
+    this.#route(request, response, upgradeHead).catch((error: unknown) => {
+      // A client that left early is no fault; anything else shows, or a handler's bug would look like a hang.
+      if (response.closed || response.headersSent) return response.destroy()
+      send(response, refusal(500, 'sandbox_failed', error instanceof Error ? error.message : String(error)))
+    })
+  }
+
+  /** The same answers as ever, unless the path is the one that speaks WebSocket: this one takes the socket over. */
+  #answerUpgrade(request: IncomingMessage, socket: Socket, head: Buffer): void {
+    const response = new ServerResponse(request)
+    response.shouldKeepAlive = false
+    response.assignSocket(socket)
+    response.once('finish', () => socket.end())
+    socket.on('drain', () => response.emit('drain'))
+    socket.on('error', () => socket.destroy())
+    this.#answer(request, response, head)
+  }
+
+  async #route(request: IncomingMessage, response: ServerResponse, upgradeHead: Buffer | undefined): Promise<void> {
+    const { path, query } = splitTarget(request.url ?? '')
+    if (path.startsWith('/sandbox/')) return send(response, await this.#control.answer(request, path, query))
+
+    const { basePath } = this.#options
+    const servicePath = path.startsWith(basePath) ? path.slice(basePath.length) : ''
+    if (servicePath === '/v2' || servicePath.startsWith('/v2/')) {
+      return this.#service.answer({ request, response, path: servicePath, query, upgradeHead })
+    }
+    send(response, refusal(404, 'not_found', `The service is below ${basePath}/v2/, its switches are below /sandbox/.`))
+  }
+}
+
+/** Cut, not parsed: the echo has to show what came, byte for byte. */
+function splitTarget(target: string): { path: string; query: string } {
+  const queryAt = target.indexOf('?')
+  if (queryAt === -1) return { path: target, query: '' }
+  return { path: target.slice(0, queryAt), query: target.slice(queryAt + 1) }
+}

@@ -1,0 +1,130 @@
+/** The stand-in for the service itself: who may ask for what under `/v2`, and what they get. */
+
+import { randomUUID } from 'node:crypto'
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import { appCredentialsOf, bearerTokenOf } from './credentials.ts'
+import { answerExample } from './example.ts'
+import type { ServiceExchange } from './exchange.ts'
+import { commitFault } from './fault.ts'
+import { pause } from './pause.ts'
+import { methodRefusal, type Reply, refusal, send } from './reply.ts'
+import type { Stats } from './stats.ts'
+import type { SwitchBoard } from './switches.ts'
+import type { TokenRegister } from './tokens.ts'
+
+/** Answers of one's own: gets what comes with a live token for any path outside of `/v2/example/`. */
+export type ServiceHandler = (request: IncomingMessage, response: ServerResponse, org: string) => void | Promise<void>
+
+export interface ServiceOptions {
+  readonly appId: string
+  readonly switches: SwitchBoard
+  readonly tokens: TokenRegister
+  readonly stats: Stats
+  readonly handler: ServiceHandler | undefined
+}
+
+const TOKEN_ENDPOINT = /^\/v2\/orgs\/([^/]+)\/access$/
+/** The real path of the request for a link URL is not known; this one is an example. */
+const LINK_ENDPOINT = '/v2/links'
+
+export class Service {
+  readonly #options: ServiceOptions
+
+  constructor(options: ServiceOptions) {
+    this.#options = options
+  }
+
+  answer(exchange: ServiceExchange): Promise<void> {
+    const [, segment] = TOKEN_ENDPOINT.exec(exchange.path) ?? []
+    if (segment !== undefined) return this.#answerMint(exchange, segment)
+    if (exchange.path === LINK_ENDPOINT) return this.#answerLink(exchange)
+    return this.#answerRequest(exchange)
+  }
+
+  async #answerMint({ request, response }: ServiceExchange, segment: string): Promise<void> {
+    const { stats, switches } = this.#options
+    const org = decoded(segment)
+    if (org === undefined) return send(response, refusal(400, 'org_invalid', 'The org id is not well encoded.'))
+    if (request.method !== 'POST') return send(response, methodRefusal('POST'))
+
+    stats.mintStarted(org)
+    response.once('close', () => stats.mintEnded(org))
+    if (!(await pause(switches.values.mintLatencyMs, response))) return
+    const fault = switches.mintFaults.next(org)
+    if (fault !== undefined) return commitFault(fault, response)
+    send(response, this.#mint(request, org))
+  }
+
+  #mint(request: IncomingMessage, org: string): Reply {
+    const { stats, switches, tokens } = this.#options
+    const { tokenFormat, tokenLifetimeMs, unlinkedStatus } = switches.values
+    if (!this.#isApp(request)) return this.#appRefusal()
+    if (!switches.isLinked(org)) {
+      return refusal(unlinkedStatus, 'org_not_linked', 'This org has not linked with the App.')
+    }
+    stats.tokenIssued(org)
+    const orgAccessToken = tokens.issue(org, tokenLifetimeMs, tokenFormat)
+    return { status: 200, value: { orgAccessToken }, fields: { 'cache-control': 'no-store' } }
+  }
+
+  async #answerLink({ request, response }: ServiceExchange): Promise<void> {
+    const { switches } = this.#options
+    if (!(await pause(switches.values.requestLatencyMs, response))) return
+    const fault = switches.requestFaults.next(undefined)
+    if (fault !== undefined) return commitFault(fault, response)
+    send(response, this.#link(request))
+  }
+
+  #link(request: IncomingMessage): Reply {
+    if (!this.#isApp(request)) return this.#appRefusal()
+    if (request.method !== 'POST') return methodRefusal('POST')
+    this.#options.stats.appRequestAccepted()
+    return { status: 200, value: { linkUrl: `https://link.example/${randomUUID()}` } }
+  }
+
+  async #answerRequest(exchange: ServiceExchange): Promise<void> {
+    const { handler, stats, switches, tokens } = this.#options
+    const { request, response, path } = exchange
+    const { state, org } = tokens.check(bearerTokenOf(request) ?? '')
+    if (state === 'live') stats.requestAccepted(org)
+    else stats.requestRejected(org)
+
+    if (!(await pause(switches.values.requestLatencyMs, response))) return
+    const fault = switches.requestFaults.next(org)
+    if (fault !== undefined) return commitFault(fault, response)
+    if (state !== 'live') return send(response, this.#tokenRefusal(state))
+    if (handler !== undefined && !path.startsWith('/v2/example/')) return handler(request, response, org)
+    return answerExample({ ...exchange, org })
+  }
+
+  #isApp(request: IncomingMessage): boolean {
+    const given = appCredentialsOf(request)
+    if (given === undefined || given.appId !== this.#options.appId) return false
+    return this.#options.switches.secrets.includes(given.appSecret)
+  }
+
+  #appRefusal(): Reply {
+    const status = this.#options.switches.values.badCredentialsStatus
+    const message = 'This request needs the App id and its secret.'
+    return refusal(status, 'app_credentials_wrong', message, challenge(status, 'Basic realm="sandbox"'))
+  }
+
+  #tokenRefusal(state: 'expired' | 'revoked' | 'unknown'): Reply {
+    const status = this.#options.switches.values.expiredStatus
+    const message = 'This request needs a live Org Access Token.'
+    return refusal(status, `token_${state}`, message, challenge(status, 'Bearer error="invalid_token"'))
+  }
+}
+
+/** A 401 has to say how one may authenticate (RFC 9110 §15.5.2). */
+function challenge(status: number, value: string): OutgoingHttpHeaders {
+  return status === 401 ? { 'www-authenticate': value } : {}
+}
+
+function decoded(segment: string): string | undefined {
+  try {
+    return decodeURIComponent(segment)
+  } catch {
+    return undefined
+  }
+}

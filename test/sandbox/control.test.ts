@@ -1,0 +1,110 @@
+import { expect, test } from 'vitest'
+import { type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
+import { call, callTokenEndpoint, mint } from './client.ts'
+
+function control(sandbox: Sandbox, path: string, init: RequestInit = {}): Promise<Response> {
+  return fetch(`${new URL(sandbox.baseUrl).origin}/sandbox/${path}`, init)
+}
+
+function turn(sandbox: Sandbox, content: unknown): Promise<Response> {
+  return control(sandbox, 'switches', { method: 'PUT', body: JSON.stringify(content) })
+}
+
+test('switches are turned from outside, and shown without the secret', async () => {
+  await using sandbox = await startSandbox({ appSecret: 'a-secret-to-look-for' })
+  const response = await turn(sandbox, {
+    unlinkedStatus: 404,
+    tokenLifetimeMs: 2000,
+    mintFaults: [{ kind: 'status', status: 429, retryAfterSeconds: 1, count: 1 }],
+  })
+  expect(response.status).toBe(200)
+  const answer = await response.text()
+  expect(JSON.parse(answer)).toMatchObject({ unlinkedStatus: 404, tokenLifetimeMs: 2000, badCredentialsStatus: 401 })
+  const shown = await (await control(sandbox, 'switches')).text()
+  expect(shown).toBe(answer)
+  expect(shown).not.toMatch(/secret/i)
+
+  expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(429)
+  expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(404)
+})
+
+test('the secret is rotated from outside', async () => {
+  await using sandbox = await startSandbox()
+  await turn(sandbox, { appSecret: 'another' })
+  expect(sandbox.appSecret).toBe('another')
+})
+
+test.each([
+  [{ tokenLifeTimeMs: 1 }, 'tokenLifeTimeMs is not known'],
+  [{ tokenLifetimeMs: '5s' }, 'tokenLifetimeMs wants milliseconds, 0 or more'],
+  [{ expiredStatus: 99 }, 'expiredStatus wants a status, 200 to 599'],
+  [{ tokenFormat: 'xml' }, 'tokenFormat wants "opaque" or "jwt"'],
+  [{ linked: 'acme' }, 'linked wants "*" or a list of org ids'],
+  [{ appSecret: [] }, 'appSecret wants a string or a list of strings'],
+  [{ mintFaults: { kind: 'hang' } }, 'mintFaults wants a list of faults'],
+  [{ mintFaults: ['hang'] }, 'mintFaults (a fault is an object)'],
+  [
+    { mintFaults: [{ kind: 'explode' }] },
+    'mintFaults (kind wants one of status, html, hang, reset, cut, truncated-json)',
+  ],
+  [{ mintFaults: [{ kind: 'status' }] }, 'mintFaults (kind status wants a status)'],
+  [{ requestFaults: [{ kind: 'hang', probability: 2 }] }, 'requestFaults (probability wants a number from 0 to 1)'],
+  [{ requestFaults: [{ kind: 'hang', times: 2 }] }, 'requestFaults (times is not known)'],
+  [{ mintLatencyMs: -1, toString: 1 }, 'mintLatencyMs wants milliseconds, 0 or more; toString is not known'],
+  [[], 'wants an object of switches'],
+])('%j is refused with what is wrong, and nothing changes', async (switches, message) => {
+  await using sandbox = await startSandbox()
+  const before = await (await control(sandbox, 'switches')).text()
+  const response = await turn(sandbox, switches)
+  expect(response.status).toBe(400)
+  expect(await response.json()).toEqual({ error: 'switches_invalid', message })
+  expect(await (await control(sandbox, 'switches')).text()).toBe(before)
+})
+
+test('one wrong switch leaves the right ones beside it unturned', async () => {
+  await using sandbox = await startSandbox()
+  expect((await turn(sandbox, { unlinkedStatus: 404, expiredStatus: 'x' })).status).toBe(400)
+  expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(403)
+})
+
+test('options and set() refuse the same', async () => {
+  await expect(startSandbox({ unlinkedStatus: 1000 })).rejects.toThrow('unlinkedStatus wants a status, 200 to 599')
+  await using sandbox = await startSandbox()
+  expect(() => sandbox.set({ tokenLifetimeMs: Number.NaN })).toThrow(TypeError)
+})
+
+test('content that is not JSON, or too much of it', async () => {
+  await using sandbox = await startSandbox()
+  const notJson = await control(sandbox, 'switches', { method: 'PUT', body: '{' })
+  expect(notJson.status).toBe(400)
+  expect(await notJson.json()).toEqual({ error: 'switches_invalid', message: 'The content is not JSON.' })
+  const tooLarge = await turn(sandbox, { linked: ['x'.repeat(70_000)] })
+  expect(tooLarge.status).toBe(400)
+  expect(await tooLarge.json()).toEqual({ error: 'switches_invalid', message: 'the content is too large' })
+})
+
+test('tokens are revoked from outside', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const response = await control(sandbox, 'revoke?org=acme', { method: 'POST' })
+  expect(await response.json()).toEqual({ revoked: 1 })
+  expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(401)
+  expect((await control(sandbox, 'revoke', { method: 'POST' })).status).toBe(400)
+})
+
+test('a web page turns no switch', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const headers = { origin: 'https://page.example' }
+  expect((await control(sandbox, 'revoke?org=acme', { method: 'POST', headers })).status).toBe(403)
+  expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(200)
+})
+
+test.each([
+  ['nothing', 404],
+  ['stats/', 404],
+  ['stats?org=acme', 200],
+])('/sandbox/%s answers %i', async (path, status) => {
+  await using sandbox = await startSandbox()
+  expect((await control(sandbox, path)).status).toBe(status)
+})

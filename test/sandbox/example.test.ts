@@ -1,0 +1,224 @@
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { request as nodeRequest } from 'node:http'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { expect, test } from 'vitest'
+import { startSandbox } from '../../src/sandbox/sandbox.ts'
+import { call, mint } from './client.ts'
+
+function sha256(content: string | Buffer): string {
+  return createHash('sha256').update(content).digest('hex')
+}
+
+test('the echo shows what was received, byte for byte, in its order, and masks credentials only', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const socket = connect(Number(new URL(sandbox.baseUrl).port), '127.0.0.1')
+  socket.end(
+    [
+      'PATCH /v2/example/endpoint?a=%2F&b=+&&=;c HTTP/1.1',
+      'Host: service.example',
+      'X-Twice: 1',
+      'accept: */*',
+      'x-TWICE: 2',
+      `AUTHORIZATION: Bearer ${token}`,
+      'X-Proxy-Key: caller-key',
+      'Cookie: a=1',
+      'Content-Length: 5',
+      'Connection: close',
+      '',
+      'hello',
+    ].join('\r\n'),
+  )
+  const answer = await text(socket)
+  expect(answer).toMatch(/^HTTP\/1\.1 200 OK\r\n/)
+  expect(answer).not.toContain(token)
+  expect(answer).not.toContain('caller-key')
+  expect(JSON.parse(answer.slice(answer.indexOf('\r\n\r\n')))).toEqual({
+    org: 'acme',
+    method: 'PATCH',
+    path: '/v2/example/endpoint',
+    query: 'a=%2F&b=+&&=;c',
+    fields: [
+      ['Host', 'service.example'],
+      ['X-Twice', '1'],
+      ['accept', '*/*'],
+      ['x-TWICE', '2'],
+      ['AUTHORIZATION', '[credentials]'],
+      ['X-Proxy-Key', '[credentials]'],
+      ['Cookie', 'a=1'],
+      ['Content-Length', '5'],
+      ['Connection', 'close'],
+    ],
+    content: { lengthBytes: 5, sha256: sha256('hello') },
+  })
+})
+
+test.each(['GET', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'])('%s is echoed on any path below /v2', async (method) => {
+  await using sandbox = await startSandbox()
+  const response = await call(sandbox, '/v2/members/17', await mint(sandbox, 'acme'), { method })
+  expect(await response.json()).toMatchObject({ org: 'acme', method, path: '/v2/members/17' })
+})
+
+test('HEAD gets the head of the same answer', async () => {
+  await using sandbox = await startSandbox()
+  const response = await call(sandbox, '/v2/example/endpoint', await mint(sandbox, 'acme'), { method: 'HEAD' })
+  expect(response.status).toBe(200)
+  expect(Number(response.headers.get('content-length'))).toBeGreaterThan(0)
+  expect(await response.text()).toBe('')
+})
+
+test('more fields than Node counts by default are all shown', async () => {
+  await using sandbox = await startSandbox()
+  const headers = Object.fromEntries(Array.from({ length: 1500 }, (_, index) => [`f${index}`, '']))
+  const response = await call(sandbox, '/v2/example/endpoint', await mint(sandbox, 'acme'), { headers })
+  const { fields } = (await response.json()) as { fields: [string, string][] }
+  expect(fields.filter(([name]) => /^f\d+$/.test(name))).toHaveLength(1500)
+})
+
+test('an upload is digested as it comes', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const block = Buffer.alloc(1024 * 1024, 7)
+  const hash = createHash('sha256')
+  const upload = nodeRequest(`${sandbox.baseUrl}/v2/example/upload`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}` },
+  })
+  for (let count = 0; count < 16; count += 1) {
+    hash.update(block)
+    if (!upload.write(block)) await once(upload, 'drain')
+  }
+  upload.end()
+  const [response] = await once(upload, 'response')
+  expect(JSON.parse(await text(response))).toEqual({
+    org: 'acme',
+    lengthBytes: 16 * block.length,
+    sha256: hash.digest('hex'),
+  })
+})
+
+test.each([
+  ['', 1024, '1024'],
+  ['?size=0', 0, '0'],
+  ['?size=200000', 200_000, '200000'],
+  ['?size=200000&chunked=1', 200_000, null],
+  ['?size=nonsense', 1024, '1024'],
+])('bytes%s are %i bytes of the known pattern', async (query, sizeBytes, length) => {
+  await using sandbox = await startSandbox()
+  const response = await call(sandbox, `/v2/example/bytes${query}`, await mint(sandbox, 'acme'))
+  expect(response.headers.get('content-length')).toBe(length)
+  const content = Buffer.from(await response.arrayBuffer())
+  expect(content.equals(Buffer.from(Array.from({ length: sizeBytes }, (_, index) => index % 251)))).toBe(true)
+})
+
+test('a reader that stops reading stops the writer, whatever the size', async () => {
+  await using sandbox = await startSandbox()
+  const before = process.memoryUsage.rss()
+  const response = await call(sandbox, '/v2/example/bytes?size=8000000000000000', await mint(sandbox, 'acme'))
+  const reader = response.body?.getReader()
+  expect((await reader?.read())?.done).toBe(false)
+  // Other requests are answered, so the loop is not busy writing, and memory holds only what the sockets take.
+  for (let count = 0; count < 20; count += 1) await mint(sandbox, 'acme')
+  expect(process.memoryUsage.rss() - before).toBeLessThan(128 * 1024 * 1024)
+  await reader?.cancel()
+})
+
+test('an event stream gives as many events as were asked for', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const response = await call(sandbox, '/v2/example/events?count=3&intervalMs=20', token)
+  expect(response.headers.get('content-type')).toBe('text/event-stream')
+  const events = [1, 2, 3].map((number) => `id: ${number}\ndata: {"org":"acme","number":${number}}\n\n`)
+  expect(await response.text()).toBe(events.join(''))
+})
+
+test('an event does not wait for the next one', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const response = await call(sandbox, '/v2/example/events?count=2&intervalMs=3600000', token)
+  const reader = response.body?.getReader()
+  expect(Buffer.from((await reader?.read())?.value ?? []).toString()).toContain('id: 1')
+  await reader?.cancel()
+})
+
+test.each([200, 201, 307, 401, 404, 429, 503])('status/%i is answered with the echo', async (status) => {
+  await using sandbox = await startSandbox()
+  const response = await call(sandbox, `/v2/example/status/${status}`, await mint(sandbox, 'acme'), {
+    redirect: 'manual',
+  })
+  expect(response.status).toBe(status)
+  expect(await response.json()).toMatchObject({ org: 'acme' })
+})
+
+test.each([204, 304])('status/%i has no content', async (status) => {
+  await using sandbox = await startSandbox()
+  const response = await call(sandbox, `/v2/example/status/${status}`, await mint(sandbox, 'acme'))
+  expect(response.status).toBe(status)
+  expect(await response.text()).toBe('')
+})
+
+test.each(['status', 'status/199', 'status/600', 'status/abc'])('%s names no status', async (path) => {
+  await using sandbox = await startSandbox()
+  expect((await call(sandbox, `/v2/example/${path}`, await mint(sandbox, 'acme'))).status).toBe(400)
+})
+
+test('slow answers after the time that was asked for', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const startedAt = performance.now()
+  const response = await call(sandbox, '/v2/example/slow?ms=50', token)
+  expect(response.status).toBe(200)
+  expect(performance.now() - startedAt).toBeGreaterThanOrEqual(49)
+})
+
+test("a handler of one's own answers every path but the examples", async () => {
+  await using sandbox = await startSandbox({
+    handler: (request, response, org) => {
+      response.setHeader('content-type', 'text/plain')
+      response.end(`${org} asked for ${request.url}`)
+    },
+  })
+  const token = await mint(sandbox, 'acme')
+  expect(await (await call(sandbox, '/v2/members?page=2', token)).text()).toBe('acme asked for /v2/members?page=2')
+  expect(await (await call(sandbox, '/v2/example/endpoint', token)).json()).toMatchObject({ org: 'acme' })
+  expect((await call(sandbox, '/v2/members', 'no-token')).status).toBe(401)
+})
+
+test('a handler that throws is a 500 that says why', async () => {
+  await using sandbox = await startSandbox({
+    handler: () => {
+      throw new Error('no such member')
+    },
+  })
+  const response = await call(sandbox, '/v2/members', await mint(sandbox, 'acme'))
+  expect(response.status).toBe(500)
+  expect(await response.json()).toEqual({ error: 'sandbox_failed', message: 'no such member' })
+})
+
+test('a base path stands before everything of the service', async () => {
+  await using sandbox = await startSandbox({ basePath: '/api' })
+  expect(sandbox.baseUrl).toMatch(/\/api$/)
+  const token = await mint(sandbox, 'acme')
+  const response = await call(sandbox, '/v2/example/endpoint', token)
+  expect(await response.json()).toMatchObject({ path: '/v2/example/endpoint' })
+  const { origin } = new URL(sandbox.baseUrl)
+  for (const path of ['/v2/example/endpoint', '/apiv2/example/endpoint', '/', '/v22']) {
+    const outside = await fetch(`${origin}${path}`, { headers: { authorization: `Bearer ${token}` } })
+    expect(outside.status).toBe(404)
+  }
+})
+
+test('an early rejection does not wait for the content', async () => {
+  await using sandbox = await startSandbox()
+  const upload = nodeRequest(`${sandbox.baseUrl}/v2/example/upload`, {
+    method: 'POST',
+    headers: { 'content-length': 1_000_000 },
+  })
+  upload.flushHeaders()
+  const [response] = await once(upload, 'response')
+  expect(response.statusCode).toBe(401)
+  upload.on('error', () => {})
+  upload.destroy()
+})

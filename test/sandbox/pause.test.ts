@@ -1,0 +1,23 @@
+import { once } from 'node:events'
+import { createServer, request, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { expect, test } from 'vitest'
+import { pause } from '../../src/sandbox/pause.ts'
+
+test('a pause ends with the client, however long it was to be', async () => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  try {
+    const client = request({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).end()
+    client.on('error', () => {})
+    const [, response] = (await once(server, 'request')) as [unknown, ServerResponse]
+    const longPause = pause(Number.MAX_SAFE_INTEGER, response)
+    expect(await pause(1, response)).toBe(true)
+    expect(response.listenerCount('close')).toBe(1) // the long pause's: the short one has cleaned up
+    client.destroy()
+    expect(await longPause).toBe(false)
+    expect(await pause(0, response)).toBe(false)
+  } finally {
+    server.close()
+  }
+})

@@ -1,0 +1,138 @@
+import { expect, test } from 'vitest'
+import { startSandbox } from '../../src/sandbox/sandbox.ts'
+import { basic, call, callTokenEndpoint, errorOf, mint } from './client.ts'
+
+test('the right credentials get a token for a linked org, and nothing else in the object', async () => {
+  await using sandbox = await startSandbox()
+  const response = await callTokenEndpoint(sandbox, 'acme')
+  expect(response.status).toBe(200)
+  expect(response.headers.get('content-type')).toBe('application/json')
+  expect(await response.json()).toEqual({ orgAccessToken: expect.stringMatching(/^[\w-]{43}$/) })
+})
+
+test('each mint gives another token, and each stands for its own org', async () => {
+  await using sandbox = await startSandbox()
+  const [first, second, other] = [
+    await mint(sandbox, 'acme'),
+    await mint(sandbox, 'acme'),
+    await mint(sandbox, 'globex'),
+  ]
+  expect(new Set([first, second, other]).size).toBe(3)
+  for (const [token, org] of [
+    [first, 'acme'],
+    [second, 'acme'],
+    [other, 'globex'],
+  ] as const) {
+    expect(await (await call(sandbox, '/v2/example/endpoint', token)).json()).toMatchObject({ org })
+  }
+})
+
+test.each([
+  ['a wrong secret', basic('sandbox-app', 'wrong')],
+  ['a wrong App id', basic('other-app', 'sandbox-secret')],
+  ['no colon', `Basic ${Buffer.from('sandbox-app').toString('base64')}`],
+  ['another scheme', 'Bearer sandbox-secret'],
+  ['the pair without base64', 'Basic sandbox-app:sandbox-secret'],
+  ['nothing', ''],
+])('%s gets a challenge and no token', async (_, authorization) => {
+  await using sandbox = await startSandbox()
+  const response = await callTokenEndpoint(sandbox, 'acme', authorization)
+  expect(response.status).toBe(401)
+  expect(response.headers.get('www-authenticate')).toBe('Basic realm="sandbox"')
+  expect(await errorOf(response)).toBe('app_credentials_wrong')
+})
+
+test('a secret may hold colons and characters beyond ASCII', async () => {
+  await using sandbox = await startSandbox({ appId: 'app', appSecret: 'a:b:ü' })
+  expect((await callTokenEndpoint(sandbox, 'acme', basic('app', 'a:b:ü'))).status).toBe(200)
+})
+
+test('an org that has not linked is refused until it links', async () => {
+  await using sandbox = await startSandbox()
+  const refused = await callTokenEndpoint(sandbox, 'initech')
+  expect(refused.status).toBe(403)
+  expect(await errorOf(refused)).toBe('org_not_linked')
+
+  sandbox.set({ linked: ['initech'] })
+  expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(200)
+  expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(403)
+})
+
+test.each([
+  ['*', 'any-org-at-all', 200],
+  [['org-*'], 'org-17', 200],
+  [['org-*'], 'org', 403],
+  [['acme'], 'acme2', 403],
+  [['acme'], 'ACME', 403],
+  [[], 'acme', 403],
+] as const)('linked %j answers %s with %i', async (linked, org, status) => {
+  await using sandbox = await startSandbox({ linked })
+  expect((await callTokenEndpoint(sandbox, org)).status).toBe(status)
+})
+
+test('statuses that the specification leaves open are switches', async () => {
+  await using sandbox = await startSandbox({ badCredentialsStatus: 400, unlinkedStatus: 404, expiredStatus: 403 })
+  const badCredentials = await callTokenEndpoint(sandbox, 'acme', basic('sandbox-app', 'wrong'))
+  expect(badCredentials.status).toBe(400)
+  expect(badCredentials.headers.get('www-authenticate')).toBeNull()
+  expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(404)
+  expect((await call(sandbox, '/v2/example/endpoint', 'never-issued')).status).toBe(403)
+})
+
+test('a rotation: the old secret, then both, then only the new one', async () => {
+  await using sandbox = await startSandbox({ appSecret: 'old' })
+  const statuses = async (): Promise<number[]> => [
+    (await callTokenEndpoint(sandbox, 'acme', basic(sandbox.appId, 'old'))).status,
+    (await callTokenEndpoint(sandbox, 'acme', basic(sandbox.appId, 'new'))).status,
+  ]
+  expect(await statuses()).toEqual([200, 401])
+  sandbox.set({ appSecret: ['old', 'new'] })
+  expect(await statuses()).toEqual([200, 200])
+  expect(sandbox.appSecret).toBe('new')
+  sandbox.set({ appSecret: 'new' })
+  expect(await statuses()).toEqual([401, 200])
+})
+
+test('the org id is one decoded segment; what cannot be decoded is refused', async () => {
+  await using sandbox = await startSandbox({ linked: '*' })
+  const token = await mint(sandbox, 'a%2Fb%3A')
+  expect(await (await call(sandbox, '/v2/example/endpoint', token)).json()).toMatchObject({ org: 'a/b:' })
+  const broken = await callTokenEndpoint(sandbox, '%zz')
+  expect(broken.status).toBe(400)
+  expect(await errorOf(broken)).toBe('org_invalid')
+})
+
+test('only POST mints', async () => {
+  await using sandbox = await startSandbox()
+  const response = await fetch(`${sandbox.baseUrl}/v2/orgs/acme/access`, {
+    headers: { authorization: basic(sandbox.appId, sandbox.appSecret) },
+  })
+  expect(response.status).toBe(405)
+  expect(response.headers.get('allow')).toBe('POST')
+})
+
+test('a JWT-shaped token tells its end and names neither org nor secret', async () => {
+  await using sandbox = await startSandbox({ tokenFormat: 'jwt', tokenLifetimeMs: 90_000 })
+  const before = Math.floor(Date.now() / 1000)
+  const token = await mint(sandbox, 'acme')
+  const [head, claims, signature, ...rest] = token.split('.').map((part) => Buffer.from(part, 'base64url').toString())
+  expect(rest).toEqual([])
+  expect(signature).not.toBe('')
+  expect(JSON.parse(head ?? '')).toEqual({ alg: 'HS256', typ: 'JWT' })
+  const { iat, exp } = JSON.parse(claims ?? '') as { iat: number; exp: number }
+  expect(exp - iat).toBe(90)
+  expect(iat).toBeGreaterThanOrEqual(before)
+  expect(claims).not.toMatch(/acme|sandbox/)
+  expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(200)
+})
+
+test('the request for a link URL takes the App credentials and nothing else', async () => {
+  await using sandbox = await startSandbox()
+  const post = (authorization: string): Promise<Response> =>
+    fetch(`${sandbox.baseUrl}/v2/links`, { method: 'POST', headers: { authorization } })
+  const linked = await post(basic(sandbox.appId, sandbox.appSecret))
+  expect(linked.status).toBe(200)
+  expect(await linked.json()).toEqual({ linkUrl: expect.stringMatching(/^https:\/\/link\.example\//) })
+  expect((await post(`Bearer ${await mint(sandbox, 'acme')}`)).status).toBe(401)
+  expect((await post(basic(sandbox.appId, 'wrong'))).status).toBe(401)
+})
