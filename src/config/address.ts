@@ -1,0 +1,73 @@
+/** Addresses to listen on: `host:port`, `[::1]:port` or `unix:/path`. */
+
+import { BlockList, isIP, isIPv6 } from 'node:net'
+import { Unsuitable } from './unsuitable.ts'
+
+export interface TcpAddress {
+  readonly kind: 'tcp'
+  /** A name or an IP address, an IPv6 one without its brackets. `localhost` stands for 127.0.0.1 and ::1. */
+  readonly host: string
+  /** 0 lets the system pick one. */
+  readonly port: number
+}
+
+export interface UnixAddress {
+  readonly kind: 'unix'
+  readonly path: string
+}
+
+export type ListenAddress = TcpAddress | UnixAddress
+
+const NAME = /^(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}$/
+/** `sun_path` of Linux has 108 bytes, that of macOS 104, the last one a NUL. */
+const MAX_SOCKET_PATH_BYTES = 103
+
+const loopback = new BlockList()
+loopback.addSubnet('127.0.0.0', 8, 'ipv4')
+loopback.addAddress('::1', 'ipv6')
+
+/** @throws {Unsuitable} */
+export function parseAddress(text: string): ListenAddress {
+  return text.startsWith('unix:') ? parseUnix(text.slice('unix:'.length)) : parseTcp(text)
+}
+
+export function formatAddress(address: ListenAddress): string {
+  if (address.kind === 'unix') return `unix:${address.path}`
+  return isIPv6(address.host) ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`
+}
+
+/** True for a host that only this machine can reach. A name other than `localhost` may resolve to anything. */
+export function isLoopback(host: string): boolean {
+  if (host === 'localhost') return true
+  const family = isIP(host)
+  return family !== 0 && loopback.check(host, family === 4 ? 'ipv4' : 'ipv6')
+}
+
+function parseUnix(path: string): UnixAddress {
+  if (!path.startsWith('/') || path.endsWith('/')) {
+    throw new Unsuitable('needs the whole path of the socket: write unix:/run/org-access-proxy/proxy.sock')
+  }
+  if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES || path.includes('\0')) {
+    throw new Unsuitable(`is too long for a socket: at most ${MAX_SOCKET_PATH_BYTES} bytes after "unix:"`)
+  }
+  return { kind: 'unix', path }
+}
+
+function parseTcp(text: string): TcpAddress {
+  const [, bracketed, plain, digits] = /^(?:\[([^\]]*)\]|([^:[\]]*)):(\d{1,5})$/.exec(text) ?? []
+  const port = Number(digits)
+  if (digits === undefined || port > 65_535) {
+    throw new Unsuitable('is not an address: write localhost:8080, [::1]:8080 or unix:/path')
+  }
+  const host = (bracketed ?? plain ?? '').toLowerCase()
+  if (host === '') throw new Unsuitable('has no host: write localhost:8080, or 0.0.0.0:8080 for every interface')
+  if (bracketed !== undefined ? !isIPv6(host) : !isHost(host)) {
+    throw new Unsuitable('has a malformed host: write a name, an IPv4 address, or an IPv6 address in brackets')
+  }
+  return { kind: 'tcp', host, port }
+}
+
+/** All digits and dots is meant as an IPv4 address: what is not one (`127.1`, `300.0.0.1`) is a slip, not a name. */
+function isHost(host: string): boolean {
+  return /^[\d.]+$/.test(host) ? isIP(host) === 4 : NAME.test(host)
+}
