@@ -1,0 +1,71 @@
+import { describe, expect, test } from 'vitest'
+import { isFieldValue, namedByConnection, requestFieldKind, withoutFields } from '../../src/http/fields.ts'
+
+describe('request fields', () => {
+  test.each([
+    'Authorization',
+    'AUTHORIZATION',
+    'Proxy-Authorization',
+    'proxy-anything',
+    'TE',
+    'Trailer',
+    'Keep-Alive',
+    'X-Rewrite-URL',
+  ])('%s ends here', (name) => {
+    expect(requestFieldKind(name)).toBe('dropped')
+  })
+
+  test.each([
+    'X_Org_Id',
+    'X-Org_Id',
+    'transfer_encoding',
+    'Content_Length',
+    'Authorization_',
+    '_authorization',
+    'Host_',
+    'X_Proxy_Key',
+  ])('%s imitates a protected one', (name) => {
+    expect(requestFieldKind(name)).toBe('imitation')
+  })
+
+  test.each([
+    'traceparent',
+    'baggage',
+    'Cookie',
+    'Range',
+    'If-Match',
+    'my_field',
+    'constructor',
+    '__proto__',
+    'toString',
+  ])('%s goes on', (name) => {
+    expect(requestFieldKind(name)).toBe('plain')
+  })
+
+  test('a flood of names does not stop known ones from being recognized', () => {
+    for (let i = 0; i < 5_000; i++) requestFieldKind(`x-flood-${i}`)
+    expect(requestFieldKind('aUtHoRiZaTiOn')).toBe('dropped')
+  })
+})
+
+test('Connection options that name fields', () => {
+  expect(namedByConnection('keep-alive')).toBeUndefined()
+  expect(namedByConnection('close')).toBeUndefined()
+  expect(namedByConnection('Close , Keep-Alive')).toBeUndefined()
+  expect(namedByConnection('close, AUTHORIZATION , Host,,content-length')).toEqual([
+    'authorization',
+    'host',
+    'content-length',
+  ])
+})
+
+test('fields are left out without changing what was received', () => {
+  const fields = ['A', '1', 'B', '2', 'a', '3']
+  expect(withoutFields(fields, ['a'])).toEqual(['B', '2'])
+  expect(fields).toEqual(['A', '1', 'B', '2', 'a', '3'])
+})
+
+test('field values', () => {
+  expect(isFieldValue('a \t b\u00ff')).toBe(true)
+  for (const bad of ['\u0000', '\r', '\n', '\u007f', '\u0100']) expect(isFieldValue(`a${bad}b`)).toBe(false)
+})

@@ -1,0 +1,166 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import {
+  isForwardable,
+  isTokenEndpoint,
+  matchesRoute,
+  parseAbsoluteForm,
+  pathOf,
+  targetPrefix,
+} from '../../src/http/target.ts'
+
+describe('a target that may go on', () => {
+  test.each([
+    '/',
+    '/v2/x',
+    '/v2/x/',
+    '//evil.com/x',
+    '/a%2Fb',
+    '/v2/%252e%252e/x',
+    '/v2/%25%32%65',
+    '/v2/...',
+    '/v2/.well-known/x',
+    '/v2/a.b..c',
+    '/v2/x?a=%2F&b=+&c=;d&&=',
+    '/v2/x??',
+    '/v2/x?a=%zz',
+    '/v2/x?next=/../y',
+    `/v2/x?${'a'.repeat(8000)}`,
+    '/v2/a*b',
+    '/v2/x;y=1',
+  ])('%s', (target) => {
+    expect(isForwardable(target)).toBe(true)
+  })
+
+  test.each([
+    '*',
+    '',
+    'v2/x',
+    '/v2/../x',
+    '/v2/./x',
+    '/..',
+    '/.',
+    '/v2/%2e%2e/x',
+    '/v2/%2E./x',
+    '/v2/.%2e/x',
+    '/v2/..;/admin',
+    '/v2/..;a=b/admin',
+    '/v2/%2f..%2fadmin',
+    '/v2/%5c..%5c',
+    '/v2/a%5c..',
+    '/\\evil.com',
+    '/v2/a\\..\\b',
+    '/a%zz',
+    '/a%',
+    '/a%1',
+    '/a#frag',
+    '/a?x#frag',
+    '/a b',
+    '/a\tb',
+    '/a\u0000',
+    '/\u00e9',
+    '/a\u007f',
+  ])('not %j', (target) => {
+    expect(isForwardable(target)).toBe(false)
+  })
+
+  test('whatever is forwardable stays below any prefix, however a server resolves it', () => {
+    const piece = fc.constantFrom(
+      'a',
+      '.',
+      '..',
+      '%2e',
+      '%2E',
+      '%2f',
+      '%5c',
+      '/',
+      '//',
+      ';',
+      ';x',
+      '%',
+      '%41',
+      '?',
+      '#',
+      '\\',
+      '~',
+    )
+    fc.assert(
+      fc.property(fc.array(piece, { maxLength: 12 }), (pieces) => {
+        const target = `/${pieces.join('')}`
+        if (!isForwardable(target)) return
+        const resolved = new URL(`http://h/prefix${target}`)
+        expect(resolved.host).toBe('h')
+        expect(resolved.pathname.startsWith('/prefix/')).toBe(true)
+        // The same once more for servers that decode first.
+        const decoded = decodeURIComponent(pathOf(target))
+          .replaceAll('\\', '/')
+          .replaceAll(/;[^/]*/g, '')
+        expect(decoded.split('/')).not.toContain('..')
+      }),
+      { numRuns: 5_000 },
+    )
+  })
+})
+
+describe('the token endpoint', () => {
+  test.each([
+    '/v2/orgs/b/access',
+    '/v2/orgs/b/access/',
+    '//v2//orgs/b/access',
+    '/v2/%6frgs/b/access',
+    '/V2/Orgs/b/ACCESS',
+    '/v2/orgs/b/access?x',
+    '/v2/orgs/b/access;a=b',
+    '/v2;x/orgs;y/b/access',
+    '/v2/orgs/a%2Fb/access',
+    '/v2%2Forgs%2Fb%2Faccess',
+    '/v2/orgs/b/acces%73',
+  ])('%s is recognized', (target) => {
+    expect(isTokenEndpoint(target)).toBe(true)
+  })
+
+  test.each([
+    '/v2/orgs/b',
+    '/v2/orgs/b/access/log',
+    '/v2/orgs/access',
+    '/v2/access',
+    '/v2/orgs/b/accessories',
+    '/v2/x?y=/v2/orgs/b/access',
+  ])('%s is not it', (target) => {
+    expect(isTokenEndpoint(target)).toBe(false)
+  })
+})
+
+describe('routes', () => {
+  const routes = [
+    { method: 'POST', path: '/v2/links', isPrefix: false },
+    { method: '*', path: '/v2/apps/', isPrefix: true },
+  ]
+
+  test('match method and path', () => {
+    expect(matchesRoute(routes, 'POST', '/v2/links')).toBe(true)
+    expect(matchesRoute(routes, 'GET', '/v2/links')).toBe(false)
+    expect(matchesRoute(routes, 'POST', '/v2/links/1')).toBe(false)
+    expect(matchesRoute(routes, 'DELETE', '/v2/apps/1/x')).toBe(true)
+    expect(matchesRoute(routes, 'GET', '/v2/apps')).toBe(false)
+  })
+})
+
+test('absolute-form is taken apart', () => {
+  expect(parseAbsoluteForm('http://localhost:8080/v2/x?y')).toEqual({
+    authority: 'localhost:8080',
+    originForm: '/v2/x?y',
+  })
+  expect(parseAbsoluteForm('http://h')).toEqual({ authority: 'h', originForm: '/' })
+  expect(parseAbsoluteForm('http://h?x')).toEqual({ authority: 'h', originForm: '/?x' })
+  expect(parseAbsoluteForm('http://user@h/')).toEqual({ authority: 'user@h', originForm: '/' })
+  expect(parseAbsoluteForm('ftp://h/x')).toBeUndefined()
+  expect(parseAbsoluteForm('file:///etc/passwd')).toBeUndefined()
+})
+
+test('the prefix of a base URL has no slash at its end', () => {
+  expect(targetPrefix(new URL('http://h'))).toBe('')
+  expect(targetPrefix(new URL('http://h/'))).toBe('')
+  expect(targetPrefix(new URL('http://h/api'))).toBe('/api')
+  expect(targetPrefix(new URL('http://h/api/'))).toBe('/api')
+})

@@ -1,0 +1,325 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
+import { type AdmissionOptions, admit } from '../../src/listener/admission.ts'
+
+const options: AdmissionOptions = {
+  hosts: new HostList(LOOPBACK_NAMES),
+  browserOrigins: [],
+  refusesForwarded: true,
+  isCallerKey: undefined,
+  orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
+  allowedOrgs: new Set(),
+  allowedRoutes: [],
+  allowsTokenEndpoint: false,
+  appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
+  targetPrefix: '/api',
+  originHost: 'service.example',
+  newRequestId: () => 'generated',
+}
+
+const HOST = ['Host', 'localhost:8080']
+const ORG = ['X-Org-Id', 'acme']
+
+function head(
+  rawHeaders: readonly string[],
+  more: { method?: string; url?: string; minor?: number; major?: number } = {},
+) {
+  return {
+    method: more.method ?? 'GET',
+    url: more.url ?? '/v2/x?y',
+    httpVersionMajor: more.major ?? 1,
+    httpVersionMinor: more.minor ?? 1,
+    rawHeaders,
+  }
+}
+
+function admitted(fields: readonly string[], more = {}, changed: Partial<AdmissionOptions> = {}) {
+  const result = admit(head([...HOST, ...ORG, ...fields], more), { ...options, ...changed })
+  if (!result.isAdmitted) throw new Error(`refused: ${result.code}`)
+  return result
+}
+
+function refused(rawHeaders: readonly string[], more = {}, changed: Partial<AdmissionOptions> = {}) {
+  const result = admit(head(rawHeaders, more), { ...options, ...changed })
+  return result.isAdmitted ? 'admitted' : result.code
+}
+
+describe('what is admitted', () => {
+  test('keeps fields in order, case and number, and gets ours behind them', () => {
+    const request = admitted(['Accept', 'a', 'x-B', '1', 'X-b', '2', 'Cookie', 'c=1', 'Range', 'bytes=0-1'])
+    expect(request.fields).toEqual([
+      'Accept', 'a', 'x-B', '1', 'X-b', '2', 'Cookie', 'c=1', 'Range', 'bytes=0-1',
+      'host', 'service.example', 'via', '1.1 org-access-proxy', 'x-request-id', 'generated',
+    ]) // biome-ignore format: pairs
+    expect(request).toMatchObject({ orgId: 'acme', target: '/api/v2/x?y', path: '/v2/x', mustClose: false })
+  })
+
+  test('keeps a request id of visible ASCII, and replaces any other', () => {
+    expect(admitted(['X-Request-Id', 'mine-1']).requestId).toBe('mine-1')
+    expect(admitted(['X-Request-Id', 'a b']).requestId).toBe('generated')
+    expect(admitted(['X-Request-Id', 'x'.repeat(129)]).requestId).toBe('generated')
+    expect(
+      admitted(['X-Request-Id', 'a', 'X-Request-Id', 'b']).fields.filter((f) => f === 'x-request-id'),
+    ).toHaveLength(1)
+  })
+
+  test('loses what Connection names, but neither our fields nor the framing', () => {
+    const request = admitted(
+      [
+        'Connection',
+        'close, X-Foo, authorization, host, content-length, x-org-id, via',
+        'X-Foo',
+        '1',
+        'Content-Length',
+        '2',
+      ],
+      {
+        method: 'POST',
+      },
+    )
+    expect(request.fields).not.toContain('X-Foo')
+    expect(request.fields).toEqual([
+      'host',
+      'service.example',
+      'via',
+      '1.1 org-access-proxy',
+      'x-request-id',
+      'generated',
+    ])
+    expect(request.contentLength).toBe(2)
+    expect(request.orgId).toBe('acme')
+  })
+
+  test('an unknown Upgrade is dropped and the connection not used again', () => {
+    const request = admitted([
+      'Connection',
+      'Upgrade, HTTP2-Settings',
+      'Upgrade',
+      'h2c',
+      'HTTP2-Settings',
+      'x',
+      'Sec-WebSocket-Key',
+      'k',
+    ])
+    expect(request).toMatchObject({ isWebSocket: false, mustClose: true })
+    expect(request.fields).toHaveLength(6)
+  })
+
+  test('a WebSocket handshake keeps its own fields', () => {
+    const request = admitted([
+      'Connection',
+      'Upgrade',
+      'Upgrade',
+      'websocket',
+      'Sec-WebSocket-Key',
+      'dGhlIHNhbXBsZSBub25jZQ==',
+      'Sec-WebSocket-Version',
+      '13',
+    ])
+    expect(request.isWebSocket).toBe(true)
+    expect(request.fields).toContain('Sec-WebSocket-Key')
+  })
+
+  test('an App route needs no org and does not show one', () => {
+    const result = admit(head(HOST, { method: 'POST', url: '/v2/links' }), options)
+    expect(result).toMatchObject({ isAdmitted: true, orgId: undefined })
+  })
+
+  test('a page whose origin is listed is let in', () => {
+    const page = ['Origin', 'https://app.example', 'Sec-Fetch-Site', 'cross-site']
+    expect(refused([...HOST, ...ORG, ...page])).toBe('browser_refused')
+    expect(admitted(page, {}, { browserOrigins: ['https://app.example'] }).orgId).toBe('acme')
+  })
+
+  test('absolute-form with a host of ours counts by its path', () => {
+    expect(admitted([], { url: 'http://127.0.0.1:1/v2/y?z' }).target).toBe('/api/v2/y?z')
+  })
+})
+
+describe('refused', () => {
+  const handshake = ['Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ==']
+  test.each<[string, string, readonly string[], object?, Partial<AdmissionOptions>?]>([
+    ['HTTP/2.0', 'http_version_refused', [...HOST, ...ORG], { major: 2, minor: 0 }],
+    ['HTTP/0.9', 'http_version_refused', [...HOST, ...ORG], { major: 0, minor: 9 }],
+    ['two lengths', 'request_invalid', [...HOST, ...ORG, 'Content-Length', '1', 'Content-Length', '1']],
+    [
+      'a length beside a coding',
+      'request_invalid',
+      [...HOST, ...ORG, 'Content-Length', '1', 'Transfer-Encoding', 'chunked'],
+    ],
+    ['a coding list', 'request_invalid', [...HOST, ...ORG, 'Transfer-Encoding', ',chunked']],
+    ['another coding', 'request_invalid', [...HOST, ...ORG, 'Transfer-Encoding', 'gzip, chunked']],
+    ['a coding on HTTP/1.0', 'request_invalid', [...HOST, ...ORG, 'Transfer-Encoding', 'chunked'], { minor: 0 }],
+    ['CONNECT', 'method_refused', [...HOST, ...ORG], { method: 'CONNECT' }],
+    ['TRACE', 'method_refused', [...HOST, ...ORG], { method: 'TRACE' }],
+    ['a second expectation', 'expectation_failed', [...HOST, ...ORG, 'Expect', 'x 100-continue']],
+    ['no Host', 'host_invalid', ORG],
+    ['two Hosts', 'host_invalid', [...HOST, ...HOST, ...ORG]],
+    ['an empty Host', 'host_invalid', ['Host', '', ...ORG]],
+    ['another Host', 'host_refused', ['Host', 'evil.example', ...ORG]],
+    ['an Origin', 'browser_refused', [...HOST, ...ORG, 'Origin', 'http://localhost:3000']],
+    ['Origin: null', 'browser_refused', [...HOST, ...ORG, 'Origin', 'null']],
+    [
+      'two Origins of which one is listed',
+      'browser_refused',
+      [...HOST, ...ORG, 'Origin', 'https://a', 'Origin', 'https://evil'],
+      {},
+      { browserOrigins: ['https://a', 'https://evil'] },
+    ],
+    ['a cross-site fetch', 'browser_refused', [...HOST, ...ORG, 'Sec-Fetch-Site', 'same-origin']],
+    ['another proxy', 'forwarded_refused', [...HOST, ...ORG, 'X-Forwarded-For', '1.2.3.4']],
+    ['no caller key', 'caller_refused', [...HOST, ...ORG], {}, { isCallerKey: () => true }],
+    [
+      'two caller keys',
+      'caller_refused',
+      [...HOST, ...ORG, 'X-Proxy-Key', 'k', 'X-Proxy-Key', 'k'],
+      {},
+      { isCallerKey: () => true },
+    ],
+    [
+      'a wrong caller key',
+      'caller_refused',
+      [...HOST, ...ORG, 'X-Proxy-Key', 'k'],
+      {},
+      { isCallerKey: (key) => key === 'other' },
+    ],
+    ['another authority', 'host_refused', [...HOST, ...ORG], { url: 'http://evil.example/v2/x' }],
+    ['another scheme', 'target_invalid', [...HOST, ...ORG], { url: 'ftp://localhost/x' }],
+    ['*', 'target_invalid', [...HOST, ...ORG], { method: 'OPTIONS', url: '*' }],
+    ['dot segments', 'target_invalid', [...HOST, ...ORG], { url: '/v2/../x' }],
+    ['the token endpoint', 'token_endpoint_refused', [...HOST, ...ORG], { url: '/v2/orgs/b/access' }],
+    [
+      'a route that is not listed',
+      'route_refused',
+      [...HOST, ...ORG],
+      {},
+      { allowedRoutes: [{ method: 'GET', path: '/v2/y', isPrefix: false }] },
+    ],
+    ['no org', 'org_id_missing', HOST],
+    ['an empty org', 'org_id_missing', [...HOST, 'X-Org-Id', '']],
+    ['two orgs', 'org_id_invalid', [...HOST, 'X-Org-Id', 'a', 'X-ORG-ID', 'a']],
+    ['a list of orgs', 'org_id_invalid', [...HOST, 'X-Org-Id', 'a, b']],
+    ['an org that is not listed', 'org_not_allowed', [...HOST, ...ORG], {}, { allowedOrgs: new Set(['other']) }],
+    ['an imitated field', 'field_invalid', [...HOST, ...ORG, 'X_Org_Id', 'b']],
+    ['a control in a value', 'field_invalid', [...HOST, ...ORG, 'X', 'a\u007f']],
+    ['a loop', 'proxy_loop_detected', [...HOST, ...ORG, 'Via', '1.0 fred, 1.1 org-access-proxy']],
+    [
+      'a handshake of another version',
+      'upgrade_invalid',
+      [...HOST, ...ORG, ...handshake, 'Sec-WebSocket-Version', '777'],
+    ],
+    [
+      'a handshake without a key',
+      'upgrade_invalid',
+      [...HOST, ...ORG, 'Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Version', '13'],
+    ],
+    [
+      'a handshake by POST',
+      'upgrade_invalid',
+      [...HOST, ...ORG, ...handshake, 'Sec-WebSocket-Version', '13'],
+      { method: 'POST' },
+    ],
+    [
+      'a handshake with content',
+      'upgrade_invalid',
+      [...HOST, ...ORG, ...handshake, 'Sec-WebSocket-Version', '13', 'Content-Length', '1'],
+    ],
+    [
+      'a handshake over HTTP/1.0',
+      'upgrade_invalid',
+      [...HOST, ...ORG, ...handshake, 'Sec-WebSocket-Version', '13'],
+      { minor: 0 },
+    ],
+    ['two protocols', 'upgrade_invalid', [...HOST, ...ORG, 'Connection', 'Upgrade', 'Upgrade', 'websocket, h2c']],
+    [
+      'two protocols on two lines',
+      'upgrade_invalid',
+      [...HOST, ...ORG, ...handshake, 'Upgrade', 'h2c', 'Sec-WebSocket-Version', '13'],
+    ],
+  ])('%s: %s', (_, code, rawHeaders, more, changed) => {
+    expect(refused(rawHeaders, more ?? {}, changed ?? {})).toBe(code)
+  })
+})
+
+describe('for arbitrary requests', () => {
+  const names = fc.oneof(
+    fc.constantFrom(
+      'Authorization', 'authorization', 'X-Org-Id', 'x-org-id', 'X_Org_Id', 'Connection', 'Keep-Alive', 'TE', 'Trailer', 'Transfer-Encoding',
+      'Upgrade', 'Proxy-Authorization', 'Proxy-Connection', 'Host', 'Expect', 'X-Original-URL', 'X-Rewrite-URL', 'X-Proxy-Key', 'Content-Length',
+      'Via', 'X-Request-Id', 'Cookie', 'X-Plain', 'HTTP2-Settings', 'Sec-WebSocket-Key',
+    ), // biome-ignore format: names
+    fc.stringMatching(/^[A-Za-z][A-Za-z0-9_-]{0,12}$/),
+  )
+  const values = fc.oneof(
+    fc.constantFrom(
+      'acme',
+      'other',
+      'close',
+      'authorization, x-org-id',
+      'x-plain, cookie',
+      'websocket',
+      'h2c',
+      'chunked',
+      '5',
+      '100-continue',
+      'localhost',
+    ),
+    fc.string({ maxLength: 20 }),
+  )
+  const HOP_BY_HOP = [
+    'connection',
+    'keep-alive',
+    'te',
+    'trailer',
+    'transfer-encoding',
+    'upgrade',
+    'proxy-connection',
+    'http2-settings',
+    'expect',
+  ]
+  const PROTECTED = [
+    'authorization',
+    'x-org-id',
+    'x-proxy-key',
+    'proxy-authorization',
+    'x-original-url',
+    'x-rewrite-url',
+    'content-length',
+  ]
+  const targets = fc.oneof(
+    fc.constant('/v2/x'),
+    fc
+      .array(fc.constantFrom('/', '.', '..', '%2e', '%2f', 'a', '\\', '#', '?', '@evil', ':80', 'http://evil', '*'), {
+        maxLength: 8,
+      })
+      .map((parts) => parts.join('')),
+  )
+
+  test('nothing admitted carries a protected or hop-by-hop field, another org, or leaves the base URL', () => {
+    let admissions = 0
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(names, values), { maxLength: 8 }),
+        targets,
+        fc.constantFrom('GET', 'POST', 'DELETE'),
+        (pairs, url, method) => {
+          const result = admit(head([...HOST, ...ORG, ...pairs.flat()], { url, method }), options)
+          if (!result.isAdmitted) return
+          admissions++
+          const sent = result.fields.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase())
+          for (const name of [...HOP_BY_HOP, ...PROTECTED]) expect(sent).not.toContain(name)
+          expect(sent.filter((name) => name === 'host')).toHaveLength(1)
+          expect(result.fields[result.fields.indexOf('host') + 1]).toBe('service.example')
+          expect(sent.filter((name) => name === 'x-request-id')).toHaveLength(1)
+          expect(result.orgId).toBe('acme')
+          const reached = new URL(result.target, 'http://service.example')
+          expect(reached.host).toBe('service.example')
+          expect(reached.pathname.startsWith('/api/')).toBe(true)
+        },
+      ),
+      { numRuns: 20_000 },
+    )
+    expect(admissions).toBeGreaterThan(1_000)
+  })
+})
