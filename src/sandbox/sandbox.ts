@@ -161,9 +161,11 @@ class RunningSandbox implements Sandbox {
     response.shouldKeepAlive = false
     response.assignSocket(socket)
     response.once('finish', () => socket.end())
+    // Node has let go of the socket: what it did for the response is done here.
     socket.on('drain', () => response.emit('drain'))
     socket.on('error', () => socket.destroy())
-    this.#answer(request, response, head)
+    if (hasContent(request)) send(response, refusal(400, 'upgrade_invalid', 'An upgrade takes no content.'))
+    else this.#answer(request, response, head)
   }
 
   async #route(request: IncomingMessage, response: ServerResponse, upgradeHead: Buffer | undefined): Promise<void> {
@@ -177,6 +179,11 @@ class RunningSandbox implements Sandbox {
     }
     send(response, refusal(404, 'not_found', `The service is below ${basePath}/v2/, its switches are below /sandbox/.`))
   }
+}
+
+/** Content behind an upgrade request is never parsed: an answer as if there were none would be a lie. */
+function hasContent({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 }
 
 /** Cut, not parsed: the echo has to show what came, byte for byte. */

@@ -23,7 +23,6 @@ export class EchoConnection {
     this.#socket.on('data', (chunk) => this.#receive(chunk))
     this.#socket.on('drain', () => this.#socket.resume())
     this.#socket.on('end', () => this.#socket.end())
-    this.#socket.on('error', () => this.#socket.destroy())
     if (head.length > 0) this.#receive(head)
   }
 
