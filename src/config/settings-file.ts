@@ -5,6 +5,7 @@ import type { LineCounter, Pair, ParsedNode, YAMLError, YAMLMap } from 'yaml'
 import { explainUnreadable } from './file-access.ts'
 import type { Given, GivenSettings } from './given.ts'
 import { nearest } from './nearest.ts'
+import { isNestedTooDeeply } from './nesting.ts'
 import type { Problem, Source } from './problem.ts'
 import { type Setting, type SettingKey, settings } from './settings.ts'
 
@@ -24,7 +25,7 @@ const WHOLE_FILE = 'config file'
 const EXPLANATIONS: Readonly<Record<string, string>> = {
   BAD_ALIAS: 'a "*" starts an alias: put the value in quotes',
   BAD_DQ_ESCAPE: 'a "\\" in double quotes starts no known escape: use single quotes',
-  BAD_INDENT: 'the indentation does not fit the lines before',
+  BAD_INDENT: 'the indentation does not fit the lines before, or a bracket is not closed',
   BAD_SCALAR_START: 'a value cannot start with this character: put it in quotes',
   BLOCK_AS_IMPLICIT_KEY: 'a ":" stands where no key can be: put the value in quotes',
   MISSING_CHAR: 'a quote, bracket, comma or ":" is missing',
@@ -53,14 +54,9 @@ export async function readSettingsFile(path: string): Promise<SettingsFile> {
   } catch {
     return refuseWhole(path, 'is not UTF-8 text: save it as UTF-8')
   }
+  if (isNestedTooDeeply(text)) return refuseWhole(path, 'is nested too deeply to be a configuration')
   // Loaded only here: a start without a file does not pay for it.
-  const reader = new SettingsReader(await import('yaml'), path)
-  try {
-    return reader.read(text)
-  } catch (error) {
-    if (error instanceof RangeError) return refuseWhole(path, 'is nested too deeply to be a configuration')
-    throw error
-  }
+  return new SettingsReader(await import('yaml'), path).read(text)
 }
 
 function refuseWhole(path: string, message: string): SettingsFile {
@@ -84,14 +80,15 @@ class SettingsReader {
   read(text: string): SettingsFile {
     const document = this.#yaml.parseDocument(text, {
       lineCounter: this.#lines,
-      logLevel: 'silent',
+      logLevel: 'error',
       prettyErrors: false,
       uniqueKeys: false,
     })
-    const faults = [...document.errors, ...document.warnings]
-    for (const fault of faults) this.#reportSyntax(fault)
-    if (faults.length === 0) this.#readTop(document.contents)
-    return { values: this.#values, problems: this.#problems, isUnderstood: faults.length === 0 }
+    // Only the first one: those behind it are mostly its echoes.
+    const fault = document.errors[0] ?? document.warnings[0]
+    if (fault === undefined) this.#readTop(document.contents)
+    else this.#reportSyntax(fault)
+    return { values: this.#values, problems: this.#problems, isUnderstood: fault === undefined }
   }
 
   #readTop(top: ParsedNode | null): void {
@@ -170,9 +167,10 @@ class SettingsReader {
 }
 
 function unknownKey(name: string): string {
-  const meant = settingsByKey.has(name) ? name : nearest(name, knownNames)
-  if (meant === undefined) return 'is no setting: remove it'
-  return `is no setting here: did you mean ${meant.replace('.', ': with below it ')}?`
+  // A known name can only be one in a line of its own, `listen.address: …`.
+  if (settingsByKey.has(name)) return `is written in one line: write ${name.replace('.', ':, and indented below it ')}:`
+  const meant = nearest(name, knownNames)
+  return meant === undefined ? 'is no setting: remove it' : `is no setting: did you mean ${meant}?`
 }
 
 /** A key as one word on one line, whatever stands in the file. */
