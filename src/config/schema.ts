@@ -33,7 +33,11 @@ const listen = z
       ),
     socketMode: parsed(text(), parseFileMode)
       .prefault('0660')
-      .describe('File mode of a unix socket, in octal with its leading zero.'),
+      // In YAML it may stand without quotes, where an editor takes it for a number.
+      .meta({
+        description: 'File mode of a unix socket, in octal with its leading zero.',
+        type: ['string', 'integer'],
+      }),
     callerKeyFile: text()
       .optional()
       .describe('File with a key that every request must then bring in `X-Proxy-Key`; it goes no further.'),
@@ -168,7 +172,7 @@ const log = z
       .describe('Least level written: trace, debug, info, warn, error, fatal or silent.'),
     requests: choice(['all', 'errors', 'off'])
       .prefault('all')
-      .describe('Which requests get a line: all, errors (those not answered as asked) or off.'),
+      .describe('Which requests get a line: all, errors (status 400 and above) or off.'),
     format: choice(['json', 'pretty'])
       .prefault('json')
       .describe('json for machines, pretty for people; pretty is slower.'),
