@@ -1,6 +1,7 @@
 /** The connections to the origin server: one bounded pool, and a connection of its own for a repeat that must not meet a stale one. */
 
 import { Client, type Dispatcher, EnvHttpProxyAgent, Pool } from 'undici'
+import type { Secret } from '../secret.ts'
 import { Attempt, type ConnectionUse } from './attempt.ts'
 
 export interface OriginOptions {
@@ -10,8 +11,15 @@ export interface OriginOptions {
   readonly connectTimeoutMs: number
   /** PEM; added to the CA certificates of the runtime. */
   readonly ca?: readonly string[] | undefined
-  /** Honour `HTTPS_PROXY` and `NO_PROXY`. */
-  readonly proxyFromEnv: boolean
+  /** Proxies on the way to the origin, as the environment names them; undefined where they are not to be used. */
+  readonly proxies?: ProxyVariables | undefined
+}
+
+export interface ProxyVariables {
+  /** URLs; they may hold a password. */
+  readonly httpProxy: Secret | undefined
+  readonly httpsProxy: Secret | undefined
+  readonly noProxy: string | undefined
 }
 
 /** How long an idle connection is kept where the origin announces nothing: shorter than any server in common use keeps its own. */
@@ -50,12 +58,13 @@ export class Origin {
       },
     }
     const pooled = { ...this.#clientOptions, connections: options.connections }
-    this.#pool = options.proxyFromEnv
-      ? new EnvHttpProxyAgent(pooled)
-      : new Pool(this.url, {
-          ...pooled,
-          factory: (origin: URL, clientOptions: object) => new TrackedClient(origin, clientOptions),
-        })
+    this.#pool =
+      options.proxies !== undefined
+        ? proxyAgent(options.proxies, pooled)
+        : new Pool(this.url, {
+            ...pooled,
+            factory: (origin: URL, clientOptions: object) => new TrackedClient(origin, clientOptions),
+          })
   }
 
   dispatch(options: Dispatcher.DispatchOptions, attempt: Attempt): void {
@@ -76,6 +85,15 @@ export class Origin {
   async close(): Promise<void> {
     await this.#pool.destroy()
   }
+}
+
+function proxyAgent(proxies: ProxyVariables, options: Client.Options): EnvHttpProxyAgent {
+  return new EnvHttpProxyAgent({
+    ...options,
+    httpProxy: proxies.httpProxy?.reveal() ?? '',
+    httpsProxy: proxies.httpsProxy?.reveal() ?? '',
+    noProxy: proxies.noProxy ?? '',
+  })
 }
 
 /** Tells its attempts whether their connection is a reused one. */

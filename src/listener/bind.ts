@@ -25,7 +25,8 @@ export async function bind<S extends Server>(
   if (address.host.toLowerCase() === 'localhost') return bindLoopback(address.port, newServer)
   const server = newServer()
   const port = await listen(server, { host: unbracketed(address.host), port: address.port })
-  return { servers: [server], address: `${address.host}:${port}` }
+  const host = unbracketed(address.host)
+  return { servers: [server], address: host.includes(':') ? `[${host}]:${port}` : `${host}:${port}` }
 }
 
 /** `localhost` is 127.0.0.1 and, where the machine has it, ::1, on one port. */
