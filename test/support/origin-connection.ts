@@ -1,5 +1,6 @@
 /** One connection of the scripted origin: reads requests by the letter, records them, writes what the script says. */
 
+import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { ByteReader, type StreamEnd, StreamEnded } from './byte-reader.ts'
 import { declaredFraming, type FieldList, MalformedMessage, readContent, readHead, valuesOf } from './http-message.ts'
@@ -115,6 +116,11 @@ export class OriginConnection {
   /** A string is sent as latin1: one character, one byte. */
   write(bytes: string | Uint8Array): void {
     if (this.socket.writable) this.socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes)
+  }
+
+  /** Resolves when what was written is on its way, or the connection is gone. */
+  async drained(): Promise<void> {
+    await Promise.race([once(this.socket, 'drain'), once(this.socket, 'close')])
   }
 
   end(): void {

@@ -7,7 +7,7 @@ import { TokenEndpoint, type TokenEndpointOptions } from './token-endpoint.ts'
 export interface ServiceOptions extends TokenEndpointOptions, OriginOptions {
   /** Answers everything that came with a good token. */
   readonly script?: OriginScript
-  /** Path of the base URL, such as `/api`. */
+  /** Path of the base URL, such as `/api` or `/api/`. */
   readonly prefix?: string
   /** The script sees requests with a bad token too. */
   readonly acceptsAnyToken?: boolean
@@ -24,7 +24,7 @@ export class Service implements AsyncDisposable {
   constructor(origin: Origin, tokens: TokenEndpoint, prefix: string) {
     this.origin = origin
     this.tokens = tokens
-    this.#prefix = prefix
+    this.#prefix = prefix.replace(/\/$/, '')
     this.baseUrl = `${origin.url}${prefix}`
   }
 

@@ -1,0 +1,41 @@
+/** The attack: another user of the same machine, or another container of the same pod, calls the proxy. Only those who know the key may. */
+
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const folder = await mkdtemp(join(tmpdir(), 'oap-key-'))
+const key = 'the-key-of-the-callers-0123456789'
+await writeFile(join(folder, 'key'), `${key}\n`, { mode: 0o600 })
+const table = await startTable({ 'listen.callerKeyFile': join(folder, 'key') }, {}, [`X-Proxy-Key: ${key}`])
+afterAll(async () => {
+  await table[Symbol.asyncDispose]()
+  await rm(folder, { recursive: true })
+})
+
+const GET = 'GET /v2/x HTTP/1.1'
+
+test.each([
+  ['absent', []],
+  ['empty', ['X-Proxy-Key:']],
+  ['wrong', ['X-Proxy-Key: another']],
+  ['the right beginning', [`X-Proxy-Key: ${key.slice(0, -1)}`]],
+  ['the right one and more', [`X-Proxy-Key: ${key}x`]],
+  ['in another case', [`X-Proxy-Key: ${key.toUpperCase()}`]],
+  ['twice', [`X-Proxy-Key: ${key}`, `X-Proxy-Key: ${key}`]],
+  ['a wrong one before it', ['X-Proxy-Key: another', `X-Proxy-Key: ${key}`]],
+  ['under a name that only resembles it', [`X_Proxy_Key: ${key}`]],
+])('T-BR-15 %s', (name, lines) =>
+  table.run({ name, send: head(GET, HOST, ORG, ...lines), status: 403, code: 'caller_refused' }),
+)
+
+test('T-BR-15 the right one opens, and goes no further', () =>
+  table.run({
+    name: 'T-BR-15',
+    send: head(GET, HOST, ORG, `X-Proxy-Key: ${key}`),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    also: ({ requests }) => expect(requests[0]?.fields.join()).not.toContain(key),
+  }))

@@ -1,0 +1,72 @@
+/**
+ * The attack: `Connection` names fields that end at the next hop, so a client names one that the proxy adds or relies on.
+ * A proxy that strips last removes its own credential, its `Host`, or the framing (CVE-2026-33805, Go issue 50580).
+ */
+
+import { afterAll, expect, test } from 'vitest'
+import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const originHost = new URL(table.service.baseUrl).host
+
+test.each<Case>([
+  {
+    name: 'T-HH-01 Connection: authorization',
+    send: get('/v2/x', '{org}', 'Connection: authorization'),
+    status: 200,
+    forwards: ['GET /v2/x'],
+  },
+  {
+    name: 'T-HH-01 Connection: authorization, beside an Authorization of the client',
+    send: get('/v2/x', '{org}', 'Connection: keep-alive, authorization', 'Authorization: Bearer evil'),
+    status: 200,
+    forwards: ['GET /v2/x'],
+  },
+  {
+    name: 'T-HH-02 Connection: x-org-id does not change whose request it is',
+    send: get('/v2/x', '{org}', 'Connection: x-org-id'),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    also: ({ org, mints }) => expect(mints.map((mint) => mint.org)).toEqual([org]),
+  },
+  {
+    name: 'T-HH-03 a list in mixed case, with white space, over the framing',
+    send: `${head('POST /v2/x HTTP/1.1', HOST, ORG, 'Content-Length: 5', 'Connection: close, AUTHORIZATION , Host,content-length')}hello`,
+    content: 'hello',
+    status: 200,
+    forwards: ['POST /v2/x'],
+    closes: true,
+    also: ({ requests }) => expect(requests[0]?.values('host')).toEqual([originHost]),
+  },
+  {
+    name: 'T-HH-03 over the framing of chunks',
+    send: `${head('POST /v2/x HTTP/1.1', HOST, ORG, 'Transfer-Encoding: chunked', 'Connection: transfer-encoding')}5\r\nhello\r\n0\r\n\r\n`,
+    content: 'hello',
+    status: 200,
+    forwards: ['POST /v2/x'],
+  },
+  {
+    name: 'T-HH-03 over all that the proxy adds',
+    send: get('/v2/x', '{org}', 'Connection: host, via', 'Connection: x-request-id,authorization'),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    also: ({ requests }) => {
+      expect(requests[0]?.values('host')).toEqual([originHost])
+      expect(requests[0]?.values('via')).toEqual(['1.1 org-access-proxy'])
+      expect(requests[0]?.values('x-request-id')).toHaveLength(1)
+    },
+  },
+  {
+    name: 'T-HH-05 what Connection names ends here, and so does Connection',
+    send: get('/v2/x', '{org}', 'Foo: 1', 'Bar: 2', 'Connection: foo', 'FOO: 3'),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    also: ({ requests }) => {
+      expect(requests[0]?.values('foo')).toEqual([])
+      expect(requests[0]?.values('bar')).toEqual(['2'])
+      expect(requests[0]?.values('connection').filter((value) => value !== 'keep-alive')).toEqual([])
+    },
+  },
+])('$name', (row) => table.run(row))

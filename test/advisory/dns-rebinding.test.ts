@@ -1,0 +1,77 @@
+/**
+ * The attack: a page at evil.example lets its name resolve to 127.0.0.1 and then talks to the proxy as its own origin,
+ * so the browser sees nothing wrong and no CORS check takes place. What the page cannot change is `Host`.
+ */
+
+import { afterAll, describe, test } from 'vitest'
+import { type Case, head, ORG, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const GET = 'GET /v2/x HTTP/1.1'
+const refused = (value: string): Case => ({ name: value, send: head(GET, `Host: ${value}`, ORG), status: [400, 421] })
+
+describe('T-BR-02 names of this machine', () => {
+  test.each([
+    'localhost:{port}',
+    '127.0.0.1:{port}',
+    '[::1]:{port}',
+    'LOCALHOST',
+    'LocalHost:1',
+    'localhost',
+    '127.0.0.1',
+  ])('%s', (value) =>
+    table.run({ name: value, send: head(GET, `Host: ${value}`, ORG), status: 200, forwards: ['GET /v2/x'] }),
+  )
+})
+
+test.each(['evil.example', 'evil.example:{port}', 'service.internal', '192.168.0.1:{port}'])('T-BR-01 %s', (value) =>
+  table.run({ ...refused(value), status: 421, code: 'host_refused' }),
+)
+
+test.each([
+  '127.0.0.1.evil.com',
+  'localhost.evil.com',
+  'evillocalhost:{port}',
+  '127.0.0.1@evil',
+  'evil@127.0.0.1',
+  'a/b?c',
+  'localhost/',
+  'localhost?',
+  'localhost#',
+  'a b',
+  'localhost evil.example',
+  '127.1',
+  '0x7f.1',
+  '2130706433',
+  '0177.0.0.1',
+  '127.0.0.2',
+  '0.0.0.0',
+  '[::]',
+  '[::ffff:127.0.0.1]',
+  '[0:0:0:0:0:0:0:1]',
+  '::1',
+  'localhost.',
+  'localhost:',
+  'localhost:port',
+  'localhost:80:80',
+  'localhost:999999',
+  'l\xf6calhost',
+  '%6cocalhost',
+  'localhost\\evil',
+])('T-BR-03 %s', (value) => table.run(refused(value)))
+
+test.each<Case>([
+  { name: 'T-BR-04 no Host', send: head(GET, ORG), status: 400 },
+  { name: 'T-BR-04 two', send: head(GET, 'Host: localhost', 'Host: localhost', ORG), status: 400 },
+  {
+    name: 'T-BR-04 two, the good one last',
+    send: head(GET, 'Host: evil.example', 'Host: localhost', ORG),
+    status: 400,
+  },
+  { name: 'T-BR-04 a list', send: head(GET, 'Host: localhost, evil.example', ORG), status: 400 },
+  { name: 'T-BR-04 empty', send: head(GET, 'Host:', ORG), status: 400 },
+  { name: 'T-BR-04 white space', send: head(GET, 'Host:   ', ORG), status: 400 },
+  { name: 'T-BR-05 HTTP/1.0 without Host', send: head('GET /v2/x HTTP/1.0', ORG), status: 400 },
+])('$name', (row) => table.run(row))

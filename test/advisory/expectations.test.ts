@@ -1,0 +1,63 @@
+/**
+ * The attack: an `Expect` that one parser takes for `100-continue` and the other does not. One waits for content that
+ * the other has read as the next request; and undici refuses the field in a way that once cost a connection for ever.
+ */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const POST = 'POST /v2/x HTTP/1.1'
+
+describe('anything but 100-continue is refused, without a 100', () => {
+  test.each([
+    'x 100-continue',
+    '100-continue, x',
+    'x',
+    '100-continue\x0b',
+    '200-ok',
+    '"100-continue"',
+    '100-continue;q=1',
+    '100',
+  ])('T-FR-28 %j', (expectation) => {
+    const row: Case = {
+      name: 'T-FR-28',
+      send: `${head(POST, HOST, ORG, 'Content-Length: 2', `Expect: ${expectation}`)}hi`,
+      status: [400, 417],
+      also: ({ response }) => expect(response.informational).toEqual([]),
+    }
+    return table.run(row)
+  })
+  test('T-FR-28 twice', () =>
+    table.run({
+      name: 'T-FR-28',
+      send: `${head(POST, HOST, ORG, 'Content-Length: 2', 'Expect: 100-continue', 'Expect: x')}hi`,
+      status: 417,
+      code: 'expectation_failed',
+    }))
+})
+
+test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(
+  'T-FR-29 it is answered here and goes no further: %s',
+  (framing) =>
+    table.run({
+      name: 'T-FR-29',
+      send: `${head(POST, HOST, ORG, framing, 'Expect: 100-Continue')}${framing.includes('chunked') ? '2\r\nhi\r\n0\r\n\r\n' : 'hi'}`,
+      content: 'hi',
+      status: 200,
+      forwards: ['POST /v2/x'],
+      also: ({ requests }) => expect(requests[0]?.values('expect')).toEqual([]),
+    }),
+)
+
+test('T-FR-28 a refused request is refused before its content is asked for', () =>
+  table.run({
+    name: 'T-FR-28',
+    send: head(POST, HOST, 'Content-Length: 2', 'Expect: 100-continue'),
+    status: 400,
+    code: 'org_id_missing',
+    closes: true,
+    also: ({ response }) => expect(response.informational).toEqual([]),
+  }))

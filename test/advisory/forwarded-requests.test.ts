@@ -1,0 +1,33 @@
+/**
+ * The attack: something on this machine that forwards for others (a reverse proxy, a port mapping with a proxy in it, a
+ * tunnel for developers) puts the proxy on the network, and everybody out there acts as the App. Such forwarders say so in
+ * these fields.
+ */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { get, startTable } from '../support/case-table.ts'
+
+const LINES = ['X-Forwarded-For: 1.2.3.4', 'Forwarded: for=1.2.3.4', 'X-Real-IP: 1.2.3.4', 'x-forwarded-for:']
+
+describe('refused by default', async () => {
+  const table = await startTable()
+  afterAll(() => table[Symbol.asyncDispose]())
+  test.each(LINES)('T-HH-12 %s', (line) =>
+    table.run({ name: line, send: get('/v2/x', '{org}', line), status: 403, code: 'forwarded_refused' }),
+  )
+})
+
+describe('passed on where that is permitted', async () => {
+  const table = await startTable({ 'listen.refuseForwarded': 'false' })
+  afterAll(() => table[Symbol.asyncDispose]())
+  test.each(LINES)('T-HH-12 %s', (line) => {
+    const [name = '', value = ''] = line.split(/: ?/, 2)
+    return table.run({
+      name: line,
+      send: get('/v2/x', '{org}', line),
+      status: 200,
+      forwards: ['GET /v2/x'],
+      also: ({ requests }) => expect(requests[0]?.values(name)).toEqual([value]),
+    })
+  })
+})

@@ -1,0 +1,51 @@
+/**
+ * The attack: a head so large or of so many fields that a parser drops the end of it in silence (Node 20 keeps about
+ * 1,000), and with it the length of the content or the Org; or that fills the memory.
+ */
+
+import { afterAll, expect, test } from 'vitest'
+import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const tiny = (count: number) => Array.from({ length: count }, (_, i) => `a${i}:`)
+
+test.each([1001, 1500, 2500])('T-HH-21 %i tiny fields, the Org and the length last', (count) => {
+  const smuggled = get('/v2/smuggled', '{other}')
+  const send = head('POST /v2/x HTTP/1.1', ...tiny(count), HOST, ORG, 'Content-Length: {length}') + smuggled
+  const isTooLarge = send.indexOf('\r\n\r\n') > 16 * 1024
+  return table.run({
+    name: 'T-HH-21',
+    send,
+    content: smuggled,
+    ...(isTooLarge
+      ? { status: 431, code: 'request_head_too_large', closes: true }
+      : { status: 200, forwards: ['POST /v2/x'] }),
+  })
+})
+
+test.each<Case>([
+  {
+    name: 'T-HH-23 a head of more than 16 KiB',
+    send: get('/v2/x', '{org}', ...Array.from({ length: 17 }, (_, i) => `f${i}: ${'a'.repeat(1000)}`)),
+    status: 431,
+  },
+  { name: 'T-HH-23 one field of 17 KB', send: get('/v2/x', '{org}', `F: ${'a'.repeat(17_000)}`), status: 431 },
+  { name: 'T-HH-23 one name of 17 KB', send: get('/v2/x', '{org}', `${'a'.repeat(17_000)}: 1`), status: 431 },
+  { name: 'T-RL-02 a target of 17 KB', send: get(`/v2/${'a'.repeat(17_000)}`, '{org}'), status: [414, 431] },
+])('$name', (row) => table.run({ ...row, code: 'request_head_too_large', closes: true }))
+
+test('T-HH-23 what stays below goes through whole', () => {
+  const fields = Array.from({ length: 150 }, (_, i) => `f${i}: ${'a'.repeat(90)}`)
+  return table.run({
+    name: 'T-HH-23',
+    send: get('/v2/x', '{org}', ...fields),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    also: ({ requests }) =>
+      expect(
+        requests[0]?.fields.filter((_, i) => i % 2 === 0 && /^f\d/.test(requests[0]?.fields[i] ?? '')),
+      ).toHaveLength(150),
+  })
+})

@@ -1,0 +1,151 @@
+/**
+ * The attack: an Org id in two places, in two lines, in a form that a later parser reads as another one, or as part of
+ * the path of the mint; and whatever comes of it runs with another Org's token. `X-Org-Id` is one line, its value one
+ * opaque word, and nothing else names an Org.
+ */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { type Case, HOST, head, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const GET = 'GET /v2/x HTTP/1.1'
+const refused = (name: string, code: string, ...lines: string[]): Case => ({
+  name,
+  send: head(GET, HOST, ...lines),
+  status: 400,
+  code,
+})
+
+describe('no id, or more than one', () => {
+  test.each<Case>([
+    refused('T-ID-01 none', 'org_id_missing'),
+    refused('T-ID-02 empty', 'org_id_missing', 'X-Org-Id:'),
+    refused('T-ID-02 spaces only', 'org_id_missing', 'X-Org-Id:    '),
+    refused('T-ID-03 two', 'org_id_invalid', 'X-Org-Id: {org}', 'X-Org-Id: {other}'),
+    refused('T-ID-04 the same twice', 'org_id_invalid', 'X-Org-Id: {org}', 'X-Org-Id: {org}'),
+    refused('T-ID-04 one of them empty', 'org_id_invalid', 'X-Org-Id: {org}', 'X-Org-Id:'),
+    refused('T-ID-05 a list', 'org_id_invalid', 'X-Org-Id: {org}, {other}'),
+    refused('T-ID-05 a list without space', 'org_id_invalid', 'X-Org-Id: {org},{other}'),
+    refused('T-ID-06 in two cases of the name', 'org_id_invalid', 'x-org-id: {org}', 'X-ORG-ID: {other}'),
+  ])('$name', (row) => table.run(row))
+})
+
+describe('a value that is no plain word', () => {
+  const VALUES: readonly (readonly [string, readonly string[]])[] = [
+    ['T-ID-07', ['.', '..', '...']],
+    ['T-ID-08', ['{org}/../{other}', '{org}/access?x=', '{org}/{other}', '{org}\\{other}', '/{org}', '{org}/']],
+    ['T-ID-09', ['%2e%2e', '%2F', '{org}%00', '%41', '{org}%2Faccess', '%']],
+    ['T-ID-10', ['{org}?x=1', '{org}#f', '{org};v=1', '{org}&x', '{org}"', "{org}'", '{org}<', '$' + '{org}', '*']],
+    ['T-ID-11', ['{org}\t{other}', '{org} {other}', '{org}  {other}']],
+    [
+      'T-ID-12',
+      [
+        '{org}\xc3\xa9',
+        '{org}e\xcc\x81',
+        '\xef\xbc\xa1',
+        '{org}\xe2\x80\x8b',
+        '\xe2\x80\xae{org}',
+        '{org}\xa0',
+        '\xe9',
+      ],
+    ],
+    ['T-ID-13', ['a'.repeat(129), 'a'.repeat(4096), 'a'.repeat(15_000)]],
+  ]
+  describe.each(VALUES)('%s', (name, values) => {
+    test.each(values)('%j', (value) => table.run(refused(name, 'org_id_invalid', `X-Org-Id: ${value}`)))
+  })
+  test.each(['{org}\x00', '{org}\x01', '{org}\x7f', '{org}\r{other}', '{org}\n{other}'])('T-ID-11, 16 %j', (value) =>
+    table.run({ name: 'T-ID-16', send: head(GET, HOST, `X-Org-Id: ${value}`), status: 400, closes: true }),
+  )
+})
+
+describe('a plain word is an Org, whatever it means elsewhere', () => {
+  const WORDS = [
+    '0',
+    '-1',
+    'null',
+    'undefined',
+    'true',
+    'NaN',
+    '__proto__',
+    'constructor',
+    'toString',
+    'hasOwnProperty',
+  ]
+  const SHAPES = ['{org}@evil', '{org}:80', '{org}~x', '{org}.x', '{org}+x', '{org}=', 'a'.repeat(128)]
+  test.each([...WORDS, ...SHAPES])('T-ID-10, 17 %s', async (word) => {
+    const before = table.service.tokens.mints.length
+    await table.run({
+      name: 'T-ID-17',
+      orgs: [word],
+      send: head(GET, HOST, `X-Org-Id: ${word}`),
+      status: 200,
+      forwards: ['GET /v2/x'],
+    })
+    expect(table.service.tokens.mints.length - before).toBe(1)
+  })
+
+  test('T-ID-14 two cases of a letter are two Orgs', async () => {
+    for (const word of ['case-a', 'CASE-A', 'Case-A']) {
+      await table.run({
+        name: word,
+        orgs: [word],
+        send: head(GET, HOST, `X-Org-Id: ${word}`),
+        status: 200,
+        forwards: ['GET /v2/x'],
+      })
+      expect(table.service.tokens.mintsOf(word)).toHaveLength(1)
+    }
+  })
+})
+
+describe('nothing but the field names an Org', () => {
+  const forwarded = (name: string, target: string, ...lines: string[]): Case => ({
+    name,
+    send: head(`GET ${target} HTTP/1.1`, HOST, 'X-Org-Id: {org}', ...lines),
+    status: 200,
+    also: ({ org, mints }) => expect(mints.map((mint) => mint.org)).toEqual([org]),
+    forwards: [`GET ${target}`],
+  })
+  test.each<Case>([
+    forwarded('T-ID-19 the query', '/v2/x?org={other}&x-org-id={other}'),
+    forwarded('T-ID-19 a cookie', '/v2/x', 'Cookie: org={other}; x-org-id={other}'),
+    forwarded('T-ID-19 other fields', '/v2/x', 'X-Org: {other}', 'Org-Id: {other}', 'X-Tenant-Id: {other}'),
+    forwarded('T-ID-21 the path', '/v2/orgs/{other}/members'),
+    forwarded('T-HH-09 and the field itself ends here', '/v2/x'),
+  ])('$name', (row) =>
+    table.run({
+      ...row,
+      also: (seen) => {
+        row.also?.(seen)
+        expect(seen.requests[0]?.values('x-org-id')).toEqual([])
+      },
+    }),
+  )
+  test('T-ID-19 the content', () =>
+    table.run({
+      name: 'T-ID-19',
+      send: `${head('POST /v2/x HTTP/1.1', HOST, 'X-Org-Id: {org}', 'Content-Length: {length}')}{"orgId":"{other}"}`,
+      content: '{"orgId":"{other}"}',
+      status: 200,
+      forwards: ['POST /v2/x'],
+    }))
+})
+
+describe('T-ID-20 only some Orgs are served', async () => {
+  const narrow = await startTable({ 'orgs.allow': 'probe, acme' })
+  afterAll(() => narrow[Symbol.asyncDispose]())
+  test('one of them', () =>
+    narrow.run({
+      name: 'acme',
+      orgs: ['acme'],
+      send: head(GET, HOST, 'X-Org-Id: acme'),
+      status: 200,
+      forwards: ['GET /v2/x'],
+    }))
+  test.each(['{org}', 'ACME', 'acme2', 'acm', 'acme.'])('not %s', (value) =>
+    narrow.run({ name: value, send: head(GET, HOST, `X-Org-Id: ${value}`), status: 403, code: 'org_not_allowed' }),
+  )
+})

@@ -1,0 +1,50 @@
+/**
+ * The attack: a path that the proxy reads as below the prefix, or as no forbidden route, and the origin as another one:
+ * dot segments plain, encoded, beside encoded slashes, behind `;` as servlet containers take them; backslashes;
+ * fragments (CVE-2021-32779). And broken escapes, which end programs that decode them.
+ */
+
+import { afterAll, describe, test } from 'vitest'
+import { get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const REFUSED: readonly (readonly [string, readonly string[]])[] = [
+  ['T-PT-05', ['/\\evil.com/', '/\\\\evil', '/v2\\x', '/v2/..\\admin']],
+  ['T-PT-06', ['/v2/../../admin', '/v2/./x', '/..', '/.', '/v2/..', '/v2/.', '/../', '/v2/..?a=b', '//../x']],
+  ['T-PT-07', ['/v2/%2e%2e/x', '/v2/%2E./x', '/v2/.%2e/x', '/v2/%2e/x', '/%2e%2e', '/v2/%2E%2E?x']],
+  [
+    'T-PT-09',
+    [
+      '/v2/..;/admin',
+      '/v2/..;a=b/admin',
+      '/v2/.;/admin',
+      '/v2/%2e%2e;/admin',
+      '/v2/%2e%2e%3b/admin',
+      '/v2/%2f..%2fadmin',
+      '/v2/..%2fadmin',
+      '/v2/%2F%2e%2e%2Fadmin',
+      '/v2/..%5cadmin',
+      '/v2/%5c..%5cadmin',
+      '/v2/a%5C..',
+    ],
+  ],
+  ['T-PT-11', ['/a%zz', '/a%', '/a%1', '/a%1/x', '/%', '/a%%41', '/a%u0041']],
+  ['T-PT-12', ['/a#frag', '/#', '/a?b#frag', '/v2/x#/../admin']],
+  ['T-PT-14', ['/a\x7f']],
+]
+describe.each(REFUSED)('%s is refused', (name, targets) => {
+  test.each(targets)('%j', (target) =>
+    table.run({ name, send: get(target, '{org}'), status: 400, code: 'target_invalid' }),
+  )
+})
+
+test.each(['/a\x80', '/a\xff', '/a\x01', '/a\tb', '/a b', '/a\x00', '/a\x0b', '/\xe2\x80\xa5/x'])(
+  'T-PT-14 the parser refuses %j',
+  (target) => table.run({ name: 'T-PT-14', send: get(target, '{org}'), status: 400 }),
+)
+
+test.each(['OPTIONS', 'GET', 'POST'])('T-PT-15, 16 %s *', (method) =>
+  table.run({ name: method, send: head(`${method} * HTTP/1.1`, HOST, ORG), status: 400, code: 'target_invalid' }),
+)

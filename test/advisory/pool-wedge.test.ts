@@ -1,0 +1,113 @@
+/**
+ * The attack: undici gives a connection's place in its pool away for ever with every request that it refuses itself.
+ * As many such requests as there are places, and every later one waits without end and without an error. So nothing
+ * may reach it that it would refuse, whatever the client sends; and what it answers badly must give its place back.
+ */
+
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { get, HOST, head } from '../support/case-table.ts'
+import { type FaultTable, startFaultTable } from '../support/fault-table.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { RawClient, request } from '../support/raw-client.ts'
+
+const PLACES = 4
+let table: FaultTable
+beforeAll(async () => {
+  table = await startFaultTable({
+    'origin.connections': `${PLACES}`,
+    'origin.responseTimeout': '300ms',
+    'origin.idleTimeout': '300ms',
+  })
+})
+afterAll(() => table[Symbol.asyncDispose]())
+
+const odd = (...lines: string[]) => get('/v2/x', 'acme', ...lines)
+const oddLine = (line: string) => head(line, HOST, 'X-Org-Id: acme')
+
+const REQUESTS: readonly (readonly [string, string])[] = [
+  ['an expectation', odd('Expect: x')],
+  ['100-continue without content', odd('Expect: 100-continue')],
+  ['100-continue with content', `${odd('Expect: 100-continue', 'Content-Length: 2')}hi`],
+  ['Keep-Alive', odd('Keep-Alive: timeout=5')],
+  ['Connection: odd', odd('Connection: odd, , ,')],
+  ['Connection twice', odd('Connection: close', 'Connection: keep-alive')],
+  ['Transfer-Encoding: gzip, chunked', odd('Transfer-Encoding: gzip, chunked')],
+  ['chunked GET', `${odd('Transfer-Encoding: chunked')}0\r\n\r\n`],
+  ['Upgrade', odd('Upgrade: h2c', 'Connection: Upgrade')],
+  ['a bad handshake', odd(...HANDSHAKE.slice(0, 3))],
+  ['a good handshake', odd(...HANDSHAKE)],
+  ['two Hosts', odd('Host: localhost')],
+  ['target *', oddLine('OPTIONS * HTTP/1.1')],
+  ['a target with a quote', oddLine('GET /v2/x?"<>`{}|^ HTTP/1.1')],
+  ['a target in absolute-form', oddLine('GET http://localhost/v2/x HTTP/1.1')],
+  ['a target with a fragment', oddLine('GET /v2/x#f HTTP/1.1')],
+  ['methods', oddLine('M-SEARCH /v2/x HTTP/1.1')],
+  ['method QUERY', oddLine('QUERY /v2/x HTTP/1.1')],
+  ['a length beyond all numbers', odd('Content-Length: 99999999999999999999')],
+  ['a length with zeros', `${odd('Content-Length: 0002')}hi`],
+  ['GET with a length', `${odd('Content-Length: 2')}hi`],
+  ['HEAD with a length', `${odd('Content-Length: 2').replace('GET', 'HEAD')}hi`],
+  ['POST without content', odd().replace('GET', 'POST')],
+  ['POST of length 0', odd('Content-Length: 0').replace('GET', 'POST')],
+  ['obs-text', odd('X-Text: \xe9\xff')],
+  ['a field without value', odd('X-Empty:')],
+  ['a field named __proto__', odd('__proto__: x', 'constructor: y')],
+  ['a field with every mark in its name', odd("!#$%&'*+-.^_`|~: x")],
+  ['trailers', `${odd('Transfer-Encoding: chunked').replace('GET', 'POST')}2\r\nhi\r\n0\r\nX-T: 1\r\n\r\n`],
+]
+
+/** Twice as many as there are places, all at once, and then one that must be answered soon. */
+async function flood(raw: string): Promise<void> {
+  const send = async () => {
+    await using client = await RawClient.connect(table.proxy.port, { deadlineMs: 3000 })
+    client.send(raw)
+    return await client.response(raw.slice(0, raw.indexOf(' ')))
+  }
+  await Promise.all(Array.from({ length: 2 * PLACES }, send))
+  await table.expectAlive()
+}
+
+beforeAll(() => table.expectAlive())
+
+test.each(REQUESTS)('T-UP-29 %s', async (_, raw) => {
+  await flood(raw)
+})
+
+test.each([
+  ['resets', ''],
+  ['cuts its head', 'HTTP/1.1 200 OK\r\nX-'],
+  [
+    'frames in two ways',
+    'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n',
+  ],
+  ['answers with 101', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n'],
+  ['answers with status 999', 'HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n'],
+  ['answers HTTP/0.9', 'hello'],
+])('T-UP-29 an origin that %s', async (name, writes) => {
+  const target = table.target((_, connection) => {
+    connection.write(writes)
+    if (name === 'resets') connection.reset()
+    else connection.end()
+    return undefined
+  })
+  await flood(get(target, 'acme'))
+})
+
+test('T-UP-29 an origin that is silent', async () => {
+  await flood(
+    get(
+      table.target(() => new Promise(() => {})),
+      'acme',
+    ),
+  )
+})
+
+test('T-UP-29 clients that leave while they wait for a place', async () => {
+  const target = table.target(() => new Promise(() => {}))
+  const clients = await Promise.all(Array.from({ length: 4 * PLACES }, () => RawClient.connect(table.proxy.port)))
+  for (const client of clients) client.send(get(target, 'acme'))
+  await table.service.origin.waitFor(() => table.requestsFor(target).length === PLACES)
+  for (const client of clients) client.reset()
+  await table.expectAlive()
+  expect((await request(table.proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
+})

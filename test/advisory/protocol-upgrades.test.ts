@@ -1,0 +1,64 @@
+/**
+ * The attack: `Upgrade: h2c` makes an origin speak HTTP/2 on the proxy's connection, and everything in it passes by the
+ * proxy unread (h2c smuggling). Only WebSockets are tunnelled; every other protocol is taken out, and the request goes
+ * on as what it is.
+ */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const H2C = ['Upgrade: h2c', 'HTTP2-Settings: AAMAAABkAAQAAP', 'Connection: Upgrade, HTTP2-Settings']
+
+function stripped(name: string, lines: readonly string[]): Case {
+  return {
+    name,
+    send: get('/v2/x', '{org}', ...lines),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    also: ({ requests, responses }) => {
+      expect(responses.map((response) => response.status)).not.toContain(101)
+      for (const field of ['upgrade', 'http2-settings', 'sec-websocket-key'])
+        expect(requests[0]?.values(field)).toEqual([])
+      expect(requests[0]?.values('connection').join()).not.toMatch(/upgrade|http2/i)
+    },
+  }
+}
+
+test.each<Case>([
+  stripped('T-WS-03 h2c', H2C),
+  stripped('T-WS-03 h2c without its settings', ['Upgrade: h2c', 'Connection: Upgrade']),
+  stripped('T-WS-03 h2c that Connection does not name', ['Upgrade: h2c', 'HTTP2-Settings: AAMAAABkAAQAAP']),
+  stripped('T-WS-03 in mixed case', ['UPGRADE: H2C', 'connection: UPGRADE, http2-settings', 'http2-SETTINGS: AAMA']),
+  stripped('T-WS-01 another protocol', ['Upgrade: foo', 'Connection: Upgrade']),
+  stripped('T-WS-01 TLS', ['Upgrade: TLS/1.0', 'Connection: Upgrade']),
+  stripped('T-WS-01 an empty one', ['Upgrade:', 'Connection: Upgrade']),
+  stripped('T-WS-01 Connection: upgrade alone', ['Connection: Upgrade']),
+  stripped('T-WS-01 websocket that Connection does not name', ['Upgrade: websocket', 'Sec-WebSocket-Version: 13']),
+])('$name', (row) => table.run(row))
+
+describe('with content', () => {
+  test.each([
+    ['a length', ['Content-Length: 5'], 'hello'],
+    ['chunks', ['Transfer-Encoding: chunked'], '5\r\nhello\r\n0\r\n\r\n'],
+  ])('T-WS-01, 03 %s', (name, lines, content) =>
+    table.run({
+      name,
+      send: head('POST /v2/x HTTP/1.1', HOST, ORG, ...H2C, ...lines) + content,
+      content: 'hello',
+      status: 200,
+      forwards: ['POST /v2/x'],
+    }),
+  )
+})
+
+test('T-WS-03 what follows an upgrade that did not happen is no frame of HTTP/2 for anybody', () =>
+  table.run({
+    name: 'T-WS-03',
+    send: `${get('/v2/x', '{org}', ...H2C)}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00`,
+    status: 200,
+    forwards: ['GET /v2/x'],
+    closes: true,
+  }))

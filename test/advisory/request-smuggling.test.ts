@@ -1,0 +1,192 @@
+/**
+ * The attack: two parsers in a row that disagree where a request ends. What one takes for content the next takes for
+ * another request, which then runs with a token that its sender never had, or answers somebody else (CL.TE, TE.CL,
+ * CL.0; CVE-2019-20372, CVE-2022-32213, and CVE-2026-29057 in the library that carries our tunnels). So nothing doubtful
+ * is repaired: it is refused, and the connection with it.
+ */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const POST = 'POST /v2/x HTTP/1.1'
+const CHUNKED = 'Transfer-Encoding: chunked'
+const SMUGGLED = head('GET /v2/smuggled HTTP/1.1', HOST, 'X-Org-Id: {other}')
+
+/** A POST with these lines, refused with its connection; the bytes behind it would be a request of their own. */
+function refused(name: string, lines: readonly string[], content = ''): Case {
+  return { name, send: head(POST, HOST, ORG, ...lines) + content + SMUGGLED, status: [400, 501], closes: true }
+}
+
+describe('two framings, or one that is read in two ways', () => {
+  const lengths = ['+2', '-2', '0x2', '1_0', '2 2', '', '10000000000000000000000', '2,2', '\xb2']
+  const codings = [
+    'chunked, gzip',
+    'gzip, chunked',
+    'identity',
+    'blegh',
+    'xchunked',
+    '',
+    ',chunked',
+    'chunked,',
+    '"chunked"',
+  ]
+  test.each<Case>([
+    refused('T-FR-01 a length, then chunked', ['Content-Length: 5', CHUNKED], '0\r\n\r\n'),
+    refused('T-FR-02 chunked, then a length', [CHUNKED, 'Content-Length: 5'], '0\r\n\r\n'),
+    refused('T-FR-03 one length twice', ['Content-Length: 2', 'Content-Length: 2'], 'hi'),
+    refused('T-FR-04 two lengths', ['Content-Length: 2', 'Content-Length: 3'], 'hi'),
+    refused('T-FR-05 two lengths in a line', ['Content-Length: 2, 2'], 'hi'),
+    ...lengths.map((length) => refused(`T-FR-06 the length "${length}"`, [`Content-Length: ${length}`], 'hi')),
+    ...codings.map((coding) =>
+      refused(`T-FR-09..11 the coding "${coding}"`, [`Transfer-Encoding: ${coding}`], '0\r\n\r\n'),
+    ),
+    refused('T-FR-12 chunked twice', [CHUNKED, CHUNKED], '0\r\n\r\n'),
+  ])('$name', (row) => table.run(row))
+
+  test('T-FR-07 a length with zeros in front is one number for everybody', () =>
+    table.run({
+      name: 'T-FR-07',
+      send: `${head(POST, HOST, ORG, 'Content-Length: 002')}hi`,
+      status: 200,
+      forwards: ['POST /v2/x'],
+      also: ({ requests }) => expect(requests[0]?.values('content-length')).toEqual(['2']),
+    }))
+
+  test('T-FR-13 a coding in HTTP/1.0, which has none', () =>
+    table.run({
+      name: 'T-FR-13',
+      send: `${head('POST /v2/x HTTP/1.0', HOST, ORG, CHUNKED)}0\r\n\r\n${SMUGGLED}`,
+      status: 400,
+      code: 'request_invalid',
+      closes: true,
+    }))
+})
+
+describe('a field name or a line end that only some parsers recognize', () => {
+  const NAMES = [
+    'Transfer-Encoding\x0b: chunked',
+    'Transfer-Encoding : chunked',
+    'Transfer-Encoding\t: chunked',
+    '\tTransfer-Encoding: chunked',
+    ' Transfer-Encoding: chunked',
+    'Transfer-Encoding\x00: chunked',
+    'Transfer-Encoding\xa0: chunked',
+    '\x0bTransfer-Encoding: chunked',
+    'Transfer-Encoding:\x0bchunked',
+    'Transfer-Encoding:\x0cchunked',
+    'Transfer-Encoding:\x00chunked',
+    'Transfer-Encoding: chunked\x0b',
+    'Transfer-Encoding: chunk\xe9d',
+    'Transfer-Encoding\r\n: chunked',
+    '"Transfer-Encoding": chunked',
+    ':Transfer-Encoding: chunked',
+    'Transfer-Encoding; chunked',
+    'Foo: bar\n Transfer-Encoding: chunked',
+    'Foo: bar\r\n Transfer-Encoding: chunked',
+    'Foo: bar\r\n\tTransfer-Encoding: chunked',
+    'Foo: bar\rTransfer-Encoding: chunked',
+    'Foo: bar\nTransfer-Encoding: chunked',
+    'Foo: b\x00r',
+    'Foo: b\x01r',
+    'Foo: b\x7fr',
+  ]
+  test.each(NAMES.map((line) => [JSON.stringify(line), line] as const))('T-FR-14, 16 %s', (name, line) =>
+    table.run(refused(name, [line], '0\r\n\r\n')),
+  )
+
+  test.each([
+    ['everywhere', `${POST}\n${HOST}\n${ORG}\nContent-Length: 0\n\n`],
+    ['behind the request line', `${POST}\n${HOST}\r\n${ORG}\r\nContent-Length: 0\r\n\r\n`],
+    ['before the content', `${POST}\r\n${HOST}\r\n${ORG}\r\nContent-Length: 0\r\n\n`],
+    ['behind a field', `${POST}\r\n${HOST}\n${ORG}\r\nContent-Length: 0\r\n\r\n`],
+  ])('T-FR-16 a bare line feed %s', (name, raw) => table.run({ name, send: raw + SMUGGLED, status: 400, closes: true }))
+
+  test('T-FR-14 a name that is another field to all is forwarded as what it is', () =>
+    table.run({
+      name: 'T-FR-14',
+      send: head('GET /v2/x HTTP/1.1', HOST, ORG, 'X-Transfer-Encoding: chunked', '-Transfer-Encoding: chunked'),
+      status: 200,
+      forwards: ['GET /v2/x'],
+      also: ({ requests }) => expect(requests[0]?.values('transfer-encoding')).toEqual([]),
+    }))
+})
+
+describe('content that is not what its framing says', () => {
+  const SIZES = [
+    '0x2',
+    '+2',
+    '-0',
+    ' 2',
+    '2 ',
+    '0_2',
+    '',
+    '00000000000000002',
+    '1000000000000000f',
+    '1these',
+    '2\t',
+    'g',
+    '\xb2',
+  ]
+  const ENDS = ['2\n', '2\rX', '2;\nhi', '2\r\r;ABC\r\n', '2;a="\n"\r\n', '2;\x00\r\n']
+
+  /** Its content goes on as it comes, so the origin may see a request begin: what it must not see is a clean end. */
+  function cutShort(name: string, content: string): Promise<void> {
+    const send = head(POST, HOST, ORG, CHUNKED) + content + SMUGGLED
+    return table.run({ name, send, status: [400, 413, 431], closes: true, breaksInside: true })
+  }
+  test.each(SIZES.map((size) => [JSON.stringify(size), size] as const))('T-FR-17 the chunk size %s', (name, size) =>
+    cutShort(name, `${size}\r\nhi\r\n0\r\n\r\n`),
+  )
+  test.each(ENDS.map((end) => [JSON.stringify(end), end] as const))(
+    'T-FR-18 a chunk that begins with %s',
+    (name, end) => cutShort(name, `${end}hi\r\n0\r\n\r\n`),
+  )
+  test.each([
+    ['too much', '2\r\nhiXX0\r\n\r\n'],
+    ['a line feed', '2\r\nhi\n0\r\n\r\n'],
+    ['nothing', '2\r\nhi0\r\n\r\n'],
+    ['a size behind a good chunk', '2\r\nhi\r\n-1\r\nx\r\n0\r\n\r\n'],
+  ])('T-FR-19 a chunk with %s behind its content', (name, content) => cutShort(name, content))
+
+  test('T-FR-20 a chunk extension without end', () => cutShort('T-FR-20', `2;${'a'.repeat(20_000)}\r\nhi\r\n0\r\n\r\n`))
+
+  test.each(['Content-Length: 5', CHUNKED])('T-FR-32 the trailer field %s', (trailer) =>
+    cutShort('T-FR-32', `2\r\nhi\r\n0\r\n${trailer}\r\n\r\n`),
+  )
+  test('T-FR-34 trailer fields of 20 KB', () =>
+    cutShort('T-FR-34', `2\r\nhi\r\n0\r\nX-T: ${'a'.repeat(20_000)}\r\n\r\n`))
+})
+
+describe('a request hidden in the content of another', () => {
+  const hidden = head('GET /v2/secret HTTP/1.1', 'Host: localhost', 'X-Org-Id: {other}')
+  const chunk = '{size}\r\n'
+  const methods = ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'PURGE']
+  const connections = [
+    [],
+    ['Connection: Transfer-Encoding, upgrade'],
+    ['Connection: content-length, transfer-encoding'],
+  ]
+  const rows = methods.flatMap((method) => connections.map((lines) => [method, lines] as const))
+
+  test.each(rows)('T-FR-22..24, 36..38 %s, chunked, %s', (method, lines) =>
+    table.run({
+      name: method,
+      send: `${head(`${method} /v2/x HTTP/1.1`, HOST, ORG, CHUNKED, ...lines)}${chunk}${hidden}\r\n0\r\n\r\n`,
+      content: hidden,
+      status: 200,
+      forwards: [`${method} /v2/x`],
+    }),
+  )
+  test.each(rows)('T-FR-22..24, 36..38 %s, with a length, %s', (method, lines) =>
+    table.run({
+      name: method,
+      send: `${head(`${method} /v2/x HTTP/1.1`, HOST, ORG, 'Content-Length: {length}', ...lines)}${hidden}`,
+      content: hidden,
+      status: 200,
+      forwards: [`${method} /v2/x`],
+    }),
+  )
+})

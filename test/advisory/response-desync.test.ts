@@ -1,0 +1,123 @@
+/**
+ * The attack: an origin, or whoever can write on its connection, answers so that two parsers see two ends; what one
+ * takes for the rest of this response the other gives to the next request, which is another Org's (response splitting,
+ * response queue poisoning). So a doubtful head is no response, and its connection serves nobody else.
+ */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { type Fault, startFaultTable } from '../support/fault-table.ts'
+import { RawClient, request } from '../support/raw-client.ts'
+
+const table = await startFaultTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const OK = 'HTTP/1.1 200 OK\r\n'
+/** Behind every response: what must never be anybody's answer. */
+const POISON = `${OK}Content-Length: 6\r\n\r\npoison`
+
+describe('T-UP-14 framing that can be read in two ways', () => {
+  const doubtful: readonly (readonly [string, string])[] = [
+    ['a length and chunked', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n'],
+    ['chunked and a length', 'Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n4\r\nbody\r\n0\r\n\r\n'],
+    ['two lengths', 'Content-Length: 4\r\nContent-Length: 5\r\n\r\nbody'],
+    ['one length twice', 'Content-Length: 4\r\nContent-Length: 4\r\n\r\nbody'],
+    ['a list of lengths', 'Content-Length: 4, 4\r\n\r\nbody'],
+    ['a length with a sign', 'Content-Length: +4\r\n\r\nbody'],
+    ['a length in hexadecimal', 'Content-Length: 0x4\r\n\r\nbody'],
+    ['a negative length', 'Content-Length: -4\r\n\r\nbody'],
+    ['an empty length', 'Content-Length:\r\n\r\nbody'],
+    ['a length beyond all numbers', `Content-Length: ${'9'.repeat(30)}\r\n\r\nbody`],
+    ['an unknown coding', 'Transfer-Encoding: blegh\r\n\r\nbody'],
+    ['gzip behind chunked', 'Transfer-Encoding: chunked, gzip\r\n\r\nbody'],
+    ['gzip before chunked', 'Transfer-Encoding: gzip, chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n'],
+    ['identity', 'Transfer-Encoding: identity\r\n\r\nbody'],
+    ['chunked twice', 'Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n'],
+    ['an empty coding', 'Transfer-Encoding:\r\n\r\nbody'],
+    ['a folded field', 'X-Foo: a\r\n Content-Length: 4\r\n\r\nbody'],
+    ['a space before the colon', 'Content-Length : 4\r\n\r\nbody'],
+  ]
+  test.each(doubtful)('%s', (name, head) =>
+    table.run({
+      name,
+      writes: OK + head + POISON,
+      ends: 'nothing',
+      status: 502,
+      code: 'http_protocol_error',
+      isReused: false,
+    }),
+  )
+})
+
+describe('T-UP-20 content where there is none', () => {
+  const empty = (name: string, method: string, writes: string, status: number): Fault => ({
+    name,
+    method,
+    writes: `${writes}body${POISON}`,
+    ends: 'nothing',
+    status: [status, 502],
+    isReused: false,
+    also: (response) => expect(response.content.toString()).not.toMatch(/body|poison/),
+  })
+  test.each<Fault>([
+    empty('204', 'GET', 'HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n', 204),
+    empty('304', 'GET', 'HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n', 304),
+    empty('HEAD', 'HEAD', `${OK}Content-Length: 4\r\n\r\n`, 200),
+  ])('$name', (row) => table.run(row))
+})
+
+test('T-UP-19 a 101 that nobody asked for', () =>
+  table.run({
+    name: 'T-UP-19',
+    writes: `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n${POISON}`,
+    ends: 'nothing',
+    status: 502,
+    isReused: false,
+  }))
+
+test("more than the length says is nobody's", () =>
+  table.run({
+    name: 'surplus',
+    writes: `${OK}Content-Length: 2\r\n\r\nok${POISON}`,
+    ends: 'nothing',
+    status: 200,
+    isReused: false,
+    also: (response) => expect(response.content.toString()).toBe('ok'),
+  }))
+
+test('T-UP-16 what an origin writes on an idle connection is not the answer to the next request', async () => {
+  const target = table.target(() => ({ content: 'first' }))
+  await request(table.proxy.port, get(target, 'acme'))
+  const [seen] = table.requestsFor(target)
+  seen?.connection.write(POISON)
+  await table.service.origin.waitFor(
+    () => seen?.connection.peerEnd !== undefined || seen?.connection.isClosed === true,
+    'the end of the poisoned connection',
+  )
+  const next = await request(table.proxy.port, get('/v2/other', 'other-org'))
+  expect(next.content.toString()).toBe('alive')
+})
+
+test('T-UP-16 not even when both come at once', async () => {
+  for (let i = 0; i < 20; i++) {
+    const target = table.target((_, connection) => {
+      connection.write(`${OK}Content-Length: 5\r\n\r\nfirst`)
+      setImmediate(() => connection.write(POISON))
+      return undefined
+    })
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send(get(target, 'acme') + get('/v2/alive', 'other-org'))
+    expect((await client.response()).content.toString()).toBe('first')
+    const second = await client.response()
+    expect([200, 502]).toContain(second.status)
+    expect(second.content.toString()).not.toContain('poison')
+  }
+})
+
+describe('a head that splits', () => {
+  test.each([
+    ['CR in a value', `${OK}X-Foo: a\rSet-Cookie: evil\r\nContent-Length: 0\r\n\r\n`],
+    ['LF in a value', `${OK}X-Foo: a\nSet-Cookie: evil\r\nContent-Length: 0\r\n\r\n`],
+    ['CR in the reason', `HTTP/1.1 200 O\rSet-Cookie: evil\r\nContent-Length: 0\r\n\r\n`],
+  ])('%s', (name, writes) => table.run({ name, writes, ends: 'fin', status: 502, isReused: false }))
+})

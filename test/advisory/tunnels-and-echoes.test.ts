@@ -1,0 +1,55 @@
+/**
+ * The attack: CONNECT makes an open relay of a proxy, past every check of a request; TRACE makes the origin repeat the
+ * request to its sender, the token in it.
+ */
+
+import { afterAll, expect, test } from 'vitest'
+import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const tunnelled = head('GET /v2/tunnelled HTTP/1.1', HOST, 'X-Org-Id: {other}')
+
+test.each<Case>([
+  {
+    name: 'T-PT-17 CONNECT',
+    send: head('CONNECT evil.example:443 HTTP/1.1', 'Host: evil.example:443', ORG) + tunnelled,
+    status: 405,
+  },
+  {
+    name: 'T-PT-17 CONNECT to us',
+    send: head('CONNECT localhost:{port} HTTP/1.1', HOST, ORG) + tunnelled,
+    status: 405,
+  },
+  {
+    name: 'T-PT-17 CONNECT with a path',
+    send: head('CONNECT /v2/x HTTP/1.1', HOST, ORG) + tunnelled,
+    status: [400, 405],
+  },
+  {
+    name: 'T-WS-14 CONNECT with an upgrade',
+    send: head('CONNECT localhost:1 HTTP/1.1', HOST, ORG, ...HANDSHAKE) + tunnelled,
+    status: [400, 405],
+  },
+])('$name', (row) => table.run({ ...row, closes: true }))
+
+test.each<Case>([
+  { name: 'T-PT-18 TRACE', send: head('TRACE /v2/x HTTP/1.1', HOST, ORG), status: 405 },
+  {
+    name: 'T-HH-28 TRACE that should end here',
+    send: head('TRACE /v2/x HTTP/1.1', HOST, ORG, 'Max-Forwards: 0', 'X-Echo: echo-me'),
+    status: 405,
+  },
+])('$name', (row) =>
+  table.run({
+    ...row,
+    code: 'method_refused',
+    also: ({ response }) => expect(response.content.toString()).not.toContain('echo-me'),
+  }),
+)
+
+test.each(['FOO', 'get', 'GE\x00T', 'G@T', ''])('T-PT-19 the method %j', (method) =>
+  table.run({ name: 'T-PT-19', send: head(`${method} /v2/x HTTP/1.1`, HOST, ORG), status: [400, 501], closes: true }),
+)

@@ -1,0 +1,46 @@
+/**
+ * The attack: origins that read fields as environment variables (CGI, WSGI, Rack, PHP) see `X_Org_Id` and `X-Org-Id`
+ * under one name. A proxy that checks one and passes the other on lets the client say what only the proxy may say.
+ */
+
+import { afterAll, expect, test } from 'vitest'
+import { type Case, get, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const IMITATIONS = [
+  'X_Org_Id: {other}',
+  'X-Org_Id: {other}',
+  'x_org-id: {other}',
+  'Transfer_Encoding: chunked',
+  'Content_Length: 5',
+  'AUTHORIZATION_: x',
+  'Authorization_: x',
+  '_Authorization: x',
+  'Proxy_Authorization: x',
+  'X_Forwarded_For: 1.2.3.4',
+  'X_Original_URL: /admin',
+  'X_Rewrite-URL: /admin',
+  'X_Proxy_Key: x',
+  'X_Request_Id: x',
+]
+
+test.each(IMITATIONS)('T-HH-10, 11, T-FR-15 %s', (line) =>
+  table.run({ name: line, send: get('/v2/x', '{org}', line), status: 400, code: 'field_invalid' }),
+)
+
+test.each(['AUTHORIZATION\x20: x', 'X-Org-Id : {other}'])('T-HH-11 %s', (line) =>
+  table.run({ name: line, send: get('/v2/x', '{org}', line), status: 400, closes: true }),
+)
+
+test('T-HH-10 an underscore in a name that imitates nothing is no fault', () => {
+  const row: Case = {
+    name: 'T-HH-10',
+    send: get('/v2/x', '{org}', 'my_field: 1'),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    also: ({ requests }) => expect(requests[0]?.values('my_field')).toEqual(['1']),
+  }
+  return table.run(row)
+})

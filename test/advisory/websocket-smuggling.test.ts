@@ -1,0 +1,149 @@
+/**
+ * The attack: a client asks for a WebSocket, the origin declines, and the proxy opens its tunnel all the same; or the
+ * handshake is one that only the proxy takes for one. Behind it the client speaks HTTP to the origin without any check,
+ * on a connection that the proxy authenticated (websocket smuggling; also CVE-2026-44578: upgrades that skip the checks
+ * of requests).
+ */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+import { startFaultTable } from '../support/fault-table.ts'
+import { HANDSHAKE, WEBSOCKET_ACCEPT, WEBSOCKET_KEY } from '../support/handshake.ts'
+import { RawClient } from '../support/raw-client.ts'
+
+const SMUGGLED = get('/v2/smuggled', '{other}')
+
+describe('T-WS-02 a handshake passes the checks of every request', async () => {
+  const table = await startTable({ 'routes.allow': '* /v2/*' })
+  afterAll(() => table[Symbol.asyncDispose]())
+  const ws = (name: string, status: number, code: string, send: string): Case => ({
+    name,
+    send: send + SMUGGLED,
+    status,
+    code,
+    closes: true,
+  })
+  const handshake = (target: string, ...lines: string[]) => head(`GET ${target} HTTP/1.1`, ...lines, ...HANDSHAKE)
+  test.each<Case>([
+    ws('no Org', 400, 'org_id_missing', handshake('/v2/ws', HOST)),
+    ws('two Orgs', 400, 'org_id_invalid', handshake('/v2/ws', HOST, ORG, 'X-Org-Id: {other}')),
+    ws('a rebound name', 421, 'host_refused', handshake('/v2/ws', 'Host: evil.example', ORG)),
+    ws('no Host', 400, 'host_invalid', handshake('/v2/ws', ORG)),
+    ws('a page', 403, 'browser_refused', handshake('/v2/ws', HOST, ORG, 'Origin: https://evil.example')),
+    ws('a page of another site', 403, 'browser_refused', handshake('/v2/ws', HOST, ORG, 'Sec-Fetch-Site: cross-site')),
+    ws('through another proxy', 403, 'forwarded_refused', handshake('/v2/ws', HOST, ORG, 'X-Forwarded-For: 1.2.3.4')),
+    ws('a path that climbs', 400, 'target_invalid', handshake('/v2/../ws', HOST, ORG)),
+    ws('another host', 421, 'host_refused', handshake('http://evil.example/v2/ws', HOST, ORG)),
+    ws('the token endpoint', 403, 'token_endpoint_refused', handshake('/v2/orgs/{other}/access', HOST, ORG)),
+    ws('another route', 403, 'route_refused', handshake('/v3/ws', HOST, ORG)),
+    ws('an imitated field', 400, 'field_invalid', handshake('/v2/ws', HOST, ORG, 'X_Org_Id: {other}')),
+    ws('an expectation', 417, 'expectation_failed', handshake('/v2/ws', HOST, ORG, 'Expect: x')),
+    ws('two lengths', 400, 'request_invalid', handshake('/v2/ws', HOST, ORG, 'Content-Length: 0', 'Content-Length: 0')),
+  ])('$name', (row) => table.run(row))
+})
+
+describe('T-WS-06, 14 a handshake that is none', async () => {
+  const table = await startTable()
+  afterAll(() => table[Symbol.asyncDispose]())
+  const without = (name: string) => HANDSHAKE.filter((line) => !line.startsWith(name))
+  const bad = (name: string, lines: readonly string[], requestLine = 'GET /v2/ws HTTP/1.1', content = ''): Case => ({
+    name,
+    send: head(requestLine, HOST, ORG, ...lines) + content + SMUGGLED,
+    status: [400, 426],
+    closes: true,
+  })
+  test.each<Case>([
+    bad('version 777', [...without('Sec-WebSocket-Version'), 'Sec-WebSocket-Version: 777']),
+    bad('version 8', [...without('Sec-WebSocket-Version'), 'Sec-WebSocket-Version: 8']),
+    bad('no version', without('Sec-WebSocket-Version')),
+    bad('two versions', [...HANDSHAKE, 'Sec-WebSocket-Version: 13']),
+    bad('no key', without('Sec-WebSocket-Key')),
+    bad('two keys', [...HANDSHAKE, `Sec-WebSocket-Key: ${WEBSOCKET_KEY}`]),
+    bad('a key of the wrong length', [...without('Sec-WebSocket-Key'), 'Sec-WebSocket-Key: c2hvcnQ=']),
+    bad('a key that is no base64', [...without('Sec-WebSocket-Key'), 'Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!==']),
+    bad('POST', HANDSHAKE, 'POST /v2/ws HTTP/1.1'),
+    bad('POST with a length', [...HANDSHAKE, 'Content-Length: 2'], 'POST /v2/ws HTTP/1.1', 'hi'),
+    bad('content with a length', [...HANDSHAKE, 'Content-Length: 2'], 'GET /v2/ws HTTP/1.1', 'hi'),
+    bad('content in chunks', [...HANDSHAKE, 'Transfer-Encoding: chunked'], 'GET /v2/ws HTTP/1.1', '0\r\n\r\n'),
+    bad('HTTP/1.0', HANDSHAKE, 'GET /v2/ws HTTP/1.0'),
+    bad('T-WS-14 two protocols in a line', [...without('Upgrade'), 'Upgrade: websocket, h2c']),
+    bad('T-WS-14 two protocols in two lines', [...HANDSHAKE, 'Upgrade: h2c']),
+    bad('T-WS-14 the same twice', [...HANDSHAKE, 'Upgrade: websocket']),
+  ])('$name', (row) => table.run(row))
+})
+
+describe('T-WS-04 an origin that declines opens no tunnel', async () => {
+  const table = await startFaultTable()
+  afterAll(() => table[Symbol.asyncDispose]())
+  const smuggled = get('/v2/smuggled', 'acme')
+
+  test.each([
+    ['200 with a length', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno', 200],
+    ['200 in chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n', 200],
+    ['400', 'HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno', 400],
+    [
+      '426',
+      'HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 8\r\nContent-Length: 2\r\n\r\nno',
+      426,
+    ],
+    ['500', 'HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno', 500],
+    ['302', 'HTTP/1.1 302 Found\r\nLocation: /v2/ws2\r\nContent-Length: 2\r\n\r\nno', 302],
+  ])('%s', async (_, answer, status) => {
+    const target = table.target((__, connection) => {
+      connection.write(answer)
+      return undefined
+    })
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send(get(target, 'acme', ...HANDSHAKE) + smuggled)
+    const response = await client.response()
+    expect(response).toMatchObject({ status, isComplete: true })
+    expect(response.content.toString()).toBe('no')
+    client.send(smuggled)
+    await client.untilClosed().catch(() => {}) // closed or broken: what matters is what the origin saw
+    await table.expectAlive()
+    expect(table.requestsFor('/v2/smuggled')).toEqual([])
+    const [seen] = table.requestsFor(target)
+    expect(seen?.connection.received.toString()).not.toContain('smuggled')
+    expect(table.service.origin.malformed).toEqual([])
+  })
+
+  test.each([
+    ['T-WS-07 another protocol', 'Upgrade: h2c\r\nConnection: Upgrade\r\n'],
+    ['T-WS-07 no protocol', 'Connection: Upgrade\r\n'],
+    ['T-WS-07 two protocols', 'Upgrade: websocket, h2c\r\nConnection: Upgrade\r\n'],
+    [
+      'a wrong Sec-WebSocket-Accept',
+      'Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: AAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n',
+    ],
+    ['no Sec-WebSocket-Accept', 'Upgrade: websocket\r\nConnection: Upgrade\r\n'],
+  ])('a 101 with %s', async (_, fields) => {
+    const target = table.target((__, connection) => {
+      connection.write(`HTTP/1.1 101 Switching Protocols\r\n${fields}\r\n`)
+      return undefined
+    })
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send(get(target, 'acme', ...HANDSHAKE) + smuggled)
+    const response = await client.response()
+    expect(response.status).toBe(502)
+    await client.untilClosed()
+    const [seen] = table.requestsFor(target)
+    expect(seen?.connection.received.toString()).not.toContain('smuggled')
+    await table.expectAlive()
+  })
+
+  test('T-WS-08 what the 101 says beside the protocol ends here where it is hop-by-hop', async () => {
+    const target = table.target((_, connection) => {
+      connection.tunnel()
+      connection.write(
+        `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade, x-foo\r\nX-Foo: 1\r\nKeep-Alive: timeout=5\r\nX-Bar: 2\r\nSec-WebSocket-Accept: ${WEBSOCKET_ACCEPT}\r\n\r\n`,
+      )
+      return undefined
+    })
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send(get(target, 'acme', ...HANDSHAKE))
+    const { status, fields } = await client.response()
+    expect(status).toBe(101)
+    const names = fields.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase())
+    expect(names.sort()).toEqual(['connection', 'sec-websocket-accept', 'upgrade', 'x-bar'])
+  })
+})

@@ -1,0 +1,183 @@
+/** Clients that leave, stop half-way or are slow: what they asked for ends with them, and nobody else notices. */
+
+import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { get, HOST, head } from '../support/case-table.ts'
+import { startFaultTable } from '../support/fault-table.ts'
+import { problemOf, RawClient } from '../support/raw-client.ts'
+
+const table = await startFaultTable({ 'listen.idleTimeout': '300ms', 'listen.headersTimeout': '300ms' })
+afterAll(() => table[Symbol.asyncDispose]())
+/** So that the token is there, and a connection. */
+beforeEach(() => table.expectAlive())
+
+const { origin } = table.service
+const post = (target: string, ...lines: string[]) => get(target, 'acme', ...lines).replace('GET', 'POST')
+
+describe('a client that leaves', () => {
+  test.each(['fin', 'reset'] as const)('T-CL-01 inside the head (%s): nothing reaches the origin', async (end) => {
+    const before = table.service.requests.length
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send('POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Le')
+    if (end === 'fin') client.socket.end()
+    else client.reset()
+    await table.expectAlive()
+    expect(table.service.requests.length).toBe(before + 1)
+  })
+
+  test('T-CL-02 while it waits for the origin: the exchange there ends within 100 ms', async () => {
+    const target = table.target(() => new Promise(() => {}))
+    const client = await RawClient.connect(table.proxy.port)
+    client.send(get(target, 'acme'))
+    await origin.waitFor(() => table.requestsFor(target).length === 1)
+    const [seen] = table.requestsFor(target)
+    const leftAt = performance.now()
+    client.reset()
+    await origin.waitFor(() => seen?.connection.peerEnd !== undefined, 'the end at the origin')
+    expect(performance.now() - leftAt).toBeLessThan(100)
+    expect((await table.proxy.logOf(target)).code).toBe('client_closed')
+  })
+
+  test.each([
+    ['a length', 'Content-Length: 100', 'half'],
+    ['chunks', 'Transfer-Encoding: chunked', '4\r\nhalf\r\n'],
+  ])('T-CL-03 inside its content (%s): the origin never sees a whole one', async (_, line, content) => {
+    for (const end of ['fin', 'reset'] as const) {
+      const target = table.target(async (seen) => {
+        await seen.ended
+        return { content: 'too late' }
+      })
+      await using client = await RawClient.connect(table.proxy.port)
+      client.send(post(target, line) + content)
+      await origin.waitFor(() => table.requestsFor(target)[0]?.contentBytes === 4)
+      if (end === 'fin') client.endSending()
+      else client.reset()
+      await origin.waitFor(() => table.requestsFor(target)[0]?.state === 'aborted', `an aborted content after ${end}`)
+      expect(table.requestsFor(target)).toHaveLength(1)
+    }
+  })
+
+  test('T-CL-04 inside its response: the connection to the origin ends', async () => {
+    const target = table.target((_, connection) => {
+      connection.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\npart')
+      return undefined
+    })
+    const client = await RawClient.connect(table.proxy.port)
+    client.send(get(target, 'acme'))
+    await client.untilBytes('part')
+    const leftAt = performance.now()
+    client.reset()
+    const [seen] = table.requestsFor(target)
+    await origin.waitFor(() => seen?.connection.peerEnd !== undefined, 'the end at the origin')
+    expect(performance.now() - leftAt).toBeLessThan(100)
+  })
+
+  test('T-CL-06 right behind its POST: the origin sees it once at most', async () => {
+    const target = table.target(() => ({ content: 'done' }))
+    for (let i = 0; i < 10; i++) {
+      const before = table.requestsFor(target).length
+      const client = await RawClient.connect(table.proxy.port)
+      client.send(`${post(target, 'Content-Length: 2')}hi`)
+      client.reset()
+      await table.expectAlive()
+      expect(table.requestsFor(target).length - before).toBeLessThanOrEqual(1)
+    }
+  })
+})
+
+test('T-CL-05 a client that has said all it has to say still gets its answer', async () => {
+  const target = table.target(() => ({ content: 'an answer' }))
+  await using client = await RawClient.connect(table.proxy.port)
+  client.send(get(target, 'acme'))
+  client.endSending()
+  const response = await client.response()
+  expect(response.content.toString()).toBe('an answer')
+  await client.untilClosed()
+})
+
+test('T-CL-05 also where the origin takes its time', async () => {
+  const target = table.target(async () => {
+    await new Promise((resolve) => setTimeout(resolve, 150))
+    return { content: 'an answer' }
+  })
+  await using client = await RawClient.connect(table.proxy.port)
+  client.send(get(target, 'acme'))
+  client.endSending()
+  expect((await client.response()).content.toString()).toBe('an answer')
+})
+
+describe('a client that stops', () => {
+  test('T-CL-07 inside the head: 408', async () => {
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send('GET /v2/x HTTP/1.1\r\nHost: loc')
+    const response = await client.response()
+    expect(response.status).toBe(408)
+    expect(problemOf(response).code).toBe('request_timeout')
+    await client.untilClosed()
+  })
+
+  test('T-CL-07 byte by byte, so that it is never silent: the head has its time all the same', async () => {
+    await using client = await RawClient.connect(table.proxy.port)
+    const drip = setInterval(() => client.send('x'), 20)
+    client.send('GET /v2/x HTTP/1.1\r\nX-Long: ')
+    try {
+      expect((await client.response()).status).toBe(408)
+    } finally {
+      clearInterval(drip)
+    }
+  })
+
+  test('T-CL-10 inside the content: 408, and the origin sees no whole one', async () => {
+    const target = table.target(async (seen) => {
+      await seen.ended
+      return { content: 'too late' }
+    })
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send(`${post(target, 'Content-Length: 100')}${'x'.repeat(50)}`)
+    const response = await client.response('POST')
+    expect(response.status).toBe(408)
+    expect(problemOf(response).code).toBe('request_timeout')
+    await client.untilClosed()
+    await origin.waitFor(() => table.requestsFor(target)[0]?.state === 'aborted')
+  })
+
+  test('T-CL-10 inside the content of a refused request: closed', async () => {
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send(`${head('POST /v2/x HTTP/1.1', HOST, 'Content-Length: 100')}half`)
+    expect((await client.response('POST')).status).toBe(400)
+    await client.untilClosed()
+  })
+
+  test('T-CL-09 without reading its response: broken off', async () => {
+    const target = table.target(async (_, connection) => {
+      connection.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n')
+      const piece = Buffer.alloc(1024 * 1024)
+      for (let i = 0; i < 64 && connection.peerEnd === undefined; i++) {
+        if (!connection.socket.write(piece)) await connection.drained()
+      }
+      return undefined
+    })
+    await using client = await RawClient.connect(table.proxy.port)
+    client.socket.pause()
+    client.send(get(target, 'acme'))
+    await origin.waitFor(() => table.requestsFor(target)[0]?.connection.peerEnd !== undefined, 'the end at the origin')
+    const [seen] = table.requestsFor(target)
+    // Socket buffers on the way hold some; the proxy itself must not take the rest.
+    expect(seen?.connection.socket.bytesWritten).toBeLessThan(32 * 1024 * 1024)
+  })
+})
+
+test('T-CL-08 slow content goes through for as long as it moves', async () => {
+  const target = table.target(async (seen) => {
+    await seen.ended
+    return { content: seen.content }
+  })
+  await using client = await RawClient.connect(table.proxy.port)
+  client.send(post(target, 'Content-Length: 8'))
+  for (const letter of 'patience') {
+    await new Promise((resolve) => setTimeout(resolve, 100)) // eight times: far beyond the limit on silence
+    client.send(letter)
+  }
+  const response = await client.response('POST')
+  expect(response.status).toBe(200)
+  expect(response.content.toString()).toBe('patience')
+})

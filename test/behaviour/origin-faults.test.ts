@@ -1,0 +1,210 @@
+/** What an origin can do wrong, and what the client gets: a 502 or 504 that says so, or a response that is visibly broken. */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { type Fault, startFaultTable } from '../support/fault-table.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
+
+const table = await startFaultTable({
+  'origin.idleTimeout': '300ms',
+  'origin.responseTimeout': '400ms',
+  'origin.connectTimeout': '400ms',
+})
+afterAll(() => table[Symbol.asyncDispose]())
+
+const OK = 'HTTP/1.1 200 OK\r\n'
+
+describe('no response, or none that can be understood', () => {
+  const garbage: readonly (readonly [string, string])[] = [
+    ['T-UP-07 RST inside the head', `${OK}X-Foo: b`],
+    ['T-UP-21 a field name with a space', `${OK}X Foo: 1\r\nContent-Length: 0\r\n\r\n`],
+    ['T-UP-21 a control in a value', `${OK}X-Foo: a\x01b\r\nContent-Length: 0\r\n\r\n`],
+    ['T-UP-21 NUL in a value', `${OK}X-Foo: a\x00b\r\nContent-Length: 0\r\n\r\n`],
+    ['T-UP-21 status 99', 'HTTP/1.1 99 Low\r\nContent-Length: 0\r\n\r\n'],
+    ['T-UP-21 status 000', 'HTTP/1.1 000 None\r\nContent-Length: 0\r\n\r\n'],
+    ['T-UP-21 status 999', 'HTTP/1.1 999 High\r\nContent-Length: 0\r\n\r\n'],
+    ['T-UP-21 status 600', 'HTTP/1.1 600 High\r\nContent-Length: 0\r\n\r\n'],
+    ['T-UP-21 status of four digits', 'HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n'],
+    [
+      'T-UP-22 a head of 100 KB',
+      `${OK}${Array.from({ length: 100 }, (_, i) => `F${i}: ${'a'.repeat(1000)}\r\n`).join('')}Content-Length: 0\r\n\r\n`,
+    ],
+    ['T-UP-23 garbage', '\x00\x01\x02garbage\r\n\r\n'],
+    ['T-UP-23 text', 'hello\r\n'],
+    ['T-UP-23 the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
+    ['T-UP-23 a frame of HTTP/2', '\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64'],
+    ['T-UP-23 a TLS alert', '\x15\x03\x01\x00\x02\x02\x28'],
+    ['T-UP-23 a bare line feed behind the status line', 'HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n'],
+    ['T-UP-23 HTTP/0.9', '<html>hello</html>'],
+    ['T-UP-23 another version', 'HTTP/3.0 200 OK\r\nContent-Length: 0\r\n\r\n'],
+  ]
+  test.each(garbage)('%s', (name, writes) =>
+    table.run({
+      name,
+      writes,
+      ends: name.includes('RST') ? 'reset' : 'fin',
+      method: 'POST',
+      status: 502,
+      isReused: false,
+    }),
+  )
+
+  test.each(['fin', 'reset'] as const)('T-UP-02 no byte at all (%s): a POST is sent once', (ends) =>
+    table.run({
+      name: 'T-UP-02',
+      writes: '',
+      ends,
+      method: 'POST',
+      status: 502,
+      code: 'connection_terminated',
+      also: (_, requests) => expect(requests).toHaveLength(1),
+    }),
+  )
+  test.each(['fin', 'reset'] as const)('T-UP-03 no byte at all (%s): a GET at most twice', (ends) =>
+    table.run({ name: 'T-UP-03', writes: '', ends, status: 502, code: 'connection_terminated' }),
+  )
+  test('T-UP-13 silence before the head', () =>
+    table.run({
+      name: 'T-UP-13',
+      writes: '',
+      ends: 'nothing',
+      status: 504,
+      code: 'http_response_timeout',
+      isReused: false,
+    }))
+  test('T-UP-13 silence inside the head', () =>
+    table.run({
+      name: 'T-UP-13',
+      writes: `${OK}X-Foo: `,
+      ends: 'nothing',
+      status: 504,
+      code: 'http_response_timeout',
+      isReused: false,
+    }))
+})
+
+describe('a response that breaks off is never a whole one', () => {
+  const broken = (name: string, writes: string, ends: Fault['ends']): Fault => ({
+    name,
+    writes,
+    ends,
+    status: 200,
+    isBroken: true,
+    isReused: false,
+    also: (response) => expect(response.content.toString()).toMatch(/^(partial)?$/),
+  })
+  test.each<Fault>([
+    broken('T-UP-08 a length cut by FIN', `${OK}Content-Length: 100\r\n\r\npartial`, 'fin'),
+    broken('T-UP-09 a length cut by RST', `${OK}Content-Length: 100\r\n\r\npartial`, 'reset'),
+    broken('T-UP-08 a length without content', `${OK}Content-Length: 100\r\n\r\n`, 'fin'),
+    broken('T-UP-10 chunks cut by FIN', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'fin'),
+    broken('T-UP-10 chunks cut by RST', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'reset'),
+    broken('T-UP-10 cut inside a chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n9\r\npartial`, 'fin'),
+    broken('T-UP-10 cut inside the last chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n0\r\n`, 'fin'),
+    broken('T-UP-11 a bad chunk size', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\nzz\r\n`, 'nothing'),
+    broken(
+      'T-UP-11 no CRLF behind a chunk',
+      `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartialXX0\r\n\r\n`,
+      'nothing',
+    ),
+    broken('T-UP-13 a stall inside a length', `${OK}Content-Length: 100\r\n\r\npartial`, 'nothing'),
+    broken('T-UP-13 a stall between chunks', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'nothing'),
+  ])('$name', (row) => table.run(row))
+
+  test('T-UP-12 what ends with the connection is whole as far as anybody can know', () =>
+    table.run({
+      name: 'T-UP-12',
+      writes: 'HTTP/1.0 200 OK\r\nX-Foo: 1\r\n\r\nall of it',
+      ends: 'fin',
+      status: 200,
+      also: (response) => expect(response.content.toString()).toBe('all of it'),
+    }))
+  test('T-UP-12 but not where the connection was reset', () =>
+    table.run({ ...broken('T-UP-12', `${OK}X-Foo: 1\r\n\r\npartial`, 'reset') }))
+})
+
+describe('responses that are unusual and right', () => {
+  const whole = (name: string, writes: string, status: number, content = ''): Fault => ({
+    name,
+    writes,
+    ends: 'nothing',
+    status,
+    also: (response) => expect(response.content.toString()).toBe(content),
+  })
+  test.each<Fault>([
+    whole(
+      'T-UP-18 interim responses',
+      `HTTP/1.1 100 Continue\r\n\r\n${'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'.repeat(3)}HTTP/1.1 102 Processing\r\n\r\n${OK}Content-Length: 2\r\n\r\nok`,
+      200,
+      'ok',
+    ),
+    whole('T-UP-21 no reason', 'HTTP/1.1 200 \r\nContent-Length: 2\r\n\r\nok', 200, 'ok'),
+    whole('T-UP-21 no reason and no space', 'HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok', 200, 'ok'),
+    whole('a status without a meaning', 'HTTP/1.1 299 Fine\r\nContent-Length: 2\r\n\r\nok', 299, 'ok'),
+    whole(
+      'T-UP-22 a head of 20 KB',
+      `${OK}${Array.from({ length: 20 }, (_, i) => `F${i}: ${'a'.repeat(1000)}\r\n`).join('')}Content-Length: 2\r\n\r\nok`,
+      200,
+      'ok',
+    ),
+    whole('204', 'HTTP/1.1 204 No Content\r\n\r\n', 204),
+    whole(
+      '304 with the length of what it stands for',
+      'HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\nETag: "a"\r\n\r\n',
+      304,
+    ),
+    whole('205', 'HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n', 205),
+    whole('an empty chunked one', `${OK}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n`, 200),
+    whole(
+      'chunk extensions and a trailer',
+      `${OK}Transfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\nX-T: 1\r\n\r\n`,
+      200,
+      'ok',
+    ),
+    { ...whole('HEAD with a length', `${OK}Content-Length: 99\r\n\r\n`, 200), method: 'HEAD' },
+    { ...whole('HEAD of chunks', `${OK}Transfer-Encoding: chunked\r\n\r\n`, 200), method: 'HEAD' },
+  ])('$name', (row) => table.run(row))
+
+  test('T-UP-18 interim responses without end are no response', async () => {
+    const target = table.target(async (_, connection) => {
+      while (!connection.isClosed && connection.peerEnd === undefined) {
+        connection.write('HTTP/1.1 103 Early Hints\r\n\r\n')
+        await new Promise((resolve) => setTimeout(resolve, 20))
+      }
+      return undefined
+    })
+    const response = await request(table.proxy.port, get(target, 'acme'), { deadlineMs: 3000 })
+    expect(response.status).toBe(504)
+    expect(problemOf(response).code).toBe('http_response_timeout')
+  })
+})
+
+describe('an origin that is not there', () => {
+  test('T-UP-01 it refuses, and is back', async () => {
+    await table.expectAlive() // so that the token is there
+    const { origin } = table.service
+    const { port } = origin
+    await origin.stop()
+    for (const method of ['GET', 'POST']) {
+      const response = await request(table.proxy.port, get('/v2/x', 'acme').replace('GET', method))
+      expect(response.status).toBe(502)
+      expect(problemOf(response).code).toBe('connection_refused')
+    }
+    await origin.listen(port)
+    await table.expectAlive()
+  })
+})
+
+describe('T-UP-26 an answer before the content is sent', () => {
+  test.each([413, 401, 200])('%i, and the origin closes', async (status) => {
+    const target = table.target(() => ({ status, content: 'early', isEarly: true, closes: true }))
+    await using client = await RawClient.connect(table.proxy.port)
+    client.send(get(target, 'acme', 'Content-Length: 1000000').replace('GET', 'POST') + 'x'.repeat(200_000))
+    const response = await client.response('POST')
+    expect(response).toMatchObject({ status, isComplete: true })
+    expect(response.content.toString()).toBe('early')
+    await client.untilClosed()
+    expect(table.requestsFor(target)).toHaveLength(1)
+    await table.expectAlive()
+  })
+})

@@ -1,0 +1,166 @@
+/** What of a request's fields reaches the origin: all in their order and as they came, but for those that end here. */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const table = await startTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const originHost = new URL(table.service.baseUrl).host
+
+/** The names and values that only the proxy adds. */
+const ADDED = new Set(['host', 'authorization', 'via', 'x-request-id', 'connection'])
+
+function forwarded(name: string, lines: readonly string[], expected: readonly string[]): Case {
+  return {
+    name,
+    send: get('/v2/x', '{org}', ...lines),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    also: ({ requests }) => {
+      const fields = requests[0]?.fields ?? []
+      const kept = fields.filter((_, i) => !ADDED.has((fields[i - (i % 2)] ?? '').toLowerCase()))
+      expect(kept).toEqual(expected)
+    },
+  }
+}
+
+describe('fields that pass', () => {
+  test.each<Case>([
+    forwarded(
+      'T-HH-18 order, case and duplicates',
+      ['b: 1', 'A: 2', 'B: 3', 'a: 4, 5'],
+      ['b', '1', 'A', '2', 'B', '3', 'a', '4, 5'],
+    ),
+    forwarded('T-HH-14 cookies', ['Cookie: a=1; b="2"', 'Cookie: c=3'], ['Cookie', 'a=1; b="2"', 'Cookie', 'c=3']),
+    forwarded(
+      'T-HH-16 a content type twice is not joined',
+      ['Content-Type: a/b', 'Content-Type: c/d'],
+      ['Content-Type', 'a/b', 'Content-Type', 'c/d'],
+    ),
+    forwarded('T-HH-19 obs-text stays the byte it is', ['X-Text: caf\xe9 \xff'], ['X-Text', 'caf\xe9 \xff']),
+    forwarded('T-HH-25 accepted codings', ['Accept-Encoding: br, zstd;q=0.5'], ['Accept-Encoding', 'br, zstd;q=0.5']),
+    forwarded(
+      'T-HH-30 ranges, conditions, cache control',
+      [
+        'Range: bytes=0-1',
+        'If-None-Match: "a"',
+        'If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT',
+        'Cache-Control: no-cache',
+      ],
+      [
+        'Range',
+        'bytes=0-1',
+        'If-None-Match',
+        '"a"',
+        'If-Modified-Since',
+        'Thu, 01 Jan 2026 00:00:00 GMT',
+        'Cache-Control',
+        'no-cache',
+      ],
+    ),
+    forwarded(
+      'the context of a trace',
+      ['traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', 'tracestate: a=b', 'baggage: k=v'],
+      ['traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', 'tracestate', 'a=b', 'baggage', 'k=v'],
+    ),
+    forwarded('empty values', ['X-Empty:', 'X-Space:   '], ['X-Empty', '', 'X-Space', '']),
+    forwarded('T-HH-29 no User-Agent is none', [], []),
+    forwarded(
+      'names that are special in JavaScript',
+      ['__proto__: 1', 'constructor: 2'],
+      ['__proto__', '1', 'constructor', '2'],
+    ),
+  ])('$name', (row) => table.run(row))
+})
+
+describe('fields that end here', () => {
+  test.each<Case>([
+    forwarded(
+      'T-HH-08 hop-by-hop',
+      ['Keep-Alive: timeout=5', 'Proxy-Connection: keep-alive', 'TE: gzip', 'Trailer: X', 'Proxy-Foo: 1'],
+      [],
+    ),
+    forwarded('T-HH-09 X-Org-Id', ['X-Kept: 1'], ['X-Kept', '1']),
+    forwarded('X-Proxy-Key, configured or not', ['X-Proxy-Key: k'], []),
+    forwarded('T-HH-13 what would change the path', ['X-Original-URL: /a', 'X-Rewrite-URL: /b'], []),
+    forwarded(
+      'T-HH-13 what would change the host',
+      ['X-Forwarded-Host: evil', 'X-Forwarded-Proto: http', 'X-Forwarded-Prefix: /a'],
+      [],
+    ),
+    forwarded(
+      'T-HH-27 what belongs to an upgrade that is none',
+      ['HTTP2-Settings: AAMAAABkAAQAAP', 'Sec-WebSocket-Key: x', 'Sec-WebSocket-Version: 13'],
+      [],
+    ),
+  ])('$name', (row) => table.run(row))
+})
+
+describe('fields that are added', () => {
+  test('T-HH-15 Host is that of the base URL, alone', () =>
+    table.run({
+      ...forwarded('T-HH-15', [], []),
+      also: ({ requests }) => expect(requests[0]?.values('host')).toEqual([originHost]),
+    }))
+
+  test('Via is added behind those that are there', () =>
+    table.run({
+      ...forwarded('Via', ['Via: 1.1 another'], []),
+      also: ({ requests }) => expect(requests[0]?.values('via').join(', ')).toBe('1.1 another, 1.1 org-access-proxy'),
+    }))
+
+  test('a request that came through here before goes in a circle', () =>
+    table.run({
+      name: 'loop',
+      send: get('/v2/x', '{org}', 'Via: 1.1 another, 1.1 org-access-proxy'),
+      status: 508,
+      code: 'proxy_loop_detected',
+    }))
+
+  test.each([
+    ['its own', 'abc-123_!~', 'abc-123_!~'],
+    ['one of 128', 'a'.repeat(128), 'a'.repeat(128)],
+    ['one of 129', 'a'.repeat(129), undefined],
+    ['an empty one', '', undefined],
+    ['one with a space', 'a b', undefined],
+    ['one beyond ASCII', 'caf\xe9', undefined],
+  ])('X-Request-Id of a client that sends %s', (_, value, kept) =>
+    table.run({
+      ...forwarded('X-Request-Id', [`X-Request-Id: ${value}`], []),
+      also: ({ requests }) => {
+        const [id = '', ...others] = requests[0]?.values('x-request-id') ?? []
+        expect(others).toEqual([])
+        if (kept === undefined) expect(id).toMatch(/^[\x21-\x7e]{8,128}$/)
+        else expect(id).toBe(kept)
+        if (kept === undefined) expect(id).not.toBe(value)
+      },
+    }),
+  )
+})
+
+test('T-CL-15 HTTP/1.0 is served and closed', () =>
+  table.run({
+    name: 'T-CL-15',
+    send: head('GET /v2/x HTTP/1.0', HOST, ORG),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    closes: true,
+  }))
+
+test('T-CL-15 HTTP/1.0 that asks to live on', () =>
+  table.run({
+    name: 'T-CL-15',
+    send: head('GET /v2/x HTTP/1.0', HOST, ORG, 'Connection: keep-alive'),
+    status: 200,
+    forwards: ['GET /v2/x'],
+  }))
+
+test('T-CL-15 Connection: close', () =>
+  table.run({
+    name: 'T-CL-15',
+    send: get('/v2/x', '{org}', 'Connection: close'),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    closes: true,
+  }))

@@ -1,0 +1,122 @@
+/** What of a response's head reaches the client: status, reason and fields as they came, but for those that end here. */
+
+import { brotliCompressSync, gzipSync } from 'node:zlib'
+import { afterAll, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { type Fault, startFaultTable } from '../support/fault-table.ts'
+import { fieldOf, type RawResponse, request } from '../support/raw-client.ts'
+
+const table = await startFaultTable()
+afterAll(() => table[Symbol.asyncDispose]())
+
+const OK = 'HTTP/1.1 200 OK\r\n'
+
+function relayed(name: string, lines: readonly string[], expected: readonly string[]): Fault {
+  return {
+    name,
+    writes: `${OK}${[...lines, 'Content-Length: 2'].join('\r\n')}\r\n\r\nok`,
+    ends: 'nothing',
+    status: 200,
+    also: (response) => expect(withoutOurs(response)).toEqual(expected),
+  }
+}
+
+/** Our own connection's fields aside, and the length, which every row has. */
+function withoutOurs({ fields }: RawResponse): string[] {
+  const ours = new Set(['connection', 'keep-alive', 'content-length'])
+  return fields.filter((_, i) => !ours.has((fields[i - (i % 2)] ?? '').toLowerCase()))
+}
+
+describe('fields that pass', () => {
+  test.each<Fault>([
+    relayed('T-HH-18 order, case and duplicates', ['b: 1', 'A: 2', 'B: 3'], ['b', '1', 'A', '2', 'B', '3']),
+    relayed(
+      'T-HH-14 each Set-Cookie in its line',
+      ['Set-Cookie: a=1', 'X: 1', 'set-cookie: b=2, c'],
+      ['Set-Cookie', 'a=1', 'X', '1', 'set-cookie', 'b=2, c'],
+    ),
+    relayed('T-HH-19 obs-text stays the byte it is', ['X-Text: caf\xe9 \xff'], ['X-Text', 'caf\xe9 \xff']),
+    relayed(
+      'T-HH-30 caching',
+      ['ETag: "a"', 'Vary: X-Org-Id', 'Cache-Control: public, max-age=9'],
+      ['ETag', '"a"', 'Vary', 'X-Org-Id', 'Cache-Control', 'public, max-age=9'],
+    ),
+    relayed('empty values', ['X-Empty:'], ['X-Empty', '']),
+    relayed(
+      'WWW-Authenticate and Date',
+      ['WWW-Authenticate: Bearer', 'Date: Thu, 01 Jan 2026 00:00:00 GMT'],
+      ['WWW-Authenticate', 'Bearer', 'Date', 'Thu, 01 Jan 2026 00:00:00 GMT'],
+    ),
+  ])('$name', (row) => table.run(row))
+})
+
+describe('fields that end here', () => {
+  test.each<Fault>([
+    relayed(
+      'T-HH-17 those that Connection names',
+      ['X-Foo: 1', 'Connection: x-foo, X-BAR', 'X-Bar: 2', 'X-Baz: 3'],
+      ['X-Baz', '3'],
+    ),
+    relayed(
+      'T-HH-17 hop-by-hop',
+      ['Proxy-Authenticate: Basic', 'Proxy-Connection: close', 'TE: x', 'Trailer: X', 'Proxy-Authentication-Info: x'],
+      [],
+    ),
+    relayed('T-HH-17 Upgrade on a 200', ['Upgrade: h2c', 'Connection: Upgrade'], []),
+    relayed('T-HH-17 Keep-Alive of the other connection', ['Keep-Alive: timeout=77'], []),
+    relayed(
+      'T-BR-11 what opens the answer to pages',
+      ['Access-Control-Allow-Origin: *', 'access-control-expose-headers: x'],
+      [],
+    ),
+  ])('$name', (row) =>
+    table.run({
+      ...row,
+      also: (response, requests) => {
+        row.also?.(response, requests)
+        expect(fieldOf(response, 'keep-alive') ?? '').not.toContain('77')
+      },
+    }),
+  )
+  test('T-HH-17 framing that Connection names is framing all the same', () =>
+    table.run(relayed('T-HH-17', ['Connection: content-length'], [])))
+})
+
+test.each([301, 302, 303, 307, 308])('T-UP-24 a %i is passed on and not followed', (status) =>
+  table.run({
+    name: 'T-UP-24',
+    writes: `HTTP/1.1 ${status} Elsewhere\r\nLocation: https://evil.example/\r\nContent-Length: 0\r\n\r\n`,
+    ends: 'nothing',
+    status,
+    also: (response, requests) => {
+      expect(fieldOf(response, 'location')).toBe('https://evil.example/')
+      expect(requests).toHaveLength(1)
+    },
+  }),
+)
+
+test('T-UP-24 to a place on the origin itself, too', async () => {
+  const target = table.target(() => ({ status: 302, fields: ['Location', '/v2/landed'] }))
+  expect((await request(table.proxy.port, get(target, 'acme'))).status).toBe(302)
+  expect(table.requestsFor('/v2/landed')).toEqual([])
+})
+
+test('the reason is passed on', () =>
+  table.run({
+    name: 'reason',
+    writes: 'HTTP/1.1 200 Quite all right\r\nContent-Length: 0\r\n\r\n',
+    ends: 'nothing',
+    status: 200,
+    also: (response) => expect(response.reason).toBe('Quite all right'),
+  }))
+
+test.each([
+  ['br', brotliCompressSync(Buffer.alloc(1_000_000))],
+  ['gzip', gzipSync(Buffer.alloc(1_000_000))],
+  ['gzip', Buffer.from('this is no gzip')],
+])('T-HH-25, T-UP-27 content coded as %s is passed on as it is', async (coding, content) => {
+  const target = table.target(() => ({ fields: ['Content-Encoding', coding], content }))
+  const response = await request(table.proxy.port, get(target, 'acme', `Accept-Encoding: ${coding}`))
+  expect(response.content.equals(content)).toBe(true)
+  expect(fieldOf(response, 'content-encoding')).toBe(coding)
+})

@@ -1,0 +1,70 @@
+/** A kept connection that the origin closes just as it is used again: repeated where that is safe, and only there. */
+
+import { afterAll, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { startFaultTable } from '../support/fault-table.ts'
+import { problemOf, request } from '../support/raw-client.ts'
+
+const table = await startFaultTable({ 'origin.connections': '1' })
+afterAll(() => table[Symbol.asyncDispose]())
+
+/** Answered, unless it came on a connection that had served before: that one ends without a byte. */
+async function raced(method: string, end: 'fin' | 'reset', content = '') {
+  await table.expectAlive() // leaves a connection that will be used again
+  const target = table.target((_, connection) => {
+    if (connection.requests.length === 1) return { content: 'fresh' }
+    if (end === 'fin') connection.end()
+    else connection.reset()
+    return undefined
+  })
+  const lines = content === '' ? [] : [`Content-Length: ${content.length}`]
+  const response = await request(table.proxy.port, get(target, 'acme', ...lines).replace('GET', method) + content)
+  const seen = table.requestsFor(target)
+  expect(seen[0]?.connection.requests.length, 'the race took place').toBeGreaterThan(1)
+  return { response, attempts: seen.length }
+}
+
+describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
+  test.each(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])(
+    'T-UP-05 %s is repeated once, on a fresh connection',
+    async (method) => {
+      const { response, attempts } = await raced(method, end)
+      expect(response.status).toBe(200)
+      expect(attempts).toBe(2)
+    },
+  )
+
+  test.each(['POST', 'PATCH', 'PURGE', 'LINK'])('T-UP-04 %s is not', async (method) => {
+    const { response, attempts } = await raced(method, end)
+    expect(response.status).toBe(502)
+    expect(problemOf(response).code).toBe('connection_terminated')
+    expect(attempts).toBe(1)
+  })
+
+  test.each(['POST', 'PUT', 'DELETE'])('T-UP-04 nor is a %s with content', async (method) => {
+    const { response, attempts } = await raced(method, end, 'content')
+    expect(response.status).toBe(502)
+    expect(attempts).toBe(1)
+  })
+})
+
+test('T-UP-05 a repeat that fails too is the end', async () => {
+  await table.expectAlive()
+  const target = table.target((_, connection) => {
+    connection.end()
+    return undefined
+  })
+  expect((await request(table.proxy.port, get(target, 'acme'))).status).toBe(502)
+  expect(table.requestsFor(target)).toHaveLength(2)
+})
+
+test('T-UP-06 what the origin says about its patience is heard', async () => {
+  const target = table.target((_, connection) => {
+    connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n')
+    return undefined
+  })
+  await request(table.proxy.port, get(target, 'acme'))
+  const [seen] = table.requestsFor(target)
+  const isLeft = () => seen?.connection.peerEnd !== undefined
+  await table.service.origin.waitFor(isLeft, 'the proxy ends the connection before the origin does', 1000)
+})

@@ -1,0 +1,59 @@
+/** A target goes on byte for byte, behind the prefix of the base URL; any method goes on that is one. */
+
+import { afterAll, describe, test } from 'vitest'
+import { get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+
+const TARGETS = [
+  '/',
+  '/v2/x',
+  '/v2/x/',
+  '/v2//x',
+  '//x',
+  '///',
+  '/v2/%252e%252e/x',
+  '/v2/%25%32%65/x',
+  '/a%2Fb',
+  '/a%2fb%5cc',
+  '/v2/...',
+  '/v2/..a/.b/c..',
+  '/v2/x;a=b/y',
+  '/%E2%82%AC/%ff/%00',
+  '/?',
+  '/??',
+  '/?a=%2F&b=+&c=;d&&=',
+  '/v2/x?a=../../b&c=%2e%2e/',
+  '/v2/x?a=%zz&b=%&c=%1',
+  '/v2/x?u=http://evil.example/&v=//evil',
+  '/v2/x?a=\\b',
+  '/[a]{b}|"<>^`',
+  `/v2/x?${'q'.repeat(8 * 1024)}`,
+]
+
+describe.each([
+  ['none', ''],
+  ['a path', '/api'],
+  ['a path with a slash at its end', '/api/'],
+  ['a longer path', '/api/v1'],
+])('T-PT-22, 23 prefix: %s', async (_, prefix) => {
+  const table = await startTable({}, { prefix })
+  afterAll(() => table[Symbol.asyncDispose]())
+  const joined = prefix.replace(/\/$/, '')
+  test.each(prefix === '' ? TARGETS : TARGETS.slice(0, 8))('%.60s', (target) =>
+    table.run({ name: target, send: get(target, '{org}'), status: 200, forwards: [`GET ${joined}${target}`] }),
+  )
+})
+
+describe('T-PT-20 methods', async () => {
+  const table = await startTable()
+  afterAll(() => table[Symbol.asyncDispose]())
+  test.each(['PURGE', 'LINK', 'UNLINK', 'PROPFIND', 'MKCOL', 'REPORT', 'SEARCH', 'M-SEARCH', 'OPTIONS', 'PATCH'])(
+    '%s',
+    (method) =>
+      table.run({
+        name: method,
+        send: head(`${method} /v2/x HTTP/1.1`, HOST, ORG),
+        status: 200,
+        forwards: [`${method} /v2/x`],
+      }),
+  )
+})

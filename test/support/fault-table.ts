@@ -1,0 +1,112 @@
+/** Faults of the origin as rows: what it writes for one request, how it ends, and what the client must make of it. */
+
+import { expect } from 'vitest'
+import { get } from './case-table.ts'
+import type { OriginConnection, OriginRequest, OriginScript } from './origin-connection.ts'
+import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
+import { type Service, startService } from './service.ts'
+import { type ProxySettings, type ProxyUnderTest, startProxy } from './start-proxy.ts'
+
+export interface Fault {
+  readonly name: string
+  /** What the origin writes, as latin1, when it has the request. */
+  readonly writes: string
+  /** What it does then. */
+  readonly ends: 'fin' | 'reset' | 'nothing'
+  readonly method?: string
+  readonly status: number | readonly number[]
+  readonly code?: string
+  /** The client sees the response break off. */
+  readonly isBroken?: boolean
+  /** The origin's connection may serve another request. */
+  readonly isReused?: boolean
+  readonly also?: (response: RawResponse, requests: readonly OriginRequest[]) => void
+}
+
+const ORG = 'acme'
+
+export class FaultTable implements AsyncDisposable {
+  readonly service: Service
+  readonly proxy: ProxyUnderTest
+  readonly #scripts: Map<string, OriginScript>
+  #rows = 0
+
+  constructor(service: Service, proxy: ProxyUnderTest, scripts: Map<string, OriginScript>) {
+    this.service = service
+    this.proxy = proxy
+    this.#scripts = scripts
+  }
+
+  /** A target of its own, with the script that answers it. */
+  target(script: OriginScript): string {
+    const target = `/v2/fault-${++this.#rows}`
+    this.#scripts.set(target, script)
+    return target
+  }
+
+  requestsFor(target: string): OriginRequest[] {
+    return this.service.requests.filter((seen) => seen.target === target)
+  }
+
+  async run(row: Fault): Promise<void> {
+    const method = row.method ?? 'GET'
+    const target = this.target(async (seen, connection) => {
+      await seen.ended
+      connection.write(row.writes)
+      finish(connection, row.ends)
+      return undefined
+    })
+    await using client = await RawClient.connect(this.proxy.port)
+    client.send(get(target, ORG).replace('GET', method))
+    const response = await client.response(method)
+    const allowed = typeof row.status === 'number' ? [row.status] : row.status
+    expect(allowed, response.content.toString()).toContain(response.status)
+    expect(response.isComplete, 'a whole response').toBe(row.isBroken !== true)
+    if (row.code !== undefined) expect(problemOf(response).code).toBe(row.code)
+    if (response.status === 502) expect(fieldOf(response, 'proxy-status')).toMatch(/^org-access-proxy; error=/)
+    await this.expectAlive()
+    const requests = this.requestsFor(target)
+    expect(requests.length, 'attempts').toBeLessThanOrEqual(2)
+    if (row.isReused === false) await this.#expectClosed(requests)
+    row.also?.(response, requests)
+  }
+
+  /** A good request, soon. */
+  async expectAlive(): Promise<void> {
+    const response = await request(this.proxy.port, get('/v2/alive', ORG), { deadlineMs: 1000 })
+    expect(response.status, 'the proxy lives').toBe(200)
+    expect(response.content.toString(), 'the right answer').toBe('alive')
+  }
+
+  async #expectClosed(requests: readonly OriginRequest[]): Promise<void> {
+    const ended = () => requests.every(({ connection }) => connection.isClosed || connection.peerEnd !== undefined)
+    await this.service.origin.waitFor(ended, 'the end of a connection that cannot be trusted')
+    for (const { connection } of requests)
+      expect(connection.requests.at(-1)?.target, 'the last on it').toBe(requests[0]?.target)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.proxy[Symbol.asyncDispose]()
+    await this.service[Symbol.asyncDispose]()
+  }
+}
+
+function finish(connection: OriginConnection, ends: Fault['ends']): void {
+  switch (ends) {
+    case 'fin':
+      connection.end()
+      return
+    case 'reset':
+      connection.reset()
+      return
+    case 'nothing':
+  }
+}
+
+export async function startFaultTable(settings: ProxySettings = {}): Promise<FaultTable> {
+  const scripts = new Map<string, OriginScript>()
+  const service = await startService({
+    script: (seen, connection) => scripts.get(seen.target)?.(seen, connection) ?? { content: 'alive' },
+  })
+  return new FaultTable(service, await startProxy(service, settings), scripts)
+}

@@ -1,0 +1,103 @@
+/** The real program in this process, on a free port, configured as a user would: through settings. */
+
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type App, startApp } from '../../src/app.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { settings as declared, type SettingKey } from '../../src/config/settings.ts'
+import { openLog } from '../../src/log.ts'
+import { Changes } from './changes.ts'
+import type { Service } from './service.ts'
+
+/** By key, each written as in the environment. */
+export type ProxySettings = { readonly [K in SettingKey]?: string }
+
+/** A parsed line of the log. */
+export interface LogLine {
+  readonly level: string
+  readonly msg?: string
+  readonly path?: string
+  readonly code?: string
+  readonly status?: number
+  readonly [field: string]: unknown
+}
+
+export class ProxyUnderTest implements AsyncDisposable {
+  readonly app: App
+  readonly port: number
+  readonly secretFile: string
+  readonly #lines: string[]
+  readonly #changes: Changes
+  readonly #folder: string
+
+  constructor(app: App, folder: string, lines: string[], changes: Changes) {
+    this.app = app
+    this.port = portOf(app.address)
+    this.#folder = folder
+    this.secretFile = join(folder, 'secret')
+    this.#lines = lines
+    this.#changes = changes
+  }
+
+  get adminPort(): number {
+    if (this.app.adminAddress === undefined) throw new Error('started without an admin listener')
+    return portOf(this.app.adminAddress)
+  }
+
+  /** Everything logged so far, at trace level. */
+  get output(): string {
+    return this.#lines.join('')
+  }
+
+  get logs(): LogLine[] {
+    return this.#lines.map((line) => JSON.parse(line))
+  }
+
+  /** The line of the request with this path, once it has ended. */
+  async logOf(path: string): Promise<LogLine> {
+    const find = () => this.logs.find((line) => line.msg === 'request' && line.path === path)
+    await this.#changes.until(() => find() !== undefined, `the log line of ${path}`)
+    return find() as LogLine
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.app.close()
+    await rm(this.#folder, { recursive: true })
+  }
+}
+
+/** 0 for a unix socket. */
+function portOf(address: string): number {
+  return Number(/:(\d+)\/?$/.exec(address)?.[1] ?? 0)
+}
+
+/** Before this service, with free ports, no admin listener and a log that is kept; `settings` go on top. */
+export async function startProxy(service: Service, settings: ProxySettings = {}): Promise<ProxyUnderTest> {
+  const folder = await mkdtemp(join(tmpdir(), 'oap-'))
+  const secretFile = join(folder, 'secret')
+  await writeFile(secretFile, service.tokens.appSecret, { mode: 0o600 })
+  const lines: string[] = []
+  const changes = new Changes()
+  const destination = {
+    write: (line: string) => {
+      lines.push(line)
+      changes.notify()
+    },
+  }
+  const basis: ProxySettings = {
+    appId: service.tokens.appId,
+    appSecretFile: secretFile,
+    baseUrl: service.baseUrl,
+    'listen.address': 'localhost:0',
+    'admin.address': 'off',
+  }
+  const { config } = await loadConfig({ env: environmentOf({ ...basis, ...settings }) })
+  const log = openLog({ level: 'trace', requests: 'all', format: 'json', destination })
+  return new ProxyUnderTest(await startApp(config, log), folder, lines, changes)
+}
+
+export function environmentOf(given: ProxySettings): Record<string, string> {
+  const variables = declared.map(({ key, variable }) => [variable, given[key]] as const)
+  return Object.fromEntries(variables.filter((entry): entry is [(typeof entry)[0], string] => entry[1] !== undefined))
+}
