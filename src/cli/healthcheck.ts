@@ -49,9 +49,9 @@ function reachable(host: string): string {
     case 'localhost':
     case '0.0.0.0':
       return '127.0.0.1'
-    case '[::]':
+    case '::':
       return '::1'
     default:
-      return host.replace(/^\[|\]$/g, '')
+      return host
   }
 }

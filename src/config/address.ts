@@ -1,11 +1,11 @@
 /** Addresses to listen on: `host:port`, `[::1]:port` or `unix:/path`. */
 
-import { BlockList, isIPv4, isIPv6 } from 'node:net'
+import { BlockList, isIP, isIPv6 } from 'node:net'
 import { Unsuitable } from './unsuitable.ts'
 
 export interface TcpAddress {
   readonly kind: 'tcp'
-  /** As in a URL: a name or an IP address, an IPv6 one in its brackets. `localhost` stands for 127.0.0.1 and ::1. */
+  /** A name or an IP address, an IPv6 one without its brackets. `localhost` stands for 127.0.0.1 and ::1. */
   readonly host: string
   /** 0 lets the system pick one. */
   readonly port: number
@@ -33,15 +33,14 @@ export function parseAddress(text: string): ListenAddress {
 
 export function formatAddress(address: ListenAddress): string {
   if (address.kind === 'unix') return `unix:${address.path}`
-  return `${address.host}:${address.port}`
+  return isIPv6(address.host) ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`
 }
 
 /** True for a host that only this machine can reach. A name other than `localhost` may resolve to anything. */
 export function isLoopback(host: string): boolean {
   if (host === 'localhost') return true
-  if (isIPv4(host)) return loopback.check(host, 'ipv4')
-  const inner = withoutBrackets(host)
-  return isIPv6(inner) && loopback.check(inner, 'ipv6')
+  const family = isIP(host)
+  return family !== 0 && loopback.check(host, family === 4 ? 'ipv4' : 'ipv6')
 }
 
 function parseUnix(path: string): UnixAddress {
@@ -55,25 +54,20 @@ function parseUnix(path: string): UnixAddress {
 }
 
 function parseTcp(text: string): TcpAddress {
-  const [, written, digits] = /^(\[[^\]]*\]|[^:[\]]*):(\d{1,5})$/.exec(text) ?? []
+  const [, bracketed, plain, digits] = /^(?:\[([^\]]*)\]|([^:[\]]*)):(\d{1,5})$/.exec(text) ?? []
+  const host = (bracketed ?? plain)?.toLowerCase()
   const port = Number(digits)
-  if (written === undefined || port > 65_535) {
+  if (host === undefined || port > 65_535) {
     throw new Unsuitable('is not an address: write localhost:8080, [::1]:8080 or unix:/path')
   }
-  if (written === '') throw new Unsuitable('has no host: write localhost:8080, or 0.0.0.0:8080 for every interface')
-  const host = written.toLowerCase()
-  if (!isHost(host)) {
+  if (host === '') throw new Unsuitable('has no host: write localhost:8080, or 0.0.0.0:8080 for every interface')
+  if (bracketed === undefined ? !isNameOrIPv4(host) : !isIPv6(host)) {
     throw new Unsuitable('has a malformed host: write a name, an IPv4 address, or an IPv6 address in brackets')
   }
   return { kind: 'tcp', host, port }
 }
 
-function isHost(host: string): boolean {
-  if (host.startsWith('[')) return isIPv6(withoutBrackets(host))
-  // All digits and dots is meant as an IPv4 address: what is not one (`127.1`, `300.0.0.1`) is a slip, not a name.
-  return /^[\d.]+$/.test(host) ? isIPv4(host) : NAME.test(host)
-}
-
-function withoutBrackets(host: string): string {
-  return host.replace(/^\[|\]$/g, '')
+/** All digits and dots is meant as an IPv4 address: what is not one (`127.1`, `300.0.0.1`) is a slip, not a name. */
+function isNameOrIPv4(host: string): boolean {
+  return /^[\d.]+$/.test(host) ? isIP(host) === 4 : NAME.test(host)
 }

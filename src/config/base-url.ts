@@ -26,5 +26,5 @@ export function parseBaseUrl(text: string): URL {
 
 /** True where what is sent, the App's secret first of all, could be read on the way. */
 export function isReadableOnTheWay(url: URL): boolean {
-  return url.protocol === 'http:' && !isLoopback(url.hostname)
+  return url.protocol === 'http:' && !isLoopback(url.hostname.replace(/^\[|\]$/g, ''))
 }
