@@ -35,14 +35,13 @@ async function digest(request: IncomingMessage): Promise<ContentDigest> {
   return { lengthBytes, sha256: hash.digest('hex') }
 }
 
-/** Name and value of each field line, in the order, the case and the number in which they came. */
-function fieldsOf(request: IncomingMessage): (readonly [name: string, value: string])[] {
-  const { rawHeaders } = request
-  const fields: [string, string][] = []
+/** Each field line as it came: in its order, its case, and its own line. */
+function fieldsOf({ rawHeaders }: IncomingMessage): string[] {
+  const fields: string[] = []
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index] ?? ''
-    const value = rawHeaders[index + 1] ?? ''
-    fields.push([name, CREDENTIAL_FIELDS.has(name.toLowerCase()) ? MASK : value])
+    const value = CREDENTIAL_FIELDS.has(name.toLowerCase()) ? MASK : rawHeaders[index + 1]
+    fields.push(`${name}: ${value}`)
   }
   return fields
 }

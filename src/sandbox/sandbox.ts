@@ -18,6 +18,8 @@ export type { ServiceHandler } from './service.ts'
 export type { OrgStats, SandboxStats, TotalStats } from './stats.ts'
 export type { Switches } from './switches.ts'
 
+export const DEFAULT_APP_ID = 'sandbox-app'
+
 export interface SandboxOptions extends Partial<Switches> {
   /** Of 127.0.0.1; 0, the default, takes a free one. */
   readonly port?: number
@@ -58,7 +60,7 @@ export async function startSandbox(options: SandboxOptions = {}): Promise<Sandbo
   const {
     port = 0,
     basePath = '',
-    appId = 'sandbox-app',
+    appId = DEFAULT_APP_ID,
     handler,
     now = () => performance.now(),
     random = Math.random,

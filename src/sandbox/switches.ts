@@ -29,8 +29,11 @@ export interface Switches {
   readonly requestFaults: readonly Fault[]
 }
 
+/** The one in `config/sandbox.secret`: proxy and sandbox fit each other when both are started without further ado. */
+export const DEFAULT_APP_SECRET = 'sandbox-secret-that-opens-nothing-else'
+
 export const DEFAULT_SWITCHES: Switches = {
-  appSecret: 'sandbox-secret',
+  appSecret: DEFAULT_APP_SECRET,
   linked: ['acme', 'globex', 'org-*'],
   tokenLifetimeMs: 300_000,
   tokenFormat: 'opaque',

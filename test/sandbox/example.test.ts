@@ -41,15 +41,15 @@ test('the echo shows what was received, byte for byte, in its order, and masks c
     path: '/v2/example/endpoint',
     query: 'a=%2F&b=+&&=;c',
     fields: [
-      ['Host', 'service.example'],
-      ['X-Twice', '1'],
-      ['accept', '*/*'],
-      ['x-TWICE', '2'],
-      ['AUTHORIZATION', '[credentials]'],
-      ['X-Proxy-Key', '[credentials]'],
-      ['Cookie', 'a=1'],
-      ['Content-Length', '5'],
-      ['Connection', 'close'],
+      'Host: service.example',
+      'X-Twice: 1',
+      'accept: */*',
+      'x-TWICE: 2',
+      'AUTHORIZATION: [credentials]',
+      'X-Proxy-Key: [credentials]',
+      'Cookie: a=1',
+      'Content-Length: 5',
+      'Connection: close',
     ],
     content: { lengthBytes: 5, sha256: sha256('hello') },
   })
@@ -73,8 +73,8 @@ test('more fields than Node counts by default are all shown', async () => {
   await using sandbox = await startSandbox()
   const headers = Object.fromEntries(Array.from({ length: 1500 }, (_, index) => [`f${index}`, '']))
   const response = await call(sandbox, '/v2/example/endpoint', await mint(sandbox, 'acme'), { headers })
-  const { fields } = (await response.json()) as { fields: [string, string][] }
-  expect(fields.filter(([name]) => /^f\d+$/.test(name))).toHaveLength(1500)
+  const { fields } = (await response.json()) as { fields: string[] }
+  expect(fields.filter((line) => /^f\d+: $/.test(line))).toHaveLength(1500)
 })
 
 test('an upload is digested as it comes', async () => {

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { startSandbox } from '../../src/sandbox/sandbox.ts'
+import { DEFAULT_APP_SECRET } from '../../src/sandbox/switches.ts'
 import { basic, call, callTokenEndpoint, errorOf, mint } from './client.ts'
 
 test('the right credentials get a token for a linked org, and nothing else in the object', async () => {
@@ -29,10 +30,10 @@ test('each mint gives another token, and each stands for its own org', async () 
 
 test.each([
   ['a wrong secret', basic('sandbox-app', 'wrong')],
-  ['a wrong App id', basic('other-app', 'sandbox-secret')],
+  ['a wrong App id', basic('other-app', DEFAULT_APP_SECRET)],
   ['no colon', `Basic ${Buffer.from('sandbox-app').toString('base64')}`],
-  ['another scheme', 'Bearer sandbox-secret'],
-  ['the pair without base64', 'Basic sandbox-app:sandbox-secret'],
+  ['another scheme', `Bearer ${DEFAULT_APP_SECRET}`],
+  ['the pair without base64', `Basic sandbox-app:${DEFAULT_APP_SECRET}`],
   ['nothing', ''],
 ])('%s gets a challenge and no token', async (_, authorization) => {
   await using sandbox = await startSandbox()

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
 import { startSandbox } from '../../src/sandbox/sandbox.ts'
+import { DEFAULT_APP_SECRET } from '../../src/sandbox/switches.ts'
 import { TokenRegister } from '../../src/sandbox/tokens.ts'
-import { call, errorOf, mint } from './client.ts'
+import { basic, call, errorOf, mint } from './client.ts'
 
 test('a token lives exactly as long as the switch said when it was issued', async () => {
   let nowMs = 1000
@@ -43,7 +44,7 @@ test('revocation ends the tokens of one org, and no later one', async () => {
 test.each([
   ['one that was never issued', 'Bearer nobody-knows-it'],
   ['none', ''],
-  ['App credentials', 'Basic c2FuZGJveC1hcHA6c2FuZGJveC1zZWNyZXQ='],
+  ['App credentials', basic('sandbox-app', DEFAULT_APP_SECRET)],
 ])('%s is not a live token', async (_, authorization) => {
   await using sandbox = await startSandbox()
   const response = await fetch(`${sandbox.baseUrl}/v2/anything`, { headers: { authorization } })

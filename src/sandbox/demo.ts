@@ -1,0 +1,72 @@
+/**
+ * `npm start`: proxy and sandbox in one process, for the first five minutes. What it runs is what
+ * `org-access-proxy serve --config config/sandbox.yaml` would run; only here may the one know the other.
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import type { Environment } from '../config/environment.ts'
+import { loadConfig } from '../config/load.ts'
+import { ConfigRefused } from '../config/problem.ts'
+import { type Running, serve } from '../serve.ts'
+import { type Sandbox, startSandbox } from './sandbox.ts'
+
+const CONFIG_FILE = fileURLToPath(new URL('../../config/sandbox.yaml', import.meta.url))
+/** The log is written in its own time; what a person is to read should stand behind it. */
+const LOG_HEAD_START_MS = 100
+
+/** Resolves to the exit code. */
+async function runDemo(env: Environment): Promise<number> {
+  const { config } = await loadConfig({ file: CONFIG_FILE, env })
+  const { baseUrl, appId, appSecret } = config
+  if (baseUrl.hostname !== '127.0.0.1' && baseUrl.hostname !== 'localhost') {
+    throw new Error('the demo brings its own service: leave OAP_BASE_URL out, or set it to http://127.0.0.1:PORT')
+  }
+  await using sandbox = await startSandbox({
+    port: Number(baseUrl.port || 80),
+    basePath: baseUrl.pathname.replace(/\/$/, ''),
+    appId,
+    appSecret: appSecret.reveal(),
+  })
+  // The sandbox may have taken a port of its choosing.
+  const proxy = await serve({ file: CONFIG_FILE, env: { ...env, OAP_BASE_URL: sandbox.baseUrl } })
+  await sleep(LOG_HEAD_START_MS)
+  console.log(introduction(proxy, sandbox))
+  return await proxy.stopped
+}
+
+function introduction({ address, adminAddress }: Running, { baseUrl }: Sandbox): string {
+  const callLine = (org: string): string => `curl -i -H 'X-Org-Id: ${org}' ${curlTarget(address)}/v2/example/endpoint`
+  return `
+  proxy    ${curlTarget(address)}
+  sandbox  ${baseUrl}   (what it counts: ${new URL(baseUrl).origin}/sandbox/stats)
+${adminAddress === undefined ? '' : `  status   ${curlTarget(adminAddress)}\n`}
+  An org that is linked: the proxy gets its token, and the sandbox tells what arrived.
+    ${callLine('acme')}
+
+  An org that is not: the proxy says so.
+    ${callLine('initech')}
+
+  Ctrl-C stops both.
+`
+}
+
+function curlTarget(address: string): string {
+  const [, path] = /^unix:(.*)$/.exec(address) ?? []
+  return path === undefined ? `http://${address}` : `--unix-socket '${path}' http://localhost`
+}
+
+function explain(error: unknown): string {
+  if (error instanceof ConfigRefused) return error.message // a line for each problem
+  if (!(error instanceof Error)) return String(error)
+  if (!('code' in error) || error.code !== 'EADDRINUSE') return `npm start: ${error.message}`
+  const port = 'port' in error ? `port ${error.port}` : 'an address'
+  return `npm start: ${port} is in use: OAP_LISTEN_ADDRESS=localhost:0 and OAP_BASE_URL=http://127.0.0.1:0 take free ones`
+}
+
+try {
+  process.exitCode = await runDemo(process.env)
+} catch (error) {
+  console.error(explain(error))
+  process.exitCode = error instanceof ConfigRefused ? 78 : 1
+}
