@@ -11,6 +11,7 @@ import type { GatewayObserver } from '../gateway/request-record.ts'
 import { type AdmissionOptions, admit } from './admission.ts'
 import { type Bound, bind, type ListenAddress } from './bind.ts'
 import { Connection, type ConnectionHost } from './connection.ts'
+import { isLocalPeer } from './local-peer.ts'
 import { refusalRecord } from './refusal-record.ts'
 import { isWebSocketHandshake, UpgradableMessage } from './upgradable-message.ts'
 
@@ -100,7 +101,7 @@ export class Listener implements ConnectionHost {
   }
 
   #accept(socket: Socket): void {
-    if (this.#isDraining || (!this.#options.allowsRemote && !isLocal(socket))) {
+    if (this.#isDraining || (!this.#options.allowsRemote && !isLocalPeer(socket))) {
       socket.destroy()
       return
     }
@@ -259,12 +260,6 @@ export class Listener implements ConnectionHost {
 function declaresContent(message: IncomingMessage): boolean {
   const { headers } = message
   return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
-}
-
-/** A unix socket has no address; a packet for loopback from elsewhere has come past a misconfigured host. */
-function isLocal(socket: Socket): boolean {
-  const address = socket.remoteAddress
-  return address === undefined || address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.')
 }
 
 /** What the parser's complaint is to us; undefined where there is nobody left to answer. */
