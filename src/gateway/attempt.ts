@@ -4,6 +4,7 @@
  */
 
 import type { Dispatcher } from 'undici'
+import { OriginError } from '../errors.ts'
 
 /** What an attempt tells the exchange that started it. */
 export interface AttemptSink {
@@ -21,6 +22,8 @@ export interface AttemptSink {
 export interface ConnectionUse {
   /** Exchanges begun on the present connection. */
   exchanges: number
+  /** True once the origin has reset it. */
+  wasReset: boolean
 }
 
 export class Attempt implements Dispatcher.DispatchHandler {
@@ -79,7 +82,10 @@ export class Attempt implements Dispatcher.DispatchHandler {
 
   onComplete(): void {
     this.#abort = undefined
-    this.#sink.responseEnd()
+    // undici takes a reset for the end of content that ends with its connection; it may as well have been cut.
+    if (this.use?.wasReset === true) {
+      this.#sink.attemptFailed(this, new OriginError('http_response_incomplete', 'reset by the origin'))
+    } else this.#sink.responseEnd()
   }
 
   onBodySent(): void {

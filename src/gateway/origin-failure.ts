@@ -45,11 +45,12 @@ export function translateOriginError(error: unknown): OriginError | undefined {
 function originErrorCode(error: Error): OriginErrorCode | undefined {
   // Every address of the name failed: the first failure speaks for all (RFC 8305).
   if (error instanceof AggregateError && error.errors[0] instanceof Error) return originErrorCode(error.errors[0])
+  // undici names the parser's complaint in the text alone.
+  if (error.name === 'HTTPParserError') return 'http_protocol_error'
   const code = 'code' in error && typeof error.code === 'string' ? error.code : ''
   if (Object.hasOwn(BY_CODE, code)) return BY_CODE[code]
   if (CERTIFICATE.test(code)) return 'tls_certificate_error'
   if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_')) return 'tls_protocol_error'
-  if (code.startsWith('HPE_') || code.startsWith('ERR_HTTP_') || code === 'ERR_INVALID_CHAR')
-    return 'http_protocol_error'
+  if (code.startsWith('ERR_HTTP_') || code === 'ERR_INVALID_CHAR') return 'http_protocol_error'
   return undefined
 }

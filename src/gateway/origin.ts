@@ -1,6 +1,6 @@
 /** The connections to the origin server: one bounded pool, and a connection of its own for a repeat that must not meet a stale one. */
 
-import { Client, type Dispatcher, EnvHttpProxyAgent, Pool } from 'undici'
+import { buildConnector, Client, type Dispatcher, EnvHttpProxyAgent, Pool } from 'undici'
 import type { Secret } from '../secret.ts'
 import { Attempt, type ConnectionUse } from './attempt.ts'
 
@@ -37,7 +37,7 @@ export interface OriginStats {
 export class Origin {
   /** Scheme and authority: all dispatches go there, whatever the target says. */
   readonly url: string
-  readonly #clientOptions: Client.Options
+  readonly #clientOptions: TrackedClientOptions
   readonly #pool: Dispatcher & { stats?: OriginStats }
 
   constructor(options: OriginOptions) {
@@ -51,11 +51,11 @@ export class Origin {
       keepAliveTimeout: KEEP_ALIVE_MS,
       maxHeaderSize: MAX_RESPONSE_HEAD_BYTES,
       strictContentLength: true,
-      connect: {
+      connect: buildConnector({
         timeout: options.connectTimeoutMs,
         rejectUnauthorized: true,
         ...(options.ca === undefined ? {} : { ca: [...options.ca] }),
-      },
+      }),
     }
     const pooled = { ...this.#clientOptions, connections: options.connections }
     this.#pool =
@@ -63,7 +63,7 @@ export class Origin {
         ? proxyAgent(options.proxies, pooled)
         : new Pool(this.url, {
             ...pooled,
-            factory: (origin: URL, clientOptions: object) => new TrackedClient(origin, clientOptions),
+            factory: (origin: URL) => new TrackedClient(origin, this.#clientOptions),
           })
   }
 
@@ -96,23 +96,42 @@ function proxyAgent(proxies: ProxyVariables, options: Client.Options): EnvHttpPr
   })
 }
 
-/** Tells its attempts whether their connection is a reused one. */
-class TrackedClient extends Client implements ConnectionUse {
-  exchanges = 0
+/** Tells its attempts about their connection: whether it is a reused one, and whether it was reset. */
+class TrackedClient extends Client {
+  readonly #use: ConnectionUse
 
-  constructor(origin: URL, options: Client.Options) {
-    super(origin, options)
-    this.on('connect', () => {
-      this.exchanges = 0
-    })
+  constructor(origin: URL, options: TrackedClientOptions) {
+    const use: ConnectionUse = { exchanges: 0, wasReset: false }
+    const { connect, ...rest } = options
+    super(origin, { ...rest, connect: watched(connect, use) })
+    this.#use = use
   }
 
   override dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
     if (!(handler instanceof Attempt)) return super.dispatch(options, handler)
-    handler.use = this
+    handler.use = this.#use
     const isFree = super.dispatch(options, handler)
     // undici answers `false` for a request that it refused, as if it were busy; the pool would then wait for a drain that
     // never comes, and lose one connection for ever with every such request.
     return isFree || handler.isRefused
   }
+}
+
+interface TrackedClientOptions extends Client.Options {
+  readonly connect: buildConnector.connector
+}
+
+function watched(connect: buildConnector.connector, use: ConnectionUse): buildConnector.connector {
+  return (options, callback) =>
+    connect(options, (...outcome) => {
+      const [, socket] = outcome
+      if (socket !== null) {
+        use.exchanges = 0
+        use.wasReset = false
+        socket.once('error', () => {
+          use.wasReset = true
+        })
+      }
+      callback(...outcome)
+    })
 }

@@ -198,6 +198,10 @@ export class Handshake implements RequestRecord {
     this.#upstream = upstream
     upstream.on('error', (error) => this.failWith(translateOriginError(error) ?? error))
     upstream.once('upgrade', (answer, originSocket) => this.#judgeUpgrade(answer, originSocket))
+    // A 101 that names no protocol is, to Node, one more interim response to wait behind.
+    upstream.on('information', (interim) => {
+      if (interim.statusCode === 101) this.fail({ code: 'http_upgrade_failed' })
+    })
     upstream.once('response', (answer) => {
       Object.assign(answer, { upgrade: true }) // the library leaves such an answer alone
       this.#relay(answer)

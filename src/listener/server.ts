@@ -190,6 +190,7 @@ export class Listener implements ConnectionHost {
     const failure = admission.isAdmitted ? this.#roomProblem() : { code: admission.code }
     if (!admission.isAdmitted || failure !== undefined) {
       const response = new ServerResponse(message)
+      response.shouldKeepAlive = false
       response.assignSocket(connection.socket)
       response.once('finish', () => connection.linger())
       this.#refuse(connection, message, response, failure ?? { code: 'proxy_internal_error' }, startedAt)
