@@ -7,11 +7,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Environment } from '../config/environment.ts'
 import { loadConfig } from '../config/load.ts'
-import { ConfigRefused } from '../config/problem.ts'
 import { type Running, serve } from '../serve.ts'
+import { explainStartupFailure } from '../startup-failure.ts'
 import { type Sandbox, startSandbox } from './sandbox.ts'
 
 const CONFIG_FILE = fileURLToPath(new URL('../../config/sandbox.yaml', import.meta.url))
+const FREE_PORTS = 'OAP_LISTEN_ADDRESS=localhost:0 OAP_ADMIN_ADDRESS=localhost:0 OAP_BASE_URL=http://127.0.0.1:0'
 /** The log is written in its own time; what a person is to read should stand behind it. */
 const LOG_HEAD_START_MS = 100
 
@@ -56,17 +57,15 @@ function curlTarget(address: string): string {
   return path === undefined ? `http://${address}` : `--unix-socket '${path}' http://localhost`
 }
 
-function explain(error: unknown): string {
-  if (error instanceof ConfigRefused) return error.message // a line for each problem
-  if (!(error instanceof Error)) return String(error)
-  if (!('code' in error) || error.code !== 'EADDRINUSE') return `npm start: ${error.message}`
-  const port = 'port' in error ? `port ${error.port}` : 'an address'
-  return `npm start: ${port} is in use: OAP_LISTEN_ADDRESS=localhost:0 and OAP_BASE_URL=http://127.0.0.1:0 take free ones`
+function fail(error: unknown): number {
+  const { lines, exitCode } = explainStartupFailure(error)
+  for (const line of lines) console.error(line)
+  if (isAddressTaken(error)) console.error(`With free ports: ${FREE_PORTS} npm start`)
+  return exitCode
 }
 
-try {
-  process.exitCode = await runDemo(process.env)
-} catch (error) {
-  console.error(explain(error))
-  process.exitCode = error instanceof ConfigRefused ? 78 : 1
+function isAddressTaken(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
 }
+
+process.exit(await runDemo(process.env).catch(fail))

@@ -53,16 +53,23 @@ test('a base path moves the sandbox with the proxy', async () => {
   expect(await paste(await demo.waitForLine(/curl .*acme/))).toMatch(/^HTTP\/1\.1 200 /)
 })
 
-test('a port in use is one clear line and exit code 1', async () => {
+test.each([
+  ['sandbox', (taken: string) => ({ OAP_BASE_URL: `http://${taken}` })],
+  ['proxy', (taken: string) => ({ OAP_LISTEN_ADDRESS: taken })],
+])('a taken port of the %s ends it with 1, and with the way out', async (_, settingsFor) => {
   await using holder = await startSandbox()
-  await using demo = startDemo({ ...FREE_PORTS, OAP_BASE_URL: holder.baseUrl })
+  const { host } = new URL(holder.baseUrl)
+  await using demo = startDemo({ ...FREE_PORTS, ...settingsFor(host) })
   expect((await demo.exited).code).toBe(1)
-  expect(demo.stderr).toEqual([expect.stringMatching(/^npm start: port \d+ is in use: /)])
+  expect(demo.stderr).toEqual([
+    `org-access-proxy: ${host} is in use: stop what listens there, or choose another address`,
+    expect.stringMatching(/^With free ports: OAP_\S+ OAP_\S+ OAP_\S+ npm start$/),
+  ])
 })
 
 test.each([
   ['a service elsewhere', { OAP_BASE_URL: 'https://api.example.com' }, 1, /the demo brings its own service/],
-  ['a setting that is wrong', { OAP_TOKENS_LIFETIME: '5' }, 78, /tokens\.lifetime/],
+  ['a setting that is wrong', { OAP_TOKENS_LIFETIME: '5' }, 78, /^tokens\.lifetime /],
 ])('%s is refused in one line', async (_, env, code, message) => {
   await using demo = startDemo({ ...FREE_PORTS, ...env })
   expect((await demo.exited).code).toBe(code)

@@ -1,0 +1,84 @@
+/** The examples, run as the README says, before the real proxy and the sandbox. */
+
+import { execFile, spawnSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
+import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+
+const EXAMPLES = fileURLToPath(new URL('../../examples/', import.meta.url))
+/** `go run` compiles before it runs. */
+const CALL_DEADLINE_MS = 120_000
+const run = promisify(execFile)
+
+let sandbox: Sandbox
+let proxy: SpawnedProxy
+let proxyUrl: string
+
+beforeAll(async () => {
+  sandbox = await startSandbox()
+  proxy = spawnProxy({
+    env: {
+      OAP_BASE_URL: sandbox.baseUrl,
+      OAP_APP_ID: sandbox.appId,
+      OAP_APP_SECRET: sandbox.appSecret,
+      OAP_LISTEN_ADDRESS: '127.0.0.1:0',
+      OAP_ADMIN_ADDRESS: 'off',
+    },
+  })
+  proxyUrl = `http://${JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address}`
+})
+
+afterAll(async () => {
+  await proxy[Symbol.asyncDispose]()
+  await sandbox.close()
+})
+
+interface Outcome {
+  readonly code: number
+  readonly output: string
+}
+
+async function call(command: readonly string[], org: string): Promise<Outcome> {
+  const [program = '', ...args] = command
+  const env = { ...process.env, PROXY_URL: proxyUrl }
+  try {
+    const { stdout, stderr } = await run(program, [...args, org], { cwd: EXAMPLES, env })
+    return { code: 0, output: stdout + stderr }
+  } catch (error) {
+    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string }
+    return { code, output: stdout + stderr }
+  }
+}
+
+describe.each([
+  { command: ['sh', 'call.sh'], probe: ['curl', '--version'] },
+  { command: [process.execPath, 'call.js'], probe: [process.execPath, '--version'] },
+  { command: ['python3', 'call.py'], probe: ['python3', '--version'] },
+  { command: ['go', 'run', 'call.go'], probe: ['go', 'version'] },
+])('$command', ({ command, probe: [program = '', ...args] }) => {
+  const isPresent = spawnSync(program, args).status === 0
+
+  test.skipIf(!isPresent)(
+    'gets the answer for a linked org, and the reason for another',
+    async () => {
+      const linked = await call(command, 'acme')
+      expect(linked).toEqual({ code: 0, output: expect.stringMatching(/['"]?org['"]?: ['"]acme['"]/) })
+      const unlinked = await call(command, 'initech')
+      expect(unlinked.code).not.toBe(0)
+      expect(unlinked.output).toContain('org_access_refused')
+    },
+    CALL_DEADLINE_MS,
+  )
+})
+
+test("the tests of the service of one's own pass", async () => {
+  const { NODE_TEST_CONTEXT: _, ...env } = process.env
+  const { stdout } = await run(process.execPath, ['--test', '--test-reporter=tap', 'own-service/service.test.js'], {
+    cwd: EXAMPLES,
+    env,
+  })
+  expect(stdout).toMatch(/^# pass 6$/m)
+  expect(stdout).toMatch(/^# fail 0$/m)
+})
