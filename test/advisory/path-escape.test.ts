@@ -32,7 +32,6 @@ const REFUSED: readonly (readonly [string, readonly string[]])[] = [
   ],
   ['T-PT-11', ['/a%zz', '/a%', '/a%1', '/a%1/x', '/%', '/a%%41', '/a%u0041']],
   ['T-PT-12', ['/a#frag', '/#', '/a?b#frag', '/v2/x#/../admin']],
-  ['T-PT-14', ['/a\x7f']],
 ]
 describe.each(REFUSED)('%s is refused', (name, targets) => {
   test.each(targets)('%j', (target) =>
@@ -40,7 +39,7 @@ describe.each(REFUSED)('%s is refused', (name, targets) => {
   )
 })
 
-test.each(['/a\x80', '/a\xff', '/a\x01', '/a\tb', '/a b', '/a\x00', '/a\x0b', '/\xe2\x80\xa5/x'])(
+test.each(['/a\x7f', '/a\x80', '/a\xff', '/a\x01', '/a\tb', '/a b', '/a\x00', '/a\x0b', '/\xe2\x80\xa5/x'])(
   'T-PT-14 the parser refuses %j',
   (target) => table.run({ name: 'T-PT-14', send: get(target, '{org}'), status: 400 }),
 )

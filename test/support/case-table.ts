@@ -90,7 +90,7 @@ export class CaseTable implements AsyncDisposable {
     const responses = await this.#exchange(row, send)
     await this.#probe()
 
-    const requests = this.service.requests.slice(requestsBefore).filter((seen) => !PROBES.has(seen.target))
+    const requests = this.service.requests.slice(requestsBefore).filter((seen) => !isProbe(seen))
     const mints = this.service.tokens.mints.slice(mintsBefore)
     const [response] = responses
     expect(response, 'a response').toBeDefined()
@@ -100,7 +100,8 @@ export class CaseTable implements AsyncDisposable {
     if (row.code !== undefined) expect(problemOf(response).code).toBe(row.code)
     if (content !== undefined) expect(requests[0]?.content.toString('latin1')).toBe(content)
     if (row.breaksInside === true) await this.#checkBroken(requests, mints)
-    else this.#checkForwarded((row.forwards ?? []).map(fill), requests, mints, [org, other, ...(row.orgs ?? [])])
+    else
+      this.#checkForwarded((row.forwards ?? []).map(fill), requests, mints, [org, other, ...(row.orgs ?? []).map(fill)])
     expect(this.service.origin.malformed, 'what the origin could not read').toEqual([])
     expect(this.#canaries.search(this.#proxy.output), 'secrets in the log').toEqual([])
     row.also?.({ org, other, response, responses, requests, mints })
@@ -173,7 +174,10 @@ export async function startTable(
 
 const ALIVE = '/v2/alive'
 const SENTINEL = '/v2/sentinel'
-const PROBES = new Set([ALIVE, SENTINEL])
+
+function isProbe({ target }: OriginRequest): boolean {
+  return target.endsWith(ALIVE) || target.endsWith(SENTINEL)
+}
 
 export const HOST = 'Host: 127.0.0.1'
 export const ORG = 'X-Org-Id: {org}'

@@ -120,7 +120,7 @@ export class OriginConnection {
 
   /** Resolves when what was written is on its way, or the connection is gone. */
   async drained(): Promise<void> {
-    await Promise.race([once(this.socket, 'drain'), once(this.socket, 'close')])
+    await Promise.race([once(this.socket, 'drain'), once(this.socket, 'close')]).catch(() => {})
   }
 
   end(): void {
