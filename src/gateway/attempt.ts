@@ -5,6 +5,7 @@
 
 import type { Dispatcher } from 'undici'
 import { OriginError } from '../errors.ts'
+import type { ResponsePosition } from './interim-filter.ts'
 
 /** What an attempt tells the exchange that started it. */
 export interface AttemptSink {
@@ -19,7 +20,7 @@ export interface AttemptSink {
 }
 
 /** The connection that carried an attempt, as far as a repeat depends on it. */
-export interface ConnectionUse {
+export interface ConnectionUse extends ResponsePosition {
   /** Exchanges begun on the present connection. */
   exchanges: number
   /** True once the origin has reset it. */
@@ -63,7 +64,9 @@ export class Attempt implements Dispatcher.DispatchHandler {
     }
     this.#abort = abort
     this.isConnected = true
-    if (this.use !== undefined) this.isReused = this.use.exchanges++ > 0
+    if (this.use === undefined) return
+    this.isReused = this.use.exchanges++ > 0
+    this.use.awaitsHead = true
   }
 
   onResponseStarted(): void {
@@ -71,6 +74,10 @@ export class Attempt implements Dispatcher.DispatchHandler {
   }
 
   onHeaders(status: number, rawFields: Buffer[], resume: () => void, reason: string): boolean {
+    if (status < 100) {
+      this.abort(new OriginError('http_protocol_error', 'a status below 100'))
+      return true
+    }
     if (status < 200) return true // interim responses other than 101 are dropped
     this.#resume = resume
     return this.#sink.responseHead(status, rawFields, reason)

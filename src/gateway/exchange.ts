@@ -223,7 +223,8 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
       this.#dispatch(true)
       return
     }
-    this.fail(failure ?? { code: 'proxy_internal_error' })
+    if (failure !== undefined && this.#relay.hasBegun) this.fail({ code: 'http_response_incomplete' })
+    else this.fail(failure ?? { code: 'proxy_internal_error' })
   }
 
   /** Nothing sent: any request may go again. Sent, and unanswered on a reused connection: only what is safe to carry out twice. */

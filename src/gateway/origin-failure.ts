@@ -25,7 +25,7 @@ const BY_CODE: Readonly<Record<string, OriginErrorCode>> = {
   EPROTO: 'tls_protocol_error',
   ERR_TLS_CERT_ALTNAME_INVALID: 'tls_certificate_error',
   UND_ERR_HEADERS_OVERFLOW: 'http_protocol_error',
-  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: 'http_response_incomplete',
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: 'http_protocol_error',
   UND_ERR_RES_EXCEEDED_MAX_SIZE: 'http_protocol_error',
   UND_ERR_HEADERS_TIMEOUT: 'http_response_timeout',
   UND_ERR_BODY_TIMEOUT: 'http_response_timeout',

@@ -3,6 +3,7 @@
 import { buildConnector, Client, type Dispatcher, EnvHttpProxyAgent, Pool } from 'undici'
 import type { Secret } from '../secret.ts'
 import { Attempt, type ConnectionUse } from './attempt.ts'
+import { dropContinue } from './interim-filter.ts'
 
 export interface OriginOptions {
   /** Only its origin is used. */
@@ -101,7 +102,7 @@ class TrackedClient extends Client {
   readonly #use: ConnectionUse
 
   constructor(origin: URL, options: TrackedClientOptions) {
-    const use: ConnectionUse = { exchanges: 0, wasReset: false }
+    const use: ConnectionUse = { exchanges: 0, wasReset: false, awaitsHead: false }
     const { connect, ...rest } = options
     super(origin, { ...rest, connect: watched(connect, use) })
     this.#use = use
@@ -124,10 +125,11 @@ interface TrackedClientOptions extends Client.Options {
 function watched(connect: buildConnector.connector, use: ConnectionUse): buildConnector.connector {
   return (options, callback) =>
     connect(options, (...outcome) => {
-      const [, socket] = outcome
-      if (socket !== null) {
+      const [error, socket] = outcome
+      if (error === null) {
         use.exchanges = 0
         use.wasReset = false
+        dropContinue(socket, use)
         socket.once('error', () => {
           use.wasReset = true
         })

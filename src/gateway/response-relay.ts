@@ -30,6 +30,11 @@ export class ResponseRelay {
     this.#response = response
   }
 
+  /** True once there is a head to relay. */
+  get hasBegun(): boolean {
+    return this.#head !== undefined
+  }
+
   /** True once a byte of the response may have reached the client. */
   get hasStarted(): boolean {
     return this.#response.headersSent

@@ -35,7 +35,7 @@ export interface ListenerOptions {
 const MAX_HEAD_BYTES = 16 * 1024
 
 /** Answered and then closed: what follows on the connection cannot be trusted to be a request. */
-const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set(['request_invalid', 'http_version_refused'])
+const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set(['request_invalid', 'http_version_refused', 'upgrade_invalid'])
 
 export class Listener implements ConnectionHost {
   readonly #options: ListenerOptions
