@@ -19,6 +19,7 @@ export type { OrgStats, SandboxStats, TotalStats } from './stats.ts'
 export type { Switches } from './switches.ts'
 
 export const DEFAULT_APP_ID = 'sandbox-app'
+const BASE_PATH = /^(\/[^/?#]+)*$/
 
 export interface SandboxOptions extends Partial<Switches> {
   /** Of 127.0.0.1; 0, the default, takes a free one. */
@@ -54,7 +55,7 @@ export interface Sandbox extends AsyncDisposable {
 
 /**
  * Resolves when the sandbox listens; rejects where the port is taken.
- * @throws {TypeError} that names every value which a switch cannot take
+ * @throws {TypeError} that names every value which an option cannot take
  */
 export async function startSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
   const {
@@ -66,6 +67,7 @@ export async function startSandbox(options: SandboxOptions = {}): Promise<Sandbo
     random = Math.random,
     ...switches
   } = options
+  if (!BASE_PATH.test(basePath)) throw new TypeError('basePath wants the form /api')
   const board = new SwitchBoard(random)
   board.set(switches)
   const sandbox = new RunningSandbox({ basePath, appId, handler, switches: board, tokens: new TokenRegister(now) })

@@ -210,6 +210,10 @@ test('a base path stands before everything of the service', async () => {
   }
 })
 
+test.each(['api', '/api/', '/', '/api//v', '/a?b'])('base path %j is refused', async (basePath) => {
+  await expect(startSandbox({ basePath })).rejects.toThrow('basePath wants the form /api')
+})
+
 test('an early rejection does not wait for the content', async () => {
   await using sandbox = await startSandbox()
   const upload = nodeRequest(`${sandbox.baseUrl}/v2/example/upload`, {
