@@ -5,7 +5,7 @@ import { type LoadOptions, loadConfig } from '../../src/config/load.ts'
 import { ConfigRefused, describeProblem } from '../../src/config/problem.ts'
 
 /** Enough of an environment to be accepted. */
-export const GOOD: Readonly<Record<string, string>> = {
+export const GOOD = {
   OAP_APP_ID: 'my-app',
   OAP_APP_SECRET: 'correct horse battery staple',
   OAP_BASE_URL: 'https://api.example.com',

@@ -1,0 +1,67 @@
+import { describe, expect, test } from 'vitest'
+import { loadConfig } from '../../src/config/load.ts'
+import { GOOD, refusalWith } from './refusal.ts'
+
+async function warningsWith(variables: Record<string, string>): Promise<string> {
+  return (await loadConfig({ env: { ...GOOD, ...variables } })).warnings.join('\n')
+}
+
+describe('settings that contradict each other', () => {
+  test.each([
+    [{ OAP_BASE_URL: 'http://api.example.com' }, 'baseUrl (OAP_BASE_URL): is plain http to another machine'],
+    [{ OAP_LISTEN_ADDRESS: '0.0.0.0:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): can be reached from other machines'],
+    [{ OAP_LISTEN_ADDRESS: '[::]:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): can be reached from other machines'],
+    [{ OAP_LISTEN_ADDRESS: 'proxy.internal:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): can be reached'],
+    [{ OAP_ADMIN_ADDRESS: 'localhost:8080' }, 'admin.address (OAP_ADMIN_ADDRESS): is the same as listen.address'],
+    [{ OAP_LISTEN_ADDRESS: 'localhost:9090' }, 'admin.address (default): is the same as listen.address'],
+    [{ OAP_LISTEN_HOSTS: '*,a.example' }, 'listen.hosts (OAP_LISTEN_HOSTS): has "*" beside other names'],
+    [{ OAP_TOKENS_LIFETIME: '2h' }, 'tokens.lifetime (OAP_TOKENS_LIFETIME): is not between tokens.minLifetime and'],
+    [{ OAP_TOKENS_MIN_LIFETIME: '6m' }, 'tokens.lifetime (default): is not between tokens.minLifetime and'],
+    [{ OAP_TOKENS_MIN_LIFETIME: '2h' }, 'tokens.minLifetime (OAP_TOKENS_MIN_LIFETIME): is longer than'],
+    [{ OAP_ORGS_ALLOW: 'acme,a/b' }, 'orgs.allow (OAP_ORGS_ALLOW): has "a/b", which is no org id (see orgs.pattern)'],
+    [{ OAP_TOKENS_WARM: '..' }, 'tokens.warm (OAP_TOKENS_WARM): has "..", which is no org id (see orgs.pattern)'],
+    [{ OAP_TOKENS_WARM: 'acme,' }, 'tokens.warm (OAP_TOKENS_WARM): has "", which is no org id (see orgs.pattern)'],
+    [
+      { OAP_TOKENS_WARM: 'b', OAP_ORGS_ALLOW: 'a' },
+      'tokens.warm (OAP_TOKENS_WARM): has "b", which is not in orgs.allow',
+    ],
+    [{ OAP_TOKENS_WARM: 'a,b', OAP_TOKENS_MAX_ORGS: '1' }, 'tokens.warm (OAP_TOKENS_WARM): has 2 orgs, more than'],
+  ])('%j', async (variables, expected) => {
+    const lines = await refusalWith(variables as Record<string, string>)
+    expect(lines).toEqual([expect.stringContaining(expected)])
+  })
+
+  test.each([
+    { OAP_BASE_URL: 'http://localhost:9080' },
+    { OAP_BASE_URL: 'http://api.example.com', OAP_ORIGIN_ALLOW_INSECURE: 'true' },
+    { OAP_LISTEN_ADDRESS: '0.0.0.0:8080', OAP_LISTEN_ALLOW_REMOTE: 'true' },
+    { OAP_LISTEN_ADDRESS: '127.0.0.2:8080' },
+    { OAP_LISTEN_ADDRESS: '[::1]:8080' },
+    { OAP_LISTEN_ADDRESS: 'localhost:0', OAP_ADMIN_ADDRESS: 'localhost:0' },
+    // Health probes of a kubelet come from elsewhere.
+    { OAP_ADMIN_ADDRESS: '0.0.0.0:9090' },
+    { OAP_TOKENS_MIN_LIFETIME: '5m', OAP_TOKENS_MAX_LIFETIME: '5m' },
+    { OAP_TOKENS_WARM: 'a', OAP_ORGS_ALLOW: 'a,b' },
+  ])('%j is fine', async (variables) => {
+    await expect(loadConfig({ env: { ...GOOD, ...(variables as Record<string, string>) } })).resolves.toBeDefined()
+  })
+
+  test('a value that is wrong by itself is not judged a second time', async () => {
+    expect(await refusalWith({ OAP_TOKENS_LIFETIME: '2', OAP_ORGS_PATTERN: '(', OAP_TOKENS_WARM: 'a/b' })).toHaveLength(
+      2,
+    )
+  })
+})
+
+describe('what is permitted and deserves a word', () => {
+  test.each([
+    [{ OAP_BASE_URL: 'https://api.example.com/v2' }, 'ends in /v2'],
+    [{ OAP_BASE_URL: 'http://a.example', OAP_ORIGIN_ALLOW_INSECURE: 'true' }, 'travel readable'],
+    [{ OAP_LISTEN_ADDRESS: '0.0.0.0:1', OAP_LISTEN_ALLOW_REMOTE: 'true' }, 'whoever reaches it acts as the App'],
+    [{ OAP_LISTEN_HOSTS: '*' }, 'accepts every Host'],
+    [{ OAP_APP_ROUTES: '* /v2/*' }, 'covers everything'],
+  ])('%j', async (variables, expected) => {
+    expect(await warningsWith(variables as Record<string, string>)).toContain(expected)
+    expect(await warningsWith({})).not.toContain(expected)
+  })
+})

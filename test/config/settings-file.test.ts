@@ -1,0 +1,194 @@
+import { chmod, mkdir } from 'node:fs/promises'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { loadConfig } from '../../src/config/load.ts'
+import { readSettingsFile } from '../../src/config/settings-file.ts'
+import { makeFolder } from './folder.ts'
+import { GOOD, refusalOf } from './refusal.ts'
+
+/** The problems of a file with this content, without its path. */
+async function problemsOf(content: string | Uint8Array): Promise<string[]> {
+  await using folder = await makeFolder()
+  const file = await folder.write('proxy.yaml', content)
+  const lines = await refusalOf({ file, env: GOOD })
+  return lines.map((line) => line.replace(`${file}:`, '').replace(file, 'the file'))
+}
+
+describe('keys', () => {
+  test.each([
+    ['apId: x', 'apId (1:1): is no setting: did you mean appId?'],
+    ['listen: {adress: x}', 'listen.adress (1:10): is no setting: did you mean listen.address?'],
+    ['tokens:\n  lifeTime: 5m', 'tokens.lifeTime (2:3): is no setting: did you mean tokens.lifetime?'],
+    ['tokns: {}', 'tokns (1:1): is no setting: did you mean tokens?'],
+    ['maxOrgs: 5', 'maxOrgs (1:1): is no setting: remove it'],
+    ['somethingElse: 5', 'somethingElse (1:1): is no setting: remove it'],
+    [
+      'listen.address: x',
+      'listen.address (1:1): is written in one line: write listen:, and indented below it address:',
+    ],
+    ['"a\\nb": 1', '"a\\nb" (1:1): is no setting: remove it'],
+    ['__proto__: {x: 1}', '__proto__ (1:1): is no setting: remove it'],
+    ['constructor: 1', 'constructor (1:1): is no setting: remove it'],
+    ['7: x', '7 (1:1): is no setting: remove it'],
+    ['? [a]\n: x', '"?" (1:3): is no setting: remove it'],
+    ['<<: {appId: x}', '"<<" (1:1): is no setting: remove it'],
+    ['appId: a\nappId: b', 'appId (2:1): is given a second time: keep one'],
+    ['log: {level: info, level: warn}', 'log.level (1:20): is given a second time: keep one'],
+    ['log: {}\nlog: {}', 'log (2:1): is given a second time: keep one'],
+    ['appSecret: hunter2', 'appSecret (1:1): must not stand in a file: use appSecretFile, or OAP_APP_SECRET'],
+  ])('%j', async (content, expected) => {
+    expect(await problemsOf(content)).toEqual([expected])
+  })
+})
+
+describe('values', () => {
+  test.each([
+    ['appId:', 'appId (1:1): has no value: give it one, or remove the key'],
+    ['appId: null', 'appId (1:1): has no value: give it one, or remove the key'],
+    ['listen: 5', 'listen (1:9): is a group: write its settings below it, indented'],
+    ['listen: [address]', 'listen (1:9): is a group: write its settings below it, indented'],
+    ['log: {level: {a: b}}', 'log.level (1:14): is not one of trace, debug, info, warn, error, fatal, silent'],
+    ['listen: {hosts: a.example}', 'listen.hosts (1:17): "a.example" is not a list: write [one, two]'],
+    ['listen: {hosts: [7]}', 'listen.hosts (1:17): 7 is not text: put it in quotes'],
+    ['orgs: {allow: [[a]]}', 'orgs.allow (1:15): is not text: put it in quotes'],
+    ['orgs: {allow: [0123]}', 'orgs.allow (1:15): "0123" is not in'],
+    ['listen: {maxInFlight: "5"}', 'listen.maxInFlight (1:23): "5" is not a whole number from 1 to 1000000'],
+    ['listen: {idleTimeout: 60}', 'listen.idleTimeout (1:23): 60 has no unit: write 250ms, 30s, 5m or 1h'],
+    ['listen: {allowRemote: yes}', 'listen.allowRemote (1:23): "yes" is not true or false'],
+    ['listen: {socketMode: 432}', 'listen.socketMode (1:22): 432 is not text: put it in quotes'],
+    ['a: &a x\nlog: {level: *a}', 'log.level (2:14): is not one of trace, debug, info, warn, error, fatal, silent'],
+  ])('%j', async (content, expected) => {
+    if (expected.endsWith('is not in')) return expect(await acceptedOrgs(content)).toEqual(['0123'])
+    expect(await problemsOf(content)).toContain(expected)
+  })
+
+  test.each(['0660', "'0660'", '0o660'])('a socket mode may be written %s', async (written) => {
+    await using folder = await makeFolder()
+    const file = await folder.write('proxy.yaml', `listen: {socketMode: ${written}}`)
+    expect((await loadConfig({ file, env: GOOD })).config.listen.socketMode).toBe(0o660)
+  })
+
+  test('off is a word and not a truth value, with or without quotes', async () => {
+    await using folder = await makeFolder()
+    const file = await folder.write('proxy.yaml', 'admin: {address: off}\nlog: {requests: "off"}')
+    const { config } = await loadConfig({ file, env: GOOD })
+    expect(config.admin.address).toBe('off')
+    expect(config.log.requests).toBe('off')
+  })
+})
+
+async function acceptedOrgs(content: string): Promise<readonly string[]> {
+  await using folder = await makeFolder()
+  const file = await folder.write('proxy.yaml', content)
+  return (await loadConfig({ file, env: GOOD })).config.orgs.allow
+}
+
+describe('a file that is no configuration', () => {
+  test.each([
+    ['- appId', '(1:1): is not a mapping: write "key: value" lines'],
+    ['hunter2', '(1:1): is not a mapping: write "key: value" lines'],
+    ['*hunter2', '(1:1): is not a mapping: write "key: value" lines'],
+    [
+      'appId: [hunter2',
+      '(1:16): is not valid YAML here: the indentation does not fit the lines before, or a bracket is not closed',
+    ],
+    ['appId: "hunter2', '(1:16): is not valid YAML here: a quote, bracket, comma or ":" is missing'],
+    [
+      'appId: "\\qhunter2"',
+      '(1:9): is not valid YAML here: a "\\" in double quotes starts no known escape: use single quotes',
+    ],
+    ['appId: @hunter2', '(1:8): is not valid YAML here: a value cannot start with this character: put it in quotes'],
+    ['appId: !hunter2 x', '(1:8): is not valid YAML here: a tag ("!…") is not known: put the value in quotes'],
+    ['listen: {hosts: [*]}', '(1:18): is not valid YAML here: a "*" starts an alias: put the value in quotes'],
+    ['appId: a\n---\nappId: hunter2', '(2:1): is not valid YAML here: a second document begins: keep one'],
+    ['log:\n\tlevel: info', '(2:1): is not valid YAML here: a tab indents: use blanks'],
+    [new Uint8Array([0x61, 0x3a, 0x20, 0xff]), '(the file): is not UTF-8 text: save it as UTF-8'],
+    ['[ '.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
+    ['[a,'.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
+    ['{a: '.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
+    ['- '.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
+    ['? '.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
+    [
+      Array.from({ length: 1_000 }, (_, depth) => `${' '.repeat(depth)}a:`).join('\n'),
+      '(the file): is nested too deeply to be a configuration',
+    ],
+    [`# ${'x'.repeat(1_048_576)}`, '(the file): is larger than 1 MiB: is it the right file?'],
+  ])('%j', async (content, expected) => {
+    const problems = await problemsOf(content)
+    expect(problems).toEqual([`config file ${expected}`])
+    expect(problems.join()).not.toContain('hunter2')
+  })
+
+  test('an alias bomb is a problem, and a quick one', async () => {
+    const levels = Array.from({ length: 30 }, (_, level) => `l${level + 1}: &l${level + 1} [*l${level}, *l${level}]`)
+    const problems = await problemsOf(['l0: &l0 lol', ...levels, 'orgs: {allow: *l30}'].join('\n'))
+    expect(problems).toContain('orgs.allow (32:15): is not a list: write [one, two]')
+  })
+
+  test('a file that is not there, is a folder or may not be read', async () => {
+    await using folder = await makeFolder()
+    const missing = folder.at('missing.yaml')
+    expect(await refusalOf({ file: missing, env: GOOD })).toEqual([
+      `config file (${missing}): does not exist (ENOENT): check the path`,
+    ])
+    await mkdir(folder.at('folder'))
+    expect(await refusalOf({ file: folder.at('folder'), env: GOOD })).toEqual([
+      expect.stringContaining('is a folder (EISDIR)'),
+    ])
+  })
+
+  test('what the file does not give is not said to be missing where the file is not understood', async () => {
+    await using folder = await makeFolder()
+    const file = await folder.write('proxy.yaml', 'appId: "')
+    expect(await refusalOf({ file, env: { OAP_LOG_LEVEL: 'loud' } })).toEqual([
+      expect.stringContaining('is not valid YAML here'),
+      expect.stringContaining('log.level (OAP_LOG_LEVEL)'),
+    ])
+  })
+
+  test('whatever stands in it, reading ends in values or problems', async () => {
+    await using folder = await makeFolder()
+    await chmod(folder.path, 0o700)
+    const scraps = fc.constantFrom(
+      'listen',
+      'appId',
+      ':',
+      ' ',
+      '\n',
+      '  ',
+      '- ',
+      '[',
+      ']',
+      '{',
+      '}',
+      '"',
+      "'",
+      '*a',
+      '&a ',
+      '!!str ',
+      '|\n',
+      '#',
+      '? ',
+      ',',
+      '0x1',
+      '~',
+      '%YAML 1.1\n',
+      '---\n',
+      '<<',
+      '\t',
+      '@',
+    )
+    const content = fc.oneof(
+      fc.string({ unit: 'binary' }),
+      fc.array(scraps, { maxLength: 30 }).map((parts) => parts.join('')),
+    )
+    await fc.assert(
+      fc.asyncProperty(content, async (text) => {
+        const { isUnderstood, problems } = await readSettingsFile(await folder.write('proxy.yaml', text))
+        expect(isUnderstood || problems.length > 0).toBe(true)
+        for (const { key, message } of problems) expect(`${key}${message}`).not.toMatch(/[\r\n]/)
+      }),
+      { numRuns: 150 },
+    )
+  })
+})
