@@ -5,10 +5,10 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { performance } from 'node:perf_hooks'
-import { type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
+import { type Failure, OriginError, TokenError } from '../errors.ts'
 import { readResponseHead } from '../http/response-head.ts'
 import type { AccessToken } from '../token/access-token.ts'
-import type { Lease, TokenCache } from '../token/token-cache.ts'
+import type { Lease } from '../token/token-cache.ts'
 import { type AdmittedRequest, hasContent } from './admitted-request.ts'
 import { Attempt, type AttemptSink } from './attempt.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
@@ -17,21 +17,19 @@ import { translateOriginError } from './origin-failure.ts'
 import { respondWithProblem } from './problem-response.ts'
 import { Repeat, type RepeatTarget } from './repeat.ts'
 import { ReplayContent } from './replay-content.ts'
-import { CLIENT_CLOSED_STATUS, type GatewayObserver, type RequestRecord, type TokenResult } from './request-record.ts'
+import { CLIENT_CLOSED_STATUS, RequestRecord } from './request-record.ts'
 import { type RelayOwner, ResponseRelay } from './response-relay.ts'
+import { judgeToken, type Repeatability, type VerdictContext } from './token-verdict.ts'
 
 /** What all exchanges share. */
-export interface ExchangeContext {
+export interface ExchangeContext extends VerdictContext {
   readonly origin: Origin
-  readonly tokens: TokenCache
   readonly deadlines: Deadlines
-  readonly observer: GatewayObserver
   /** Until the final response head, counted from the last progress of the request. */
   readonly responseTimeoutMs: number
   /** Silence inside a response's content. */
   readonly idleTimeoutMs: number
   readonly maxReplayBytes: number
-  readonly rejectedStatuses: ReadonlySet<number>
   readonly keepsAccessControl: boolean
 }
 
@@ -43,7 +41,7 @@ export interface ExchangeOwner {
 /** Safe to carry out twice (RFC 9110 §9.2.2). */
 const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
-export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestRecord, Watched {
+export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched {
   readonly #context: ExchangeContext
   readonly #request: AdmittedRequest
   readonly #message: IncomingMessage
@@ -59,13 +57,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
   #isOver = false
 
   deadlineAt = Number.POSITIVE_INFINITY
-  readonly startedAt: number
-  dispatchedAt: number | undefined
-  respondedAt: number | undefined
-  endedAt = 0
-  status = 0
-  code: ErrorCode | 'client_closed' | undefined
-  token: TokenResult = 'none'
+  readonly #record: RequestRecord
 
   constructor(
     context: ExchangeContext,
@@ -81,35 +73,15 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
     this.#response = response
     this.#owner = owner
     this.#relay = new ResponseRelay(message, response)
-    this.startedAt = startedAt
+    this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     if (hasContent(request)) {
       const { contentLength: length } = request
       this.#content = new ReplayContent(message, { length, maxReplayBytes: context.maxReplayBytes })
     }
   }
 
-  get requestId(): string {
-    return this.#request.requestId
-  }
-
-  get orgId(): string | undefined {
-    return this.#request.orgId
-  }
-
-  get method(): string {
-    return this.#request.method
-  }
-
-  get path(): string {
-    return this.#request.path
-  }
-
-  get bytesIn(): number {
-    return this.#content?.receivedBytes ?? 0
-  }
-
-  get bytesOut(): number {
-    return this.#relay.bytes
+  get isOver(): boolean {
+    return this.#isOver
   }
 
   /** True while we read content and the client sends none. */
@@ -120,7 +92,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
   /** Forwards with the token of the request's org. */
   forward(lease: Lease): void {
     this.#accessToken = lease.token
-    this.token = lease.result
+    this.#record.token = lease.result
     this.#send(lease.token.reveal())
   }
 
@@ -158,7 +130,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
       isStream && contentLength !== undefined ? [...fields, 'content-length', String(contentLength)] : fields
     const attempt = new Attempt(this)
     this.#attempt = attempt
-    this.dispatchedAt = performance.now()
+    this.#record.dispatchedAt = performance.now()
     this.deadlineAt = deadlines.now + responseTimeoutMs
     const options = { origin: origin.url, path: target, method, headers, body }
     if (isFresh) origin.dispatchFresh(options, attempt)
@@ -176,10 +148,10 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
       this.#attempt?.abort(new OriginError('http_protocol_error', 'the response head is not one to rely on'))
       return true
     }
-    this.respondedAt = performance.now()
-    this.deadlineAt = this.respondedAt + this.#context.idleTimeoutMs
-    if (this.#accessToken !== undefined && this.#judgeToken(this.#accessToken, status)) return true
-    this.status = status
+    this.#record.respondedAt = performance.now()
+    this.deadlineAt = this.#record.respondedAt + this.#context.idleTimeoutMs
+    if (this.#isMadeGood(status)) return true
+    this.#record.status = status
     // Content that still arrives after an early answer must not be read as a request.
     if (this.#mustClose()) this.#response.shouldKeepAlive = false
     this.#content?.release()
@@ -236,32 +208,19 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
   }
 
   /** True where the response is a rejection that is being made good, and must not reach the client. */
-  #judgeToken(token: AccessToken, status: number): boolean {
+  #isMadeGood(status: number): boolean {
+    const token = this.#accessToken
     const { orgId } = this.#request
-    const { tokens, observer, rejectedStatuses } = this.#context
-    if (orgId === undefined) return false
-    const isRejected = rejectedStatuses.has(status)
-    if (this.#isRepeated) {
-      tokens.repeatSettled(orgId, token, !isRejected)
-      observer.replaySettled(isRejected ? 'rejected' : 'accepted')
-      return false
-    }
-    if (!isRejected) {
-      tokens.accepted(orgId, token)
-      return false
-    }
-    if (this.#content !== undefined && !this.#content.willBeReplayable) {
-      tokens.retire(orgId, token)
-      observer.replaySettled('refused')
-      return false
-    }
-    const replacement = tokens.rejected(orgId, token)
-    if (replacement === undefined) {
-      observer.replaySettled('passed')
-      return false
-    }
+    if (token === undefined || orgId === undefined) return false
+    const replacement = judgeToken(this.#context, orgId, token, status, this.#repeatability)
+    if (replacement === undefined) return false
     this.#repeat = new Repeat(this, replacement, this.#content)
     return true
+  }
+
+  get #repeatability(): Repeatability {
+    if (this.#isRepeated) return 'repeat'
+    return this.#content === undefined || this.#content.willBeReplayable ? 'possible' : 'impossible'
   }
 
   #discard(repeat: Repeat, chunk: Buffer): boolean {
@@ -276,7 +235,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
     this.#repeat = undefined
     this.#isRepeated = true
     this.#accessToken = token
-    this.token = 'replayed'
+    this.#record.token = 'replayed'
     this.#request.fields[this.#request.fields.length - 1] = token.reveal()
     this.#dispatch()
   }
@@ -303,12 +262,12 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
   /** Ends the exchange with an answer of ours, or, where the response has begun, with a broken one. */
   fail(failure: Failure): void {
     if (this.#isOver) return
-    this.code = failure.code
+    this.#record.code = failure.code
     if (this.#relay.hasStarted) this.#relay.breakOff()
     else {
       this.#relay.abandon()
       if (this.#mustClose()) this.#response.shouldKeepAlive = false
-      this.status = respondWithProblem(this.#response, failure, this.requestId)
+      this.#record.status = respondWithProblem(this.#response, failure, this.#request.requestId)
     }
     this.#end()
     this.#letGo()
@@ -317,8 +276,8 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
   /** The client has left: what it asked for ends at the origin too. */
   clientGone(): void {
     if (this.#isOver) return
-    this.code = 'client_closed'
-    if (!this.#relay.hasStarted) this.status = CLIENT_CLOSED_STATUS
+    this.#record.code = 'client_closed'
+    if (!this.#relay.hasStarted) this.#record.status = CLIENT_CLOSED_STATUS
     this.#relay.abandon()
     this.#end()
     this.#letGo()
@@ -336,9 +295,12 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, RequestR
 
   #end(): void {
     this.#isOver = true
-    this.endedAt = performance.now()
+    const record = this.#record
+    record.endedAt = performance.now()
+    record.bytesIn = this.#content?.receivedBytes ?? 0
+    record.bytesOut = this.#relay.bytes
     this.#context.deadlines.unwatch(this)
-    this.#context.observer.requestEnded(this)
+    this.#context.observer.requestEnded(record)
     this.#owner.exchangeEnded()
   }
 }

@@ -5,9 +5,9 @@ import type { Duplex } from 'node:stream'
 import type { AppCredentials } from '../token/app-credentials.ts'
 import type { AdmittedRequest } from './admitted-request.ts'
 import { Exchange, type ExchangeContext, type ExchangeOwner } from './exchange.ts'
-import { Handshake, type TunnelContext } from './tunnel.ts'
+import { Handshake, type HandshakeContext } from './handshake.ts'
 
-export interface GatewayOptions extends ExchangeContext, TunnelContext {
+export interface GatewayOptions extends ExchangeContext, HandshakeContext {
   readonly app: AppCredentials
 }
 

@@ -3,30 +3,42 @@
 import type { ErrorCode } from '../errors.ts'
 import type { LeaseResult } from '../token/token-cache.ts'
 
-/** How the token of a request was come by; `none` for requests of the bare App and for refused ones. */
+/** How the token of a request was come by; `none` for requests of the bare App and for those that got none. */
 export type TokenResult = LeaseResult | 'replayed' | 'none'
 
-/** Never sent: the client had gone before an answer, or the answer broke off. */
+/** Logged where the client had gone before an answer; never sent. */
 export const CLIENT_CLOSED_STATUS = 499
 
-export interface RequestRecord {
+/** Instants are monotonic milliseconds. */
+export class RequestRecord {
   readonly requestId: string
   readonly orgId: string | undefined
   readonly method: string
   /** Without the query. */
   readonly path: string
-  /** Status sent, or 499 where the client had gone before. */
-  readonly status: number
-  readonly code: ErrorCode | 'client_closed' | undefined
-  /** Monotonic milliseconds: head received, sent to the origin, response head received, ended. */
+  /** The head had been received. */
   readonly startedAt: number
-  readonly dispatchedAt: number | undefined
-  readonly respondedAt: number | undefined
-  readonly endedAt: number
-  readonly token: TokenResult
+  /** Handed to the connection pool; the last time, where it was repeated. */
+  dispatchedAt: number | undefined
+  /** The response head had come. */
+  respondedAt: number | undefined
+  endedAt = 0
+  /** Status sent, or 499 where the client had gone before. */
+  status = 0
+  /** Why the answer was ours, or broken. */
+  code: ErrorCode | 'client_closed' | undefined
+  token: TokenResult = 'none'
   /** Octets of request and response content. */
-  readonly bytesIn: number
-  readonly bytesOut: number
+  bytesIn = 0
+  bytesOut = 0
+
+  constructor(requestId: string, orgId: string | undefined, method: string, path: string, startedAt: number) {
+    this.requestId = requestId
+    this.orgId = orgId
+    this.method = method
+    this.path = path
+    this.startedAt = startedAt
+  }
 }
 
 /** `refused`: the content had not been kept; `passed`: a cool-down was on, so the rejection went to the client. */

@@ -171,3 +171,15 @@ const NOT_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
 export function isFieldValue(value: string): boolean {
   return !NOT_FIELD_VALUE.test(value)
 }
+
+/** As Node's own client takes fields: it sends an array as one line each, in this order and case. */
+export function groupFields(fields: readonly string[]): Record<string, string | string[]> {
+  const headers: Record<string, string | string[]> = Object.create(null)
+  for (let i = 0; i + 1 < fields.length; i += 2) {
+    const name = fields[i] ?? ''
+    const value = fields[i + 1] ?? ''
+    const before = headers[name]
+    headers[name] = before === undefined ? value : [before, value].flat()
+  }
+  return headers
+}

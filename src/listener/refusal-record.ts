@@ -3,7 +3,7 @@
 import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import type { ErrorCode } from '../errors.ts'
-import type { RequestRecord } from '../gateway/request-record.ts'
+import { RequestRecord } from '../gateway/request-record.ts'
 import { pathOf } from '../http/target.ts'
 
 /** `message` is undefined where no request could be read. */
@@ -14,19 +14,10 @@ export function refusalRecord(
   requestId: string,
   startedAt: number,
 ): RequestRecord {
-  return {
-    requestId,
-    orgId: undefined, // what was sent has not been checked, or was found wanting
-    method: message?.method ?? '',
-    path: pathOf(message?.url ?? ''),
-    status,
-    code,
-    startedAt,
-    dispatchedAt: undefined,
-    respondedAt: undefined,
-    endedAt: performance.now(),
-    token: 'none',
-    bytesIn: 0,
-    bytesOut: 0,
-  }
+  // What was sent as an org id has not been checked, or was found wanting.
+  const record = new RequestRecord(requestId, undefined, message?.method ?? '', pathOf(message?.url ?? ''), startedAt)
+  record.status = status
+  record.code = code
+  record.endedAt = performance.now()
+  return record
 }

@@ -149,7 +149,7 @@ export class Listener implements ConnectionHost {
       return
     }
     const exchange = this.#gateway.handle(admission, message, response, connection, startedAt)
-    if (exchange.endedAt === 0) connection.carry(exchange)
+    if (!exchange.isOver) connection.carry(exchange)
   }
 
   /** Step 9. The request at hand is counted already. */
@@ -198,7 +198,7 @@ export class Listener implements ConnectionHost {
     }
     connection.isTunnel = true
     const handshake = this.#gateway.upgrade(admission, message, socket, firstBytes, connection, startedAt)
-    if (handshake.endedAt === 0) connection.carry(handshake)
+    if (!handshake.isOver) connection.carry(handshake)
   }
 
   #refuseConnect(message: IncomingMessage, socket: Duplex): void {

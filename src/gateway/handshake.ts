@@ -1,0 +1,222 @@
+/**
+ * One WebSocket handshake. A tunnel opens only behind the origin's 101 for the protocol that was asked for; any other
+ * answer is relayed as plain HTTP.
+ */
+
+import { type ClientRequest, type IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import { type Duplex, pipeline } from 'node:stream'
+import { type Failure, OriginError, TokenError } from '../errors.ts'
+import { groupFields } from '../http/fields.ts'
+import { readResponseHead } from '../http/response-head.ts'
+import type { AccessToken } from '../token/access-token.ts'
+import type { Lease } from '../token/token-cache.ts'
+import type { AdmittedRequest } from './admitted-request.ts'
+import type { ExchangeOwner } from './exchange.ts'
+import { translateOriginError } from './origin-failure.ts'
+import { respondWithProblem } from './problem-response.ts'
+import { CLIENT_CLOSED_STATUS, RequestRecord } from './request-record.ts'
+import { judgeToken, type VerdictContext } from './token-verdict.ts'
+import type { Tunnels, UpgradeWatcher } from './tunnels.ts'
+
+export interface HandshakeContext extends VerdictContext {
+  readonly tunnels: Tunnels
+  /** Until the origin's answer to the handshake. */
+  readonly connectTimeoutMs: number
+  readonly responseTimeoutMs: number
+  readonly keepsAccessControl: boolean
+}
+
+export class Handshake implements UpgradeWatcher {
+  readonly #context: HandshakeContext
+  readonly #request: AdmittedRequest
+  readonly #message: IncomingMessage
+  readonly #socket: Duplex
+  readonly #firstBytes: Buffer
+  readonly #owner: ExchangeOwner
+  #accessToken: AccessToken | undefined
+  #upstream: ClientRequest | undefined
+  #timer: NodeJS.Timeout | undefined
+  #isOver = false
+
+  readonly #record: RequestRecord
+
+  constructor(
+    context: HandshakeContext,
+    request: AdmittedRequest,
+    message: IncomingMessage,
+    socket: Duplex,
+    firstBytes: Buffer,
+    owner: ExchangeOwner,
+    startedAt: number,
+  ) {
+    this.#context = context
+    this.#request = request
+    this.#message = message
+    this.#socket = socket
+    this.#firstBytes = firstBytes
+    this.#owner = owner
+    this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
+  }
+
+  get isOver(): boolean {
+    return this.#isOver
+  }
+
+  forward(lease: Lease): void {
+    this.#accessToken = lease.token
+    this.#record.token = lease.result
+    this.#send(lease.token.reveal())
+  }
+
+  forwardAsApp(authorization: string): void {
+    this.#send(authorization)
+  }
+
+  #send(authorization: string): void {
+    if (this.#isOver) return
+    const fields = [...this.#request.fields, 'authorization', authorization]
+    const { connectTimeoutMs, responseTimeoutMs, tunnels } = this.#context
+    this.#record.dispatchedAt = performance.now()
+    this.#timer = setTimeout(
+      () => this.fail({ code: 'http_response_timeout' }),
+      connectTimeoutMs + responseTimeoutMs,
+    ).unref()
+    tunnels.connect(this, this.#request.target, fields, this.#socket, this.#firstBytes)
+  }
+
+  /** The library has made its request; what it listens for is taken over once it has said what. */
+  started(upstream: ClientRequest): void {
+    this.#upstream = upstream
+    upstream.on('error', this.#failed)
+    upstream.once('socket', () => this.#takeOver(upstream))
+  }
+
+  #failed = (error: Error): void => this.failWith(translateOriginError(error) ?? error)
+
+  #takeOver(upstream: ClientRequest): void {
+    const [carry] = upstream.listeners('upgrade')
+    upstream.removeAllListeners('upgrade').removeAllListeners('response').removeAllListeners('error')
+    upstream.on('error', this.#failed)
+    upstream.once('response', (answer) => this.#relay(answer))
+    upstream.once('upgrade', (answer, originSocket, firstBytes) => {
+      if (!this.#judgeUpgrade(answer, originSocket)) return
+      carry?.call(upstream, answer, originSocket, firstBytes)
+      this.#opened(originSocket)
+    })
+    // A 101 that names no protocol is, to Node, one more interim response to wait behind.
+    upstream.on('information', (interim) => {
+      if (interim.statusCode === 101) this.fail({ code: 'http_upgrade_failed' })
+    })
+  }
+
+  /** True where the library may carry it on; the head that it will write is then the filtered one. */
+  #judgeUpgrade(answer: IncomingMessage, originSocket: Socket): boolean {
+    const head = readResponseHead(answer.rawHeaders.map(latin1), this.#context)
+    if (this.#isOver || head === undefined || answer.headers.upgrade?.toLowerCase() !== 'websocket') {
+      originSocket.destroy()
+      this.fail({ code: 'http_upgrade_failed' })
+      return false
+    }
+    this.#judgeToken(101)
+    answer.headers = { Connection: 'Upgrade', Upgrade: 'websocket', ...groupFields(head.fields) }
+    return true
+  }
+
+  #opened(originSocket: Socket): void {
+    this.#bind(originSocket)
+    this.#context.tunnels.opened(this.#socket)
+    this.#record.status = 101
+    this.#end()
+  }
+
+  /** A side that breaks breaks the other: the library would end it as if it had finished. */
+  #bind(originSocket: Socket): void {
+    originSocket.once('close', () => {
+      if (!originSocket.readableEnded) this.#socket.destroy()
+    })
+    this.#socket.once('close', () => originSocket.destroy())
+  }
+
+  #relay(answer: IncomingMessage): void {
+    const status = answer.statusCode ?? 502
+    const head = status <= 599 ? readResponseHead(answer.rawHeaders.map(latin1), this.#context) : undefined
+    if (this.#isOver || head === undefined) {
+      answer.destroy()
+      this.fail({ code: 'http_protocol_error' })
+      return
+    }
+    this.#judgeToken(status)
+    const response = this.#responseOf()
+    this.#record.status = status
+    clearTimeout(this.#timer)
+    response.writeHead(status, answer.statusMessage ?? '', head.fields)
+    answer.on('data', (chunk: Buffer) => {
+      this.#record.bytesOut += chunk.length
+    })
+    pipeline(answer, response, (error) => {
+      if (error != null) {
+        this.#record.code = 'http_response_incomplete'
+        this.#socket.destroy()
+      }
+      this.#end()
+    })
+  }
+
+  /** A handshake is not repeated: the client's next one has the new token. */
+  #judgeToken(status: number): void {
+    this.#record.respondedAt = performance.now()
+    const { orgId } = this.#request
+    const token = this.#accessToken
+    if (orgId !== undefined && token !== undefined) judgeToken(this.#context, orgId, token, status, 'impossible')
+  }
+
+  #responseOf(): ServerResponse {
+    const response = new ServerResponse(this.#message)
+    response.shouldKeepAlive = false
+    response.assignSocket(this.#socket as Socket)
+    response.once('finish', () => this.#socket.end())
+    return response
+  }
+
+  failWith(error: unknown): void {
+    if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
+    else this.fail({ code: 'proxy_internal_error' })
+  }
+
+  fail(failure: Failure): void {
+    if (this.#isOver) return
+    this.#record.code = failure.code
+    if (this.#record.status === 0)
+      this.#record.status = respondWithProblem(this.#responseOf(), failure, this.#request.requestId)
+    else this.#socket.destroy()
+    this.#end()
+    this.#upstream?.destroy()
+  }
+
+  clientGone(): void {
+    if (this.#isOver) return
+    this.#record.code = 'client_closed'
+    if (this.#record.status === 0) this.#record.status = CLIENT_CLOSED_STATUS
+    this.#end()
+    this.#upstream?.destroy()
+  }
+
+  get awaitsClient(): boolean {
+    return false
+  }
+
+  #end(): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    clearTimeout(this.#timer)
+    this.#record.endedAt = performance.now()
+    this.#context.observer.requestEnded(this.#record)
+    this.#owner.exchangeEnded()
+  }
+}
+
+function latin1(value: string): Buffer {
+  return Buffer.from(value, 'latin1')
+}
