@@ -21,6 +21,7 @@ async function complaintOf(address: ListenAddress | 'off'): Promise<string | und
     const status = await statusOf(address)
     return status === 200 ? undefined : `the admin listener answered ${status}`
   } catch (error) {
+    if (error instanceof DOMException) return 'the admin listener does not answer within 2 s: does the event loop turn?'
     const reason = error instanceof Error && 'code' in error ? String(error.code) : 'no usable answer'
     return `the admin listener cannot be asked (${reason}): is the proxy running?`
   }

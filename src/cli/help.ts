@@ -5,7 +5,7 @@ localhost, it holds the App secret and the tokens, so that no app has to.
 
 Usage: org-access-proxy [COMMAND] [OPTIONS]
 
-  serve [--config FILE]               run the proxy; this is what no command does
+  serve [--config FILE]               run the proxy (as no command does)
   check [--config FILE] [--mint ORG]  validate, and print every setting with its
                                       value and where it came from; --mint gets
                                       one real token and tells how that went
