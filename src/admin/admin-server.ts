@@ -1,0 +1,180 @@
+/** The admin listener: a small server of its own for health, metrics and the status page, with strict limits. */
+
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import type { Duplex } from 'node:stream'
+import type { HostList } from '../http/host.ts'
+import { pathOf } from '../http/target.ts'
+import { type Bound, bind, type ListenAddress } from '../listener/bind.ts'
+import { isLocalPeer } from '../listener/local-peer.ts'
+import { checkAccess } from './access.ts'
+import { type AdminProblemCode, endWithAdminProblem, respondWithAdminProblem } from './admin-problem.ts'
+import { History, SAMPLE_INTERVAL_MS } from './history.ts'
+import { type AdminSources, type Answer, adminRoutes, type Route } from './routes.ts'
+
+export interface AdminOptions {
+  readonly address: ListenAddress
+  readonly socketMode: number
+  /** True for an address that other machines can reach. */
+  readonly isRemote: boolean
+  /** Opens more than health and metrics there. */
+  readonly allowsRemote: boolean
+  readonly hosts: HostList
+  readonly refusesForwarded: boolean
+  readonly orgPattern: RegExp
+  /** Gets what went wrong inside. */
+  readonly report: (error: unknown) => void
+  /** Monotonic milliseconds since the start of the process. */
+  readonly now?: () => number
+}
+
+const MAX_HEAD_BYTES = 16 * 1024
+const REQUEST_TIMEOUT_MS = 5_000
+/** A browser that polls keeps its connection, a scraper comes with a new one. */
+const KEEP_ALIVE_MS = 5_000
+const MAX_CONNECTIONS = 64
+
+const COMMON_FIELDS: readonly (readonly [string, string])[] = [
+  ['cache-control', 'no-store'],
+  ['x-content-type-options', 'nosniff'],
+  ['x-frame-options', 'DENY'],
+  ['referrer-policy', 'no-referrer'],
+  ['cross-origin-resource-policy', 'same-origin'],
+]
+/** For all that is no page of ours: nothing in it is to be carried out. */
+const INERT = "default-src 'none'; frame-ancestors 'none'"
+
+export class AdminListener {
+  readonly #options: AdminOptions
+  readonly #sources: AdminSources
+  readonly #now: () => number
+  readonly #history: History
+  readonly #routes: ReadonlyMap<string, Route>
+  /** Oldest first. */
+  readonly #sockets = new Set<Socket>()
+  #bound: Bound<Server> | undefined
+  #sampling: NodeJS.Timeout | undefined
+
+  constructor(options: AdminOptions, sources: AdminSources) {
+    this.#options = options
+    this.#sources = sources
+    this.#now = options.now ?? (() => performance.now())
+    this.#history = new History(sources.metrics.totals(), this.#now())
+    const { orgPattern } = options
+    this.#routes = adminRoutes({ sources, history: this.#history, orgPattern, now: this.#now })
+  }
+
+  /** Resolves with the address as it stands in a URL. */
+  async listen(): Promise<string> {
+    const { address, socketMode } = this.#options
+    this.#bound = await bind(address, () => this.#newServer(), socketMode)
+    this.#sampling = setInterval(() => this.#sample(), SAMPLE_INTERVAL_MS).unref()
+    return this.#bound.address
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#sampling)
+    const closed = (this.#bound?.servers ?? []).map((server) => new Promise((resolve) => server.close(resolve)))
+    for (const socket of this.#sockets) socket.destroy()
+    await Promise.all(closed)
+  }
+
+  #sample(): void {
+    this.#history.sample(this.#sources.metrics.totals(), this.#now())
+  }
+
+  #newServer(): Server {
+    const server = createServer({
+      insecureHTTPParser: false,
+      requireHostHeader: false, // answered by the access check, in our own form
+      maxHeaderSize: MAX_HEAD_BYTES,
+      headersTimeout: REQUEST_TIMEOUT_MS,
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      connectionsCheckingInterval: 1_000,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+    })
+    server.on('connection', (socket) => this.#accept(socket))
+    server.on('request', (message, response) => this.#receive(message, response))
+    server.on('clientError', (error, socket) => refuseInput(error, socket))
+    return server
+  }
+
+  /** Where the room is used up the oldest connection goes: whoever hoards them must not keep the probes out. */
+  #accept(socket: Socket): void {
+    if (!this.#options.isRemote && !isLocalPeer(socket)) {
+      socket.destroy()
+      return
+    }
+    const [oldest] = this.#sockets
+    if (this.#sockets.size >= MAX_CONNECTIONS) oldest?.destroy()
+    this.#sockets.add(socket)
+    socket.once('close', () => this.#sockets.delete(socket))
+  }
+
+  #receive(message: IncomingMessage, response: ServerResponse): void {
+    for (const [name, value] of COMMON_FIELDS) response.setHeader(name, value)
+    response.setHeader('content-security-policy', INERT)
+    // No request here has content to be read: what comes all the same must not be taken for the next request.
+    if (declaresContent(message)) response.shouldKeepAlive = false
+    this.#answer(message, response).catch((error: unknown) => {
+      this.#options.report(error)
+      respondWithAdminProblem(response, 'proxy_internal_error')
+    })
+  }
+
+  async #answer(message: IncomingMessage, response: ServerResponse): Promise<void> {
+    const target = message.url ?? ''
+    const path = pathOf(target)
+    const route = this.#routes.get(path)
+    const problem = this.#admissionProblem(message, route)
+    if (problem !== undefined) return respondWithAdminProblem(response, problem)
+    if (route === undefined) return respondWithAdminProblem(response, 'not_found')
+    if (!allows(route, message.method)) return respondWithAdminProblem(response, 'method_refused', allowed(route))
+    const answer = await route.answer(new URLSearchParams(target.slice(path.length)))
+    if (typeof answer === 'string') respondWithAdminProblem(response, answer)
+    else respond(response, answer)
+  }
+
+  #admissionProblem(message: IncomingMessage, route: Route | undefined): AdminProblemCode | undefined {
+    const { hosts, refusesForwarded, isRemote, allowsRemote } = this.#options
+    const isForProbes = route?.isForProbes === true
+    // Probes ask by the address of a pod, which nobody can list beforehand.
+    const problem = checkAccess(message, { hosts, refusesForwarded, allowsAnyHost: isRemote && isForProbes })
+    if (problem !== undefined) return problem
+    return isRemote && !allowsRemote && !isForProbes ? 'remote_refused' : undefined
+  }
+}
+
+function allows({ method }: Route, asked: string | undefined): boolean {
+  return asked === method || (method === 'GET' && asked === 'HEAD')
+}
+
+function allowed({ method }: Route): string {
+  return method === 'GET' ? 'GET, HEAD' : method
+}
+
+function respond(response: ServerResponse, answer: Answer): void {
+  response.statusCode = answer.status
+  response.setHeader('content-type', answer.type)
+  if (answer.contentSecurityPolicy !== undefined) {
+    response.setHeader('content-security-policy', answer.contentSecurityPolicy)
+  }
+  response.end(answer.content)
+}
+
+function declaresContent({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
+}
+
+function refuseInput(error: Error, socket: Duplex): void {
+  const code = 'code' in error ? error.code : ''
+  if (!socket.writable) {
+    socket.destroy()
+    return
+  }
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') endWithAdminProblem(socket, 'request_timeout')
+  else if (code === 'HPE_HEADER_OVERFLOW') endWithAdminProblem(socket, 'request_head_too_large')
+  else if (typeof code === 'string' && code.startsWith('HPE_')) endWithAdminProblem(socket, 'request_invalid')
+  else socket.destroy()
+}
