@@ -14,6 +14,8 @@ import { callerKeyCheck } from './listener/caller-key.ts'
 import { Listener } from './listener/server.ts'
 import type { Log } from './log.ts'
 import { AppCredentials } from './token/app-credentials.ts'
+import { LifetimeEstimator } from './token/lifetime.ts'
+import { MintGuard } from './token/mint-guard.ts'
 import { TokenCache } from './token/token-cache.ts'
 import { TokenEndpoint } from './token/token-endpoint.ts'
 import { trustedCertificates } from './trusted-certificates.ts'
@@ -47,7 +49,22 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     },
     credentials,
   )
-  const tokens = new TokenCache({ maxOrgs: tokensConfig.maxOrgs }, endpoint)
+  const guard = new MintGuard({ mintTimeoutMs: tokensConfig.mintTimeout }, endpoint)
+  const estimator = new LifetimeEstimator({
+    lifetimeMs: tokensConfig.lifetime,
+    minLifetimeMs: tokensConfig.minLifetime,
+    maxLifetimeMs: tokensConfig.maxLifetime,
+    learns: tokensConfig.learn,
+  })
+  const tokens = new TokenCache(
+    {
+      maxOrgs: tokensConfig.maxOrgs,
+      refusalTtlMs: tokensConfig.refusalTtl,
+      rejectedCooldownMs: tokensConfig.rejectedCooldown,
+      estimator,
+    },
+    guard,
+  )
   const observer: GatewayObserver = {
     requestEnded: (record) => log.request(record),
     replaySettled: () => undefined,

@@ -12,10 +12,13 @@ export class AccessToken {
   readonly #bearer: string
   /** Monotonic milliseconds of the clock that the token source was given, taken before the mint was sent. */
   readonly mintedAt: number
+  /** Same clock: the end that the token itself states, `Infinity` where it states none. */
+  readonly expiresAt: number
 
-  constructor(token: string, mintedAt: number) {
+  constructor(token: string, mintedAt: number, expiresAt = Number.POSITIVE_INFINITY) {
     this.#bearer = `Bearer ${token}`
     this.mintedAt = mintedAt
+    this.expiresAt = expiresAt
   }
 
   static isUsable(token: unknown): token is string {

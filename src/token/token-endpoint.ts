@@ -1,0 +1,168 @@
+/** One call of the token endpoint, and what its outcome means. No retries here, no redirects, nothing of the client. */
+
+import { performance } from 'node:perf_hooks'
+import { type Dispatcher, EnvHttpProxyAgent, Pool } from 'undici'
+import { TokenError } from '../errors.ts'
+import type { OrgId } from '../http/org-id.ts'
+import type { Secret } from '../secret.ts'
+import { AccessToken } from './access-token.ts'
+import type { AppCredentials } from './app-credentials.ts'
+import { jwtRestMs } from './jwt-expiry.ts'
+import { parseRetryAfter } from './retry-after.ts'
+import { translateMintError } from './token-endpoint-failure.ts'
+import type { TokenObserver } from './token-observer.ts'
+import { readOrgAccessToken } from './token-response.ts'
+import type { MintOptions, TokenSource } from './token-source.ts'
+
+export interface TokenEndpointOptions {
+  /** Only its origin is used. */
+  readonly baseUrl: URL
+  /** Put in front of the path. */
+  readonly prefix: string
+  readonly connections: number
+  /** From the call to the last byte of the reply. */
+  readonly timeoutMs: number
+  readonly connectTimeoutMs?: number | undefined
+  /** PEM; added to the CA certificates of the runtime. */
+  readonly ca?: readonly string[] | undefined
+  readonly proxies?: EndpointProxies | undefined
+  readonly observer?: TokenObserver | undefined
+  readonly now?: () => number
+  readonly wallNow?: () => number
+}
+
+/** As in `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`. */
+export interface EndpointProxies {
+  readonly httpProxy: Secret | undefined
+  readonly httpsProxy: Secret | undefined
+  readonly noProxy: string | undefined
+}
+
+const MAX_REPLY_BYTES = 64 * 1024
+const MAX_REPLY_HEAD_BYTES = 16 * 1024
+
+export class TokenEndpoint implements TokenSource {
+  readonly #options: TokenEndpointOptions
+  readonly #credentials: AppCredentials
+  readonly #pool: Dispatcher
+  readonly #now: () => number
+
+  constructor(options: TokenEndpointOptions, credentials: AppCredentials) {
+    this.#options = options
+    this.#credentials = credentials
+    this.#pool = openPool(options)
+    this.#now = options.now ?? (() => performance.now())
+  }
+
+  mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+    return this.mintAs(this.#credentials, org, options)
+  }
+
+  /** With other credentials than those in use. */
+  async mintAs(credentials: AppCredentials, org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+    const { reason = 'cold', deadlineAt = Number.POSITIVE_INFINITY } = options
+    const { observer } = this.#options
+    const startedAt = this.#now()
+    try {
+      const token = await this.#call(
+        credentials,
+        org,
+        startedAt,
+        Math.min(this.#options.timeoutMs, deadlineAt - startedAt),
+      )
+      observer?.mintSettled?.({ org, reason, outcome: 'ok', durationMs: this.#now() - startedAt })
+      return token
+    } catch (cause) {
+      const error = translateMintError(cause)
+      observer?.mintSettled?.({ org, reason, outcome: error.code, durationMs: this.#now() - startedAt, error })
+      throw error
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#pool.destroy()
+  }
+
+  async #call(credentials: AppCredentials, org: OrgId, startedAt: number, timeoutMs: number): Promise<AccessToken> {
+    const deadline = new AbortController()
+    const timer = setTimeout(
+      () => deadline.abort(new TokenError('token_endpoint_timeout', 'no answer in time')),
+      Math.max(timeoutMs, 0),
+    )
+    try {
+      const reply = await this.#pool.request({
+        origin: this.#options.baseUrl.origin,
+        path: `${this.#options.prefix}/v2/orgs/${encodeURIComponent(org)}/access`,
+        method: 'POST',
+        headers: { authorization: credentials.authorization() },
+        signal: deadline.signal,
+      })
+      const content = await readContent(reply.body)
+      refuseUnlessOk(reply.statusCode, reply.headers['retry-after'], this.#wallNow())
+      return this.#readToken(content, startedAt)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  #readToken(content: Buffer, startedAt: number): AccessToken {
+    const token = readOrgAccessToken(content)
+    if (token === undefined) throw new TokenError('token_response_invalid', 'no usable orgAccessToken in the reply')
+    const restMs = jwtRestMs(token, this.#wallNow())
+    return new AccessToken(token, startedAt, restMs === undefined ? undefined : this.#now() + restMs)
+  }
+
+  #wallNow(): number {
+    return (this.#options.wallNow ?? Date.now)()
+  }
+}
+
+async function readContent(body: Dispatcher.ResponseData['body']): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    // Leaving the loop destroys the connection, whatever is still to come.
+    if (bytes > MAX_REPLY_BYTES) throw new TokenError('token_response_invalid', 'the reply is too large')
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}
+
+/** @throws {TokenError} */
+function refuseUnlessOk(status: number, retryAfter: string | string[] | undefined, wallNowMs: number): void {
+  const message = `the token endpoint answered ${status}`
+  if (status >= 200 && status <= 299) return
+  if (status < 400) throw new TokenError('token_response_invalid', message)
+  if (status === 401) throw new TokenError('app_credentials_rejected', message)
+  if (status === 429) {
+    const retryAfterSeconds = parseRetryAfter(retryAfter, wallNowMs)
+    throw new TokenError('token_endpoint_rate_limited', message, { retryAfterSeconds })
+  }
+  if (status === 408 || status >= 500) throw new TokenError('token_endpoint_unavailable', message)
+  throw new TokenError('org_access_refused', message, { tokenEndpointStatus: status })
+}
+
+function openPool({ baseUrl, connections, connectTimeoutMs, ca, proxies }: TokenEndpointOptions): Dispatcher {
+  const options = {
+    connections,
+    pipelining: 1,
+    allowH2: false,
+    // The call keeps its own deadline over all of it.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    maxHeaderSize: MAX_REPLY_HEAD_BYTES,
+    connect: {
+      rejectUnauthorized: true,
+      ...(connectTimeoutMs === undefined ? {} : { timeout: connectTimeoutMs }),
+      ...(ca === undefined ? {} : { ca: [...ca] }),
+    },
+  }
+  if (proxies === undefined) return new Pool(baseUrl.origin, options)
+  return new EnvHttpProxyAgent({
+    ...options,
+    httpProxy: proxies.httpProxy?.reveal() ?? '',
+    httpsProxy: proxies.httpsProxy?.reveal() ?? '',
+    noProxy: proxies.noProxy ?? '',
+  })
+}
