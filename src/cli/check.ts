@@ -42,7 +42,7 @@ export async function check(options: CheckOptions): Promise<0 | 1> {
 export function renderSettings({ texts, sources }: LoadedConfig, isTerminal: boolean): string {
   const rows = settings.map((setting) => ({
     setting,
-    value: texts.get(setting.key) || 'none',
+    value: texts.get(setting.key) || '-',
     source: sources.get(setting.key) ?? ({ kind: 'unset' } as const),
   }))
   const keyWidth = Math.max(...rows.map(({ setting }) => setting.key.length))

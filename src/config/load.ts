@@ -9,6 +9,7 @@ import { ConfigRefused, describeProblem, type Source } from './problem.ts'
 import { cautions, contradictions, orgIdsOf } from './relations.ts'
 import type { Config, DeclaredSettings } from './schema.ts'
 import { type SettingKey, type SettingValues, settings } from './settings.ts'
+import { WHOLE_FILE } from './settings-file.ts'
 
 export interface LoadOptions {
   /** As given on the command line; `OAP_CONFIG` names it otherwise. */
@@ -19,7 +20,7 @@ export interface LoadOptions {
 export interface LoadedConfig {
   readonly config: Config
   readonly sources: ReadonlyMap<SettingKey, Source>
-  /** Values as they were written, the secret masked. */
+  /** Values as they were written, the secret masked; empty where there is none. */
   readonly texts: ReadonlyMap<SettingKey, string>
   /** One line each, for whoever starts the program. */
   readonly warnings: readonly string[]
@@ -52,14 +53,13 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
 
 /**
  * Only where the admin listener is: a health check must not fail because a file that it has no use for is being replaced.
- * @throws {ConfigRefused} With the problems of that one setting.
+ * @throws {ConfigRefused} With the problems of that one setting, or of the config file as a whole.
  */
 export async function loadAdminAddress(options: LoadOptions): Promise<ListenAddress | 'off'> {
   const draft = await readDraft(options)
   const address = draft.values['admin.address']
-  if (address === undefined) {
-    throw new ConfigRefused(draft.problems.filter((problem) => problem.key === 'admin.address'))
-  }
+  const problems = draft.problems.filter(({ key }) => key === 'admin.address' || key === WHOLE_FILE)
+  if (address === undefined || problems.length > 0) throw new ConfigRefused(problems)
   return address
 }
 
@@ -95,5 +95,6 @@ function nest(values: SettingValues): DeclaredSettings {
 function textOf(key: SettingKey, written: unknown): string {
   if (written === undefined) return ''
   if (key === 'appSecret') return '[redacted]'
-  return Array.isArray(written) ? written.join(', ') : String(written)
+  if (!Array.isArray(written)) return String(written)
+  return written.length === 0 ? '[]' : written.join(', ')
 }

@@ -19,7 +19,7 @@ export interface SettingsFile extends GivenSettings {
 
 const MAX_FILE_BYTES = 1_048_576
 /** Stands as the key of a problem with the file as a whole. */
-const WHOLE_FILE = 'config file'
+export const WHOLE_FILE = 'config file'
 
 /** The parser's own messages quote the text, which may be a secret; these do not. */
 const EXPLANATIONS: Readonly<Record<string, string>> = {
@@ -97,7 +97,7 @@ class SettingsReader {
         if (groups.has(name)) this.#readGroup(name, pair)
         else this.#readSetting(name.includes('.') ? undefined : settingsByKey.get(name), name, pair)
       }
-    } else if (!this.#isNothing(top)) {
+    } else if (this.#isSomething(top)) {
       this.#report(WHOLE_FILE, top, 'is not a mapping: write "key: value" lines')
     }
   }
@@ -107,7 +107,7 @@ class SettingsReader {
       for (const [name, pair] of this.#entries(value, `${group}.`)) {
         this.#readSetting(settingsByKey.get(`${group}.${name}`), `${group}.${name}`, pair)
       }
-    } else if (!this.#isNothing(value)) {
+    } else if (this.#isSomething(value)) {
       this.#report(group, value, 'is a group: write its settings below it, indented')
     }
   }
@@ -117,10 +117,10 @@ class SettingsReader {
       this.#report(printable(name), key, unknownKey(name))
     } else if (setting.key === 'appSecret') {
       this.#report(name, key, `must not stand in a file: use appSecretFile, or ${setting.variable}`)
-    } else if (this.#isNothing(value)) {
-      this.#report(name, key, 'has no value: give it one, or remove the key')
-    } else {
+    } else if (this.#isSomething(value)) {
       this.#values.set(setting.key, { value: this.#plain(value), source: this.#place(value) })
+    } else {
+      this.#report(name, key, 'has no value: give it one, or remove the key')
     }
   }
 
@@ -143,8 +143,8 @@ class SettingsReader {
     return typeof node.value === 'number' && /^0[\do]/.test(node.source) ? node.source : node.value
   }
 
-  #isNothing(node: ParsedNode | null): node is null {
-    return node === null || (this.#yaml.isScalar(node) && node.value === null)
+  #isSomething(node: ParsedNode | null): node is ParsedNode {
+    return node !== null && !(this.#yaml.isScalar(node) && node.value === null)
   }
 
   #reportSyntax(fault: YAMLError): void {

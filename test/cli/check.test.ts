@@ -32,8 +32,8 @@ describe('the settings', () => {
     expect(columns.get('listen.idleTimeout')).toEqual(['listen.idleTimeout', '5s', 'OAP_LISTEN_IDLE_TIMEOUT'])
     expect(columns.get('tokens.warm')).toEqual(['tokens.warm', 'acme, globex', `${file}:1:16`])
     expect(columns.get('listen.headersTimeout')).toEqual(['listen.headersTimeout', '10s', 'default'])
-    expect(columns.get('listen.hosts')).toEqual(['listen.hosts', 'none', 'default'])
-    expect(columns.get('origin.caFile')).toEqual(['origin.caFile', 'none', 'not set'])
+    expect(columns.get('listen.hosts')).toEqual(['listen.hosts', '[]', 'default'])
+    expect(columns.get('origin.caFile')).toEqual(['origin.caFile', '-', 'not set'])
     expect(new Set(rows.map((row) => /(default|not set|OAP_\w+|\/\S+)$/.exec(row)?.index)).size).toBe(1)
   })
 

@@ -247,5 +247,8 @@ describe('what is read of a config that nobody else may see', () => {
     await expect(loadAdminAddress({ env: { ...env, OAP_ADMIN_ADDRESS: 'here' } })).rejects.toMatchObject({
       problems: [{ key: 'admin.address' }],
     })
+    await using folder = await makeFolder()
+    const file = await folder.write('proxy.yaml', 'admin: [')
+    await expect(loadAdminAddress({ file, env })).rejects.toMatchObject({ problems: [{ key: 'config file' }] })
   })
 })
