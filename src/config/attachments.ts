@@ -11,6 +11,8 @@ import { checkCallerKey, parseSecret, readSecret } from './secret-text.ts'
 import type { SettingKey } from './settings.ts'
 import { Unsuitable } from './unsuitable.ts'
 
+const MISSING_SECRET = 'is required: name the file that holds the App secret, or set OAP_APP_SECRET'
+
 export interface Attachments {
   readonly appSecret: Secret | undefined
   readonly callerKey: Secret | undefined
@@ -85,5 +87,3 @@ class AttachmentReader {
     this.warnings.push(describeProblem(this.#draft.locate({ key, message })))
   }
 }
-
-const MISSING_SECRET = 'is required: name the file that holds the App secret, or set OAP_APP_SECRET'
