@@ -49,7 +49,14 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     },
     credentials,
   )
-  const guard = new MintGuard({ mintTimeoutMs: tokensConfig.mintTimeout }, endpoint)
+  const guard = new MintGuard(
+    {
+      mintTimeoutMs: tokensConfig.mintTimeout,
+      mintConcurrency: tokensConfig.mintConcurrency,
+      mintRate: tokensConfig.mintRate,
+    },
+    endpoint,
+  )
   const estimator = new LifetimeEstimator({
     lifetimeMs: tokensConfig.lifetime,
     minLifetimeMs: tokensConfig.minLifetime,

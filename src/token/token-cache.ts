@@ -190,6 +190,11 @@ export class TokenCache implements FlightOwner {
     return listStatus(this.#entries.entries(), this.#refusals, this.#estimator, this.#now())
   }
 
+  /** Most recently used first. */
+  knownOrgs(): OrgId[] {
+    return [...this.#entries.keys()]
+  }
+
   close(): void {
     this.purgeAll()
   }
