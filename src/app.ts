@@ -45,7 +45,9 @@ export async function startApp(config: Config, log: Log): Promise<App> {
       prefix: targetPrefix(baseUrl),
       connections: tokensConfig.mintConcurrency,
       timeoutMs: tokensConfig.mintTimeout,
+      connectTimeoutMs: originConfig.connectTimeout,
       ca,
+      proxies: originConfig.proxies,
     },
     credentials,
   )

@@ -218,9 +218,14 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     return true
   }
 
+  /** True where a rejected token can be made good, as far as can be told. */
+  get isRepeatable(): boolean {
+    return this.#content === undefined || this.#content.willBeReplayable
+  }
+
   get #repeatability(): Repeatability {
     if (this.#isRepeated) return 'repeat'
-    return this.#content === undefined || this.#content.willBeReplayable ? 'possible' : 'impossible'
+    return this.isRepeatable ? 'possible' : 'impossible'
   }
 
   #discard(repeat: Repeat, chunk: Buffer): boolean {

@@ -32,7 +32,7 @@ export class Gateway {
       exchange.forwardAsApp(app.authorization())
       return exchange
     }
-    const lease = tokens.get(request.orgId)
+    const lease = exchange.isRepeatable ? tokens.get(request.orgId) : tokens.getUnrepeatable(request.orgId)
     if (lease !== undefined) exchange.forward(lease)
     else {
       tokens.obtain(request.orgId).then(

@@ -1,0 +1,147 @@
+/** Starting, and refusing to: what a person or a supervisor sees of the process. */
+
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+
+let service: Service
+let env: Awaited<ReturnType<typeof environmentFor>>
+
+beforeAll(async () => {
+  service = await startService()
+  env = await environmentFor(service)
+})
+
+afterAll(async () => {
+  await env[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+test('serves, and says who may connect, where requests go and how the secret is held', async () => {
+  await using proxy = spawnProxy({ env })
+  const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
+  expect(ready).toMatchObject({ callers: 'this host only', baseUrl: `${service.baseUrl}/`, adminAddress: 'off' })
+  expect(ready.secret).toMatch(/^from \//)
+  const port = Number(ready.address.split(':').pop())
+  expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+})
+
+describe('a refused configuration', () => {
+  test('prints every problem, one line each, and exits 78', async () => {
+    await using proxy = spawnProxy({ env: { OAP_LISTEN_MAX_IN_FLIGHT: 'many', OAP_ORIGIN_CONNECT_TIMEOUT: '5' } })
+    expect(await proxy.exited).toEqual({ code: 78, signal: null })
+    const keys = proxy.stderr.map((line) => line.split(' ')[0])
+    expect(keys).toEqual(expect.arrayContaining(['appId', 'baseUrl', 'listen.maxInFlight', 'origin.connectTimeout']))
+    expect(keys.some((key) => key?.startsWith('appSecret'))).toBe(true)
+    expect(proxy.stdout).toEqual([])
+  })
+
+  test('names an unreadable secret file in one line', async () => {
+    await using proxy = spawnProxy({ env: { ...env, OAP_APP_SECRET_FILE: '/nowhere/secret' } })
+    expect(await proxy.exited).toEqual({ code: 78, signal: null })
+    expect(proxy.stderr).toHaveLength(1)
+    expect(proxy.stderr[0]).toMatch(/^appSecretFile .*OAP_APP_SECRET_FILE/)
+  })
+})
+
+test('a taken port is one clear line and exit 1', async () => {
+  const taken = createServer()
+  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve))
+  const address = taken.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  try {
+    await using proxy = spawnProxy({ env: { ...env, OAP_LISTEN_ADDRESS: `127.0.0.1:${port}` } })
+    expect(await proxy.exited).toEqual({ code: 1, signal: null })
+    expect(proxy.stderr).toEqual([
+      `org-access-proxy: 127.0.0.1:${port} is in use: stop what listens there, or choose another address`,
+    ])
+  } finally {
+    await new Promise((resolve) => taken.close(resolve))
+  }
+})
+
+test('a token endpoint that is down does not keep the proxy from starting', async () => {
+  await using proxy = spawnProxy({ env: { ...env, OAP_BASE_URL: 'http://127.0.0.1:1', OAP_TOKENS_WARM: 'acme' } })
+  await proxy.waitForLine(/"msg":"ready"/)
+})
+
+describe('a unix socket', () => {
+  test('replaces a stale one, and refuses whatever is not a socket', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'oap-socket-'))
+    const path = join(folder, 'proxy.sock')
+    const unix = { ...env, OAP_LISTEN_ADDRESS: `unix:${path}` }
+    try {
+      await using first = spawnProxy({ env: unix })
+      await first.waitForLine(/"msg":"ready"/)
+      expect((await request(path, get('/v2/x', 'acme'))).status).toBe(200)
+      await using second = spawnProxy({ env: unix })
+      expect((await second.exited).code).toBe(1)
+      expect(second.stderr[0]).toContain('in use')
+      first.signal('SIGKILL')
+      await first.exited
+      await using third = spawnProxy({ env: unix })
+      await third.waitForLine(/"msg":"ready"/)
+      expect((await request(path, get('/v2/x', 'acme'))).status).toBe(200)
+      third.signal('SIGTERM')
+      await third.exited
+      await writeFile(path, 'a file')
+      await using fourth = spawnProxy({ env: unix })
+      expect((await fourth.exited).code).toBe(1)
+      expect(fourth.stderr[0]).toContain('not a socket')
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  })
+})
+
+describe('check', () => {
+  test('prints every setting with its source, the secret masked, and tries a mint', async () => {
+    const before = service.tokens.mints.length
+    await using check = spawnProxy({ args: ['check', '--mint', 'acme'], env })
+    expect((await check.exited).code, check.output).toBe(0)
+    expect(check.output).toContain('listen.maxInFlight')
+    expect(check.output).toContain('OAP_BASE_URL')
+    expect(service.tokens.mints).toHaveLength(before + 1)
+    expect(check.output).not.toContain(service.tokens.appSecret)
+    expect(check.output).not.toContain(service.tokens.marker)
+  })
+
+  test('says what a failed mint failed of', async () => {
+    await using check = spawnProxy({
+      args: ['check', '--mint', 'acme'],
+      env: { ...env, OAP_BASE_URL: 'http://127.0.0.1:1' },
+    })
+    expect((await check.exited).code).toBe(1)
+    expect(check.output).toContain('token_endpoint_unavailable')
+  })
+})
+
+test('--help and --version', async () => {
+  await using help = spawnProxy({ args: ['--help'] })
+  expect((await help.exited).code).toBe(0)
+  expect(help.stdout.length).toBeLessThanOrEqual(40)
+  await using version = spawnProxy({ args: ['--version'] })
+  expect((await version.exited).code).toBe(0)
+  expect(version.stdout[0]).toMatch(/^\d+\.\d+\.\d+$/)
+})
+
+test('a wrong call is one line and exit 1', async () => {
+  await using proxy = spawnProxy({ args: ['--nonsense'] })
+  expect((await proxy.exited).code).toBe(1)
+  expect(proxy.stderr).toHaveLength(1)
+})
+
+test('a secret file that others can read is warned about', async () => {
+  const { OAP_APP_SECRET_FILE: secretFile = '' } = env
+  await chmod(secretFile, 0o644)
+  await using proxy = spawnProxy({ env })
+  await proxy.waitForLine(/"level":"warn".*appSecretFile/)
+  await proxy.waitForLine(/"msg":"ready"/)
+  await chmod(secretFile, 0o600)
+})

@@ -1,0 +1,136 @@
+/** Stopping: what is in flight finishes, and nothing hangs. */
+
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { Changes } from '../support/changes.ts'
+import { fieldOf, RawClient, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+
+let service: Service
+let env: Awaited<ReturnType<typeof environmentFor>>
+/** Requests for `/held` are answered when the gate opens. */
+let gate: Gate
+
+class Gate {
+  readonly #changes = new Changes()
+  #isOpen = false
+  waiting = 0
+
+  async pass(): Promise<void> {
+    this.waiting++
+    this.#changes.notify()
+    await this.#changes.until(() => this.#isOpen, 'the gate', 30_000)
+  }
+
+  open(): void {
+    this.#isOpen = true
+    this.#changes.notify()
+  }
+
+  async untilWaiting(count: number): Promise<void> {
+    await this.#changes.until(() => this.waiting >= count, `${count} requests at the gate`, 15_000)
+  }
+}
+
+beforeAll(async () => {
+  service = await startService({
+    script: async (received) => {
+      if (received.target === '/held') await gate.pass()
+      return { content: 'done' }
+    },
+  })
+  env = await environmentFor(service)
+})
+
+afterAll(async () => {
+  await env[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+async function start(more: Record<string, string> = {}): Promise<{ proxy: SpawnedProxy; port: number }> {
+  gate = new Gate()
+  const proxy = spawnProxy({ env: { ...env, ...more } })
+  const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
+  return { proxy, port: Number(ready.address.split(':').pop()) }
+}
+
+test('SIGTERM lets 200 requests in flight finish, with Connection: close, and exits 0', async () => {
+  const { proxy, port } = await start()
+  await using _ = proxy
+  const answers = Array.from({ length: 200 }, () => request(port, get('/held', 'acme'), { deadlineMs: 20_000 }))
+  await gate.untilWaiting(200)
+  proxy.signal('SIGTERM')
+  await proxy.waitForLine(/"msg":"drain"/)
+  gate.open()
+  for (const answer of await Promise.all(answers)) {
+    expect(answer).toMatchObject({ status: 200, isComplete: true })
+    expect(fieldOf(answer, 'connection')).toBe('close')
+  }
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+})
+
+test('idle connections do not hold it up', async () => {
+  const { proxy, port } = await start()
+  await using _ = proxy
+  await using client = await RawClient.connect(port)
+  client.send(get('/quick', 'acme'))
+  expect((await client.response()).status).toBe(200)
+  proxy.signal('SIGINT')
+  const signalledAt = performance.now()
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+  expect(performance.now() - signalledAt).toBeLessThan(5_000) // far below the 10 s of the drain deadline
+})
+
+test('what outlasts the deadline is broken off, and the exit code says so', async () => {
+  const { proxy, port } = await start({ OAP_SHUTDOWN_TIMEOUT: '200ms' })
+  await using _ = proxy
+  await using client = await RawClient.connect(port)
+  client.send(get('/held', 'acme'))
+  await gate.untilWaiting(1)
+  proxy.signal('SIGTERM')
+  expect(await proxy.exited).toEqual({ code: 1, signal: null })
+  expect((await client.untilClosed()).bytes.toString()).toBe('')
+  expect(proxy.logs.at(-1)).toMatchObject({ level: 'warn', connections: 1 })
+  gate.open()
+})
+
+test('a second signal ends it at once', async () => {
+  const { proxy, port } = await start()
+  await using _ = proxy
+  await using client = await RawClient.connect(port)
+  client.send(get('/held', 'acme'))
+  await gate.untilWaiting(1)
+  proxy.signal('SIGTERM')
+  await proxy.waitForLine(/"msg":"drain"/)
+  proxy.signal('SIGTERM')
+  expect(await proxy.exited).toEqual({ code: 1, signal: null })
+  gate.open()
+})
+
+test('during the delay it still serves', async () => {
+  const { proxy, port } = await start({ OAP_SHUTDOWN_DELAY: '1s' })
+  await using _ = proxy
+  proxy.signal('SIGTERM')
+  await proxy.waitForLine(/"msg":"drain"/)
+  expect((await request(port, get('/quick', 'acme'))).status).toBe(200)
+  expect((await proxy.exited).code).toBe(0)
+})
+
+test('SIGUSR1 does not open the inspector', async () => {
+  const { proxy, port } = await start()
+  await using _ = proxy
+  proxy.signal('SIGUSR1')
+  await proxy.waitForLine(/inspector stays closed/)
+  expect((await request(port, get('/quick', 'acme'))).status).toBe(200)
+  expect(proxy.output).not.toContain('Debugger listening')
+})
+
+test('a reader of the log that goes away does not take the proxy with it', async () => {
+  const { proxy, port } = await start()
+  await using _ = proxy
+  proxy.child.stdout?.destroy()
+  for (let i = 0; i < 5; i++) expect((await request(port, get('/quick', 'acme'))).status).toBe(200)
+  proxy.signal('SIGTERM')
+  expect((await proxy.exited).code).toBe(0)
+})
