@@ -167,7 +167,7 @@ function passed(delayMs: number): Promise<void> {
 async function within<T>(result: Promise<T>, limitMs: number): Promise<T | undefined> {
   let timer: NodeJS.Timeout | undefined
   const limit = new Promise<undefined>((resolve) => {
-    timer = setTimeout(resolve, Math.max(limitMs, 0))
+    timer = setTimeout(() => resolve(undefined), Math.max(limitMs, 0))
   })
   try {
     return await Promise.race([result, limit])
