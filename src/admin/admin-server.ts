@@ -47,7 +47,6 @@ const INERT = "default-src 'none'; frame-ancestors 'none'"
 
 export class AdminListener {
   readonly #options: AdminOptions
-  readonly #sources: AdminSources
   readonly #now: () => number
   readonly #history: History
   readonly #routes: ReadonlyMap<string, Route>
@@ -58,9 +57,8 @@ export class AdminListener {
 
   constructor(options: AdminOptions, sources: AdminSources) {
     this.#options = options
-    this.#sources = sources
     this.#now = options.now ?? (() => performance.now())
-    this.#history = new History(sources.metrics.totals(), this.#now())
+    this.#history = new History(sources.metrics, this.#now())
     const { orgPattern } = options
     this.#routes = adminRoutes({ sources, history: this.#history, orgPattern, now: this.#now })
   }
@@ -69,7 +67,7 @@ export class AdminListener {
   async listen(): Promise<string> {
     const { address, socketMode } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode)
-    this.#sampling = setInterval(() => this.#sample(), SAMPLE_INTERVAL_MS).unref()
+    this.#sampling = setInterval(() => this.#history.sample(this.#now()), SAMPLE_INTERVAL_MS).unref()
     return this.#bound.address
   }
 
@@ -78,10 +76,6 @@ export class AdminListener {
     const closed = (this.#bound?.servers ?? []).map((server) => new Promise((resolve) => server.close(resolve)))
     for (const socket of this.#sockets) socket.destroy()
     await Promise.all(closed)
-  }
-
-  #sample(): void {
-    this.#history.sample(this.#sources.metrics.totals(), this.#now())
   }
 
   #newServer(): Server {

@@ -1,23 +1,21 @@
-/** Counts by label. Every value that is known beforehand starts at zero: a rate must not miss the first event. */
+/** Counts by label. Every value of a label is known beforehand and starts at zero: a rate must not miss the first event. */
 
-import type { Labels, Sample } from './exposition.ts'
+import type { Sample } from './exposition.ts'
 
-/** One label with a closed set of values. */
+/** Something that has each value of a label as a key: the compiler sees to it that none is missing. */
+type KeyedBy<L extends string> = Readonly<Record<L, unknown>>
+
 export class LabelledCounter<L extends string> {
   readonly #label: string
-  readonly #counts = new Map<L, number>()
+  readonly #counts: Map<L, number>
 
-  constructor(label: string, values: Iterable<L>) {
+  constructor(label: string, values: KeyedBy<L>) {
     this.#label = label
-    for (const value of values) this.#counts.set(value, 0)
+    this.#counts = zeros(values)
   }
 
   add(value: L): void {
-    this.#counts.set(value, this.of(value) + 1)
-  }
-
-  of(value: L): number {
-    return this.#counts.get(value) ?? 0
+    this.#counts.set(value, (this.#counts.get(value) ?? 0) + 1)
   }
 
   get total(): number {
@@ -26,38 +24,36 @@ export class LabelledCounter<L extends string> {
     return total
   }
 
+  counts(): Record<L, number> {
+    return Object.fromEntries(this.#counts) as Record<L, number>
+  }
+
   samples(): Sample[] {
     return Array.from(this.#counts, ([value, count]) => ({ labels: { [this.#label]: value }, value: count }))
   }
 }
 
-/** Two labels, each with a closed set of values. */
 export class PairCounter<A extends string, B extends string> {
   readonly #labels: readonly [string, string]
-  readonly #counts = new Map<A, Map<B, number>>()
+  readonly #rows: Map<A, LabelledCounter<B>>
 
-  constructor(labels: readonly [string, string], first: Iterable<A>, second: readonly B[]) {
+  constructor(labels: readonly [string, string], first: KeyedBy<A>, second: KeyedBy<B>) {
     this.#labels = labels
-    for (const value of first) this.#counts.set(value, new Map(second.map((other) => [other, 0])))
+    const keys = Object.keys(first) as A[]
+    this.#rows = new Map(keys.map((value) => [value, new LabelledCounter(labels[1], second)]))
   }
 
   add(first: A, second: B): void {
-    let counts = this.#counts.get(first)
-    if (counts === undefined) {
-      counts = new Map()
-      this.#counts.set(first, counts)
-    }
-    counts.set(second, (counts.get(second) ?? 0) + 1)
+    this.#rows.get(first)?.add(second)
   }
 
   samples(): Sample[] {
-    return Array.from(this.#counts, ([first, counts]) =>
-      Array.from(counts, ([second, value]) => ({ labels: this.#pair(first, second), value })),
+    return Array.from(this.#rows, ([value, row]) =>
+      row.samples().map((sample) => ({ ...sample, labels: { [this.#labels[0]]: value, ...sample.labels } })),
     ).flat()
   }
+}
 
-  #pair(first: A, second: B): Labels {
-    const [firstLabel, secondLabel] = this.#labels
-    return { [firstLabel]: first, [secondLabel]: second }
-  }
+function zeros<L extends string>(values: KeyedBy<L>): Map<L, number> {
+  return new Map(Object.keys(values).map((value) => [value as L, 0]))
 }

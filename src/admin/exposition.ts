@@ -25,6 +25,15 @@ export function single(name: string, type: 'counter' | 'gauge', help: string, va
   return { name, type, help, samples: [{ labels: {}, value }] }
 }
 
+export function labelled(
+  name: string,
+  type: 'counter' | 'gauge',
+  help: string,
+  samples: readonly Sample[],
+): MetricFamily {
+  return { name, type, help, samples }
+}
+
 /** In seconds, and cumulative, as the format wants it. */
 export function histogramFamily(name: string, help: string, snapshot: HistogramSnapshot): MetricFamily {
   const samples: Sample[] = []

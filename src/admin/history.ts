@@ -1,7 +1,7 @@
 /** The last minutes as series for the plots: a ring of samples, each what happened since the one before. */
 
 import type { HistogramSnapshot } from './histogram.ts'
-import type { LookupResult, Totals } from './metrics.ts'
+import type { Metrics, Totals } from './metrics.ts'
 
 export const SAMPLE_INTERVAL_MS = 2_000
 const CAPACITY = 150
@@ -22,55 +22,54 @@ export interface Series {
     readonly stale: readonly number[]
     readonly replayed: readonly number[]
   }
+  readonly failedMintsPerSecond: readonly number[]
 }
 
-interface Sample {
-  readonly seconds: number
-  readonly requests: number
-  readonly errors: number
-  readonly lookups: Readonly<Record<LookupResult, number>>
+interface Reading {
+  /** Monotonic milliseconds. */
+  readonly at: number
+  readonly totals: Totals
   readonly durations: HistogramSnapshot
 }
 
+interface Sample {
+  readonly before: Reading
+  readonly after: Reading
+}
+
 export class History {
+  readonly #metrics: Metrics
   readonly #samples: Sample[] = []
-  #before: Totals
-  #sampledAt: number
+  #last: Reading
 
   /** `now` in monotonic milliseconds, here and below. */
-  constructor(totals: Totals, now: number) {
-    this.#before = totals
-    this.#sampledAt = now
+  constructor(metrics: Metrics, now: number) {
+    this.#metrics = metrics
+    this.#last = read(metrics, now)
   }
 
-  sample(totals: Totals, now: number): void {
-    const before = this.#before
-    const seconds = (now - this.#sampledAt) / 1000
-    if (seconds <= 0) return
-    this.#samples.push({
-      seconds,
-      requests: totals.requests - before.requests,
-      errors: totals.refused - before.refused + totals.serviceErrors - before.serviceErrors,
-      lookups: difference(totals.lookups, before.lookups),
-      durations: totals.durations.since(before.durations),
-    })
+  sample(now: number): void {
+    if (now <= this.#last.at) return
+    const after = read(this.#metrics, now)
+    this.#samples.push({ before: this.#last, after })
+    this.#last = after
     if (this.#samples.length > CAPACITY) this.#samples.shift()
-    this.#before = totals
-    this.#sampledAt = now
   }
 
   series(): Series {
-    const perSecond = (count: (sample: Sample) => number) =>
-      this.#samples.map((sample) => rounded(count(sample) / sample.seconds))
+    const perSecond = (count: (totals: Totals) => number) =>
+      this.#samples.map(({ before, after }) =>
+        rounded(((count(after.totals) - count(before.totals)) * 1000) / (after.at - before.at)),
+      )
     const quantile = (share: number) =>
-      this.#samples.map(({ durations }) => {
-        const ms = durations.quantileMs(share)
+      this.#samples.map(({ before, after }) => {
+        const ms = after.durations.since(before.durations).quantileMs(share)
         return ms === undefined ? null : rounded(ms)
       })
     return {
       intervalMs: SAMPLE_INTERVAL_MS,
       requestsPerSecond: perSecond(({ requests }) => requests),
-      errorsPerSecond: perSecond(({ errors }) => errors),
+      errorsPerSecond: perSecond(({ refused, serviceErrors }) => refused + serviceErrors),
       p50Ms: quantile(0.5),
       p99Ms: quantile(0.99),
       lookups: {
@@ -79,21 +78,16 @@ export class History {
         stale: perSecond(({ lookups }) => lookups.stale),
         replayed: perSecond(({ lookups }) => lookups.replayed),
       },
+      failedMintsPerSecond: perSecond(({ failedMints }) => failedMints),
     }
   }
 }
 
-function difference(after: Sample['lookups'], before: Sample['lookups']): Sample['lookups'] {
-  return {
-    hit: after.hit - before.hit,
-    refreshing: after.refreshing - before.refreshing,
-    miss: after.miss - before.miss,
-    joined: after.joined - before.joined,
-    stale: after.stale - before.stale,
-    replayed: after.replayed - before.replayed,
-  }
+function read(metrics: Metrics, now: number): Reading {
+  return { at: now, totals: metrics.totals(), durations: metrics.requests.durations }
 }
 
+/** To three decimals: it goes out with every look at the page. */
 function rounded(value: number): number {
   return Math.round(value * 1000) / 1000
 }

@@ -1,6 +1,7 @@
 /** What the admin listener answers, path by path. */
 
-import { type OrgId, parseOrgId } from '../http/org-id.ts'
+import { parseOrgId } from '../http/org-id.ts'
+import type { TokenCache } from '../token/token-cache.ts'
 import type { AdminProblemCode } from './admin-problem.ts'
 import { EXPOSITION_TYPE, renderFamilies } from './exposition.ts'
 import { reportHealth } from './health.ts'
@@ -25,14 +26,7 @@ export interface Route {
 }
 
 export interface AdminSources extends StatusSources {
-  readonly tokens: TokenPurge
-}
-
-export interface TokenPurge {
-  /** False where there was none. */
-  purge(org: OrgId): boolean
-  /** Resolves with how many there were. */
-  purgeAll(): number
+  readonly tokens: Pick<TokenCache, 'status' | 'purge' | 'purgeAll'>
 }
 
 export interface RouteContext {

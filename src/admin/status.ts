@@ -1,33 +1,18 @@
 /** What `/status` says: the state of the program as one JSON document. It never holds a token. */
 
+import { performance } from 'node:perf_hooks'
+import type { OrgStatus } from '../token/token-status.ts'
 import type { ReadinessCheck } from './health.ts'
 import type { History, Series } from './history.ts'
 import type { Gauges, Metrics, Totals } from './metrics.ts'
 import type { ErrorReport, RecentErrors } from './recent-errors.ts'
-
-/** One Org as the token cache knows it. */
-export interface OrgReport {
-  readonly orgId: string
-  readonly state: string
-  /** Undefined where no token is held. */
-  readonly ageMs: number | undefined
-  readonly estimateMs: number | undefined
-  readonly lastRefusal: RefusalReport | undefined
-}
-
-export interface RefusalReport {
-  readonly code: string
-  /** Status with which the token endpoint refused. */
-  readonly status: number | undefined
-  readonly agoMs: number
-}
 
 export interface StatusSources {
   readonly readiness: () => readonly ReadinessCheck[]
   readonly metrics: Metrics
   readonly gauges: Gauges
   readonly errors: RecentErrors
-  readonly orgs: () => readonly OrgReport[]
+  readonly tokens: { status(): readonly OrgStatus[] }
 }
 
 export interface StatusDocument {
@@ -40,14 +25,14 @@ export interface StatusDocument {
   }
   readonly isReady: boolean
   readonly checks: readonly ReadinessCheck[]
-  readonly totals: Omit<Totals, 'durations'> & {
+  readonly totals: Totals & {
     readonly requestsInFlight: number
     readonly cachedTokens: number
     readonly lifetimeEstimateMs: number
   }
   readonly history: Series
   /** Those that match, those in trouble first, then the latest tokens; at most as many as were asked for. */
-  readonly orgs: readonly OrgReport[]
+  readonly orgs: readonly OrgStatus[]
   /** How many match in all. */
   readonly orgCount: number
   readonly errors: readonly ErrorReport[]
@@ -68,8 +53,7 @@ export function statusDocument(
 ): StatusDocument {
   const { metrics, gauges } = sources
   const checks = sources.readiness()
-  const { durations: _, ...totals } = metrics.totals()
-  const orgs = sources.orgs().filter(({ orgId }) => orgId.includes(query.search))
+  const orgs = sources.tokens.status().filter(({ org }) => org.includes(query.search))
   return {
     program: {
       version: gauges.version,
@@ -80,19 +64,36 @@ export function statusDocument(
     isReady: checks.every(({ isOk }) => isOk),
     checks,
     totals: {
-      ...totals,
+      ...metrics.totals(),
       requestsInFlight: gauges.requestsInFlight(),
       cachedTokens: gauges.cachedTokens(),
       lifetimeEstimateMs: gauges.lifetimeEstimateMs(),
     },
     history: history.series(),
-    orgs: orgs.sort(byNeedForAttention).slice(0, query.maxOrgs),
+    orgs: orgs.toSorted(byNeedForAttention).slice(0, query.maxOrgs).map(inWholeMs),
     orgCount: orgs.length,
     errors: sources.errors.reports(now),
   }
 }
 
-function byNeedForAttention(a: OrgReport, b: OrgReport): number {
-  const troubles = Number(b.lastRefusal !== undefined) - Number(a.lastRefusal !== undefined)
-  return troubles !== 0 ? troubles : (a.ageMs ?? 0) - (b.ageMs ?? 0)
+/** A token past its estimate is no trouble: nobody has needed it since. */
+const TROUBLE: Readonly<Record<OrgStatus['state'], number>> = {
+  refused: 0,
+  rejected: 1,
+  stale: 2,
+  refreshing: 2,
+  fresh: 2,
+}
+
+function byNeedForAttention(a: OrgStatus, b: OrgStatus): number {
+  return TROUBLE[a.state] - TROUBLE[b.state] || (a.ageMs ?? 0) - (b.ageMs ?? 0)
+}
+
+function inWholeMs({ ageMs, lifetimeMs, lastRefusal, ...rest }: OrgStatus): OrgStatus {
+  return {
+    ...rest,
+    ageMs: ageMs === undefined ? undefined : Math.round(ageMs),
+    lifetimeMs: lifetimeMs === undefined ? undefined : Math.round(lifetimeMs),
+    lastRefusal: lastRefusal === undefined ? undefined : { ...lastRefusal, agoMs: Math.round(lastRefusal.agoMs) },
+  }
 }

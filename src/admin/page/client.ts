@@ -76,7 +76,7 @@ function showTiles({ totals, history }) {
     count(totals.requests) + ' since the start',
     count(totals.requestsInFlight) + ' at this moment',
   ])
-  tile('tile-latency', latest(p50Ms), ['half of all', '99 %: ' + latest(p99Ms)])
+  tile('tile-latency', latest(p50Ms), ['half of all below', '99 % below ' + latest(p99Ms)])
   const errors = sum(errorsPerSecond) * (intervalMs / 1000)
   const requests = sum(requestsPerSecond) * (intervalMs / 1000)
   const share = requests === 0 ? '0 %' : decimal((100 * errors) / requests) + ' %'
@@ -89,6 +89,7 @@ function showTiles({ totals, history }) {
     'assumed to live ' + duration(totals.lifetimeEstimateMs),
     count(totals.mints) + ' mints, ' + count(totals.failedMints) + ' failed',
   ])
+  byId('tile-tokens').classList.toggle('is-troubled', sum(history.failedMintsPerSecond) > 0)
 }
 
 function tile(id, value, notes) {

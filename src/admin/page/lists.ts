@@ -27,7 +27,7 @@ function part(parent, name) {
 }
 
 function showOrgs({ orgs, orgCount, totals }, search) {
-  keyed(byId('orgs'), orgs, (org) => org.orgId, orgRow, updateOrgRow)
+  keyed(byId('orgs'), orgs, ({ org }) => org, orgRow, updateOrgRow)
   byId('orgs-table').hidden = orgs.length === 0
   byId('search').hidden = search === '' && orgCount <= 10
   const none = search === '' ? 'No token is held: none was asked for yet.' : 'No Org matches.'
@@ -45,25 +45,24 @@ function orgRow() {
   const age = element('td', 'age')
   const bar = element('progress', 'bar')
   age.append(element('span', 'age-text'), bar)
-  row.append(org, token, age, element('td', 'estimate'), element('td', 'refusal'))
+  row.append(org, token, age, element('td', 'refusal'))
   return row
 }
 
-function updateOrgRow(row, { orgId, state, ageMs, estimateMs, lastRefusal }) {
-  setText(part(row, 'org'), orgId)
-  part(row, 'org').title = orgId
+function updateOrgRow(row, { org, state, ageMs, lifetimeMs, lastRefusal }) {
+  setText(part(row, 'org'), org)
+  part(row, 'org').title = org
   setText(part(row, 'badge'), state)
   part(row, 'badge').dataset.state = state
-  setText(part(row, 'age-text'), ageMs === undefined ? '–' : duration(ageMs))
-  const bar = part(row, 'bar')
-  bar.hidden = ageMs === undefined || estimateMs === undefined
-  if (!bar.hidden) bar.value = Math.min(1, ageMs / estimateMs)
-  setText(part(row, 'estimate'), estimateMs === undefined ? '–' : duration(estimateMs))
-  setText(part(row, 'refusal'), lastRefusal === undefined ? '–' : refusalText(lastRefusal))
+  const isHeld = ageMs !== undefined && lifetimeMs !== undefined
+  setText(part(row, 'age-text'), isHeld ? duration(ageMs) + ' of ' + duration(lifetimeMs) : '')
+  part(row, 'bar').hidden = !isHeld
+  if (isHeld) part(row, 'bar').value = Math.min(1, ageMs / lifetimeMs)
+  setText(part(row, 'refusal'), lastRefusal === undefined ? '' : refusalText(lastRefusal))
 }
 
-function refusalText({ code, status, agoMs }) {
-  return code + (status === undefined ? '' : ' (' + status + ')') + ', ' + ago(agoMs)
+function refusalText({ tokenEndpointStatus, agoMs }) {
+  return (tokenEndpointStatus === undefined ? '' : tokenEndpointStatus + ', ') + ago(agoMs)
 }
 
 function showErrors(errors) {

@@ -22,7 +22,7 @@ ${plot('lookups', 'Token lookups')}
 <section class="card">
 <div class="head"><h2>Orgs</h2><input id="search" type="search" placeholder="Find an Org" aria-label="Find an Org" hidden><span id="orgs-count" class="quiet"></span></div>
 <table id="orgs-table" hidden>
-<thead><tr><th scope="col">Org</th><th scope="col">Token</th><th scope="col">Age</th><th scope="col">Estimated lifetime</th><th scope="col">Last refusal</th></tr></thead>
+<thead><tr><th scope="col">Org</th><th scope="col">Token</th><th scope="col">Age of assumed lifetime</th><th scope="col">Last refused</th></tr></thead>
 <tbody id="orgs"></tbody>
 </table>
 <p id="orgs-note" class="quiet"></p>
@@ -44,8 +44,9 @@ function plot(id: string, title: string): string {
 <figure class="card plot" id="${id}">
 <figcaption class="head"><h2>${title}</h2><span class="quiet moment"></span></figcaption>
 <div class="frame">
+<ul class="ticks"></ul>
 <svg viewBox="0 0 300 100" preserveAspectRatio="none" role="img"></svg>
-<span class="top"></span><span class="middle"></span><span class="empty">nothing yet</span>
+<span class="empty">nothing yet</span>
 </div>
 <ul class="legend"></ul>
 </figure>`

@@ -10,54 +10,47 @@ const HEIGHT = 100
 let shownSlot
 
 const plots = [
-  plot('requests', rate, false, [
-    ['all', 'Requests', 'blue', (history) => history.requestsPerSecond],
-    ['errors', 'Errors', 'red', (history) => history.errorsPerSecond],
+  plot('requests', rate, linear, [
+    ['Requests', 'blue', (history) => history.requestsPerSecond],
+    ['Errors', 'red', (history) => history.errorsPerSecond],
   ]),
-  plot('latency', milliseconds, false, [
-    ['p99', 'p99', 'violet', (history) => history.p99Ms],
-    ['p50', 'p50', 'blue', (history) => history.p50Ms],
+  plot('latency', milliseconds, decades, [
+    ['99 % below', 'violet', (history) => history.p99Ms],
+    ['Half below', 'blue', (history) => history.p50Ms],
   ]),
-  plot('lookups', rate, true, [
-    ['ready', 'At hand', 'green', (history) => history.lookups.ready],
-    ['waited', 'Waited for', 'blue', (history) => history.lookups.waited],
-    ['stale', 'Past its estimate', 'amber', (history) => history.lookups.stale],
-    ['replayed', 'Replaced after a rejection', 'red', (history) => history.lookups.replayed],
+  plot('lookups', rate, stack, [
+    ['At hand', 'green', (history) => history.lookups.ready],
+    ['Waited for', 'blue', (history) => history.lookups.waited],
+    ['Past estimate', 'amber', (history) => history.lookups.stale],
+    ['Replaced', 'red', (history) => history.lookups.replayed],
   ]),
 ]
 
-function plot(id, format, isStacked, lines) {
+function plot(id, format, arrange, lines) {
   const figure = byId(id)
   const svg = figure.querySelector('svg')
-  const legend = figure.querySelector('ul')
-  const crosshair = svgElement('line', { class: 'crosshair', y1: 0, y2: HEIGHT })
-  const grid = [0.5, 1].map((share) => {
-    const y = HEIGHT * (1 - share)
-    return svgElement('line', { class: 'grid', x1: 0, x2: WIDTH, y1: y, y2: y })
-  })
-  const drawn = lines.map(([key, name, colour, valuesOf]) => {
-    const item = legend.appendChild(element('li', 'key ' + colour))
-    item.append(element('span', 'name', name), element('span', 'value', '–'))
-    return {
-      key,
-      valuesOf,
-      area: svgElement('path', { class: 'area ' + colour }),
-      stroke: svgElement('path', { class: 'stroke ' + colour }),
-      value: item.lastChild,
-    }
-  })
-  svg.append(...grid, ...drawn.map((line) => line.area), ...drawn.map((line) => line.stroke), crosshair)
   const frame = svg.parentElement
+  figure.classList.toggle('is-stacked', arrange === stack)
+  const crosshair = svgElement('line', { class: 'crosshair', y1: 0, y2: HEIGHT })
+  const drawn = lines.map(([name, colour, valuesOf]) => {
+    const key = figure.querySelector('.legend').appendChild(element('li', 'key ' + colour))
+    const value = element('span', 'value')
+    key.append(element('span', 'name', name), value)
+    const area = svgElement('path', { class: 'area ' + colour })
+    return { valuesOf, value, area, stroke: svgElement('path', { class: 'stroke ' + colour }) }
+  })
+  svg.append(...drawn.map((line) => line.area), ...drawn.map((line) => line.stroke), crosshair)
   frame.addEventListener('pointermove', (event) => {
     const box = frame.getBoundingClientRect()
-    shownSlot = Math.round(((event.clientX - box.left) / box.width) * (SLOTS - 1))
-    drawPlots()
+    showMoment(Math.round(((event.clientX - box.left) / box.width) * (SLOTS - 1)))
   })
-  frame.addEventListener('pointerleave', () => {
-    shownSlot = undefined
-    drawPlots()
-  })
-  return { figure, svg, crosshair, lines: drawn, format, isStacked }
+  frame.addEventListener('pointerleave', () => showMoment(undefined))
+  return { figure, svg, crosshair, lines: drawn, format, arrange }
+}
+
+function showMoment(slot) {
+  shownSlot = slot
+  drawPlots()
 }
 
 let shownHistory
@@ -68,40 +61,54 @@ function drawPlots(history = shownHistory) {
   for (const each of plots) drawPlot(each, history)
 }
 
-function drawPlot({ figure, svg, crosshair, lines, format, isStacked }, history) {
+function drawPlot({ figure, svg, crosshair, lines, format, arrange }, history) {
   const values = lines.map((line) => line.valuesOf(history))
-  const tops = isStacked ? stacked(values) : values
-  const peak = Math.max(0, ...tops.flat())
-  const ceiling = niceCeiling(peak)
   const first = SLOTS - values[0].length
-  const x = (index) => ((first + index) / (SLOTS - 1)) * WIDTH
-  const y = (value) => HEIGHT * (1 - value / ceiling)
-  lines.forEach((line, i) => {
-    const floor = isStacked && i > 0 ? tops[i - 1] : undefined
+  const { tops, ticks, share } = arrange(values)
+  const x = (i) => ((first + i) / (SLOTS - 1)) * WIDTH
+  const y = (value) => HEIGHT * (1 - share(value))
+  for (const [i, line] of lines.entries()) {
+    const floor = arrange === stack && i > 0 ? tops[i - 1].map(y) : undefined
     line.stroke.setAttribute('d', strokePath(tops[i], x, y))
     line.area.setAttribute('d', areaPath(tops[i], floor, x, y))
-    const index = shownSlot === undefined ? values[i].length - 1 : shownSlot - first
-    setText(line.value, values[i][index] == null ? '–' : format(values[i][index]))
-  })
-  const place = shownSlot === undefined ? -1 : (shownSlot / (SLOTS - 1)) * WIDTH
-  crosshair.setAttribute('x1', place)
-  crosshair.setAttribute('x2', place)
-  setText(figure.querySelector('.top'), format(ceiling))
-  setText(figure.querySelector('.middle'), format(ceiling / 2))
-  setText(figure.querySelector('.moment'), momentText(history))
+    const value = values[i].at(shownSlot === undefined ? -1 : Math.max(0, shownSlot - first))
+    setText(line.value, value === null || value === undefined ? '–' : format(value))
+  }
+  crosshair.setAttribute('visibility', shownSlot === undefined ? 'hidden' : 'visible')
+  for (const end of ['x1', 'x2']) crosshair.setAttribute(end, ((shownSlot ?? 0) / (SLOTS - 1)) * WIDTH)
+  texts(part(figure, 'ticks'), 'li', ticks.map(format))
+  for (const [i, tick] of ticks.entries()) part(figure, 'ticks').children[i].style.top = y(tick) + '%'
+  setText(part(figure, 'moment'), momentText(history))
+  const peak = Math.max(0, ...tops.flat())
   figure.classList.toggle('is-empty', peak === 0)
   svg.setAttribute('aria-label', figure.querySelector('h2').textContent + ', at most ' + format(peak))
+}
+
+function linear(values) {
+  const ceiling = niceCeiling(Math.max(0, ...values.flat()))
+  return { tops: values, ticks: [ceiling / 2, ceiling], share: (value) => value / ceiling }
+}
+
+/** Each on top of the ones before it. */
+function stack(values) {
+  const sums = values[0].map(() => 0)
+  const tops = values.map((list) => list.map((value, i) => (sums[i] += value)))
+  return { ...linear(tops), tops }
+}
+
+/** The same height for every power of ten: what is usual and what is rare are both to be seen. */
+function decades(values) {
+  const known = values.flat().filter((value) => value > 0)
+  const low = Math.floor(Math.log10(Math.min(1000, ...known)))
+  const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(1, ...known))))
+  const ticks = Array.from({ length: high - low + 1 }, (_, i) => 10 ** (low + i))
+  const share = (value) => Math.max(0, Math.log10(value / 10 ** low) / (high - low))
+  return { tops: values, ticks, share }
 }
 
 function momentText(history) {
   if (shownSlot === undefined) return 'last 5 minutes'
   return duration((SLOTS - 1 - shownSlot) * history.intervalMs) + ' ago'
-}
-
-/** Each list on top of the ones before it. */
-function stacked(lists) {
-  const sums = lists[0].map(() => 0)
-  return lists.map((list) => list.map((value, i) => (sums[i] += value)))
 }
 
 function strokePath(values, x, y) {
@@ -118,7 +125,7 @@ function strokePath(values, x, y) {
 function areaPath(values, floor, x, y) {
   if (values.length < 2 || values.includes(null)) return ''
   const above = values.map((value, i) => point(x(i), y(value)))
-  const below = values.map((_, i) => point(x(i), y(floor === undefined ? 0 : floor[i])))
+  const below = values.map((_, i) => point(x(i), floor === undefined ? HEIGHT : floor[i]))
   return 'M' + [...above, ...below.reverse()].join('L') + 'Z'
 }
 
@@ -126,11 +133,11 @@ function point(x, y) {
   return x.toFixed(2) + ' ' + y.toFixed(2)
 }
 
-/** The least of 1, 2, 5, 10, 20, … that is not below. */
+/** The least round number that is not below. */
 function niceCeiling(value) {
   if (value <= 0) return 1
   const power = 10 ** Math.floor(Math.log10(value))
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value)
+  return [1, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value)
 }
 
 function svgElement(name, attributes) {

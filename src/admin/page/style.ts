@@ -43,24 +43,24 @@ main { display: grid; gap: 1rem; transition: opacity 0.2s; }
 .tiles { display: grid; gap: 0.75rem; grid-template-columns: repeat(4, minmax(0, 1fr)); }
 .tile .figure { font-size: 1.75rem; font-weight: 600; line-height: 1.3; }
 .tile .notes { font-size: 0.8125rem; }
-.is-troubled .figure { color: var(--red); }
+.is-troubled .figure { color: var(--amber); }
 
 .plots { display: grid; gap: 0.75rem; grid-template-columns: repeat(3, minmax(0, 1fr)); }
 .plot { display: flex; flex-direction: column; gap: 0.5rem; }
 .head { display: flex; flex-wrap: wrap; align-items: baseline; justify-content: space-between; gap: 0.25rem 1rem; }
 .head .quiet { font-size: 0.8125rem; }
-.frame { position: relative; height: 7.5rem; border-bottom: 1px solid var(--line); touch-action: pan-y; cursor: crosshair; }
+.frame { position: relative; height: 7.5rem; margin-top: 0.625rem; touch-action: pan-y; cursor: crosshair; }
 .frame svg { display: block; width: 100%; height: 100%; overflow: visible; }
-.frame span { position: absolute; left: 0; font-size: 0.6875rem; line-height: 1; color: var(--quiet); pointer-events: none; }
-.frame .top { top: 0.1875rem; }
-.frame .middle { top: calc(50% + 0.1875rem); }
-.frame .empty { inset: 0; display: none; place-content: center; font-size: 0.8125rem; }
+.ticks { position: absolute; inset: 0; pointer-events: none; font-size: 0.6875rem; line-height: 1.2; color: var(--quiet); }
+.ticks li { position: absolute; inset-inline: 0; transform: translateY(-100%); border-bottom: 1px solid var(--line); }
+.empty { position: absolute; inset: 0; display: none; place-content: center; font-size: 0.8125rem; color: var(--quiet); }
 .is-empty .empty { display: grid; }
-.is-empty .top, .is-empty .middle { display: none; }
-.grid, .crosshair { stroke: var(--line); stroke-width: 1; vector-effect: non-scaling-stroke; }
-.crosshair { stroke: var(--quiet); }
+.is-empty .ticks { display: none; }
+.crosshair { stroke: var(--quiet); vector-effect: non-scaling-stroke; }
 .stroke { fill: none; stroke: var(--colour); stroke-width: 1.75; stroke-linejoin: round; stroke-linecap: round; vector-effect: non-scaling-stroke; }
 .area { fill: var(--colour); opacity: 0.16; }
+.is-stacked .area { opacity: 0.75; }
+.is-stacked .stroke { display: none; }
 .blue { --colour: var(--blue); } .red { --colour: var(--red); } .amber { --colour: var(--amber); }
 .green { --colour: var(--green); } .violet { --colour: var(--violet); }
 .legend { display: flex; flex-wrap: wrap; gap: 0.125rem 1rem; font-size: 0.8125rem; }
@@ -73,13 +73,15 @@ table { width: 100%; border-collapse: collapse; margin-top: 0.5rem; }
 th, td { text-align: left; padding: 0.375rem 1rem 0.375rem 0; border-top: 1px solid var(--line); font-weight: 400; vertical-align: middle; }
 thead th { border: 0; color: var(--quiet); font-size: 0.8125rem; }
 .org { max-width: 20rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.age-text { display: inline-block; min-width: 5.5rem; }
+.age-text { display: inline-block; min-width: 9rem; }
 .bar { width: 5rem; height: 0.375rem; vertical-align: middle; appearance: none; border: 0; border-radius: 1rem; overflow: hidden; background: var(--line); }
 .bar::-webkit-progress-bar { background: var(--line); }
 .bar::-webkit-progress-value { background: var(--blue); }
 .bar::-moz-progress-bar { background: var(--blue); }
 .badge { display: inline-block; border: 1px solid currentColor; border-radius: 1rem; padding: 0 0.5rem; font-size: 0.75rem; color: var(--quiet); }
-.status { color: var(--red); }
+.status, [data-state="refused"], [data-state="rejected"] { color: var(--red); }
+[data-state="fresh"] { color: var(--green); }
+[data-state="refreshing"] { color: var(--blue); }
 
 .error { padding: 0.625rem 0; border-top: 1px solid var(--line); }
 .error:first-child { border: 0; }
@@ -99,11 +101,8 @@ footer { margin-top: 1rem; font-size: 0.8125rem; overflow-wrap: anywhere; }
   tr:first-child { border: 0; }
   th, td { border: 0; padding: 0; }
   .org { max-width: none; font-weight: 600; }
-  .age, .estimate, .refusal { grid-column: 1 / -1; }
-  .age::before, .estimate::before, .refusal::before { color: var(--quiet); }
-  .age::before { content: "Age: "; }
-  .estimate::before { content: "Estimated lifetime: "; }
-  .refusal::before { content: "Last refusal: "; }
+  .age, .refusal { grid-column: 1 / -1; }
+  .refusal:not(:empty)::before { content: "Refused: "; color: var(--quiet); }
   .age-text { min-width: 0; margin-right: 0.5rem; }
 }
 `

@@ -1,0 +1,100 @@
+/** What is counted of tokens and of the secret behind them. No label ever holds an Org. */
+
+import type { SecretReloadOutcome, SettledMint, TokenObserver } from '../token/token-observer.ts'
+import type { MintReason } from '../token/token-source.ts'
+import { LabelledCounter, PairCounter } from './counters.ts'
+import { histogramFamily, labelled, type MetricFamily, single } from './exposition.ts'
+import { Histogram } from './histogram.ts'
+import { BOUNDS_MS } from './request-metrics.ts'
+
+type MintOutcome = SettledMint['outcome']
+
+export interface TokenTotals {
+  readonly mints: number
+  readonly failedMints: number
+  readonly rejections: number
+  readonly evictions: number
+}
+
+const NO_MINTS: Readonly<Record<MintReason, 0>> = {
+  cold: 0,
+  warm: 0,
+  refresh: 0,
+  expired: 0,
+  rejected: 0,
+  handshake: 0,
+  rotation: 0,
+}
+const NO_OUTCOMES: Readonly<Record<MintOutcome, 0>> = {
+  ok: 0,
+  org_access_refused: 0,
+  app_credentials_rejected: 0,
+  token_response_invalid: 0,
+  token_endpoint_unavailable: 0,
+  token_endpoint_rate_limited: 0,
+  token_endpoint_timeout: 0,
+}
+const NO_RELOADS: Readonly<Record<SecretReloadOutcome, 0>> = { proved: 0, unproved: 0, rejected: 0, undecided: 0 }
+
+export class TokenMetrics implements TokenObserver {
+  readonly #mints = new PairCounter<MintReason, MintOutcome>(['reason', 'outcome'], NO_MINTS, NO_OUTCOMES)
+  readonly #durations = new Histogram(BOUNDS_MS)
+  readonly #secretReloads = new LabelledCounter<SecretReloadOutcome>('outcome', NO_RELOADS)
+  #settledMints = 0
+  #failedMints = 0
+  #rejections = 0
+  #evictions = 0
+
+  mintSettled({ reason, outcome, durationMs }: SettledMint): void {
+    this.#mints.add(reason, outcome)
+    this.#durations.record(durationMs)
+    this.#settledMints++
+    if (outcome !== 'ok') this.#failedMints++
+  }
+
+  tokenRejected(): void {
+    this.#rejections++
+  }
+
+  tokenEvicted(): void {
+    this.#evictions++
+  }
+
+  secretReloaded(outcome: SecretReloadOutcome): void {
+    this.#secretReloads.add(outcome)
+  }
+
+  totals(): TokenTotals {
+    return {
+      mints: this.#settledMints,
+      failedMints: this.#failedMints,
+      rejections: this.#rejections,
+      evictions: this.#evictions,
+    }
+  }
+
+  families(): MetricFamily[] {
+    return [
+      labelled(
+        'oap_mints_total',
+        'counter',
+        'Calls of the token endpoint, by reason and outcome.',
+        this.#mints.samples(),
+      ),
+      histogramFamily('oap_mint_duration_seconds', 'One call of the token endpoint.', this.#durations.snapshot()),
+      single('oap_token_rejections_total', 'counter', 'Tokens that the service rejected.', this.#rejections),
+      single(
+        'oap_token_evictions_total',
+        'counter',
+        'Tokens dropped to make room; raise tokens.maxOrgs if it grows.',
+        this.#evictions,
+      ),
+      labelled(
+        'oap_secret_reloads_total',
+        'counter',
+        'Changes of the secret file, by outcome.',
+        this.#secretReloads.samples(),
+      ),
+    ]
+  }
+}
