@@ -1,6 +1,5 @@
 /** One connection of the scripted origin: reads requests by the letter, records them, writes what the script says. */
 
-import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { ByteReader, type StreamEnd, StreamEnded } from './byte-reader.ts'
 import { declaredFraming, type FieldList, MalformedMessage, readContent, readHead, valuesOf } from './http-message.ts'
@@ -119,8 +118,14 @@ export class OriginConnection {
   }
 
   /** Resolves when what was written is on its way, or the connection is gone. */
-  async drained(): Promise<void> {
-    await Promise.race([once(this.socket, 'drain'), once(this.socket, 'close')]).catch(() => {})
+  drained(): Promise<void> {
+    return new Promise((resolve) => {
+      const done = () => {
+        this.socket.off('drain', done).off('close', done)
+        resolve()
+      }
+      this.socket.on('drain', done).on('close', done)
+    })
   }
 
   end(): void {

@@ -2,7 +2,12 @@
 
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
-import { createServer as createTlsServer, type TlsOptions } from 'node:tls'
+import {
+  createServer as createTlsServer,
+  type SecureContextOptions,
+  type TlsOptions,
+  Server as TlsServer,
+} from 'node:tls'
 import { Changes } from './changes.ts'
 import { OriginConnection, type OriginRequest, type OriginScript } from './origin-connection.ts'
 
@@ -20,6 +25,7 @@ export class Origin implements AsyncDisposable {
   /** Read for every request, so that a test may exchange it. */
   script: OriginScript
   readonly #server: Server
+  readonly #sockets = new Set<Socket>()
   readonly #changes = new Changes()
   readonly #scriptErrors: unknown[] = []
   readonly #scheme: string
@@ -33,6 +39,11 @@ export class Origin implements AsyncDisposable {
         ? createServer({ allowHalfOpen: true }, onSocket)
         : createTlsServer({ ...options.tls, allowHalfOpen: true }, onSocket)
     this.#server.on('tlsClientError', () => {})
+    // Of TLS too: a handshake that never ends is no connection yet, and must not keep the server from stopping.
+    this.#server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket)
+      socket.once('close', () => this.#sockets.delete(socket))
+    })
   }
 
   get port(): number {
@@ -62,12 +73,18 @@ export class Origin implements AsyncDisposable {
     await once(this.#server, 'listening')
   }
 
+  /** From now on TLS connections are opened with these; those that are open are reset. */
+  present(tls: SecureContextOptions): void {
+    if (this.#server instanceof TlsServer) this.#server.setSecureContext(tls)
+    for (const socket of this.#sockets) socket.destroy()
+  }
+
   /** Gone: the port refuses connections and those that were open are reset. `listen(port)` brings it back. */
   async stop(): Promise<void> {
     if (!this.#server.listening) return
     const closed = once(this.#server, 'close')
     this.#server.close()
-    for (const connection of this.openConnections) connection.socket.destroy()
+    for (const socket of this.#sockets) socket.destroy()
     await closed
   }
 

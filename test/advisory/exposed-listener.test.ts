@@ -1,0 +1,115 @@
+/**
+ * The attack: the proxy listens where others than this machine can connect, and whoever connects acts as the App; or a
+ * stale or planted file stands where its unix socket should be.
+ */
+
+import { spawnSync } from 'node:child_process'
+import { existsSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { networkInterfaces, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { RawClient, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { type ProxySettings, startProxy } from '../support/start-proxy.ts'
+
+let service: Service
+let folder: string
+beforeAll(async () => {
+  service = await startService()
+  folder = await mkdtemp(join(tmpdir(), 'oap-socket-'))
+})
+afterAll(async () => {
+  await service[Symbol.asyncDispose]()
+  await rm(folder, { recursive: true })
+})
+
+/** An address of this machine that others see; undefined where it has none. */
+const outward = Object.values(networkInterfaces())
+  .flatMap((addresses) => addresses ?? [])
+  .find((address) => address.family === 'IPv4' && !address.internal)?.address
+
+describe('T-BR-13 a listener on loopback', () => {
+  test.skipIf(outward === undefined)('does not answer on an address that others see', async () => {
+    await using proxy = await startProxy(service)
+    await expect(RawClient.connect(proxy.port, { host: outward ?? '' })).rejects.toThrow('ECONNREFUSED')
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  })
+
+  test.each(['0.0.0.0:0', '[::]:0', '192.0.2.1:0', 'proxy.example:0'])(
+    '%s needs listen.allowRemote',
+    async (address) => {
+      await expect(startProxy(service, { 'listen.address': address })).rejects.toThrow(
+        /listen\.address|refused|allowRemote/,
+      )
+    },
+  )
+
+  test.each(['127.0.0.1:0', '[::1]:0', 'localhost:0'])('%s needs nothing', async (address) => {
+    await using proxy = await startProxy(service, { 'listen.address': address })
+    const host = address.startsWith('[') ? '::1' : '127.0.0.1'
+    expect((await request(proxy.port, get('/v2/x', 'acme'), { host })).status).toBe(200)
+  })
+
+  test.skipIf(outward === undefined)(
+    'T-BR-14 with it, others are served, under the names that are allowed',
+    async () => {
+      await using proxy = await startProxy(service, { 'listen.address': '0.0.0.0:0', 'listen.allowRemote': 'true' })
+      const host = outward ?? ''
+      expect((await request(proxy.port, get('/v2/x', 'acme'), { host })).status).toBe(200)
+      const rebound = get('/v2/x', 'acme').replace('localhost', 'evil.example')
+      expect((await request(proxy.port, rebound, { host })).status).toBe(421)
+    },
+  )
+})
+
+describe('T-BR-16 a unix socket', () => {
+  const at = (name: string, more: ProxySettings = {}) => ({ 'listen.address': `unix:${join(folder, name)}`, ...more })
+  const modeOf = (name: string) => statSync(join(folder, name)).mode & 0o777
+
+  test('serves, with the mode of the settings, and leaves nothing behind', async () => {
+    {
+      await using _ = await startProxy(service, at('a'))
+      expect((await request(join(folder, 'a'), get('/v2/x', 'acme'))).status).toBe(200)
+      expect(modeOf('a')).toBe(0o660)
+    }
+    expect(existsSync(join(folder, 'a'))).toBe(false)
+    await using _ = await startProxy(service, at('a', { 'listen.socketMode': '0600' }))
+    expect(modeOf('a')).toBe(0o600)
+  })
+
+  test('a stale one in the way is removed', async () => {
+    const leaveBehind =
+      "require('net').createServer().listen(process.argv[1], () => process.kill(process.pid, 'SIGKILL'))"
+    spawnSync(process.execPath, ['-e', leaveBehind, join(folder, 'stale')])
+    expect(existsSync(join(folder, 'stale'))).toBe(true)
+    await using _ = await startProxy(service, at('stale'))
+    expect((await request(join(folder, 'stale'), get('/v2/x', 'acme'))).status).toBe(200)
+  })
+
+  test('one that is in use is left alone', async () => {
+    await using _ = await startProxy(service, at('used'))
+    await expect(startProxy(service, at('used'))).rejects.toThrow(/in use/)
+    expect((await request(join(folder, 'used'), get('/v2/x', 'acme'))).status).toBe(200)
+  })
+
+  test('a file or a symlink in its place is refused and left alone', async () => {
+    writeFileSync(join(folder, 'file'), 'precious')
+    symlinkSync(join(folder, 'file'), join(folder, 'link'))
+    for (const name of ['file', 'link']) {
+      await expect(startProxy(service, at(name))).rejects.toThrow(/not a socket/)
+      expect(statSync(join(folder, 'file')).size).toBe(8)
+    }
+  })
+})
+
+test.each(['/metrics', '/status', '/livez', '/readyz', '/'])(
+  "T-BR-20 %s is no admin page on the proxy's own port",
+  async (path) => {
+    await using proxy = await startProxy(service)
+    expect((await request(proxy.port, get(path, 'acme').replace('X-Org-Id: acme\r\n', ''))).status).toBe(400)
+    const response = await request(proxy.port, get(path, 'acme'))
+    expect(response.content.toString()).toBe('hello from the origin')
+  },
+)

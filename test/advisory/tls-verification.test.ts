@@ -1,0 +1,105 @@
+/**
+ * The attack: somebody between the proxy and the service presents a certificate of their own, and gets the App secret
+ * with the first mint; or an environment variable that a debugging session left behind has switched the check off.
+ */
+
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import { problemOf, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+const startTlsService = (name: CertificateName): Promise<Service> => startService({ tls: certificate(name) })
+const withCa = { 'origin.caFile': CA_FILE }
+/** Retries included: none of them can help here. */
+const soon = { 'tokens.mintTimeout': '300ms' }
+
+afterEach(() => {
+  vi.unstubAllEnvs()
+})
+
+test('T-UP-28 a CA of the configuration is trusted', async () => {
+  await using service = await startTlsService('localhost')
+  await using proxy = await startProxy(service, withCa)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+})
+
+describe('the secret goes to nobody who cannot show who they are', () => {
+  const CASES: readonly (readonly [string, CertificateName, object])[] = [
+    ['a CA that nobody trusts', 'localhost', {}],
+    ['expired', 'expired', withCa],
+    ['of another host', 'other-host', withCa],
+    ['self-signed', 'self-signed', withCa],
+  ]
+  test.each(CASES)('T-UP-28 %s', async (_, name, settings) => {
+    await using service = await startTlsService(name)
+    await using proxy = await startProxy(service, { ...settings, ...soon })
+    const response = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })
+    expect(response.status).toBe(503)
+    expect(problemOf(response).code).toBe('token_endpoint_unavailable')
+    expect(service.origin.requests).toEqual([])
+  })
+
+  test.each(CASES)('T-UP-28 %s, and NODE_TLS_REJECT_UNAUTHORIZED=0', async (_, name, settings) => {
+    vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
+    await using service = await startTlsService(name)
+    await using proxy = await startProxy(service, { ...settings, ...soon })
+    expect((await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })).status).toBe(503)
+    expect(service.origin.requests).toEqual([])
+  })
+})
+
+describe('nor does a token', () => {
+  test.each(['expired', 'other-host', 'self-signed'] as const)('T-UP-28 %s, from one day to the next', async (name) => {
+    await using service = await startTlsService('localhost')
+    await using proxy = await startProxy(service, withCa)
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+    service.origin.present(certificate(name))
+    const response = await request(proxy.port, get('/v2/y', 'acme'))
+    expect(response.status).toBe(502)
+    expect(problemOf(response).code).toBe('tls_certificate_error')
+    expect(service.requests.map((seen) => seen.target)).toEqual(['/v2/x'])
+  })
+
+  test.each([
+    [
+      'WebSocket handshake',
+      [
+        'Connection: Upgrade',
+        'Upgrade: websocket',
+        'Sec-WebSocket-Version: 13',
+        'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+      ],
+    ],
+  ])('T-UP-28 nor with a %s', async (_, lines) => {
+    await using service = await startTlsService('localhost')
+    await using proxy = await startProxy(service, withCa)
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+    vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
+    service.origin.present(certificate('self-signed'))
+    const response = await request(proxy.port, get('/v2/y', 'acme', ...lines))
+    expect(response.status).toBe(502)
+    expect(service.requests.map((seen) => seen.target)).toEqual(['/v2/x'])
+  })
+})
+
+test('T-UP-28 TLS 1.1 is not spoken', async () => {
+  const old = {
+    ...certificate('localhost'),
+    minVersion: 'TLSv1',
+    maxVersion: 'TLSv1.1',
+    ciphers: 'ALL@SECLEVEL=0',
+  } as const
+  await using service = await startService({ tls: old })
+  await using proxy = await startProxy(service, { ...withCa, ...soon })
+  expect((await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })).status).toBe(503)
+  expect(service.origin.requests).toEqual([])
+})
+
+test('T-UP-28 a service that does not speak TLS at all', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { baseUrl: service.baseUrl.replace('http:', 'https:'), ...soon })
+  expect((await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })).status).toBe(503)
+  expect(service.origin.requests).toEqual([])
+})

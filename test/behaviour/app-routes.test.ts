@@ -1,0 +1,32 @@
+/** Requests of the bare App: Basic, no org, never repeated. */
+
+import { expect, test } from 'vitest'
+import { get, head } from '../support/case-table.ts'
+import { request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+const link = head('POST /v2/links HTTP/1.1', 'Host: 127.0.0.1', 'Content-Length: 0', 'Authorization: Bearer mine')
+
+test('go with Basic, whatever the client sent', async () => {
+  await using service = await startService({ acceptsAnyToken: true })
+  await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
+  expect((await request(proxy.port, link)).status).toBe(200)
+  expect(service.requests[0]?.values('authorization')).toEqual([`Basic ${service.tokens.apiKey}`])
+  expect(service.tokens.mints).toEqual([])
+})
+
+test('are not repeated after a rejection', async () => {
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
+  await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
+  expect((await request(proxy.port, link)).status).toBe(401)
+  expect(service.requests).toHaveLength(1)
+})
+
+test('are only those that are listed', async () => {
+  await using service = await startService({ acceptsAnyToken: true })
+  await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
+  expect((await request(proxy.port, head('GET /v2/links HTTP/1.1', 'Host: 127.0.0.1'))).status).toBe(400)
+  expect((await request(proxy.port, get('/v2/links', 'acme'))).status).toBe(200)
+  expect(service.orgOf(service.requests[0] as never)).toBe('acme')
+})

@@ -1,0 +1,85 @@
+/** The limits of the listener: what is beyond them is answered or dropped at once, and who is within them is served. */
+
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { Changes } from '../support/changes.ts'
+import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('T-RL-09, T-UP-31 one request too many gets 503, until there is room again', async () => {
+  const changes = new Changes()
+  let isReleased = false
+  await using service = await startService({
+    script: async () => {
+      await changes.until(() => isReleased, 'the release')
+      return { content: 'done' }
+    },
+  })
+  await using proxy = await startProxy(service, { 'listen.maxInFlight': '8' })
+  const inFlight = Array.from({ length: 8 }, () => request(proxy.port, get('/v2/x', 'acme')))
+  await service.origin.waitFor(() => service.requests.length === 8)
+  const refused = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 200 })
+  expect(refused.status).toBe(503)
+  expect(problemOf(refused).code).toBe('overloaded')
+  expect(Number(fieldOf(refused, 'retry-after'))).toBeGreaterThan(0)
+  isReleased = true
+  changes.notify()
+  for (const response of await Promise.all(inFlight)) expect(response.status).toBe(200)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+})
+
+test('T-CL-11 beyond maxConnections the one that was idle for longest gives way', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'listen.maxConnections': '10' })
+  const idle: RawClient[] = []
+  for (let i = 0; i < 10; i++) {
+    const client = await RawClient.connect(proxy.port)
+    client.send(get('/v2/x', 'acme'))
+    await client.response()
+    idle.push(client)
+  }
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  await idle[0]?.untilClosed()
+  expect(idle.slice(2).every((client) => client.end === undefined)).toBe(true)
+  for (const client of idle) await client[Symbol.asyncDispose]()
+})
+
+test('T-CL-11 a busy one never does', async () => {
+  const changes = new Changes()
+  let isReleased = false
+  await using service = await startService({
+    script: async () => {
+      await changes.until(() => isReleased, 'the release')
+      return { content: 'done' }
+    },
+  })
+  await using proxy = await startProxy(service, { 'listen.maxConnections': '4' })
+  const busy = Array.from({ length: 4 }, () => request(proxy.port, get('/v2/x', 'acme')))
+  await service.origin.waitFor(() => service.requests.length === 4)
+  await using late = await RawClient.connect(proxy.port)
+  await late.untilClosed()
+  isReleased = true
+  changes.notify()
+  for (const response of await Promise.all(busy)) expect(response.status).toBe(200)
+})
+
+test('T-CL-07 many slow heads do not keep a good client waiting', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'listen.headersTimeout': '500ms' })
+  const slow = await Promise.all(Array.from({ length: 500 }, () => RawClient.connect(proxy.port)))
+  for (const client of slow) client.send('GET /v2/x HTTP/1.1\r\nHost: lo')
+  const response = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 1000 })
+  expect(response.status).toBe(200)
+  for (const client of slow) expect((await client.response()).status).toBe(408)
+  for (const client of slow) await client[Symbol.asyncDispose]()
+})
+
+test('an idle connection is closed after keepAliveTimeout', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'listen.keepAliveTimeout': '200ms' })
+  await using client = await RawClient.connect(proxy.port)
+  client.send(get('/v2/x', 'acme'))
+  expect((await client.response()).status).toBe(200)
+  expect((await client.untilClosed()).bytes.length).toBe(0)
+})

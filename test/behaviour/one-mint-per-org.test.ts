@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { Changes } from '../support/changes.ts'
+import { RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('10,000 requests for 100 orgs make exactly 100 mints', async () => {
+  await using service = await startService({ keepsContent: false })
+  await using proxy = await startProxy(service)
+  const sendMany = async (connection: number) => {
+    await using client = await RawClient.connect(proxy.port)
+    for (let i = 0; i < 200; i++) {
+      client.send(get('/v2/x', `org-${(connection + i) % 100}`))
+      expect((await client.response()).status).toBe(200)
+    }
+  }
+  await Promise.all(Array.from({ length: 50 }, (_, connection) => sendMany(connection)))
+  expect(service.requests).toHaveLength(10_000)
+  expect(service.tokens.mints).toHaveLength(100)
+})
+
+test('T-TK-03 a thousand at once for one cold org share one mint', async () => {
+  const changes = new Changes()
+  let isReleased = false
+  await using service = await startService({
+    mint: async (mint) => {
+      await changes.until(() => isReleased, 'the release')
+      return mint.issue()
+    },
+  })
+  await using proxy = await startProxy(service)
+  const answers = Array.from({ length: 1000 }, () => request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 15_000 }))
+  // The mint is under way; those that come while it is all join it.
+  await changes.until(() => service.tokens.mints.length > 0 || (isReleased = false), 'a mint').catch(() => undefined)
+  isReleased = true
+  changes.notify()
+  for (const answer of await Promise.all(answers)) expect(answer.status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(1)
+})
+
+test('with room for two tokens, ten cold orgs at once all get theirs', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.maxOrgs': '2' })
+  const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}`)
+  const answers = await Promise.all(orgs.map((org) => request(proxy.port, get('/v2/x', org))))
+  expect(answers.map((answer) => answer.status)).toEqual(orgs.map(() => 200))
+  expect(new Set(service.requests.map((received) => service.orgOf(received)))).toEqual(new Set(orgs))
+})

@@ -1,0 +1,181 @@
+/** WebSockets through the proxy: opened with the Org's token, then bytes both ways until either side has had enough. */
+
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { WebSocket } from 'ws'
+import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+import { echoServer } from '../support/websocket-echo.ts'
+
+const echo = echoServer()
+const service = await startService({
+  script: (seen, connection) => (seen.target === '/v2/alive' ? { content: 'alive' } : echo.script(seen, connection)),
+})
+const proxy = await startProxy(service)
+afterAll(async () => {
+  await proxy[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+beforeEach(() => {
+  echo.sockets.length = 0
+})
+
+async function open(org = 'acme', protocols: string[] = []): Promise<WebSocket> {
+  const socket = new WebSocket(`ws://localhost:${proxy.port}/v2/ws?a=b`, protocols, {
+    headers: { 'X-Org-Id': org },
+    handshakeTimeout: 3000,
+  })
+  await once(socket, 'open')
+  socket.on('error', () => {}) // from here on an end is what the test asks for
+  return socket
+}
+
+async function expectAlive(): Promise<void> {
+  const response = await request(proxy.port, get('/v2/alive', 'acme'), { deadlineMs: 1000 })
+  expect(response.status).toBe(200)
+}
+
+test('the handshake goes to the origin with the token of its Org, and with the path and query it came with', async () => {
+  const socket = await open('org-of-sockets')
+  const seen = service.requests.at(-1)
+  expect(seen?.target).toBe('/v2/ws?a=b')
+  expect(seen && service.orgOf(seen)).toBe('org-of-sockets')
+  expect(seen?.values('x-org-id')).toEqual([])
+  expect(seen?.values('connection').join()).toMatch(/^upgrade$/i)
+  socket.terminate()
+})
+
+describe('messages come back as they went', () => {
+  const MESSAGES: readonly (readonly [string, Buffer | string])[] = [
+    ['text', 'hello ☃'],
+    ['empty', ''],
+    ['binary', randomBytes(1000)],
+    ['of 64 KiB and a byte', randomBytes(64 * 1024 + 1)],
+    ['of 8 MiB', randomBytes(8 * 1024 * 1024)],
+  ]
+  test.each(MESSAGES)('%s', async (_, message) => {
+    const socket = await open()
+    socket.send(message)
+    const [data, isBinary] = await once(socket, 'message')
+    expect(isBinary).toBe(typeof message !== 'string')
+    expect(Buffer.compare(data, Buffer.from(message as string))).toBe(0)
+    socket.terminate()
+  })
+
+  test('a thousand of them, in order', async () => {
+    const socket = await open()
+    const got: string[] = []
+    socket.on('message', (data) => got.push(data.toString()))
+    for (let i = 0; i < 1000; i++) socket.send(`${i}`)
+    await eventually(() => got.length === 1000, 'all messages')
+    expect(got).toEqual(Array.from({ length: 1000 }, (_, i) => `${i}`))
+    socket.terminate()
+  })
+
+  test('bytes that come along with the handshake are not lost', async () => {
+    await using client = await RawClient.connect(proxy.port)
+    const frame = Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]) // "hi", masked with zeros
+    client.send(Buffer.concat([Buffer.from(get('/v2/ws', 'acme', ...HANDSHAKE)), frame]))
+    expect((await client.response()).status).toBe(101)
+    expect(await client.bytes(4)).toEqual(Buffer.from([0x81, 0x02, 0x68, 0x69]))
+  })
+})
+
+describe('the end', () => {
+  test.each([1000, 4001])('a close with code %i crosses, whoever begins', async (code) => {
+    const socket = await open()
+    socket.close(code, 'reason')
+    const [closedWith] = await once(socket, 'close')
+    expect(closedWith).toBe(code)
+
+    const other = await open()
+    echo.sockets.at(-1)?.close(code, 'reason')
+    const [closedByServer] = await once(other, 'close')
+    expect(closedByServer).toBe(code)
+  })
+
+  test("T-WS-05 a client that resets ends the origin's side", async () => {
+    await using client = await RawClient.connect(proxy.port)
+    client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+    expect((await client.response()).status).toBe(101)
+    client.reset()
+    await service.origin.waitFor(
+      () => service.requests.at(-1)?.connection.peerEnd !== undefined,
+      'the end at the origin',
+    )
+    await expectAlive()
+  })
+
+  test("T-WS-05 an origin that resets ends the client's side", async () => {
+    await using client = await RawClient.connect(proxy.port)
+    client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+    expect((await client.response()).status).toBe(101)
+    service.requests.at(-1)?.connection.reset()
+    await client.untilClosed()
+    await expectAlive()
+  })
+
+  test('half-close: what is still under way arrives', async () => {
+    await using client = await RawClient.connect(proxy.port)
+    client.send(get('/v2/raw', 'acme', ...HANDSHAKE))
+    expect((await client.response()).status).toBe(101)
+    const connection = service.requests.at(-1)?.connection
+    client.send(Buffer.from([0x89, 0x80, 0, 0, 0, 0])) // a ping
+    client.endSending()
+    expect(await client.bytes(2)).toEqual(Buffer.from([0x8a, 0x00])) // its pong
+    await service.origin.waitFor(() => connection?.peerEnd === 'fin', 'the FIN at the origin')
+  })
+
+  test('T-WS-13 closing the proxy closes the tunnels', async () => {
+    await using own = await startProxy(service)
+    const sockets = await Promise.all(
+      Array.from({ length: 20 }, async () => {
+        const socket = new WebSocket(`ws://localhost:${own.port}/v2/ws`, {
+          headers: { 'X-Org-Id': 'acme' },
+          handshakeTimeout: 3000,
+        })
+        socket.on('error', () => {})
+        await once(socket, 'open')
+        return socket
+      }),
+    )
+    const ends = sockets.map((socket) => once(socket, 'close'))
+    await own.app.close()
+    await Promise.all(ends)
+  })
+})
+
+test('T-WS-05 an origin that resets during the handshake', async () => {
+  await using other = await startService({
+    script: (_, connection) => {
+      connection.reset()
+      return undefined
+    },
+  })
+  await using own = await startProxy(other)
+  const response = await request(own.port, get('/v2/ws', 'acme', ...HANDSHAKE))
+  expect(response.status).toBe(502)
+})
+
+test('a 401 to the handshake retires the token: the next attempt has a new one', async () => {
+  await using other = await startService({ script: echo.script })
+  await using own = await startProxy(other, { 'tokens.rejectedCooldown': '50ms' })
+  const attempt = () => request(own.port, get('/v2/ws', 'acme', ...HANDSHAKE))
+  expect((await attempt()).status).toBe(101)
+  other.tokens.revoke('acme')
+  expect((await attempt()).status).toBe(401)
+  expect((await attempt()).status).toBe(101)
+  expect(other.tokens.mintsOf('acme')).toHaveLength(2)
+})
+
+test('subprotocols and extensions are agreed between client and origin', async () => {
+  const socket = await open('acme', ['chat.v1', 'chat.v2'])
+  expect(socket.protocol).toBe('chat.v1')
+  expect(socket.extensions).toContain('permessage-deflate')
+  socket.terminate()
+})
