@@ -1,29 +1,35 @@
 /** The composition root: builds every part from the configuration, starts them, and ends them in order. */
 
+import { AdminListener, type AdminOptions } from './admin/admin-server.ts'
+import type { ReadinessCheck } from './admin/health.ts'
+import { type Gauges, Metrics } from './admin/metrics.ts'
+import { RecentErrors } from './admin/recent-errors.ts'
+import { RequestEvents, TokenEvents } from './app-events.ts'
+import { assembleTokens, type TokenSide } from './app-tokens.ts'
+import { readVersion } from './cli/version.ts'
+import { isLoopback } from './config/address.ts'
 import type { Config } from './config/schema.ts'
 import { Deadlines } from './gateway/deadlines.ts'
 import { Gateway } from './gateway/handler.ts'
 import { Origin } from './gateway/origin.ts'
-import type { GatewayObserver } from './gateway/request-record.ts'
 import { Tunnels } from './gateway/tunnels.ts'
 import { HostList, LOOPBACK_NAMES } from './http/host.ts'
 import { requestIds } from './http/request-id.ts'
 import { targetPrefix } from './http/target.ts'
 import type { AdmissionOptions } from './listener/admission.ts'
+import type { ListenAddress } from './listener/bind.ts'
 import { callerKeyCheck } from './listener/caller-key.ts'
 import { Listener } from './listener/server.ts'
 import type { Log } from './log.ts'
-import { AppCredentials } from './token/app-credentials.ts'
-import { LifetimeEstimator } from './token/lifetime.ts'
-import { MintGuard } from './token/mint-guard.ts'
-import { TokenCache } from './token/token-cache.ts'
-import { TokenEndpoint } from './token/token-endpoint.ts'
 import { trustedCertificates } from './trusted-certificates.ts'
 
 export interface App {
   /** As it stands in a URL. */
   readonly address: string
+  /** Undefined where `admin.address` is `off`. */
   readonly adminAddress: string | undefined
+  /** Reads the secret file again; a changed secret is proved before it is used. */
+  reloadSecret(): Promise<void>
   /** Makes the readiness check fail, so that balancers look elsewhere while requests are still served. */
   setNotReady(): void
   /**
@@ -35,70 +41,35 @@ export interface App {
   close(): Promise<number>
 }
 
+/** Resolves when it listens and the orgs of `tokens.warm` have been tried. */
 export async function startApp(config: Config, log: Log): Promise<App> {
-  const { baseUrl, origin: originConfig, tokens: tokensConfig } = config
-  const ca = trustedCertificates(originConfig.caCertificates)
-  const credentials = new AppCredentials(config.appId, config.appSecret)
-  const endpoint = new TokenEndpoint(
-    {
-      baseUrl,
-      prefix: targetPrefix(baseUrl),
-      connections: tokensConfig.mintConcurrency,
-      timeoutMs: tokensConfig.mintTimeout,
-      connectTimeoutMs: originConfig.connectTimeout,
-      ca,
-      proxies: originConfig.proxies,
-    },
-    credentials,
-  )
-  const guard = new MintGuard(
-    {
-      mintTimeoutMs: tokensConfig.mintTimeout,
-      mintConcurrency: tokensConfig.mintConcurrency,
-      mintRate: tokensConfig.mintRate,
-    },
-    endpoint,
-  )
-  const estimator = new LifetimeEstimator({
-    lifetimeMs: tokensConfig.lifetime,
-    minLifetimeMs: tokensConfig.minLifetime,
-    maxLifetimeMs: tokensConfig.maxLifetime,
-    learns: tokensConfig.learn,
-  })
-  const tokens = new TokenCache(
-    {
-      maxOrgs: tokensConfig.maxOrgs,
-      refusalTtlMs: tokensConfig.refusalTtl,
-      rejectedCooldownMs: tokensConfig.rejectedCooldown,
-      estimator,
-    },
-    guard,
-  )
-  const observer: GatewayObserver = {
-    requestEnded: (record) => log.request(record),
-    replaySettled: () => undefined,
-  }
+  const ca = trustedCertificates(config.origin.caCertificates)
+  const metrics = new Metrics()
+  const errors = new RecentErrors()
+  const requestEvents = new RequestEvents(log, metrics, errors)
+  const tokenEvents = new TokenEvents(log.logger, metrics)
+  const side = assembleTokens(config, ca, tokenEvents)
   const deadlines = new Deadlines()
   const origin = new Origin({
-    baseUrl,
-    connections: originConfig.connections,
-    connectTimeoutMs: originConfig.connectTimeout,
+    baseUrl: config.baseUrl,
+    connections: config.origin.connections,
+    connectTimeoutMs: config.origin.connectTimeout,
     ca,
-    proxies: originConfig.proxies,
+    proxies: config.origin.proxies,
   })
-  const tunnels = new Tunnels({ baseUrl, ca })
+  const tunnels = new Tunnels({ baseUrl: config.baseUrl, ca })
   const gateway = new Gateway({
-    app: credentials,
+    app: side.credentials,
     origin,
-    tokens,
+    tokens: side.tokens,
     tunnels,
     deadlines,
-    observer,
-    connectTimeoutMs: originConfig.connectTimeout,
-    responseTimeoutMs: originConfig.responseTimeout,
-    idleTimeoutMs: originConfig.idleTimeout,
+    observer: requestEvents,
+    connectTimeoutMs: config.origin.connectTimeout,
+    responseTimeoutMs: config.origin.responseTimeout,
+    idleTimeoutMs: config.origin.idleTimeout,
     maxReplayBytes: config.replay.maxBody,
-    rejectedStatuses: new Set(tokensConfig.rejectedStatuses),
+    rejectedStatuses: new Set(config.tokens.rejectedStatuses),
     keepsAccessControl: config.listen.origins.length > 0,
   })
   const listener = new Listener(
@@ -112,37 +83,92 @@ export async function startApp(config: Config, log: Log): Promise<App> {
       idleTimeoutMs: config.listen.idleTimeout,
       keepAliveTimeoutMs: config.listen.keepAliveTimeout,
       admission: admissionOptions(config),
-      observer,
+      observer: requestEvents,
     },
     gateway,
   )
-  const address = await listener.listen()
+
+  const phase = { isListening: false, isWarm: false, isDraining: false }
+  const readiness = (): ReadinessCheck[] => [
+    { name: 'configuration', isOk: true },
+    { name: 'listening', isOk: phase.isListening },
+    { name: 'warm', isOk: phase.isWarm, detail: `${config.tokens.warm.length} orgs to be tried at start` },
+    { name: 'draining', isOk: !phase.isDraining },
+    { name: 'credentials', isOk: !tokenEvents.areCredentialsRejected, detail: 'the App as the token endpoint sees it' },
+  ]
+  const gauges = gaugesOf(listener, side, origin)
+  const sources = { readiness, metrics, gauges, errors, tokens: side.tokens }
+  const admin = openAdmin(config, (options) => new AdminListener(options, sources), log)
 
   const close = async (): Promise<number> => {
     const broken = listener.close()
     tunnels.close()
     deadlines.close()
-    tokens.close()
-    await Promise.all([origin.close(), endpoint.close()])
+    await Promise.all([origin.close(), side.close(), admin?.close()])
     return broken
   }
-  return {
-    address,
-    adminAddress: undefined,
-    setNotReady: () => undefined,
-    drain: async () => {
-      await withinMs(listener.drain(), config.shutdown.timeout)
-      return close()
-    },
-    close,
+  try {
+    const adminAddress = await admin?.listen()
+    const address = await listener.listen()
+    phase.isListening = true
+    await side.warm()
+    phase.isWarm = true
+    return {
+      address,
+      adminAddress,
+      reloadSecret: () => side.reloadSecret(),
+      setNotReady: () => {
+        phase.isDraining = true
+      },
+      drain: async () => {
+        phase.isDraining = true
+        await withinMs(listener.drain(), config.shutdown.timeout)
+        return close()
+      },
+      close,
+    }
+  } catch (error) {
+    await close()
+    throw error
   }
+}
+
+function gaugesOf(listener: Listener, side: TokenSide, origin: Origin): Gauges {
+  return {
+    version: readVersion(),
+    requestsInFlight: () => listener.requestsInFlight,
+    lifetimeEstimateMs: () => side.estimator.estimateMs,
+    cachedTokens: () => side.tokens.size,
+    originConnections: () => {
+      const { connected, free, pending } = origin.stats
+      return { busy: connected - free, free, pending }
+    },
+  }
+}
+
+function openAdmin(
+  config: Config,
+  open: (options: AdminOptions) => AdminListener,
+  log: Log,
+): AdminListener | undefined {
+  const { address, allowRemote } = config.admin
+  if (address === 'off') return undefined
+  return open({
+    address,
+    socketMode: config.listen.socketMode,
+    isRemote: address.kind === 'tcp' && !isLoopback(address.host),
+    allowsRemote: allowRemote,
+    hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(address), ...config.listen.hosts]),
+    refusesForwarded: config.listen.refuseForwarded,
+    orgPattern: config.orgs.pattern,
+    report: (error) => log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
+  })
 }
 
 function admissionOptions(config: Config): AdmissionOptions {
   const { listen, orgs, routes, baseUrl } = config
-  const ownHost = listen.address.kind === 'tcp' ? [inUrl(listen.address.host)] : []
   return {
-    hosts: new HostList([...LOOPBACK_NAMES, ...ownHost, ...listen.hosts]),
+    hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(listen.address), ...listen.hosts]),
     browserOrigins: listen.origins,
     refusesForwarded: listen.refuseForwarded,
     isCallerKey: listen.callerKey === undefined ? undefined : callerKeyCheck(listen.callerKey),
@@ -157,8 +183,10 @@ function admissionOptions(config: Config): AdmissionOptions {
   }
 }
 
-function inUrl(host: string): string {
-  return host.includes(':') ? `[${host}]` : host
+/** The host as clients write it. */
+function hostOf(address: ListenAddress): string[] {
+  if (address.kind === 'unix') return []
+  return [address.host.includes(':') ? `[${address.host}]` : address.host]
 }
 
 /** Resolves when `work` has ended, or when the time is over. */

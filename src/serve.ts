@@ -32,6 +32,9 @@ export async function serve(options: ServeOptions): Promise<Running> {
   log.logger.info({ version: readVersion(), node: process.versions.node, pid: process.pid }, 'start')
   for (const warning of warnings) log.logger.warn(warning)
   const app = await startApp(config, log)
+  process.on('SIGHUP', () => {
+    app.reloadSecret().catch((error: unknown) => log.logger.error(describeFault(error), 'reload failed'))
+  })
   log.logger.info(readyFields(config, app), 'ready')
   return { address: app.address, adminAddress: app.adminAddress, stopped: stopOnSignal(app, config, log) }
 }

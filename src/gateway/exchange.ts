@@ -212,7 +212,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     const token = this.#accessToken
     const { orgId } = this.#request
     if (token === undefined || orgId === undefined) return false
-    const replacement = judgeToken(this.#context, orgId, token, status, this.#repeatability)
+    const replacement = judgeToken(this.#context, orgId, token, status, this.#repeatability, this.#record.dispatchedAt)
     if (replacement === undefined) return false
     this.#repeat = new Repeat(this, replacement, this.#content)
     return true

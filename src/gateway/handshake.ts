@@ -169,7 +169,8 @@ export class Handshake implements UpgradeWatcher {
     this.#record.respondedAt = performance.now()
     const { orgId } = this.#request
     const token = this.#accessToken
-    if (orgId !== undefined && token !== undefined) judgeToken(this.#context, orgId, token, status, 'impossible')
+    if (orgId === undefined || token === undefined) return
+    judgeToken(this.#context, orgId, token, status, 'impossible', this.#record.dispatchedAt)
   }
 
   #responseOf(): ServerResponse {

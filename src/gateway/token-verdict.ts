@@ -22,6 +22,8 @@ export function judgeToken(
   token: AccessToken,
   status: number,
   repeatability: Repeatability,
+  /** Monotonic milliseconds: when the request was sent. */
+  sentAt: number | undefined,
 ): Promise<AccessToken> | undefined {
   const { tokens, observer, rejectedStatuses } = context
   const isRejected = rejectedStatuses.has(status)
@@ -31,7 +33,7 @@ export function judgeToken(
     return undefined
   }
   if (!isRejected) {
-    tokens.accepted(orgId, token)
+    tokens.accepted(orgId, token, sentAt)
     return undefined
   }
   if (repeatability === 'impossible') {
