@@ -105,6 +105,32 @@ test('T-CL-05 also where the origin takes its time', async () => {
   expect((await client.response()).content.toString()).toBe('an answer')
 })
 
+/** It may be one that has left: what counts is that it is not kept waiting, and not told that all is well when it is not. */
+test.each([
+  ['while its response is under way', 'HTTP/1.1', 'first'],
+  ['in HTTP/1.0, before its response', 'HTTP/1.0', ''],
+])('T-CL-05 a client that ends its side %s gets the rest, or a broken connection at once', async (_, version, seen) => {
+  let finish = () => {}
+  const target = table.target((__, connection) => {
+    if (seen !== '') connection.write(`HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n${seen}`)
+    finish = () => connection.write(seen === '' ? 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst-last' : '-last')
+    return undefined
+  })
+  await using client = await RawClient.connect(table.proxy.port, { deadlineMs: 1000 })
+  client.send(get(target, 'acme').replace('HTTP/1.1', version))
+  await client.untilBytes(seen)
+  await origin.waitFor(() => table.requestsFor(target).length === 1)
+  client.endSending()
+  const response = client.response().catch((error: Error) => {
+    if (error.name !== 'StreamEnded') throw error
+    return undefined
+  })
+  setTimeout(finish, 100)
+  const content = await response
+  if (content?.isComplete === true) expect(content.content.toString()).toBe('first-last')
+  await client.untilClosed()
+})
+
 describe('a client that stops', () => {
   test('T-CL-07 inside the head: 408', async () => {
     await using client = await RawClient.connect(table.proxy.port)

@@ -3,7 +3,8 @@
 import { afterAll, describe, expect, test } from 'vitest'
 import { type Case, type CaseTable, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { Changes } from '../support/changes.ts'
-import { RawClient } from '../support/raw-client.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
@@ -85,4 +86,69 @@ test('many at once are served one after the other, in their order', async () => 
   for (const target of targets) expect((await client.response()).content.toString()).toBe(target)
   expect(most, 'requests of one connection at once').toBeLessThanOrEqual(2)
   expect(service.requests.map((seen) => seen.target)).toEqual(targets)
+})
+
+describe('what is no request behind one that is under way', async () => {
+  const changes = new Changes()
+  let isReleased = false
+  const service = await startService({
+    script: async (seen) => {
+      if (seen.target === '/v2/slow') await changes.until(() => isReleased, 'the release')
+      return { content: seen.target }
+    },
+  })
+  const proxy = await startProxy(service, { 'listen.headersTimeout': '200ms' })
+  afterAll(async () => {
+    await proxy[Symbol.asyncDispose]()
+    await service[Symbol.asyncDispose]()
+  })
+
+  test.each([
+    ['T-FR-27 garbage', 'garbage\r\n\r\n'],
+    ['T-FR-40 the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
+    [
+      'two framings',
+      `${head('POST /v2/2 HTTP/1.1', HOST, 'X-Org-Id: acme', 'Content-Length: 5', 'Transfer-Encoding: chunked')}0\r\n\r\n`,
+    ],
+    ['a head that is too large', get('/v2/2', 'acme', `F: ${'a'.repeat(17_000)}`)],
+    ['T-CL-07 half a head, for ever', 'GET /v2/2 HTTP/1.1\r\nHost: lo'],
+    ['T-PT-17 CONNECT', head('CONNECT evil.example:443 HTTP/1.1', 'Host: evil.example')],
+    ['T-WS-02 a handshake', get('/v2/ws', 'acme', ...HANDSHAKE)],
+    ['a handshake that is refused', get('/v2/ws', 'acme', ...HANDSHAKE, 'Origin: https://evil.example')],
+  ])('%s: the first answer is that to the first request', async (_, behind) => {
+    isReleased = false
+    await using client = await RawClient.connect(proxy.port)
+    const before = service.requests.length
+    client.send(get('/v2/slow', 'acme') + behind)
+    await service.origin.waitFor(() => service.requests.length > before)
+    await new Promise((resolve) => setTimeout(resolve, 400)) // time enough to answer too soon
+    isReleased = true
+    changes.notify()
+    const response = await client.response()
+    expect(response.status).toBe(200)
+    expect(response.content.toString()).toBe('/v2/slow')
+    expect(service.requests.slice(before).filter((seen) => seen.target === '/v2/slow')).toHaveLength(1)
+  })
+})
+
+test('a flood of them costs the one who sends it, and nobody else', async () => {
+  const changes = new Changes()
+  let isReleased = false
+  await using service = await startService({
+    script: async (seen) => {
+      if (seen.target !== '/v2/alive') await changes.until(() => isReleased, 'the release')
+      return { content: seen.target }
+    },
+  })
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.send(Array.from({ length: 20_000 }, (_, i) => get(`/v2/${i}`, 'acme')).join(''))
+  await service.origin.waitFor(() => service.requests.length > 0)
+  expect((await request(proxy.port, get('/v2/alive', 'acme'), { deadlineMs: 1000 })).status).toBe(200)
+  expect(service.requests.filter((seen) => seen.target !== '/v2/alive').length).toBeLessThanOrEqual(2)
+  isReleased = true
+  changes.notify()
+  expect((await client.response()).content.toString()).toBe('/v2/0')
+  await client.untilClosed()
+  expect(service.requests.length).toBeLessThan(1000)
 })

@@ -106,7 +106,10 @@ function finish(connection: OriginConnection, ends: Fault['ends']): void {
 export async function startFaultTable(settings: ProxySettings = {}): Promise<FaultTable> {
   const scripts = new Map<string, OriginScript>()
   const service = await startService({
-    script: (seen, connection) => scripts.get(seen.target)?.(seen, connection) ?? { content: 'alive' },
+    script: (seen, connection) => {
+      const script = scripts.get(seen.target)
+      return script === undefined ? { content: 'alive' } : script(seen, connection)
+    },
   })
   return new FaultTable(service, await startProxy(service, settings), scripts)
 }

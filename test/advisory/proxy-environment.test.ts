@@ -1,0 +1,46 @@
+/**
+ * The attack: `HTTP_PROXY` in the environment, set for some other program or by somebody, sends the App secret and all
+ * tokens through a machine that nobody chose.
+ */
+
+import { once } from 'node:events'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { WebSocket } from 'ws'
+import { get } from '../support/case-table.ts'
+import { type Origin, startOrigin } from '../support/origin.ts'
+import { request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { echoServer } from '../support/websocket-echo.ts'
+
+let service: Service
+/** What the environment names as a proxy. */
+let interceptor: Origin
+beforeAll(async () => {
+  const echo = echoServer()
+  service = await startService({
+    script: (seen, connection) => (seen.target === '/v2/ws' ? echo.script(seen, connection) : { content: 'direct' }),
+  })
+  interceptor = await startOrigin()
+})
+afterAll(async () => {
+  await service[Symbol.asyncDispose]()
+  await interceptor[Symbol.asyncDispose]()
+})
+
+test('T-UP-32 proxies of the environment are not used unless the settings say so', async () => {
+  await using env = await environmentFor(service)
+  const names = ['HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY', 'http_proxy', 'https_proxy', 'all_proxy']
+  const proxies = Object.fromEntries(names.map((name) => [name, interceptor.url]))
+  await using proxy = spawnProxy({ env: { ...env, ...proxies, NODE_USE_ENV_PROXY: '1', NO_PROXY: '' } })
+  const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
+  const port = Number(ready.address.split(':').pop())
+  expect((await request(port, get('/v2/x', 'acme'))).content.toString()).toBe('direct')
+  const socket = new WebSocket(`ws://127.0.0.1:${port}/v2/ws`, {
+    headers: { 'X-Org-Id': 'acme' },
+    handshakeTimeout: 3000,
+  })
+  await once(socket, 'open')
+  socket.terminate()
+  expect(interceptor.connections).toEqual([])
+})
