@@ -5,7 +5,8 @@ import type { AccessToken } from './access-token.ts'
 import type { MintReason, TokenSource } from './token-source.ts'
 
 export interface FlightOwner {
-  minted(org: OrgId, token: AccessToken, reason: MintReason): void
+  /** Returns the token to hand out: the one it had, where it got the same again. */
+  minted(org: OrgId, token: AccessToken, reason: MintReason): AccessToken
   mintFailed(org: OrgId, error: unknown): void
 }
 
@@ -28,10 +29,7 @@ export class MintFlights {
     const underway = this.#flights.get(org)
     if (underway !== undefined) return underway
     const flight: Promise<AccessToken> = this.#source.mint(org, { reason }).then(
-      (token) => {
-        if (this.#land(org, flight)) this.#owner.minted(org, token, reason)
-        return token
-      },
+      (token) => (this.#land(org, flight) ? this.#owner.minted(org, token, reason) : token),
       (error: unknown) => {
         if (this.#land(org, flight)) this.#owner.mintFailed(org, error)
         throw error

@@ -4,17 +4,16 @@
  */
 
 import { performance } from 'node:perf_hooks'
-import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { AccessToken } from './access-token.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
 import { type FlightOwner, MintFlights } from './mint-flights.ts'
-import { Refusals } from './refusals.ts'
 import { type Lease, type LeaseResult, TokenEntry } from './token-entry.ts'
 import type { TokenObserver } from './token-observer.ts'
 import type { MintReason, TokenSource } from './token-source.ts'
-import { listStatus, type OrgStatus } from './token-status.ts'
+import type { OrgStatus } from './token-status.ts'
+import { TokenStore } from './token-store.ts'
 
 export type { Lease, LeaseResult, OrgStatus }
 
@@ -37,8 +36,7 @@ const FIRST_RETRY_MS = 100
 const MAX_RETRY_MS = 5_000
 
 export class TokenCache implements FlightOwner {
-  readonly #entries: LRUCache<OrgId, TokenEntry>
-  readonly #refusals: Refusals
+  readonly #store: TokenStore
   readonly #flights: MintFlights
   readonly #estimator: LifetimeEstimator
   readonly #rejectedCooldownMs: number
@@ -48,13 +46,7 @@ export class TokenCache implements FlightOwner {
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     this.#observer = options.observer ?? {}
-    this.#entries = new LRUCache({
-      max: options.maxOrgs,
-      dispose: (_, org, reason) => {
-        if (reason === 'evict') this.#observer.tokenEvicted?.(org)
-      },
-    })
-    this.#refusals = new Refusals({ maxOrgs: options.maxOrgs, ttlMs: options.refusalTtlMs })
+    this.#store = new TokenStore({ ...options, observer: this.#observer })
     this.#flights = new MintFlights(source, this)
     this.#estimator = options.estimator
     this.#rejectedCooldownMs = options.rejectedCooldownMs
@@ -64,33 +56,44 @@ export class TokenCache implements FlightOwner {
 
   /** A token to send now; undefined where the request has to wait for one. On every request: no promise, nothing allocated. */
   get(org: OrgId): Lease | undefined {
-    const entry = this.#entries.get(org)
-    if (entry === undefined || entry.isRejected) return undefined
+    const entry = this.#store.find(org)
+    if (entry === undefined) return undefined
     const now = this.#now()
-    const lifeMs = entry.lifeMs(this.#estimator)
-    const ageMs = now - entry.token.mintedAt
-    if (!entry.shouldRefresh(ageMs, lifeMs)) {
-      return entry.scout === undefined ? entry.hit : (entry.leaseScout(now) ?? entry.hit)
+    switch (entry.phaseAt(now, this.#estimator)) {
+      case 'fresh':
+        return entry.scout === undefined ? entry.hit : (entry.leaseScout(now) ?? entry.hit)
+      case 'refreshing':
+        return this.#refresh(org, entry, now)
+      case 'stale':
+        return entry.becomesScout(this.#estimator, now)
+          ? this.#refresh(org, entry, now)
+          : this.#leaseStale(org, entry, now)
+      case 'rejected':
+        return undefined
     }
-    return ageMs < lifeMs ? this.#getAndRefresh(org, entry, now) : this.#getPastEnd(org, entry, now)
   }
 
   /** For a request that cannot be repeated: never a token that is only tried out. */
   getUnrepeatable(org: OrgId): Lease | undefined {
-    const entry = this.#entries.get(org)
-    if (entry === undefined || entry.isRejected) return undefined
+    const entry = this.#store.find(org)
+    if (entry === undefined) return undefined
     const now = this.#now()
-    const lifeMs = entry.lifeMs(this.#estimator)
-    const ageMs = now - entry.token.mintedAt
-    if (!entry.shouldRefresh(ageMs, lifeMs)) return entry.hit
-    return ageMs < lifeMs ? this.#getAndRefresh(org, entry, now) : this.#getStale(org, entry, now)
+    switch (entry.phaseAt(now, this.#estimator)) {
+      case 'fresh':
+        return entry.hit
+      case 'refreshing':
+        return this.#refresh(org, entry, now)
+      case 'stale':
+        return this.#leaseStale(org, entry, now)
+      case 'rejected':
+        return undefined
+    }
   }
 
   /** For what outlives its answer (a WebSocket): undefined in the last half of the token's life. */
   getForHandshake(org: OrgId): Lease | undefined {
-    const entry = this.#entries.get(org)
-    if (entry === undefined || entry.isRejected) return undefined
-    return this.#now() - entry.token.mintedAt < entry.lifeMs(this.#estimator) / 2 ? entry.hit : undefined
+    const entry = this.#store.find(org)
+    return entry?.isInFirstHalf(this.#now(), this.#estimator) ? entry.hit : undefined
   }
 
   /**
@@ -101,11 +104,11 @@ export class TokenCache implements FlightOwner {
   async obtain(org: OrgId, forHandshake = false): Promise<Lease> {
     const lease = forHandshake ? this.getForHandshake(org) : this.getUnrepeatable(org)
     if (lease !== undefined) return lease
-    const refusal = this.#refusals.standing(org, this.#now())
+    const refusal = this.#store.standingRefusal(org, this.#now())
     if (refusal !== undefined) throw refusal
     const result = this.#flights.has(org) ? 'joined' : 'miss'
     try {
-      return { token: await this.#flights.join(org, this.#reason(org)), result }
+      return { token: await this.#flights.join(org, this.#reasonToMint(org)), result }
     } catch (error) {
       const fallback = this.#fallBack(org, error)
       if (fallback === undefined) throw error
@@ -120,10 +123,10 @@ export class TokenCache implements FlightOwner {
 
   /**
    * The origin's answer to a request sent at `sentAt` was no rejection. On every request.
-   * Without `sentAt` a slow answer would make the token look older than it was when it was looked at.
+   * Without `sentAt`, a slow answer makes the token look older than it was when the origin looked at it.
    */
   accepted(org: OrgId, token: AccessToken, sentAt: number = this.#now()): void {
-    this.#entries.peek(org)?.noteAccepted(token, sentAt, this.#estimator)
+    this.#store.peek(org)?.noteAccepted(token, sentAt, this.#estimator)
   }
 
   /**
@@ -132,108 +135,93 @@ export class TokenCache implements FlightOwner {
    */
   rejected(org: OrgId, token: AccessToken): Promise<AccessToken> | undefined {
     this.#observer.tokenRejected?.(org)
-    const entry = this.#entries.peek(org)
+    const entry = this.#store.peek(org)
     if (entry === undefined) return this.#flights.join(org, 'rejected')
     const now = this.#now()
-    if (entry.suspectScout(token)) return this.#successor(org, entry, now)
-    if (token !== entry.token) return this.#successor(org, entry, now)
-    if (!this.#mayRetire(entry, now))
-      return this.#flights.has(org) && entry.isRejected ? this.#flights.join(org, 'rejected') : undefined
-    entry.reject(now)
-    return this.#flights.join(org, 'rejected')
+    if (entry.suspectScout(token) || token !== entry.token) return this.#successor(org, entry, now)
+    if (this.#retire(entry, now)) return this.#flights.join(org, 'rejected')
+    return entry.isRejected && this.#flights.has(org) ? this.#flights.join(org, 'rejected') : undefined
   }
 
   /** What came of the one repeat with the replacement `token`. */
   repeatSettled(org: OrgId, token: AccessToken, isAccepted: boolean): void {
-    const entry = this.#entries.peek(org)
+    const entry = this.#store.peek(org)
     if (entry === undefined) return
-    if (isAccepted) this.accepted(org, token)
+    if (isAccepted) entry.noteAccepted(token, this.#now(), this.#estimator)
     const death = entry.settleSuspicion(isAccepted)
-    if (death !== undefined) {
-      entry.learnDeath(death, this.#estimator, { orgs: this.#entries.size, at: this.#now() })
-    }
+    if (death !== undefined) entry.learnDeath({ ...death, org }, this.#estimator, this.#store.size, this.#now())
   }
 
   /** For a rejection that cannot be repeated: the next request mints. True where the token was retired. */
   retire(org: OrgId, token: AccessToken): boolean {
     this.#observer.tokenRejected?.(org)
-    const entry = this.#entries.peek(org)
-    if (entry === undefined || token !== entry.token) return false
-    const now = this.#now()
-    if (!this.#mayRetire(entry, now)) return false
-    entry.reject(now)
-    return true
+    const entry = this.#store.peek(org)
+    return entry !== undefined && token === entry.token && this.#retire(entry, this.#now())
   }
 
-  /** True where there was something to forget. */
+  /** True where there was a token to forget. */
   purge(org: OrgId): boolean {
     this.#flights.forget(org)
-    this.#refusals.forget(org)
-    return this.#entries.delete(org)
+    return this.#store.delete(org)
   }
 
   /** Returns how many tokens were forgotten. */
   purgeAll(): number {
-    const { size } = this.#entries
+    const { size } = this.#store
     this.#flights.forgetAll()
-    this.#refusals.clear()
-    this.#entries.clear()
+    this.#store.clear()
     return size
   }
 
   get size(): number {
-    return this.#entries.size
+    return this.#store.size
   }
 
-  /** Most recently used first. */
-  status(): readonly OrgStatus[] {
-    return listStatus(this.#entries.entries(), this.#refusals, this.#estimator, this.#now())
-  }
-
-  /** Most recently used first. */
+  /** Orgs with a token, most recently used first. */
   knownOrgs(): OrgId[] {
-    return [...this.#entries.keys()]
+    return this.#store.orgs()
+  }
+
+  status(): readonly OrgStatus[] {
+    return this.#store.status(this.#estimator, this.#now())
   }
 
   close(): void {
     this.purgeAll()
   }
 
-  minted(org: OrgId, token: AccessToken, reason: MintReason): void {
-    this.#refusals.forget(org)
-    const entry = this.#entries.peek(org)
+  minted(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
+    this.#store.pardon(org)
+    const entry = this.#store.peek(org)
+    const jitter = this.#jitter()
     if (entry === undefined) {
-      this.#entries.set(org, new TokenEntry(token, this.#jitter()))
-      return
+      this.#store.add(org, new TokenEntry(token, jitter))
+      return token
     }
-    entry.replace(token, { reason, jitter: this.#jitter(), shared: this.#estimator, now: this.#now() })
+    entry.replace(token, { reason, jitter, shared: this.#estimator, now: this.#now() })
+    return entry.token
   }
 
   mintFailed(org: OrgId, error: unknown): void {
     const now = this.#now()
     if (error instanceof TokenError && error.code === 'org_access_refused') {
-      this.#refusals.remember(org, error, now)
+      this.#store.refuse(org, error, now)
       this.#observer.orgRefused?.(org, error)
     }
-    const entry = this.#entries.peek(org)
+    const entry = this.#store.peek(org)
     if (entry === undefined) return
     const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** entry.failures, MAX_RETRY_MS) * this.#jitter()
     entry.noteFailure(isPassing(error), now + pauseMs)
   }
 
-  #getAndRefresh(org: OrgId, entry: TokenEntry, now: number): Lease {
+  /** The token as it is, and one mint behind the request. */
+  #refresh(org: OrgId, entry: TokenEntry, now: number): Lease {
     this.#mintBehind(org, entry, now, 'refresh')
     return entry.refreshing
   }
 
-  #getPastEnd(org: OrgId, entry: TokenEntry, now: number): Lease | undefined {
-    if (!entry.becomesScoutPastEnd(this.#estimator, now)) return this.#getStale(org, entry, now)
-    this.#mintBehind(org, entry, now, 'expired')
-    return entry.refreshing
-  }
-
-  /** While mints fail nobody waits for the next failure. */
-  #getStale(org: OrgId, entry: TokenEntry, now: number): Lease | undefined {
+  /** While mints fail, nobody has to wait for the next failure. */
+  #leaseStale(org: OrgId, entry: TokenEntry, now: number): Lease | undefined {
     if (!entry.hasPassingFailure) return undefined
     this.#mintBehind(org, entry, now, 'expired')
     return entry.stale
@@ -244,29 +232,52 @@ export class TokenCache implements FlightOwner {
   }
 
   #successor(org: OrgId, entry: TokenEntry, now: number): Promise<AccessToken> {
-    if (entry.isRejected) return this.#flights.join(org, 'rejected')
-    if (now - entry.token.mintedAt < entry.lifeMs(this.#estimator)) return Promise.resolve(entry.token)
-    return this.#flights.join(org, 'expired')
+    switch (entry.phaseAt(now, this.#estimator)) {
+      case 'fresh':
+      case 'refreshing':
+        return Promise.resolve(entry.token)
+      case 'stale':
+        return this.#flights.join(org, 'expired')
+      case 'rejected':
+        return this.#flights.join(org, 'rejected')
+    }
   }
 
-  #mayRetire(entry: TokenEntry, now: number): boolean {
-    return !entry.isRejected && now - entry.rejectedAt >= this.#rejectedCooldownMs
+  #retire(entry: TokenEntry, now: number): boolean {
+    if (entry.isRejected || now - entry.rejectedAt < this.#rejectedCooldownMs) return false
+    entry.reject(now)
+    return true
   }
 
-  #reason(org: OrgId): MintReason {
-    const entry = this.#entries.peek(org)
+  #reasonToMint(org: OrgId): MintReason {
+    const entry = this.#store.peek(org)
     if (entry === undefined) return 'cold'
-    if (entry.isRejected) return 'rejected'
-    return this.#now() - entry.token.mintedAt < entry.lifeMs(this.#estimator) ? 'handshake' : 'expired'
+    switch (entry.phaseAt(this.#now(), this.#estimator)) {
+      case 'fresh':
+      case 'refreshing':
+        return 'handshake'
+      case 'stale':
+        return 'expired'
+      case 'rejected':
+        return 'rejected'
+    }
   }
 
   #fallBack(org: OrgId, error: unknown): Lease | undefined {
-    const entry = this.#entries.peek(org)
-    if (entry === undefined || entry.isRejected) return undefined
-    if (this.#now() - entry.token.mintedAt < entry.lifeMs(this.#estimator)) return entry.hit
-    return isPassing(error) ? entry.stale : undefined
+    const entry = this.#store.peek(org)
+    if (entry === undefined) return undefined
+    switch (entry.phaseAt(this.#now(), this.#estimator)) {
+      case 'fresh':
+      case 'refreshing':
+        return entry.hit
+      case 'stale':
+        return isPassing(error) ? entry.stale : undefined
+      case 'rejected':
+        return undefined
+    }
   }
 
+  /** At least one half, below one. */
   #jitter(): number {
     return (1 + this.#random()) / 2
   }

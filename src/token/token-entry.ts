@@ -1,7 +1,7 @@
 /** What the cache holds for one org: the token, how far it is through its life, and what its refresh has met with. */
 
 import type { AccessToken } from './access-token.ts'
-import type { Death, Evidence, LifetimeEstimator } from './lifetime.ts'
+import type { Death, LifetimeEstimator } from './lifetime.ts'
 import type { MintReason } from './token-source.ts'
 
 /** How a request came by its token. */
@@ -20,6 +20,9 @@ export interface Scout {
   nextAt: number
 }
 
+/** `refreshing`: to be replaced behind the request. `stale`: past the end that is assumed of it. `rejected`: by the origin. */
+export type TokenPhase = 'fresh' | 'refreshing' | 'stale' | 'rejected'
+
 /** The last tenth of a life, but no more than this, is for the refresh. */
 const REFRESH_SHARE = 1 / 10
 const MAX_REFRESH_MS = 30_000
@@ -29,6 +32,8 @@ const SOUNDING_SHARE = 1 / 64
 const UNANSWERED_FACTOR = 16
 /** A token this much older than its estimate is likelier dead than worth a try. */
 const MAX_SCOUT_AGE_SHARE = 2
+/** After the same token again, this share of its life passes before the next mint. */
+const REPEAT_SHARE = 1 / 40
 /** An own lifetime that comes so close to that of all is dropped. */
 const OWN_SHARE = 0.9
 
@@ -62,7 +67,7 @@ export class TokenEntry {
   /** Whether it may be a scout has been asked. */
   #isEndNoted = false
   /** A rejection whose cause is not yet known: the replacement has to be accepted first. */
-  #suspectedDeath: Death | undefined
+  #suspectedDeath: Omit<Death, 'org'> | undefined
   #suspectedScout: Scout | undefined
   /** Spreads the refreshes of tokens that were minted together. */
   #jitter: number
@@ -76,9 +81,11 @@ export class TokenEntry {
   }
 
   replace(token: AccessToken, { reason, jitter, shared, now }: Replacement): void {
-    if (token.equals(this.token))
-      this.#suspectedDeath = undefined // handed out again: no news of any lifetime
-    else if (!this.isRejected && (reason === 'refresh' || reason === 'expired')) this.#noteEnd(shared, now)
+    if (token.equals(this.token)) {
+      this.#keep(now + this.lifeMs(shared) * REPEAT_SHARE)
+      return
+    }
+    if (!this.isRejected && (reason === 'refresh' || reason === 'expired')) this.#noteEnd(shared, now)
     const own = this.#ownLifetime
     if (own !== undefined && own.estimateMs >= shared.estimateMs * OWN_SHARE) this.#ownLifetime = undefined
     this.token = token
@@ -94,6 +101,13 @@ export class TokenEntry {
     this.#jitter = jitter
   }
 
+  /** The endpoint has handed out the same token again: it is as old as it was, and serves until there is another. */
+  #keep(retryAt: number): void {
+    this.isRejected = false
+    this.#suspectedDeath = undefined
+    this.noteFailure(true, retryAt)
+  }
+
   /** The whole life that is assumed of the token. */
   lifeMs(shared: LifetimeEstimator): number {
     const own = this.#ownLifetime
@@ -101,9 +115,16 @@ export class TokenEntry {
     return Math.min(estimateMs, this.token.expiresAt - this.token.mintedAt)
   }
 
-  /** At `ageMs` of a life of `lifeMs` the token is to be replaced behind the request. */
-  shouldRefresh(ageMs: number, lifeMs: number): boolean {
-    return ageMs >= lifeMs - Math.min(lifeMs * REFRESH_SHARE, MAX_REFRESH_MS) * this.#jitter
+  phaseAt(now: number, shared: LifetimeEstimator): TokenPhase {
+    if (this.isRejected) return 'rejected'
+    const lifeMs = this.lifeMs(shared)
+    const restMs = this.token.mintedAt + lifeMs - now
+    if (restMs > Math.min(lifeMs * REFRESH_SHARE, MAX_REFRESH_MS) * this.#jitter) return 'fresh'
+    return restMs > 0 ? 'refreshing' : 'stale'
+  }
+
+  isInFirstHalf(now: number, shared: LifetimeEstimator): boolean {
+    return !this.isRejected && now - this.token.mintedAt < this.lifeMs(shared) / 2
   }
 
   noteAccepted(token: AccessToken, sentAt: number, shared: LifetimeEstimator): void {
@@ -147,7 +168,7 @@ export class TokenEntry {
   }
 
   /** True where this request tries the token past its end instead of waiting for a new one. */
-  becomesScoutPastEnd(shared: LifetimeEstimator, now: number): boolean {
+  becomesScout(shared: LifetimeEstimator, now: number): boolean {
     const ageMs = now - this.token.mintedAt
     if (this.#isEndNoted || this.failures > 0) return false
     if (ageMs > this.lifeMs(shared) * MAX_SCOUT_AGE_SHARE) return false
@@ -168,7 +189,7 @@ export class TokenEntry {
   }
 
   /** The repeat has shown whether the token was dead, or whether the origin rejects whatever it gets. */
-  settleSuspicion(isReplacementAccepted: boolean): Death | undefined {
+  settleSuspicion(isReplacementAccepted: boolean): Omit<Death, 'org'> | undefined {
     const death = this.#suspectedDeath
     const scout = this.#suspectedScout
     this.#suspectedDeath = undefined
@@ -180,10 +201,10 @@ export class TokenEntry {
     return isReplacementAccepted ? death : undefined
   }
 
-  learnDeath(death: Death, shared: LifetimeEstimator, evidence: Evidence): void {
-    if (this.#ownLifetime === undefined && shared.died(death, evidence)) return
+  learnDeath(death: Death, shared: LifetimeEstimator, orgs: number, at: number): void {
+    if (this.#ownLifetime === undefined && shared.died(death, orgs, at)) return
     this.#ownLifetime ??= shared.forOneOrg()
-    this.#ownLifetime.died(death, { orgs: 1, at: evidence.at })
+    this.#ownLifetime.died(death, 1, at)
   }
 
   /** The token has come to the end of the estimate: alive, as far as is known. */

@@ -1,50 +1,50 @@
-/** What can be told of the tokens in hand to people who look after the proxy: never the tokens. */
+/** What can be told of an org's token to people who look after the proxy: never the token. */
 
-import type { OrgId } from '../http/org-id.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
-import type { Refusals } from './refusals.ts'
-import type { TokenEntry } from './token-entry.ts'
+import type { Refusal } from './refusals.ts'
+import type { TokenEntry, TokenPhase } from './token-entry.ts'
 
 export interface OrgStatus {
   readonly org: string
-  /** `rejected`: by the origin, not yet replaced. `refused`: the token endpoint gives none. */
-  readonly state: 'fresh' | 'refreshing' | 'stale' | 'rejected' | 'refused'
+  /** `refused`: the token endpoint gives none. */
+  readonly state: TokenPhase | 'refused'
   readonly ageMs: number | undefined
   /** Assumed for the present token. */
   readonly lifetimeMs: number | undefined
-  readonly lastRefusal: { readonly tokenEndpointStatus: number | undefined; readonly agoMs: number } | undefined
+  readonly lastRefusal: LastRefusal | undefined
 }
 
-export function listStatus(
-  entries: Iterable<[OrgId, TokenEntry]>,
-  refusals: Refusals,
+export interface LastRefusal {
+  readonly tokenEndpointStatus: number | undefined
+  readonly agoMs: number
+}
+
+export function describeEntry(
+  org: string,
+  entry: TokenEntry,
+  refusal: Refusal | undefined,
   shared: LifetimeEstimator,
   now: number,
-): OrgStatus[] {
-  const list: OrgStatus[] = []
-  const seen = new Set<OrgId>()
-  for (const [org, entry] of entries) {
-    seen.add(org)
-    const ageMs = now - entry.token.mintedAt
-    const lifetimeMs = entry.lifeMs(shared)
-    const state = entry.isRejected ? 'rejected' : stateAt(entry, ageMs, lifetimeMs)
-    list.push({ org, state, ageMs, lifetimeMs, lastRefusal: lastRefusal(refusals, org, now) })
+): OrgStatus {
+  return {
+    org,
+    state: entry.phaseAt(now, shared),
+    ageMs: now - entry.token.mintedAt,
+    lifetimeMs: entry.lifeMs(shared),
+    lastRefusal: refusal && describeRefusal(refusal, now),
   }
-  for (const [org] of refusals.entries()) {
-    if (seen.has(org) || refusals.standing(org, now) === undefined) continue
-    const refusal = lastRefusal(refusals, org, now)
-    list.push({ org, state: 'refused', ageMs: undefined, lifetimeMs: undefined, lastRefusal: refusal })
-  }
-  return list
 }
 
-function stateAt(entry: TokenEntry, ageMs: number, lifetimeMs: number): 'fresh' | 'refreshing' | 'stale' {
-  if (ageMs >= lifetimeMs) return 'stale'
-  return entry.shouldRefresh(ageMs, lifetimeMs) ? 'refreshing' : 'fresh'
+export function describeRefused(org: string, refusal: Refusal, now: number): OrgStatus {
+  return {
+    org,
+    state: 'refused',
+    ageMs: undefined,
+    lifetimeMs: undefined,
+    lastRefusal: describeRefusal(refusal, now),
+  }
 }
 
-function lastRefusal(refusals: Refusals, org: OrgId, now: number): OrgStatus['lastRefusal'] {
-  const refusal = refusals.last(org)
-  if (refusal === undefined) return undefined
-  return { tokenEndpointStatus: refusal.error.tokenEndpointStatus, agoMs: now - refusal.refusedAt }
+function describeRefusal({ error, refusedAt }: Refusal, now: number): LastRefusal {
+  return { tokenEndpointStatus: error.tokenEndpointStatus, agoMs: now - refusedAt }
 }

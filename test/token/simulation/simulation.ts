@@ -1,0 +1,180 @@
+/**
+ * The cache and the estimator before a scripted service, on a clock of their own: hours pass in a second, and the same
+ * seed gives the same run. Every promise of the cache is real; only time and the network are played.
+ */
+
+import type { OrgId } from '../../../src/http/org-id.ts'
+import { AccessToken } from '../../../src/token/access-token.ts'
+import { LifetimeEstimator } from '../../../src/token/lifetime.ts'
+import { TokenCache } from '../../../src/token/token-cache.ts'
+import type { Random } from '../../support/seed.ts'
+import { EventQueue } from './event-queue.ts'
+
+export type Traffic = 'steady' | 'bursty'
+
+export interface SimulationOptions {
+  readonly orgs: number
+  readonly traffic: Traffic
+  /** Mean time between two requests of one org. */
+  readonly gapMs: number
+  /** Of a token issued at that instant, in milliseconds. */
+  readonly lifetimeMs: (issuedAt: number) => number
+  /** Revokes tokens early: the age at which this one ends, or undefined. */
+  readonly revokedAtMs?: (org: OrgId) => number | undefined
+  readonly random: Random
+}
+
+/** Counted since the last `reset`. */
+export interface Counts {
+  mints: number
+  mintsOf: Map<OrgId, number>
+  requests: number
+  replays: number
+  /** Requests that had to wait for a mint. */
+  waits: number
+  /** Rejections that reached a client. */
+  rejections: number
+}
+
+const ONE_WAY_MS = 5
+const MINT_MS = 20
+const BURST_REQUESTS = 8
+const BURST_SPREAD_MS = 400
+const GUESS_MS = 5 * 60_000
+
+export class Simulation {
+  readonly estimator: LifetimeEstimator
+  readonly #options: SimulationOptions
+  readonly #queue = new EventQueue()
+  readonly #cache: TokenCache
+  readonly #deadAt = new WeakMap<AccessToken, number>()
+  #now = 0
+  #isSettled = true
+  counts: Counts = noCounts()
+
+  constructor(options: SimulationOptions) {
+    this.#options = options
+    this.estimator = new LifetimeEstimator({
+      lifetimeMs: GUESS_MS,
+      minLifetimeMs: 10_000,
+      maxLifetimeMs: 3_600_000,
+      learns: true,
+    })
+    this.#cache = new TokenCache(
+      {
+        maxOrgs: 10_000,
+        refusalTtlMs: 5_000,
+        rejectedCooldownMs: 10_000,
+        estimator: this.estimator,
+        now: () => this.#now,
+        random: () => options.random.next(),
+      },
+      { mint: (org) => this.#mint(org) },
+    )
+    for (let index = 0; index < options.orgs; index += 1) {
+      this.#after(options.random.next() * options.gapMs, () => this.#next(`org-${index}` as OrgId))
+    }
+  }
+
+  get now(): number {
+    return this.#now
+  }
+
+  async runUntil(at: number): Promise<void> {
+    while (this.#queue.nextAt <= at) {
+      this.#now = this.#queue.nextAt
+      this.#queue.take()?.()
+      if (!this.#isSettled) await this.#settle()
+    }
+    this.#now = at
+  }
+
+  reset(): void {
+    this.counts = noCounts()
+  }
+
+  /** The next request of the org, or its next burst. */
+  #next(org: OrgId): void {
+    const { traffic, gapMs, random } = this.#options
+    // Gaps from half to one and a half of the mean: no two orgs stay in step.
+    const spread = 0.5 + random.next()
+    if (traffic === 'steady') {
+      this.#request(org)
+      this.#after(gapMs * spread, () => this.#next(org))
+      return
+    }
+    for (let i = 0; i < BURST_REQUESTS; i += 1) this.#after(random.next() * BURST_SPREAD_MS, () => this.#request(org))
+    this.#after(gapMs * BURST_REQUESTS * spread, () => this.#next(org))
+  }
+
+  #request(org: OrgId): void {
+    this.counts.requests += 1
+    const lease = this.#cache.get(org)
+    if (lease !== undefined) {
+      this.#send(org, lease.token)
+      return
+    }
+    this.counts.waits += 1
+    this.#isSettled = false
+    this.#cache.obtain(org).then((obtained) => this.#send(org, obtained.token))
+  }
+
+  #send(org: OrgId, token: AccessToken): void {
+    const sentAt = this.#now
+    if (this.#isAccepted(token, sentAt + ONE_WAY_MS)) this.#cache.accepted(org, token, sentAt)
+    else this.#after(2 * ONE_WAY_MS, () => this.#rejected(org, token))
+  }
+
+  #rejected(org: OrgId, token: AccessToken): void {
+    const replacement = this.#cache.rejected(org, token)
+    if (replacement === undefined) {
+      this.counts.rejections += 1
+      return
+    }
+    this.#isSettled = false
+    replacement.then((successor) => this.#repeat(org, successor))
+  }
+
+  #repeat(org: OrgId, token: AccessToken): void {
+    this.counts.replays += 1
+    const isAccepted = this.#isAccepted(token, this.#now + ONE_WAY_MS)
+    if (!isAccepted) this.counts.rejections += 1
+    this.#after(2 * ONE_WAY_MS, () => this.#cache.repeatSettled(org, token, isAccepted))
+  }
+
+  #isAccepted(token: AccessToken, at: number): boolean {
+    return at < (this.#deadAt.get(token) ?? 0)
+  }
+
+  #mint(org: OrgId): Promise<AccessToken> {
+    const mintedAt = this.#now
+    this.counts.mints += 1
+    this.counts.mintsOf.set(org, (this.counts.mintsOf.get(org) ?? 0) + 1)
+    const token = new AccessToken(`token-${this.counts.mints}-of-${org}-at-${mintedAt}`, mintedAt)
+    const issuedAt = mintedAt + MINT_MS / 2
+    const revokedAtMs = this.#options.revokedAtMs?.(org) ?? Number.POSITIVE_INFINITY
+    this.#deadAt.set(token, issuedAt + Math.min(this.#options.lifetimeMs(issuedAt), revokedAtMs))
+    return new Promise((resolve) => {
+      this.#after(MINT_MS, () => {
+        this.#isSettled = false
+        resolve(token)
+      })
+    })
+  }
+
+  #after(delayMs: number, run: () => void): void {
+    this.#queue.add(this.#now + delayMs, run)
+  }
+
+  /** All that hangs on promises now happens now. */
+  async #settle(): Promise<void> {
+    this.#isSettled = true
+    await new Promise((resolve) => {
+      setImmediate(resolve)
+    })
+  }
+}
+
+function noCounts(): Counts {
+  return { mints: 0, mintsOf: new Map(), requests: 0, replays: 0, waits: 0, rejections: 0 }
+}
