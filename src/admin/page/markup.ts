@@ -46,7 +46,7 @@ function plot(id: string, title: string): string {
 <div class="frame">
 <ul class="ticks"></ul>
 <svg viewBox="0 0 300 100" preserveAspectRatio="none" role="img"></svg>
-<span class="empty">nothing yet</span>
+<span class="empty">nothing</span>
 </div>
 <ul class="legend"></ul>
 </figure>`

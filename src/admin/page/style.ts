@@ -55,11 +55,11 @@ main { display: grid; gap: 1rem; transition: opacity 0.2s; }
 .ticks li { position: absolute; inset-inline: 0; transform: translateY(-100%); border-bottom: 1px solid var(--line); }
 .empty { position: absolute; inset: 0; display: none; place-content: center; font-size: 0.8125rem; color: var(--quiet); }
 .is-empty .empty { display: grid; }
-.is-empty .ticks { display: none; }
+.is-empty .ticks, .is-empty svg { visibility: hidden; }
 .crosshair { stroke: var(--quiet); vector-effect: non-scaling-stroke; }
 .stroke { fill: none; stroke: var(--colour); stroke-width: 1.75; stroke-linejoin: round; stroke-linecap: round; vector-effect: non-scaling-stroke; }
 .area { fill: var(--colour); opacity: 0.16; }
-.is-stacked .area { opacity: 0.75; }
+.is-stacked .area { opacity: 0.6; }
 .is-stacked .stroke { display: none; }
 .blue { --colour: var(--blue); } .red { --colour: var(--red); } .amber { --colour: var(--amber); }
 .green { --colour: var(--green); } .violet { --colour: var(--violet); }
@@ -73,7 +73,7 @@ table { width: 100%; border-collapse: collapse; margin-top: 0.5rem; }
 th, td { text-align: left; padding: 0.375rem 1rem 0.375rem 0; border-top: 1px solid var(--line); font-weight: 400; vertical-align: middle; }
 thead th { border: 0; color: var(--quiet); font-size: 0.8125rem; }
 .org { max-width: 20rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.age-text { display: inline-block; min-width: 9rem; }
+.age-text { display: inline-block; min-width: 10.5rem; }
 .bar { width: 5rem; height: 0.375rem; vertical-align: middle; appearance: none; border: 0; border-radius: 1rem; overflow: hidden; background: var(--line); }
 .bar::-webkit-progress-bar { background: var(--line); }
 .bar::-webkit-progress-value { background: var(--blue); }
@@ -85,7 +85,7 @@ thead th { border: 0; color: var(--quiet); font-size: 0.8125rem; }
 
 .error { padding: 0.625rem 0; border-top: 1px solid var(--line); }
 .error:first-child { border: 0; }
-.error-head { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0.125rem 0.625rem; }
+.error-head > * { margin-right: 0.625rem; }
 .examples summary { cursor: pointer; }
 .list { overflow-wrap: anywhere; padding: 0.25rem 0 0 1rem; }
 footer { margin-top: 1rem; font-size: 0.8125rem; overflow-wrap: anywhere; }
@@ -102,6 +102,7 @@ footer { margin-top: 1rem; font-size: 0.8125rem; overflow-wrap: anywhere; }
   th, td { border: 0; padding: 0; }
   .org { max-width: none; font-weight: 600; }
   .age, .refusal { grid-column: 1 / -1; }
+  .age:has([hidden]) { display: none; }
   .refusal:not(:empty)::before { content: "Refused: "; color: var(--quiet); }
   .age-text { min-width: 0; margin-right: 0.5rem; }
 }

@@ -1,0 +1,59 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { Histogram } from '../../src/admin/histogram.ts'
+import { chooseSeed } from '../support/seed.ts'
+
+const BOUNDS = [1, 10, 100]
+
+function of(...durationsMs: number[]) {
+  const histogram = new Histogram(BOUNDS)
+  for (const durationMs of durationsMs) histogram.record(durationMs)
+  return histogram.snapshot()
+}
+
+test('a duration is counted below the first bound that it does not pass', () => {
+  expect(of(0, 1, 1.01, 10, 100, 100.01, 1e9).counts).toEqual([2, 2, 1, 2])
+})
+
+test('a duration that clocks got wrong is counted, and takes nothing off the sum', () => {
+  const snapshot = of(-3, Number.NaN, 5)
+  expect(snapshot.count).toBe(3)
+  expect(snapshot.sumMs).toBe(5)
+})
+
+test('a snapshot stands still while counting goes on', () => {
+  const histogram = new Histogram(BOUNDS)
+  histogram.record(5)
+  const before = histogram.snapshot()
+  histogram.record(50)
+  expect(before.count).toBe(1)
+  const between = histogram.snapshot().since(before)
+  expect(between.counts).toEqual([0, 0, 1, 0])
+  expect(between.sumMs).toBe(50)
+})
+
+test('a quantile lies where its share of the bucket ends', () => {
+  expect(of(5, 5, 5, 5).quantileMs(0.5)).toBe(5.5)
+  expect(of(0.5, 50).quantileMs(0.5)).toBe(1)
+  expect(of(0.5, 50).quantileMs(1)).toBe(100)
+})
+
+test('a quantile of nothing is nothing, and one beyond the last bound is that bound', () => {
+  expect(of().quantileMs(0.5)).toBeUndefined()
+  expect(of(5_000, 6_000).quantileMs(0.5)).toBe(100)
+})
+
+test('a quantile is never further from the true one than its bucket is wide', () => {
+  const durations = fc.array(fc.double({ min: 0, max: 100, noNaN: true }), { minLength: 1, maxLength: 200 })
+  const share = fc.double({ min: 0.01, max: 1, noNaN: true })
+  const property = fc.property(durations, share, (durationsMs, wanted) => {
+    const sorted = durationsMs.toSorted((a, b) => a - b)
+    const truth = sorted[Math.ceil(wanted * sorted.length) - 1] ?? 0
+    const upper = BOUNDS.find((bound) => truth <= bound) ?? 100
+    const lower = BOUNDS[BOUNDS.indexOf(upper) - 1] ?? 0
+    const estimate = of(...durationsMs).quantileMs(wanted) ?? Number.NaN
+    expect(estimate).toBeGreaterThanOrEqual(lower)
+    expect(estimate).toBeLessThanOrEqual(upper)
+  })
+  fc.assert(property, { seed: chooseSeed(), numRuns: 300 })
+})

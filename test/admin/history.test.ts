@@ -1,0 +1,77 @@
+import { expect, test } from 'vitest'
+import { History, SAMPLE_INTERVAL_MS } from '../../src/admin/history.ts'
+import { Metrics } from '../../src/admin/metrics.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { record } from './records.ts'
+
+function started() {
+  const metrics = new Metrics()
+  const end = (given: Parameters<typeof record>[0], times = 1) => {
+    for (let i = 0; i < times; i++) metrics.requests.requestEnded(record(given))
+  }
+  return { metrics, history: new History(metrics, 0), end }
+}
+
+test('a sample tells the rates since the one before', () => {
+  const { metrics, history, end } = started()
+  end({}, 10)
+  history.sample(2_000)
+  end({}, 3)
+  end({ status: 503 })
+  end({ status: 400, code: 'org_id_missing', token: 'none' })
+  metrics.tokens.mintSettled({
+    org: 'acme' as OrgId,
+    reason: 'refresh',
+    outcome: 'token_endpoint_timeout',
+    durationMs: 1,
+  })
+  history.sample(6_000)
+  expect(history.series()).toMatchObject({
+    requestsPerSecond: [5, 1.25],
+    errorsPerSecond: [0, 0.5],
+    failedMintsPerSecond: [0, 0.25],
+  })
+})
+
+test('latencies are those of the moment, and missing where nothing ended', () => {
+  const { history, end } = started()
+  end({ startedAt: 0, endedAt: 3 }, 100)
+  history.sample(2_000)
+  history.sample(4_000)
+  end({ startedAt: 0, endedAt: 300 }, 100)
+  history.sample(6_000)
+  const { p50Ms, p99Ms } = history.series()
+  expect(p50Ms).toEqual([3.75, null, 375])
+  expect(p99Ms[0]).toBeGreaterThan(4.5)
+  expect(p99Ms[1]).toBeNull()
+})
+
+test('look-ups are told by what the request had to do for its token', () => {
+  const { history, end } = started()
+  end({ token: 'hit' }, 4)
+  end({ token: 'refreshing' }, 2)
+  end({ token: 'miss' }, 2)
+  end({ token: 'joined' }, 6)
+  end({ token: 'stale' }, 2)
+  end({ token: 'replayed' }, 4)
+  history.sample(2_000)
+  expect(history.series().lookups).toEqual({ ready: [3], waited: [4], stale: [1], replayed: [2] })
+})
+
+test('five minutes are kept, and no more', () => {
+  const { history, end } = started()
+  for (let i = 1; i <= 1_000; i++) {
+    end({}, i)
+    history.sample(i * SAMPLE_INTERVAL_MS)
+  }
+  const { requestsPerSecond, intervalMs } = history.series()
+  expect(requestsPerSecond.length * intervalMs).toBe(5 * 60_000)
+  expect(requestsPerSecond.at(-1)).toBe(500)
+})
+
+test('a clock that stands still makes no sample of infinite rates', () => {
+  const { history, end } = started()
+  end({})
+  history.sample(0)
+  expect(history.series().requestsPerSecond).toEqual([])
+})

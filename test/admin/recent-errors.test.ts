@@ -1,0 +1,48 @@
+import { expect, test } from 'vitest'
+import { RecentErrors } from '../../src/admin/recent-errors.ts'
+import { PROBLEMS } from '../../src/http/problem.ts'
+import { record } from './records.ts'
+
+test('an error is told with what to do about it and where it was seen', () => {
+  const errors = new RecentErrors()
+  errors.requestEnded(record({ status: 403, code: 'org_access_refused', endedAt: 5_000, token: 'none' }))
+  expect(errors.reports(7_500)).toEqual([
+    {
+      code: 'org_access_refused',
+      title: PROBLEMS.org_access_refused.title,
+      detail: PROBLEMS.org_access_refused.detail,
+      count: 1,
+      lastAgoMs: 2_500,
+      examples: [
+        { requestId: 'request-1', orgId: 'acme', method: 'GET', path: '/v2/members', status: 403, agoMs: 2_500 },
+      ],
+    },
+  ])
+})
+
+test('a flood of one kind leaves the others in sight, and keeps its last three', () => {
+  const errors = new RecentErrors()
+  errors.requestEnded(record({ status: 502, code: 'dns_error', endedAt: 1 }))
+  for (let i = 0; i < 10_000; i++) {
+    errors.requestEnded(record({ requestId: `r${i}`, status: 400, code: 'org_id_missing', endedAt: 10 + i }))
+  }
+  const reports = errors.reports(20_000)
+  expect(reports.map(({ code, count }) => [code, count])).toEqual([
+    ['org_id_missing', 10_000],
+    ['dns_error', 1],
+  ])
+  expect(reports[0]?.examples.map(({ requestId }) => requestId)).toEqual(['r9999', 'r9998', 'r9997'])
+})
+
+test('what the service answered, and clients that left, are no errors of the proxy', () => {
+  const errors = new RecentErrors()
+  errors.requestEnded(record({ status: 503 }))
+  errors.requestEnded(record({ status: 499, code: 'client_closed' }))
+  expect(errors.reports(0)).toEqual([])
+})
+
+test('of a long path only the beginning is kept', () => {
+  const errors = new RecentErrors()
+  errors.requestEnded(record({ status: 431, code: 'request_head_too_large', path: `/${'x'.repeat(10_000)}` }))
+  expect(errors.reports(0)[0]?.examples[0]?.path).toHaveLength(200)
+})

@@ -1,0 +1,22 @@
+/** Records of requests as the gateway makes them, with what a test has to say about them. */
+
+import type { RequestRecord } from '../../src/gateway/request-record.ts'
+
+export function record(given: Partial<RequestRecord> = {}): RequestRecord {
+  return {
+    requestId: 'request-1',
+    orgId: 'acme',
+    method: 'GET',
+    path: '/v2/members',
+    status: 200,
+    code: undefined,
+    startedAt: 1_000,
+    dispatchedAt: 1_000,
+    respondedAt: 1_000,
+    endedAt: 1_000,
+    token: 'hit',
+    bytesIn: 0,
+    bytesOut: 0,
+    ...given,
+  }
+}

@@ -1,0 +1,80 @@
+import { expect, test } from 'vitest'
+import { renderFamilies } from '../../src/admin/exposition.ts'
+import { RequestMetrics } from '../../src/admin/request-metrics.ts'
+import type { RequestRecord } from '../../src/gateway/request-record.ts'
+import { PROBLEMS } from '../../src/http/problem.ts'
+import { parseExposition } from './exposed.ts'
+import { record } from './records.ts'
+
+function measured(...records: Partial<RequestRecord>[]) {
+  const metrics = new RequestMetrics()
+  for (const given of records) metrics.requestEnded(record(given))
+  const { values } = parseExposition(renderFamilies(metrics.families()))
+  return { totals: metrics.totals(), value: (name: string) => values.get(name), names: [...values.keys()] }
+}
+
+test('requests are counted by method and status', () => {
+  const { value, totals } = measured({}, {}, { status: 404 }, { method: 'POST', status: 502, code: 'dns_error' })
+  expect(value('oap_requests_total{method="GET",status="200"}')).toBe(2)
+  expect(value('oap_requests_total{method="GET",status="404"}')).toBe(1)
+  expect(value('oap_requests_total{method="POST",status="502"}')).toBe(1)
+  expect(totals.requests).toBe(4)
+})
+
+test('methods that clients invent share one label', () => {
+  const invented = Array.from({ length: 100 }, (_, i) => ({ method: `INVENTED-${i}` }))
+  const { value, names } = measured(...invented, { method: '' }, { method: 'PROPFIND' })
+  expect(value('oap_requests_total{method="OTHER",status="200"}')).toBe(102)
+  expect(names.filter((name) => name.startsWith('oap_requests_total'))).toHaveLength(1)
+})
+
+test('the overhead is what is left of a request without the wait for the service', () => {
+  const { value } = measured(
+    { startedAt: 0, dispatchedAt: 2, respondedAt: 102, endedAt: 103 },
+    { startedAt: 0, dispatchedAt: 4, respondedAt: undefined, endedAt: 504 }, // never answered
+    { startedAt: 0, dispatchedAt: undefined, respondedAt: undefined, endedAt: 8 }, // refused
+  )
+  expect(value('oap_overhead_seconds_sum')).toBeCloseTo(0.003 + 0.004 + 0.008, 9)
+  expect(value('oap_overhead_seconds_bucket{le="0.005"}')).toBe(2)
+  expect(value('oap_request_duration_seconds_sum')).toBeCloseTo(0.103 + 0.504 + 0.008, 9)
+  expect(value('oap_request_duration_seconds_count')).toBe(3)
+})
+
+test('an hour of WebSocket is no hour of overhead', () => {
+  const { value } = measured({ status: 101, startedAt: 0, dispatchedAt: 1, respondedAt: 3, endedAt: 3_600_000 })
+  expect(value('oap_overhead_seconds_count')).toBe(0)
+  expect(value('oap_requests_total{method="GET",status="101"}')).toBe(1)
+})
+
+test('only answers of the proxy itself count as refused', () => {
+  const { value, totals } = measured(
+    { status: 400, code: 'org_id_missing' },
+    { status: 400 },
+    { status: 503 },
+    { status: 499, code: 'client_closed' },
+  )
+  expect(value('oap_refused_total{code="org_id_missing"}')).toBe(1)
+  expect(totals).toMatchObject({ requests: 4, refused: 1, serviceErrors: 1 })
+})
+
+test('every code is there from the start, so that its first rise is seen', () => {
+  const { value } = measured()
+  for (const code of Object.keys(PROBLEMS)) expect(value(`oap_refused_total{code="${code}"}`)).toBe(0)
+})
+
+test('look-ups are counted by how the token was come by, and not where none was needed', () => {
+  const { value, totals } = measured({ token: 'miss' }, { token: 'hit' }, { token: 'hit' }, { token: 'none' })
+  expect(value('oap_token_lookups_total{result="hit"}')).toBe(2)
+  expect(value('oap_token_lookups_total{result="miss"}')).toBe(1)
+  expect(value('oap_token_lookups_total{result="replayed"}')).toBe(0)
+  expect(Object.values(totals.lookups).reduce((sum, count) => sum + count)).toBe(3)
+})
+
+test('what comes of a rejected token is counted', () => {
+  const metrics = new RequestMetrics()
+  for (const outcome of ['accepted', 'accepted', 'passed'] as const) metrics.replaySettled(outcome)
+  const { values } = parseExposition(renderFamilies(metrics.families()))
+  expect(values.get('oap_replays_total{outcome="accepted"}')).toBe(2)
+  expect(values.get('oap_replays_total{outcome="passed"}')).toBe(1)
+  expect(values.get('oap_replays_total{outcome="failed"}')).toBe(0)
+})
