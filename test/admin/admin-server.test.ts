@@ -1,0 +1,253 @@
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, statSync } from 'node:fs'
+import { connect } from 'node:net'
+import { networkInterfaces, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import type { StatusDocument } from '../../src/admin/status.ts'
+import { Canaries, randomMarker } from '../support/canaries.ts'
+import { eventually } from '../support/changes.ts'
+import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
+import { AdminUnderTest } from './start-admin.ts'
+
+function get(path: string, ...fields: string[]): string {
+  return `GET ${path} HTTP/1.1\r\n${['Host: localhost:9090', ...fields].join('\r\n')}\r\n\r\n`
+}
+
+function post(path: string, ...fields: string[]): string {
+  return get(path, ...fields).replace('GET', 'POST')
+}
+
+describe('health', () => {
+  test('/livez and /healthz say ok as long as anything turns', async () => {
+    await using admin = await AdminUnderTest.start()
+    admin.checks = [{ name: 'listening', isOk: false }]
+    for (const path of ['/livez', '/healthz', '/livez?verbose']) {
+      const response = await request(admin.port, get(path))
+      expect([response.status, response.content.toString()]).toEqual([200, 'ok\n'])
+    }
+  })
+
+  test('/readyz follows the checks, and lists them when asked to', async () => {
+    await using admin = await AdminUnderTest.start()
+    expect((await request(admin.port, get('/readyz'))).status).toBe(200)
+    admin.checks = [
+      { name: 'listening', isOk: true },
+      { name: 'draining', isOk: false },
+    ]
+    const refused = await request(admin.port, get('/readyz'))
+    expect([refused.status, refused.content.toString()]).toEqual([503, 'not ready: draining\n'])
+    const verbose = await request(admin.port, get('/readyz?verbose'))
+    expect(verbose.content.toString()).toContain('[+]listening ok\n[-]draining failed\n')
+  })
+
+  test('HEAD gets the head of what GET gets', async () => {
+    await using admin = await AdminUnderTest.start()
+    for (const path of ['/livez', '/readyz', '/metrics', '/status', '/']) {
+      const response = await request(admin.port, get(path).replace('GET', 'HEAD'))
+      expect([path, response.status, response.content.length]).toEqual([path, 200, 0])
+    }
+  })
+})
+
+describe('status', () => {
+  test('tells of Orgs, totals and errors, and never a token', async () => {
+    const marker = randomMarker()
+    await using admin = await AdminUnderTest.start({ tokenMarker: marker })
+    await admin.mint('acme', 'globex')
+    admin.requestEnded()
+    admin.requestEnded({ status: 400, code: 'org_id_missing', orgId: undefined, token: 'none' })
+    const response = await request(admin.port, get('/status'))
+    expect(fieldOf(response, 'content-type')).toBe('application/json')
+    const status: StatusDocument = JSON.parse(response.content.toString())
+    expect(status).toMatchObject({
+      program: { version: '0.0.0-test', node: process.versions.node },
+      isReady: true,
+      totals: { requests: 2, refused: 1, cachedTokens: 2, requestsInFlight: 2, lifetimeEstimateMs: 300_000 },
+      orgCount: 2,
+      errors: [{ code: 'org_id_missing', count: 1 }],
+    })
+    expect(status.orgs.map(({ org, state, lifetimeMs }) => [org, state, lifetimeMs])).toEqual([
+      ['globex', 'fresh', 300_000],
+      ['acme', 'fresh', 300_000],
+    ])
+    const page = await request(admin.port, get('/'))
+    const canaries = new Canaries().add('token', marker)
+    expect(canaries.search(Buffer.concat([response.content, page.content]))).toEqual([])
+  })
+
+  test('gives as many Orgs as are asked for, of those that match', async () => {
+    await using admin = await AdminUnderTest.start()
+    await admin.mint('a-1', 'a-2', 'a-3', 'b-1')
+    const response = await request(admin.port, get('/status?orgs=2&search=a-'))
+    const status: StatusDocument = JSON.parse(response.content.toString())
+    expect([status.orgCount, status.orgs.length]).toEqual([3, 2])
+  })
+})
+
+describe('purge', () => {
+  test('drops the token of one Org, or all', async () => {
+    await using admin = await AdminUnderTest.start()
+    await admin.mint('a', 'b', 'c')
+    const one = await request(admin.port, post('/tokens/purge?org=a'))
+    expect([one.status, JSON.parse(one.content.toString())]).toEqual([200, { purged: 1 }])
+    const again = await request(admin.port, post('/tokens/purge?org=a'))
+    expect(JSON.parse(again.content.toString())).toEqual({ purged: 0 })
+    const all = await request(admin.port, post('/tokens/purge?org=all'))
+    expect(JSON.parse(all.content.toString())).toEqual({ purged: 2 })
+    expect(admin.tokens.size).toBe(0)
+  })
+
+  test.each([
+    ['', 'org_id_missing'],
+    ['?org=a&org=b', 'org_id_missing'],
+    ['?org=', 'org_id_invalid'],
+    ['?org=..%2Fa', 'org_id_invalid'],
+  ])('%j is refused as %s and drops nothing', async (query, code) => {
+    await using admin = await AdminUnderTest.start()
+    await admin.mint('a', 'b')
+    const response = await request(admin.port, post(`/tokens/purge${query}`))
+    expect([response.status, problemOf(response).code]).toEqual([400, code])
+    expect(admin.tokens.size).toBe(2)
+  })
+
+  test('a link or an image cannot purge: GET is refused', async () => {
+    await using admin = await AdminUnderTest.start()
+    await admin.mint('a')
+    const response = await request(admin.port, get('/tokens/purge?org=all'))
+    expect([response.status, fieldOf(response, 'allow')]).toEqual([405, 'POST'])
+    expect(admin.tokens.size).toBe(1)
+  })
+})
+
+describe('refusals', () => {
+  test.each([
+    ['another host', get('/status').replace('localhost', 'evil.example'), 421, 'host_refused'],
+    ['no host', 'GET /status HTTP/1.1\r\n\r\n', 400, 'host_invalid'],
+    ['a page elsewhere', get('/status', 'Origin: http://evil.example'), 403, 'browser_refused'],
+    ['a link from elsewhere', get('/', 'Sec-Fetch-Site: cross-site'), 403, 'browser_refused'],
+    ['another proxy', get('/metrics', 'X-Forwarded-For: 10.0.0.1'), 403, 'forwarded_refused'],
+    ['health for a page elsewhere', get('/livez', 'Sec-Fetch-Site: same-site'), 403, 'browser_refused'],
+    ['a path that is nothing', get('/admin'), 404, 'not_found'],
+    ['a path with more behind', get('/status/'), 404, 'not_found'],
+    ['a target in absolute form', get('http://localhost:9090/status'), 404, 'not_found'],
+    ['a method that is not for it', post('/status'), 405, 'method_refused'],
+    ['OPTIONS', get('/status').replace('GET', 'OPTIONS'), 405, 'method_refused'],
+    ['no HTTP', 'NONSENSE\r\n\r\n', 400, 'request_invalid'],
+    ['a huge head', get('/', `X: ${'x'.repeat(17 * 1024)}`), 431, 'request_head_too_large'],
+  ])('%s: %s', async (_, raw, status, code) => {
+    await using admin = await AdminUnderTest.start()
+    const response = await request(admin.port, raw)
+    expect([response.status, problemOf(response).code]).toEqual([status, code])
+    expect(fieldOf(response, 'content-type')).toBe('application/problem+json')
+    expect((await request(admin.port, get('/livez'))).status).toBe(200)
+  })
+
+  test('nothing of the request comes back', async () => {
+    await using admin = await AdminUnderTest.start()
+    const response = await request(admin.port, get('/canary?canary', 'X-Canary: canary').replace('GET', 'PROPFIND'))
+    expect(response.status).toBe(404)
+    expect(response.content.toString()).not.toContain('canary')
+  })
+
+  test('a fault inside is answered, and reported to the log', async () => {
+    await using admin = await AdminUnderTest.start()
+    const fault = new Error('broken')
+    Object.defineProperty(admin, 'checks', {
+      get: () => {
+        throw fault
+      },
+    })
+    const response = await request(admin.port, get('/readyz'))
+    expect([response.status, problemOf(response).code]).toEqual([500, 'proxy_internal_error'])
+    expect(admin.reported).toEqual([fault])
+  })
+})
+
+describe('an address that other machines can reach', () => {
+  const anywhere = { address: { kind: 'tcp', host: '0.0.0.0', port: 0 }, isRemote: true } as const
+
+  test('answers health and metrics under any name, and nothing else', async () => {
+    await using admin = await AdminUnderTest.start(anywhere)
+    for (const path of ['/livez', '/healthz', '/readyz', '/metrics']) {
+      const response = await request(admin.port, get(path).replace('localhost:9090', '10.42.0.7:9090'))
+      expect([path, response.status]).toEqual([path, 200])
+    }
+    for (const raw of [get('/'), get('/status'), post('/tokens/purge?org=all')]) {
+      const response = await request(admin.port, raw)
+      expect([response.status, problemOf(response).code]).toEqual([403, 'remote_refused'])
+    }
+  })
+
+  test('answers the rest where that is allowed, under its own names', async () => {
+    await using admin = await AdminUnderTest.start({ ...anywhere, allowsRemote: true })
+    expect((await request(admin.port, get('/status'))).status).toBe(200)
+    const rebound = await request(admin.port, get('/status').replace('localhost', 'rebound.example'))
+    expect([rebound.status, problemOf(rebound).code]).toEqual([421, 'host_refused'])
+    expect((await request(admin.port, get('/livez').replace('localhost', 'pod.example'))).status).toBe(200)
+  })
+
+  test.skipIf(outwardAddress() === undefined)('is reached from outside; the loopback one is not', async () => {
+    await using open = await AdminUnderTest.start(anywhere)
+    const host = outwardAddress() ?? ''
+    expect((await request(open.port, get('/livez'), { host })).status).toBe(200)
+    await using admin = await AdminUnderTest.start()
+    await expect(request(admin.port, get('/livez'), { host })).rejects.toThrow('ECONNREFUSED')
+  })
+})
+
+function outwardAddress(): string | undefined {
+  const addresses = Object.values(networkInterfaces()).flatMap((each) => each ?? [])
+  return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address
+}
+
+test('a unix socket serves those who may open it', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'admin-'))
+  const path = join(folder, 'admin.sock')
+  await using admin = await AdminUnderTest.start({ address: { kind: 'unix', path }, socketMode: 0o600 })
+  expect(admin.address).toBe(`unix:${path}`)
+  expect(statSync(path).mode & 0o777).toBe(0o600)
+  expect((await request(path, get('/livez'))).status).toBe(200)
+  rmSync(folder, { recursive: true })
+})
+
+describe('limits', () => {
+  test('whoever hoards connections does not keep the probes out', async () => {
+    await using admin = await AdminUnderTest.start()
+    const hoard = Array.from({ length: 200 }, () => connect(admin.port, '127.0.0.1').on('error', () => undefined))
+    await Promise.all(hoard.map((socket) => once(socket, 'connect').catch(() => undefined)))
+    expect((await request(admin.port, get('/readyz'))).status).toBe(200)
+    for (const socket of hoard) socket.resume()
+    await eventually(() => hoard.filter(({ closed }) => !closed).length <= 64, 'most of the hoard to be dropped')
+    for (const socket of hoard) socket.destroy()
+  })
+
+  test('content is not read: the connection ends behind the answer', async () => {
+    await using admin = await AdminUnderTest.start()
+    await using client = await RawClient.connect(admin.port)
+    client.send(`${post('/tokens/purge?org=all', 'Content-Length: 100000000')}GET /smuggled HTTP/1.1`)
+    const response = await client.response('POST')
+    expect([response.status, fieldOf(response, 'connection')]).toEqual([200, 'close'])
+    const { bytes } = await client.untilClosed()
+    expect(bytes).toHaveLength(0)
+  })
+
+  test('a browser that polls keeps its connection', async () => {
+    await using admin = await AdminUnderTest.start()
+    await using client = await RawClient.connect(admin.port)
+    for (let i = 0; i < 3; i++) {
+      client.send(get('/status', 'Sec-Fetch-Site: same-origin'))
+      expect((await client.response()).status).toBe(200)
+    }
+  })
+
+  test('closing ends what is open', async () => {
+    const admin = await AdminUnderTest.start()
+    await using client = await RawClient.connect(admin.port)
+    client.send(get('/livez'))
+    await client.response()
+    await admin[Symbol.asyncDispose]()
+    await client.untilClosed()
+    await expect(request(admin.port, get('/livez'))).rejects.toThrow('ECONNREFUSED')
+  })
+})

@@ -1,0 +1,103 @@
+/** The admin listener on a free port, in front of a real token cache; what the rest of the program would say is the test's. */
+
+import { AdminListener, type AdminOptions } from '../../src/admin/admin-server.ts'
+import type { ReadinessCheck } from '../../src/admin/health.ts'
+import { Metrics } from '../../src/admin/metrics.ts'
+import { RecentErrors } from '../../src/admin/recent-errors.ts'
+import type { AdminSources } from '../../src/admin/routes.ts'
+import type { RequestRecord } from '../../src/gateway/request-record.ts'
+import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { AccessToken } from '../../src/token/access-token.ts'
+import { LifetimeEstimator } from '../../src/token/lifetime.ts'
+import { TokenCache } from '../../src/token/token-cache.ts'
+import { record } from './records.ts'
+
+const LIFETIME_MS = 300_000
+
+export interface AdminSettings extends Partial<AdminOptions> {
+  /** What all tokens begin with. */
+  readonly tokenMarker?: string
+  readonly version?: string
+}
+
+export class AdminUnderTest implements AsyncDisposable {
+  readonly metrics = new Metrics()
+  readonly errors = new RecentErrors()
+  readonly tokens: TokenCache
+  readonly reported: unknown[] = []
+  readonly #listener: AdminListener
+  checks: ReadinessCheck[] = [{ name: 'listening', isOk: true }]
+  address = ''
+
+  constructor(settings: AdminSettings) {
+    const { tokenMarker = 'token', version = '0.0.0-test', ...options } = settings
+    const estimator = new LifetimeEstimator({
+      lifetimeMs: LIFETIME_MS,
+      minLifetimeMs: LIFETIME_MS,
+      maxLifetimeMs: LIFETIME_MS,
+      learns: false,
+    })
+    this.tokens = new TokenCache(
+      { maxOrgs: 10_000, refusalTtlMs: 5_000, rejectedCooldownMs: 10_000, estimator, observer: this.metrics.tokens },
+      { mint: async (org) => new AccessToken(`${tokenMarker}-${org}`, performance.now()) },
+    )
+    const sources: AdminSources = {
+      readiness: () => this.checks,
+      metrics: this.metrics,
+      errors: this.errors,
+      tokens: this.tokens,
+      gauges: {
+        version,
+        requestsInFlight: () => 2,
+        cachedTokens: () => this.tokens.size,
+        lifetimeEstimateMs: () => LIFETIME_MS,
+        originConnections: () => ({ busy: 1, free: 3 }),
+      },
+    }
+    this.#listener = new AdminListener(
+      {
+        address: { kind: 'tcp', host: 'localhost', port: 0 },
+        socketMode: 0o660,
+        isRemote: false,
+        allowsRemote: false,
+        hosts: new HostList(LOOPBACK_NAMES),
+        refusesForwarded: true,
+        orgPattern: /^[\w<>"' =()-]{1,128}$/,
+        report: (error) => this.reported.push(error),
+        ...options,
+      },
+      sources,
+    )
+  }
+
+  static async start(settings: AdminSettings = {}): Promise<AdminUnderTest> {
+    const admin = new AdminUnderTest(settings)
+    admin.address = await admin.#listener.listen()
+    return admin
+  }
+
+  get port(): number {
+    return Number(/\d+$/.exec(this.address)?.[0])
+  }
+
+  get url(): string {
+    return `http://localhost:${this.port}`
+  }
+
+  async mint(...orgs: string[]): Promise<void> {
+    for (const org of orgs) await this.tokens.obtain(org as OrgId)
+  }
+
+  /** As the gateway would tell of it. */
+  requestEnded(given: Partial<RequestRecord> = {}): void {
+    const ended = record({ endedAt: performance.now(), ...given })
+    this.metrics.requests.requestEnded(ended)
+    this.errors.requestEnded(ended)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#listener.close()
+    this.tokens.close()
+  }
+}
