@@ -132,6 +132,18 @@ describe('a response that breaks off is never a whole one', () => {
   })
 })
 
+test('T-UP-10 to a client of HTTP/1.0, which knows the end by the close alone, the close is a reset', async () => {
+  const target = table.target((_, connection) => {
+    connection.write(`${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`)
+    return undefined
+  })
+  await using client = await RawClient.connect(table.proxy.port)
+  client.send(get(target, 'acme').replace('HTTP/1.1', 'HTTP/1.0'))
+  await client.untilBytes('partial')
+  table.requestsFor(target)[0]?.connection.end()
+  expect(await client.response()).toMatchObject({ status: 200, isComplete: false })
+})
+
 describe('responses that are unusual and right', () => {
   const whole = (name: string, writes: string, status: number, content = ''): Fault => ({
     name,
