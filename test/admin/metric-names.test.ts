@@ -1,0 +1,155 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { request } from '../support/raw-client.ts'
+import { type Exposed, parseExposition } from './exposed.ts'
+import { AdminUnderTest } from './start-admin.ts'
+
+/** What dashboards and alerts of users hold on to: these names are promised. */
+const PROMISED: Readonly<Record<string, string>> = {
+  oap_requests_total: 'counter',
+  oap_request_duration_seconds: 'histogram',
+  oap_overhead_seconds: 'histogram',
+  oap_requests_in_flight: 'gauge',
+  oap_refused_total: 'counter',
+  oap_token_lookups_total: 'counter',
+  oap_mints_total: 'counter',
+  oap_mint_duration_seconds: 'histogram',
+  oap_token_lifetime_estimate_seconds: 'gauge',
+  oap_token_rejections_total: 'counter',
+  oap_replays_total: 'counter',
+  oap_cached_tokens: 'gauge',
+  oap_token_evictions_total: 'counter',
+  oap_secret_reloads_total: 'counter',
+  oap_origin_connections: 'gauge',
+  oap_build_info: 'gauge',
+}
+const LABELS = ['method', 'status', 'code', 'result', 'reason', 'outcome', 'state', 'version', 'node']
+
+const SCRAPE = 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'
+const ALERTS = readFileSync(new URL('../../deploy/prometheus/alerts.yaml', import.meta.url), 'utf8')
+const DASHBOARD = readFileSync(new URL('../../deploy/grafana/dashboard.json', import.meta.url), 'utf8')
+
+async function scrape(): Promise<string> {
+  await using admin = await AdminUnderTest.start()
+  await admin.mint('acme')
+  admin.requestEnded()
+  admin.requestEnded({ method: 'POST', status: 502, code: 'dns_error' })
+  return (await request(admin.port, SCRAPE)).content.toString()
+}
+
+function hasPromtool(): boolean {
+  return spawnSync('promtool', ['--version']).status === 0
+}
+
+function promtool(args: readonly string[], input = ''): void {
+  const { status, stdout, stderr } = spawnSync('promtool', args, { input, cwd: import.meta.dirname, encoding: 'utf8' })
+  if (status !== 0) throw new Error(`promtool ${args.join(' ')}: ${stdout}${stderr}`)
+}
+
+test('the names and types are those that are promised, and the usual ones of a process', async () => {
+  const { types } = parseExposition(await scrape())
+  const ours = [...types].filter(([name]) => name.startsWith('oap_'))
+  expect(Object.fromEntries(ours)).toEqual(PROMISED)
+  for (const name of ['process_cpu_seconds_total', 'process_resident_memory_bytes', 'nodejs_heap_size_used_bytes']) {
+    expect(types.has(name), name).toBe(true)
+  }
+})
+
+test('our labels are few, and none can hold an Org or a token', async () => {
+  const ours = (await scrape()).split('\n').filter((line) => /^(# \w+ )?oap_/.test(line))
+  const { labelNames } = parseExposition(`${ours.join('\n')}\n`)
+  expect([...labelNames].filter((name) => name !== 'le').toSorted()).toEqual(LABELS.toSorted())
+  expect(ours.join('\n')).not.toContain('acme')
+})
+
+test('the endpoint tells what it was told', async () => {
+  await using admin = await AdminUnderTest.start()
+  await admin.mint('a', 'b')
+  for (let i = 0; i < 5; i++) admin.requestEnded({ token: 'hit' })
+  const response = await request(admin.port, SCRAPE)
+  const { values } = parseExposition(response.content.toString())
+  expect(response.fields).toContain('text/plain; version=0.0.4; charset=utf-8')
+  expect(values.get('oap_requests_total{method="GET",status="200"}')).toBe(5)
+  expect(values.get('oap_cached_tokens')).toBe(2)
+  expect(values.get('oap_token_lifetime_estimate_seconds')).toBe(300)
+  expect(values.get('oap_origin_connections{state="free"}')).toBe(3)
+  expect(values.get(`oap_build_info{version="0.0.0-test",node="${process.versions.node}"}`)).toBe(1)
+})
+
+test('two who scrape at once both get numbers', async () => {
+  await using admin = await AdminUnderTest.start()
+  const texts = await Promise.all([request(admin.port, SCRAPE), request(admin.port, SCRAPE)])
+  for (const { content } of texts) {
+    for (const [name, value] of parseExposition(content.toString()).values) {
+      expect(Number.isFinite(value), `${name} ${value}`).toBe(true)
+    }
+  }
+})
+
+describe('what is shipped to look at them', () => {
+  /** Metrics in an expression: all words that are neither calls, labels, texts nor durations. */
+  function namesIn(expression: string): string[] {
+    const bare = expression
+      .replace(/"[^"]*"/g, '')
+      .replace(/\{[^}]*\}|\[[^\]]*\]/g, '')
+      .replace(/\b(by|without|on|ignoring)\s*\([^)]*\)/g, '')
+    return bare.match(/\b[a-z]\w*_\w+\b(?!\s*\()/g) ?? []
+  }
+
+  function knows({ types }: Exposed, name: string): boolean {
+    return types.has(name) || types.has(name.replace(/_(bucket|sum|count)$/, ''))
+  }
+
+  test('alerts name only metrics that exist', async () => {
+    const exposed = parseExposition(await scrape())
+    const groups: { groups: { rules: { expr: string }[] }[] } = parse(ALERTS)
+    const names = groups.groups.flatMap(({ rules }) => rules.flatMap(({ expr }) => namesIn(expr)))
+    expect(names.length).toBeGreaterThan(10)
+    expect(names.filter((name) => !knows(exposed, name))).toEqual([])
+  })
+
+  test('alerts wait for codes and outcomes that exist', async () => {
+    const series = [...parseExposition(await scrape()).values.keys()]
+    const matchers = [...ALERTS.matchAll(/(\w+)(?:=|=~|!=)"([^"]+)"/g)]
+    expect(matchers.length).toBeGreaterThan(5)
+    for (const [, label, pattern = ''] of matchers) {
+      for (const alternative of pattern.split('|')) {
+        const wanted = new RegExp(`[{,]${label}="${alternative}"[,}]`)
+        expect(
+          series.some((name) => wanted.test(name)),
+          `${label} ${alternative}`,
+        ).toBe(true)
+      }
+    }
+  })
+
+  test('the dashboard names only metrics that exist, and leaves none of ours out', async () => {
+    const exposed = parseExposition(await scrape())
+    const { panels }: { panels: { targets: { expr: string }[] }[] } = JSON.parse(DASHBOARD)
+    const names = panels.flatMap(({ targets }) => targets.flatMap(({ expr }) => namesIn(expr)))
+    expect(names.filter((name) => !knows(exposed, name))).toEqual([])
+    const shown = new Set(names.map((name) => name.replace(/_bucket$/, '')))
+    expect(Object.keys(PROMISED).filter((name) => !shown.has(name))).toEqual([])
+  })
+
+  test.skipIf(!hasPromtool())('promtool finds nothing wrong with metrics, alerts and what they fire on', async () => {
+    promtool(['check', 'metrics'], await scrape())
+    promtool(['check', 'rules', '../../deploy/prometheus/alerts.yaml'])
+    promtool(['test', 'rules', 'alerts-cases.yaml'])
+  })
+
+  test.skipIf(!hasPromtool())('promtool understands every expression of the dashboard', () => {
+    const { panels }: { panels: { targets: { expr: string }[] }[] } = JSON.parse(DASHBOARD)
+    const expressions = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr))
+    const rules = expressions.map((expr, i) => ({ record: `p:${i}`, expr: expr.replaceAll('$__rate_interval', '5m') }))
+    const folder = mkdtempSync(join(tmpdir(), 'dashboard-'))
+    const file = join(folder, 'rules.json')
+    writeFileSync(file, JSON.stringify({ groups: [{ name: 'dashboard', rules }] }))
+    promtool(['check', 'rules', file])
+    rmSync(folder, { recursive: true })
+  })
+})
