@@ -93,7 +93,7 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     { name: 'configuration', isOk: true },
     { name: 'listening', isOk: phase.isListening },
     { name: 'warm', isOk: phase.isWarm, detail: `${config.tokens.warm.length} orgs to be tried at start` },
-    { name: 'draining', isOk: !phase.isDraining },
+    { name: 'accepting', isOk: !phase.isDraining, detail: 'false from SIGTERM on' },
     { name: 'credentials', isOk: !tokenEvents.areCredentialsRejected, detail: 'the App as the token endpoint sees it' },
   ]
   const gauges = gaugesOf(listener, side, origin)

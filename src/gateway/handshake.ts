@@ -105,10 +105,6 @@ export class Handshake implements UpgradeWatcher {
       carry?.call(upstream, answer, originSocket, firstBytes)
       this.#opened(originSocket)
     })
-    // A 101 that names no protocol is, to Node, one more interim response to wait behind.
-    upstream.on('information', (interim) => {
-      if (interim.statusCode === 101) this.fail({ code: 'http_upgrade_failed' })
-    })
   }
 
   /** True where the library may carry it on; the head that it will write is then the filtered one. */
@@ -141,10 +137,12 @@ export class Handshake implements UpgradeWatcher {
 
   #relay(answer: IncomingMessage): void {
     const status = answer.statusCode ?? 502
-    const head = status <= 599 ? readResponseHead(answer.rawHeaders.map(latin1), this.#context) : undefined
+    const isFinal = status >= 200 && status <= 599
+    const head = isFinal ? readResponseHead(answer.rawHeaders.map(latin1), this.#context) : undefined
     if (this.#isOver || head === undefined) {
       answer.destroy()
-      this.fail({ code: 'http_protocol_error' })
+      // A 101 that names no protocol comes here too.
+      this.fail({ code: status === 101 ? 'http_upgrade_failed' : 'http_protocol_error' })
       return
     }
     this.#judgeToken(status)

@@ -27,7 +27,7 @@ const LINGER_MS = 2_000
 export class Connection implements ExchangeOwner {
   readonly socket: Socket
   readonly #host: ConnectionHost
-  readonly #waiting: { message: IncomingMessage; response: ServerResponse }[] = []
+  readonly #waiting: (() => void)[] = []
   #message: IncomingMessage | undefined
   #response: ServerResponse | undefined
   #carried: Carried | undefined
@@ -58,16 +58,28 @@ export class Connection implements ExchangeOwner {
   /** Takes the next request of this connection: at once, or when the ones before it have ended. */
   take(message: IncomingMessage, response: ServerResponse): void {
     if (this.isClosing) return
-    if (!this.isBusy) {
-      this.#start(message, response)
+    if (this.isBusy) this.#enqueue(() => this.#start(message, response))
+    else this.#start(message, response)
+  }
+
+  /** For what ends the connection's use for requests: its turn comes when those before it have been answered. */
+  takeOver(start: () => void): void {
+    if (this.isClosing) return
+    if (this.isBusy) {
+      this.#enqueue(start)
       return
     }
-    if (this.#waiting.length >= MAX_WAITING) {
-      this.isClosing = true
-      this.#waiting.length = 0
+    this.isBusy = true
+    start()
+  }
+
+  #enqueue(start: () => void): void {
+    if (this.#waiting.length < MAX_WAITING) {
+      this.#waiting.push(start)
       return
     }
-    this.#waiting.push({ message, response })
+    this.isClosing = true
+    this.#waiting.length = 0
   }
 
   #start(message: IncomingMessage, response: ServerResponse): void {
@@ -91,17 +103,18 @@ export class Connection implements ExchangeOwner {
     if (this.isTunnel) return
     const next = this.#waiting.shift()
     if (next !== undefined && !this.isClosing) {
-      process.nextTick(() => this.#start(next.message, next.response))
+      whenFlushed(this.socket, response, next)
       return
     }
     this.isBusy = false
-    if (this.isClosing) closeAfter(this.socket, response)
+    if (this.isClosing) whenFlushed(this.socket, response, () => this.socket.destroySoon())
   }
 
   /** Bytes that are no request have come. */
   inputBroken(failure: Failure): 'answered' | 'unanswered' {
+    const isSettled = this.isClosing || this.isBusy
     this.isClosing = true
-    if (this.#carried === undefined) return this.isBusy ? 'answered' : 'unanswered'
+    if (this.#carried === undefined) return isSettled ? 'answered' : 'unanswered'
     // Broken content breaks its request. Broken bytes behind a whole request leave it alone: it may have been carried out.
     if (this.#message?.complete === false) this.#carried.fail(failure)
     else if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
@@ -116,7 +129,10 @@ export class Connection implements ExchangeOwner {
     if (this.#carried === undefined || this.isTunnel) return
     if (this.#response?.headersSent === false && this.#message?.httpVersionMinor === 1) {
       this.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
-    } else this.#carried.clientGone()
+      return
+    }
+    this.#carried.clientGone()
+    this.socket.destroy()
   }
 
   #closed(): void {
@@ -171,7 +187,11 @@ export class Connection implements ExchangeOwner {
   }
 }
 
-function closeAfter(socket: Socket, response: ServerResponse | undefined): void {
-  if (response === undefined || response.writableFinished) socket.destroySoon()
-  else response.once('finish', () => socket.destroySoon())
+/** Responses leave in order: the next one is begun when this one is out of our hands. */
+function whenFlushed(socket: Socket, response: ServerResponse | undefined, next: () => void): void {
+  if (response === undefined || response.writableFinished) process.nextTick(next)
+  else
+    response.once('finish', () => {
+      if (!socket.destroyed) next()
+    })
 }

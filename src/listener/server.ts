@@ -178,12 +178,13 @@ export class Listener implements ConnectionHost {
 
   #upgrade(message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
     const connection = this.#connections.get(socket)
-    if (connection === undefined || connection.isBusy || connection.isClosing) {
-      socket.destroy()
-      return
-    }
+    if (connection === undefined) socket.destroy()
+    else connection.takeOver(() => this.#beginUpgrade(connection, message, firstBytes))
+  }
+
+  #beginUpgrade(connection: Connection, message: IncomingMessage, firstBytes: Buffer): void {
     const startedAt = performance.now()
-    connection.isBusy = true
+    const { socket } = connection
     connection.isClosing = true
     this.#inFlight++
     const admission = admit(message, this.#options.admission)
@@ -191,7 +192,7 @@ export class Listener implements ConnectionHost {
     if (!admission.isAdmitted || failure !== undefined) {
       const response = new ServerResponse(message)
       response.shouldKeepAlive = false
-      response.assignSocket(connection.socket)
+      response.assignSocket(socket)
       response.once('finish', () => connection.linger())
       this.#refuse(connection, message, response, failure ?? { code: 'proxy_internal_error' }, startedAt)
       return
@@ -202,11 +203,18 @@ export class Listener implements ConnectionHost {
   }
 
   #refuseConnect(message: IncomingMessage, socket: Duplex): void {
-    const requestId = this.#options.admission.newRequestId()
-    const status = endWithProblem(socket, { code: 'method_refused' }, requestId)
-    const record = refusalRecord(message, 'method_refused', status, requestId, performance.now())
-    this.#options.observer.requestEnded(record)
-    this.#connections.get(socket)?.linger()
+    const connection = this.#connections.get(socket)
+    if (connection === undefined) {
+      socket.destroy()
+      return
+    }
+    connection.takeOver(() => {
+      const requestId = this.#options.admission.newRequestId()
+      const status = endWithProblem(socket, { code: 'method_refused' }, requestId)
+      const record = refusalRecord(message, 'method_refused', status, requestId, performance.now())
+      this.#options.observer.requestEnded(record)
+      connection.linger()
+    })
   }
 
   #inputBroken(error: Error, socket: Duplex): void {
