@@ -4,15 +4,15 @@
 const MIN_REST_MS = 1_000
 
 /**
- * How long the token goes on, counted from `wallNowMs`: undefined where it is no JWT, states no end, or one that does not
- * lie ahead. The wall clock is read this once: what it does later changes nothing.
+ * How long the token goes on, counted from `issuedAt` (wall clock, milliseconds): undefined where it is no JWT, states no
+ * end, or one that does not lie ahead. A wall clock is read this once: what it does later changes nothing.
  */
-export function jwtRestMs(token: string, wallNowMs: number): number | undefined {
+export function jwtRestMs(token: string, issuedAt: number): number | undefined {
   const parts = token.split('.')
   if (parts.length !== 3) return undefined
   const expiresAtSeconds = readExpiry(parts[1] ?? '')
   if (expiresAtSeconds === undefined) return undefined
-  const restMs = expiresAtSeconds * 1_000 - wallNowMs
+  const restMs = expiresAtSeconds * 1_000 - issuedAt
   return Number.isFinite(restMs) && restMs >= MIN_REST_MS ? restMs : undefined
 }
 

@@ -18,9 +18,11 @@ export interface LifetimeOptions {
   readonly maxLifetimeMs: number
   /** False: the estimate stays what it was given. */
   readonly learns: boolean
+  /** Told of changes worth telling: behind a scout the estimate rises in many small steps. */
   readonly onChange?: ((estimateMs: number) => void) | undefined
 }
 
+const TOLD_SHARE = 1 / 10
 /** Two ages far apart say little of what lies between: below their middle, and some way below the end. */
 const SAFE_SHARE_OF_DEATH = 0.95
 
@@ -29,12 +31,14 @@ export class LifetimeEstimator {
   readonly #evidence = new LifetimeEvidence()
   readonly #schedule = new ScoutSchedule()
   #estimateMs: number
+  #toldMs: number
   /** Tokens minted before this say nothing of what holds now. */
   #validSince = Number.NEGATIVE_INFINITY
 
   constructor(options: LifetimeOptions) {
     this.#options = options
     this.#estimateMs = options.lifetimeMs
+    this.#toldMs = options.lifetimeMs
   }
 
   /** For an org whose tokens die before those of the others: it starts from what is assumed of all. */
@@ -112,8 +116,9 @@ export class LifetimeEstimator {
   #set(estimateMs: number): void {
     const { minLifetimeMs, maxLifetimeMs, onChange } = this.#options
     const bounded = Math.min(Math.max(estimateMs, minLifetimeMs), maxLifetimeMs)
-    if (bounded === this.#estimateMs) return
     this.#estimateMs = bounded
+    if (Math.abs(bounded - this.#toldMs) < this.#toldMs * TOLD_SHARE) return
+    this.#toldMs = bounded
     onChange?.(bounded)
   }
 }

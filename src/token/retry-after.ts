@@ -2,12 +2,15 @@
 
 /** A longer wait would keep orgs out because of one odd answer. */
 const MAX_SECONDS = 3_600
-const DELAY_SECONDS = /^\d{1,9}$/
+const DELAY_SECONDS = /^\d+$/
+/** `Date.parse` alone takes nearly anything for a date. */
+const HTTP_DATE = /^\w{3,9}, .+ GMT$/
 
 /** Undefined where there is none to be read. */
 export function parseRetryAfter(value: string | string[] | undefined, wallNowMs: number): number | undefined {
   if (typeof value !== 'string') return undefined
-  const seconds = DELAY_SECONDS.test(value) ? Number(value) : (Date.parse(value) - wallNowMs) / 1_000
-  if (Number.isNaN(seconds)) return undefined
-  return Math.min(Math.max(Math.ceil(seconds), 0), MAX_SECONDS)
+  if (DELAY_SECONDS.test(value)) return Math.min(Number(value), MAX_SECONDS)
+  const restMs = HTTP_DATE.test(value) ? Date.parse(value) - wallNowMs : Number.NaN
+  if (Number.isNaN(restMs)) return undefined
+  return Math.min(Math.max(Math.ceil(restMs / 1_000), 0), MAX_SECONDS)
 }

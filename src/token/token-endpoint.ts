@@ -98,18 +98,21 @@ export class TokenEndpoint implements TokenSource {
         signal: deadline.signal,
       })
       const content = await readContent(reply.body)
-      refuseUnlessOk(reply.statusCode, reply.headers['retry-after'], this.#wallNow())
-      return this.#readToken(content, startedAt)
+      const { date, 'retry-after': retryAfter } = reply.headers
+      refuseUnlessOk(reply.statusCode, retryAfter, this.#wallNow())
+      return this.#readToken(content, startedAt, date)
     } finally {
       clearTimeout(timer)
     }
   }
 
-  #readToken(content: Buffer, startedAt: number): AccessToken {
+  #readToken(content: Buffer, startedAt: number, date: string | string[] | undefined): AccessToken {
     const token = readOrgAccessToken(content)
     if (token === undefined) throw new TokenError('token_response_invalid', 'no usable orgAccessToken in the reply')
-    const restMs = jwtRestMs(token, this.#wallNow())
-    return new AccessToken(token, startedAt, restMs === undefined ? undefined : this.#now() + restMs)
+    // The clock that a token is stamped by is best read where it was issued (RFC 9110 §6.6.1): ours may be wrong.
+    const issuedAt = typeof date === 'string' ? Date.parse(date) : Number.NaN
+    const restMs = jwtRestMs(token, Number.isNaN(issuedAt) ? this.#wallNow() : issuedAt)
+    return new AccessToken(token, startedAt, restMs === undefined ? undefined : startedAt + restMs)
   }
 
   #wallNow(): number {

@@ -1,0 +1,17 @@
+import { inspect } from 'node:util'
+import { expect, test } from 'vitest'
+import { AccessToken } from '../../src/token/access-token.ts'
+import { Canaries, randomMarker } from '../support/canaries.ts'
+
+test('it is revealed as the value of its field, and nowhere else', () => {
+  const marker = randomMarker()
+  const token = new AccessToken(marker, 0)
+  expect(token.reveal()).toBe(`Bearer ${marker}`)
+  const printed = [String(token), JSON.stringify({ token }), inspect({ token }, { depth: 9, showHidden: true })]
+  expect(new Canaries().add('token', marker).search(printed.join('\n'))).toEqual([])
+})
+
+test('two of the same string are equal, however old they are', () => {
+  expect(new AccessToken('a', 0).equals(new AccessToken('a', 5))).toBe(true)
+  expect(new AccessToken('a', 0).equals(new AccessToken('b', 0))).toBe(false)
+})

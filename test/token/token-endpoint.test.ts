@@ -1,0 +1,324 @@
+import { readFile } from 'node:fs/promises'
+import { inspect } from 'node:util'
+import { gzipSync } from 'node:zlib'
+import { describe, expect, test } from 'vitest'
+import { TokenError } from '../../src/errors.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { Canaries } from '../support/canaries.ts'
+import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import type { Reply } from '../support/origin-connection.ts'
+import { resetNow } from '../support/reset-now.ts'
+import { type Service, startService } from '../support/service.ts'
+import type { MintScript } from '../support/token-endpoint.ts'
+import { ACME, EndpointUnderTest } from './endpoint-under-test.ts'
+
+async function failureOf(mint: Promise<unknown>): Promise<TokenError> {
+  const error = await mint.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  )
+  if (error instanceof TokenError) return error
+  throw new Error(`no TokenError, but ${inspect(error)}`)
+}
+
+function replyWith(reply: Reply): MintScript {
+  return () => reply
+}
+
+const json = ['Content-Type', 'application/json']
+
+describe('T-TK-01 the call', () => {
+  test.each([
+    ['', '/v2/orgs/acme/access'],
+    ['/api', '/api/v2/orgs/acme/access'],
+    ['/api/', '/api/v2/orgs/acme/access'],
+  ])('with the base path %j', async (prefix, target) => {
+    await using service = await startService({ prefix })
+    await using client = new EndpointUnderTest(service)
+    const token = await client.endpoint.mint(ACME)
+
+    const [request] = service.origin.requests
+    if (request === undefined) throw new Error('nothing came')
+    expect(request.method).toBe('POST')
+    expect(request.target).toBe(target)
+    expect(request.values('authorization')).toEqual([`Basic ${service.tokens.apiKey}`])
+    expect(request.values('content-length')).toEqual(['0'])
+    expect(request.contentBytes).toBe(0)
+    const names = request.fields.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase())
+    expect(names.toSorted()).toEqual(['authorization', 'connection', 'content-length', 'host'])
+    expect(service.tokens.orgOf(token.reveal().replace('Bearer ', ''))).toBe('acme')
+  })
+
+  test('the org is one segment of the path, whatever characters it holds', async () => {
+    await using service = await startService()
+    await using client = new EndpointUnderTest(service)
+    const orgs = ['a:80', 'a@evil', 'a;v=1', 'a+b=c', '~x.y-z_', "it's(1)*!"] as OrgId[]
+    for (const org of orgs) await client.endpoint.mint(org)
+    expect(service.tokens.mints.map((mint) => mint.org)).toEqual(orgs)
+  })
+
+  test('the age of the token counts from before the call', async () => {
+    let now = 1_000
+    await using service = await startService({
+      mint: (mint) => {
+        now = 4_000
+        return mint.issue()
+      },
+    })
+    await using client = new EndpointUnderTest(service, { now: () => now })
+    expect((await client.endpoint.mint(ACME)).mintedAt).toBe(1_000)
+  })
+})
+
+describe('what the reply means', () => {
+  test.each<[string, Reply, Partial<TokenError>]>([
+    ['T-TK-09 401', { status: 401 }, { code: 'app_credentials_rejected' }],
+    ['T-TK-10 403', { status: 403 }, { code: 'org_access_refused', tokenEndpointStatus: 403 }],
+    ['T-TK-10 404', { status: 404 }, { code: 'org_access_refused', tokenEndpointStatus: 404 }],
+    ['T-TK-10 400', { status: 400 }, { code: 'org_access_refused', tokenEndpointStatus: 400 }],
+    [
+      'T-TK-11 429',
+      { status: 429, fields: ['Retry-After', '17'] },
+      { code: 'token_endpoint_rate_limited', retryAfterSeconds: 17 },
+    ],
+    [
+      'T-TK-11 429 without a time',
+      { status: 429 },
+      { code: 'token_endpoint_rate_limited', retryAfterSeconds: undefined },
+    ],
+    ['T-TK-12 408', { status: 408 }, { code: 'token_endpoint_unavailable' }],
+    ['T-TK-12 500', { status: 500 }, { code: 'token_endpoint_unavailable' }],
+    ['T-TK-12 503', { status: 503 }, { code: 'token_endpoint_unavailable' }],
+    [
+      'T-TK-13 HTML',
+      { fields: ['Content-Type', 'text/html'], content: '<html></html>' },
+      { code: 'token_response_invalid' },
+    ],
+    ['T-TK-13 nothing', { content: '' }, { code: 'token_response_invalid' }],
+    [
+      'T-TK-14 CR LF in the token',
+      { fields: json, content: '{"orgAccessToken":"a\\r\\nb"}' },
+      { code: 'token_response_invalid' },
+    ],
+    [
+      'T-TK-15 a reply over 64 KiB',
+      { fields: json, content: `{"orgAccessToken":"t"}${' '.repeat(65_536)}` },
+      { code: 'token_response_invalid' },
+    ],
+    [
+      'T-TK-15 the same in chunks',
+      { fields: json, content: `{"orgAccessToken":"t"}${' '.repeat(65_536)}`, isChunked: true },
+      { code: 'token_response_invalid' },
+    ],
+    [
+      'T-TK-15 compressed',
+      { fields: ['Content-Encoding', 'gzip'], content: gzipSync(Buffer.alloc(10_000_000, ' ')) },
+      { code: 'token_response_invalid' },
+    ],
+    ['T-TK-16 204', { status: 204 }, { code: 'token_response_invalid' }],
+    ['T-TK-17 301', { status: 301, fields: ['Location', 'http://evil.example/'] }, { code: 'token_response_invalid' }],
+  ])('%s', async (_, reply, expected) => {
+    await using service = await startService({ mint: replyWith(reply) })
+    await using client = new EndpointUnderTest(service)
+    const error = await failureOf(client.endpoint.mint(ACME))
+    expect(error).toMatchObject(expected)
+    expect(client.mints).toMatchObject([{ org: 'acme', outcome: expected.code, error }])
+    expect(service.tokens.mints).toHaveLength(1)
+  })
+
+  test.each([201, 202, 206])('T-TK-16 %d with a token is a success', async (status) => {
+    await using service = await startService({ mint: (mint) => ({ ...mint.issue(), status }) })
+    await using client = new EndpointUnderTest(service)
+    await client.endpoint.mint(ACME, { reason: 'refresh' })
+    expect(client.mints).toMatchObject([{ org: 'acme', reason: 'refresh', outcome: 'ok' }])
+  })
+
+  test('T-TK-16 interim responses are skipped', async () => {
+    await using service = await startService({
+      mint: async (mint) => {
+        const { socket } = mint.request.connection
+        socket.write('HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n')
+        return mint.issue()
+      },
+    })
+    await using client = new EndpointUnderTest(service)
+    await expect(client.endpoint.mint(ACME)).resolves.toBeDefined()
+  })
+
+  test.each([301, 302, 307, 308])('T-TK-17 %d: the App key goes nowhere else', async (status) => {
+    await using elsewhere = await startService()
+    await using service = await startService({
+      mint: replyWith({ status, fields: ['Location', `${elsewhere.baseUrl}/v2/orgs/acme/access`] }),
+    })
+    await using client = new EndpointUnderTest(service)
+    await failureOf(client.endpoint.mint(ACME))
+    expect(elsewhere.origin.connections).toEqual([])
+  })
+})
+
+describe('T-TK-06 no connection', () => {
+  test('refused', async () => {
+    const service = await startService()
+    await using client = new EndpointUnderTest(service)
+    await service.origin.stop()
+    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_unavailable' })
+  })
+
+  test('a name that does not resolve', async () => {
+    await using service = await startService()
+    await using client = new EndpointUnderTest(service, { baseUrl: new URL('http://no-such-host.invalid') })
+    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_unavailable' })
+  })
+
+  test.each<CertificateName>(['expired', 'other-host', 'self-signed'])('the certificate is %s', async (name) => {
+    await using service = await startService({ tls: certificate(name) })
+    await using client = new EndpointUnderTest(service, { ca: [await readFile(CA_FILE, 'utf8')] })
+    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_unavailable' })
+    expect(service.tokens.mints).toEqual([])
+  })
+
+  test('a certificate of a CA that was given is good', async () => {
+    await using service = await startService({ tls: certificate('localhost') })
+    await using client = new EndpointUnderTest(service, { ca: [await readFile(CA_FILE, 'utf8')] })
+    await expect(client.endpoint.mint(ACME)).resolves.toBeDefined()
+  })
+
+  test('reset, cut off, or no HTTP at all', async () => {
+    const scripts: [MintScript, string][] = [
+      [cutWith(''), 'token_endpoint_unavailable'],
+      [cutWith('HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n{"orgAccessToken"'), 'token_endpoint_unavailable'],
+      [cutWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"org'), 'token_endpoint_unavailable'],
+      [sayOnly('SSH-2.0-OpenSSH_9.2\r\n'), 'token_response_invalid'],
+    ]
+    for (const [script, code] of scripts) {
+      await using service = await startService({ mint: script })
+      await using client = new EndpointUnderTest(service)
+      expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code })
+    }
+  })
+})
+
+function sayOnly(text: string): MintScript {
+  return ({ request }) => {
+    request.connection.write(text)
+    return undefined
+  }
+}
+
+/** Writes that much, and resets the connection. */
+function cutWith(text: string): MintScript {
+  return ({ request }) => {
+    const { socket } = request.connection
+    socket.write(text, () => resetNow(socket))
+    return undefined
+  }
+}
+
+describe('the deadline is over the whole call', () => {
+  test('T-TK-07 no answer', async () => {
+    await using service = await startService({ mint: () => undefined })
+    await using client = new EndpointUnderTest(service, { timeoutMs: 60 })
+    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_timeout' })
+    await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
+  })
+
+  test('T-TK-08 a byte now and then, T-TK-15 without end', async () => {
+    await using service = await startService({
+      mint: ({ request }) => {
+        const { socket } = request.connection
+        socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+        const drip = setInterval(() => socket.write('1\r\n \r\n'), 5)
+        socket.once('close', () => clearInterval(drip))
+        return undefined
+      },
+    })
+    await using client = new EndpointUnderTest(service, { timeoutMs: 150 })
+    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_timeout' })
+  })
+
+  test('a caller may have less time than that', async () => {
+    await using service = await startService({ mint: () => undefined })
+    await using client = new EndpointUnderTest(service)
+    const error = await failureOf(client.endpoint.mint(ACME, { deadlineAt: performance.now() + 40 }))
+    expect(error).toMatchObject({ code: 'token_endpoint_timeout' })
+  })
+})
+
+test('T-TK-15 content without end is broken off at its limit', async () => {
+  let sentBytes = 0
+  await using service = await startService({
+    mint: ({ request }) => {
+      const { socket } = request.connection
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 104857600\r\n\r\n')
+      const chunk = Buffer.alloc(16 * 1024, ' ')
+      const pump = () => {
+        while (!socket.destroyed && socket.write(chunk)) sentBytes += chunk.length
+      }
+      socket.on('drain', pump)
+      pump()
+      return undefined
+    },
+  })
+  await using client = new EndpointUnderTest(service)
+  expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_response_invalid' })
+  await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
+  expect(sentBytes).toBeLessThan(16 * 1024 * 1024)
+})
+
+describe('a token that states its own end', () => {
+  const HOUR_MS = 3_600_000
+
+  /** Tokens live for five minutes by the clock of the service, which is right. */
+  async function mintAtWallClock(offsetMs: number, hasDate: boolean): Promise<number> {
+    const payload = Buffer.from(JSON.stringify({ exp: Math.floor(Date.now() / 1_000) + 300 })).toString('base64url')
+    const content = `{"orgAccessToken":"e30.${payload}.c2ln"}`
+    const fields = hasDate ? [...json, 'Date', new Date().toUTCString()] : json
+    await using service = await startService({ mint: replyWith({ fields, content }) })
+    await using client = new EndpointUnderTest(service, { wallNow: () => Date.now() + offsetMs })
+    const token = await client.endpoint.mint(ACME)
+    return token.expiresAt - token.mintedAt
+  }
+
+  test.each([0, HOUR_MS, -HOUR_MS])(
+    'with a wall clock wrong by %d ms, the clock of the service counts',
+    async (offsetMs) => {
+      expect(await mintAtWallClock(offsetMs, true)).toBeCloseTo(300_000, -3.4)
+    },
+  )
+
+  test('without a date in the reply, our wall clock has to do', async () => {
+    expect(await mintAtWallClock(0, false)).toBeCloseTo(300_000, -3.4)
+    expect(await mintAtWallClock(HOUR_MS, false)).toBe(Number.POSITIVE_INFINITY)
+  })
+
+  test('a wall clock that jumps after the mint changes nothing', async () => {
+    let offsetMs = 0
+    const payload = Buffer.from(JSON.stringify({ exp: Math.floor(Date.now() / 1_000) + 300 })).toString('base64url')
+    await using service = await startService({
+      mint: replyWith({ fields: json, content: `{"orgAccessToken":"e30.${payload}.c2ln"}` }),
+    })
+    await using client = new EndpointUnderTest(service, { wallNow: () => Date.now() + offsetMs })
+    const token = await client.endpoint.mint(ACME)
+    const before = token.expiresAt
+    offsetMs = HOUR_MS
+    expect(token.expiresAt).toBe(before)
+  })
+})
+
+test('T-SE-05 no failure holds the secret, the App key or what the endpoint said', async () => {
+  const replies = (service: Service): Reply[] => [
+    { status: 401, reason: service.tokens.appSecret.replace(/[^\x20-\x7e]/g, ''), content: service.tokens.appSecret },
+    { status: 500, content: `Basic ${service.tokens.apiKey}` },
+    { content: `{"orgAccessToken":"${service.tokens.marker} with a space"}` },
+    { status: 302, fields: ['Location', `http://x/?${service.tokens.marker}`] },
+  ]
+  await using service = await startService()
+  await using client = new EndpointUnderTest(service)
+  const canaries = new Canaries().add('secret', service.tokens.appSecret).add('token', service.tokens.marker)
+  for (const reply of replies(service)) {
+    service.tokens.script = replyWith(reply)
+    const error = await failureOf(client.endpoint.mint(ACME))
+    expect(canaries.search(inspect(error, { depth: 9, showHidden: true }))).toEqual([])
+    expect(canaries.search(JSON.stringify(error))).toEqual([])
+  }
+})
