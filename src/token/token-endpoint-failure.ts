@@ -3,8 +3,13 @@
 import { TokenError, type TokenErrorCode } from '../errors.ts'
 
 const TIMEOUTS = new Set(['ETIMEDOUT', 'UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'])
-/** An answer came, but not one in HTTP. */
-const NOT_HTTP = new Set(['UND_ERR_HEADERS_OVERFLOW', 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH', 'UND_ERR_RESPONSE'])
+/** An answer came, but not one in HTTP. Undici's parser error has a code only sometimes: then its name speaks. */
+const NOT_HTTP = new Set([
+  'HTTPParserError',
+  'UND_ERR_HEADERS_OVERFLOW',
+  'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
+  'UND_ERR_RESPONSE',
+])
 
 /** `cause` as one of ours. The message names a code, never what was sent or received. */
 export function translateMintError(cause: unknown): TokenError {
