@@ -10,7 +10,7 @@ import { WebSocket } from 'ws'
 import { eventually } from '../support/changes.ts'
 
 const EXECUTABLE = '/usr/bin/chromium'
-/** Without the last ones it calls its maker's hosts at every start. */
+/** Without the background switches it calls its maker's hosts at every start. */
 const ARGUMENTS = [
   '--headless',
   '--no-sandbox',
@@ -22,6 +22,8 @@ const ARGUMENTS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
+  // As after a rebinding of names: whatever a page is called, it is here.
+  '--host-resolver-rules=MAP *.example 127.0.0.1',
 ]
 const DEADLINE_MS = 15_000
 
@@ -96,8 +98,13 @@ export class Browser implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    const exited = once(this.#process, 'exit')
+    // Asked to end, it waits for its helpers; killed, it would leave them writing into the profile.
+    this.send('Browser.close').catch(() => undefined)
+    const deadline = setTimeout(() => this.#process.kill('SIGKILL'), DEADLINE_MS)
+    await exited
+    clearTimeout(deadline)
     this.#socket.terminate()
-    if (this.#process.exitCode === null && this.#process.kill('SIGKILL')) await once(this.#process, 'exit')
     rmSync(this.#profile, { recursive: true, force: true, maxRetries: 5 })
   }
 }

@@ -1,0 +1,202 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { request } from '../support/raw-client.ts'
+import { Browser, hasBrowser, type Page } from './browser.ts'
+import { AdminUnderTest } from './start-admin.ts'
+
+const LINTER = fileURLToPath(new URL('../../node_modules/.bin/biome', import.meta.url))
+
+async function fetchPage(admin: AdminUnderTest) {
+  const { content, fields } = await request(admin.port, 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const policy = fields[fields.indexOf('content-security-policy') + 1] ?? ''
+  return { html: content.toString(), policy }
+}
+
+test('the policy lets the page run its own script and style, and nothing that is put into it', async () => {
+  await using admin = await AdminUnderTest.start()
+  const { html, policy } = await fetchPage(admin)
+  expect(policy).toContain("default-src 'none'")
+  expect(policy).toContain("frame-ancestors 'none'")
+  expect(policy).not.toMatch(/unsafe|\*|https?:|nonce/)
+  expect(html).not.toMatch(/ (on\w+|style)=|javascript:|https?:\/\/(?!www\.w3\.org)/)
+})
+
+test('the script of the page is held to the rules for all other code', async () => {
+  await using admin = await AdminUnderTest.start()
+  const { html } = await fetchPage(admin)
+  const [, script = ''] = /<script type="module">(.*)<\/script>/s.exec(html) ?? []
+  const folder = mkdtempSync(join(tmpdir(), 'page-'))
+  writeFileSync(join(folder, 'page.js'), script)
+  const args = ['lint', '--error-on-warnings', '--diagnostic-level=warn', 'page.js']
+  const { status, stdout, stderr } = spawnSync(LINTER, args, { cwd: folder, encoding: 'utf8' })
+  rmSync(folder, { recursive: true })
+  if (status !== 0) throw new Error(stdout + stderr)
+  expect(script.length).toBeGreaterThan(5_000)
+})
+
+describe.skipIf(!hasBrowser)('in a browser', () => {
+  let browser: Browser
+  beforeAll(async () => {
+    browser = await Browser.start()
+  })
+  afterAll(() => browser[Symbol.asyncDispose]())
+
+  const text = (selector: string) => `document.querySelector('${selector}')?.textContent`
+
+  async function openPage(admin: AdminUnderTest): Promise<Page> {
+    const page = await browser.open(`${admin.url}/`)
+    await page.until(`document.querySelector('#state').dataset.state !== 'away'`)
+    return page
+  }
+
+  test('it shows how things stand, and asks nobody but its own listener', async () => {
+    await using admin = await AdminUnderTest.start()
+    await admin.mint('acme')
+    for (let i = 0; i < 40; i++) admin.requestEnded()
+    admin.requestEnded({ status: 400, code: 'org_id_missing', orgId: undefined, token: 'none' })
+    const page = await openPage(admin)
+    expect(await page.evaluate(text('#state'))).toBe('Ready')
+    expect(await page.evaluate(text('#program'))).toContain('0.0.0-test on Node')
+    expect(await page.evaluate(text('#tile-tokens .figure'))).toBe('1')
+    expect(await page.evaluate(text('#tile-requests .notes li'))).toBe('41 since the start')
+    expect(await page.evaluate(text('#orgs .org'))).toBe('acme')
+    expect(await page.evaluate(text('#orgs .age-text'))).toMatch(/^\d s of 5 min$/)
+    expect(await page.evaluate(text('#errors .todo'))).toContain('there is no default')
+    expect(page.complaints).toEqual([])
+    expect(page.requests.filter((url) => !url.startsWith(admin.url) && !url.startsWith('data:'))).toEqual([])
+  })
+
+  test('it goes on by itself: what happens next is shown, and plotted', async () => {
+    await using admin = await AdminUnderTest.start()
+    const page = await openPage(admin)
+    expect(await page.evaluate(text('#orgs-note'))).toContain('No token is held')
+    await admin.mint('acme')
+    for (let i = 0; i < 40; i++) admin.requestEnded({ startedAt: 0, endedAt: 20 })
+    admin.checks = [{ name: 'app-credentials', isOk: false, detail: 'the service rejects them' }]
+    await page.until(`${text('#orgs .org')} === 'acme'`)
+    await page.until(`${text('#state')} === 'Not ready'`)
+    expect(await page.evaluate(text('#checks'))).toBe('app-credentials: the service rejects them')
+    await page.until(`document.querySelector('#requests path.stroke').getAttribute('d').length > 10`)
+    await page.until(`parseFloat(${text('#latency .value')}) > 0`)
+    expect(page.complaints).toEqual([])
+  })
+
+  test('an Org that is spelled like markup stays text', async () => {
+    const hostile = `<img src=x onerror=alert(1)>"'`
+    await using admin = await AdminUnderTest.start()
+    await admin.mint(hostile)
+    const path = '/<script>document.title="taken"</script>'
+    admin.requestEnded({ status: 403, code: 'org_access_refused', orgId: hostile, path, requestId: '<b>1</b>' })
+    const page = await openPage(admin)
+    expect(await page.evaluate(text('#orgs .org'))).toBe(hostile)
+    expect(await page.evaluate(text('#errors .list li'))).toContain(`GET ${path} for ${hostile}`)
+    expect(await page.evaluate(`document.querySelectorAll('img, b, main script').length`)).toBe(0)
+    expect(await page.evaluate('document.title')).toBe('org-access-proxy')
+    expect(page.complaints).toEqual([])
+  })
+
+  test('of many Orgs it shows some, and finds any', async () => {
+    await using admin = await AdminUnderTest.start()
+    await admin.mint(...Array.from({ length: 300 }, (_, i) => `org-${i}`))
+    const page = await openPage(admin)
+    expect(await page.evaluate(`document.querySelectorAll('#orgs tr').length`)).toBe(100)
+    expect(await page.evaluate(text('#orgs-count'))).toBe('100 of 300 shown')
+    await page.evaluate(`(() => {
+      const input = document.querySelector('#search')
+      input.value = 'org-77'
+      input.dispatchEvent(new Event('input'))
+    })()`)
+    await page.until(`document.querySelectorAll('#orgs tr').length === 1`)
+    expect(await page.evaluate(text('#orgs .org'))).toBe('org-77')
+  })
+
+  test('it says when the proxy is away, and comes back with it, in its new version', async () => {
+    const before = await AdminUnderTest.start()
+    const page = await openPage(before)
+    await before[Symbol.asyncDispose]()
+    await page.until(`document.querySelector('#state').dataset.state === 'away'`)
+    expect(await page.evaluate(text('#program'))).toBe('The proxy does not answer; asking again every 2 s.')
+    const address = { kind: 'tcp', host: 'localhost', port: before.port } as const
+    await using _after = await AdminUnderTest.start({ address, version: '0.0.1-test' })
+    await page.until(`${text('#program')}.startsWith('0.0.1-test')`)
+    await page.until(`${text('#state')} === 'Ready'`)
+  })
+
+  test('it fits a phone, and follows the reader from light to dark', async () => {
+    await using admin = await AdminUnderTest.start()
+    await admin.mint('x'.repeat(128), 'acme')
+    admin.requestEnded({ status: 502, code: 'dns_error', path: `/${'y'.repeat(190)}` })
+    const page = await openPage(admin)
+    await page.evaluate(`document.querySelector('details').open = true`)
+    const ground = 'getComputedStyle(document.body).backgroundColor'
+    await page.show(320, 700, 'light')
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(320)
+    expect(await page.evaluate(ground)).toBe('rgb(245, 246, 248)')
+    await page.show(320, 700, 'dark')
+    expect(await page.evaluate(ground)).toBe('rgb(13, 17, 23)')
+  })
+
+  test('its own origin may purge; a page elsewhere can neither purge nor read nor frame nor link', async () => {
+    await using admin = await AdminUnderTest.start()
+    await admin.mint('a', 'b')
+    const own = await openPage(admin)
+    expect(await own.evaluate(`fetch('/tokens/purge?org=a', { method: 'POST' }).then((r) => r.status)`)).toBe(200)
+    expect(admin.tokens.size).toBe(1)
+
+    const elsewhere = await startPageElsewhere()
+    for (const name of ['evil.example', 'localhost']) {
+      const page = await browser.open(`http://${name}:${elsewhere.port}/`)
+      for (const mode of ['cors', 'no-cors']) {
+        for (const [method, path] of [
+          ['POST', '/tokens/purge?org=all'],
+          ['GET', '/status'],
+        ]) {
+          const call = `fetch('${admin.url}${path}', { method: '${method}', mode: '${mode}' })`
+          expect(await page.evaluate(`${call}.then((r) => r.text(), () => 'nothing')`)).toBe('nothing')
+        }
+      }
+      await page.evaluate(`(() => {
+        const form = document.createElement('form')
+        form.method = 'post'
+        form.action = '${admin.url}/tokens/purge?org=all'
+        document.body.append(form)
+        form.submit()
+      })()`)
+      await page.until(`location.href.startsWith('${admin.url}')`)
+      expect(await page.evaluate('document.body.textContent')).toContain('browser_refused')
+    }
+    await elsewhere.close()
+    expect(admin.tokens.size).toBe(1)
+  })
+
+  test('a page whose name is then bound to this machine reaches nothing', async () => {
+    const elsewhere = await startPageElsewhere()
+    const page = await browser.open(`http://rebound.example:${elsewhere.port}/`)
+    await elsewhere.close()
+    await using admin = await AdminUnderTest.start({
+      address: { kind: 'tcp', host: 'localhost', port: elsewhere.port },
+    })
+    await admin.mint('a')
+    const status = (call: string) => page.evaluate(`fetch(${call}).then((r) => r.status)`)
+    expect(await status(`'/status'`)).toBe(421)
+    expect(await status(`'/tokens/purge?org=all', { method: 'POST' }`)).toBe(421)
+    expect(admin.tokens.size).toBe(1)
+  })
+})
+
+async function startPageElsewhere() {
+  const server = createServer((_, response) => response.setHeader('content-type', 'text/html').end('<p>'))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  const close = async () => {
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+  }
+  return { port, close }
+}
