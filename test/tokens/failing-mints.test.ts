@@ -1,0 +1,217 @@
+/** What the client gets when no token can be had: one status, one code, nothing of what the token endpoint said. */
+
+import { gzipSync } from 'node:zlib'
+import { describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import type { Reply } from '../support/origin-connection.ts'
+import { fieldOf, problemOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { type ProxySettings, startProxy } from '../support/start-proxy.ts'
+import type { Mint, MintScript } from '../support/token-endpoint.ts'
+
+const json = ['Content-Type', 'application/json']
+const invalid = 'token_response_invalid'
+
+const STATUS: Readonly<Record<string, number>> = {
+  org_access_refused: 403,
+  app_credentials_rejected: 502,
+  token_response_invalid: 502,
+  token_endpoint_unavailable: 503,
+  token_endpoint_rate_limited: 503,
+  token_endpoint_timeout: 504,
+}
+const PROXY_ERROR: Readonly<Record<string, string>> = {
+  org_access_refused: 'http_request_denied',
+  app_credentials_rejected: 'proxy_configuration_error',
+  token_response_invalid: 'http_protocol_error',
+  token_endpoint_unavailable: 'destination_unavailable',
+  token_endpoint_rate_limited: 'destination_unavailable',
+  token_endpoint_timeout: 'http_response_timeout',
+}
+
+/** The first answer to a cold org before this token endpoint; nothing may have reached the origin. */
+async function answerBefore(service: Service, settings: ProxySettings = {}): Promise<RawResponse> {
+  await using proxy = await startProxy(service, settings)
+  const response = await request(proxy.port, get('/v2/x', 'acme'))
+  expect(service.requests, 'what reached the origin').toEqual([])
+  expect(proxy.output, 'what the token endpoint said is not for the log').not.toContain('CANARY')
+  return response
+}
+
+function expectProblem(response: RawResponse, code: string): void {
+  const status = STATUS[code]
+  const problem = problemOf(response)
+  expect(problem).toMatchObject({ code, status })
+  expect(problem.requestId).toBe(fieldOf(response, 'x-request-id'))
+  expect(response.status).toBe(status)
+  expect(fieldOf(response, 'content-type')).toBe('application/problem+json')
+  expect(fieldOf(response, 'proxy-status')).toBe(`org-access-proxy; error=${PROXY_ERROR[code]}; details="${code}"`)
+  expect(fieldOf(response, 'retry-after') !== undefined, 'Retry-After').toBe(status === 503)
+  expect(response.content.toString()).not.toContain('CANARY')
+}
+
+const says = (content: string | Uint8Array, more: Reply = {}): Reply => ({ fields: json, content, ...more })
+
+describe('the answer of the token endpoint is', () => {
+  test.each<[string, Reply, string]>([
+    ['T-TK-09 401', { status: 401, content: 'CANARY' }, 'app_credentials_rejected'],
+    ['T-TK-10 400', { status: 400 }, 'org_access_refused'],
+    ['T-TK-10 403', { status: 403, content: 'CANARY' }, 'org_access_refused'],
+    ['T-TK-10 404', { status: 404 }, 'org_access_refused'],
+    ['T-TK-10 410', { status: 410 }, 'org_access_refused'],
+    ['T-TK-10 451', { status: 451 }, 'org_access_refused'],
+    ['T-TK-11 429 with nothing', { status: 429 }, 'token_endpoint_rate_limited'],
+    ['T-TK-11 429 with nonsense', { status: 429, fields: ['Retry-After', 'soon'] }, 'token_endpoint_rate_limited'],
+    ['T-TK-12 408', { status: 408 }, 'token_endpoint_unavailable'],
+    ['T-TK-12 500', { status: 500, content: 'CANARY' }, 'token_endpoint_unavailable'],
+    ['T-TK-12 501', { status: 501 }, 'token_endpoint_unavailable'],
+    ['T-TK-12 502', { status: 502 }, 'token_endpoint_unavailable'],
+    ['T-TK-12 503', { status: 503 }, 'token_endpoint_unavailable'],
+    ['T-TK-12 599', { status: 599 }, 'token_endpoint_unavailable'],
+    ['T-TK-13 a page for people', { fields: ['Content-Type', 'text/html'], content: '<html>CANARY</html>' }, invalid],
+    ['T-TK-13 empty', says(''), invalid],
+    ['T-TK-13 an object without the field', says('{}'), invalid],
+    ['T-TK-13 null', says('{"orgAccessToken":null}'), invalid],
+    ['T-TK-13 a number', says('{"orgAccessToken":7}'), invalid],
+    ['T-TK-13 an array of it', says('["CANARY"]'), invalid],
+    ['T-TK-13 an array in it', says('{"orgAccessToken":["CANARY"]}'), invalid],
+    ['T-TK-13 an empty string', says('{"orgAccessToken":""}'), invalid],
+    ['T-TK-13 half of it', says('{"orgAccessToken":"CANA'), invalid],
+    ['T-TK-13 behind a byte order mark', says('\ufeff{"orgAccessToken":"CANARY"}'), invalid],
+    ['T-TK-13 two of them', says('{"orgAccessToken":"CANARY","orgAccessToken":"CANARY2"}'), invalid],
+    ['T-TK-13 inherited', says('{"__proto__":{"orgAccessToken":"CANARY"}}'), invalid],
+    ['T-TK-13 a bare string', says('"CANARY"'), invalid],
+    ['T-TK-14 CR LF', says('{"orgAccessToken":"CANARY\\r\\nx: y"}'), invalid],
+    ['T-TK-14 NUL', says('{"orgAccessToken":"CANARY\\u0000"}'), invalid],
+    ['T-TK-14 a blank', says('{"orgAccessToken":"CANARY CANARY"}'), invalid],
+    ['T-TK-14 not ASCII', says('{"orgAccessToken":"CANARYé"}'), invalid],
+    ['T-TK-15 a token over 16 KiB', says(JSON.stringify({ orgAccessToken: 'x'.repeat(16_385) })), invalid],
+    ['T-TK-15 over 64 KiB', says(`{"orgAccessToken":"CANARY"}${' '.repeat(65_536)}`), invalid],
+    [
+      'T-TK-15 compressed',
+      says(gzipSync('{"orgAccessToken":"CANARY"}'), { fields: ['Content-Encoding', 'gzip'] }),
+      invalid,
+    ],
+    ['T-TK-16 204', { status: 204 }, invalid],
+    ['T-TK-16 201 without a token', { status: 201, content: '{}' }, invalid],
+    ['T-TK-17 301', { status: 301, fields: ['Location', 'http://evil.invalid/'] }, invalid],
+    ['T-TK-17 307', { status: 307, fields: ['Location', '/v2/orgs/other/access'] }, invalid],
+  ])('%s', async (_, reply, code) => {
+    await using service = await startService({ mint: () => reply })
+    expectProblem(await answerBefore(service, { 'tokens.mintTimeout': '300ms' }), code)
+  })
+})
+
+test.each([400, 403, 404, 422])('T-TK-10 a refusal tells the status that the endpoint gave: %d', async (status) => {
+  await using service = await startService({ mint: () => ({ status }) })
+  expect(problemOf(await answerBefore(service)).tokenEndpointStatus).toBe(status)
+})
+
+describe('T-TK-06 no answer at all:', () => {
+  test('refused', async () => {
+    const service = await startService()
+    await service.origin.stop()
+    expectProblem(await answerBefore(service, { 'tokens.mintTimeout': '500ms' }), 'token_endpoint_unavailable')
+  })
+
+  test('no such name', async () => {
+    await using service = await startService()
+    const settings = { baseUrl: 'https://no-such-host.invalid', 'tokens.mintTimeout': '500ms' }
+    expectProblem(await answerBefore(service, settings), 'token_endpoint_unavailable')
+  })
+
+  test.each<CertificateName>(['expired', 'other-host', 'self-signed'])('the certificate is %s', async (name) => {
+    await using service = await startService({ tls: certificate(name) })
+    const settings = { 'origin.caFile': CA_FILE, 'tokens.mintTimeout': '500ms' }
+    expectProblem(await answerBefore(service, settings), 'token_endpoint_unavailable')
+    expect(service.tokens.mints).toEqual([])
+  })
+
+  test('reset', async () => {
+    await using service = await startService({
+      mint: ({ request: received }) => {
+        received.connection.reset()
+        return undefined
+      },
+    })
+    expectProblem(await answerBefore(service, { 'tokens.mintTimeout': '300ms' }), 'token_endpoint_unavailable')
+  })
+})
+
+const DEADLINE_MS = 400
+
+describe('the deadline is over the whole mint:', () => {
+  test.each<[string, MintScript]>([
+    ['T-TK-07 silence', () => undefined],
+    ['T-TK-08 a byte now and then', dripping('HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n', 'x')],
+    ['T-TK-08 a head that never ends', dripping('HTTP/1.1 200 OK\r\n', 'a: b\r\n')],
+    ['T-TK-15 chunks without end', dripping('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n', '1\r\n \r\n')],
+  ])('%s', async (_, mint) => {
+    await using service = await startService({ mint })
+    await using proxy = await startProxy(service, { 'tokens.mintTimeout': `${DEADLINE_MS}ms` })
+    const startedAt = performance.now()
+    const answers = await Promise.all(Array.from({ length: 20 }, () => request(proxy.port, get('/v2/x', 'acme'))))
+    const tookMs = performance.now() - startedAt
+    for (const answer of answers) expectProblem(answer, 'token_endpoint_timeout')
+    expect(tookMs).toBeGreaterThan(DEADLINE_MS - 20)
+    expect(tookMs).toBeLessThan(DEADLINE_MS + 1_500)
+    expect(service.tokens.mints).toHaveLength(1)
+    const isFree = () => service.tokens.mints[0]?.request.connection.isClosed === true
+    await service.origin.waitFor(isFree, 'the connection of the mint given up')
+  })
+})
+
+function dripping(head: string, piece: string): MintScript {
+  return ({ request: { connection } }) => {
+    connection.write(head)
+    const timer = setInterval(() => connection.write(piece), 20)
+    connection.socket.once('close', () => clearInterval(timer))
+    return undefined
+  }
+}
+
+/** Fails that often, then issues. */
+function issuesAfter(failures: readonly Reply[]): MintScript {
+  let calls = 0
+  return (mint: Mint) => failures[calls++] ?? mint.issue()
+}
+
+describe('T-TK-12 what passes is tried again, within the deadline:', () => {
+  test.each([[[500]], [[503, 502]], [[408]], [[500, 500, 500]]])('%j, then a token', async (statuses) => {
+    await using service = await startService({ mint: issuesAfter(statuses.map((status) => ({ status }))) })
+    await using proxy = await startProxy(service)
+    await using client = await RawClient.connect(proxy.port)
+    client.send(get('/v2/x', 'acme'))
+    expect((await client.response()).status).toBe(200)
+    expect(service.tokens.mints).toHaveLength(statuses.length + 1)
+    expect(service.requests).toHaveLength(1)
+  })
+
+  test('what does not pass is not', async () => {
+    for (const status of [403, 429, 301]) {
+      await using service = await startService({ mint: issuesAfter([{ status }]) })
+      await using proxy = await startProxy(service)
+      expect((await request(proxy.port, get('/v2/x', 'acme'))).status).not.toBe(200)
+      expect(service.tokens.mints).toHaveLength(1)
+    }
+  })
+
+  test('nothing of a failure is kept: the next request mints and is served', async () => {
+    await using service = await startService({ mint: issuesAfter([says('{}'), says('<html>')]) })
+    await using proxy = await startProxy(service)
+    const statuses: number[] = []
+    for (let i = 0; i < 4; i++) statuses.push((await request(proxy.port, get('/v2/x', 'acme'))).status)
+    expect(statuses).toEqual([502, 502, 200, 200])
+    expect(service.tokens.mints).toHaveLength(3)
+  })
+})
+
+test('the content of a request is sent once, however often the mint was tried', async () => {
+  await using service = await startService({ mint: issuesAfter([{ status: 500 }, { status: 500 }]) })
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.send('POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Length: 5\r\n\r\nhello')
+  expect((await client.response('POST')).status).toBe(200)
+  expect(service.requests.map((received) => received.content.toString())).toEqual(['hello'])
+})

@@ -1,0 +1,57 @@
+/** What the token endpoint gets to see of a request that needs a token: the same few bytes, whatever the client sent. */
+
+import { expect, test } from 'vitest'
+import { HOST, head } from '../support/case-table.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('T-TK-01 the bytes of a mint, beside a request full of fields and content', async () => {
+  await using service = await startService({ prefix: '/api/' })
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  const fields = ['Authorization: Bearer mine', 'Cookie: a=1', 'User-Agent: me', 'traceparent: 00-1-2-01', 'Via: 1.1 a']
+  client.send(`${head('PUT /v2/x?y=1 HTTP/1.1', HOST, 'X-Org-Id: acme:1@x', ...fields, 'Content-Length: 5')}hello`)
+  expect((await client.response('PUT')).status).toBe(200)
+
+  const [mint] = service.tokens.mints
+  expect(mint?.request.connection.received.toString('latin1').split('\r\n')).toEqual([
+    'POST /api/v2/orgs/acme%3A1%40x/access HTTP/1.1',
+    `host: 127.0.0.1:${service.origin.port}`,
+    'connection: keep-alive',
+    `authorization: Basic ${service.tokens.apiKey}`,
+    'content-length: 0',
+    '',
+    '',
+  ])
+})
+
+test('mints and requests never share a connection', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  for (const org of ['a', 'b', 'c', 'a']) {
+    client.send(head('GET /v2/x HTTP/1.1', HOST, `X-Org-Id: ${org}`))
+    expect((await client.response()).status).toBe(200)
+  }
+  for (const connection of service.origin.connections) {
+    const kinds = connection.requests.map((received) => service.orgOfMint(received) !== undefined)
+    expect(new Set(kinds).size).toBe(1)
+  }
+})
+
+test.each(['with:colons:in:it', 'näïve-密钥', ' blanks at its ends '])(
+  'T-TK-02 the secret may be %j',
+  async (appSecret) => {
+    await using service = await startService({ appSecret })
+    await using proxy = await startProxy(service)
+    await using client = await RawClient.connect(proxy.port)
+    client.send(head('GET /v2/x HTTP/1.1', HOST, 'X-Org-Id: acme'))
+    expect((await client.response()).status).toBe(200)
+  },
+)
+
+test('T-TK-02 an App id with a colon in it is refused at the start', async () => {
+  await using service = await startService()
+  await expect(startProxy(service, { appId: 'a:b' })).rejects.toThrow(/appId/)
+})
