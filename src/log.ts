@@ -20,6 +20,9 @@ export interface LogOptions {
 /** With a reader that does not read, lines beyond this are dropped and requests go on. */
 const MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 const FLUSH_TIMEOUT_MS = 500
+/** Lines are written together, as many as fill this or as come within that. */
+const BATCH_BYTES = 8 * 1024
+const MAX_DELAY_MS = 50
 
 export interface Log {
   readonly logger: Logger
@@ -113,7 +116,13 @@ interface Sink {
 }
 
 function openStdout(): Sink {
-  const stream = pino.destination({ dest: 1, sync: false, maxLength: MAX_BUFFERED_BYTES })
+  const stream = pino.destination({
+    dest: 1,
+    sync: false,
+    maxLength: MAX_BUFFERED_BYTES,
+    minLength: BATCH_BYTES,
+    periodicFlush: MAX_DELAY_MS,
+  })
   let dropped = 0
   stream.on('drop', () => {
     dropped++
