@@ -57,7 +57,7 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     ca,
     proxies: config.origin.proxies,
   })
-  const tunnels = new Tunnels({ baseUrl: config.baseUrl, ca })
+  const tunnels = new Tunnels({ baseUrl: config.baseUrl, ca, proxies: config.origin.proxies })
   const gateway = new Gateway({
     app: side.credentials,
     origin,

@@ -36,6 +36,7 @@ export async function serve(options: ServeOptions): Promise<Running> {
     app.reloadSecret().catch((error: unknown) => log.logger.error(describeFault(error), 'reload failed'))
   })
   log.logger.info(readyFields(config, app), 'ready')
+  await log.flush()
   return { address: app.address, adminAddress: app.adminAddress, stopped: stopOnSignal(app, config, log) }
 }
 

@@ -6,6 +6,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { createProxyServer, type ProxyServer } from 'http-proxy'
 import { groupFields } from '../http/fields.ts'
+import type { ProxyVariables } from './origin.ts'
 
 /** Who is told of the request that the library makes. */
 export interface UpgradeWatcher {
@@ -15,6 +16,8 @@ export interface UpgradeWatcher {
 export interface TunnelOptions {
   readonly baseUrl: URL
   readonly ca?: readonly string[] | undefined
+  /** Node takes tunnels through them from 24.5 on; before, they go straight to the origin. */
+  readonly proxies?: ProxyVariables | undefined
 }
 
 /** The library and its connections; one for all tunnels. */
@@ -25,7 +28,7 @@ export class Tunnels {
 
   constructor(options: TunnelOptions) {
     // A connection a tunnel, never reused; half-open, so that one side may finish before the other (RFC 6455 §7.1.1).
-    const connection = { keepAlive: false, allowHalfOpen: true }
+    const connection = { keepAlive: false, allowHalfOpen: true, ...proxyEnvironment(options.proxies) }
     this.#agent =
       options.baseUrl.protocol === 'https:'
         ? new HttpsAgent({ ...connection, ...(options.ca === undefined ? {} : { ca: [...options.ca] }) })
@@ -85,5 +88,16 @@ class HandshakeMessage {
     this.url = target
     this.headers = { ...groupFields(fields), connection: 'Upgrade', upgrade: 'websocket' }
     this.socket = socket
+  }
+}
+
+function proxyEnvironment(proxies: ProxyVariables | undefined): { proxyEnv?: Record<string, string> } {
+  if (proxies === undefined) return {}
+  return {
+    proxyEnv: {
+      HTTP_PROXY: proxies.httpProxy?.reveal() ?? '',
+      HTTPS_PROXY: proxies.httpsProxy?.reveal() ?? '',
+      NO_PROXY: proxies.noProxy ?? '',
+    },
   }
 }

@@ -13,6 +13,7 @@ export type RequestFieldKind =
   | 'expect'
   | 'origin'
   | 'sec-fetch-site'
+  | 'preflight'
   | 'forwarded'
   | 'caller-key'
   | 'org-id'
@@ -29,6 +30,7 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   expect: 'expect',
   origin: 'origin',
   'sec-fetch-site': 'sec-fetch-site',
+  'access-control-request-method': 'preflight',
   'x-forwarded-for': 'forwarded',
   forwarded: 'forwarded',
   'x-real-ip': 'forwarded',

@@ -52,7 +52,13 @@ export interface Refusal {
   readonly code: RefusalCode
 }
 
-export type Admission = (AdmittedRequest & { readonly isAdmitted: true }) | Refusal
+/** A page that was let in asks what it may send (CORS): answered here, never forwarded. */
+export interface Preflight {
+  readonly isAdmitted: false
+  readonly preflightOrigin: string
+}
+
+export type Admission = (AdmittedRequest & { readonly isAdmitted: true }) | Refusal | Preflight
 
 const PSEUDONYM = 'org-access-proxy'
 const VIA = `1.1 ${PSEUDONYM}`
@@ -96,6 +102,7 @@ class FieldFindings {
   connection: string[] | undefined
   browserOrigin: string | undefined
   isCrossSite = false
+  isPreflight = false
   isForwarded = false
   hasImitation = false
   hasBadValue = false
@@ -109,6 +116,7 @@ export function admit(head: RequestHead, options: AdmissionOptions): Admission {
     checkFraming(head, found) ??
     checkMethod(method, found) ??
     checkHost(found, options) ??
+    checkBrowser(method, found, options) ??
     checkCaller(found, options) ??
     admitTarget(head, method, found, options)
   )
@@ -163,6 +171,10 @@ function gather(rawFields: readonly string[]): FieldFindings {
         break
       case 'origin':
         found.browserOrigin = found.browserOrigin === undefined ? value : 'several'
+        found.kept.push(name, value)
+        break
+      case 'preflight':
+        found.isPreflight = true
         found.kept.push(name, value)
         break
       case 'sec-fetch-site':
@@ -223,13 +235,21 @@ function checkHost(found: FieldFindings, options: AdmissionOptions): Refusal | u
   }
 }
 
-/** Steps 4 and 5: who asks, a page or another proxy or one without the key. */
-function checkCaller(found: FieldFindings, options: AdmissionOptions): Refusal | undefined {
+/** Step 4, as far as pages are concerned. */
+function checkBrowser(
+  method: string,
+  found: FieldFindings,
+  options: AdmissionOptions,
+): Refusal | Preflight | undefined {
   const { browserOrigin } = found
-  if (browserOrigin !== undefined || found.isCrossSite) {
-    const isLetIn = browserOrigin !== undefined && options.browserOrigins.includes(browserOrigin)
-    if (!isLetIn) return refuse('browser_refused')
-  }
+  if (browserOrigin === undefined) return found.isCrossSite ? refuse('browser_refused') : undefined
+  if (!options.browserOrigins.includes(browserOrigin)) return refuse('browser_refused')
+  if (method === 'OPTIONS' && found.isPreflight) return { isAdmitted: false, preflightOrigin: browserOrigin }
+  return undefined
+}
+
+/** The rest of step 4, and step 5: another proxy, or one without the key. */
+function checkCaller(found: FieldFindings, options: AdmissionOptions): Refusal | undefined {
   if (found.isForwarded && options.refusesForwarded) return refuse('forwarded_refused')
   if (options.isCallerKey === undefined) return undefined
   if (found.callerKeys !== 1 || !options.isCallerKey(found.callerKey)) return refuse('caller_refused')

@@ -12,7 +12,7 @@ import { type AdmissionOptions, admit } from './admission.ts'
 import { type Bound, bind, type ListenAddress } from './bind.ts'
 import { Connection, type ConnectionHost } from './connection.ts'
 import { isLocalPeer } from './local-peer.ts'
-import { refusalRecord } from './refusal-record.ts'
+import { ownRecord } from './own-record.ts'
 import { isWebSocketHandshake, UpgradableMessage } from './upgradable-message.ts'
 
 export interface ListenerOptions {
@@ -140,7 +140,8 @@ export class Listener implements ConnectionHost {
     this.#inFlight++
     if (this.#isDraining) response.shouldKeepAlive = false
     if (!admission.isAdmitted) {
-      this.#refuse(connection, message, response, { code: admission.code }, startedAt)
+      if ('code' in admission) this.#refuse(connection, message, response, admission, startedAt)
+      else this.#answerPreflight(connection, message, response, admission.preflightOrigin, startedAt)
       return
     }
     const noRoom = this.#roomProblem()
@@ -172,7 +173,29 @@ export class Listener implements ConnectionHost {
       connection.isClosing = true
     }
     const status = respondWithProblem(response, failure, requestId)
-    this.#options.observer.requestEnded(refusalRecord(message, failure.code, status, requestId, startedAt))
+    this.#options.observer.requestEnded(ownRecord(message, failure.code, status, requestId, startedAt))
+    connection.exchangeEnded()
+  }
+
+  /** `*` covers `X-Org-Id`; credentials of the page are not asked for. */
+  #answerPreflight(
+    connection: Connection,
+    message: IncomingMessage,
+    response: ServerResponse,
+    origin: string,
+    startedAt: number,
+  ): void {
+    if (declaresContent(message)) response.shouldKeepAlive = false
+    response.writeHead(204, {
+      'access-control-allow-origin': origin,
+      'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS',
+      'access-control-allow-headers': '*',
+      'access-control-max-age': '600',
+      vary: 'Origin',
+    })
+    response.end()
+    const requestId = this.#options.admission.newRequestId()
+    this.#options.observer.requestEnded(ownRecord(message, undefined, 204, requestId, startedAt))
     connection.exchangeEnded()
   }
 
@@ -188,7 +211,7 @@ export class Listener implements ConnectionHost {
     connection.isClosing = true
     this.#inFlight++
     const admission = admit(message, this.#options.admission)
-    const failure = admission.isAdmitted ? this.#roomProblem() : { code: admission.code }
+    const failure = 'code' in admission ? admission : this.#roomProblem()
     if (!admission.isAdmitted || failure !== undefined) {
       const response = new ServerResponse(message)
       response.shouldKeepAlive = false
@@ -211,7 +234,7 @@ export class Listener implements ConnectionHost {
     connection.takeOver(() => {
       const requestId = this.#options.admission.newRequestId()
       const status = endWithProblem(socket, { code: 'method_refused' }, requestId)
-      const record = refusalRecord(message, 'method_refused', status, requestId, performance.now())
+      const record = ownRecord(message, 'method_refused', status, requestId, performance.now())
       this.#options.observer.requestEnded(record)
       connection.linger()
     })
@@ -228,7 +251,7 @@ export class Listener implements ConnectionHost {
     if (connection.inputBroken({ code }) === 'answered') return
     const requestId = this.#options.admission.newRequestId()
     const status = endWithProblem(socket, { code }, requestId)
-    this.#options.observer.requestEnded(refusalRecord(undefined, code, status, requestId, startedAt))
+    this.#options.observer.requestEnded(ownRecord(undefined, code, status, requestId, startedAt))
     connection.linger()
   }
 

@@ -3,7 +3,7 @@
  * `org-access-proxy serve --config config/sandbox.yaml` would run; only here may the one know the other.
  */
 
-import { setTimeout as sleep } from 'node:timers/promises'
+import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import type { Environment } from '../config/environment.ts'
 import { loadConfig } from '../config/load.ts'
@@ -12,12 +12,13 @@ import { explainStartupFailure } from '../startup-failure.ts'
 import { type Sandbox, startSandbox } from './sandbox.ts'
 
 const CONFIG_FILE = fileURLToPath(new URL('../../config/sandbox.yaml', import.meta.url))
+const SECRET_FILE = fileURLToPath(new URL('../../config/sandbox.secret', import.meta.url))
 const FREE_PORTS = 'OAP_LISTEN_ADDRESS=localhost:0 OAP_ADMIN_ADDRESS=localhost:0 OAP_BASE_URL=http://127.0.0.1:0'
-/** The log is written in its own time; what a person is to read should stand behind it. */
-const LOG_HEAD_START_MS = 100
 
 /** Resolves to the exit code. */
 async function runDemo(env: Environment): Promise<number> {
+  // A checkout has no modes: a newcomer should not be warned about a secret that everybody knows.
+  await chmod(SECRET_FILE, 0o600).catch(() => undefined)
   const { config } = await loadConfig({ file: CONFIG_FILE, env })
   const { baseUrl, appId, appSecret } = config
   if (baseUrl.hostname !== '127.0.0.1' && baseUrl.hostname !== 'localhost') {
@@ -31,7 +32,6 @@ async function runDemo(env: Environment): Promise<number> {
   })
   // The sandbox may have taken a port of its choosing.
   const proxy = await serve({ file: CONFIG_FILE, env: { ...env, OAP_BASE_URL: sandbox.baseUrl } })
-  await sleep(LOG_HEAD_START_MS)
   console.log(introduction(proxy, sandbox))
   return await proxy.stopped
 }

@@ -36,13 +36,13 @@ function head(
 
 function admitted(fields: readonly string[], more = {}, changed: Partial<AdmissionOptions> = {}) {
   const result = admit(head([...HOST, ...ORG, ...fields], more), { ...options, ...changed })
-  if (!result.isAdmitted) throw new Error(`refused: ${result.code}`)
+  if (!result.isAdmitted) throw new Error(`refused: ${JSON.stringify(result)}`)
   return result
 }
 
 function refused(rawHeaders: readonly string[], more = {}, changed: Partial<AdmissionOptions> = {}) {
   const result = admit(head(rawHeaders, more), { ...options, ...changed })
-  return result.isAdmitted ? 'admitted' : result.code
+  return 'code' in result ? result.code : 'not refused'
 }
 
 describe('what is admitted', () => {
@@ -130,6 +130,13 @@ describe('what is admitted', () => {
     const page = ['Origin', 'https://app.example', 'Sec-Fetch-Site', 'cross-site']
     expect(refused([...HOST, ...ORG, ...page])).toBe('browser_refused')
     expect(admitted(page, {}, { browserOrigins: ['https://app.example'] }).orgId).toBe('acme')
+  })
+
+  test('a preflight of a listed page is answered here; of any other it is refused', () => {
+    const page = [...HOST, 'Origin', 'https://app.example', 'Access-Control-Request-Method', 'PUT']
+    const preflight = admit(head(page, { method: 'OPTIONS' }), { ...options, browserOrigins: ['https://app.example'] })
+    expect(preflight).toEqual({ isAdmitted: false, preflightOrigin: 'https://app.example' })
+    expect(refused(page, { method: 'OPTIONS' })).toBe('browser_refused')
   })
 
   test('absolute-form with a host of ours counts by its path', () => {

@@ -1,4 +1,4 @@
-/** The record of a request that never reached the gateway. */
+/** The record of a request that was answered before the gateway. */
 
 import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'
@@ -7,9 +7,9 @@ import { RequestRecord } from '../gateway/request-record.ts'
 import { pathOf } from '../http/target.ts'
 
 /** `message` is undefined where no request could be read. */
-export function refusalRecord(
+export function ownRecord(
   message: IncomingMessage | undefined,
-  code: ErrorCode,
+  code: ErrorCode | undefined,
   status: number,
   requestId: string,
   startedAt: number,
