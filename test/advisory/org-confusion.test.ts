@@ -20,7 +20,7 @@ const refused = (name: string, code: string, ...lines: string[]): Case => ({
 
 describe('no id, or more than one', () => {
   test.each<Case>([
-    refused('T-ID-01 none', 'org_id_missing'),
+    refused('T-ID-01, T-BR-17 none', 'org_id_missing'),
     refused('T-ID-02 empty', 'org_id_missing', 'X-Org-Id:'),
     refused('T-ID-02 spaces only', 'org_id_missing', 'X-Org-Id:    '),
     refused('T-ID-03 two', 'org_id_invalid', 'X-Org-Id: {org}', 'X-Org-Id: {other}'),

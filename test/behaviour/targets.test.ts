@@ -34,7 +34,7 @@ describe.each([
   ['a path', '/api'],
   ['a path with a slash at its end', '/api/'],
   ['a longer path', '/api/v1'],
-])('T-PT-22, 23 prefix: %s', async (_, prefix) => {
+])('T-PT-08, 22, 23 prefix: %s', async (_, prefix) => {
   const table = await startTable({}, { prefix })
   afterAll(() => table[Symbol.asyncDispose]())
   const joined = prefix.replace(/\/$/, '')

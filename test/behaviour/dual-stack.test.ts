@@ -1,0 +1,29 @@
+/** A name with addresses in both families, where the service answers in only one of them; skipped where it has one. */
+
+import { lookup } from 'node:dns/promises'
+import { afterAll, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+import { echoServer } from '../support/websocket-echo.ts'
+
+const known = (await lookup('localhost', { all: true })).map(({ address }) => address)
+
+describe.each(['127.0.0.1', '::1'])('T-UP-30 only on %s', async (host) => {
+  const echo = echoServer()
+  const service = await startService({
+    host,
+    script: (seen, connection) => (seen.target === '/v2/ws' ? echo.script(seen, connection) : { content: 'hello' }),
+  }).catch(() => undefined) // a machine without IPv6
+
+  afterAll(() => service?.[Symbol.asyncDispose]())
+
+  test.skipIf(service === undefined || !known.includes(host))('mints, requests and WebSockets get there', async () => {
+    if (service === undefined) return
+    await using proxy = await startProxy(service, { baseUrl: `http://localhost:${service.origin.port}` })
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('hello')
+    expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
+  })
+})
