@@ -19,16 +19,24 @@ const MAX_WITNESSES = 16
 /** A token that got so near the estimate was hardly revoked, and believing it costs little: two orgs will do. */
 const LATE_SHARE = 0.8
 
-/** Forgotten in two halves, so that it reaches back over one to two lifetimes. */
+/** Deaths are rare where tokens are used now and then: they are remembered for so many lifetimes. */
+const MEMORY_LIFETIMES = 8
+
+interface Witness {
+  readonly death: Death
+  readonly at: number
+}
+
 export class LifetimeEvidence {
-  #deaths = new Map<string, Death>()
-  #olderDeaths = new Map<string, Death>()
+  /** By org: one that loses its tokens again and again is one witness. */
+  readonly #witnesses = new Map<string, Witness>()
+  /** Forgotten in two halves, so that they reach back over one to two lifetimes. */
   #survivals = 0
   #olderSurvivals = 0
-  #since = Number.NEGATIVE_INFINITY
+  #halfSince = Number.NEGATIVE_INFINITY
 
-  addDeath(death: Death): void {
-    this.#deaths.set(death.org, death)
+  addDeath(death: Death, at: number): void {
+    this.#witnesses.set(death.org, { death, at })
   }
 
   addSurvival(): void {
@@ -37,7 +45,7 @@ export class LifetimeEvidence {
 
   /** The deaths that tell of a shorter lifetime; empty where they may be the fate of a few orgs. `orgs` hold a token now. */
   weigh(estimateMs: number, orgs: number): readonly Death[] {
-    const deaths = [...new Map([...this.#olderDeaths, ...this.#deaths]).values()]
+    const deaths = [...this.#witnesses.values()].map((witness) => witness.death)
     const heard = deaths.length + this.#survivals + this.#olderSurvivals
     const few = Math.min(MIN_WITNESSES, orgs)
     if (deaths.length >= Math.max(few, Math.min(heard * MIN_SHARE, MAX_WITNESSES))) return deaths
@@ -45,20 +53,20 @@ export class LifetimeEvidence {
     return late.length >= few ? late : []
   }
 
-  /** Drops what is older than a lifetime. */
+  /** Drops what is too old to count. */
   age(at: number, lifetimeMs: number): void {
-    if (at - this.#since < lifetimeMs) return
-    const isOutdated = at - this.#since >= 2 * lifetimeMs
-    this.#olderDeaths = isOutdated ? new Map() : this.#deaths
+    for (const [org, witness] of this.#witnesses) {
+      if (at - witness.at > MEMORY_LIFETIMES * lifetimeMs) this.#witnesses.delete(org)
+    }
+    if (at - this.#halfSince < lifetimeMs) return
+    const isOutdated = at - this.#halfSince >= 2 * lifetimeMs
     this.#olderSurvivals = isOutdated ? 0 : this.#survivals
-    this.#deaths = new Map()
     this.#survivals = 0
-    this.#since = at
+    this.#halfSince = at
   }
 
   clear(): void {
-    this.#deaths = new Map()
-    this.#olderDeaths = new Map()
+    this.#witnesses.clear()
     this.#survivals = 0
     this.#olderSurvivals = 0
   }

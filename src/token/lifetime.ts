@@ -57,7 +57,7 @@ export class LifetimeEstimator {
   died(death: Death, orgs: number, at: number): boolean {
     if (!this.#options.learns) return true
     this.#evidence.age(at, this.#estimateMs)
-    this.#evidence.addDeath(death)
+    this.#evidence.addDeath(death, at)
     const deaths = this.#evidence.weigh(this.#estimateMs, orgs)
     if (deaths.length === 0) return false
     this.#fall(deaths)
@@ -109,8 +109,9 @@ export class LifetimeEstimator {
     const betweenMs = Math.min((aliveMs + deadMs) / 2, deadMs * SAFE_SHARE_OF_DEATH)
     this.#validSince = Math.min(...deaths.map((death) => death.mintedAt))
     this.#evidence.clear()
-    this.#schedule.restart()
+    const beforeMs = this.#estimateMs
     this.#set(Math.max(aliveMs, betweenMs))
+    this.#schedule.fell(beforeMs, this.#estimateMs)
   }
 
   #set(estimateMs: number): void {

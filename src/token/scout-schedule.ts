@@ -5,11 +5,11 @@
 
 /** Tokens that end before the next scout: after news, and growing to at most so many. */
 const FIRST_GAP = 2
-const GAP_GROWTH = 3
+const GAP_GROWTH = 2.5
 const MAX_GAP = 48
 /** With many orgs, tokens end all the time: at most so many scouts set out in one lifetime. */
 const MAX_SCOUTS = 8
-/** A rise of the estimate smaller than this is no news. */
+/** A rise or fall of the estimate smaller than this is no news. */
 const NEWS_SHARE = 1.25
 /** A scout not heard of for this share of the estimate is given up: its org may have gone quiet. */
 const PATIENCE_SHARE = 1 / 2
@@ -48,7 +48,7 @@ export class ScoutSchedule {
   /** It has found the end. */
   died(estimateMs: number): void {
     const hasNews = estimateMs > this.#estimateAtStartMs * NEWS_SHARE
-    this.#gap = hasNews ? FIRST_GAP : Math.min(this.#gap * GAP_GROWTH, MAX_GAP)
+    this.#gap = hasNews ? FIRST_GAP : Math.min(Math.round(this.#gap * GAP_GROWTH), MAX_GAP)
     this.dismiss()
   }
 
@@ -58,9 +58,9 @@ export class ScoutSchedule {
     this.#endsUntilNext = this.#gap
   }
 
-  /** The estimate has fallen: what is above it is worth another look. */
-  restart(): void {
-    this.#gap = FIRST_GAP
+  /** The estimate has fallen. Where that is news, what lies above it is worth another look soon. */
+  fell(fromMs: number, toMs: number): void {
+    if (fromMs > toMs * NEWS_SHARE) this.#gap = FIRST_GAP
     this.dismiss()
   }
 }

@@ -2,6 +2,7 @@
 
 import type { AccessToken } from './access-token.ts'
 import type { Death, LifetimeEstimator } from './lifetime.ts'
+import { OwnLifetime } from './own-lifetime.ts'
 import type { MintReason } from './token-source.ts'
 
 /** How a request came by its token. */
@@ -34,8 +35,6 @@ const UNANSWERED_FACTOR = 16
 const MAX_SCOUT_AGE_SHARE = 2
 /** After the same token again, this share of its life passes before the next mint. */
 const REPEAT_SHARE = 1 / 40
-/** An own lifetime that comes so close to that of all is dropped. */
-const OWN_SHARE = 0.9
 
 export interface Replacement {
   readonly reason: MintReason
@@ -60,8 +59,7 @@ export class TokenEntry {
   hasPassingFailure = false
   retryAt = Number.NEGATIVE_INFINITY
   scout: Scout | undefined
-  /** Learned for this org alone, where its tokens die before those of the others. */
-  #ownLifetime: LifetimeEstimator | undefined
+  #own: OwnLifetime | undefined
   /** Greatest age at which the token is known to have been accepted. */
   #aliveMs = 0
   /** Whether it may be a scout has been asked. */
@@ -86,8 +84,7 @@ export class TokenEntry {
       return
     }
     if (!this.isRejected && (reason === 'refresh' || reason === 'expired')) this.#noteEnd(shared, now)
-    const own = this.#ownLifetime
-    if (own !== undefined && own.estimateMs >= shared.estimateMs * OWN_SHARE) this.#ownLifetime = undefined
+    if (this.#own?.isOverBy(shared)) this.#own = undefined
     this.token = token
     this.hit = { token, result: 'hit' }
     this.refreshing = { token, result: 'refreshing' }
@@ -110,8 +107,8 @@ export class TokenEntry {
 
   /** The whole life that is assumed of the token. */
   lifeMs(shared: LifetimeEstimator): number {
-    const own = this.#ownLifetime
-    const estimateMs = own === undefined ? shared.estimateMs : Math.min(own.estimateMs, shared.estimateMs)
+    const own = this.#own?.estimator.estimateMs
+    const estimateMs = own === undefined || own > shared.estimateMs ? shared.estimateMs : own
     return Math.min(estimateMs, this.token.expiresAt - this.token.mintedAt)
   }
 
@@ -136,7 +133,7 @@ export class TokenEntry {
     }
     if (token !== this.token) return
     if (ageMs > this.#aliveMs) this.#aliveMs = ageMs
-    const lifetime = this.#ownLifetime ?? shared
+    const lifetime = this.#own?.estimator ?? shared
     if (ageMs > lifetime.estimateMs) lifetime.accepted(ageMs, token.mintedAt)
   }
 
@@ -202,14 +199,14 @@ export class TokenEntry {
   }
 
   learnDeath(death: Death, shared: LifetimeEstimator, orgs: number, at: number): void {
-    if (this.#ownLifetime === undefined && shared.died(death, orgs, at)) return
-    this.#ownLifetime ??= shared.forOneOrg()
-    this.#ownLifetime.died(death, 1, at)
+    if (this.#own === undefined && shared.died(death, orgs, at)) return
+    this.#own ??= new OwnLifetime(shared)
+    this.#own.died(death, at)
   }
 
   /** The token has come to the end of the estimate: alive, as far as is known. */
   #noteEnd(shared: LifetimeEstimator, now: number): void {
-    const lifetime = this.#ownLifetime ?? shared
+    const lifetime = this.#own?.estimator ?? shared
     const { token } = this
     if (this.#isEndNoted || token.expiresAt - token.mintedAt < lifetime.estimateMs) return
     this.#isEndNoted = true

@@ -5,6 +5,7 @@
 
 import type { OrgId } from '../../../src/http/org-id.ts'
 import { AccessToken } from '../../../src/token/access-token.ts'
+import { jwtRestMs } from '../../../src/token/jwt-expiry.ts'
 import { LifetimeEstimator } from '../../../src/token/lifetime.ts'
 import { TokenCache } from '../../../src/token/token-cache.ts'
 import type { Random } from '../../support/seed.ts'
@@ -21,6 +22,8 @@ export interface SimulationOptions {
   readonly lifetimeMs: (issuedAt: number) => number
   /** Revokes tokens early: the age at which this one ends, or undefined. */
   readonly revokedAtMs?: (org: OrgId) => number | undefined
+  /** Makes the tokens JWTs: the claim `exp` of one that ends at that instant. */
+  readonly expClaim?: (deadAt: number) => unknown
   readonly random: Random
 }
 
@@ -40,7 +43,7 @@ const ONE_WAY_MS = 5
 const MINT_MS = 20
 const BURST_REQUESTS = 8
 const BURST_SPREAD_MS = 400
-const GUESS_MS = 5 * 60_000
+export const GUESS_MS = 5 * 60_000
 
 export class Simulation {
   readonly estimator: LifetimeEstimator
@@ -78,6 +81,12 @@ export class Simulation {
 
   get now(): number {
     return this.#now
+  }
+
+  /** What is assumed of the tokens in hand: of half of them at least this. */
+  get medianLifetimeMs(): number {
+    const lifetimes = this.#cache.status().map((org) => org.lifetimeMs ?? 0)
+    return lifetimes.toSorted((a, b) => a - b)[lifetimes.length >> 1] ?? 0
   }
 
   async runUntil(at: number): Promise<void> {
@@ -150,16 +159,27 @@ export class Simulation {
     const mintedAt = this.#now
     this.counts.mints += 1
     this.counts.mintsOf.set(org, (this.counts.mintsOf.get(org) ?? 0) + 1)
-    const token = new AccessToken(`token-${this.counts.mints}-of-${org}-at-${mintedAt}`, mintedAt)
     const issuedAt = mintedAt + MINT_MS / 2
     const revokedAtMs = this.#options.revokedAtMs?.(org) ?? Number.POSITIVE_INFINITY
-    this.#deadAt.set(token, issuedAt + Math.min(this.#options.lifetimeMs(issuedAt), revokedAtMs))
+    const deadAt = issuedAt + Math.min(this.#options.lifetimeMs(issuedAt), revokedAtMs)
+    const text = this.#tokenText(org, deadAt)
+    const restMs = jwtRestMs(text, issuedAt)
+    const token = new AccessToken(text, mintedAt, restMs === undefined ? undefined : mintedAt + restMs)
+    this.#deadAt.set(token, deadAt)
     return new Promise((resolve) => {
       this.#after(MINT_MS, () => {
         this.#isSettled = false
         resolve(token)
       })
     })
+  }
+
+  #tokenText(org: OrgId, deadAt: number): string {
+    const { expClaim } = this.#options
+    const id = `${this.counts.mints}-of-${org}-at-${this.#now}`
+    if (expClaim === undefined) return id
+    const payload = Buffer.from(JSON.stringify({ id, exp: expClaim(deadAt) })).toString('base64url')
+    return `e30.${payload}.c2lnbmF0dXJl`
   }
 
   #after(delayMs: number, run: () => void): void {
