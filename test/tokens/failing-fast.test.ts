@@ -1,0 +1,127 @@
+/** T-TK-31 The token endpoint is down: orgs with a token notice nothing, the others are told at once, and it is found well again soon. */
+
+import { expect, test } from 'vitest'
+import { eventually } from '../support/changes.ts'
+import { type Answer, KeepAliveClient } from '../support/keep-alive-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+import type { MintScript } from '../support/token-endpoint.ts'
+
+const OUTAGE_MS = 2_500
+const FAST_MS = 100
+const RECOVERY_MS = 5_000
+
+/** The most mints that the endpoint has had to do with at one time, from now on. */
+function concurrencyOf(service: Service, script: MintScript): { peak: number } {
+  const seen = { peak: 0 }
+  let underway = 0
+  service.tokens.script = async (mint) => {
+    seen.peak = Math.max(seen.peak, ++underway)
+    mint.request.connection.socket.once('close', () => underway--)
+    return await script(mint)
+  }
+  return seen
+}
+
+function median(answers: readonly Answer[]): number {
+  return answers.map((answer) => answer.durationMs).toSorted((a, b) => a - b)[Math.floor(answers.length / 2)] ?? 0
+}
+
+const outages: [string, MintScript][] = [
+  ['resets', ({ request }) => void request.connection.reset()],
+  ['answers 503', () => ({ status: 503, closes: true })],
+  ['hangs', () => undefined],
+]
+
+test.each(outages)('it %s', { timeout: 40_000 }, async (_, script) => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '1s' })
+  using warm = new KeepAliveClient(proxy.port)
+  using cold = new KeepAliveClient(proxy.port)
+  expect((await warm.get('/v2/x', 'warm')).status).toBe(200)
+
+  service.tokens.script = script
+  let orgs = 0
+  const failing = () =>
+    Promise.all(
+      Array.from({ length: 8 }, async () => {
+        using client = new KeepAliveClient(proxy.port)
+        return await client.get('/v2/x', `first-${++orgs}`)
+      }),
+    )
+  await eventually(
+    async () => {
+      expect((await failing()).filter((answer) => answer.status < 500)).toEqual([])
+      return proxy.output.includes('"msg":"mints paused"') || undefined
+    },
+    'the endpoint given up',
+    10_000,
+  )
+
+  const seen = concurrencyOf(service, script)
+  const mintsBefore = service.tokens.mints.length
+  const answers: Answer[] = []
+  const endsAt = performance.now() + OUTAGE_MS
+  let warmed = 0
+  while (performance.now() < endsAt) {
+    const [mine, other] = await Promise.all([warm.get('/v2/x', 'warm'), cold.get('/v2/x', `cold-${++orgs}`)])
+    expect(mine.status).toBe(200)
+    expect(other.status).toBe(503)
+    expect(other.content).toContain('"token_endpoint_unavailable"')
+    expect(other.head).toMatch(/\r\nretry-after: \d+\r\n/i)
+    answers.push(other)
+    warmed += 1
+  }
+  expect(warmed).toBeGreaterThan(100)
+  expect(median(answers)).toBeLessThan(FAST_MS / 2)
+  // One in a hundred may be as slow as the machine is.
+  const slow = answers.filter((answer) => answer.durationMs > FAST_MS)
+  expect(slow.length, `${slow.map((answer) => answer.durationMs)}`).toBeLessThanOrEqual(answers.length / 100)
+  expect(seen.peak, 'probes at a time').toBe(1)
+  // Pauses of a quarter of a second and more, each with one probe at its end.
+  expect(service.tokens.mints.length - mintsBefore).toBeLessThanOrEqual(OUTAGE_MS / 180 + 1)
+
+  service.tokens.script = (mint) => mint.issue()
+  const wellAt = performance.now()
+  await eventually(
+    async () => (await cold.get('/v2/x', `new-${++orgs}`)).status === 200 || undefined,
+    'recovery',
+    8_000,
+  )
+  expect(performance.now() - wellAt).toBeLessThan(RECOVERY_MS)
+})
+
+test('it is gone, the whole service is, and comes back: no herd, every org served', { timeout: 40_000 }, async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '1s' })
+  const { port } = service.origin
+  await service.origin.stop()
+  using client = new KeepAliveClient(proxy.port)
+  const startedAt = performance.now()
+  for (let i = 0; performance.now() - startedAt < 2_000; i++) {
+    expect((await client.get('/v2/x', `org-${i % 40}`)).status).toBe(503)
+  }
+  await service.origin.listen(port)
+  const backAt = performance.now()
+  const clients = Array.from({ length: 40 }, () => new KeepAliveClient(proxy.port))
+  await Promise.all(
+    clients.map((each, i) =>
+      eventually(async () => (await each.get('/v2/x', `org-${i}`)).status === 200 || undefined, `org-${i}`, 8_000),
+    ),
+  )
+  expect(performance.now() - backAt).toBeLessThan(RECOVERY_MS)
+  expect(service.tokens.mints).toHaveLength(40)
+  for (const each of clients) each[Symbol.dispose]()
+})
+
+test('one org whose mints alone hang does not pause the others', async () => {
+  await using service = await startService({ mint: (mint) => (mint.org === 'sick' ? undefined : mint.issue()) })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '200ms' })
+  using sick = new KeepAliveClient(proxy.port)
+  using well = new KeepAliveClient(proxy.port)
+  for (let i = 0; i < 8; i++) {
+    const [bad, good] = await Promise.all([sick.get('/v2/x', 'sick'), well.get('/v2/x', `well-${i}`)])
+    expect(bad.status).toBeGreaterThanOrEqual(503)
+    expect(good.status).toBe(200)
+  }
+})

@@ -1,0 +1,84 @@
+/** T-TK-30 What goes on with the mint of one org is nothing to the others, and who waits for a mint cannot end it. */
+
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+const SLOW_MS = 1_500
+
+function slowFor(org: string) {
+  return startService({
+    mint: async (mint) => {
+      if (mint.org === org) await new Promise((resolve) => setTimeout(resolve, SLOW_MS))
+      return mint.issue()
+    },
+  })
+}
+
+test('while a hundred wait for the slow mint of one org, others get theirs at once', async () => {
+  await using service = await slowFor('slow')
+  await using proxy = await startProxy(service)
+  const waiting = Array.from({ length: 100 }, () => new KeepAliveClient(proxy.port))
+  const answers = Promise.all(waiting.map((client) => client.get('/v2/x', 'slow')))
+  await service.origin.waitFor(() => service.tokens.mints.length === 1)
+  using client = new KeepAliveClient(proxy.port)
+  for (let i = 0; i < 50; i++) {
+    const answer = await client.get('/v2/x', `quick-${i}`)
+    expect(answer.status).toBe(200)
+    expect(answer.durationMs).toBeLessThan(SLOW_MS / 2)
+  }
+  expect((await answers).filter((answer) => answer.status !== 200)).toEqual([])
+  expect(service.tokens.mintsOf('slow')).toHaveLength(1)
+  for (const each of waiting) each[Symbol.dispose]()
+})
+
+test('as many slow mints as may be on their way leave room for an org that had a token before', async () => {
+  let hangs = false
+  await using service = await startService({
+    mint: (mint) => (hangs && mint.org.startsWith('slow') ? undefined : mint.issue()),
+  })
+  await using proxy = await startProxy(service, { 'tokens.mintConcurrency': '8', 'tokens.mintTimeout': '2s' })
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'known')).status).toBe(200)
+  hangs = true
+  const slow = Array.from({ length: 30 }, () => new KeepAliveClient(proxy.port))
+  const ended = Promise.allSettled(slow.map((each, i) => each.get('/v2/x', `slow-${i}`)))
+  await service.origin.waitFor(() => service.tokens.mints.length >= 7)
+  service.tokens.revoke('known')
+  const answer = await client.get('/v2/x', 'known')
+  expect(answer.status).toBe(200)
+  expect(answer.durationMs).toBeLessThan(1_000)
+  for (const each of slow) each[Symbol.dispose]()
+  await ended
+})
+
+test('T-TK-04 the first who waited leaves: the mint goes on for the others', async () => {
+  await using service = await slowFor('acme')
+  await using proxy = await startProxy(service)
+  const first = await RawClient.connect(proxy.port)
+  first.send(get('/v2/left', 'acme'))
+  await service.origin.waitFor(() => service.tokens.mints.length === 1)
+  using second = new KeepAliveClient(proxy.port)
+  const answer = second.get('/v2/x', 'acme')
+  first.reset()
+  await first[Symbol.asyncDispose]()
+  expect((await answer).status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(1)
+  expect(service.requests.map((received) => received.target)).toEqual(['/v2/x'])
+})
+
+test('all who waited leave: the token is there for the next', async () => {
+  await using service = await slowFor('acme')
+  await using proxy = await startProxy(service)
+  using first = new KeepAliveClient(proxy.port)
+  const left = expect(first.get('/v2/left', 'acme')).rejects.toThrow('aborted')
+  await service.origin.waitFor(() => service.tokens.mints.length === 1)
+  first.abort()
+  await left
+  using second = new KeepAliveClient(proxy.port)
+  expect((await second.get('/v2/x', 'acme')).status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(1)
+})

@@ -1,0 +1,86 @@
+/** T-TK-09 The token endpoint rejects the App credentials: mints stop for a growing pause, tokens in hand go on working. */
+
+import { writeFile } from 'node:fs/promises'
+import { expect, test } from 'vitest'
+import { randomSecret } from '../support/canaries.ts'
+import { eventually } from '../support/changes.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('hundreds of requests for new orgs, a few mints; the org with a token is served throughout', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
+  using warm = new KeepAliveClient(proxy.port)
+  using cold = new KeepAliveClient(proxy.port)
+  expect((await warm.get('/v2/x', 'warm')).status).toBe(200)
+  service.tokens.script = () => ({ status: 401 })
+
+  const startedAt = performance.now()
+  let requests = 0
+  while (performance.now() - startedAt < 3_500) {
+    const answer = await cold.get('/v2/x', `cold-${++requests}`)
+    expect(answer.status).toBe(502)
+    expect(answer.content).toContain('"app_credentials_rejected"')
+    expect((await warm.get('/v2/x', 'warm')).status).toBe(200)
+  }
+  expect(requests).toBeGreaterThan(100)
+  // The first mint, then one at the end of each pause: of about 1 s, of about 2 s.
+  expect(service.tokens.mints.length - 1).toBeLessThanOrEqual(3)
+  const ready = await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)
+  expect(ready.status).toBe(503)
+})
+
+test('a secret that has changed ends the pause, whatever is left of it', async () => {
+  await using service = await startService()
+  const appSecret = randomSecret()
+  await using proxy = await startProxy(service)
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'known')).status).toBe(200)
+
+  const expected = `Basic ${Buffer.from(`${service.tokens.appId}:${appSecret}`).toString('base64')}`
+  let isNewAccepted = true
+  const { tokens, origin } = service
+  const answer = origin.script
+  origin.script = (received, connection) => {
+    const org = service.orgOfMint(received)
+    if (org === undefined) return answer(received, connection)
+    if (!isNewAccepted || received.values('authorization').join() !== expected) return { status: 401 }
+    return { content: JSON.stringify({ orgAccessToken: tokens.issueToken(org) }) }
+  }
+  // Three rejections: the pause has grown to several seconds.
+  isNewAccepted = false
+  const pauses = () => proxy.logs.filter((line) => line.msg === 'mints paused').length
+  await eventually(
+    async () => {
+      expect((await client.get('/v2/x', 'cold')).status).toBe(502)
+      return pauses() >= 3 || undefined
+    },
+    'a pause that has grown',
+    10_000,
+  )
+  isNewAccepted = true
+  const changedAt = performance.now()
+  await writeFile(proxy.secretFile, appSecret)
+  await eventually(async () => (await client.get('/v2/x', 'cold')).status === 200 || undefined, 'the new secret in use')
+  expect(performance.now() - changedAt).toBeLessThan(2_000)
+})
+
+test('a changed secret that is already in the file when the old one is rejected costs no request', async () => {
+  const fresh = randomSecret()
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  using client = new KeepAliveClient(proxy.port)
+  const { tokens, origin } = service
+  const expected = `Basic ${Buffer.from(`${tokens.appId}:${fresh}`).toString('base64')}`
+  const answer = origin.script
+  origin.script = (received, connection) => {
+    const org = service.orgOfMint(received)
+    if (org === undefined) return answer(received, connection)
+    if (received.values('authorization').join() !== expected) return { status: 401 }
+    return { content: JSON.stringify({ orgAccessToken: tokens.issueToken(org) }) }
+  }
+  await writeFile(proxy.secretFile, fresh)
+  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
+  expect(proxy.logs.filter((line) => line.msg === 'secret replaced')).toHaveLength(1)
+})
