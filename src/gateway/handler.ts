@@ -2,7 +2,9 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
+import type { OrgId } from '../http/org-id.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
+import type { Lease } from '../token/token-cache.ts'
 import type { AdmittedRequest } from './admitted-request.ts'
 import { Exchange, type ExchangeContext, type ExchangeOwner } from './exchange.ts'
 import { Handshake, type HandshakeContext } from './handshake.ts'
@@ -10,6 +12,15 @@ import { Handshake, type HandshakeContext } from './handshake.ts'
 export interface GatewayOptions extends ExchangeContext, HandshakeContext {
   readonly app: AppCredentials
 }
+
+/** What waits for its credential. */
+interface Forwarding {
+  forward(lease: Lease): void
+  forwardAsApp(authorization: string): void
+  failWith(error: unknown): void
+}
+
+type TokenUse = 'repeatable' | 'unrepeatable' | 'handshake'
 
 export class Gateway {
   readonly #options: GatewayOptions
@@ -27,19 +38,7 @@ export class Gateway {
     startedAt: number,
   ): Exchange {
     const exchange = new Exchange(this.#options, request, message, response, owner, startedAt)
-    const { tokens, app } = this.#options
-    if (request.orgId === undefined) {
-      exchange.forwardAsApp(app.authorization())
-      return exchange
-    }
-    const lease = exchange.isRepeatable ? tokens.get(request.orgId) : tokens.getUnrepeatable(request.orgId)
-    if (lease !== undefined) exchange.forward(lease)
-    else {
-      tokens.obtain(request.orgId).then(
-        (obtained) => exchange.forward(obtained),
-        (error: unknown) => exchange.failWith(error),
-      )
-    }
+    this.#supply(exchange, request.orgId, exchange.isRepeatable ? 'repeatable' : 'unrepeatable')
     return exchange
   }
 
@@ -53,19 +52,37 @@ export class Gateway {
     startedAt: number,
   ): Handshake {
     const handshake = new Handshake(this.#options, request, message, socket, firstBytes, owner, startedAt)
-    const { tokens, app } = this.#options
-    if (request.orgId === undefined) {
-      handshake.forwardAsApp(app.authorization())
-      return handshake
-    }
-    const lease = tokens.getForHandshake(request.orgId)
-    if (lease !== undefined) handshake.forward(lease)
-    else {
-      tokens.obtain(request.orgId, true).then(
-        (obtained) => handshake.forward(obtained),
-        (error: unknown) => handshake.failWith(error),
-      )
-    }
+    this.#supply(handshake, request.orgId, 'handshake')
     return handshake
+  }
+
+  /** At once where a token is at hand: only a miss makes a promise. */
+  #supply(forwarding: Forwarding, orgId: OrgId | undefined, use: TokenUse): void {
+    const { tokens, app } = this.#options
+    if (orgId === undefined) {
+      forwarding.forwardAsApp(app.authorization())
+      return
+    }
+    const lease = this.#lookUp(orgId, use)
+    if (lease !== undefined) {
+      forwarding.forward(lease)
+      return
+    }
+    tokens.obtain(orgId, use === 'handshake').then(
+      (obtained) => forwarding.forward(obtained),
+      (error: unknown) => forwarding.failWith(error),
+    )
+  }
+
+  #lookUp(orgId: OrgId, use: TokenUse): Lease | undefined {
+    const { tokens } = this.#options
+    switch (use) {
+      case 'repeatable':
+        return tokens.get(orgId)
+      case 'unrepeatable':
+        return tokens.getUnrepeatable(orgId)
+      case 'handshake':
+        return tokens.getForHandshake(orgId)
+    }
   }
 }
