@@ -3,26 +3,13 @@
 import type { Socket } from 'node:net'
 import { ByteReader, type StreamEnd, StreamEnded } from './byte-reader.ts'
 import { declaredFraming, type FieldList, MalformedMessage, readContent, readHead, valuesOf } from './http-message.ts'
+import { type Reply, renderReply } from './origin-reply.ts'
 import { resetNow } from './reset-now.ts'
 
 /** More than this of one content or one connection is counted, but not kept. */
 const MAX_RECORDED_BYTES = 8 * 1024 * 1024
 
 const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP\/1\.1$/
-
-export interface Reply {
-  readonly status?: number
-  readonly reason?: string
-  /** Names and values by turns; `Content-Length` is added where nothing else frames the content. */
-  readonly fields?: FieldList
-  readonly content?: string | Uint8Array
-  /** Sends the content as one chunk. */
-  readonly isChunked?: boolean
-  /** Does not wait for the content of the request. */
-  readonly isEarly?: boolean
-  /** Ends the connection behind the response. */
-  readonly closes?: boolean
-}
 
 /** Called when the head of a request is there; `await request.ended` for its content. Returns what to answer, or nothing where it wrote the answer itself. */
 export type OriginScript = (
@@ -186,22 +173,8 @@ export class OriginConnection {
   }
 
   #reply(method: string, reply: Reply): void {
-    const { status = 200, reason = 'OK', fields = [], content = '', isChunked = false, closes = false } = reply
-    const bytes = toBytes(content)
-    const isFramed =
-      status < 200 ||
-      status === 204 ||
-      status === 304 ||
-      ['content-length', 'transfer-encoding'].some((name) => valuesOf(fields, name).length > 0)
-    const lines = [`HTTP/1.1 ${status} ${reason}`]
-    for (let i = 0; i < fields.length; i += 2) lines.push(`${fields[i]}: ${fields[i + 1]}`)
-    if (isChunked) lines.push('Transfer-Encoding: chunked')
-    else if (!isFramed) lines.push(`Content-Length: ${bytes.length}`)
-    if (closes) lines.push('Connection: close')
-    this.write(`${lines.join('\r\n')}\r\n\r\n`)
-    if (method !== 'HEAD' && bytes.length > 0) this.write(isChunked ? asChunk(bytes) : bytes)
-    if (method !== 'HEAD' && isChunked) this.write('0\r\n\r\n')
-    if (closes) this.end()
+    for (const piece of renderReply(method, reply)) this.write(piece)
+    if (reply.closes === true) this.end()
   }
 
   #endedBetweenRequests(): void {
@@ -214,13 +187,4 @@ export class OriginConnection {
     this.write('HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n')
     this.end()
   }
-}
-
-export function asChunk(content: string | Uint8Array): Buffer {
-  const bytes = toBytes(content)
-  return Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from('\r\n')])
-}
-
-function toBytes(content: string | Uint8Array): Buffer {
-  return typeof content === 'string' ? Buffer.from(content) : Buffer.from(content)
 }
