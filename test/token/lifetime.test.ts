@@ -1,0 +1,252 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { LifetimeEstimator, type LifetimeOptions } from '../../src/token/lifetime.ts'
+import { chooseSeed } from '../support/seed.ts'
+
+const SECOND = 1_000
+const BOUNDS = { minLifetimeMs: 10 * SECOND, maxLifetimeMs: 3_600 * SECOND }
+/** fast-check prints it on failure; `TEST_SEED` runs it again. */
+const RUN = { seed: chooseSeed() }
+
+function estimator(options: Partial<LifetimeOptions> = {}): LifetimeEstimator {
+  return new LifetimeEstimator({ lifetimeMs: 300 * SECOND, ...BOUNDS, learns: true, ...options })
+}
+
+function death(org: string, aliveMs: number, deadMs: number, mintedAt = 0) {
+  return { org, aliveMs, deadMs, mintedAt }
+}
+
+describe('falling', () => {
+  test('where there is one org, its death speaks for all', () => {
+    const lifetime = estimator()
+    expect(lifetime.died(death('a', 19_900, 20_100), 1, 20_100)).toBe(true)
+    expect(lifetime.estimateMs).toBe(19_900)
+  })
+
+  test('one org of many is not believed, however often it tells the same', () => {
+    const lifetime = estimator()
+    for (let at = 5_000; at < 500_000; at += 5_000) {
+      expect(lifetime.died(death('a', 4_900, 5_000, at - 5_000), 100, at)).toBe(false)
+    }
+    expect(lifetime.estimateMs).toBe(300 * SECOND)
+  })
+
+  test('two orgs are, where hardly any other was heard of', () => {
+    const lifetime = estimator()
+    expect(lifetime.died(death('a', 19_000, 20_000), 100, 20_000)).toBe(false)
+    expect(lifetime.died(death('b', 19_500, 20_100), 100, 20_100)).toBe(true)
+    expect(lifetime.estimateMs).toBe(19_500)
+  })
+
+  test('two are not, where many others kept their tokens to the end', () => {
+    const lifetime = estimator()
+    for (let i = 0; i < 40; i += 1) lifetime.survived(290_000 + i)
+    expect(lifetime.died(death('a', 19_000, 20_000), 100, 291_000)).toBe(false)
+    expect(lifetime.died(death('b', 19_000, 20_000), 100, 292_000)).toBe(false)
+    expect(lifetime.estimateMs).toBe(300 * SECOND)
+  })
+
+  test('sixteen are enough, however many there are', () => {
+    const lifetime = estimator()
+    for (let i = 0; i < 5_000; i += 1) lifetime.survived(290_000)
+    const believed = Array.from({ length: 16 }, (_, i) =>
+      lifetime.died(death(`org-${i}`, 149_000, 150_000), 5_000, 291_000),
+    )
+    expect(believed.indexOf(true)).toBe(15)
+    expect(lifetime.estimateMs).toBe(149_000)
+  })
+
+  test('two are enough shortly before the end', () => {
+    const lifetime = estimator()
+    for (let i = 0; i < 5_000; i += 1) lifetime.survived(290_000)
+    lifetime.died(death('a', 279_000, 280_000), 5_000, 291_000)
+    expect(lifetime.died(death('b', 278_000, 280_000), 5_000, 292_000)).toBe(true)
+    expect(lifetime.estimateMs).toBe(279_000)
+  })
+
+  test('an early revocation among the witnesses carries no weight', () => {
+    const lifetime = estimator()
+    lifetime.died(death('revoked', 900, 1_000), 3, 1_000)
+    lifetime.died(death('a', 19_000, 20_000), 3, 20_000)
+    expect(lifetime.estimateMs).toBe(19_000)
+  })
+
+  test('two ages far apart: it settles between them, nearer with each death', () => {
+    const lifetime = estimator()
+    lifetime.died(death('a', 0, 200_000), 1, 200_000)
+    expect(lifetime.estimateMs).toBe(100_000)
+    lifetime.died(death('a', 40_000, 100_000), 1, 300_000)
+    expect(lifetime.estimateMs).toBe(70_000)
+  })
+
+  test('deaths long ago are no witnesses', () => {
+    const lifetime = estimator()
+    lifetime.died(death('a', 19_000, 20_000), 3, 20_000)
+    expect(lifetime.died(death('b', 19_000, 20_000), 3, 20_000 + 9 * 300_000)).toBe(false)
+  })
+})
+
+describe('rising', () => {
+  test('behind the scout, as far as it was seen alive', () => {
+    const lifetime = estimator()
+    const token = {}
+    expect(lifetime.electsScout(token, 270_000)).toBe(true)
+    lifetime.scoutAccepted(310_000, 0, 310_000)
+    expect(lifetime.estimateMs).toBe(310_000)
+    lifetime.scoutAccepted(305_000, 0, 311_000)
+    expect(lifetime.estimateMs).toBe(310_000)
+  })
+
+  test('one scout at a time, and another where it was not heard of for long', () => {
+    const lifetime = estimator()
+    expect(lifetime.electsScout({}, 270_000)).toBe(true)
+    expect(lifetime.electsScout({}, 280_000)).toBe(false)
+    const next = {}
+    expect(lifetime.electsScout(next, 280_000 + 151_000)).toBe(true)
+    expect(lifetime.isScout(next)).toBe(true)
+  })
+
+  test('scouts that find nothing new set out ever more rarely', () => {
+    const lifetime = estimator()
+    const elected: number[] = []
+    for (let end = 0; end < 200; end += 1) {
+      const token = {}
+      if (!lifetime.electsScout(token, end * 300_000)) continue
+      elected.push(end)
+      lifetime.scoutDied()
+    }
+    const gaps = elected.slice(1).map((end, i) => end - (elected[i] ?? 0))
+    expect(gaps).toEqual(gaps.toSorted((a, b) => a - b))
+    expect(gaps[0]).toBeLessThanOrEqual(5)
+    expect(gaps.at(-1)).toBe(48)
+  })
+
+  test('after a fall the next one sets out soon', () => {
+    const lifetime = estimator()
+    for (let end = 0; end < 200; end += 1) if (lifetime.electsScout({}, end * 300_000)) lifetime.scoutDied()
+    lifetime.died(death('a', 149_000, 150_000), 1, 60_000_000)
+    const electedAt = [1, 2, 3].find((end) => lifetime.electsScout({}, 60_000_000 + end * 150_000))
+    expect(electedAt).toBe(2)
+  })
+
+  test('what was minted before the death that was learned tells nothing of what holds now', () => {
+    const lifetime = estimator()
+    const old = {}
+    lifetime.electsScout(old, 270_000)
+    lifetime.died(death('a', 149_000, 150_000, 200_000), 1, 350_000)
+    expect(lifetime.isScout(old)).toBe(false)
+    lifetime.accepted(290_000, 100_000)
+    expect(lifetime.estimateMs).toBe(149_000)
+  })
+
+  test('no scout where there is nothing left to find', () => {
+    const lifetime = estimator({ lifetimeMs: BOUNDS.maxLifetimeMs })
+    expect(lifetime.electsScout({}, 3_600_000)).toBe(false)
+  })
+})
+
+describe('learning switched off', () => {
+  test('the estimate is what it was given', () => {
+    const lifetime = estimator({ learns: false })
+    expect(lifetime.died(death('a', 1_000, 2_000), 1, 2_000)).toBe(true)
+    lifetime.accepted(400_000, 0)
+    expect(lifetime.electsScout({}, 300_000)).toBe(false)
+    expect(lifetime.estimateMs).toBe(300 * SECOND)
+  })
+})
+
+test('changes are told when they are worth telling', () => {
+  const told: number[] = []
+  const lifetime = estimator({ onChange: (estimateMs) => told.push(estimateMs) })
+  for (let ageMs = 301_000; ageMs <= 500_000; ageMs += 1_000) lifetime.accepted(ageMs, 0)
+  expect(told).toEqual([330_000, 363_000, 400_000, 440_000, 484_000])
+})
+
+describe('whatever happens', () => {
+  const age = fc.integer({ min: 0, max: 8_000_000 })
+  const event = fc.oneof(
+    fc.record({ kind: fc.constant('died' as const), org: fc.constantFrom('a', 'b', 'c', 'd'), one: age, other: age }),
+    fc.record({ kind: fc.constant('accepted' as const), ageMs: age }),
+    fc.record({ kind: fc.constant('survived' as const) }),
+    fc.record({ kind: fc.constant('end' as const) }),
+    fc.record({ kind: fc.constant('scoutAccepted' as const), ageMs: age }),
+    fc.record({ kind: fc.constant('scoutDied' as const) }),
+  )
+  const timeline = fc.array(fc.record({ event, pauseMs: fc.integer({ min: 0, max: 1_000_000 }) }), { maxLength: 60 })
+
+  test('the estimate stays in its bounds; a death that is believed is above it, the ages seen alive are not', () => {
+    fc.assert(
+      fc.property(timeline, fc.integer({ min: 1, max: 4 }), (steps, orgs) => {
+        const lifetime = estimator()
+        let at = 0
+        for (const { event: step, pauseMs } of steps) {
+          at += pauseMs
+          const beforeMs = lifetime.estimateMs
+          if (step.kind === 'died') {
+            const [aliveMs, deadMs] = [Math.min(step.one, step.other), Math.max(step.one, step.other) + 1]
+            const isBelieved = lifetime.died(death(step.org, aliveMs, deadMs, at - deadMs), orgs, at)
+            if (!isBelieved) expect(lifetime.estimateMs).toBe(beforeMs)
+            if (isBelieved && orgs === 1) {
+              expect(lifetime.estimateMs).toBeLessThan(Math.max(deadMs, BOUNDS.minLifetimeMs + 1))
+              expect(lifetime.estimateMs).toBeGreaterThanOrEqual(Math.min(aliveMs, BOUNDS.maxLifetimeMs))
+            }
+          } else if (step.kind === 'accepted') {
+            lifetime.accepted(step.ageMs, at)
+            expect(lifetime.estimateMs).toBeGreaterThanOrEqual(Math.min(step.ageMs, BOUNDS.maxLifetimeMs))
+          } else if (step.kind === 'scoutAccepted') lifetime.scoutAccepted(step.ageMs, at, at)
+          else if (step.kind === 'scoutDied') lifetime.scoutDied()
+          else if (step.kind === 'end') lifetime.electsScout({}, at)
+          else lifetime.survived(at)
+          expect(lifetime.estimateMs).toBeGreaterThanOrEqual(BOUNDS.minLifetimeMs)
+          expect(lifetime.estimateMs).toBeLessThanOrEqual(BOUNDS.maxLifetimeMs)
+          if (step.kind !== 'died') expect(lifetime.estimateMs).toBeGreaterThanOrEqual(beforeMs)
+        }
+      }),
+      RUN,
+    )
+  })
+
+  test('the deaths of one org among several move nothing', () => {
+    const deaths = fc.array(fc.tuple(age, age, fc.integer({ min: 0, max: 1_000_000 })), { maxLength: 60 })
+    fc.assert(
+      fc.property(deaths, fc.integer({ min: 2, max: 10_000 }), (list, orgs) => {
+        const lifetime = estimator()
+        let at = 0
+        for (const [one, other, pauseMs] of list) {
+          at += pauseMs
+          lifetime.died(death('a', Math.min(one, other), Math.max(one, other) + 1), orgs, at)
+        }
+        expect(lifetime.estimateMs).toBe(300 * SECOND)
+      }),
+      RUN,
+    )
+  })
+
+  test('one org alone finds any lifetime within the bounds, by halves at worst', () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: BOUNDS.minLifetimeMs + 1_000, max: BOUNDS.maxLifetimeMs }),
+        fc.integer({ min: 100, max: 60_000 }),
+        (hiddenMs, gapMs) => {
+          const lifetime = estimator({ lifetimeMs: BOUNDS.maxLifetimeMs })
+          let at = 0
+          let deaths = 0
+          for (let token = 0; token < 40; token += 1) {
+            // Used every `gapMs` until the estimate says that it has ended, or the service does.
+            const lastUse = Math.ceil(lifetime.estimateMs / gapMs) - 1
+            const firstDead = Math.ceil(hiddenMs / gapMs)
+            at += Math.min(lastUse, firstDead) * gapMs + 1
+            if (firstDead > lastUse) continue
+            deaths += 1
+            lifetime.died(death('a', (firstDead - 1) * gapMs, firstDead * gapMs, at), 1, at)
+          }
+          const firstDeadMs = Math.ceil(hiddenMs / gapMs) * gapMs
+          expect(lifetime.estimateMs).toBeLessThanOrEqual(Math.max(firstDeadMs, BOUNDS.minLifetimeMs))
+          expect(lifetime.estimateMs).toBeGreaterThanOrEqual(Math.min(hiddenMs, firstDeadMs - gapMs) * 0.9)
+          expect(deaths).toBeLessThanOrEqual(12)
+        },
+      ),
+      RUN,
+    )
+  })
+})
