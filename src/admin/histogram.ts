@@ -18,8 +18,8 @@ export class Histogram {
   record(durationMs: number): void {
     const bounds = this.#boundsMs
     let bucket = 0
-    while (durationMs > (bounds[bucket] as number)) bucket++
-    this.#counts[bucket] = (this.#counts[bucket] as number) + 1
+    while (durationMs > (bounds[bucket] ?? Number.POSITIVE_INFINITY)) bucket++
+    this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1
     if (durationMs > 0) this.#sumMs += durationMs
   }
 

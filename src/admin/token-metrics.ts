@@ -11,6 +11,7 @@ type MintOutcome = SettledMint['outcome']
 
 export interface TokenTotals {
   readonly mints: number
+  /** Refusals of an Org left out: they are answers. */
   readonly failedMints: number
   readonly rejections: number
   readonly evictions: number
@@ -49,7 +50,7 @@ export class TokenMetrics implements TokenObserver {
     this.#mints.add(reason, outcome)
     this.#durations.record(durationMs)
     this.#settledMints++
-    if (outcome !== 'ok') this.#failedMints++
+    if (outcome !== 'ok' && outcome !== 'org_access_refused') this.#failedMints++
   }
 
   tokenRejected(): void {
