@@ -13,6 +13,12 @@ export interface ServiceIdentity {
   readonly appSecret: string
 }
 
+/** Of the log line that says so. */
+interface ReadyLine {
+  readonly address: string
+  readonly adminAddress: string
+}
+
 export class ProxyProcess implements AsyncDisposable {
   readonly spawned: SpawnedProxy
   readonly port: number
@@ -21,7 +27,7 @@ export class ProxyProcess implements AsyncDisposable {
   readonly folder: string
   readonly secretFile: string
 
-  constructor(spawned: SpawnedProxy, folder: string, secretFile: string, ready: Record<string, unknown>) {
+  constructor(spawned: SpawnedProxy, folder: string, secretFile: string, ready: ReadyLine) {
     this.spawned = spawned
     this.folder = folder
     this.secretFile = secretFile
@@ -49,8 +55,8 @@ export class ProxyProcess implements AsyncDisposable {
   }
 }
 
-function portOf(address: unknown): number {
-  return Number(/:(\d+)$/.exec(String(address))?.[1] ?? 0)
+function portOf(address: string): number {
+  return Number(/:(\d+)$/.exec(address)?.[1] ?? 0)
 }
 
 export interface ProxyProcessOptions {

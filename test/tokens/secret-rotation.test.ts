@@ -1,0 +1,187 @@
+/**
+ * The App secret is replaced while hundreds of requests a second go through, in every way in which a file is replaced or
+ * spoilt: no request fails, and what became of each content is told once.
+ */
+
+import { writeFileSync } from 'node:fs'
+import { mkdir, rename, symlink, truncate, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
+import { Canaries } from '../support/canaries.ts'
+import { eventually } from '../support/changes.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
+
+const ORGS = Array.from({ length: 20 }, (_, i) => `org-${i}`)
+const LIFETIME_MS = 1_000
+const CONNECTIONS = 16
+const SETTINGS = { 'tokens.lifetime': `${LIFETIME_MS}ms`, 'tokens.minLifetime': '500ms' } as const
+
+/** Requests without end: hits, refreshes and cold orgs. */
+class Traffic implements AsyncDisposable {
+  readonly failures: string[] = []
+  answered = 0
+  readonly #proxy: ProxyProcess
+  readonly #startedAt = performance.now()
+  readonly #done: Promise<unknown>
+  #isOver = false
+  #coldOrgs = 0
+
+  constructor(proxy: ProxyProcess) {
+    this.#proxy = proxy
+    this.#done = Promise.all(Array.from({ length: CONNECTIONS }, (_, i) => this.#send(i)))
+  }
+
+  get perSecond(): number {
+    return (this.answered * 1_000) / (performance.now() - this.#startedAt)
+  }
+
+  /** Resolves when so many more requests have been answered. */
+  async next(requests: number): Promise<void> {
+    const until = this.answered + requests
+    await eventually(() => this.answered >= until || undefined, `${requests} more answers`, 15_000)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#isOver = true
+    await this.#done
+  }
+
+  async #send(connection: number): Promise<void> {
+    using client = new KeepAliveClient(this.#proxy.port)
+    for (let i = connection; !this.#isOver; i++) {
+      // Now and then an org that is new: its mint uses the secret at once.
+      const org = i % 200 === 199 ? `org-cold-${this.#coldOrgs++}` : ORGS[i % ORGS.length]
+      try {
+        const { status, content } = await client.get('/v2/example/endpoint', org ?? '')
+        if (status !== 200) this.failures.push(`${org}: ${status} ${content}`)
+      } catch (error) {
+        this.failures.push(`${org}: ${error}`)
+      }
+      this.answered += 1
+      await new Promise((resolve) => setTimeout(resolve, 5))
+    }
+  }
+}
+
+/** As the kubelet does it: a new directory with the content, and one rename of the link that all is reached through. */
+async function project(folder: string, version: number, content: string | Uint8Array): Promise<void> {
+  const data = `..data-${version}`
+  await mkdir(join(folder, data))
+  await writeFile(join(folder, data, 'secret'), content, { mode: 0o600 })
+  await symlink(data, join(folder, '..data_tmp'))
+  await rename(join(folder, '..data_tmp'), join(folder, '..data'))
+}
+
+async function startProjected(sandbox: Sandbox): Promise<ProxyProcess> {
+  return startProxyProcess(sandbox, {
+    settings: SETTINGS,
+    secretFile: async (folder) => {
+      await project(folder, 1, sandbox.appSecret)
+      await symlink(join('..data', 'secret'), join(folder, 'secret'))
+      return join(folder, 'secret')
+    },
+  })
+}
+
+function count(proxy: ProxyProcess, message: string): number {
+  return proxy.spawned.logs.filter(({ msg }) => msg === message).length
+}
+
+const REPLACED = 'secret replaced'
+const NOT_TAKEN = 'changed secret not taken over'
+const UNUSABLE = 'secret file not usable: the old secret stays in use'
+
+test('a directory swapped as Kubernetes does it, twice; the service stops taking the old secret', {
+  timeout: 40_000,
+}, async () => {
+  await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
+  await using proxy = await startProjected(sandbox)
+  const { appSecret: first } = sandbox
+  {
+    await using traffic = new Traffic(proxy)
+    await traffic.next(500)
+    for (const [version, secret] of [
+      [2, 'second-secret'],
+      [3, 'third-secret'],
+    ] as const) {
+      sandbox.set({ appSecret: [sandbox.appSecret, secret] })
+      await project(proxy.folder, version, secret)
+      await proxy.spawned.waitForLine(/secret replaced/)
+      await eventually(() => count(proxy, REPLACED) === version - 1 || undefined, 'the secret replaced')
+      sandbox.set({ appSecret: secret })
+      await traffic.next(500)
+    }
+    expect(traffic.failures).toEqual([])
+    expect(traffic.perSecond).toBeGreaterThan(100)
+  }
+  expect(await proxy.metric('oap_secret_reloads_total{outcome="proved"}')).toBe(2)
+  expect(count(proxy, NOT_TAKEN)).toBe(0)
+  const canaries = new Canaries().add('first', first).add('second', 'second-secret').add('third', 'third-secret')
+  expect(canaries.search(proxy.spawned.output)).toEqual([])
+})
+
+test('half of it, garbage, nothing, then the right one while the old is no longer taken', {
+  timeout: 40_000,
+}, async () => {
+  await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
+  await using proxy = await startProxyProcess(sandbox, { settings: SETTINGS })
+  const { secretFile } = proxy
+  const fresh = 'the-new-secret-of-this-rotation'
+  {
+    await using traffic = new Traffic(proxy)
+    await traffic.next(500)
+
+    await writeFile(secretFile, fresh.slice(0, 9))
+    await eventually(() => count(proxy, NOT_TAKEN) === 1 || undefined, 'half a secret reported')
+    await writeFile(secretFile, Buffer.from([0x00, 0xff, 0xfe, 0x80, 0x00]))
+    await eventually(() => count(proxy, UNUSABLE) === 1 || undefined, 'garbage reported')
+    await truncate(secretFile)
+    await eventually(() => count(proxy, UNUSABLE) === 2 || undefined, 'emptiness reported')
+    await traffic.next(500)
+
+    // In one go: what the proxy does about the file, it does when the service takes nothing but the new one.
+    writeFileSync(secretFile, fresh)
+    sandbox.set({ appSecret: fresh })
+    await eventually(() => count(proxy, REPLACED) === 1 || undefined, 'the new secret in use')
+    await traffic.next(1_000)
+    expect(traffic.failures).toEqual([])
+    expect(traffic.perSecond).toBeGreaterThan(100)
+  }
+  expect(count(proxy, NOT_TAKEN)).toBe(1)
+  expect(count(proxy, UNUSABLE)).toBe(2)
+  expect(await proxy.metric('oap_secret_reloads_total{outcome="rejected"}')).toBe(1)
+  expect(await proxy.metric('oap_secret_reloads_total{outcome="proved"}')).toBe(1)
+})
+
+test('SIGHUP reads the file again; what is still wrong is told once, however often it is asked for', {
+  timeout: 40_000,
+}, async () => {
+  await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
+  await using proxy = await startProxyProcess(sandbox, { settings: SETTINGS })
+  const fresh = 'a-secret-that-the-service-will-take-later'
+  {
+    await using traffic = new Traffic(proxy)
+    await traffic.next(300)
+    await writeFile(proxy.secretFile, fresh)
+    await eventually(() => count(proxy, NOT_TAKEN) === 1 || undefined, 'the secret not taken over')
+    for (let i = 0; i < 3; i++) {
+      const before = sandbox.stats().totals.mints
+      proxy.spawned.signal('SIGHUP')
+      await eventually(() => sandbox.stats().totals.mints > before || undefined, 'another try')
+      await traffic.next(100)
+    }
+    expect(count(proxy, NOT_TAKEN)).toBe(1)
+
+    // The file has not changed, but the service has: nothing but the signal tells the proxy.
+    sandbox.set({ appSecret: [sandbox.appSecret, fresh] })
+    proxy.spawned.signal('SIGHUP')
+    await eventually(() => count(proxy, REPLACED) === 1 || undefined, 'the secret in use')
+    sandbox.set({ appSecret: fresh })
+    await traffic.next(500)
+    expect(traffic.failures).toEqual([])
+  }
+  expect(await proxy.metric('oap_secret_reloads_total{outcome="rejected"}')).toBe(1)
+  expect(await proxy.metric('oap_secret_reloads_total{outcome="proved"}')).toBe(1)
+})
