@@ -1,7 +1,7 @@
 /** The connections to the origin server: one bounded pool, and a connection of its own for a repeat that must not meet a stale one. */
 
-import { buildConnector, Client, type Dispatcher, EnvHttpProxyAgent, Pool } from 'undici'
-import type { Secret } from '../secret.ts'
+import type { buildConnector as connector, Dispatcher } from 'undici'
+import { buildConnector, Client, newProxyAgent, Pool, type ProxyVariables } from '../undici.ts'
 import { Attempt, type ConnectionUse } from './attempt.ts'
 import { dropContinue } from './interim-filter.ts'
 
@@ -14,13 +14,6 @@ export interface OriginOptions {
   readonly ca?: readonly string[] | undefined
   /** Proxies on the way to the origin, as the environment names them; undefined where they are not to be used. */
   readonly proxies?: ProxyVariables | undefined
-}
-
-export interface ProxyVariables {
-  /** URLs; they may hold a password. */
-  readonly httpProxy: Secret | undefined
-  readonly httpsProxy: Secret | undefined
-  readonly noProxy: string | undefined
 }
 
 /** How long an idle connection is kept where the origin announces nothing: shorter than any server in common use keeps its own. */
@@ -61,7 +54,7 @@ export class Origin {
     const pooled = { ...this.#clientOptions, connections: options.connections }
     this.#pool =
       options.proxies !== undefined
-        ? proxyAgent(options.proxies, pooled)
+        ? newProxyAgent(options.proxies, pooled)
         : new Pool(this.url, {
             ...pooled,
             factory: (origin: URL) => new TrackedClient(origin, this.#clientOptions),
@@ -88,15 +81,6 @@ export class Origin {
   }
 }
 
-function proxyAgent(proxies: ProxyVariables, options: Client.Options): EnvHttpProxyAgent {
-  return new EnvHttpProxyAgent({
-    ...options,
-    httpProxy: proxies.httpProxy?.reveal() ?? '',
-    httpsProxy: proxies.httpsProxy?.reveal() ?? '',
-    noProxy: proxies.noProxy ?? '',
-  })
-}
-
 /** Tells its attempts about their connection: whether it is a reused one, and whether it was reset. */
 class TrackedClient extends Client {
   readonly #use: ConnectionUse
@@ -119,10 +103,10 @@ class TrackedClient extends Client {
 }
 
 interface TrackedClientOptions extends Client.Options {
-  readonly connect: buildConnector.connector
+  readonly connect: connector.connector
 }
 
-function watched(connect: buildConnector.connector, use: ConnectionUse): buildConnector.connector {
+function watched(connect: connector.connector, use: ConnectionUse): connector.connector {
   return (options, callback) =>
     connect(options, (...outcome) => {
       const [error, socket] = outcome

@@ -6,7 +6,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { createProxyServer, type ProxyServer } from 'http-proxy'
 import { groupFields } from '../http/fields.ts'
-import type { ProxyVariables } from './origin.ts'
+import type { ProxyVariables } from '../undici.ts'
 
 /** Who is told of the request that the library makes. */
 export interface UpgradeWatcher {

@@ -1,10 +1,10 @@
 /** One call of the token endpoint, and what its outcome means. No retries here, no redirects, nothing of the client. */
 
 import { performance } from 'node:perf_hooks'
-import { type Dispatcher, EnvHttpProxyAgent, Pool } from 'undici'
+import type { Dispatcher } from 'undici'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { Secret } from '../secret.ts'
+import { newProxyAgent, Pool, type ProxyVariables } from '../undici.ts'
 import { AccessToken } from './access-token.ts'
 import type { AppCredentials } from './app-credentials.ts'
 import { jwtRestMs } from './jwt-expiry.ts'
@@ -25,17 +25,10 @@ export interface TokenEndpointOptions {
   readonly connectTimeoutMs?: number | undefined
   /** PEM; added to the CA certificates of the runtime. */
   readonly ca?: readonly string[] | undefined
-  readonly proxies?: EndpointProxies | undefined
+  readonly proxies?: ProxyVariables | undefined
   readonly observer?: TokenObserver | undefined
   readonly now?: () => number
   readonly wallNow?: () => number
-}
-
-/** As in `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`. */
-export interface EndpointProxies {
-  readonly httpProxy: Secret | undefined
-  readonly httpsProxy: Secret | undefined
-  readonly noProxy: string | undefined
 }
 
 const MAX_REPLY_BYTES = 64 * 1024
@@ -161,11 +154,5 @@ function openPool({ baseUrl, connections, connectTimeoutMs, ca, proxies }: Token
       ...(ca === undefined ? {} : { ca: [...ca] }),
     },
   }
-  if (proxies === undefined) return new Pool(baseUrl.origin, options)
-  return new EnvHttpProxyAgent({
-    ...options,
-    httpProxy: proxies.httpProxy?.reveal() ?? '',
-    httpsProxy: proxies.httpsProxy?.reveal() ?? '',
-    noProxy: proxies.noProxy ?? '',
-  })
+  return proxies === undefined ? new Pool(baseUrl.origin, options) : newProxyAgent(proxies, options)
 }
