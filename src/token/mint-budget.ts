@@ -25,6 +25,8 @@ interface Waiter {
 /** What cold mints leave to the others. */
 const COLD_SHARE_OF_CONCURRENCY = 3 / 4
 const COLD_SHARE_OF_RATE = 9 / 10
+/** Of the time that a mint has: the rest is for the call. */
+const WAITING_SHARE = 1 / 2
 
 export class MintBudget {
   readonly #now: () => number
@@ -50,7 +52,7 @@ export class MintBudget {
 
   /**
    * Resolves when the mint may be sent; `leave` has to follow.
-   * @throws {MintNotSent} at once where its turn would come after `deadlineAt`, and at `deadlineAt`
+   * @throws {MintNotSent} at once where its turn would come too late for `deadlineAt`, and at `deadlineAt`
    */
   enter(lane: MintLane, deadlineAt: number): Promise<void> {
     const now = this.#now()
@@ -59,7 +61,7 @@ export class MintBudget {
       return Promise.resolve()
     }
     const waitMs = this.#expectedWaitMs(lane, now)
-    if (now + waitMs > deadlineAt) return Promise.reject(overBudget(waitMs))
+    if (waitMs > (deadlineAt - now) * WAITING_SHARE) return Promise.reject(overBudget(waitMs))
     return new Promise((resolve, reject) => {
       const expire = () => {
         this.#waiting[lane] = this.#waiting[lane].filter((other) => other !== waiter)
@@ -128,8 +130,10 @@ export class MintBudget {
   }
 
   #expectedWaitMs(lane: MintLane, now: number): number {
-    const ahead = this.#waiting.known.length + (lane === 'cold' ? this.#waiting.cold.length : 0)
-    return Math.max(this.#opensAt(lane) - now, 0) + (ahead * 1_000) / this.#ratePerSecond
+    const isCold = lane === 'cold'
+    const ahead = this.#waiting.known.length + (isCold ? this.#waiting.cold.length : 0)
+    const perSecond = isCold ? this.#ratePerSecond * COLD_SHARE_OF_RATE : this.#ratePerSecond
+    return Math.max(this.#opensAt(lane) - now, 0) + (ahead * 1_000) / perSecond
   }
 }
 

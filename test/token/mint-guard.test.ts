@@ -1,0 +1,434 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../src/errors.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { AccessToken } from '../../src/token/access-token.ts'
+import { MintGuard, type MintGuardOptions } from '../../src/token/mint-guard.ts'
+import type { MintOptions, TokenSource } from '../../src/token/token-source.ts'
+
+beforeEach(() => {
+  vi.useFakeTimers({ now: 0, toFake: ['setTimeout', 'clearTimeout', 'Date'] })
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+const now = () => Date.now()
+const ACME = 'acme' as OrgId
+
+/** A token endpoint that does what `behave` says, and notes every call. */
+class Endpoint implements TokenSource {
+  readonly calls: { readonly org: OrgId; readonly at: number; readonly options: MintOptions }[] = []
+  behave: (org: OrgId) => Promise<void> | void = () => {}
+
+  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+    this.calls.push({ org, at: now(), options })
+    await this.behave(org)
+    return new AccessToken(`token-${this.calls.length}`, now())
+  }
+
+  get calledAt(): number[] {
+    return this.calls.map((call) => call.at)
+  }
+}
+
+function failing(code: TokenErrorCode, options?: TokenErrorOptions): () => never {
+  return () => {
+    throw new TokenError(code, 'scripted', options)
+  }
+}
+
+/** Answers nothing until the deadline of the call, as the real endpoint would. */
+function hanging(endpoint: Endpoint): () => Promise<never> {
+  return () => {
+    const { deadlineAt = Number.NaN } = endpoint.calls.at(-1)?.options ?? {}
+    return new Promise((_, reject) => {
+      setTimeout(() => reject(new TokenError('token_endpoint_timeout', 'scripted')), deadlineAt - now())
+    })
+  }
+}
+
+interface Outcome {
+  code: TokenErrorCode | 'ok' | undefined
+  error?: TokenError
+  tookMs?: number
+}
+
+/** The outcome is filled in when there is one. */
+function mint(guard: MintGuard, org = ACME, options?: MintOptions): Outcome {
+  const startedAt = now()
+  const outcome: Outcome = { code: undefined }
+  guard.mint(org, options).then(
+    () => Object.assign(outcome, { code: 'ok', tookMs: now() - startedAt }),
+    (error: TokenError) => Object.assign(outcome, { code: error.code, error, tookMs: now() - startedAt }),
+  )
+  return outcome
+}
+
+function setUp(options: Partial<MintGuardOptions> = {}) {
+  const endpoint = new Endpoint()
+  const events: string[] = []
+  const guard = new MintGuard(
+    {
+      mintTimeoutMs: 5_000,
+      mintConcurrency: 32,
+      mintRate: 100,
+      now,
+      random: () => 1,
+      observer: {
+        mintRefused: (org, reason, error) => events.push(`refused ${org} ${reason} ${error.code}`),
+        mintsPaused: (code) => events.push(`paused ${code}`),
+        mintsResumed: () => events.push('resumed'),
+      },
+      ...options,
+    },
+    endpoint,
+  )
+  return { endpoint, guard, events }
+}
+
+/** Lets the endpoint fail until it is not asked any more. */
+async function openCircuit(guard: MintGuard, endpoint: Endpoint): Promise<void> {
+  endpoint.behave = failing('token_endpoint_unavailable')
+  for (const org of ['x', 'y', 'z'] as OrgId[]) mint(guard, org)
+  await vi.advanceTimersByTimeAsync(220)
+}
+
+describe('T-TK-12 retries', () => {
+  test('a passing failure is tried again, with growing pauses', async () => {
+    const { endpoint, guard } = setUp()
+    let failures = 3
+    endpoint.behave = () => {
+      if (failures-- > 0) failing('token_endpoint_unavailable')()
+    }
+    const outcome = mint(guard)
+    await vi.advanceTimersByTimeAsync(5_000)
+    expect(outcome.code).toBe('ok')
+    expect(endpoint.calledAt).toEqual([0, 200, 600, 1_400])
+  })
+
+  test('but not for ever', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = failing('token_endpoint_unavailable')
+    const outcome = mint(guard)
+    await vi.advanceTimersByTimeAsync(5_000)
+    expect(outcome.code).toBe('token_endpoint_unavailable')
+    expect(endpoint.calls).toHaveLength(4)
+  })
+
+  test('and not beyond the time for the whole mint', async () => {
+    const { endpoint, guard } = setUp({ mintTimeoutMs: 500 })
+    endpoint.behave = failing('token_endpoint_unavailable')
+    const outcome = mint(guard)
+    await vi.advanceTimersByTimeAsync(500)
+    expect(outcome).toMatchObject({ code: 'token_endpoint_unavailable', tookMs: 200 })
+    expect(endpoint.calledAt).toEqual([0, 200])
+  })
+
+  test('each call gets the deadline of the whole', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = failing('token_endpoint_unavailable')
+    await vi.advanceTimersByTimeAsync(1_000)
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(1_000)
+    expect(new Set(endpoint.calls.map((call) => call.options.deadlineAt))).toEqual(new Set([6_000]))
+  })
+
+  test.each([
+    'org_access_refused',
+    'token_response_invalid',
+    'token_endpoint_rate_limited',
+    'app_credentials_rejected',
+    'token_endpoint_timeout',
+  ] as const)('%s is not tried again', async (code) => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = failing(code)
+    const outcome = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(outcome.code).toBe(code)
+    expect(endpoint.calls).toHaveLength(1)
+  })
+
+  test('T-TK-07 an endpoint that hangs costs no more than the time for the whole mint', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = hanging(endpoint)
+    const outcomes = Array.from({ length: 5 }, (_, i) => mint(guard, `org-${i}` as OrgId))
+    await vi.advanceTimersByTimeAsync(5_000)
+    for (const outcome of outcomes) expect(outcome).toMatchObject({ code: 'token_endpoint_timeout', tookMs: 5_000 })
+  })
+})
+
+describe('failing fast', () => {
+  test('after failures in a row the endpoint is not asked, and answers come at once', async () => {
+    const { endpoint, guard, events } = setUp()
+    await openCircuit(guard, endpoint)
+    const calls = endpoint.calls.length
+    const outcomes = Array.from({ length: 1_000 }, (_, i) => mint(guard, `org-${i}` as OrgId))
+    await vi.advanceTimersByTimeAsync(0)
+    for (const outcome of outcomes) {
+      expect(outcome).toMatchObject({ code: 'token_endpoint_unavailable', tookMs: 0 })
+      expect(outcome.error?.retryAfterSeconds).toBe(1)
+    }
+    expect(endpoint.calls).toHaveLength(calls)
+    expect(events).toContain('paused token_endpoint_unavailable')
+    expect(events.filter((event) => event.startsWith('refused org-'))).toHaveLength(1_000)
+  })
+
+  test('T-TK-31 ten minutes down: single probes, pauses of at most 2 s, and back within 5 s', async () => {
+    const { endpoint, guard, events } = setUp()
+    await openCircuit(guard, endpoint)
+    const firstProbe = endpoint.calls.length
+    for (let i = 0; i < 6_000; i += 1) {
+      const outcome = mint(guard, `org-${i % 50}` as OrgId)
+      await vi.advanceTimersByTimeAsync(100)
+      expect(outcome.code).toBe('token_endpoint_unavailable')
+      expect(outcome.tookMs).toBeLessThanOrEqual(100)
+    }
+    const probes = endpoint.calledAt.slice(firstProbe)
+    const pauses = probes.slice(1).map((at, i) => at - (probes[i] ?? 0))
+    expect(Math.max(...pauses)).toBeLessThanOrEqual(2_100)
+    expect(probes.length).toBeLessThan(330)
+    endpoint.behave = () => {}
+    const upAt = now()
+    const rush = () => Array.from({ length: 20 }, (_, i) => mint(guard, `org-${i}` as OrgId))
+    let outcomes = rush()
+    while (outcomes.some(({ code }) => code !== 'ok') && now() < upAt + 10_000) {
+      await vi.advanceTimersByTimeAsync(100)
+      outcomes = rush()
+      await vi.advanceTimersByTimeAsync(0)
+    }
+    expect(now() - upAt).toBeLessThan(5_000)
+    expect(events.at(-1)).toBe('resumed')
+  })
+
+  test('a probe that hangs holds up neither the request that carries it nor the recovery', async () => {
+    const { endpoint, guard } = setUp()
+    await openCircuit(guard, endpoint)
+    endpoint.behave = hanging(endpoint)
+    await vi.advanceTimersByTimeAsync(2_000)
+    const probing = mint(guard, 'probing' as OrgId)
+    const meanwhile = mint(guard, 'other' as OrgId)
+    await vi.advanceTimersByTimeAsync(100)
+    expect(probing.code).toBe('token_endpoint_unavailable')
+    expect(probing.tookMs).toBeLessThanOrEqual(100)
+    expect(meanwhile.tookMs).toBe(0)
+    endpoint.behave = () => {}
+    const upAt = now()
+    let outcome = mint(guard)
+    while (outcome.code !== 'ok' && now() < upAt + 10_000) {
+      await vi.advanceTimersByTimeAsync(50)
+      outcome = mint(guard)
+      await vi.advanceTimersByTimeAsync(0)
+    }
+    expect(now() - upAt).toBeLessThan(5_000)
+  })
+
+  test('a success in between starts the count anew', async () => {
+    const { endpoint, guard, events } = setUp()
+    for (let i = 0; i < 20; i += 1) {
+      endpoint.behave = i % 4 === 3 ? () => {} : failing('token_response_invalid')
+      mint(guard, `org-${i}` as OrgId)
+      await vi.advanceTimersByTimeAsync(10)
+    }
+    expect(endpoint.calls).toHaveLength(20)
+    expect(events).toEqual([])
+  })
+
+  test('refusals of orgs are answers, not failures', async () => {
+    const { endpoint, guard, events } = setUp()
+    endpoint.behave = failing('org_access_refused', { tokenEndpointStatus: 404 })
+    for (let i = 0; i < 50; i += 1) mint(guard, `org-${i}` as OrgId)
+    await vi.advanceTimersByTimeAsync(1_000)
+    expect(endpoint.calls).toHaveLength(50)
+    expect(events).toEqual([])
+  })
+
+  test('T-TK-30 where only one org fails, only that one is held up', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = (org) => {
+      if (org === ACME) failing('token_endpoint_unavailable')()
+    }
+    for (let i = 0; i < 3; i += 1) {
+      mint(guard)
+      await vi.advanceTimersByTimeAsync(200)
+    }
+    const calls = endpoint.calls.length
+    const ofAcme = mint(guard)
+    const ofGlobex = mint(guard, 'globex' as OrgId)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(ofAcme).toMatchObject({ code: 'token_endpoint_unavailable', tookMs: 0 })
+    expect(ofGlobex).toMatchObject({ code: 'ok', tookMs: 0 })
+    expect(endpoint.calls).toHaveLength(calls + 1)
+  })
+})
+
+describe('T-TK-11 told to wait', () => {
+  test('no mint before the time, and the time is passed on, to the second', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = failing('token_endpoint_rate_limited', { retryAfterSeconds: 17 })
+    const first = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(first.error?.retryAfterSeconds).toBe(17)
+    endpoint.behave = () => {}
+    for (let second = 0; second < 17; second += 1) {
+      const outcome = mint(guard, `org-${second}` as OrgId)
+      await vi.advanceTimersByTimeAsync(0)
+      expect(outcome).toMatchObject({ code: 'token_endpoint_rate_limited', tookMs: 0 })
+      expect(outcome.error?.retryAfterSeconds).toBe(17 - second)
+      await vi.advanceTimersByTimeAsync(1_000)
+    }
+    expect(endpoint.calls).toHaveLength(1)
+    const after = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(after.code).toBe('ok')
+    expect(endpoint.calledAt).toEqual([0, 17_000])
+  })
+
+  test('without a time: growing pauses', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = failing('token_endpoint_rate_limited')
+    for (let i = 0; i < 1_000; i += 1) {
+      mint(guard)
+      await vi.advanceTimersByTimeAsync(100)
+    }
+    const pauses = endpoint.calledAt.slice(1).map((at, i) => at - (endpoint.calledAt[i] ?? 0))
+    expect(pauses.slice(0, 5)).toEqual([1_000, 2_000, 4_000, 8_000, 16_000])
+    expect(Math.max(...pauses)).toBe(30_000)
+  })
+
+  test('those who wait in the queue are told too', async () => {
+    const { endpoint, guard } = setUp({ mintConcurrency: 1 })
+    endpoint.behave = () =>
+      new Promise((_, reject) => {
+        setTimeout(() => reject(new TokenError('token_endpoint_rate_limited', 'x', { retryAfterSeconds: 9 })), 50)
+      })
+    const outcomes = Array.from({ length: 10 }, (_, i) => mint(guard, `org-${i}` as OrgId))
+    await vi.advanceTimersByTimeAsync(50)
+    for (const outcome of outcomes) expect(outcome.code).toBe('token_endpoint_rate_limited')
+    expect(endpoint.calls).toHaveLength(1)
+  })
+
+  test('neither a success that was on its way nor new credentials end it', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = (org) =>
+      org === ACME
+        ? failing('token_endpoint_rate_limited', { retryAfterSeconds: 30 })()
+        : new Promise((resolve) => setTimeout(resolve, 100))
+    const underway = mint(guard, 'globex' as OrgId)
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(200)
+    expect(underway.code).toBe('ok')
+    guard.credentialsChanged()
+    mint(guard, 'initech' as OrgId)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(endpoint.calls).toHaveLength(2)
+    expect(guard.limitedUntil).toBe(30_000)
+  })
+})
+
+describe('T-TK-09 rejected credentials', () => {
+  test('stop all mints for a growing pause', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = failing('app_credentials_rejected')
+    for (let i = 0; i < 3_000; i += 1) {
+      const outcome = mint(guard, `org-${i}` as OrgId)
+      await vi.advanceTimersByTimeAsync(100)
+      expect(outcome.code).toBe('app_credentials_rejected')
+    }
+    const pauses = endpoint.calledAt.slice(1).map((at, i) => at - (endpoint.calledAt[i] ?? 0))
+    expect(pauses.slice(0, 6)).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 32_000])
+    expect(Math.max(...pauses)).toBe(60_000)
+  })
+
+  test('until they change', async () => {
+    const { endpoint, guard, events } = setUp()
+    endpoint.behave = failing('app_credentials_rejected')
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(10)
+    endpoint.behave = () => {}
+    guard.credentialsChanged()
+    const outcome = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(outcome.code).toBe('ok')
+    expect(events).toEqual(['paused app_credentials_rejected', 'resumed'])
+  })
+
+  test('where new ones are found meanwhile, no mint fails', async () => {
+    let isNew = false
+    const recoveries: number[] = []
+    const { endpoint, guard, events } = setUp({
+      recoverCredentials: (calledAt) => {
+        recoveries.push(calledAt)
+        return new Promise((resolve) => {
+          setTimeout(() => {
+            isNew = true
+            resolve(true)
+          }, 300)
+        })
+      },
+    })
+    endpoint.behave = () => {
+      if (!isNew) failing('app_credentials_rejected')()
+    }
+    const outcomes = Array.from({ length: 20 }, (_, i) => mint(guard, `org-${i}` as OrgId))
+    await vi.advanceTimersByTimeAsync(100)
+    outcomes.push(mint(guard, 'later' as OrgId))
+    await vi.advanceTimersByTimeAsync(500)
+    for (const outcome of outcomes) expect(outcome.code).toBe('ok')
+    expect(recoveries).toEqual([0])
+    expect(endpoint.calls).toHaveLength(20 + 21)
+    expect(events).toEqual([])
+  })
+
+  test('a recovery that takes too long fails the mint in time', async () => {
+    const { endpoint, guard } = setUp({ recoverCredentials: () => new Promise(() => {}) })
+    endpoint.behave = failing('app_credentials_rejected')
+    const outcomes = [mint(guard), mint(guard, 'globex' as OrgId)]
+    await vi.advanceTimersByTimeAsync(5_000)
+    for (const outcome of outcomes) expect(outcome).toMatchObject({ code: 'app_credentials_rejected', tookMs: 5_000 })
+  })
+
+  test('while failing fast, an answer of 401 ends the failing, not the probing', async () => {
+    const { endpoint, guard } = setUp({ recoverCredentials: () => Promise.resolve(false) })
+    await openCircuit(guard, endpoint)
+    endpoint.behave = failing('app_credentials_rejected')
+    await vi.advanceTimersByTimeAsync(1_000)
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(10)
+    endpoint.behave = () => {}
+    await vi.advanceTimersByTimeAsync(1_000)
+    const outcome = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(outcome.code).toBe('ok')
+  })
+})
+
+describe('the budget', () => {
+  test('T-TK-28 a flood of orgs: no more calls than the rate, the rest refused at once, known orgs served', async () => {
+    const { endpoint, guard } = setUp({ mintRate: 50 })
+    endpoint.behave = () => new Promise((resolve) => setTimeout(resolve, 20))
+    const flood: Outcome[] = []
+    const known: Outcome[] = []
+    for (let tick = 0; tick < 500; tick += 1) {
+      for (let i = 0; i < 20; i += 1) flood.push(mint(guard, `flood-${tick}-${i}` as OrgId))
+      if (tick % 25 === 0) known.push(mint(guard, `known-${tick}` as OrgId, { reason: 'refresh' }))
+      await vi.advanceTimersByTimeAsync(10)
+    }
+    const perSecond = endpoint.calledAt.map((at) => endpoint.calledAt.filter((t) => t >= at && t < at + 1_000).length)
+    expect(Math.max(...perSecond)).toBeLessThanOrEqual(50)
+    await vi.advanceTimersByTimeAsync(5_000)
+    for (const outcome of known) expect(outcome.code).toBe('ok')
+    const refused = flood.filter(({ code }) => code === 'token_endpoint_unavailable')
+    expect(refused.length).toBeGreaterThan(9_000)
+    expect(refused.every(({ tookMs }) => tookMs === 0)).toBe(true)
+    expect(refused.every(({ error }) => (error?.retryAfterSeconds ?? 0) >= 1)).toBe(true)
+    expect(flood.every(({ code }) => code !== undefined)).toBe(true)
+  })
+
+  test('after everything is over, no timer is left', async () => {
+    const { endpoint, guard } = setUp({ mintConcurrency: 2, mintRate: 10 })
+    endpoint.behave = failing('token_endpoint_unavailable')
+    for (let i = 0; i < 100; i += 1) mint(guard, `org-${i}` as OrgId)
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect(vi.getTimerCount()).toBe(0)
+  })
+})
