@@ -1,0 +1,35 @@
+/**
+ * http-proxy in front of an origin, with kept connections.
+ *
+ * node http-proxy-server.mjs PORT ORIGIN_URL CA_FILE
+ */
+
+import { readFileSync } from 'node:fs'
+import { createServer, Agent as HttpAgent } from 'node:http'
+import { Agent as HttpsAgent } from 'node:https'
+// @ts-expect-error the package ships no types
+import httpProxy from 'http-proxy'
+
+const [port, originUrl = '', caFile = ''] = process.argv.slice(2)
+const pool = { keepAlive: true, maxSockets: 256, maxFreeSockets: 256 }
+const agent = originUrl.startsWith('https:')
+  ? new HttpsAgent({ ...pool, ca: readFileSync(caFile) })
+  : new HttpAgent(pool)
+
+const proxy = httpProxy.createProxyServer({
+  target: originUrl,
+  agent,
+  changeOrigin: true,
+  headers: { authorization: 'Bearer a-token-of-usual-length' },
+})
+proxy.on('error', (/** @type {Error} */ _error, /** @type {unknown} */ _request, /** @type {any} */ response) => {
+  if (response.writeHead !== undefined && !response.headersSent) response.writeHead(502)
+  response.end()
+})
+
+const server = createServer((request, response) => {
+  delete request.headers['x-org-id']
+  proxy.web(request, response)
+})
+server.on('upgrade', (request, socket, head) => proxy.ws(request, socket, head))
+server.listen({ port: Number(port), host: '127.0.0.1', backlog: 4_096 })

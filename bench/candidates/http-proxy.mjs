@@ -1,0 +1,10 @@
+/** http-proxy 1.18.1: what most Node programs proxy with. */
+
+import { nodePeer } from './node-peer.mjs'
+
+export const httpProxy = nodePeer({
+  name: 'http-proxy',
+  title: 'http-proxy 1.18.1',
+  server: 'http-proxy-server.mjs',
+  tunnelsWebSockets: true,
+})

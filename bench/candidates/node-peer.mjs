@@ -1,0 +1,22 @@
+/** A peer that is a script of this folder, run by the same Node as this program. */
+
+import { fileURLToPath } from 'node:url'
+
+/**
+ * @param {{ name: string, title: string, server: string, tunnelsWebSockets: boolean }} peer
+ * @returns {import('./candidate.mjs').Candidate}
+ */
+export function nodePeer({ name, title, server, tunnelsWebSockets }) {
+  const script = fileURLToPath(new URL(server, import.meta.url))
+  return {
+    name,
+    title,
+    missing: () => undefined,
+    tunnelsWebSockets,
+    program: ({ port, originUrl, caFile }) => ({
+      command: process.execPath,
+      args: [script, String(port), originUrl, caFile],
+      env: { NODE_ENV: 'production' },
+    }),
+  }
+}

@@ -1,0 +1,21 @@
+/** `npm run bench:check`: which targets the last results hold, and which fall short. Reads; measures nothing. */
+
+import { fileURLToPath } from 'node:url'
+import { readResults } from './harness/results.mjs'
+import { TARGETS, targetTable, verdict } from './harness/targets.mjs'
+
+const results = readResults(process.argv[2] ?? fileURLToPath(new URL('.', import.meta.url)))
+const dates = Object.values(results)
+  .map(({ run }) => run.startedAt)
+  .sort()
+
+if (dates.length === 0) {
+  process.stdout.write('There are no results yet: run "npm run bench" first.\n')
+  process.exitCode = 1
+} else {
+  const shortfalls = TARGETS.filter((target) => verdict(target, results) === 'falls short')
+  const held = TARGETS.filter((target) => verdict(target, results) === 'holds')
+  process.stdout.write(`Measured from ${dates.at(0)} to ${dates.at(-1)}.\n\n${targetTable(results)}\n\n`)
+  process.stdout.write(`${held.length} of ${TARGETS.length} targets hold, ${shortfalls.length} fall short.\n`)
+  if (shortfalls.length > 0) process.exitCode = 1
+}

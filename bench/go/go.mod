@@ -1,0 +1,3 @@
+module reverse-proxy
+
+go 1.19

@@ -1,0 +1,46 @@
+/** What a scenario has at hand. */
+
+import { direct } from '../candidates/direct.mjs'
+import { goReverseProxy } from '../candidates/go.mjs'
+import { haproxy } from '../candidates/haproxy.mjs'
+import { httpProxy } from '../candidates/http-proxy.mjs'
+import { nginx } from '../candidates/nginx.mjs'
+import { orgAccessProxy, orgAccessProxyUnlogged } from '../candidates/org-access-proxy.mjs'
+import { replyFrom } from '../candidates/reply-from.mjs'
+
+/**
+ * @typedef {object} Bench
+ * @property {import('./options.mjs').Options} options
+ * @property {string} folder For everything that is written on the way; it is deleted at the end.
+ * @property {import('../origins/nginx-origin.mjs').Origin} origin
+ * @property {readonly import('../candidates/candidate.mjs').Candidate[]} candidates Those that can run here.
+ * @property {(text: string) => void} say Tells the person who waits how far it is.
+ */
+
+/** @typedef {Readonly<Record<string, string>>} Skipped The reason, by the name of what was skipped. */
+
+const PEERS = [direct, nginx, haproxy, goReverseProxy, httpProxy, replyFrom]
+const OURS = [orgAccessProxy, orgAccessProxyUnlogged]
+
+/** Titles by name. */
+export const TITLES = Object.fromEntries([...PEERS, ...OURS].map(({ name, title }) => [name, title]))
+
+/**
+ * @param {readonly string[]} wanted Names of peers; empty for all.
+ * @returns {{ candidates: import('../candidates/candidate.mjs').Candidate[], skipped: Skipped }}
+ */
+export function chooseCandidates(wanted) {
+  const unknown = wanted.find((name) => !PEERS.some((peer) => peer.name === name))
+  if (unknown !== undefined) {
+    throw new TypeError(`there is no peer ${unknown}, but ${PEERS.map(({ name }) => name).join(', ')}`)
+  }
+  /** @type {Record<string, string>} */
+  const skipped = {}
+  const candidates = [...PEERS, ...OURS].filter((candidate) => {
+    const isWanted = wanted.length === 0 || OURS.includes(candidate) || wanted.includes(candidate.name)
+    const reason = isWanted ? candidate.missing() : 'not asked for'
+    if (reason !== undefined) skipped[candidate.name] = reason
+    return reason === undefined
+  })
+  return { candidates, skipped }
+}

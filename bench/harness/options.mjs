@@ -1,0 +1,65 @@
+/** What the command line of the bench asks for. */
+
+import { parseArgs } from 'node:util'
+
+/**
+ * @typedef {object} Options
+ * @property {number} rounds How often each candidate is measured in each scenario.
+ * @property {number} seconds How long one measurement takes, warm-up apart.
+ * @property {readonly string[]} scenarios Names; empty for all.
+ * @property {readonly string[]} peers Names of the peers to run beside this program; empty for all.
+ * @property {string} out Where results.json and RESULTS.md go.
+ * @property {boolean} builds
+ */
+
+export const USAGE = `npm run bench -- [options]
+
+  --rounds N        how often each candidate is measured in each scenario (5)
+  --seconds N       how long one measurement takes, warm-up apart (4)
+  --scenario NAMES  only these, separated by commas; --scenario list names them
+  --peer NAMES      only these peers beside this program; nothing is saved then
+  --out FOLDER      where results.json and RESULTS.md go (bench/)
+  --no-build        take dist/ and bench/node_modules/ as they are
+`
+
+/**
+ * @param {readonly string[]} args
+ * @param {string} defaultOut
+ * @returns {Options}
+ */
+export function parseOptions(args, defaultOut) {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      rounds: { type: 'string', default: '5' },
+      seconds: { type: 'string', default: '4' },
+      scenario: { type: 'string', multiple: true, default: [] },
+      peer: { type: 'string', multiple: true, default: [] },
+      out: { type: 'string', default: defaultOut },
+      'no-build': { type: 'boolean', default: false },
+    },
+  })
+  return {
+    rounds: positive('rounds', values.rounds),
+    seconds: positive('seconds', values.seconds),
+    scenarios: names(values.scenario),
+    peers: names(values.peer),
+    out: values.out,
+    builds: !values['no-build'],
+  }
+}
+
+/**
+ * @param {string} flag
+ * @param {string} text
+ */
+function positive(flag, text) {
+  const value = Number(text)
+  if (!Number.isInteger(value) || value < 1) throw new TypeError(`--${flag} takes a whole number of at least 1`)
+  return value
+}
+
+/** @param {readonly string[]} lists */
+function names(lists) {
+  return lists.flatMap((list) => list.split(',')).filter((name) => name !== '')
+}

@@ -1,0 +1,15 @@
+/** Ports for programs that have to be told theirs. */
+
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+
+/** @returns {Promise<number>} a port of 127.0.0.1 that was free a moment ago */
+export async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  if (address === null || typeof address === 'string') throw new Error('a TCP server without a port')
+  return address.port
+}

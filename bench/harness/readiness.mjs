@@ -1,0 +1,60 @@
+/** Waiting for a server that was just started, and asking one simple things. */
+
+import { request } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Connection, get } from '../load/connection.mjs'
+
+const DEADLINE_MS = 15_000
+const RETRY_MS = 1
+
+/**
+ * Resolves when the server has answered a request with 200.
+ * @param {number} port
+ * @param {string} path
+ * @param {import('./children.mjs').Child} child
+ */
+export async function untilAnswering(port, path, child) {
+  const startedAt = performance.now()
+  let seen = 'nothing'
+  while (performance.now() - startedAt < DEADLINE_MS) {
+    if (child.hasExited) throw new Error(`the program ended at once: ${child.errors}`)
+    seen = await askOnce(port, path)
+    if (seen === '200') return
+    await sleep(RETRY_MS)
+  }
+  throw new Error(`no answer on port ${port} in time, but ${seen}: ${child.errors}`)
+}
+
+/**
+ * @param {number} port
+ * @param {string} path
+ */
+async function askOnce(port, path) {
+  try {
+    const connection = await Connection.open(port)
+    const status = await connection.send(get(port, path, 'acme'))
+    connection.close()
+    return String(status)
+  } catch (error) {
+    return String(error)
+  }
+}
+
+/**
+ * @param {string} url
+ * @param {{ method?: string, content?: string }} [options]
+ * @returns {Promise<string>} the content of the answer
+ */
+export function fetchText(url, { method = 'GET', content } = {}) {
+  return new Promise((resolve, reject) => {
+    const outgoing = request(url, { method, agent: false }, async (response) => {
+      response.setEncoding('utf8')
+      let text = ''
+      for await (const chunk of response) text += chunk
+      if (response.statusCode === 200) resolve(text)
+      else reject(new Error(`${method} ${url} got ${response.statusCode}`))
+    })
+    outgoing.on('error', reject)
+    outgoing.end(content)
+  })
+}

@@ -1,0 +1,86 @@
+/** The results for people: RESULTS.md, and each table by itself while the bench runs. */
+
+import { SCENARIOS } from '../scenarios/all.mjs'
+import { TITLES } from './bench.mjs'
+import { failedRounds, medianDifference, medianOf, medianRatio } from './samples.mjs'
+import { markdownTable, shown } from './table.mjs'
+import { targetTable } from './targets.mjs'
+
+/** @typedef {import('./results.mjs').Results} Results */
+/** @typedef {import('./results.mjs').Run} Run */
+/** @typedef {import('./samples.mjs').Samples} Samples */
+/** @typedef {import('../scenarios/scenario.mjs').Scenario} Scenario */
+
+/**
+ * The medians of a scenario, and what failed.
+ * @param {Scenario} scenario
+ * @param {Samples} samples
+ */
+export function scenarioTable({ rowTitle, columns }, samples) {
+  const rows = Object.keys(samples).map((key) => [
+    rowName(key, samples),
+    ...columns.map((column) => cell(column, samples, key)),
+  ])
+  const failures = Object.keys(samples)
+    .filter((key) => failedRounds(samples, key) > 0)
+    .map((key) => `**Failed:** ${rowName(key, samples)}, in ${failedRounds(samples, key)} rounds.`)
+  return [markdownTable([rowTitle, ...columns.map(({ title }) => title)], rows), ...failures].join('\n\n')
+}
+
+/**
+ * @param {Scenario['columns'][number]} column
+ * @param {Samples} samples
+ * @param {string} key
+ */
+function cell(column, samples, key) {
+  if ('ratioOf' in column) return shown(medianRatio(samples, column.ratioOf, column.of, key), 2)
+  if ('differenceOf' in column) {
+    return shown(medianDifference(samples, column.differenceOf, key, column.from), column.digits)
+  }
+  return shown(medianOf(samples, key, column.metric) / (column.divisor ?? 1), column.digits)
+}
+
+/**
+ * A candidate's title; a value that grew, with its thousands apart.
+ * @param {string} key
+ * @param {Samples} samples
+ */
+function rowName(key, samples) {
+  const isGrowth = Object.keys(samples).every((other) => /^\d+$/.test(other))
+  if (isGrowth) return shown(Number(key), 0)
+  return TITLES[key] ?? key
+}
+
+/** @param {Results} results */
+export function renderResults(results) {
+  const measured = SCENARIOS.flatMap((scenario) => {
+    const result = results[scenario.name]
+    return result === undefined ? [] : [{ scenario, ...result }]
+  })
+  const runs = [...new Map(measured.map(({ run }) => [run.startedAt, run])).values()]
+  const sections = measured.map(({ scenario, run, samples }) =>
+    [
+      `## ${scenario.title}`,
+      ...(scenario.about === '' ? [] : [scenario.about]),
+      scenarioTable(scenario, samples),
+      ...(runs.length === 1 ? [] : [`Measured in the run of ${run.startedAt}.`]),
+    ].join('\n\n'),
+  )
+  return `${[HEAD, ...runs.map(describeRun), '## Targets', targetTable(results), ...sections].join('\n\n')}\n`
+}
+
+const HEAD = `# Results
+
+Written by \`npm run bench\`; the method stands in [README.md](README.md), every single sample in
+[results.json](results.json). Numbers are medians over the rounds. Ratios and differences are taken between two
+candidates of the same round, and then their median: compare ratios across machines, not microseconds.`
+
+/** @param {Run} run */
+function describeRun({ startedAt, rounds, seconds, machine, skipped }) {
+  const { cpu, cores, memoryGib, kernel, loadBefore, versions } = machine
+  const programs = Object.entries(versions).map(([name, version]) => `${name} ${version}`)
+  const missing = Object.entries(skipped).map(([name, reason]) => `\n- **Skipped:** ${TITLES[name] ?? name}: ${reason}`)
+  return `- **Run** of ${startedAt}: ${rounds} rounds of ${seconds} s, Node ${versions.node}
+- **Machine:** ${cpu}, ${cores} cores, ${memoryGib} GiB, ${kernel}; load average before: ${shown(loadBefore, 2)}
+- **Programs:** ${programs.join(', ')}${missing.join('')}`
+}

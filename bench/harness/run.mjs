@@ -1,0 +1,58 @@
+/** The run itself: each chosen scenario in turn, its table shown and its samples saved as soon as they are there. */
+
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { startNginxOrigin } from '../origins/nginx-origin.mjs'
+import { chooseScenarios } from '../scenarios/all.mjs'
+import { chooseCandidates, TITLES } from './bench.mjs'
+import { describeMachine } from './machine.mjs'
+import { renderResults, scenarioTable } from './report.mjs'
+import { readResults, writeResults } from './results.mjs'
+import { targetTable } from './targets.mjs'
+
+/** Above this, others are at work on the machine. */
+const QUIET_LOAD = 0.5
+
+/**
+ * @param {import('./options.mjs').Options} options
+ * @param {string} folder
+ * @param {string} out
+ */
+export async function runBench(options, folder, out) {
+  const scenarios = chooseScenarios(options.scenarios)
+  const { candidates, skipped } = chooseCandidates(options.peers)
+  const machine = describeMachine()
+  for (const [name, reason] of Object.entries(skipped)) say(`skipped: ${TITLES[name]}: ${reason}`)
+  if (machine.loadBefore > QUIET_LOAD) say(`the load average is ${machine.loadBefore}: others are at work here`)
+
+  const origin = await startNginxOrigin(folder)
+  const bench = { options, folder, origin, candidates, say }
+  const { rounds, seconds } = options
+  const run = { startedAt: new Date().toISOString(), rounds, seconds, machine, skipped }
+  // Without all its peers a scenario would take the place of one that had them.
+  const isSaved = options.peers.length === 0
+  let results = readResults(out)
+  for (const scenario of scenarios) {
+    say(`${scenario.name}: ${scenario.title}`)
+    const samples = await scenario.run(bench)
+    process.stdout.write(`\n${scenario.title}\n\n${scenarioTable(scenario, samples)}\n\n`)
+    results = { ...results, [scenario.name]: { run, samples } }
+    if (isSaved) save(out, results)
+  }
+  process.stdout.write(`${targetTable(results)}\n`)
+  if (!isSaved) say('nothing was saved: not all peers took part')
+}
+
+/**
+ * @param {string} out
+ * @param {import('./results.mjs').Results} results
+ */
+function save(out, results) {
+  writeResults(out, results)
+  writeFileSync(join(out, 'RESULTS.md'), renderResults(results))
+}
+
+/** @param {string} text */
+function say(text) {
+  process.stderr.write(`${text}\n`)
+}

@@ -1,0 +1,105 @@
+/** What is measured: numbers by name, a set of them for each round, the rounds by what was measured. */
+
+import { median } from './statistics.mjs'
+
+/** @typedef {Readonly<Record<string, number>>} Sample */
+
+/** Keyed by a candidate's name, or by the value that grows. @typedef {Record<string, Sample[]>} Samples */
+
+/**
+ * The median over the rounds; NaN where it was not measured.
+ * @param {Samples} samples
+ * @param {string} key
+ * @param {string} metric
+ */
+export function medianOf(samples, key, metric) {
+  return median(valuesOf(samples, key, metric))
+}
+
+/**
+ * How the one compares to the other in the same round, as a median over the rounds: what the machine did meanwhile
+ * touched both.
+ * @param {Samples} samples
+ * @param {string} metric
+ * @param {string} key
+ * @param {string} otherKey
+ */
+export function medianRatio(samples, metric, key, otherKey) {
+  return median(pairs(samples, metric, key, otherKey).map(([value, other]) => value / other))
+}
+
+/**
+ * @param {Samples} samples
+ * @param {string} metric
+ * @param {string} key
+ * @param {string} otherKey
+ */
+export function medianDifference(samples, metric, key, otherKey) {
+  return median(pairs(samples, metric, key, otherKey).map(([value, other]) => value - other))
+}
+
+/**
+ * @param {Samples} samples
+ * @param {string} key
+ * @param {string} metric
+ */
+export function valuesOf(samples, key, metric) {
+  return (samples[key] ?? []).map((sample) => sample[metric] ?? Number.NaN)
+}
+
+/**
+ * @param {Samples} samples
+ * @param {string} metric
+ * @param {string} key
+ * @param {string} otherKey
+ */
+function pairs(samples, metric, key, otherKey) {
+  const others = valuesOf(samples, otherKey, metric)
+  return valuesOf(samples, key, metric)
+    .slice(0, others.length)
+    .map((value, round) => /** @type {const} */ ([value, others[round] ?? Number.NaN]))
+}
+
+/**
+ * Measures everything once in each round; each round begins with another one, so that none always follows the same.
+ * What fails leaves an empty sample: one peer that breaks must not cost the others their hour.
+ * @template Subject
+ * @param {import('./bench.mjs').Bench} bench
+ * @param {readonly Subject[]} subjects
+ * @param {(subject: Subject) => string} keyOf
+ * @param {(subject: Subject) => Promise<Sample>} measure
+ * @returns {Promise<Samples>}
+ */
+export async function alternate({ options, say }, subjects, keyOf, measure) {
+  /** @type {Samples} */
+  const samples = Object.fromEntries(subjects.map((subject) => [keyOf(subject), []]))
+  for (let round = 0; round < options.rounds; round++) {
+    const first = round % Math.max(1, subjects.length)
+    for (const subject of [...subjects.slice(first), ...subjects.slice(0, first)]) {
+      const key = keyOf(subject)
+      say(`  round ${round + 1} of ${options.rounds}: ${key}`)
+      const sample = await measure(subject).catch((error) => {
+        say(`  FAILED: ${describe(error)}`)
+        return {}
+      })
+      samples[key]?.push(sample)
+    }
+  }
+  return samples
+}
+
+/**
+ * In how many rounds it failed.
+ * @param {Samples} samples
+ * @param {string} key
+ */
+export function failedRounds(samples, key) {
+  return (samples[key] ?? []).filter((sample) => Object.keys(sample).length === 0).length
+}
+
+/** @param {unknown} error */
+function describe(error) {
+  if (!(error instanceof Error)) return String(error)
+  const cause = error.cause instanceof Error ? `: ${error.cause.message}` : ''
+  return error.message + cause
+}

@@ -1,0 +1,199 @@
+/** What the project wants to reach, and whether the results show it. */
+
+import { medianDifference, medianOf, medianRatio, valuesOf } from './samples.mjs'
+import { markdownTable, shown } from './table.mjs'
+
+/** @typedef {import('./results.mjs').Results} Results */
+/** @typedef {import('./samples.mjs').Samples} Samples */
+
+/**
+ * @typedef {object} Target
+ * @property {string} text
+ * @property {string} unit
+ * @property {number} digits
+ * @property {(results: Results) => number} limit The most that holds.
+ * @property {(results: Results) => number} value NaN where it was not measured.
+ */
+
+/** @typedef {'holds' | 'falls short' | 'not measured'} Verdict */
+
+const OURS = 'org-access-proxy'
+const REFRESHING = 'org-access-proxy-refreshing'
+const MEBIBYTE = 1_048_576
+const KIBIBYTE = 1_024
+/** What a process holds under load is asked for where the number of connections is a usual one. */
+const USUAL_LOADS = [
+  'small-get',
+  'post-1kib',
+  'download-64kib',
+  'upload-64kib',
+  'download-10mib',
+  'upload-10mib',
+  'orgs-1000',
+  'https-origin',
+]
+/** The cost grows with this power of what grows; somewhat above 1 is noise. */
+const LINEAR = 1.1
+
+/** @type {readonly Target[]} */
+export const TARGETS = [
+  cpuRatio('small GET, everything on: CPU, to http-proxy', 'small-get', 'http-proxy', 0.5),
+  cpuRatio("small GET, everything on: CPU, to Go's ReverseProxy", 'small-get', 'go', 0.75),
+  cpuRatio('small GET, everything on: CPU, to nginx with its log', 'small-get', 'nginx', 2.5),
+  cpuRatio("download of 64 KiB: CPU, to Go's", 'download-64kib', 'go', 1.4),
+  cpuRatio("download of 10 MiB: CPU, to Go's", 'download-10mib', 'go', 1.3),
+  cpuRatio("upload of 10 MiB: CPU, to Go's", 'upload-10mib', 'go', 1.3),
+  addedLatency('1,000 requests/s: added p50', 'p50Ms', OURS, 0.15),
+  addedLatency('1,000 requests/s: added p99', 'p99Ms', OURS, 1),
+  refreshLatency('tokens refreshed every 2 s: p50 more than without', 'p50Ms'),
+  refreshLatency('tokens refreshed every 2 s: p99 more than without', 'p99Ms'),
+  {
+    text: '1,000 orgs: CPU, to one org',
+    unit: '×',
+    digits: 2,
+    limit: () => 1.05,
+    value: (results) => medianRatio(samplesOf(results, 'growth-orgs'), 'cpuMicros', '1000', '1'),
+  },
+  memory('100,000 cached orgs: memory more', 64, (results) => median(results, 'cached-orgs', 'moreBytes')),
+  memory('peak memory under load, at most 64 connections', 140, (results) =>
+    Math.max(...USUAL_LOADS.map((name) => median(results, name, 'peakBytes')).filter((bytes) => !Number.isNaN(bytes))),
+  ),
+  memory('idle memory', 75, (results) => median(results, 'start-up', 'idleBytes')),
+  {
+    text: 'spawn to first proxied answer',
+    unit: 'ms',
+    digits: 0,
+    limit: () => 250,
+    value: (results) => median(results, 'start-up', 'startMs'),
+  },
+  {
+    text: '10,000 idle connections, each',
+    unit: 'KiB',
+    digits: 1,
+    limit: () => 12,
+    value: (results) => median(results, 'idle-connections', 'bytesPerConnection') / KIBIBYTE,
+  },
+  growth('growth over orgs', 'growth-orgs'),
+  growth('growth over connections', 'growth-connections'),
+  growth('growth over request fields', 'growth-fields'),
+  growth('growth over response content', 'growth-download'),
+  growth('growth over request content', 'growth-upload'),
+]
+
+/**
+ * @param {Target} target
+ * @param {Results} results
+ * @returns {Verdict}
+ */
+export function verdict({ limit, value }, results) {
+  const measured = value(results)
+  if (!Number.isFinite(measured)) return 'not measured'
+  return measured <= limit(results) ? 'holds' : 'falls short'
+}
+
+/** @param {Results} results */
+export function targetTable(results) {
+  const rows = TARGETS.map((target) => [
+    target.text,
+    `≤ ${shown(target.limit(results), target.digits)} ${target.unit}`,
+    Number.isFinite(target.value(results)) ? `${shown(target.value(results), target.digits)} ${target.unit}` : '–',
+    verdict(target, results),
+  ])
+  return markdownTable(['target', 'limit', 'measured', 'verdict'], rows)
+}
+
+/**
+ * @param {Results} results
+ * @param {string} scenario
+ * @returns {Samples}
+ */
+function samplesOf(results, scenario) {
+  return results[scenario]?.samples ?? {}
+}
+
+/**
+ * @param {Results} results
+ * @param {string} scenario
+ * @param {string} metric
+ */
+function median(results, scenario, metric) {
+  return medianOf(samplesOf(results, scenario), OURS, metric)
+}
+
+/**
+ * @param {string} text
+ * @param {string} scenario
+ * @param {string} peer
+ * @param {number} limit
+ * @returns {Target}
+ */
+function cpuRatio(text, scenario, peer, limit) {
+  const value = (/** @type {Results} */ results) => medianRatio(samplesOf(results, scenario), 'cpuMicros', OURS, peer)
+  return { text, unit: '×', digits: 2, limit: () => limit, value }
+}
+
+/**
+ * @param {string} text
+ * @param {'p50Ms' | 'p99Ms'} metric
+ * @param {string} candidate
+ * @param {number} limit
+ * @returns {Target}
+ */
+function addedLatency(text, metric, candidate, limit) {
+  const value = (/** @type {Results} */ results) =>
+    medianDifference(samplesOf(results, 'added-latency'), metric, candidate, 'direct')
+  return { text, unit: 'ms', digits: 3, limit: () => limit, value }
+}
+
+/**
+ * No worse means: not by more than the rounds without a refresh differ among themselves.
+ * @param {string} text
+ * @param {'p50Ms' | 'p99Ms'} metric
+ * @returns {Target}
+ */
+function refreshLatency(text, metric) {
+  return {
+    text,
+    unit: 'ms',
+    digits: 3,
+    limit: (results) => {
+      const values = valuesOf(samplesOf(results, 'added-latency'), OURS, metric)
+      return values.length === 0 ? Number.NaN : Math.max(...values) - Math.min(...values)
+    },
+    value: (results) => medianDifference(samplesOf(results, 'added-latency'), metric, REFRESHING, OURS),
+  }
+}
+
+/**
+ * @param {string} text
+ * @param {number} limitMib
+ * @param {(results: Results) => number} bytes
+ * @returns {Target}
+ */
+function memory(text, limitMib, bytes) {
+  return { text, unit: 'MiB', digits: 1, limit: () => limitMib, value: (results) => bytes(results) / MEBIBYTE }
+}
+
+/**
+ * The power with which the cost of a request grows, between those neighbours where it grows the most: 0 is not at all,
+ * 1 is in proportion.
+ * @param {string} text
+ * @param {string} scenario
+ * @returns {Target}
+ */
+function growth(text, scenario) {
+  const value = (/** @type {Results} */ results) => {
+    const samples = samplesOf(results, scenario)
+    const sizes = Object.keys(samples)
+      .map(Number)
+      .filter((size) => size > 0)
+      .sort((a, b) => a - b)
+    const powers = sizes.slice(1).map((size, index) => {
+      const smaller = sizes[index] ?? Number.NaN
+      const cost = medianOf(samples, String(size), 'cpuMicros') / medianOf(samples, String(smaller), 'cpuMicros')
+      return Math.log(cost) / Math.log(size / smaller)
+    })
+    return Math.max(...powers)
+  }
+  return { text: `${text}: largest power`, unit: '', digits: 2, limit: () => LINEAR, value }
+}

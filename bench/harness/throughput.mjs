@@ -1,0 +1,78 @@
+/** One measurement of one proxy under the load of wrk. */
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { startCandidate } from '../candidates/candidate.mjs'
+import { fillTokenCache } from './each-org.mjs'
+import { cpuMicros, peakResidentBytes } from './usage.mjs'
+import { runWrk } from './wrk.mjs'
+
+/** A dynamic compiler needs so long to be done with the request path. */
+const WARM_UP_SECONDS = 2
+/** The measured window opens when all connections stand: making them is no part of a request. */
+const SETTLE_SECONDS = 0.3
+const CONNECTIONS_PER_SECOND = 4_000
+
+/**
+ * @typedef {object} ThroughputOptions
+ * @property {import('./wrk.mjs').Load} load
+ * @property {boolean} [isSecure] The origin speaks TLS.
+ * @property {Readonly<Record<string, unknown>>} [settings] Of this program, where the defaults forbid the load.
+ */
+
+/**
+ * @param {import('./bench.mjs').Bench} bench
+ * @param {import('../candidates/candidate.mjs').Candidate} candidate
+ * @param {ThroughputOptions} options
+ * @returns {Promise<import('./samples.mjs').Sample>}
+ */
+export async function measureThroughput(bench, candidate, { load, isSecure = false, settings = {} }) {
+  const { origin, folder } = bench
+  const originUrl = isSecure ? origin.secureUrl : origin.url
+  const proxy = await startCandidate(candidate, { originUrl, caFile: origin.caFile, folder, settings })
+  try {
+    if (proxy.pid !== undefined && load.orgs !== undefined) await fillTokenCache(proxy.port, load.orgs)
+    await runWrk(proxy.url, load, Math.min(WARM_UP_SECONDS, bench.options.seconds))
+    return await measureWindow(bench, proxy, load)
+  } finally {
+    await proxy.stop()
+  }
+}
+
+/**
+ * @param {import('./bench.mjs').Bench} bench
+ * @param {import('../candidates/candidate.mjs').RunningProxy} proxy
+ * @param {import('./wrk.mjs').Load} load
+ */
+async function measureWindow({ origin, options }, proxy, load) {
+  const settleSeconds = SETTLE_SECONDS + load.connections / CONNECTIONS_PER_SECOND
+  const running = runWrk(proxy.url, load, Math.ceil(settleSeconds + options.seconds + 0.1))
+  running.catch(() => undefined) // it is awaited below
+  await sleep(settleSeconds * 1_000)
+  const before = await reading(origin, proxy.pid)
+  await sleep(options.seconds * 1_000)
+  const after = await reading(origin, proxy.pid)
+  const result = await running
+  const requests = after.requests - before.requests
+  return {
+    ...(proxy.pid !== undefined && {
+      cpuMicros: (after.cpuMicros - before.cpuMicros) / requests,
+      peakBytes: peakResidentBytes(proxy.pid),
+    }),
+    requestsPerSecond: (requests / (after.at - before.at)) * 1_000,
+    p50Ms: result.p50Ms,
+    p99Ms: result.p99Ms,
+    failures: result.refused + result.broken,
+  }
+}
+
+/**
+ * The origin counts the requests: its count and the kernel's can be read at any time, wrk's only at its end.
+ * @param {import('../origins/nginx-origin.mjs').Origin} origin
+ * @param {number | undefined} pid
+ */
+async function reading(origin, pid) {
+  const cpuBefore = pid === undefined ? 0 : cpuMicros(pid)
+  const requests = await origin.requests()
+  const cpuAfter = pid === undefined ? 0 : cpuMicros(pid)
+  return { cpuMicros: (cpuBefore + cpuAfter) / 2, requests, at: performance.now() }
+}

@@ -1,0 +1,40 @@
+/** One run of wrk, the load of all throughput scenarios. */
+
+import { fileURLToPath } from 'node:url'
+import { runLoad } from './children.mjs'
+
+const SCRIPT = fileURLToPath(new URL('../load/request.lua', import.meta.url))
+
+/**
+ * The request that is made over and over.
+ * @typedef {object} Load
+ * @property {string} path
+ * @property {number} connections
+ * @property {string} [method] GET if left out.
+ * @property {number} [contentBytes]
+ * @property {number} [furtherFields] Beside Host and X-Org-Id.
+ * @property {number} [orgs] One of so many at random for each request; left out, always the same and no dice thrown.
+ */
+
+/**
+ * @typedef {object} WrkResult
+ * @property {number} requests
+ * @property {number} refused Answers with a status of 400 and above.
+ * @property {number} broken Connections that could not be made or broke, and answers that did not come.
+ * @property {number} p50Ms
+ * @property {number} p99Ms
+ */
+
+/**
+ * @param {string} url
+ * @param {Load} load
+ * @param {number} seconds
+ * @returns {Promise<WrkResult>}
+ */
+export async function runWrk(url, load, seconds) {
+  const { path, connections, method = 'GET', contentBytes = 0, furtherFields = 0, orgs = 0 } = load
+  const flags = ['-t', '1', '-c', String(connections), '-d', `${seconds}s`, '--timeout', '10s', '-s', SCRIPT]
+  const request = [method, contentBytes, furtherFields, orgs].map(String)
+  const lines = await runLoad({ command: 'wrk', args: [...flags, url + path, '--', ...request] })
+  return JSON.parse(lines.at(-1) ?? '')
+}

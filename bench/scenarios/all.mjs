@@ -1,0 +1,34 @@
+/** The scenarios, in the order in which they run and are shown. */
+
+import { addedLatency } from './added-latency.mjs'
+import { cachedOrgs } from './cached-orgs.mjs'
+import { coldStorm } from './cold-storm.mjs'
+import { growthScenarios } from './growth.mjs'
+import { idleConnections } from './idle-connections.mjs'
+import { startUp } from './start-up.mjs'
+import { throughputScenarios } from './throughput.mjs'
+import { websocket } from './websocket.mjs'
+
+/** @type {readonly import('./scenario.mjs').Scenario[]} */
+export const SCENARIOS = [
+  ...throughputScenarios,
+  addedLatency,
+  websocket,
+  coldStorm,
+  startUp,
+  idleConnections,
+  cachedOrgs,
+  ...growthScenarios,
+]
+
+/**
+ * @param {readonly string[]} names Empty for all.
+ * @returns {readonly import('./scenario.mjs').Scenario[]}
+ */
+export function chooseScenarios(names) {
+  const unknown = names.find((name) => !SCENARIOS.some((scenario) => scenario.name === name))
+  if (unknown !== undefined) {
+    throw new TypeError(`there is no scenario ${unknown}, but ${SCENARIOS.map(({ name }) => name).join(', ')}`)
+  }
+  return names.length === 0 ? SCENARIOS : SCENARIOS.filter(({ name }) => names.includes(name))
+}

@@ -1,0 +1,75 @@
+/** All candidates as fast as they can: many connections, each with its next request as soon as it has its answer. */
+
+import { alternate } from '../harness/samples.mjs'
+import { measureThroughput } from '../harness/throughput.mjs'
+import { CPU_RATIO_COLUMN, LATENCY_COLUMNS, PEAK_COLUMN } from './scenario.mjs'
+
+/** @typedef {import('./scenario.mjs').Scenario} Scenario */
+
+const SMALL = '/v2/small'
+/** No limit of this program is in the way of so many connections. */
+export const MANY_CONNECTIONS = { listen: { maxConnections: 20_000, maxInFlight: 20_000 } }
+/** Minting is not what is measured where all tokens are there before. */
+export const MANY_ORGS = { tokens: { maxOrgs: 200_000, mintRate: 100_000 } }
+
+/** @type {Scenario[]} */
+export const throughputScenarios = [
+  throughput('small-get', 'Small GET, 64 connections', { load: { path: SMALL, connections: 64 } }),
+  throughput('post-1kib', 'POST of 1 KiB, 64 connections', {
+    load: { path: '/v2/upload', connections: 64, method: 'POST', contentBytes: 1_024 },
+  }),
+  throughput('download-64kib', 'Download of 64 KiB, 64 connections', {
+    load: { path: '/v2/content/65536', connections: 64 },
+  }),
+  throughput('upload-64kib', 'Upload of 64 KiB, 64 connections', {
+    load: { path: '/v2/upload', connections: 64, method: 'POST', contentBytes: 65_536 },
+  }),
+  throughput('download-10mib', 'Download of 10 MiB, 8 connections', {
+    load: { path: '/v2/content/10485760', connections: 8 },
+  }),
+  throughput('upload-10mib', 'Upload of 10 MiB, 8 connections', {
+    load: { path: '/v2/upload', connections: 8, method: 'POST', contentBytes: 10_485_760 },
+  }),
+  throughput('orgs-1000', 'Small GET for one of 1,000 orgs at random, 64 connections', {
+    load: { path: SMALL, connections: 64, orgs: 1_000 },
+    settings: MANY_ORGS,
+  }),
+  throughput('connections-5000', 'Small GET, 5,000 connections', {
+    load: { path: SMALL, connections: 5_000 },
+    settings: MANY_CONNECTIONS,
+  }),
+  throughput('https-origin', 'Small GET to an https origin, 64 connections', {
+    load: { path: SMALL, connections: 64 },
+    isSecure: true,
+  }),
+]
+
+/**
+ * @param {string} name
+ * @param {string} title
+ * @param {import('../harness/throughput.mjs').ThroughputOptions} options
+ * @returns {Scenario}
+ */
+function throughput(name, title, options) {
+  return {
+    name,
+    title,
+    about: '',
+    rowTitle: 'candidate',
+    columns: [
+      { title: 'CPU µs/request', metric: 'cpuMicros', digits: 1 },
+      CPU_RATIO_COLUMN,
+      { title: 'requests/s', metric: 'requestsPerSecond', digits: 0 },
+      ...LATENCY_COLUMNS,
+      PEAK_COLUMN,
+      { title: 'failures', metric: 'failures', digits: 0 },
+    ],
+    run: (bench) =>
+      alternate(
+        bench,
+        bench.candidates,
+        (candidate) => candidate.name,
+        (candidate) => measureThroughput(bench, candidate, options),
+      ),
+  }
+}
