@@ -1,0 +1,74 @@
+/** The compose file: what it promises of who can reach what, and that its settings are ones that the proxy takes. */
+
+import { existsSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { loadConfig } from '../../src/config/load.ts'
+import { parseDuration } from '../../src/config/units.ts'
+import { projectPath, readProjectFile } from '../support/project-files.ts'
+
+interface Service {
+  readonly network_mode?: string
+  readonly command?: readonly string[]
+  readonly environment: Readonly<Record<string, string>>
+  readonly secrets?: readonly string[]
+  readonly ports?: readonly string[]
+  readonly volumes?: readonly string[]
+  readonly healthcheck?: { readonly test?: readonly string[]; readonly disable?: boolean }
+  readonly depends_on?: { readonly proxy: { readonly condition: string } }
+  readonly stop_grace_period?: string
+}
+
+interface Compose {
+  readonly services: Readonly<Record<'proxy' | 'sandbox' | 'app', Service>>
+  readonly secrets: { readonly 'app-secret': { readonly file: string } }
+}
+
+const { services, secrets }: Compose = parse(readProjectFile('docker-compose.yml'), { merge: true })
+const { proxy, sandbox, app } = services
+const { file: secretFile } = secrets['app-secret']
+
+test('the proxy takes its settings', async () => {
+  const env = { ...proxy.environment, OAP_APP_SECRET_FILE: projectPath(secretFile) }
+  const { config } = await loadConfig({ env })
+  expect(config.listen.address).toEqual({ kind: 'tcp', host: 'localhost', port: 8080 })
+  expect(app.environment).toEqual({ PROXY_URL: 'http://localhost:8080' })
+  expect(config.baseUrl.port).toBe(sandbox.command?.at(-1))
+  expect(parseDuration(proxy.stop_grace_period ?? '')).toBeGreaterThan(config.shutdown.delay + config.shutdown.timeout)
+})
+
+test('the secret is a file, and only the proxy and the service have it', () => {
+  const { OAP_APP_ID, OAP_APP_SECRET_FILE } = proxy.environment
+  expect(OAP_APP_SECRET_FILE).toBe('/run/secrets/app-secret')
+  expect(sandbox.environment).toEqual({ OAP_APP_ID, OAP_APP_SECRET_FILE })
+  expect([proxy.secrets, sandbox.secrets, app.secrets]).toEqual([['app-secret'], ['app-secret'], undefined])
+})
+
+test("the app shares the proxy's network namespace, and from outside there is only the status page", () => {
+  expect([app.network_mode, sandbox.network_mode]).toEqual(['service:proxy', 'service:proxy'])
+  expect(proxy.ports).toEqual(['127.0.0.1:9090:9090'])
+  expect([app.ports, sandbox.ports]).toEqual([undefined, undefined])
+})
+
+test('the app starts when the proxy is healthy', () => {
+  expect(proxy.healthcheck?.test).toEqual(['CMD', 'node', '/app/dist/main.js', 'healthcheck'])
+  expect(sandbox.healthcheck?.disable).toBe(true)
+  expect(app.depends_on?.proxy).toEqual({ condition: 'service_healthy' })
+})
+
+test.each(Object.entries(services))('%s can do nothing to the machine', (_, service) => {
+  expect(service).toMatchObject({
+    read_only: true,
+    cap_drop: ['ALL'],
+    security_opt: ['no-new-privileges:true'],
+    ulimits: { core: 0 },
+  })
+})
+
+describe('files of the project that it mounts', () => {
+  const mounted = [...(app.volumes ?? []).map((volume) => volume.split(':')[0] ?? ''), secretFile, './examples/call.js']
+
+  test.each(mounted)('%s is there', (path) => {
+    expect(existsSync(projectPath(path))).toBe(true)
+  })
+})

@@ -1,0 +1,71 @@
+/** What the image is made of. No container engine is needed: the Dockerfile is read, its steps were run by hand. */
+
+import { existsSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
+import { argumentsOf, parseDockerfile } from './dockerfile.ts'
+
+const [preamble = [], build = [], image = []] = parseDockerfile(readProjectFile('Dockerfile'))
+const manifest = readManifest()
+const entryPoint: string[] = JSON.parse(argumentsOf(image, 'ENTRYPOINT')[0] ?? '')
+
+describe('the image', () => {
+  test('is made in two stages, of one Node in long-term support', () => {
+    const [, version] = /^NODE_VERSION=(\d+)$/.exec(argumentsOf(preamble, 'ARG')[0] ?? '') ?? []
+    expect(Number(version) % 2).toBe(0)
+    expect(Number(version)).toBeGreaterThanOrEqual(24)
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: this is how a Dockerfile writes its own variables
+    const base = 'node:${NODE_VERSION}-slim'
+    expect(argumentsOf(build, 'FROM')).toEqual([`${base} AS build`])
+    expect(argumentsOf(image, 'FROM')).toEqual([base])
+  })
+
+  test('holds what runs and nothing else', () => {
+    expect(argumentsOf(image, 'COPY')).toEqual([
+      'package.json LICENSE ./',
+      '--from=build /app/node_modules node_modules',
+      '--from=build /app/dist dist',
+    ])
+    expect(argumentsOf(build, 'RUN')).toEqual(['npm ci', 'npm run build', 'npm prune --omit=dev'])
+    expect([...build, ...image].map(({ name }) => name)).not.toContain('ADD')
+  })
+
+  test('runs as a user who is not root, by number', () => {
+    expect(argumentsOf(image, 'USER').at(-1)).toMatch(/^[1-9]\d*:[1-9]\d*$/)
+    const lastRun = image.findLastIndex(({ name }) => name === 'RUN' || name === 'COPY')
+    expect(image.findIndex(({ name }) => name === 'USER')).toBeGreaterThan(lastRun)
+  })
+
+  test('starts the program itself, without a shell that would keep signals from it', () => {
+    expect(entryPoint).toEqual(['node', '/app/dist/main.js'])
+    expect(JSON.parse(argumentsOf(image, 'CMD')[0] ?? '')).toEqual(['serve'])
+    expect(argumentsOf(image, 'STOPSIGNAL')).toEqual(['SIGTERM'])
+  })
+
+  test('asks the program itself for its health', () => {
+    const [, command] = /CMD (\[.*\])$/.exec(argumentsOf(image, 'HEALTHCHECK')[0] ?? '') ?? []
+    expect(JSON.parse(command ?? '')).toEqual([...entryPoint, 'healthcheck'])
+  })
+
+  test('says what it is', () => {
+    const [label = ''] = argumentsOf(image, 'LABEL')
+    expect(label).toContain(`org.opencontainers.image.title="${manifest.name}"`)
+    expect(label).toContain(`org.opencontainers.image.licenses="${manifest.license}"`)
+    expect(argumentsOf(image, 'ARG')).toContain(`VERSION=${manifest.version}`)
+  })
+})
+
+describe('the builder', () => {
+  const [everything, ...exceptions] = readProjectFile('.dockerignore')
+    .split('\n')
+    .filter((line) => line !== '' && !line.startsWith('#'))
+  const copied = [...build, ...image]
+    .filter(({ name, argument }) => name === 'COPY' && !argument.startsWith('--from'))
+    .flatMap(({ argument }) => argument.split(' ').slice(0, -1))
+
+  test('is given what it copies, and nothing else', () => {
+    expect(everything).toBe('*')
+    expect(exceptions.map((line) => line.replace(/^!/, '')).sort()).toEqual([...new Set(copied)].sort())
+    for (const path of copied) expect([path, existsSync(projectPath(path))]).toEqual([path, true])
+  })
+})

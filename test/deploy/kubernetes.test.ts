@@ -1,0 +1,161 @@
+/**
+ * The Kubernetes manifests: the sidecar's probes, its confinement, how the secret comes in and what the app does not
+ * have. No cluster is needed; what kustomize makes of them is looked at where kubectl is there.
+ */
+
+import { spawnSync } from 'node:child_process'
+import { dirname } from 'node:path/posix'
+import { describe, expect, test } from 'vitest'
+import { parse, parseAllDocuments } from 'yaml'
+import { loadConfig } from '../../src/config/load.ts'
+import { parseDuration } from '../../src/config/units.ts'
+import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
+
+interface Container {
+  readonly name: string
+  readonly image: string
+  readonly restartPolicy?: string
+  readonly command?: readonly string[]
+  readonly args?: readonly string[]
+  readonly env?: readonly { readonly name: string; readonly value: string }[]
+  readonly ports?: readonly { readonly name: string; readonly containerPort: number }[]
+  readonly lifecycle?: { readonly postStart?: { readonly exec: { readonly command: readonly string[] } } }
+  readonly startupProbe?: Probe
+  readonly readinessProbe?: Probe
+  readonly livenessProbe?: Probe
+  readonly securityContext?: object
+  readonly volumeMounts?: readonly { readonly name: string; readonly mountPath: string; readonly subPath?: string }[]
+}
+
+interface Probe {
+  readonly httpGet: { readonly path: string; readonly port: string }
+}
+
+interface PodSpec {
+  readonly terminationGracePeriodSeconds: number
+  readonly automountServiceAccountToken: boolean
+  readonly securityContext: object
+  readonly initContainers?: readonly Container[]
+  readonly containers: readonly Container[]
+  readonly volumes: readonly {
+    readonly name: string
+    readonly secret?: { readonly secretName: string; readonly defaultMode: number }
+    readonly configMap?: { readonly name: string }
+  }[]
+}
+
+const BASE = 'deploy/kubernetes/base'
+/** Kubernetes reads YAML 1.1, in which 0440 is octal. */
+const yaml11 = { version: '1.1' } as const
+const pod: PodSpec = parse(readProjectFile(`${BASE}/deployment.yaml`), yaml11).spec.template.spec
+const sidecar = pod.initContainers?.[0]
+const app = pod.containers[0]
+
+async function config() {
+  const { config } = await loadConfig({ file: projectPath(`${BASE}/proxy.yaml`), env: { OAP_APP_SECRET_FILE: KEY } })
+  return config
+}
+const KEY = projectPath('config/sandbox.secret')
+
+describe('the sidecar', () => {
+  test('is a native one: started before the app, stopped after it', () => {
+    expect(sidecar?.restartPolicy).toBe('Always')
+    expect(pod.containers.map(({ name }) => name)).toEqual(['app'])
+  })
+
+  test('is started with a configuration that it takes', async () => {
+    const mount = sidecar?.volumeMounts?.find(({ name }) => name === 'proxy-config')
+    expect(sidecar?.args).toEqual(['serve', '--config', `${mount?.mountPath}/proxy.yaml`])
+    expect((await config()).listen.address).toMatchObject({ host: 'localhost', port: 8080 })
+    expect(app?.env).toEqual([{ name: 'PROXY_URL', value: 'http://localhost:8080' }])
+  })
+
+  test('answers probes from outside the pod, on its admin listener', async () => {
+    const { admin } = await config()
+    expect(admin).toEqual({ address: { kind: 'tcp', host: '0.0.0.0', port: 9090 }, allowRemote: false })
+    expect(sidecar?.ports).toEqual([{ name: 'oap-admin', containerPort: 9090 }])
+    const probes = [sidecar?.startupProbe, sidecar?.readinessProbe, sidecar?.livenessProbe]
+    expect(probes.map((probe) => probe?.httpGet)).toEqual([
+      { path: '/readyz', port: 'oap-admin' },
+      { path: '/readyz', port: 'oap-admin' },
+      { path: '/livez', port: 'oap-admin' },
+    ])
+  })
+})
+
+describe('the secret', () => {
+  const file: string = parse(readProjectFile(`${BASE}/proxy.yaml`)).appSecretFile
+  const volume = pod.volumes.find(({ secret }) => secret !== undefined)
+
+  test('is mounted as a directory, so that a rotated one arrives', () => {
+    const mount = sidecar?.volumeMounts?.find(({ name }) => name === volume?.name)
+    expect(mount).toEqual({ name: volume?.name, mountPath: dirname(file), readOnly: true })
+    expect(volume?.secret?.defaultMode).toBe(0o440)
+  })
+
+  test('is not where the app is', () => {
+    expect(app?.volumeMounts).toBeUndefined()
+    expect(pod.automountServiceAccountToken).toBe(false)
+  })
+})
+
+test('everything in the pod fits the restricted profile', () => {
+  expect(pod.securityContext).toMatchObject({
+    runAsNonRoot: true,
+    runAsUser: expect.toSatisfy((uid: number) => uid > 0),
+    seccompProfile: { type: 'RuntimeDefault' },
+  })
+  for (const container of [...(pod.initContainers ?? []), ...pod.containers]) {
+    expect(container.securityContext).toEqual({
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ['ALL'] },
+    })
+  }
+})
+
+test('a stop has the time that it may need', async () => {
+  const { shutdown } = await config()
+  expect(pod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(shutdown.delay + shutdown.timeout)
+})
+
+test('the image is that of this version', () => {
+  const { images } = parse(readProjectFile(`${BASE}/kustomization.yaml`))
+  expect(images).toEqual([expect.objectContaining({ name: sidecar?.image, newTag: readManifest().version })])
+})
+
+const hasKubectl = spawnSync('kubectl', ['version', '--client']).status === 0
+
+describe.skipIf(!hasKubectl)('what kustomize makes of them', () => {
+  test('the base has its configuration, under a name that changes with it', () => {
+    const { configMap, spec } = render('deploy/kubernetes/base')
+    expect(configMap.data['proxy.yaml']).toBe(readProjectFile(`${BASE}/proxy.yaml`))
+    expect(spec.volumes.find((volume) => volume.configMap !== undefined)?.configMap?.name).toBe(configMap.metadata.name)
+    expect(configMap.metadata.name).toMatch(/^org-access-proxy-\w+$/)
+  })
+
+  test('before 1.29 the proxy is the first container, started before the app and stopping after it', async () => {
+    const { spec } = render('deploy/kubernetes/before-1.29')
+    const [proxy] = spec.containers
+    expect(spec.initContainers).toBeUndefined()
+    expect(spec.containers.map(({ name }) => name)).toEqual(['org-access-proxy', 'app'])
+    expect(proxy?.restartPolicy).toBeUndefined()
+    expect(proxy?.lifecycle?.postStart?.exec.command.join(' ')).toContain('/app/dist/main.js healthcheck')
+    expect(proxy?.env?.map(({ name }) => name)).toEqual(['OAP_SHUTDOWN_DELAY'])
+    const delayMs = parseDuration(proxy?.env?.[0]?.value ?? '')
+    const { shutdown } = await config()
+    expect(spec.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(delayMs + shutdown.timeout)
+  })
+})
+
+interface ConfigMap {
+  readonly metadata: { readonly name: string }
+  readonly data: Readonly<Record<string, string>>
+}
+
+function render(folder: string): { configMap: ConfigMap; spec: PodSpec } {
+  const { status, stdout, stderr } = spawnSync('kubectl', ['kustomize', projectPath(folder)], { encoding: 'utf8' })
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+  const [configMap, deployment] = parseAllDocuments(stdout, yaml11).map((document) => document.toJS())
+  return { configMap, spec: deployment.spec.template.spec }
+}

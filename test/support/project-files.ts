@@ -1,0 +1,29 @@
+/** The project's own files, as a reader of the repository finds them. */
+
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+
+const root = new URL('../../', import.meta.url)
+
+/** `path` is relative to the root of the project. */
+export function projectPath(path: string): string {
+  return fileURLToPath(new URL(path, root))
+}
+
+export function readProjectFile(path: string): string {
+  return readFileSync(new URL(path, root), 'utf8')
+}
+
+interface Manifest {
+  readonly name: string
+  readonly version: string
+  readonly license: string
+  readonly engines: { readonly node: string }
+  readonly files: readonly string[]
+  readonly scripts: Readonly<Record<string, string>>
+  readonly dependencies: Readonly<Record<string, string>>
+}
+
+export function readManifest(): Manifest {
+  return JSON.parse(readProjectFile('package.json'))
+}
