@@ -74,11 +74,12 @@ export class Attempt implements Dispatcher.DispatchHandler {
   }
 
   onHeaders(status: number, rawFields: Buffer[], resume: () => void, reason: string): boolean {
-    if (status < 100) {
-      this.abort(new OriginError('http_protocol_error', 'a status below 100'))
+    if (status < 100 || status === 101) {
+      // Nobody asked for other protocols here; undici trips over a 101 that lacks `Connection: upgrade`.
+      this.abort(new OriginError('http_protocol_error', 'a status that no request of ours can have'))
       return true
     }
-    if (status < 200) return true // interim responses other than 101 are dropped
+    if (status < 200) return true // interim responses are dropped
     this.#resume = resume
     return this.#sink.responseHead(status, rawFields, reason)
   }

@@ -117,6 +117,10 @@ function watched(connect: connector.connector, use: ConnectionUse): connector.co
         socket.once('error', () => {
           use.wasReset = true
         })
+        socket.once('end', () => {
+          // A reset right behind data is told as a plain end; but no peer is left then, as there is behind a FIN.
+          if (socket.remoteAddress === undefined) use.wasReset = true
+        })
       }
       callback(...outcome)
     })
