@@ -113,7 +113,7 @@ test('a directory swapped as Kubernetes does it, twice; the service stops taking
       sandbox.set({ appSecret: secret })
       await traffic.next(500)
     }
-    expect(traffic.failures).toEqual([])
+    expect(traffic.failures.slice(0, 5)).toEqual([])
     expect(traffic.perSecond).toBeGreaterThan(100)
   }
   expect(await proxy.metric('oap_secret_reloads_total{outcome="proved"}')).toBe(2)
@@ -146,7 +146,7 @@ test('half of it, garbage, nothing, then the right one while the old is no longe
     sandbox.set({ appSecret: fresh })
     await eventually(() => count(proxy, REPLACED) === 1 || undefined, 'the new secret in use')
     await traffic.next(1_000)
-    expect(traffic.failures).toEqual([])
+    expect(traffic.failures.slice(0, 5)).toEqual([])
     expect(traffic.perSecond).toBeGreaterThan(100)
   }
   expect(count(proxy, NOT_TAKEN)).toBe(1)
@@ -180,7 +180,7 @@ test('SIGHUP reads the file again; what is still wrong is told once, however oft
     await eventually(() => count(proxy, REPLACED) === 1 || undefined, 'the secret in use')
     sandbox.set({ appSecret: fresh })
     await traffic.next(500)
-    expect(traffic.failures).toEqual([])
+    expect(traffic.failures.slice(0, 5)).toEqual([])
   }
   expect(await proxy.metric('oap_secret_reloads_total{outcome="rejected"}')).toBe(1)
   expect(await proxy.metric('oap_secret_reloads_total{outcome="proved"}')).toBe(1)

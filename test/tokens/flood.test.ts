@@ -1,0 +1,100 @@
+/**
+ * T-TK-28, T-TK-29 A hundred thousand org ids that nobody knows, as fast as they can be sent: known orgs notice nothing,
+ * the token endpoint gets no more than its budget, and memory stays where it was.
+ */
+
+import { expect, test } from 'vitest'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { startProxyProcess } from '../support/proxy-process.ts'
+import { startRotatingService } from '../support/rotating-service.ts'
+import { type Random, withSeed } from '../support/seed.ts'
+
+const UNKNOWN_ORGS = 100_000
+const KNOWN = Array.from({ length: 20 }, (_, i) => `known-${i}`)
+/** More than may wait for their turn within `tokens.mintTimeout`: the others are refused at once, and come again. */
+const FLOOD_CONNECTIONS = 800
+const RATE = 100
+/** Behind each request of a known org. */
+const KNOWN_PAUSE_MS = 5
+const GROWTH_BYTES = 64 * 1024 * 1024
+
+function unknownOrg(random: Random): string {
+  return `u${random.integer(0, 2 ** 31).toString(36)}-${random.integer(0, 2 ** 31).toString(36)}`
+}
+
+/** The most calls in any second. */
+function peakRate(instants: readonly number[]): number {
+  let peak = 0
+  let oldest = 0
+  instants.forEach((at, i) => {
+    while (at - (instants[oldest] ?? 0) >= 1_000) oldest += 1
+    peak = Math.max(peak, i - oldest + 1)
+  })
+  return peak
+}
+
+test('a flood of unknown orgs', { timeout: 90_000 }, () =>
+  withSeed(async (random) => {
+    await using service = await startRotatingService({ isLinked: (org) => org.startsWith('known') })
+    await using proxy = await startProxyProcess(service, {
+      settings: {
+        'tokens.mintRate': `${RATE}`,
+        // Known orgs have to renew their tokens through the flood, which is what it could keep them from.
+        'tokens.lifetime': '2s',
+        'tokens.minLifetime': '1s',
+        'tokens.learn': 'false',
+        // Of the flood's lines there are too many to be worth their while.
+        'log.requests': 'off',
+      },
+    })
+    using first = new KeepAliveClient(proxy.port)
+    // What is resident after a run-in is what the program needs to work at all.
+    for (let i = 0; i < 2_000; i++) await first.get(`/v2/as/${KNOWN[i % KNOWN.length]}`, KNOWN[i % KNOWN.length] ?? '')
+    const before = await proxy.memory()
+    const startedAt = performance.now()
+    const mintsBefore = service.mints
+
+    let left = UNKNOWN_ORGS
+    let isFlooded = true
+    const refusals = new Map<number, number>()
+    const flood = async () => {
+      using client = new KeepAliveClient(proxy.port)
+      while (left-- > 0) {
+        const { status } = await client.get('/v2/x', unknownOrg(random))
+        refusals.set(status, (refusals.get(status) ?? 0) + 1)
+      }
+    }
+    let served = 0
+    const failures: string[] = []
+    const useKnown = async (org: string) => {
+      using client = new KeepAliveClient(proxy.port)
+      while (isFlooded) {
+        const answer = await client.get(`/v2/as/${org}`, org)
+        if (answer.status === 200) served += 1
+        else failures.push(`${org}: ${answer.status} ${answer.content}`)
+        await new Promise((resolve) => setTimeout(resolve, KNOWN_PAUSE_MS))
+      }
+    }
+    const known = KNOWN.map(useKnown)
+    await Promise.all(Array.from({ length: FLOOD_CONNECTIONS }, flood))
+    isFlooded = false
+    await Promise.all(known)
+    const seconds = (performance.now() - startedAt) / 1_000
+    const after = await proxy.memory()
+
+    console.info(
+      `flood: seed ${random.seed}, ${seconds.toFixed(1)} s, answers ${JSON.stringify([...refusals])}, ` +
+        `known ${served}, mints ${service.mints - mintsBefore}, ` +
+        `resident ${before.residentBytes >> 20} → ${after.residentBytes >> 20} MiB, peak ${after.peakBytes >> 20} MiB`,
+    )
+    expect(failures.slice(0, 5), `${failures.length} failures`).toEqual([])
+    expect(served).toBeGreaterThan(1_000)
+    expect([...refusals.keys()].filter((status) => status !== 403 && status !== 503)).toEqual([])
+    expect(refusals.get(403) ?? 0, 'orgs that the endpoint was asked about').toBeGreaterThan(0)
+    // The budget is of calls sent; on a busy machine those of one second may all arrive in the next.
+    expect(peakRate(service.mintedAt)).toBeLessThanOrEqual(RATE * 2)
+    expect(service.mints - mintsBefore).toBeLessThanOrEqual(RATE * (seconds + 1))
+    expect(after.peakBytes - before.residentBytes).toBeLessThan(GROWTH_BYTES)
+    expect(service.mismatches).toEqual([])
+  }),
+)
