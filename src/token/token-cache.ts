@@ -4,13 +4,12 @@
  */
 
 import { performance } from 'node:perf_hooks'
-import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { AccessToken } from './access-token.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
-import { type FlightOwner, MintFlights } from './mint-flights.ts'
-import { type Lease, type LeaseResult, TokenEntry } from './token-entry.ts'
+import type { Lease, LeaseResult, TokenEntry } from './token-entry.ts'
 import type { TokenObserver } from './token-observer.ts'
+import { isPassing, TokenRenewal } from './token-renewal.ts'
 import type { MintReason, TokenSource } from './token-source.ts'
 import type { OrgStatus } from './token-status.ts'
 import { TokenStore } from './token-store.ts'
@@ -31,27 +30,25 @@ export interface TokenCacheOptions {
   readonly random?: () => number
 }
 
-/** Pauses between the mints behind requests while these fail: doubled each time, and jittered. */
-const FIRST_RETRY_MS = 100
-const MAX_RETRY_MS = 5_000
-
-export class TokenCache implements FlightOwner {
+export class TokenCache {
   readonly #store: TokenStore
-  readonly #flights: MintFlights
+  readonly #renewal: TokenRenewal
   readonly #estimator: LifetimeEstimator
   readonly #rejectedCooldownMs: number
   readonly #observer: TokenObserver
   readonly #now: () => number
-  readonly #random: () => number
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     this.#observer = options.observer ?? {}
     this.#store = new TokenStore({ ...options, observer: this.#observer })
-    this.#flights = new MintFlights(source, this)
     this.#estimator = options.estimator
     this.#rejectedCooldownMs = options.rejectedCooldownMs
     this.#now = options.now ?? (() => performance.now())
-    this.#random = options.random ?? Math.random
+    const { estimator, random = Math.random } = options
+    this.#renewal = new TokenRenewal(
+      { store: this.#store, estimator, observer: this.#observer, now: this.#now, random },
+      source,
+    )
   }
 
   /** A token to send now; undefined where the request has to wait for one. On every request: no promise, nothing allocated. */
@@ -61,11 +58,11 @@ export class TokenCache implements FlightOwner {
     const now = this.#now()
     switch (entry.phaseAt(now, this.#estimator)) {
       case 'fresh':
-        return entry.scout === undefined ? entry.hit : (entry.leaseScout(now) ?? entry.hit)
+        return entry.leaseFresh(now)
       case 'refreshing':
         return this.#refresh(org, entry, now)
       case 'stale':
-        return entry.becomesScout(this.#estimator, now)
+        return entry.isScoutPastEnd(now, this.#estimator)
           ? this.#refresh(org, entry, now)
           : this.#leaseStale(org, entry, now)
       case 'rejected':
@@ -106,9 +103,9 @@ export class TokenCache implements FlightOwner {
     if (lease !== undefined) return lease
     const refusal = this.#store.standingRefusal(org, this.#now())
     if (refusal !== undefined) throw refusal
-    const result = this.#flights.has(org) ? 'joined' : 'miss'
+    const result = this.#renewal.isUnderway(org) ? 'joined' : 'miss'
     try {
-      return { token: await this.#flights.join(org, this.#reasonToMint(org)), result }
+      return { token: await this.#renewal.mint(org, this.#reasonToMint(org)), result }
     } catch (error) {
       const fallback = this.#fallBack(org, error)
       if (fallback === undefined) throw error
@@ -118,7 +115,7 @@ export class TokenCache implements FlightOwner {
 
   /** Mints before anybody asks. @throws {TokenError} */
   async warm(org: OrgId): Promise<void> {
-    await this.#flights.join(org, 'warm')
+    await this.#renewal.mint(org, 'warm')
   }
 
   /**
@@ -126,7 +123,8 @@ export class TokenCache implements FlightOwner {
    * Without `sentAt`, a slow answer makes the token look older than it was when the origin looked at it.
    */
   accepted(org: OrgId, token: AccessToken, sentAt: number = this.#now()): void {
-    this.#store.peek(org)?.noteAccepted(token, sentAt, this.#estimator)
+    const entry = this.#store.peek(org)
+    entry?.learning.noteAccepted(token, sentAt, token === entry.token, this.#estimator)
   }
 
   /**
@@ -136,20 +134,19 @@ export class TokenCache implements FlightOwner {
   rejected(org: OrgId, token: AccessToken): Promise<AccessToken> | undefined {
     this.#observer.tokenRejected?.(org)
     const entry = this.#store.peek(org)
-    if (entry === undefined) return this.#flights.join(org, 'rejected')
+    if (entry === undefined) return this.#renewal.mint(org, 'rejected')
     const now = this.#now()
-    if (entry.suspectScout(token) || token !== entry.token) return this.#successor(org, entry, now)
-    if (this.#retire(entry, now)) return this.#flights.join(org, 'rejected')
-    return entry.isRejected && this.#flights.has(org) ? this.#flights.join(org, 'rejected') : undefined
+    if (entry.rejectScout(token) || token !== entry.token) return this.#successor(org, entry, now)
+    if (this.#retire(entry, now)) return this.#renewal.mint(org, 'rejected')
+    return entry.isRejected && this.#renewal.isUnderway(org) ? this.#renewal.mint(org, 'rejected') : undefined
   }
 
   /** What came of the one repeat with the replacement `token`. */
   repeatSettled(org: OrgId, token: AccessToken, isAccepted: boolean): void {
     const entry = this.#store.peek(org)
     if (entry === undefined) return
-    if (isAccepted) entry.noteAccepted(token, this.#now(), this.#estimator)
-    const death = entry.settleSuspicion(isAccepted)
-    if (death !== undefined) entry.learnDeath({ ...death, org }, this.#estimator, this.#store.size, this.#now())
+    if (isAccepted) this.accepted(org, token)
+    entry.learning.settleSuspicion(org, isAccepted, this.#estimator, this.#store.size, this.#now())
   }
 
   /** For a rejection that cannot be repeated: the next request mints. True where the token was retired. */
@@ -161,14 +158,14 @@ export class TokenCache implements FlightOwner {
 
   /** True where there was a token to forget. */
   purge(org: OrgId): boolean {
-    this.#flights.forget(org)
+    this.#renewal.forget(org)
     return this.#store.delete(org)
   }
 
   /** Returns how many tokens were forgotten. */
   purgeAll(): number {
     const { size } = this.#store
-    this.#flights.forgetAll()
+    this.#renewal.forgetAll()
     this.#store.clear()
     return size
   }
@@ -190,45 +187,17 @@ export class TokenCache implements FlightOwner {
     this.purgeAll()
   }
 
-  minted(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
-    this.#store.pardon(org)
-    const entry = this.#store.peek(org)
-    const jitter = this.#jitter()
-    if (entry === undefined) {
-      this.#store.add(org, new TokenEntry(token, jitter))
-      return token
-    }
-    entry.replace(token, { reason, jitter, shared: this.#estimator, now: this.#now() })
-    return entry.token
-  }
-
-  mintFailed(org: OrgId, error: unknown): void {
-    const now = this.#now()
-    if (error instanceof TokenError && error.code === 'org_access_refused') {
-      this.#store.refuse(org, error, now)
-      this.#observer.orgRefused?.(org, error)
-    }
-    const entry = this.#store.peek(org)
-    if (entry === undefined) return
-    const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** entry.failures, MAX_RETRY_MS) * this.#jitter()
-    entry.noteFailure(isPassing(error), now + pauseMs)
-  }
-
   /** The token as it is, and one mint behind the request. */
   #refresh(org: OrgId, entry: TokenEntry, now: number): Lease {
-    this.#mintBehind(org, entry, now, 'refresh')
+    this.#renewal.mintBehind(org, entry, now, 'refresh')
     return entry.refreshing
   }
 
   /** While mints fail, nobody has to wait for the next failure. */
   #leaseStale(org: OrgId, entry: TokenEntry, now: number): Lease | undefined {
     if (!entry.hasPassingFailure) return undefined
-    this.#mintBehind(org, entry, now, 'expired')
+    this.#renewal.mintBehind(org, entry, now, 'expired')
     return entry.stale
-  }
-
-  #mintBehind(org: OrgId, entry: TokenEntry, now: number, reason: MintReason): void {
-    if (now >= entry.retryAt && !this.#flights.has(org)) this.#flights.join(org, reason)
   }
 
   #successor(org: OrgId, entry: TokenEntry, now: number): Promise<AccessToken> {
@@ -237,9 +206,9 @@ export class TokenCache implements FlightOwner {
       case 'refreshing':
         return Promise.resolve(entry.token)
       case 'stale':
-        return this.#flights.join(org, 'expired')
+        return this.#renewal.mint(org, 'expired')
       case 'rejected':
-        return this.#flights.join(org, 'rejected')
+        return this.#renewal.mint(org, 'rejected')
     }
   }
 
@@ -276,14 +245,4 @@ export class TokenCache implements FlightOwner {
         return undefined
     }
   }
-
-  /** At least one half, below one. */
-  #jitter(): number {
-    return (1 + this.#random()) / 2
-  }
-}
-
-/** All but a refusal of the org itself: the endpoint, its limits or our credentials may be well again in a moment. */
-function isPassing(error: unknown): boolean {
-  return !(error instanceof TokenError) || error.code !== 'org_access_refused'
 }
