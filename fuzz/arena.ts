@@ -1,0 +1,142 @@
+/** The built proxy in a process of its own before a scripted service, and what must hold of both behind every case. */
+
+import { readdir } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { Canaries } from '../test/support/canaries.ts'
+import { eventually } from '../test/support/changes.ts'
+import { type Service, type ServiceOptions, startService } from '../test/support/service.ts'
+import { environmentFor, type SpawnedProxy, spawnProxy } from '../test/support/spawn-proxy.ts'
+
+const EXCHANGE_DEADLINE_MS = 15_000
+const CLOSE_DEADLINE_MS = 15_000
+
+/** What a client saw on its connection. */
+export interface Transcript {
+  /** Latin1. */
+  readonly received: string
+  /** Ended with FIN, not with a reset. */
+  readonly isOrderly: boolean
+}
+
+/** What must never be and was. */
+export class Violation extends Error {
+  override readonly name = 'Violation'
+
+  constructor(what: string, evidence: Readonly<Record<string, unknown>>) {
+    super(`${what}\n${JSON.stringify(evidence, null, 2)}`)
+  }
+}
+
+export class Arena implements AsyncDisposable {
+  readonly service: Service
+  readonly port: number
+  readonly canaries: Canaries
+  readonly #proxy: SpawnedProxy
+  readonly #environment: AsyncDisposable
+  readonly #baseline: number
+
+  private constructor(
+    service: Service,
+    proxy: SpawnedProxy,
+    port: number,
+    environment: AsyncDisposable,
+    baseline: number,
+  ) {
+    this.service = service
+    this.#proxy = proxy
+    this.port = port
+    this.#environment = environment
+    this.#baseline = baseline
+    const { appSecret, apiKey, marker } = service.tokens
+    this.canaries = new Canaries().add('App secret', appSecret).add('API key', apiKey).add('token', marker)
+  }
+
+  static async start(options: ServiceOptions, settings: Readonly<Record<string, string>>): Promise<Arena> {
+    const service = await startService(options)
+    const environment = await environmentFor(service)
+    const proxy = spawnProxy({ env: { ...environment, OAP_LOG_LEVEL: 'trace', ...settings } })
+    const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
+    const port = Number(/\d+$/.exec(ready.address)?.[0])
+    return new Arena(service, proxy, port, environment, await countDescriptors(proxy.pid))
+  }
+
+  /** Sends the pieces, ends the client's side, and reads until the proxy ends its own. */
+  exchange(pieces: readonly string[]): Promise<Transcript> {
+    return new Promise((resolve, reject) => {
+      const socket = connect({ port: this.port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true })
+      const chunks: Buffer[] = []
+      let isOrderly = false
+      const timer = setTimeout(() => {
+        socket.destroy()
+        const received = Buffer.concat(chunks).toString('latin1')
+        reject(new Violation(`hung for ${EXCHANGE_DEADLINE_MS} ms`, { sent: pieces, received }))
+      }, EXCHANGE_DEADLINE_MS)
+      socket.on('data', (chunk: Buffer) => chunks.push(chunk))
+      socket.on('end', () => {
+        isOrderly = true
+        socket.destroy()
+      })
+      socket.on('error', () => undefined) // a reset is an answer too
+      socket.on('close', () => {
+        clearTimeout(timer)
+        resolve({ received: Buffer.concat(chunks).toString('latin1'), isOrderly })
+      })
+      for (const piece of pieces) socket.write(piece, 'latin1')
+      socket.end()
+    })
+  }
+
+  /** The last lines that the proxy printed. */
+  get lastLines(): string[] {
+    return this.#proxy.stdout.slice(-40)
+  }
+
+  /** Nothing secret in these bytes. */
+  checkSecrets(bytes: string, where: string, evidence: Readonly<Record<string, unknown>>): void {
+    const hits = this.canaries.search(Buffer.from(bytes, 'latin1'))
+    if (hits.length > 0) throw new Violation(`a secret in ${where}`, { hits, ...evidence })
+  }
+
+  /** The process lives, printed no secret and met nothing that it did not expect. Forgets what was printed. */
+  checkProcess(evidence: Readonly<Record<string, unknown>>): void {
+    const { child, stdout, stderr } = this.#proxy
+    const printed = [...stdout, ...stderr].join('\n')
+    if (child.exitCode !== null || child.signalCode !== null) throw new Violation('the proxy is gone', { printed })
+    this.checkSecrets(Buffer.from(printed).toString('latin1'), 'the log', evidence)
+    const faults = stdout.filter((line) => /proxy_internal_error|unexpected failure|"level":"fatal"/.test(line))
+    if (faults.length > 0 || stderr.length > 0)
+      throw new Violation('a fault of the proxy', { faults, stderr, ...evidence })
+    stdout.length = 0
+  }
+
+  /** Forgets what the service has recorded. */
+  forget(): void {
+    const { origin, tokens } = this.service
+    origin.requests.length = 0
+    origin.malformed.length = 0
+    tokens.mints.length = 0
+    const open = origin.openConnections
+    origin.connections.splice(0, Number.POSITIVE_INFINITY, ...open)
+    for (const connection of open) connection.requests.length = 0
+  }
+
+  /** Every descriptor that the cases opened is closed again, those of the pools towards the service aside. */
+  async checkDescriptors(pooled: number): Promise<void> {
+    const allowed = this.#baseline + pooled
+    await eventually(
+      async () => (await countDescriptors(this.#proxy.pid)) <= allowed || undefined,
+      `no more than ${allowed} descriptors`,
+      CLOSE_DEADLINE_MS,
+    )
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#proxy[Symbol.asyncDispose]()
+    await this.#environment[Symbol.asyncDispose]()
+    await this.service[Symbol.asyncDispose]()
+  }
+}
+
+async function countDescriptors(pid: number): Promise<number> {
+  return (await readdir(`/proc/${pid}/fd`)).length
+}

@@ -1,0 +1,121 @@
+/**
+ * Messages to start from, good and known to be bad. `{id}` makes each case one of its own, `{org}` and `{other}` are
+ * Org ids.
+ */
+
+const HEAD = ['Host: localhost', 'X-Org-Id: {org}']
+
+function message(startLine: string, lines: readonly string[], content = ''): string {
+  return `${[startLine, ...lines].join('\r\n')}\r\n\r\n${content}`
+}
+
+function request(line: string, lines: readonly string[] = [], content = ''): string {
+  return message(`${line} HTTP/1.1`, [...HEAD, ...lines], content)
+}
+
+const HIDDEN = message('GET /v2/{id}/hidden HTTP/1.1', ['Host: localhost', 'X-Org-Id: {other}'])
+const CHUNKED = 'Transfer-Encoding: chunked'
+const CHUNKS = `2\r\nhi\r\n${HIDDEN.length.toString(16)};a=b\r\n${HIDDEN}\r\n0\r\n`
+
+export const REQUESTS: readonly string[] = [
+  request('GET /v2/{id}'),
+  request('GET /v2/{id}?q=%2F&r=a+b', ['Accept: */*', 'Cookie: a=b', 'traceparent: 00-1-1-00']),
+  request('HEAD /v2/{id}'),
+  request('DELETE /v2/{id}'),
+  request('OPTIONS /v2/{id}'),
+  request('PURGE /v2/{id}'),
+  request('POST /v2/{id}', ['Content-Length: 5', 'Content-Type: text/plain'], 'hello'),
+  request('PUT /v2/{id}', ['Content-Length: 0']),
+  request('PATCH /v2/{id}', [CHUNKED], `${CHUNKS}\r\n`),
+  request('POST /v2/{id}', [CHUNKED, 'Trailer: x-t'], `${CHUNKS}X-T: 1\r\nAuthorization: Bearer forged\r\n\r\n`),
+  request('DELETE /v2/{id}', [CHUNKED], `${CHUNKS}\r\n`),
+  request('GET /v2/{id}', [`Content-Length: ${HIDDEN.length}`], HIDDEN),
+  request('POST /v2/{id}', ['Expect: 100-continue', 'Content-Length: 2'], 'hi'),
+  request('GET /v2/{id}/1') + message('GET /v2/{id}/2 HTTP/1.1', ['Host: localhost', 'X-Org-Id: {other}']),
+  request('POST /v2/{id}/1', ['Content-Length: 2'], 'hi') + request('GET /v2/{id}/2') + request('GET /v2/{id}/3'),
+  request('GET http://localhost/v2/{id}'),
+  request('GET /v2/{id}', ['Connection: close']),
+  request('GET /v2/{id}', ['Connection: x-a, keep-alive', 'X-A: 1', 'Keep-Alive: timeout=5']),
+  request('GET /v2/{id}', ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABkAAQAAP__']),
+  request('GET /v2/{id}', [
+    'Connection: Upgrade',
+    'Upgrade: websocket',
+    'Sec-WebSocket-Version: 13',
+    'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+  ]),
+  request('POST /v2/{id}', ['Content-Length: 5', CHUNKED], `0\r\n\r\n${HIDDEN}`),
+  request('POST /v2/{id}', ['Content-Length: 2', 'Content-Length: 7'], `hi${HIDDEN}`),
+  request('POST /v2/{id}', ['Transfer-Encoding: xchunked'], `0\r\n\r\n${HIDDEN}`),
+  request('GET /v2/{id}', ['X-Org-Id: {other}']),
+  request('GET /v2/../{id}'),
+  request('GET //evil.example/v2/{id}'),
+  request('POST /v2/orgs/{org}/access'),
+  request('CONNECT localhost:80'),
+  request('TRACE /v2/{id}'),
+  request('OPTIONS *'),
+  message('GET /v2/{id} HTTP/1.0', HEAD),
+  message('GET /v2/{id} HTTP/1.0', [...HEAD, 'Connection: keep-alive']) + request('GET /v2/{id}/2'),
+  message('GET /v2/{id} HTTP/2.0', HEAD),
+  message('PRI * HTTP/2.0', [], 'SM\r\n\r\n'),
+]
+
+/** What an origin answers. */
+export const RESPONSES: readonly string[] = [
+  message('HTTP/1.1 200 OK', ['Content-Length: 5', 'X-A: 1'], 'hello'),
+  message('HTTP/1.1 200 OK', [CHUNKED], '5\r\nhello\r\n0\r\n\r\n'),
+  message('HTTP/1.1 200 OK', [CHUNKED, 'Trailer: x-t'], '5;a=b\r\nhello\r\n6\r\n world\r\n0\r\nX-T: 1\r\n\r\n'),
+  message('HTTP/1.1 200 OK', ['Connection: close'], 'until the end of the connection'),
+  message('HTTP/1.0 200 OK', [], 'until the end of the connection'),
+  message('HTTP/1.1 204 No Content', []),
+  message('HTTP/1.1 304 Not Modified', ['ETag: "a"']),
+  message('HTTP/1.1 201 Created', ['Location: https://evil.example/', 'Content-Length: 0']),
+  message('HTTP/1.1 302 Found', ['Location: /v2/x', 'Set-Cookie: a=b', 'Set-Cookie: c=d', 'Content-Length: 2'], 'go'),
+  message('HTTP/1.1 404 Not Found', ['Content-Type: text/html', 'Content-Length: 9'], '<p>no</p>'),
+  message('HTTP/1.1 500 ', ['Content-Length: 4'], 'oops'),
+  message('HTTP/1.1 100 Continue', []) + message('HTTP/1.1 200 OK', ['Content-Length: 2'], 'hi'),
+  message('HTTP/1.1 103 Early Hints', ['Link: </a>']) + message('HTTP/1.1 200 OK', ['Content-Length: 2'], 'hi'),
+  message('HTTP/1.1 101 Switching Protocols', ['Connection: upgrade', 'Upgrade: websocket']),
+  message('HTTP/1.1 200 OK', ['Content-Length: 5', CHUNKED], '5\r\nhello\r\n0\r\n\r\n'),
+  message('HTTP/1.1 200 OK', ['Content-Length: 5', 'Content-Length: 9'], 'hello'),
+  message('HTTP/1.1 200 OK', ['Transfer-Encoding: gzip'], 'hello'),
+  message('HTTP/1.1 200 OK', ['Content-Length: 2'], 'hi') + message('HTTP/1.1 200 OK', ['Content-Length: 5'], 'stray'),
+  message('HTTP/1.1 200 OK', ['Content-Length: 50'], 'cut short'),
+  message('HTTP/1.1 200 OK', [CHUNKED], '50\r\ncut short'),
+]
+
+function minted(json: string, ...lines: readonly string[]): string {
+  return message(
+    'HTTP/1.1 200 OK',
+    ['Content-Type: application/json', ...lines, `Content-Length: ${json.length}`],
+    json,
+  )
+}
+
+/** What a token endpoint answers, with this token in it. */
+export function mintsOf(token: string): readonly string[] {
+  const json = JSON.stringify({ orgAccessToken: token })
+  const inner = `orgAccessToken":"${token}`
+  return [
+    minted(json),
+    minted(`{ "orgAccessToken" : "${token}", "expiresIn": 60 }`, 'Date: Thu, 01 Jan 1970 00:00:00 GMT'),
+    message(
+      'HTTP/1.1 200 OK',
+      [CHUNKED],
+      `2\r\n{"\r\n${inner.length.toString(16)}\r\n${inner}\r\n2\r\n"}\r\n0\r\n\r\n`,
+    ),
+    message('HTTP/1.1 200 OK', ['Connection: close'], json),
+    minted(`{"orgAccessToken":"${token}","orgAccessToken":"${token}"}`),
+    minted('{"orgAccessToken":null}'),
+    minted(`["${token}"]`),
+    minted(`<html>${token}</html>`),
+    minted(''),
+    message('HTTP/1.1 204 No Content', []),
+    message('HTTP/1.1 302 Found', [`Location: https://evil.example/${token}`, 'Content-Length: 0']),
+    message('HTTP/1.1 403 Forbidden', [`Content-Length: ${token.length}`], token),
+    message('HTTP/1.1 503 Service Unavailable', ['Retry-After: 1', `Content-Length: ${token.length}`], token),
+  ]
+}
+
+export function fill(text: string, values: Readonly<Record<string, string>>): string {
+  return text.replace(/\{(\w+)\}/g, (whole, name: string) => values[name] ?? whole)
+}
