@@ -1,0 +1,59 @@
+/** T-TK-27 Room for fewer tokens than orgs: the one least used goes, and nobody loses the token that it is using. */
+
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { Changes } from '../support/changes.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('the org that was not used for the longest time has to mint again, the others have not', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.maxOrgs': '100', 'tokens.mintRate': '10000' })
+  using client = new KeepAliveClient(proxy.port)
+  for (let i = 0; i < 100; i++) expect((await client.get('/v2/x', `org-${i}`)).status).toBe(200)
+  expect((await client.get('/v2/x', 'org-0')).status).toBe(200)
+  expect((await client.get('/v2/x', 'one-more')).status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(101)
+
+  for (const org of ['org-0', 'org-99', 'one-more']) expect((await client.get('/v2/x', org)).status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(101)
+  expect((await client.get('/v2/x', 'org-1')).status).toBe(200)
+  expect(service.tokens.mintsOf('org-1')).toHaveLength(2)
+})
+
+test('a request whose org is pushed out meanwhile ends with the token that it began with', async () => {
+  const changes = new Changes()
+  let isReleased = false
+  await using service = await startService({
+    script: async (received) => {
+      if (received.target === '/v2/held') await changes.until(() => isReleased, 'the release')
+      return { content: service.orgOf(received) ?? '' }
+    },
+  })
+  await using proxy = await startProxy(service, { 'tokens.maxOrgs': '2' })
+  await using held = await RawClient.connect(proxy.port)
+  held.send(get('/v2/held', 'held'))
+  await service.origin.waitFor(() => service.requests.length === 1)
+  using client = new KeepAliveClient(proxy.port)
+  for (let i = 0; i < 5; i++) expect((await client.get('/v2/x', `org-${i}`)).content).toBe(`org-${i}`)
+  isReleased = true
+  changes.notify()
+  expect((await held.response()).content.toString()).toBe('held')
+  expect(service.tokens.mintsOf('held')).toHaveLength(1)
+})
+
+test('an org that is pushed out while its token is rejected gets one new token, however many find out', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.maxOrgs': '1' })
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
+  service.tokens.revoke('acme')
+  const clients = Array.from({ length: 50 }, () => new KeepAliveClient(proxy.port))
+  const answers = await Promise.all(clients.map((each, i) => each.get('/v2/x', i % 5 === 4 ? `other-${i}` : 'acme')))
+  for (const each of clients) each[Symbol.dispose]()
+  expect(answers.filter((answer) => answer.status !== 200)).toEqual([])
+  // Pushed out again and again, acme may need a few; but never one for each of its forty requests.
+  expect(service.tokens.mintsOf('acme').length).toBeLessThanOrEqual(12)
+})

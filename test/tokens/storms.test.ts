@@ -1,0 +1,96 @@
+/** R6 Whatever comes at once, the token endpoint gets few calls: one for an org, one for a rejection, no more than the rate. */
+
+import { expect, test } from 'vitest'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { startProxyProcess } from '../support/proxy-process.ts'
+import { startRotatingService } from '../support/rotating-service.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+const CONNECTIONS = 500
+
+/** So many requests over that many connections; the statuses that came. */
+async function storm(port: number, requests: number, orgOf: (index: number) => string): Promise<Map<number, number>> {
+  const statuses = new Map<number, number>()
+  let begun = 0
+  const send = async () => {
+    using client = new KeepAliveClient(port)
+    while (begun < requests) {
+      const org = orgOf(begun++)
+      const { status } = await client.get(`/v2/as/${org}`, org)
+      statuses.set(status, (statuses.get(status) ?? 0) + 1)
+    }
+  }
+  await Promise.all(Array.from({ length: Math.min(CONNECTIONS, requests) }, send))
+  return statuses
+}
+
+test('ten thousand cold requests for one org: one mint', { timeout: 40_000 }, async () => {
+  await using service = await startRotatingService()
+  await using proxy = await startProxyProcess(service, { settings: { 'log.requests': 'off' } })
+  expect(await storm(proxy.port, 10_000, () => 'acme')).toEqual(new Map([[200, 10_000]]))
+  expect(service.mints).toBe(1)
+  expect(await proxy.metric('oap_mints_total{reason="cold",outcome="ok"}')).toBe(1)
+})
+
+test('all orgs lose their tokens at once, under load: one mint for each', { timeout: 40_000 }, async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.mintRate': '1000' })
+  const orgs = Array.from({ length: 20 }, (_, i) => `org-${i}`)
+  const orgOf = (index: number) => orgs[index % orgs.length] ?? ''
+  await storm(proxy.port, 1_000, orgOf)
+  service.tokens.revoke()
+  expect(await storm(proxy.port, 2_000, orgOf)).toEqual(new Map([[200, 2_000]]))
+  for (const org of orgs) expect(service.tokens.mintsOf(org), org).toHaveLength(2)
+})
+
+test('an origin that rejects everything, in a storm over many orgs: one more mint for each', {
+  timeout: 40_000,
+}, async () => {
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
+  await using proxy = await startProxy(service, { 'tokens.mintRate': '1000' })
+  const statuses = await storm(proxy.port, 3_000, (index) => `org-${index % 10}`)
+  expect(statuses).toEqual(new Map([[401, 3_000]]))
+  expect(service.tokens.mints).toHaveLength(20)
+  expect(service.requests.length).toBeLessThanOrEqual(3_000 + CONNECTIONS)
+})
+
+test('a thousand cold orgs at once are served in turn, within the rate', { timeout: 40_000 }, async () => {
+  const rate = 600
+  await using service = await startRotatingService()
+  await using proxy = await startProxyProcess(service, {
+    settings: { 'tokens.mintRate': `${rate}`, 'log.requests': 'off' },
+  })
+  const startedAt = performance.now()
+  const clients = Array.from({ length: 1_000 }, () => new KeepAliveClient(proxy.port))
+  const answers = await Promise.all(clients.map((client, i) => client.get(`/v2/as/org-${i}`, `org-${i}`)))
+  const seconds = (performance.now() - startedAt) / 1_000
+  for (const client of clients) client[Symbol.dispose]()
+  const served = answers.filter((answer) => answer.status === 200)
+  // Nine tenths of the rate are for cold orgs, and half of tokens.mintTimeout may pass in waiting: 1,000 fit in.
+  expect(served.length).toBe(1_000)
+  expect(service.mints).toBe(1_000)
+  expect(seconds).toBeGreaterThan((1_000 - rate) / rate - 0.5)
+  expect(service.mints).toBeLessThanOrEqual(rate * (seconds + 1))
+  expect(service.mismatches).toEqual([])
+})
+
+test('more than fit in are refused at once, with a time to come back', { timeout: 40_000 }, async () => {
+  await using service = await startRotatingService()
+  await using proxy = await startProxyProcess(service, {
+    settings: { 'tokens.mintRate': '20', 'tokens.mintTimeout': '2s', 'log.requests': 'off' },
+  })
+  const clients = Array.from({ length: 300 }, () => new KeepAliveClient(proxy.port))
+  const answers = await Promise.all(clients.map((client, i) => client.get(`/v2/as/org-${i}`, `org-${i}`)))
+  for (const client of clients) client[Symbol.dispose]()
+  const refused = answers.filter((answer) => answer.status !== 200)
+  expect(answers.length - refused.length).toBeGreaterThanOrEqual(20)
+  expect(refused.length).toBeGreaterThanOrEqual(200)
+  for (const answer of refused) {
+    expect(answer.status).toBe(503)
+    expect(answer.content).toContain('"token_endpoint_unavailable"')
+    expect(Number(/\r\nretry-after: (\d+)\r\n/i.exec(answer.head)?.[1])).toBeGreaterThanOrEqual(1)
+  }
+  const atOnce = refused.filter((answer) => answer.durationMs < 1_000)
+  expect(atOnce.length, 'refused without a wait').toBeGreaterThan(refused.length * 0.8)
+})
