@@ -24,6 +24,9 @@ const MAX_WAITING = 128
 /** After our last byte: how long what the client still sends is read away, so that it can read our answer. */
 const LINGER_MS = 2_000
 
+/** Enough for the reset that answers an interim response. */
+const INTERIM_ROUND_TRIP_MS = 25
+
 export class Connection implements ExchangeOwner {
   readonly socket: Socket
   readonly #host: ConnectionHost
@@ -123,16 +126,27 @@ export class Connection implements ExchangeOwner {
 
   /**
    * A client that has closed and one that has only finished sending look alike until we write: an interim response
-   * (RFC 9110 §15.2) reaches the second and makes the first one's system answer with a reset.
+   * (RFC 9110 §15.2) reaches the second and makes the first one's system answer with a reset. Nothing listens for that
+   * reset, because reading has ended; the next write meets it.
    */
   #inputEnded(): void {
-    if (this.#carried === undefined || this.isTunnel) return
-    if (this.#response?.headersSent === false && this.#message?.httpVersionMinor === 1) {
-      this.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
+    const carried = this.#carried
+    if (carried === undefined || this.isTunnel) return
+    if (this.#writeInterim()) {
+      setTimeout(() => {
+        if (this.#carried === carried) this.#writeInterim()
+      }, INTERIM_ROUND_TRIP_MS).unref()
       return
     }
-    this.#carried.clientGone()
+    carried.clientGone()
     this.socket.destroy()
+  }
+
+  /** False where no interim response can stand any more. */
+  #writeInterim(): boolean {
+    if (this.#response?.headersSent !== false || this.#message?.httpVersionMinor !== 1) return false
+    this.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
+    return true
   }
 
   #closed(): void {
