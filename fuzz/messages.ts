@@ -32,6 +32,8 @@ type ContentRead = { readonly content: string; readonly rest: string } | 'short'
 /** More than one space is put up with (RFC 9112 §3): nobody can take it for anything else. */
 const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) +([\x21-\x7e\x80-\xff]+) +HTTP\/1\.[01]$/
 const STATUS_LINE = /^HTTP\/1\.[01] (\d{3})(?: ([\t\x20-\x7e\x80-\xff]*))?$/
+/** The proxy takes no reason phrase on trust: what is in it makes no response doubtful. */
+const ANY_STATUS_LINE = /^HTTP\/1\.[01] (\d{3})(?: [^\r\n]*)?$/
 const STATUS_LINE_BEGUN = /^(?:$|H(?:$|T(?:$|T(?:$|P(?:$|\/(?:$|1(?:$|\.(?:$|[01](?:$| (?:$|\d.*))))))))))/s
 const FIELD_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*$/
 const LENGTH = /^\d{1,15}$/
@@ -78,32 +80,25 @@ export function readResponses(
 
 /** What a server said in answer to one request, as every client would take it; undefined where it is doubtful or not all there. */
 export function readAnswer(text: string, method: string, hasEnded: boolean): ResponseRead | undefined {
-  // Parsers in common use skip empty lines also before a response, and the proxy reads no more of a 100 than its end.
+  // The proxy reads no more of a 100 than its end.
   const begun = text.replace(/^(?:[\r\n]*HTTP\/1\.1 100[\s\S]*?\r\n\r\n)+/, '')
-  const read = readFinalResponse(
-    withoutReasons(begun).replace(/(^|\r\n\r\n)[\r\n]+(?=HTTP\/1)/g, '$1'),
-    method,
-    hasEnded,
-  )
+  const read = readFinalResponse(begun.replace(/^[\r\n]+/, ''), method, hasEnded, ANY_STATUS_LINE)
   return typeof read === 'string' || !read.response.isComplete ? undefined : read.response
-}
-
-/** The proxy takes no reason phrase on trust: what is in it makes no response doubtful. */
-function withoutReasons(text: string): string {
-  return text.replace(/(^|\r\n\r\n)([\r\n]*HTTP\/1\.[01] \d{3}) [^\r\n]*/g, '$1$2')
 }
 
 function readFinalResponse(
   text: string,
   method: string,
   hasEnded: boolean,
+  statusLine = STATUS_LINE,
 ): { readonly response: ResponseRead; readonly rest: string } | 'short' | 'malformed' {
   for (let rest = text; ; ) {
     const head = readHead(rest)
     if (head === undefined) return STATUS_LINE_BEGUN.test(rest) ? 'short' : 'malformed'
-    const status = Number(STATUS_LINE.exec(head.startLine)?.[1])
+    const status = Number(statusLine.exec(head.startLine)?.[1])
     if (Number.isNaN(status)) return 'malformed'
-    rest = head.rest
+    // Parsers in common use skip empty lines before every message.
+    rest = status < 200 && statusLine === ANY_STATUS_LINE ? head.rest.replace(/^[\r\n]+/, '') : head.rest
     if (status < 200) continue
     const { fields } = head
     if (method === 'HEAD' || status === 204 || status === 304) {

@@ -1,0 +1,79 @@
+/** Who goes away is missed on the other side at once. */
+
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import type { OriginRequest } from '../support/origin-connection.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+const ABORTS = 200
+const LIMIT_MS = 100
+
+const HELD = 'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun'
+
+function p99(durations: readonly number[]): number {
+  return durations.toSorted((a, b) => a - b)[Math.ceil(durations.length * 0.99) - 1] ?? Number.NaN
+}
+
+function heldService(): Promise<Service> {
+  return startService({
+    script: (seen, connection) => {
+      if (seen.target.startsWith('/v2/begun')) connection.write(HELD)
+      return undefined
+    },
+  })
+}
+
+async function requestFor(service: Service, target: string): Promise<OriginRequest> {
+  const find = () => service.requests.find((seen) => seen.target === target)
+  await service.origin.waitFor(() => find() !== undefined, target)
+  return find() as OriginRequest
+}
+
+test.each([
+  ['while it waits for the response', 'silent', ''],
+  ['inside its own content', 'silent', 'Content-Length: 100'],
+  ['inside the response', 'begun', ''],
+])(`R9: a client leaves %s, ${ABORTS} times`, { timeout: 60_000 }, async (_, kind, line) => {
+  await using service = await heldService()
+  await using proxy = await startProxy(service)
+  const durations: number[] = []
+  for (let i = 0; i < ABORTS; i++) {
+    const target = `/v2/${kind}/${i}`
+    await using client = await RawClient.connect(proxy.port)
+    client.send(line === '' ? get(target, 'acme') : `${get(target, 'acme', line).replace('GET', 'POST')}half`)
+    const { connection } = await requestFor(service, target)
+    if (kind === 'begun') await client.untilBytes('begun')
+    const leftAt = performance.now()
+    if (i % 2 === 0) client.reset()
+    else client.socket.destroy()
+    await service.origin.waitFor(() => connection.peerEnd !== undefined, `the end of ${target}`)
+    durations.push(performance.now() - leftAt)
+  }
+  expect(service.requests.every(({ state }) => state !== 'complete' || line === '')).toBe(true)
+  expect(p99(durations), 'p99 in ms').toBeLessThan(LIMIT_MS)
+})
+
+test.each(['fin', 'reset'] as const)(
+  `R9: the origin leaves inside its response with %s, ${ABORTS} times`,
+  { timeout: 60_000 },
+  async (end) => {
+    await using service = await heldService()
+    await using proxy = await startProxy(service)
+    const durations: number[] = []
+    for (let i = 0; i < ABORTS; i++) {
+      const target = `/v2/begun/${i}`
+      await using client = await RawClient.connect(proxy.port)
+      client.send(get(target, 'acme'))
+      const { connection } = await requestFor(service, target)
+      await client.untilBytes('begun')
+      const leftAt = performance.now()
+      if (end === 'fin') connection.end()
+      else connection.reset()
+      expect((await client.response()).isComplete).toBe(false)
+      durations.push(performance.now() - leftAt)
+    }
+    expect(p99(durations), 'p99 in ms').toBeLessThan(LIMIT_MS)
+  },
+)

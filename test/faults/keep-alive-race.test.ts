@@ -1,0 +1,68 @@
+/** An origin that closes what has been idle for a second, and requests that come just then. */
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import type { OriginConnection, OriginScript } from '../support/origin-connection.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { type Random, withSeed } from '../support/seed.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+const LANES = 250
+const ROUNDS = 6
+const IDLE_MS = 1_000
+
+/** Closes a connection when it has served nothing for `IDLE_MS`, and says so where `announces`. */
+function impatientOrigin(announces: boolean): OriginScript {
+  const timers = new WeakMap<OriginConnection, NodeJS.Timeout>()
+  return async (seen, connection) => {
+    clearTimeout(timers.get(connection))
+    await seen.ended
+    const idle = setTimeout(() => (Math.random() < 0.5 ? connection.end() : connection.reset()), IDLE_MS)
+    timers.set(connection, idle.unref())
+    return { fields: announces ? ['Keep-Alive', 'timeout=1'] : [], content: seen.target }
+  }
+}
+
+interface Outcome {
+  readonly target: string
+  readonly method: string
+  readonly status: number
+}
+
+async function runLane(port: number, lane: number, random: Random): Promise<Outcome[]> {
+  const outcomes: Outcome[] = []
+  for (let round = 0; round < ROUNDS; round++) {
+    const method = random.pick(['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'POST', 'PATCH'])
+    const target = `/v2/${lane}/${round}`
+    await using client = await RawClient.connect(port, { deadlineMs: 10_000 })
+    client.send(get(target, 'acme').replace('GET', method))
+    outcomes.push({ target, method, status: (await client.response(method)).status })
+    // The gap is what is tested here: around the moment at which the origin gives up.
+    await sleep(random.integer(IDLE_MS - 100, IDLE_MS + 100))
+  }
+  return outcomes
+}
+
+test.each([
+  ['announces its patience', true],
+  ['says nothing', false],
+] as const)(`R2, R5: ${LANES * ROUNDS} requests, an origin that %s`, { timeout: 60_000 }, (_, announces) =>
+  withSeed(async (random) => {
+    await using service = await startService({ script: impatientOrigin(announces) })
+    await using proxy = await startProxy(service, { 'origin.responseTimeout': '5s' })
+    const lanes = Array.from({ length: LANES }, (_, lane) => runLane(proxy.port, lane, random))
+    const outcomes = (await Promise.all(lanes)).flat()
+
+    const attempts = new Map<string, number>()
+    for (const { target } of service.requests) attempts.set(target, (attempts.get(target) ?? 0) + 1)
+    for (const { target, method, status } of outcomes) {
+      const isRepeatable = method !== 'POST' && method !== 'PATCH'
+      if (isRepeatable) expect(status, `${method} ${target}`).toBe(200)
+      else expect(attempts.get(target) ?? 0, `${method} ${target} at the origin`).toBeLessThanOrEqual(1)
+      if (announces) expect(status, `${method} ${target}`).toBe(200)
+    }
+    expect(service.origin.connections.length, 'connections that had to be opened anew').toBeGreaterThan(LANES / 10)
+  }),
+)
