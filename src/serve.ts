@@ -26,6 +26,7 @@ export interface Running {
  * @throws {ConfigRefused}
  */
 export async function serve(options: ServeOptions): Promise<Running> {
+  const signals = awaitStopSignals()
   const { config, warnings } = await loadConfig(options)
   const log = openLog(config.log)
   guardProcess(log)
@@ -37,7 +38,7 @@ export async function serve(options: ServeOptions): Promise<Running> {
   })
   log.logger.info(readyFields(config, app), 'ready')
   await log.flush()
-  return { address: app.address, adminAddress: app.adminAddress, stopped: stopOnSignal(app, config, log) }
+  return { address: app.address, adminAddress: app.adminAddress, stopped: stopWhenTold(signals, app, config, log) }
 }
 
 /** Who may connect, where requests go, how the secret is held. */
@@ -57,27 +58,32 @@ function callersOf(config: Config): string {
   return callerKey === undefined ? who : `${who}, with the caller key`
 }
 
-function stopOnSignal(app: App, config: Config, log: Log): Promise<number> {
-  return new Promise((resolve, reject) => {
-    let isStopping = false
-    const stop = (signal: NodeJS.Signals) => {
-      if (isStopping) {
-        log.logger.warn({ signal }, 'second signal: stopping at once')
-        end(app.close().then(() => 1))
-        return
-      }
-      isStopping = true
-      end(drain(app, config, log, signal))
-    }
-    const end = (code: Promise<number>) => {
-      code.then(async (exitCode) => {
-        await log.flush()
-        resolve(exitCode)
-      }, reject)
-    }
-    process.on('SIGTERM', stop)
-    process.on('SIGINT', stop)
+interface StopSignals {
+  readonly first: Promise<NodeJS.Signals>
+  readonly second: Promise<NodeJS.Signals>
+}
+
+/** Listens from the very start on: a signal that comes while the app starts is a stop, too, and not a sudden end. */
+function awaitStopSignals(): StopSignals {
+  const resolvers: ((signal: NodeJS.Signals) => void)[] = []
+  const nextSignal = () => new Promise<NodeJS.Signals>((resolve) => resolvers.push(resolve))
+  const signals = { first: nextSignal(), second: nextSignal() }
+  const stop = (signal: NodeJS.Signals) => resolvers.shift()?.(signal)
+  process.on('SIGTERM', stop)
+  process.on('SIGINT', stop)
+  return signals
+}
+
+async function stopWhenTold(signals: StopSignals, app: App, config: Config, log: Log): Promise<number> {
+  const signal = await signals.first
+  const atOnce = signals.second.then(async (second) => {
+    log.logger.warn({ signal: second }, 'second signal: stopping at once')
+    await app.close()
+    return 1
   })
+  const exitCode = await Promise.race([drain(app, config, log, signal), atOnce])
+  await log.flush()
+  return exitCode
 }
 
 async function drain(app: App, config: Config, log: Log, signal: NodeJS.Signals): Promise<number> {
