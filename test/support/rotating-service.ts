@@ -1,12 +1,11 @@
 /**
  * A service made for many requests: answers with the org that the token stands for, and at every rotation forgets the
- * tokens from before the last one. It keeps counts where `Service` keeps bytes.
+ * tokens from before the last one. It keeps counts where `Service` keeps bytes, and takes requests without content only.
  */
 
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import type { ServiceIdentity } from './proxy-process.ts'
 
 export interface RotatingServiceOptions {
@@ -16,7 +15,9 @@ export interface RotatingServiceOptions {
   readonly isLinked?: (org: string) => boolean
 }
 
-const MINT = /^\/v2\/orgs\/([^/]+)\/access$/
+const MINT = /^POST \/v2\/orgs\/([^/]+)\/access /
+const GET = /^GET (\S+) /
+const AUTHORIZATION = /\r\nauthorization: ([^\r]*)\r\n/i
 
 export class RotatingService implements ServiceIdentity, AsyncDisposable {
   readonly appId = 'app-under-test'
@@ -31,6 +32,7 @@ export class RotatingService implements ServiceIdentity, AsyncDisposable {
   /** Requests for `/v2/as/ORG` with the good token of another org: there must be none. */
   readonly mismatches: string[] = []
   readonly #server: Server
+  readonly #sockets = new Set<Socket>()
   readonly #isLinked: (org: string) => boolean
   readonly #authorization: string
   readonly #rotation: NodeJS.Timeout | undefined
@@ -40,7 +42,7 @@ export class RotatingService implements ServiceIdentity, AsyncDisposable {
   constructor({ rotatesEveryMs, isLinked = () => true }: RotatingServiceOptions) {
     this.#isLinked = isLinked
     this.#authorization = `Basic ${Buffer.from(`${this.appId}:${this.appSecret}`).toString('base64')}`
-    this.#server = createServer((request, response) => this.#answer(request, response))
+    this.#server = createServer({ noDelay: true }, (socket) => this.#serve(socket))
     if (rotatesEveryMs === undefined) return
     this.#rotation = setInterval(() => {
       this.#previous = this.#current
@@ -61,44 +63,54 @@ export class RotatingService implements ServiceIdentity, AsyncDisposable {
     clearInterval(this.#rotation)
     const closed = once(this.#server, 'close')
     this.#server.close()
-    this.#server.closeAllConnections()
+    for (const socket of this.#sockets) socket.destroy()
     await closed
   }
 
-  #answer(request: IncomingMessage, response: ServerResponse): void {
-    const { url = '', headers } = request
-    const [, segment] = request.method === 'POST' ? (MINT.exec(url) ?? []) : []
-    if (segment !== undefined) {
-      this.#mint(decodeURIComponent(segment), headers.authorization, response)
-      return
-    }
-    const token = headers.authorization?.replace('Bearer ', '') ?? ''
+  #serve(socket: Socket): void {
+    let received = ''
+    this.#sockets.add(socket)
+    socket.setEncoding('latin1')
+    socket.on('error', () => socket.destroy())
+    socket.once('close', () => this.#sockets.delete(socket))
+    socket.on('data', (text: string) => {
+      received += text
+      for (let end = received.indexOf('\r\n\r\n'); end !== -1; end = received.indexOf('\r\n\r\n')) {
+        socket.write(this.#answer(received.slice(0, end + 4)))
+        received = received.slice(end + 4)
+      }
+    })
+  }
+
+  #answer(head: string): string {
+    const authorization = AUTHORIZATION.exec(head)?.[1] ?? ''
+    const [, segment] = MINT.exec(head) ?? []
+    if (segment !== undefined) return this.#mint(decodeURIComponent(segment), authorization)
+    const token = authorization.replace('Bearer ', '')
     const org = this.#current.get(token) ?? this.#previous.get(token)
     if (org === undefined) {
       this.rejected += 1
-      send(response, 401, 'not a good token')
-      return
+      return reply('401 Unauthorized', 'not a good token')
     }
     this.accepted += 1
-    if (url !== `/v2/as/${org}`) this.mismatches.push(`${url} with the token of ${org}`)
-    send(response, 200, org)
+    const [, target] = GET.exec(head) ?? []
+    if (target !== `/v2/as/${org}`) this.mismatches.push(`${target} with the token of ${org}`)
+    return reply('200 OK', org)
   }
 
-  #mint(org: string, authorization: string | undefined, response: ServerResponse): void {
+  #mint(org: string, authorization: string): string {
     this.mints += 1
     this.mintedAt.push(performance.now())
-    if (authorization !== this.#authorization) send(response, 401, '')
-    else if (!this.#isLinked(org)) send(response, 404, '')
-    else {
-      const token = `${this.mints}-${randomBytes(6).toString('hex')}`
-      this.#current.set(token, org)
-      send(response, 200, JSON.stringify({ orgAccessToken: token }))
-    }
+    if (authorization !== this.#authorization) return reply('401 Unauthorized', '')
+    if (!this.#isLinked(org)) return reply('404 Not Found', '')
+    const token = `${this.mints}-${randomBytes(6).toString('hex')}`
+    this.#current.set(token, org)
+    return reply('200 OK', JSON.stringify({ orgAccessToken: token }))
   }
 }
 
-function send(response: ServerResponse, status: number, content: string): void {
-  response.writeHead(status, { 'content-length': Buffer.byteLength(content) }).end(content)
+function reply(status: string, content: string): string {
+  return `HTTP/1.1 ${status}\r\nContent-Length: ${Buffer.byteLength(content)}\r\n\r\n${content}`
 }
 
 export async function startRotatingService(options: RotatingServiceOptions = {}): Promise<RotatingService> {

@@ -7,7 +7,7 @@ import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
 
-const OUTAGE_MS = 2_500
+const OUTAGE_MS = 2_000
 const FAST_MS = 100
 const RECOVERY_MS = 5_000
 
@@ -33,7 +33,7 @@ const outages: [string, MintScript][] = [
   ['hangs', () => undefined],
 ]
 
-test.each(outages)('it %s', { timeout: 40_000 }, async (_, script) => {
+test.concurrent.each(outages)('it %s', { timeout: 40_000 }, async (_, script) => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': '1s' })
   using warm = new KeepAliveClient(proxy.port)
@@ -71,12 +71,14 @@ test.each(outages)('it %s', { timeout: 40_000 }, async (_, script) => {
     expect(other.head).toMatch(/\r\nretry-after: \d+\r\n/i)
     answers.push(other)
     warmed += 1
+    await new Promise((resolve) => setTimeout(resolve, 3))
   }
-  expect(warmed).toBeGreaterThan(100)
+  expect(warmed).toBeGreaterThan(50)
   expect(median(answers)).toBeLessThan(FAST_MS / 2)
-  // One in a hundred may be as slow as the machine is.
-  const slow = answers.filter((answer) => answer.durationMs > FAST_MS)
-  expect(slow.length, `${slow.map((answer) => answer.durationMs)}`).toBeLessThanOrEqual(answers.length / 100)
+  // A few may be as slow as a busy machine is; none waits for the mint to fail, which takes a second where it hangs.
+  const slow = answers.filter((answer) => answer.durationMs > FAST_MS).map((answer) => answer.durationMs)
+  expect(slow.length, `slower than ${FAST_MS} ms: ${slow}`).toBeLessThanOrEqual(answers.length / 20)
+  expect(Math.max(0, ...slow)).toBeLessThan(750)
   expect(seen.peak, 'probes at a time').toBe(1)
   // Pauses of a quarter of a second and more, each with one probe at its end.
   expect(service.tokens.mints.length - mintsBefore).toBeLessThanOrEqual(OUTAGE_MS / 180 + 1)
@@ -91,7 +93,9 @@ test.each(outages)('it %s', { timeout: 40_000 }, async (_, script) => {
   expect(performance.now() - wellAt).toBeLessThan(RECOVERY_MS)
 })
 
-test('it is gone, the whole service is, and comes back: no herd, every org served', { timeout: 40_000 }, async () => {
+test.concurrent('it is gone, the whole service is, and comes back: no herd, every org served', {
+  timeout: 40_000,
+}, async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': '1s' })
   const { port } = service.origin
@@ -114,7 +118,7 @@ test('it is gone, the whole service is, and comes back: no herd, every org serve
   for (const each of clients) each[Symbol.dispose]()
 })
 
-test('one org whose mints alone hang does not pause the others', async () => {
+test.concurrent('one org whose mints alone hang does not pause the others', async () => {
   await using service = await startService({ mint: (mint) => (mint.org === 'sick' ? undefined : mint.issue()) })
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': '200ms' })
   using sick = new KeepAliveClient(proxy.port)

@@ -53,7 +53,7 @@ function expectProblem(response: RawResponse, code: string): void {
 
 const says = (content: string | Uint8Array, more: Reply = {}): Reply => ({ fields: json, content, ...more })
 
-describe('the answer of the token endpoint is', () => {
+describe.concurrent('the answer of the token endpoint is', () => {
   test.each<[string, Reply, string]>([
     ['T-TK-09 401', { status: 401, content: 'CANARY' }, 'app_credentials_rejected'],
     ['T-TK-10 400', { status: 400 }, 'org_access_refused'],
@@ -103,12 +103,15 @@ describe('the answer of the token endpoint is', () => {
   })
 })
 
-test.each([400, 403, 404, 422])('T-TK-10 a refusal tells the status that the endpoint gave: %d', async (status) => {
-  await using service = await startService({ mint: () => ({ status }) })
-  expect(problemOf(await answerBefore(service))).toMatchObject({ tokenEndpointStatus: status })
-})
+test.concurrent.each([400, 403, 404, 422])(
+  'T-TK-10 a refusal tells the status that the endpoint gave: %d',
+  async (status) => {
+    await using service = await startService({ mint: () => ({ status }) })
+    expect(problemOf(await answerBefore(service))).toMatchObject({ tokenEndpointStatus: status })
+  },
+)
 
-describe('T-TK-06 no answer at all:', () => {
+describe.concurrent('T-TK-06 no answer at all:', () => {
   test('refused', async () => {
     const service = await startService()
     await service.origin.stop()
@@ -141,7 +144,7 @@ describe('T-TK-06 no answer at all:', () => {
 
 const DEADLINE_MS = 400
 
-describe('the deadline is over the whole mint:', () => {
+describe.concurrent('the deadline is over the whole mint:', () => {
   test.each<[string, MintScript]>([
     ['T-TK-07 silence', () => undefined],
     ['T-TK-08 a byte now and then', dripping('HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n', 'x')],
@@ -177,7 +180,7 @@ function issuesAfter(failures: readonly Reply[]): MintScript {
   return (mint: Mint) => failures[calls++] ?? mint.issue()
 }
 
-describe('T-TK-12 what passes is tried again, within the deadline:', () => {
+describe.concurrent('T-TK-12 what passes is tried again, within the deadline:', () => {
   test.each([[[500]], [[503, 502]], [[408]], [[500, 500, 500]]])('%j, then a token', async (statuses) => {
     await using service = await startService({ mint: issuesAfter(statuses.map((status) => ({ status }))) })
     await using proxy = await startProxy(service)

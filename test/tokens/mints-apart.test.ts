@@ -7,7 +7,7 @@ import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-const SLOW_MS = 1_500
+const SLOW_MS = 1_000
 
 function slowFor(org: string) {
   return startService({
@@ -18,7 +18,7 @@ function slowFor(org: string) {
   })
 }
 
-test('while a hundred wait for the slow mint of one org, others get theirs at once', async () => {
+test.concurrent('while a hundred wait for the slow mint of one org, others get theirs at once', async () => {
   await using service = await slowFor('slow')
   await using proxy = await startProxy(service)
   const waiting = Array.from({ length: 100 }, () => new KeepAliveClient(proxy.port))
@@ -35,7 +35,7 @@ test('while a hundred wait for the slow mint of one org, others get theirs at on
   for (const each of waiting) each[Symbol.dispose]()
 })
 
-test('as many slow mints as may be on their way leave room for an org that had a token before', async () => {
+test.concurrent('as many slow mints as may be on their way leave room for an org that had a token before', async () => {
   let hangs = false
   await using service = await startService({
     mint: (mint) => (hangs && mint.org.startsWith('slow') ? undefined : mint.issue()),
@@ -55,7 +55,7 @@ test('as many slow mints as may be on their way leave room for an org that had a
   await ended
 })
 
-test('T-TK-04 the first who waited leaves: the mint goes on for the others', async () => {
+test.concurrent('T-TK-04 the first who waited leaves: the mint goes on for the others', async () => {
   await using service = await slowFor('acme')
   await using proxy = await startProxy(service)
   const first = await RawClient.connect(proxy.port)
@@ -70,7 +70,7 @@ test('T-TK-04 the first who waited leaves: the mint goes on for the others', asy
   expect(service.requests.map((received) => received.target)).toEqual(['/v2/x'])
 })
 
-test('all who waited leave: the token is there for the next', async () => {
+test.concurrent('all who waited leave: the token is there for the next', async () => {
   await using service = await slowFor('acme')
   await using proxy = await startProxy(service)
   using first = new KeepAliveClient(proxy.port)

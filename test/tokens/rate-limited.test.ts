@@ -17,7 +17,7 @@ function limit(service: Service, retryAfter: string): void {
   service.tokens.script = () => ({ status: 429, fields: ['Retry-After', retryAfter] })
 }
 
-test.each<[string, () => string]>([
+test.concurrent.each<[string, () => string]>([
   ['seconds', () => `${WAIT_SECONDS}`],
   // A date has whole seconds: one more, so that it lies as far ahead as is asserted.
   ['a date', () => new Date(Date.now() + (WAIT_SECONDS + 1) * 1_000).toUTCString()],
@@ -51,7 +51,7 @@ test.each<[string, () => string]>([
   expect(served - limitedAt).toBeLessThan(WAIT_SECONDS * 1_000 + 2_500)
 })
 
-test('without a time it is asked again after a while, one mint at a time', async () => {
+test.concurrent('without a time it is asked again after a while, one mint at a time', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   service.tokens.script = () => ({ status: 429 })
@@ -64,7 +64,7 @@ test('without a time it is asked again after a while, one mint at a time', async
   expect(service.tokens.mints.length).toBeLessThanOrEqual(12)
 })
 
-test('a limit met while a token is renewed leaves the token in use', async () => {
+test.concurrent('a limit met while a token is renewed leaves the token in use', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, {
     'tokens.lifetime': '1s',

@@ -93,7 +93,7 @@ const REPLACED = 'secret replaced'
 const NOT_TAKEN = 'changed secret not taken over'
 const UNUSABLE = 'secret file not usable: the old secret stays in use'
 
-test('a directory swapped as Kubernetes does it, twice; the service stops taking the old secret', {
+test.concurrent('a directory swapped as Kubernetes does it, twice; the service stops taking the old secret', {
   timeout: 40_000,
 }, async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
@@ -122,7 +122,7 @@ test('a directory swapped as Kubernetes does it, twice; the service stops taking
   expect(canaries.search(proxy.spawned.output)).toEqual([])
 })
 
-test('half of it, garbage, nothing, then the right one while the old is no longer taken', {
+test.concurrent('half of it, garbage, nothing, then the right one while the old is no longer taken', {
   timeout: 40_000,
 }, async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
@@ -155,7 +155,7 @@ test('half of it, garbage, nothing, then the right one while the old is no longe
   expect(await proxy.metric('oap_secret_reloads_total{outcome="proved"}')).toBe(1)
 })
 
-test('SIGHUP reads the file again; what is still wrong is told once, however often it is asked for', {
+test.concurrent('SIGHUP reads the file again; what is still wrong is told once, however often it is asked for', {
   timeout: 40_000,
 }, async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
