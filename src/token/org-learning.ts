@@ -24,7 +24,7 @@ const MAX_SCOUT_SHARE = 2
 export class OrgLearning {
   #own: OwnLifetime | undefined
   #scout: Scout | undefined
-  /** Greatest age at which the present token is known to have been accepted. */
+  /** Greatest age at which the present token is known to have been accepted; whole, so that V8 keeps it in place. */
   #aliveMs = 0
   /** Whether the present token may be the scout has been asked. */
   #isEndNoted = false
@@ -55,7 +55,7 @@ export class OrgLearning {
       scout.nextAt = sentAt + scout.estimator.estimateMs * SOUNDING_SHARE
     }
     if (!isPresent) return
-    if (ageMs > this.#aliveMs) this.#aliveMs = ageMs
+    if (ageMs >= this.#aliveMs + 1) this.#aliveMs = Math.floor(ageMs)
     const estimator = this.#own?.estimator ?? shared
     if (ageMs > estimator.estimateMs) estimator.accepted(ageMs, token.mintedAt)
   }

@@ -213,7 +213,8 @@ export class TokenCache {
   }
 
   #retire(entry: TokenEntry, now: number): boolean {
-    if (entry.isRejected || now - entry.rejectedAt < this.#rejectedCooldownMs) return false
+    const isInCooldown = entry.rejectedAt !== undefined && now - entry.rejectedAt < this.#rejectedCooldownMs
+    if (entry.isRejected || isInCooldown) return false
     entry.reject(now)
     return true
   }

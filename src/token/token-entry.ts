@@ -32,20 +32,21 @@ const REPEAT_SHARE = 1 / 40
 
 export class TokenEntry {
   token: AccessToken
-  /** Leases are made once, so that a hit allocates nothing. */
+  /** Leases are made once, so that a hit allocates nothing; those that few tokens need are made when they are needed. */
   hit: Lease
-  refreshing: Lease
-  stale: Lease
+  #refreshing: Lease | undefined
+  #stale: Lease | undefined
   readonly learning = new OrgLearning()
   /** The token was rejected and must not be used again. */
   isRejected = false
   /** When a rejection last caused a mint. */
-  rejectedAt = Number.NEGATIVE_INFINITY
+  rejectedAt: number | undefined
   /** Failed mints in a row. */
   failures = 0
   /** The last of them says nothing against the token. */
   hasPassingFailure = false
-  retryAt = Number.NEGATIVE_INFINITY
+  /** No mint behind a request before this instant. */
+  retryAt: number | undefined
   /** Spreads the refreshes of tokens that were minted together. */
   #jitter: number
 
@@ -53,8 +54,16 @@ export class TokenEntry {
     this.token = token
     this.#jitter = jitter
     this.hit = { token, result: 'hit' }
-    this.refreshing = { token, result: 'refreshing' }
-    this.stale = { token, result: 'stale' }
+  }
+
+  get refreshing(): Lease {
+    this.#refreshing ??= { token: this.token, result: 'refreshing' }
+    return this.#refreshing
+  }
+
+  get stale(): Lease {
+    this.#stale ??= { token: this.token, result: 'stale' }
+    return this.#stale
   }
 
   /** The whole life that is assumed of the token. */
@@ -96,12 +105,12 @@ export class TokenEntry {
     this.learning.startAnew(shared)
     this.token = token
     this.hit = { token, result: 'hit' }
-    this.refreshing = { token, result: 'refreshing' }
-    this.stale = { token, result: 'stale' }
+    this.#refreshing = undefined
+    this.#stale = undefined
     this.isRejected = false
     this.failures = 0
     this.hasPassingFailure = false
-    this.retryAt = Number.NEGATIVE_INFINITY
+    this.retryAt = undefined
     this.#jitter = jitter
   }
 

@@ -1,0 +1,163 @@
+/** Cache, guard and endpoint as they stand together, before a scripted service on a port of its own. */
+
+import { describe, expect, test } from 'vitest'
+import { TokenError } from '../../src/errors.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { LifetimeEstimator } from '../../src/token/lifetime.ts'
+import { MintGuard, type MintGuardOptions } from '../../src/token/mint-guard.ts'
+import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
+import type { Reply } from '../support/origin-reply.ts'
+import { type Service, startService } from '../support/service.ts'
+import { ACME, EndpointUnderTest, GLOBEX } from './endpoint-under-test.ts'
+
+class TokenSide implements AsyncDisposable {
+  readonly #client: EndpointUnderTest
+  readonly cache: TokenCache
+
+  constructor(service: Service, options: Partial<TokenCacheOptions & MintGuardOptions> = {}) {
+    this.#client = new EndpointUnderTest(service)
+    const guard = new MintGuard(
+      { mintTimeoutMs: 5_000, mintConcurrency: 32, mintRate: 10_000, ...options },
+      this.#client.endpoint,
+    )
+    const estimator = new LifetimeEstimator({
+      lifetimeMs: 300_000,
+      minLifetimeMs: 10_000,
+      maxLifetimeMs: 3_600_000,
+      learns: true,
+    })
+    this.cache = new TokenCache(
+      { maxOrgs: 1_000, refusalTtlMs: 5_000, rejectedCooldownMs: 10_000, estimator, ...options },
+      guard,
+    )
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.cache.close()
+    await this.#client[Symbol.asyncDispose]()
+  }
+}
+
+/** A gate that a script waits at until the test opens it. */
+function gate(): { readonly opened: Promise<void>; open: () => void } {
+  let open = () => {}
+  const opened = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  return { opened, open }
+}
+
+async function codeOf(promise: Promise<unknown>): Promise<string> {
+  const error = await promise.catch((reason: unknown) => reason)
+  return error instanceof TokenError ? error.code : 'none'
+}
+
+describe('one mint per org', () => {
+  test('T-TK-03 R6 ten thousand at once: one mint', async () => {
+    const start = gate()
+    await using service = await startService({
+      mint: async (mint) => {
+        await start.opened
+        return mint.issue()
+      },
+    })
+    await using side = new TokenSide(service)
+    const leases = Array.from({ length: 10_000 }, () => side.cache.obtain(ACME))
+    await service.origin.waitFor((origin) => origin.requests.length > 0, 'the mint')
+    start.open()
+    const tokens = new Set((await Promise.all(leases)).map((lease) => lease.token))
+    expect(tokens.size).toBe(1)
+    expect(service.tokens.mints).toHaveLength(1)
+  })
+
+  test('T-TK-27 two places, ten cold orgs at once: each has its own token, and no mint was made twice', async () => {
+    await using service = await startService()
+    await using side = new TokenSide(service, { maxOrgs: 2 })
+    const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}` as OrgId)
+    const leases = await Promise.all(orgs.flatMap((org) => [side.cache.obtain(org), side.cache.obtain(org)]))
+    const holders = leases.map(({ token }) => service.tokens.orgOf(token.reveal().slice('Bearer '.length)))
+    expect(holders).toEqual(orgs.flatMap((org) => [org, org]))
+    expect(service.tokens.mints).toHaveLength(10)
+    expect(side.cache.size).toBe(2)
+  })
+
+  test('T-TK-20 R6 a thousand rejections at once: one mint', async () => {
+    await using service = await startService()
+    await using side = new TokenSide(service)
+    const { token } = await side.cache.obtain(ACME)
+    const replacements = Array.from({ length: 1_000 }, () => side.cache.rejected(ACME, token))
+    expect(new Set(await Promise.all(replacements)).size).toBe(1)
+    expect(service.tokens.mints).toHaveLength(2)
+  })
+})
+
+test('T-TK-30 a slow mint of one org holds up no other', async () => {
+  const slow = gate()
+  await using service = await startService({
+    mint: async (mint) => {
+      if (mint.org === ACME) await slow.opened
+      return mint.issue()
+    },
+  })
+  await using side = new TokenSide(service)
+  const ofAcme = side.cache.obtain(ACME)
+  await service.origin.waitFor((origin) => origin.requests.length > 0, 'the slow mint')
+  for (let i = 0; i < 100; i += 1) await side.cache.obtain(`org-${i}` as OrgId)
+  expect(service.tokens.mints).toHaveLength(101)
+  slow.open()
+  expect((await ofAcme).result).toBe('miss')
+})
+
+describe('T-TK-13 what is no token is kept nowhere', () => {
+  test.each<[string, Reply]>([
+    ['HTML', { content: '<html></html>' }],
+    ['an empty object', { content: '{}' }],
+    ['cut off', { content: '{"orgAccessToken":"abc' }],
+    ['two of them', { content: '{"orgAccessToken":"a","orgAccessToken":"b"}' }],
+  ])('%s', async (_, reply) => {
+    await using service = await startService({ mint: () => reply })
+    await using side = new TokenSide(service)
+    expect(await codeOf(side.cache.obtain(ACME))).toBe('token_response_invalid')
+    expect(side.cache.size).toBe(0)
+    service.tokens.script = (mint) => mint.issue()
+    expect((await side.cache.obtain(ACME)).result).toBe('miss')
+  })
+})
+
+test('T-TK-12 a passing failure of the endpoint is not even noticed', async () => {
+  await using service = await startService({
+    mint: (mint) => (service.tokens.mints.length < 3 ? { status: 503 } : mint.issue()),
+  })
+  await using side = new TokenSide(service)
+  expect((await side.cache.obtain(ACME)).result).toBe('miss')
+  expect(service.tokens.mints).toHaveLength(3)
+})
+
+test('T-TK-31 R8 the endpoint is gone: warm orgs go on, cold ones are told at once; it is back: they are served', async () => {
+  let now = performance.now()
+  await using service = await startService()
+  let refused = 0
+  const observer = { mintRefused: () => (refused += 1) }
+  await using side = new TokenSide(service, { now: () => now, observer })
+  const { token } = await side.cache.obtain(ACME)
+  const { port } = service.origin
+  await service.origin.stop()
+  // Five failures in a row: the first tries four times, the second once.
+  expect(await codeOf(side.cache.obtain('cold-1' as OrgId))).toBe('token_endpoint_unavailable')
+  expect(refused).toBe(0)
+  expect(await codeOf(side.cache.obtain('cold-2' as OrgId))).toBe('token_endpoint_unavailable')
+  expect(refused).toBe(1)
+  expect(await codeOf(side.cache.obtain(GLOBEX))).toBe('token_endpoint_unavailable')
+  expect(refused).toBe(2)
+
+  now += 3_600_000
+  expect(await side.cache.obtain(ACME)).toEqual({ token, result: 'stale' })
+  for (let i = 0; i < 1_000; i += 1) expect(side.cache.get(ACME)).toEqual({ token, result: 'stale' })
+
+  await service.origin.listen(port)
+  const backAt = now
+  while ((await codeOf(side.cache.obtain(GLOBEX))) !== 'none') {
+    now += 100
+    if (now - backAt > 5_000) throw new Error('not back within 5 s')
+  }
+})
