@@ -38,6 +38,7 @@ test('the proxy takes its settings', async () => {
 })
 
 test('the secret is a file, and only the proxy and the service have it', () => {
+  expect(readProjectFile(secretFile)).toBe(readProjectFile('config/sandbox.secret'))
   const { OAP_APP_ID, OAP_APP_SECRET_FILE } = proxy.environment
   expect(OAP_APP_SECRET_FILE).toBe('/run/secrets/app-secret')
   expect(sandbox.environment).toEqual({ OAP_APP_ID, OAP_APP_SECRET_FILE })

@@ -1,6 +1,7 @@
 /** The project's own files, as a reader of the repository finds them. */
 
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path/posix'
 import { fileURLToPath } from 'node:url'
 
 const root = new URL('../../', import.meta.url)
@@ -12,6 +13,15 @@ export function projectPath(path: string): string {
 
 export function readProjectFile(path: string): string {
   return readFileSync(new URL(path, root), 'utf8')
+}
+
+/** Paths of all files below a folder whose names end so. */
+export function projectFilesBelow(folder: string, ending: string): string[] {
+  return readdirSync(projectPath(folder), { withFileTypes: true }).flatMap((entry) => {
+    const path = join(folder, entry.name)
+    if (entry.isDirectory()) return projectFilesBelow(path, ending)
+    return entry.name.endsWith(ending) ? [path] : []
+  })
 }
 
 interface Manifest {

@@ -1,0 +1,37 @@
+/** Every code that the program can answer is documented with its status, and none that it cannot. */
+
+import { expect, test } from 'vitest'
+import { ADMIN_PROBLEMS } from '../../src/admin/admin-problem.ts'
+import { PROBLEMS } from '../../src/http/problem.ts'
+import { codeSpans, documentAt, tableBetween } from './documents.ts'
+
+const statusByCode = Object.entries(PROBLEMS)
+  .map(([code, { status }]) => `${code} ${status}`)
+  .sort()
+
+test('in the table of Operations', () => {
+  const rows = tableBetween(documentAt('docs/operations.md'), 'codes')
+  expect(rows.map(([status, code = '']) => `${unquoted(code)} ${status}`).sort()).toEqual(statusByCode)
+})
+
+test('in the table of the README', () => {
+  const rows = tableBetween(documentAt('README.md'), 'codes').map(([statuses = '', codes = '']) => ({
+    statuses: statuses.split(', '),
+    codes: codes.split(' ').map(unquoted),
+  }))
+  const documented = rows.flatMap(({ codes }) => codes)
+  expect(documented.toSorted()).toEqual(Object.keys(PROBLEMS).sort())
+  for (const { statuses, codes } of rows) {
+    const actual = new Set(codes.map((code) => String(PROBLEMS[code as keyof typeof PROBLEMS].status)))
+    expect([...actual].sort()).toEqual(statuses)
+  }
+})
+
+test('the codes of the admin listener alone are named', () => {
+  const own = Object.keys(ADMIN_PROBLEMS).filter((code) => !Object.hasOwn(PROBLEMS, code))
+  expect(codeSpans(documentAt('docs/operations.md'))).toEqual(expect.arrayContaining(own))
+})
+
+function unquoted(cell: string): string {
+  return cell.replaceAll('`', '')
+}

@@ -1,0 +1,50 @@
+/** Where a document points to, there is something; and it points nowhere outside of the project. */
+
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path/posix'
+import { describe, expect, test } from 'vitest'
+import { projectPath } from '../support/project-files.ts'
+import { anchorsOf, codeSpans, documents, linkTargets } from './documents.ts'
+
+/** A path with a folder, or a file of the source. */
+const NAMES_A_FILE = /^(?:src|test|docs|deploy|examples|bench|fuzz|config)\/[\w./-]*$|^[\w/-]+\.ts$/
+
+describe.each(documents.map((document) => [document.path, document] as const))('%s', (path, document) => {
+  const [outside, inside] = [
+    linkTargets(document).filter((target) => /^\w+:/.test(target)),
+    linkTargets(document).filter((target) => !/^\w+:/.test(target)),
+  ]
+
+  test('links to what is there', () => {
+    const broken = inside.filter((target) => !leadsSomewhere(path, target))
+    expect(broken).toEqual([])
+  })
+
+  test('links outside over TLS only', () => {
+    expect(outside.filter((target) => !target.startsWith('https://'))).toEqual([])
+  })
+
+  test('names files that are there', () => {
+    const named = codeSpans(document).filter((span) => NAMES_A_FILE.test(span))
+    // Where the context says so, files of the source are named without their first folder: `listener/server.ts`.
+    expect(named.filter((name) => !isThere(name) && !isThere(join('src', name)))).toEqual([])
+  })
+
+  test('names no place outside of the project', () => {
+    expect(document.text).not.toMatch(/\.\.\/\.\.\/\.\.|\/(?:root|home|work)\/|\/tmp\//)
+    expect(document.text).not.toMatch(/\bissue #?\d/i)
+  })
+})
+
+function leadsSomewhere(from: string, target: string): boolean {
+  const [file = '', anchor] = target.split('#')
+  const path = file === '' ? from : join(dirname(from), file)
+  if (path.startsWith('..') || !isThere(path)) return false
+  if (anchor === undefined) return true
+  const document = documents.find((candidate) => candidate.path === path)
+  return document !== undefined && anchorsOf(document).includes(anchor)
+}
+
+function isThere(path: string): boolean {
+  return existsSync(projectPath(path))
+}

@@ -1,0 +1,89 @@
+/** Names that documents use for what the program has: settings, variables, metrics, alerts, lines of the log, scripts. */
+
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { Metrics } from '../../src/admin/metrics.ts'
+import { CONFIG_VARIABLE } from '../../src/config/environment.ts'
+import { settings } from '../../src/config/settings.ts'
+import { projectFilesBelow, readManifest, readProjectFile } from '../support/project-files.ts'
+import { codeSpans, documentAt, documents, tablesBelow } from './documents.ts'
+
+const operations = documentAt('docs/operations.md')
+const firstCells = (heading: string) => tablesBelow(operations, heading).map(([cell = '']) => cell.replaceAll('`', ''))
+
+describe('settings', () => {
+  const keys = settings.map(({ key }) => key as string)
+  const groups = new Set(settings.map(({ group }) => group))
+
+  test.each(documents.map((document) => [document.path, document] as const))(
+    '%s names those that are',
+    (_, document) => {
+      const named = codeSpans(document)
+        .map((span) => /^(\w+)\.\w+(?=$|: )/.exec(span))
+        .filter((match) => match !== null && groups.has(match[1]))
+        .map((match) => match?.[0])
+      expect(named.filter((name) => name === undefined || !keys.includes(name))).toEqual([])
+    },
+  )
+
+  test.each(documents.map((document) => [document.path, document] as const))(
+    '%s names their variables',
+    (_, { text }) => {
+      const known = [CONFIG_VARIABLE, ...settings.map(({ variable }) => variable)]
+      const named = [...text.matchAll(/\bOAP_[A-Z][A-Z_]*/g)].map(([variable]) => variable)
+      expect(named.filter((variable) => !known.includes(variable))).toEqual([])
+    },
+  )
+})
+
+describe('metrics', () => {
+  const gauges = {
+    version: '0',
+    requestsInFlight: () => 0,
+    lifetimeEstimateMs: () => 0,
+    cachedTokens: () => 0,
+    originConnections: () => ({}),
+  }
+  const names = new Metrics().families(gauges).map(({ name }) => name)
+
+  test('each has its row in Operations, and no other', () => {
+    expect(firstCells('## Metrics').toSorted()).toEqual(names.toSorted())
+  })
+
+  test('no document names one that is not', () => {
+    const named = documents.flatMap(({ text }) => [...text.matchAll(/\boap_\w+/g)].map(([name]) => name))
+    expect(named.filter((name) => !names.includes(name.replace(/_(bucket|sum|count)$/, '')))).toEqual([])
+  })
+})
+
+test('each alert has its row in Operations, and no other', () => {
+  const { groups } = parse(readProjectFile('deploy/prometheus/alerts.yaml'))
+  const alerts = groups.flatMap(({ rules }: { rules: { alert: string }[] }) => rules.map(({ alert }) => alert))
+  expect(firstCells('## Alerts')).toEqual(alerts)
+})
+
+describe('lines of the log', () => {
+  /** A level, and a message that is written out, whatever stands before it. */
+  const CALL =
+    /\blogger\s*\.(trace|debug|info|warn|error|fatal)\((?:[^'()]|\((?:[^()]|\([^()]*\))*\))*?'([^']+)',?\s*\)/g
+  const sources = projectFilesBelow('src', '.ts').map(readProjectFile)
+  const written = sources.flatMap((source) =>
+    [...source.matchAll(CALL)].map(([, level, message]) => `${message} ${level}`),
+  )
+  const documented = tablesBelow(operations, '### Other lines')
+    .filter(([line = '']) => line.startsWith('`'))
+    .map(([line = '', level]) => `${line.replaceAll('`', '')} ${level}`)
+
+  test('each has its row in Operations, and no other', () => {
+    expect(written.length).toBeGreaterThan(15)
+    expect(documented.toSorted()).toEqual([...new Set(written)].sort())
+  })
+})
+
+test('scripts that documents name are there', () => {
+  const { scripts } = readManifest()
+  const named = documents.flatMap(({ text }) =>
+    [...text.matchAll(/npm run ([a-z][\w:-]*)/g)].map(([, name = '']) => name),
+  )
+  expect(named.filter((name) => !Object.hasOwn(scripts, name))).toEqual([])
+})

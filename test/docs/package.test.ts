@@ -1,0 +1,77 @@
+/** The package: what is in it, what it brings along, and that its papers agree. */
+
+import { spawnSync } from 'node:child_process'
+import { describe, expect, test } from 'vitest'
+import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
+import { documentAt, tablesBelow } from './documents.ts'
+
+interface LockedPackage {
+  readonly dev?: boolean
+  readonly hasInstallScript?: boolean
+}
+
+const manifest = readManifest()
+const lock: { readonly packages: Readonly<Record<string, LockedPackage>> } = JSON.parse(
+  readProjectFile('package-lock.json'),
+)
+
+describe('npm pack', () => {
+  const files = listPackage()
+
+  test('holds what runs, what is exported, and its papers', () => {
+    expect(files).toEqual(
+      expect.arrayContaining([
+        'package.json',
+        'README.md',
+        'LICENSE',
+        'CHANGELOG.md',
+        'SECURITY.md',
+        'dist/main.js',
+        'dist/sandbox/sandbox.js',
+        'dist/sandbox/sandbox.d.ts',
+        'config/reference.yaml',
+        'config/schema.json',
+        'docs/operations.md',
+      ]),
+    )
+  })
+
+  test('holds nothing else', () => {
+    const expected = [
+      /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|SECURITY\.md)$/,
+      /^dist\/[\w/-]+\.js$/,
+      /^dist\/sandbox\/[\w-]+\.d\.ts$/,
+      /^config\/(reference\.yaml|schema\.json|sandbox\.yaml|sandbox\.secret)$/,
+      /^docs\/[\w/-]+\.(md|png|svg)$/,
+    ]
+    expect(files.filter((path) => !expected.some((pattern) => pattern.test(path)))).toEqual([])
+  })
+})
+
+test('no package that is installed runs a script', () => {
+  const running = Object.entries(lock.packages).filter(([, { hasInstallScript }]) => hasInstallScript === true)
+  expect(running.map(([path]) => path)).toEqual([])
+})
+
+test('the README says what each dependency is for', () => {
+  const rows = tablesBelow(documentAt('README.md'), '## What it is built on')
+  const named = rows.map(([cell = '']) => /^\[([\w-]+)\]/.exec(cell)?.[1] ?? cell)
+  expect(named.toSorted()).toEqual(Object.keys(manifest.dependencies).sort())
+})
+
+test('the changelog has this version first', () => {
+  const [, version] = /^## (\d+\.\d+\.\d+)\b/m.exec(documentAt('CHANGELOG.md').text) ?? []
+  expect(version).toBe(manifest.version)
+})
+
+test('the README asks for the Node that the package asks for', () => {
+  expect(documentAt('README.md').prose).toContain(`Node ${manifest.engines.node.replace('>=', '')} or newer`)
+})
+
+/** Paths in the tarball that would be made; nothing is built and nothing is fetched for it. */
+function listPackage(): string[] {
+  const args = ['pack', '--dry-run', '--json', '--ignore-scripts', '--offline']
+  const { stdout } = spawnSync('npm', args, { cwd: projectPath('.'), encoding: 'utf8' })
+  const [packed]: { files: { path: string }[] }[] = JSON.parse(stdout)
+  return packed?.files.map(({ path }) => path) ?? []
+}
