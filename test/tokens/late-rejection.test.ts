@@ -1,0 +1,97 @@
+/** A rejection retires the token that was rejected, not whatever has taken its place, and never asks for more than one new one. */
+
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { Changes, eventually } from '../support/changes.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('T-TK-21 rejections of the old token that come late, one after the other: the new token is kept', async () => {
+  const changes = new Changes()
+  const released = new Set<string>()
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: async (received) => {
+      const { target } = received
+      if (target.startsWith('/v2/held'))
+        await changes.until(() => released.has(target), `the release of ${target}`, 15_000)
+      // Looked at when it is answered, as a service does that is slow to find out.
+      return service.orgOf(received) === undefined ? { status: 401 } : { content: 'welcome' }
+    },
+  })
+  await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1ms' })
+  using quick = new KeepAliveClient(proxy.port)
+  expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
+  const targets = ['/v2/held-1', '/v2/held-2', '/v2/held-3']
+  const held = await Promise.all(targets.map(() => RawClient.connect(proxy.port)))
+  for (const [i, client] of held.entries()) client.send(get(targets[i] ?? '', 'acme'))
+  await service.origin.waitFor(() => service.requests.length === 1 + held.length)
+
+  service.tokens.revoke('acme')
+  expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
+  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
+  for (const [i, client] of held.entries()) {
+    released.add(targets[i] ?? '')
+    changes.notify()
+    expect((await client.response()).status).toBe(200)
+    expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
+    await client[Symbol.asyncDispose]()
+  }
+  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
+})
+
+test('a token endpoint that hands out the rejected token again is not asked in a loop', async () => {
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
+  const reply = { content: JSON.stringify({ orgAccessToken: 'the-same-again' }) }
+  service.tokens.script = () => reply
+  await using proxy = await startProxy(service)
+  using client = new KeepAliveClient(proxy.port)
+  for (let i = 0; i < 100; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(401)
+  expect(service.tokens.mints).toHaveLength(2)
+  expect(service.requests.length).toBeLessThanOrEqual(101)
+})
+
+test('in the cool-down rejections are passed on; when it is over, one counts again', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1s' })
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
+  service.tokens.revoke('acme')
+  const startedAt = performance.now()
+  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
+  service.tokens.revoke('acme')
+  expect((await client.get('/v2/x', 'acme')).status).toBe(401)
+  await eventually(async () => {
+    const { status } = await client.get('/v2/x', 'acme')
+    return status === 200 || undefined
+  }, 'the end of the cool-down')
+  expect(performance.now() - startedAt).toBeGreaterThanOrEqual(1_000)
+  expect(service.tokens.mintsOf('acme')).toHaveLength(3)
+})
+
+test('what came of rejections is counted', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0', 'replay.maxBody': '1KiB' })
+  using client = new KeepAliveClient(proxy.port)
+  for (const org of ['repeated', 'refused']) await client.get('/v2/x', org)
+  service.tokens.revoke()
+  expect((await client.get('/v2/x', 'repeated')).status).toBe(200)
+  await using upload = await RawClient.connect(proxy.port)
+  upload.send(
+    `POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: refused\r\nContent-Length: 2000\r\n\r\n${'x'.repeat(2_000)}`,
+  )
+  expect((await upload.response('POST')).status).toBe(401)
+  service.tokens.revoke()
+  expect((await client.get('/v2/x', 'repeated')).status).toBe(401)
+
+  const metrics = await (await fetch(`http://127.0.0.1:${proxy.adminPort}/metrics`)).text()
+  const counts = metrics.split('\n').filter((line) => /^oap_(replays_total|token_rejections_total)/.test(line))
+  expect(counts.filter((line) => !line.endsWith(' 0')).toSorted()).toEqual([
+    'oap_replays_total{outcome="accepted"} 1',
+    'oap_replays_total{outcome="passed"} 1',
+    'oap_replays_total{outcome="refused"} 1',
+    'oap_token_rejections_total 3',
+  ])
+})
