@@ -15,6 +15,11 @@ interface Scout {
   nextAt: number
 }
 
+/** A token rejected by the origin, for whatever reason. */
+interface SuspectedDeath extends Omit<Death, 'org'> {
+  isReplaced: boolean
+}
+
 /** Soundings of a scout lie this far apart, as a share of the estimate; and so much farther while one is unanswered. */
 const SOUNDING_SHARE = 1 / 64
 const UNANSWERED_FACTOR = 16
@@ -29,7 +34,7 @@ export class OrgLearning {
   /** Whether the present token may be the scout has been asked. */
   #isEndNoted = false
   /** Rejections whose cause is not known until the replacement has been accepted. */
-  #suspectedDeath: Omit<Death, 'org'> | undefined
+  #suspectedDeath: SuspectedDeath | undefined
   #suspectedScout: Scout | undefined
 
   /** What is assumed of this org's tokens. */
@@ -95,11 +100,14 @@ export class OrgLearning {
     if (this.#own?.isOverBy(shared)) this.#own = undefined
     this.#aliveMs = 0
     this.#isEndNoted = false
+    // A repeat that has not been heard of until the next token comes will not be heard of.
+    if (this.#suspectedDeath?.isReplaced) this.#suspectedDeath = undefined
+    else if (this.#suspectedDeath !== undefined) this.#suspectedDeath.isReplaced = true
   }
 
   suspectDeath(token: AccessToken, now: number): void {
     const { mintedAt } = token
-    this.#suspectedDeath = { aliveMs: this.#aliveMs, deadMs: now - mintedAt, mintedAt }
+    this.#suspectedDeath = { aliveMs: this.#aliveMs, deadMs: now - mintedAt, mintedAt, isReplaced: false }
   }
 
   suspectScout(): void {
@@ -128,7 +136,9 @@ export class OrgLearning {
       if (isReplacementAccepted) scout.estimator.scoutDied()
       else scout.estimator.dismissScout()
     }
-    if (death !== undefined && isReplacementAccepted) this.#learn({ ...death, org }, shared, orgs, at)
+    if (death === undefined || !isReplacementAccepted) return
+    const { aliveMs, deadMs, mintedAt } = death
+    this.#learn({ org, aliveMs, deadMs, mintedAt }, shared, orgs, at)
   }
 
   #learn(death: Death, shared: LifetimeEstimator, orgs: number, at: number): void {

@@ -137,7 +137,10 @@ export class TokenCache {
     if (entry === undefined) return this.#renewal.mint(org, 'rejected')
     const now = this.#now()
     if (entry.rejectScout(token) || token !== entry.token) return this.#successor(org, entry, now)
-    if (this.#retire(entry, now)) return this.#renewal.mint(org, 'rejected')
+    if (this.#retire(entry, now)) {
+      entry.learning.suspectDeath(token, now)
+      return this.#renewal.mint(org, 'rejected')
+    }
     return entry.isRejected && this.#renewal.isUnderway(org) ? this.#renewal.mint(org, 'rejected') : undefined
   }
 

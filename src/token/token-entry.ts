@@ -123,7 +123,6 @@ export class TokenEntry {
   reject(now: number): void {
     this.isRejected = true
     this.rejectedAt = now
-    this.learning.suspectDeath(this.token, now)
   }
 
   /** True where `token` was only tried out: that it is dead says nothing against its successor, and costs no cool-down. */

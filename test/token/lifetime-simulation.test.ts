@@ -166,6 +166,38 @@ describe('one org whose tokens are revoked early, again and again', () => {
   })
 })
 
+describe('every token revoked at one moment', () => {
+  test('few find out by a rejection, and the lifetime is known again soon after', { timeout: 60_000 }, async () => {
+    const lifetimeMs = 5 * MINUTE
+    const revokedAt = 6.5 * lifetimeMs
+    const rows: Record<string, unknown>[] = []
+    for (const traffic of TRAFFICS) {
+      for (const orgs of [100, 2_000]) {
+        const simulation = new Simulation({
+          orgs,
+          traffic,
+          gapMs: lifetimeMs / 20,
+          lifetimeMs: (issuedAt) => (issuedAt < revokedAt ? Math.min(lifetimeMs, revokedAt - issuedAt) : lifetimeMs),
+          random: new Random(SEED),
+        })
+        await simulation.runUntil(revokedAt)
+        simulation.reset()
+        await simulation.runUntil(revokedAt + lifetimeMs / 2)
+        const { replays } = simulation.counts
+        const fallen = simulation.medianLifetimeMs / lifetimeMs
+        await simulation.runUntil(revokedAt + 4 * lifetimeMs)
+        const recovered = simulation.medianLifetimeMs / lifetimeMs
+        const { rejections } = simulation.counts
+        rows.push({ traffic, orgs, replays, fallen: fallen.toFixed(2), recovered: recovered.toFixed(2), rejections })
+        expect(replays, `TEST_SEED=${SEED}`).toBeLessThan(60)
+        expect(recovered, `TEST_SEED=${SEED}`).toBeGreaterThan(0.75)
+        expect(rejections, `TEST_SEED=${SEED}`).toBe(0)
+      }
+    }
+    console.table(rows)
+  })
+})
+
 describe('tokens that are JWTs', () => {
   const lifetimeMs = MINUTE
   const lifetimes = 20
