@@ -1,0 +1,17 @@
+/** The threat model names a test for what stops each attack: every attack that has a test stands in it. */
+
+import { expect, test } from 'vitest'
+import { projectFilesBelow } from '../support/project-files.ts'
+import { codeSpans, documentAt, tablesBelow } from './documents.ts'
+
+const security = documentAt('docs/security.md')
+
+test('every advisory is in the threat model', () => {
+  expect(codeSpans(security)).toEqual(expect.arrayContaining(projectFilesBelow('test/advisory', '.test.ts')))
+})
+
+test('every row of it says which test shows it', () => {
+  const rows = tablesBelow(security, '## Who, by what way, and what stops it')
+  expect(rows.length).toBeGreaterThan(30)
+  for (const row of rows) expect(row.at(-1)).toMatch(/^`test\/[\w/-]+\.test\.ts`/)
+})
