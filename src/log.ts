@@ -30,8 +30,10 @@ export interface Log {
   request(record: RequestRecord): void
   /** Lines lost to a reader that did not read. */
   readonly droppedLines: number
-  /** Resolves when what was logged is written, or nobody takes it. */
-  flush(): Promise<void>
+  /** Resolves when what was logged is written, or with `false` where nobody takes it. */
+  flush(): Promise<boolean>
+  /** For the end of the process: as `flush`, but what nobody takes is lost, and nothing more is logged. */
+  end(): Promise<void>
 }
 
 export function openLog(options: LogOptions): Log {
@@ -53,6 +55,7 @@ export function openLog(options: LogOptions): Log {
       return sink.droppedLines()
     },
     flush: sink.flush,
+    end: sink.end,
   }
 }
 
@@ -112,7 +115,8 @@ function isoTime(now: number): string {
 interface Sink {
   readonly stream: DestinationStream
   droppedLines(): number
-  flush(): Promise<void>
+  flush(): Promise<boolean>
+  end(): Promise<void>
 }
 
 function openStdout(): Sink {
@@ -128,22 +132,27 @@ function openStdout(): Sink {
     dropped++
   })
   stream.on('error', () => undefined) // nobody reads any more: the requests matter, not their lines
+  const flush = () =>
+    new Promise<boolean>((resolve) => {
+      const timer = setTimeout(() => resolve(false), FLUSH_TIMEOUT_MS)
+      stream.flush(() => {
+        clearTimeout(timer)
+        resolve(true)
+      })
+    })
   return {
     stream,
     droppedLines: () => dropped,
-    flush: () =>
-      new Promise((resolve) => {
-        const timer = setTimeout(resolve, FLUSH_TIMEOUT_MS)
-        stream.flush(() => {
-          clearTimeout(timer)
-          resolve()
-        })
-      }),
+    flush,
+    end: async () => {
+      // Left open, it would be flushed once more at exit, for as long as nobody reads.
+      if (!(await flush())) stream.destroy()
+    },
   }
 }
 
 function fixed(stream: DestinationStream): Sink {
-  return { stream, droppedLines: () => 0, flush: () => Promise.resolve() }
+  return { stream, droppedLines: () => 0, flush: () => Promise.resolve(true), end: () => Promise.resolve() }
 }
 
 function prettied(stream: DestinationStream): DestinationStream {

@@ -82,7 +82,7 @@ async function stopWhenTold(signals: StopSignals, app: App, config: Config, log:
     return 1
   })
   const exitCode = await Promise.race([drain(app, config, log, signal), atOnce])
-  await log.flush()
+  await log.end()
   return exitCode
 }
 
@@ -100,7 +100,7 @@ async function drain(app: App, config: Config, log: Log, signal: NodeJS.Signals)
 function guardProcess(log: Log): void {
   const die = (error: unknown) => {
     log.logger.fatal({ fault: describeFault(error) }, 'unexpected failure')
-    log.flush().finally(() => process.exit(1))
+    log.end().finally(() => process.exit(1))
   }
   process.on('uncaughtException', die)
   process.on('unhandledRejection', die)
