@@ -1,0 +1,58 @@
+/** A reader of the log that has stopped reading: requests are served, memory is bounded, the program still ends. */
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { startService } from '../support/service.ts'
+import { environmentFor } from '../support/spawn-proxy.ts'
+
+const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
+const REQUESTS = 4_000
+/** Of the path, which stands in the log: all lines together are more than every buffer on their way. */
+const PATH_BYTES = 4_000
+const MAX_GROWTH_BYTES = 96 * 1024 * 1024
+
+async function residentBytes(pid: number): Promise<number> {
+  return Number(/^VmRSS:\s+(\d+) kB/m.exec(await readFile(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024
+}
+
+test(`T-RL-11: ${REQUESTS} requests whose lines nobody reads`, { timeout: 60_000 }, async () => {
+  await using service = await startService()
+  await using env = await environmentFor(service)
+  const { PATH } = process.env
+  const child = spawn(process.execPath, [MAIN], {
+    env: { PATH, ...env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  try {
+    let printed = ''
+    while (!printed.includes('"msg":"ready"')) printed += String((await once(child.stdout, 'data'))[0])
+    child.stdout.pause()
+    const port = Number(/"address":"[^"]*:(\d+)"/.exec(printed)?.[1])
+    const pid = child.pid ?? 0
+    using first = new KeepAliveClient(port)
+    await first.get('/v2/x', 'acme')
+    const before = await residentBytes(pid)
+
+    let sent = 0
+    const client = async () => {
+      using connection = new KeepAliveClient(port)
+      while (sent++ < REQUESTS) {
+        const answer = await connection.get(`/v2/${'p'.repeat(PATH_BYTES)}`, 'acme')
+        expect(answer.status).toBe(200)
+        service.origin.requests.length = 0
+      }
+    }
+    await Promise.all(Array.from({ length: 8 }, client))
+    expect((await residentBytes(pid)) - before).toBeLessThan(MAX_GROWTH_BYTES)
+
+    child.kill('SIGTERM')
+    expect((await once(child, 'exit'))[0]).toBe(0)
+  } finally {
+    child.kill('SIGKILL')
+    child.stdout.destroy()
+  }
+})

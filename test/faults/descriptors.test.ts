@@ -1,0 +1,56 @@
+/** More clients than there are descriptors: the program neither ends nor spins, and serves again when there is room. */
+
+import { spawn } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
+import { RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { environmentFor, SpawnedProxy } from '../support/spawn-proxy.ts'
+
+const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
+/** Node's own loader needs some two hundred at once to start. */
+const DESCRIPTORS = 256
+const CLIENTS = 600
+const WATCHED_MS = 1_000
+const TICKS_PER_SECOND = 100
+
+/** User and system time of the process so far. */
+async function cpuMs(pid: number): Promise<number> {
+  const fields = (await readFile(`/proc/${pid}/stat`, 'utf8')).split(') ')[1]?.split(' ') ?? []
+  return ((Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND) * 1_000
+}
+
+test(`T-RL-04: ${CLIENTS} connections and ${DESCRIPTORS} descriptors`, { timeout: 60_000 }, async () => {
+  await using service = await startService()
+  await using env = await environmentFor(service)
+  const { PATH } = process.env
+  const child = spawn('sh', ['-c', `ulimit -n ${DESCRIPTORS} && exec "$0" "$@"`, process.execPath, MAIN], {
+    env: { PATH, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  await using proxy = new SpawnedProxy(child)
+  const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+  expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+
+  const clients = await Promise.all(Array.from({ length: CLIENTS }, () => RawClient.connect(port)))
+  const before = await cpuMs(proxy.pid)
+  await sleep(WATCHED_MS)
+  expect((await cpuMs(proxy.pid)) - before, 'CPU time while nothing happens').toBeLessThan(WATCHED_MS / 2)
+  expect(
+    clients.some((client) => client.end === undefined),
+    'connections that were taken',
+  ).toBe(true)
+
+  for (const client of clients) await client[Symbol.asyncDispose]()
+  const serves = async () => {
+    const response = await request(port, get('/v2/x', 'acme')).catch(() => undefined)
+    return response?.status === 200 ? true : undefined
+  }
+  await eventually(serves, 'a good answer', 5_000)
+  proxy.signal('SIGTERM')
+  expect((await proxy.exited).code).toBe(0)
+})

@@ -1,0 +1,98 @@
+/** SIGTERM with a thousand requests in flight, each at another point of its way: none fails. */
+
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { Changes } from '../support/changes.ts'
+import { fieldOf, RawClient } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+
+const WAITING = 400
+const UPLOADING = 300
+const DOWNLOADING = 200
+const MINTING = 100
+const IN_FLIGHT = WAITING + UPLOADING + DOWNLOADING + MINTING
+
+const CONTENT = 'x'.repeat(50_000)
+const DRAIN_MS = 30_000
+
+let service: Service
+const changes = new Changes()
+let isReleased = false
+
+function released(): Promise<void> {
+  return changes.until(() => isReleased, 'the release', 60_000)
+}
+
+beforeAll(async () => {
+  service = await startService({
+    mint: async (mint) => {
+      if (mint.org.startsWith('cold-')) await released()
+      return mint.issue()
+    },
+    script: async (seen, connection) => {
+      if (seen.target === '/v2/warm') return {}
+      if (seen.target === '/v2/download')
+        connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${CONTENT.length}\r\n\r\n`)
+      await released()
+      await seen.ended
+      if (seen.target !== '/v2/download') return { content: seen.content.length > 0 ? seen.content : CONTENT }
+      connection.write(CONTENT)
+      return undefined
+    },
+  })
+})
+afterAll(() => service[Symbol.asyncDispose]())
+
+test(`R10: ${IN_FLIGHT} in flight, 0 failed`, { timeout: 90_000 }, async () => {
+  await using env = await environmentFor(service)
+  await using proxy = spawnProxy({
+    env: {
+      ...env,
+      OAP_ORIGIN_CONNECTIONS: `${IN_FLIGHT}`,
+      OAP_TOKENS_MINT_CONCURRENCY: `${4 * MINTING}`,
+      OAP_TOKENS_MINT_RATE: '1000',
+      OAP_TOKENS_MINT_TIMEOUT: '60s',
+      OAP_SHUTDOWN_TIMEOUT: `${DRAIN_MS}ms`,
+    },
+  })
+  const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+  const open = async (head: string): Promise<RawClient> => {
+    const client = await RawClient.connect(port, { deadlineMs: 60_000 })
+    client.send(head)
+    return client
+  }
+  const warm = await open(get('/v2/warm', 'acme'))
+  await warm.response()
+
+  const upload = get('/v2/upload', 'acme', `Content-Length: ${CONTENT.length}`).replace('GET', 'POST')
+  const heads = [
+    ...Array.from({ length: WAITING }, () => get('/v2/wait', 'acme')),
+    ...Array.from({ length: UPLOADING }, () => upload + CONTENT.slice(0, 10_000)),
+    ...Array.from({ length: DOWNLOADING }, () => get('/v2/download', 'acme')),
+    ...Array.from({ length: MINTING }, (_, i) => get('/v2/wait', `cold-${i}`)),
+  ]
+  const clients = await Promise.all(heads.map(open))
+  const hasAll = () =>
+    service.requests.length === 1 + IN_FLIGHT - MINTING && service.tokens.mints.length === 1 + MINTING
+  await service.origin.waitFor(hasAll, 'all requests and mints', 30_000)
+  await Promise.all(clients.slice(WAITING + UPLOADING, -MINTING).map((client) => client.untilBytes('\r\n\r\n')))
+
+  proxy.signal('SIGTERM')
+  await proxy.waitForLine(/"msg":"drain"/)
+  const drainedAt = performance.now()
+  isReleased = true
+  changes.notify()
+  for (const client of clients.slice(WAITING, WAITING + UPLOADING)) client.send(CONTENT.slice(10_000))
+  const responses = await Promise.all(clients.map((client) => client.response()))
+  for (const [i, response] of responses.entries()) {
+    expect(response.status, heads[i]).toBe(200)
+    expect(response.isComplete).toBe(true)
+    expect(response.content.length).toBe(CONTENT.length)
+    // Where the head was still to come it says that the connection ends.
+    if (!heads[i]?.startsWith('GET /v2/download')) expect(fieldOf(response, 'connection')).toBe('close')
+  }
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+  expect(performance.now() - drainedAt).toBeLessThan(DRAIN_MS + 1_000)
+  for (const client of clients) await client[Symbol.asyncDispose]()
+})
