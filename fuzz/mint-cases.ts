@@ -14,7 +14,7 @@ import { mutate, randomFor } from './mutate.ts'
 const POOLED = 32
 const SETTINGS = {
   OAP_TOKENS_LIFETIME: '1h',
-  OAP_TOKENS_MAX_ORGS: '10000000',
+  OAP_TOKENS_MAX_ORGS: '200000',
   OAP_TOKENS_MINT_RATE: '100000',
   OAP_TOKENS_MINT_TIMEOUT: '1s',
 }

@@ -1,0 +1,36 @@
+/** What would be published: the program and its documents, nothing of the tests, the keys or the machine that built it. */
+
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { homedir } from 'node:os'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const EXPECTED = /^(?:dist\/|config\/|docs\/|package\.json$|README\.md$|CHANGELOG\.md$|LICENSE$|SECURITY\.md$)/
+const PRIVATE = [
+  /-----BEGIN [A-Z ]*PRIVATE KEY-----/,
+  /\bBearer ey[\w-]{8,}/,
+  /\b(?:ghp|npm|sk)_[A-Za-z0-9]{20,}/,
+  /\/\/[^/\s:@]+:[^/\s:@]+@/,
+  new RegExp(`${ROOT}|${homedir()}/`),
+]
+
+function packed(): string[] {
+  const args = ['pack', '--dry-run', '--json', '--ignore-scripts']
+  const answer = execFileSync('npm', args, { cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
+  const listing: unknown = JSON.parse(answer)
+  const [entry] = Array.isArray(listing) ? listing : Object.values(listing as object)
+  return (entry as { files: { path: string }[] }).files.map(({ path }) => path)
+}
+
+test('T-SE-19 the package holds what it should, and no secret', () => {
+  const paths = packed()
+  expect(paths).toContain('dist/main.js')
+  expect(paths.filter((path) => !EXPECTED.test(path))).toEqual([])
+  const findings = paths.flatMap((path) => {
+    const text = readFileSync(`${ROOT}/${path}`, 'utf8')
+    return PRIVATE.filter((pattern) => pattern.test(text)).map((pattern) => `${path}: ${pattern}`)
+  })
+  expect(findings).toEqual([])
+})

@@ -1,0 +1,67 @@
+/** What holds a secret prints none: however it is turned into text, and whatever stands around it. */
+
+import { inspect } from 'node:util'
+import { expect, test } from 'vitest'
+import { loadConfig } from '../../src/config/load.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { Secret } from '../../src/secret.ts'
+import { AccessToken } from '../../src/token/access-token.ts'
+import { AppCredentials } from '../../src/token/app-credentials.ts'
+import { TokenEndpoint } from '../../src/token/token-endpoint.ts'
+import { Canaries, randomMarker, randomSecret } from '../support/canaries.ts'
+import { startService } from '../support/service.ts'
+
+const secret = randomSecret()
+const token = `tok-${randomMarker()}`
+const canaries = new Canaries()
+  .add('App secret', secret)
+  .add('API key', Buffer.from(`app:${secret}`).toString('base64'))
+  .add('token', token)
+
+async function configured() {
+  const env = { OAP_APP_ID: 'app', OAP_APP_SECRET: secret, OAP_BASE_URL: 'http://localhost:1' }
+  return await loadConfig({ env })
+}
+
+const VALUES: readonly (readonly [string, () => unknown])[] = [
+  ['a Secret', () => new Secret(secret)],
+  ['the credentials', () => new AppCredentials('app', new Secret(secret))],
+  ['a token', () => new AccessToken(token, 0, undefined)],
+  ['the configuration', configured],
+]
+
+test.each(VALUES)('T-SE-06 %s', async (_, make) => {
+  const value = await make()
+  const texts = [
+    inspect(value, { depth: 20, showHidden: true, getters: true }),
+    JSON.stringify({ value }) ?? '',
+    String(value),
+    `${(value as { message?: string }).message}`,
+    JSON.stringify(Object.entries(value as object)),
+    inspect(new Error('with it', { cause: value }), { depth: 20, showHidden: true }),
+    inspect(structuredClone(JSON.parse(JSON.stringify({ value })))),
+  ]
+  expect(canaries.search(texts.join('\n'))).toEqual([])
+})
+
+test('T-SE-06 the error of a mint, with all its causes', async () => {
+  await using service = await startService({
+    appSecret: secret,
+    mint: (mint) => {
+      if (mint.org === 'reset') mint.request.connection.reset()
+      return mint.org === 'reset' ? undefined : { status: 500, content: mint.request.values('authorization').join() }
+    },
+  })
+  const { appId } = service.tokens
+  const endpoint = new TokenEndpoint(
+    { baseUrl: new URL(service.baseUrl), prefix: '', connections: 1, timeoutMs: 2_000 },
+    new AppCredentials(appId, new Secret(secret)),
+  )
+  const found = new Canaries().add('App secret', secret).add('API key', service.tokens.apiKey)
+  for (const org of ['reset', 'failing'] as OrgId[]) {
+    const error: unknown = await endpoint.mint(org).catch((reason: unknown) => reason)
+    expect(error).toBeInstanceOf(Error)
+    expect(found.search(inspect(error, { depth: 20, showHidden: true }))).toEqual([])
+  }
+  await endpoint.close()
+})
