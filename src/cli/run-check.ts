@@ -33,6 +33,7 @@ async function mintOnce(config: Config, org: OrgId): Promise<MintOutcome> {
       connections: 1,
       timeoutMs: tokens.mintTimeout,
       ca: trustedCertificates(origin.caCertificates),
+      proxies: origin.proxies,
     },
     new AppCredentials(config.appId, config.appSecret),
   )

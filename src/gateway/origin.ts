@@ -33,9 +33,11 @@ export class Origin {
   readonly url: string
   readonly #clientOptions: TrackedClientOptions
   readonly #pool: Dispatcher & { stats?: OriginStats }
+  readonly #isProxied: boolean
 
   constructor(options: OriginOptions) {
     this.url = options.baseUrl.origin
+    this.#isProxied = options.proxies !== undefined
     this.#clientOptions = {
       pipelining: 1,
       allowH2: false,
@@ -65,8 +67,12 @@ export class Origin {
     this.#pool.dispatch(options, attempt)
   }
 
-  /** On a connection opened for this attempt and closed after it. */
+  /** On a connection opened for this attempt and closed after it; behind a proxy, on whichever that gives. */
   dispatchFresh(options: Dispatcher.DispatchOptions, attempt: Attempt): void {
+    if (this.#isProxied) {
+      this.#pool.dispatch(options, attempt)
+      return
+    }
     const client = new TrackedClient(new URL(this.url), this.#clientOptions)
     client.dispatch({ ...options, reset: true }, attempt)
     client.close().catch(() => client.destroy())
