@@ -1,0 +1,163 @@
+/**
+ * The attack: a page that the user of this machine has open. A real browser loads it from another origin, and under a name
+ * that has been rebound to this machine, and the page tries all that pages can do. Nothing may reach the service.
+ */
+
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Browser, hasBrowser } from '../admin/browser.ts'
+import { get } from '../support/case-table.ts'
+import { request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+
+const ORG = 'acme'
+
+let browser: Browser
+let service: Service
+let proxy: ProxyUnderTest
+let site: Server
+
+beforeAll(async () => {
+  if (!hasBrowser) return
+  service = await startService({ script: () => ({ fields: ['Access-Control-Allow-Origin', '*'], content: 'hello' }) })
+  proxy = await startProxy(service)
+  site = createServer((_, response) => {
+    response.setHeader('content-type', 'text/html')
+    response.end('<!doctype html><title>a page</title><body></body>')
+  }).listen(0, '127.0.0.1')
+  await once(site, 'listening')
+  browser = await Browser.start()
+})
+
+afterAll(async () => {
+  if (!hasBrowser) return
+  await browser[Symbol.asyncDispose]()
+  site.closeAllConnections()
+  site.close()
+  await proxy[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+/** Resolves with how each try ended; `target` is where the proxy is for the page. */
+function tries(target: string): string {
+  return `(async () => {
+    const url = (name) => ${JSON.stringify(target)} + '/v2/' + name
+    const org = { 'X-Org-Id': '${ORG}' }
+    const told = {}
+    const tried = async (name, work) => { told[name] = await work().then((value) => String(value), (error) => 'failed') }
+    const status = (name, options) => () => fetch(url(name), options).then(({ type, status }) => type === 'opaque' ? 'opaque' : status)
+    await tried('fetch', status('fetch', { headers: org }))
+    await tried('fetch-simple', status('fetch-simple'))
+    await tried('fetch-no-cors', status('fetch-no-cors', { mode: 'no-cors' }))
+    await tried('post', status('post', { method: 'POST', headers: org, body: 'x' }))
+    await tried('post-no-cors', status('post-no-cors', { method: 'POST', mode: 'no-cors', body: 'x' }))
+    await tried('put', status('put', { method: 'PUT', headers: org, body: 'x' }))
+    await tried('xhr', () => new Promise((resolve, reject) => {
+      const xhr = new XMLHttpRequest()
+      xhr.open('GET', url('xhr'))
+      xhr.setRequestHeader('X-Org-Id', '${ORG}')
+      xhr.onload = () => resolve(xhr.status)
+      xhr.onerror = reject
+      xhr.send()
+    }))
+    const loaded = (name, tag, attribute) => tried(name, () => new Promise((resolve, reject) => {
+      const element = document.createElement(tag)
+      element.onload = () => resolve('loaded')
+      element.onerror = reject
+      element[attribute] = url(name)
+      document.body.append(element)
+      if (tag === 'link') element.rel = 'stylesheet'
+    }))
+    await loaded('image', 'img', 'src')
+    await loaded('script', 'script', 'src')
+    await tried('beacon', async () => navigator.sendBeacon(url('beacon'), 'x'))
+    await tried('websocket', () => new Promise((resolve, reject) => {
+      const socket = new WebSocket(url('websocket').replace('http', 'ws'))
+      socket.onopen = () => resolve('open')
+      socket.onerror = reject
+    }))
+    await tried('events', () => new Promise((resolve, reject) => {
+      const source = new EventSource(url('events'))
+      source.onopen = () => { source.close(); resolve('open') }
+      source.onerror = () => { source.close(); reject() }
+    }))
+    for (const method of ['get', 'post']) await tried('form-' + method, () => new Promise((resolve) => {
+      const frame = document.createElement('iframe')
+      frame.name = 'frame-' + method
+      const form = Object.assign(document.createElement('form'), { method, action: url('form-' + method), target: frame.name })
+      document.body.append(frame, form)
+      frame.onload = () => resolve('answered')
+      setTimeout(() => resolve('no answer'), 3000)
+      form.submit()
+    }))
+    return told
+  })()`
+}
+
+const NAMES = [
+  'fetch',
+  'fetch-no-cors',
+  'post',
+  'post-no-cors',
+  'put',
+  'xhr',
+  'image',
+  'script',
+  'websocket',
+  'form-get',
+  'form-post',
+]
+
+/** Where the page comes from, and what it calls the proxy. */
+const ATTACKS: readonly (readonly [string, () => string, () => string])[] = [
+  ['another port of this machine', () => siteUrl('127.0.0.1'), () => `http://127.0.0.1:${proxy.port}`],
+  ['another name', () => siteUrl('evil.example'), () => `http://localhost:${proxy.port}`],
+  [
+    'another name, rebound for its requests',
+    () => siteUrl('evil.example'),
+    () => `http://rebound.example:${proxy.port}`,
+  ],
+  // The page itself is then an answer of the proxy: its own origin, as after a rebinding, and no CORS check at all.
+  [
+    'the rebound name itself',
+    () => `http://rebound.example:${proxy.port}/v2/page`,
+    () => `http://rebound.example:${proxy.port}`,
+  ],
+  [
+    'the name that the proxy goes by',
+    () => `http://localhost:${proxy.port}/v2/page`,
+    () => `http://localhost:${proxy.port}`,
+  ],
+]
+
+function siteUrl(host: string): string {
+  return `http://${host}:${(site.address() as AddressInfo).port}/`
+}
+
+test.skipIf(!hasBrowser).each(ATTACKS)(
+  `T-BR-01..12 a page from %s${hasBrowser ? '' : ' (skipped: no /usr/bin/chromium here)'}`,
+  { timeout: 60_000 },
+  async (_, from, to) => {
+    const refusals = () => proxy.logs.filter(({ msg }) => msg === 'request').length
+    const before = refusals()
+    const page = await browser.open(from())
+    const told = await page.evaluate<Record<string, string>>(tries(to()))
+    expect(Object.keys(told)).toEqual(expect.arrayContaining(NAMES))
+    expect(
+      Object.entries(told).filter(([, outcome]) => outcome === '200' || outcome === 'open' || outcome === 'loaded'),
+    ).toEqual([])
+    expect(refusals() - before, 'tries that got as far as the proxy').toBeGreaterThan(3)
+    expect(service.requests, 'what reached the origin').toEqual([])
+    expect(service.tokens.mints, 'what reached the token endpoint').toEqual([])
+  },
+)
+
+test.skipIf(!hasBrowser)(
+  `a program of this machine is served all the same${hasBrowser ? '' : ' (skipped: no /usr/bin/chromium here)'}`,
+  async () => {
+    expect((await request(proxy.port, get('/v2/x', ORG))).status).toBe(200)
+  },
+)
