@@ -91,7 +91,7 @@ export function assembleTokens(config: Config, ca: readonly string[] | undefined
     estimator,
     tokens,
     warm: async () => {
-      await Promise.allSettled(settings.warm.map((org) => tokens.obtain(org)))
+      await Promise.allSettled(settings.warm.map((org) => tokens.warm(org)))
     },
     reloadSecret: () => reloadSecret('signalled'),
     close: async () => {

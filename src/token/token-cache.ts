@@ -53,38 +53,12 @@ export class TokenCache {
 
   /** A token to send now; undefined where the request has to wait for one. On every request: no promise, nothing allocated. */
   get(org: OrgId): Lease | undefined {
-    const entry = this.#store.find(org)
-    if (entry === undefined) return undefined
-    const now = this.#now()
-    switch (entry.phaseAt(now, this.#estimator)) {
-      case 'fresh':
-        return entry.leaseFresh(now)
-      case 'refreshing':
-        return this.#refresh(org, entry, now)
-      case 'stale':
-        return entry.isScoutPastEnd(now, this.#estimator)
-          ? this.#refresh(org, entry, now)
-          : this.#leaseStale(org, entry, now)
-      case 'rejected':
-        return undefined
-    }
+    return this.#lease(org, true)
   }
 
   /** For a request that cannot be repeated: never a token that is only tried out. */
   getUnrepeatable(org: OrgId): Lease | undefined {
-    const entry = this.#store.find(org)
-    if (entry === undefined) return undefined
-    const now = this.#now()
-    switch (entry.phaseAt(now, this.#estimator)) {
-      case 'fresh':
-        return entry.hit
-      case 'refreshing':
-        return this.#refresh(org, entry, now)
-      case 'stale':
-        return this.#leaseStale(org, entry, now)
-      case 'rejected':
-        return undefined
-    }
+    return this.#lease(org, false)
   }
 
   /** For what outlives its answer (a WebSocket): undefined in the last half of the token's life. */
@@ -188,6 +162,23 @@ export class TokenCache {
 
   close(): void {
     this.purgeAll()
+  }
+
+  #lease(org: OrgId, isRepeatable: boolean): Lease | undefined {
+    const entry = this.#store.find(org)
+    if (entry === undefined) return undefined
+    const now = this.#now()
+    switch (entry.phaseAt(now, this.#estimator)) {
+      case 'fresh':
+        return isRepeatable ? entry.leaseFresh(now) : entry.hit
+      case 'refreshing':
+        return this.#refresh(org, entry, now)
+      case 'stale':
+        if (isRepeatable && entry.isScoutPastEnd(now, this.#estimator)) return this.#refresh(org, entry, now)
+        return this.#leaseStale(org, entry, now)
+      case 'rejected':
+        return undefined
+    }
   }
 
   /** The token as it is, and one mint behind the request. */
