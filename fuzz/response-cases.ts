@@ -87,10 +87,11 @@ export async function runResponseCases(
 
 async function runOne(arena: Arena, each: ResponseCase): Promise<void> {
   const { id, method } = each
-  const content = method === 'POST' ? 'hello' : ''
-  const lines = ['Host: localhost', 'X-Org-Id: acme', `Content-Length: ${content.length}`, 'Connection: close']
-  const send = (target: string, verb: string) =>
-    arena.exchange([`${verb} ${target} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${content}`])
+  const send = (target: string, verb: string) => {
+    const content = verb === 'POST' ? 'hello' : ''
+    const lines = ['Host: localhost', 'X-Org-Id: acme', `Content-Length: ${content.length}`, 'Connection: close']
+    return arena.exchange([`${verb} ${target} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${content}`])
+  }
   const transcript = await send(`/v2/${id}`, method)
   checkAnswer(each, transcript)
   arena.checkSecrets(transcript.received, 'a response', { each })

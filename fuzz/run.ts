@@ -1,4 +1,4 @@
-/** A bounded run over all three kinds of cases: damaged requests, responses and mints, in this proportion of 6 to 3 to 1. */
+/** A bounded run over all three kinds of cases: damaged requests, responses and mints, in the proportion of 12 to 7 to 1. */
 
 import { endMintArena, mintCase, runMintCases, startMintArena } from './mint-cases.ts'
 import { endRequestArena, requestCase, runRequestCases, startRequestArena } from './request-cases.ts'
@@ -40,7 +40,8 @@ export async function runFuzz(options: FuzzOptions): Promise<FuzzResult> {
   ) => {
     for (let done = 0; done < count && !hasFailed && performance.now() < endAt; ) {
       const size = Math.min(AT_ONCE, count - done)
-      total.forwarded += await run(Array.from({ length: size }, (_, i) => firstIndex + done + i))
+      const forwarded = await run(Array.from({ length: size }, (_, i) => firstIndex + done + i))
+      total.forwarded += forwarded
       done += size
       total[kind] += size
       if (total.requests + total.responses + total.mints < reportAt) continue
@@ -58,7 +59,7 @@ export async function runFuzz(options: FuzzOptions): Promise<FuzzResult> {
   }
 
   const requestCount = Math.round(runs * 0.6)
-  const responseCount = Math.round(runs * 0.3)
+  const responseCount = Math.round(runs * 0.35)
   const work = [
     async () => {
       await using arena = await startRequestArena()

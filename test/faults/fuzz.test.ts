@@ -4,18 +4,16 @@ import { expect, test } from 'vitest'
 import { runFuzz } from '../../fuzz/run.ts'
 import { withSeed } from '../support/seed.ts'
 
-const RUNS = 2_400
+const RUNS = 1_500
 
 test(
   `R1, R3, R4, R11, R12: ${RUNS} damaged messages, from clients, origin and token endpoint`,
   { timeout: 90_000 },
   () =>
     withSeed(async ({ seed }) => {
-      const { requests, responses, mints, forwarded } = await runFuzz({ seed, runs: RUNS, seconds: 30 })
-      // On a busy machine the time may end it; most of what is sent must be more than noise at the door.
-      expect(requests).toBeGreaterThan(100)
-      expect(responses).toBeGreaterThan(50)
-      expect(mints).toBeGreaterThan(10)
-      expect(forwarded).toBeGreaterThan((requests + responses) / 4)
+      const { requests, responses, mints, forwarded } = await runFuzz({ seed, runs: RUNS })
+      expect(requests + responses + mints).toBe(RUNS)
+      // What stops at the door all alike would show little.
+      expect(forwarded).toBeGreaterThan(RUNS / 4)
     }),
 )
