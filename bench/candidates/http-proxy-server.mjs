@@ -27,7 +27,8 @@ proxy.on('error', (/** @type {Error} */ _error, /** @type {unknown} */ _request,
   response.end()
 })
 
-const server = createServer((request, response) => {
+// Node's own 5 s would close connections that the other candidates keep.
+const server = createServer({ keepAliveTimeout: 65_000 }, (request, response) => {
   delete request.headers['x-org-id']
   proxy.web(request, response)
 })

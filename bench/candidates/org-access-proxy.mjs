@@ -38,6 +38,18 @@ export const orgAccessProxyUnlogged = {
 }
 
 /**
+ * Its tokens are taken for so short-lived that each measurement sees several renewed.
+ * @type {import('./candidate.mjs').Candidate}
+ */
+export const orgAccessProxyRefreshing = {
+  name: 'org-access-proxy-refreshing',
+  title: 'this program, a new token every 2 s',
+  missing: () => undefined,
+  tunnelsWebSockets: true,
+  program: (site) => serve(site, { tokens: { lifetime: '2s', minLifetime: '2s', maxLifetime: '2s' } }),
+}
+
+/**
  * @param {import('./candidate.mjs').Site} site
  * @param {Readonly<Record<string, unknown>>} settings
  */

@@ -5,7 +5,7 @@ import { goReverseProxy } from '../candidates/go.mjs'
 import { haproxy } from '../candidates/haproxy.mjs'
 import { httpProxy } from '../candidates/http-proxy.mjs'
 import { nginx } from '../candidates/nginx.mjs'
-import { orgAccessProxy, orgAccessProxyUnlogged } from '../candidates/org-access-proxy.mjs'
+import { orgAccessProxy, orgAccessProxyRefreshing, orgAccessProxyUnlogged } from '../candidates/org-access-proxy.mjs'
 import { replyFrom } from '../candidates/reply-from.mjs'
 
 /**
@@ -23,7 +23,9 @@ const PEERS = [direct, nginx, haproxy, goReverseProxy, httpProxy, replyFrom]
 const OURS = [orgAccessProxy, orgAccessProxyUnlogged]
 
 /** Titles by name. */
-export const TITLES = Object.fromEntries([...PEERS, ...OURS].map(({ name, title }) => [name, title]))
+export const TITLES = Object.fromEntries(
+  [...PEERS, ...OURS, orgAccessProxyRefreshing].map(({ name, title }) => [name, title]),
+)
 
 /**
  * @param {readonly string[]} wanted Names of peers; empty for all.

@@ -25,6 +25,9 @@ export const LOAD_CORE = 1
  * @property {string} name Of the files that get its output.
  */
 
+/** No load takes so long: a proxy that hangs must not hang the bench. */
+const LOAD_DEADLINE_MS = 180_000
+
 /** @type {Set<import('node:child_process').ChildProcess>} */
 const alive = new Set()
 process.on('exit', () => {
@@ -98,6 +101,7 @@ export async function runLoad({ command, args }, onLine = () => undefined) {
   const [wrapper = '', ...rest] = [...tied, 'taskset', '-c', String(LOAD_CORE), command, ...args]
   const child = spawn(wrapper, rest, { stdio: ['ignore', 'pipe', 'inherit'] })
   alive.add(child)
+  const deadline = setTimeout(() => child.kill('SIGKILL'), LOAD_DEADLINE_MS)
   const closed = once(child, 'close')
   /** @type {string[]} */
   const lines = []
@@ -105,8 +109,9 @@ export async function runLoad({ command, args }, onLine = () => undefined) {
     lines.push(line)
     onLine(line)
   }
-  const [code] = await closed
+  const [code, signal] = await closed
+  clearTimeout(deadline)
   alive.delete(child)
-  if (code !== 0) throw new Error(`${command} ended with ${code}: ${lines.at(-1) ?? ''}`)
+  if (code !== 0) throw new Error(`${command} ended with ${code ?? signal}: ${lines.at(-1) ?? ''}`)
   return lines
 }

@@ -3,6 +3,7 @@
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { cpus, loadavg, release, totalmem } from 'node:os'
+import { fileURLToPath } from 'node:url'
 
 /**
  * @typedef {object} Machine
@@ -36,10 +37,10 @@ export function describeMachine() {
 }
 
 function revision() {
-  const folder = new URL('..', import.meta.url)
-  const commit = output('git', ['-C', folder.pathname, 'rev-parse', '--short', 'HEAD']).trim()
-  const changes = output('git', ['-C', folder.pathname, 'status', '--porcelain', '--', '../src']).trim()
-  return changes === '' ? commit : `${commit}, src/ changed since`
+  const project = fileURLToPath(new URL('../..', import.meta.url))
+  const commit = firstMatch(/^([0-9a-f]+)$/m, 'git', '-C', project, 'rev-parse', '--short', 'HEAD')
+  const changes = output('git', ['-C', project, 'status', '--porcelain', '--', 'src'])
+  return commit === 'missing' || changes === '' ? commit : `${commit} with changes`
 }
 
 /** @param {string} name */

@@ -47,13 +47,14 @@ async function askOnce(port, path) {
  */
 export function fetchText(url, { method = 'GET', content } = {}) {
   return new Promise((resolve, reject) => {
-    const outgoing = request(url, { method, agent: false }, async (response) => {
+    const outgoing = request(url, { method, agent: false, timeout: DEADLINE_MS }, async (response) => {
       response.setEncoding('utf8')
       let text = ''
       for await (const chunk of response) text += chunk
       if (response.statusCode === 200) resolve(text)
       else reject(new Error(`${method} ${url} got ${response.statusCode}`))
     })
+    outgoing.on('timeout', () => outgoing.destroy(new Error(`${method} ${url} got no answer in time`)))
     outgoing.on('error', reject)
     outgoing.end(content)
   })

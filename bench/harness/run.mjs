@@ -3,8 +3,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { startNginxOrigin } from '../origins/nginx-origin.mjs'
-import { chooseScenarios } from '../scenarios/all.mjs'
-import { chooseCandidates, TITLES } from './bench.mjs'
+import { TITLES } from './bench.mjs'
 import { describeMachine } from './machine.mjs'
 import { renderResults, scenarioTable } from './report.mjs'
 import { readResults, writeResults } from './results.mjs'
@@ -14,13 +13,17 @@ import { targetTable } from './targets.mjs'
 const QUIET_LOAD = 0.5
 
 /**
- * @param {import('./options.mjs').Options} options
- * @param {string} folder
- * @param {string} out
+ * @typedef {object} RunOptions
+ * @property {import('./options.mjs').Options} options
+ * @property {readonly import('../scenarios/scenario.mjs').Scenario[]} scenarios
+ * @property {readonly import('../candidates/candidate.mjs').Candidate[]} candidates
+ * @property {import('./bench.mjs').Skipped} skipped
+ * @property {string} folder For everything that is written on the way.
+ * @property {string} out For the results.
  */
-export async function runBench(options, folder, out) {
-  const scenarios = chooseScenarios(options.scenarios)
-  const { candidates, skipped } = chooseCandidates(options.peers)
+
+/** @param {RunOptions} options */
+export async function runBench({ options, scenarios, candidates, skipped, folder, out }) {
   const machine = describeMachine()
   for (const [name, reason] of Object.entries(skipped)) say(`skipped: ${TITLES[name]}: ${reason}`)
   if (machine.loadBefore > QUIET_LOAD) say(`the load average is ${machine.loadBefore}: others are at work here`)

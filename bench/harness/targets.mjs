@@ -34,6 +34,9 @@ const USUAL_LOADS = [
 ]
 /** The cost grows with this power of what grows; somewhat above 1 is noise. */
 const LINEAR = 1.1
+const DISTURBING_SHARE = 0.1
+/** What the client of the latency scenario cannot tell from nothing. */
+const RESOLUTION_MS = 0.02
 
 /** @type {readonly Target[]} */
 export const TARGETS = [
@@ -56,7 +59,7 @@ export const TARGETS = [
   },
   memory('100,000 cached orgs: memory more', 64, (results) => median(results, 'cached-orgs', 'moreBytes')),
   memory('peak memory under load, at most 64 connections', 140, (results) =>
-    Math.max(...USUAL_LOADS.map((name) => median(results, name, 'peakBytes')).filter((bytes) => !Number.isNaN(bytes))),
+    Math.max(...USUAL_LOADS.map((name) => median(results, name, 'peakBytes'))),
   ),
   memory('idle memory', 75, (results) => median(results, 'start-up', 'idleBytes')),
   {
@@ -99,7 +102,15 @@ export function targetTable(results) {
     Number.isFinite(target.value(results)) ? `${shown(target.value(results), target.digits)} ${target.unit}` : '–',
     verdict(target, results),
   ])
-  return markdownTable(['target', 'limit', 'measured', 'verdict'], rows)
+  const disturbed = Object.keys(results).filter((scenario) => isDisturbed(samplesOf(results, scenario)))
+  const warning = `Disturbed, because others had more than a tenth of the proxy's core: ${disturbed.join(', ')}.`
+  const table = markdownTable(['target', 'limit', 'measured', 'verdict'], rows)
+  return disturbed.length === 0 ? table : `${table}\n\n${warning}`
+}
+
+/** @param {Samples} samples */
+function isDisturbed(samples) {
+  return Object.keys(samples).some((key) => medianOf(samples, key, 'othersShare') > DISTURBING_SHARE)
 }
 
 /**
@@ -158,7 +169,7 @@ function refreshLatency(text, metric) {
     digits: 3,
     limit: (results) => {
       const values = valuesOf(samplesOf(results, 'added-latency'), OURS, metric)
-      return values.length === 0 ? Number.NaN : Math.max(...values) - Math.min(...values)
+      return values.length === 0 ? Number.NaN : Math.max(RESOLUTION_MS, Math.max(...values) - Math.min(...values))
     },
     value: (results) => medianDifference(samplesOf(results, 'added-latency'), metric, REFRESHING, OURS),
   }

@@ -2,8 +2,9 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startCandidate } from '../candidates/candidate.mjs'
+import { PROXY_CORE } from './children.mjs'
 import { fillTokenCache } from './each-org.mjs'
-import { cpuMicros, peakResidentBytes } from './usage.mjs'
+import { busyMicros, cpuMicros, peakResidentBytes } from './usage.mjs'
 import { runWrk } from './wrk.mjs'
 
 /** A dynamic compiler needs so long to be done with the request path. */
@@ -11,6 +12,7 @@ const WARM_UP_SECONDS = 2
 /** The measured window opens when all connections stand: making them is no part of a request. */
 const SETTLE_SECONDS = 0.3
 const CONNECTIONS_PER_SECOND = 4_000
+const QUIET_DEADLINE_MS = 5_000
 
 /**
  * @typedef {object} ThroughputOptions
@@ -32,6 +34,7 @@ export async function measureThroughput(bench, candidate, { load, isSecure = fal
   try {
     if (proxy.pid !== undefined && load.orgs !== undefined) await fillTokenCache(proxy.port, load.orgs)
     await runWrk(proxy.url, load, Math.min(WARM_UP_SECONDS, bench.options.seconds))
+    await untilQuiet(bench.origin)
     return await measureWindow(bench, proxy, load)
   } finally {
     await proxy.stop()
@@ -44,24 +47,43 @@ export async function measureThroughput(bench, candidate, { load, isSecure = fal
  * @param {import('./wrk.mjs').Load} load
  */
 async function measureWindow({ origin, options }, proxy, load) {
+  const seconds = Math.max(options.seconds, load.leastSeconds ?? 0)
   const settleSeconds = SETTLE_SECONDS + load.connections / CONNECTIONS_PER_SECOND
-  const running = runWrk(proxy.url, load, Math.ceil(settleSeconds + options.seconds + 0.1))
+  const running = runWrk(proxy.url, load, Math.ceil(settleSeconds + seconds + 0.1))
   running.catch(() => undefined) // it is awaited below
   await sleep(settleSeconds * 1_000)
   const before = await reading(origin, proxy.pid)
-  await sleep(options.seconds * 1_000)
+  await sleep(seconds * 1_000)
   const after = await reading(origin, proxy.pid)
   const result = await running
   const requests = after.requests - before.requests
+  const windowMs = after.at - before.at
+  const proxyMicros = after.cpuMicros - before.cpuMicros
   return {
     ...(proxy.pid !== undefined && {
-      cpuMicros: (after.cpuMicros - before.cpuMicros) / requests,
+      cpuMicros: proxyMicros / requests,
       peakBytes: peakResidentBytes(proxy.pid),
+      othersShare: (after.busyMicros - before.busyMicros - proxyMicros) / (windowMs * 1_000),
     }),
-    requestsPerSecond: (requests / (after.at - before.at)) * 1_000,
-    p50Ms: result.p50Ms,
-    p99Ms: result.p99Ms,
+    requestsPerSecond: (requests / windowMs) * 1_000,
+    p50Ms: result.p50Ms ?? Number.NaN,
+    p99Ms: result.p99Ms ?? Number.NaN,
     failures: result.refused + result.broken,
+  }
+}
+
+/**
+ * What the warm-up left in the proxy's queues is no part of the measurement.
+ * @param {import('../origins/nginx-origin.mjs').Origin} origin
+ */
+async function untilQuiet(origin) {
+  const deadline = performance.now() + QUIET_DEADLINE_MS
+  let requests = await origin.requests()
+  while (performance.now() < deadline) {
+    await sleep(100)
+    const later = await origin.requests()
+    if (later - requests <= 1) return // the question itself is a request, too
+    requests = later
   }
 }
 
@@ -74,5 +96,6 @@ async function reading(origin, pid) {
   const cpuBefore = pid === undefined ? 0 : cpuMicros(pid)
   const requests = await origin.requests()
   const cpuAfter = pid === undefined ? 0 : cpuMicros(pid)
-  return { cpuMicros: (cpuBefore + cpuAfter) / 2, requests, at: performance.now() }
+  const at = performance.now()
+  return { cpuMicros: (cpuBefore + cpuAfter) / 2, busyMicros: busyMicros(PROXY_CORE), requests, at }
 }

@@ -21,6 +21,19 @@ export function cpuMicros(pid) {
 }
 
 /**
+ * For how long a core was not idle so far, in microseconds; time that the hypervisor gave to others counts.
+ * @param {number} core
+ */
+export function busyMicros(core) {
+  const [, line = ''] = new RegExp(`^cpu${core} (.*)$`, 'm').exec(readFileSync('/proc/stat', 'utf8')) ?? []
+  const [user = 0, nice = 0, system = 0, , , hardInterrupt = 0, softInterrupt = 0, stolen = 0] = line
+    .split(' ')
+    .map(Number)
+  const ticks = user + nice + system + hardInterrupt + softInterrupt + stolen
+  return (ticks * 1_000_000) / TICKS_PER_SECOND
+}
+
+/**
  * Resident memory now.
  * @param {number} pid
  */

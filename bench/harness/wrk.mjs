@@ -13,6 +13,7 @@ const SCRIPT = fileURLToPath(new URL('../load/request.lua', import.meta.url))
  * @property {string} [method] GET if left out.
  * @property {number} [contentBytes]
  * @property {number} [furtherFields] Beside Host and X-Org-Id.
+ * @property {number} [leastSeconds] For requests so long that the usual time sees few of them end.
  * @property {number} [orgs] One of so many at random for each request; left out, always the same and no dice thrown.
  */
 
@@ -21,8 +22,8 @@ const SCRIPT = fileURLToPath(new URL('../load/request.lua', import.meta.url))
  * @property {number} requests
  * @property {number} refused Answers with a status of 400 and above.
  * @property {number} broken Connections that could not be made or broke, and answers that did not come.
- * @property {number} p50Ms
- * @property {number} p99Ms
+ * @property {number | null} p50Ms Null where nothing came back.
+ * @property {number | null} p99Ms
  */
 
 /**

@@ -2,6 +2,9 @@
 
 import { connect } from 'node:net'
 
+/** Longer than any connection here has to be silent. */
+const SILENCE_MS = 60_000
+
 export class Connection {
   #socket
   #received = ''
@@ -14,6 +17,7 @@ export class Connection {
     socket.setNoDelay(true)
     socket.setEncoding('latin1')
     socket.on('data', (/** @type {string} */ text) => this.#read(text))
+    socket.setTimeout(SILENCE_MS, () => this.#fail(new Error('the other side was silent for too long')))
     socket.on('error', (error) => this.#fail(error))
     socket.on('close', () => this.#fail(new Error('the connection was closed')))
   }

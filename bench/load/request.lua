@@ -30,14 +30,20 @@ function init(args)
   end
 end
 
+-- JSON knows no NaN, and wrk tells 0 where nothing came back.
+local function milliseconds(latency, percent)
+  local micros = latency:percentile(percent)
+  return micros == 0 and "null" or string.format("%.4f", micros / 1000)
+end
+
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(
-    '\n{"requests":%d,"refused":%d,"broken":%d,"p50Ms":%.4f,"p99Ms":%.4f}\n',
+    '\n{"requests":%d,"refused":%d,"broken":%d,"p50Ms":%s,"p99Ms":%s}\n',
     summary.requests,
     errors.status,
     errors.connect + errors.read + errors.write + errors.timeout,
-    latency:percentile(50) / 1000,
-    latency:percentile(99) / 1000
+    milliseconds(latency, 50),
+    milliseconds(latency, 99)
   ))
 end

@@ -2,7 +2,7 @@
 
 import { fileURLToPath } from 'node:url'
 import { startCandidate } from '../candidates/candidate.mjs'
-import { orgAccessProxy } from '../candidates/org-access-proxy.mjs'
+import { orgAccessProxyRefreshing } from '../candidates/org-access-proxy.mjs'
 import { runLoad } from '../harness/children.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { runWrk } from '../harness/wrk.mjs'
@@ -13,16 +13,8 @@ const REQUESTS_PER_SECOND = 1_000
 const WARM_UP_SECONDS = 2
 /** A token endpoint far away. */
 const MINT_LATENCY_MS = 20
-const REFRESH_SETTINGS = { tokens: { lifetime: '2s', minLifetime: '2s', maxLifetime: '2s' } }
 
 /** @typedef {import('../harness/bench.mjs').Bench} Bench */
-
-/** The program again, its tokens taken for so short-lived that each measurement sees several renewed. */
-const refreshing = {
-  ...orgAccessProxy,
-  name: 'org-access-proxy-refreshing',
-  title: 'this program, a new token every 2 s',
-}
 
 /** @type {import('./scenario.mjs').Scenario} */
 export const addedLatency = {
@@ -53,7 +45,7 @@ export const addedLatency = {
     try {
       return await alternate(
         bench,
-        [...bench.candidates, refreshing],
+        [...bench.candidates, orgAccessProxyRefreshing],
         (candidate) => candidate.name,
         (candidate) => measure(bench, candidate, tokenService),
       )
@@ -69,12 +61,11 @@ export const addedLatency = {
  * @param {import('../origins/token-service.mjs').TokenService} tokenService
  */
 async function measure({ origin, folder, options }, candidate, tokenService) {
-  const isRefreshing = candidate === refreshing
+  const isRefreshing = candidate === orgAccessProxyRefreshing
   const proxy = await startCandidate(candidate, {
     originUrl: isRefreshing ? origin.countedUrl : origin.url,
     caFile: origin.caFile,
     folder,
-    settings: isRefreshing ? REFRESH_SETTINGS : {},
   })
   try {
     await runWrk(proxy.url, { path: '/v2/small', connections: 64 }, WARM_UP_SECONDS)

@@ -3,7 +3,7 @@
 import { orgAccessProxy } from '../candidates/org-access-proxy.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { measureThroughput } from '../harness/throughput.mjs'
-import { LATENCY_COLUMNS, PEAK_COLUMN } from './scenario.mjs'
+import { LATENCY_COLUMNS, OTHERS_COLUMN, PEAK_COLUMN } from './scenario.mjs'
 import { MANY_CONNECTIONS, MANY_ORGS } from './throughput.mjs'
 
 /** @typedef {import('./scenario.mjs').Scenario} Scenario */
@@ -27,20 +27,20 @@ export const growthScenarios = [
     load: { path: SMALL, connections: 64, furtherFields: fields - OWN_FIELDS },
   })),
   growth('growth-download', 'Growth: response content', 'bytes', CONTENT_BYTES, (bytes) => ({
-    load: { path: `/v2/content/${bytes}`, connections: connectionsFor(bytes) },
+    load: { path: `/v2/content/${bytes}`, ...paceFor(bytes) },
   })),
   growth('growth-upload', 'Growth: request content', 'bytes', CONTENT_BYTES, (contentBytes) => ({
-    load: { path: '/v2/upload', connections: connectionsFor(contentBytes), method: 'POST', contentBytes },
+    load: { path: '/v2/upload', method: 'POST', contentBytes, ...paceFor(contentBytes) },
   })),
 ]
 
 /**
- * Fewer for large contents: a measurement should see many requests end.
+ * Fewer connections and more time for large contents: a measurement should see many requests end.
  * @param {number} contentBytes
  */
-function connectionsFor(contentBytes) {
-  if (contentBytes <= 65_536) return 64
-  return contentBytes <= 10_485_760 ? 8 : 2
+function paceFor(contentBytes) {
+  if (contentBytes <= 65_536) return { connections: 64 }
+  return contentBytes <= 10_485_760 ? { connections: 8 } : { connections: 2, leastSeconds: 10 }
 }
 
 /**
@@ -62,6 +62,7 @@ function growth(name, title, rowTitle, values, optionsFor) {
       { title: 'requests/s', metric: 'requestsPerSecond', digits: 0 },
       ...LATENCY_COLUMNS,
       PEAK_COLUMN,
+      OTHERS_COLUMN,
       { title: 'failures', metric: 'failures', digits: 0 },
     ],
     run: (bench) =>

@@ -48,5 +48,11 @@ export const LATENCY_COLUMNS = [
   { title: 'p99 ms', metric: 'p99Ms', digits: 2 },
 ]
 
+/**
+ * How much of the proxy's core went to anybody else: some percent are the kernel's, more is a disturbed measurement.
+ * @type {Column}
+ */
+export const OTHERS_COLUMN = { title: 'core: others %', metric: 'othersShare', digits: 0, divisor: 0.01 }
+
 /** @type {RatioColumn} */
 export const CPU_RATIO_COLUMN = { title: 'CPU: this program ÷ it', ratioOf: 'cpuMicros', of: 'org-access-proxy' }

@@ -2,7 +2,7 @@
 
 import { alternate } from '../harness/samples.mjs'
 import { measureThroughput } from '../harness/throughput.mjs'
-import { CPU_RATIO_COLUMN, LATENCY_COLUMNS, PEAK_COLUMN } from './scenario.mjs'
+import { CPU_RATIO_COLUMN, LATENCY_COLUMNS, OTHERS_COLUMN, PEAK_COLUMN } from './scenario.mjs'
 
 /** @typedef {import('./scenario.mjs').Scenario} Scenario */
 
@@ -62,6 +62,7 @@ function throughput(name, title, options) {
       { title: 'requests/s', metric: 'requestsPerSecond', digits: 0 },
       ...LATENCY_COLUMNS,
       PEAK_COLUMN,
+      OTHERS_COLUMN,
       { title: 'failures', metric: 'failures', digits: 0 },
     ],
     run: (bench) =>
