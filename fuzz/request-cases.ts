@@ -107,24 +107,20 @@ function checkForwarded(arena: Arena, cases: readonly RequestCase[], requests: r
   const next = new Map(cases.map((each) => [each, 0]))
   for (const request of requests) {
     const line = `${request.method} ${request.target}`
-    const source = cases.find((each) => each.requests.slice(next.get(each)).some((sent) => isSame(sent, line)))
-    if (source === undefined) {
-      throw new Violation('a request at the origin that nobody sent', {
-        line,
-        cases: cases.map(({ id, sent, requests: read }) => ({ id, sent, read })),
-      })
-    }
-    const at = source.requests.findIndex((sent, i) => i >= (next.get(source) ?? 0) && isSame(sent, line))
-    next.set(source, at + 1)
-    const sent = source.requests[at] as RequestRead
-    const evidence = { line, fields: request.fields, id: source.id, sent: source.sent }
+    const evidence = { line, fields: request.fields }
     if (request.values('authorization').length !== 1) throw new Violation('not exactly one Authorization', evidence)
     const org = arena.service.orgOf(request)
-    if (org === undefined || sent.orgs.length !== 1 || sent.orgs[0] !== org) {
-      throw new Violation("not the token of the request's Org", { org, ...evidence })
+    const isOf = (sent: RequestRead) => isSame(sent, line) && sent.orgs.length === 1 && sent.orgs[0] === org
+    const source = cases.find((each) => each.requests.slice(next.get(each)).some(isOf))
+    if (source === undefined) {
+      const read = cases.map(({ id, sent, requests: all }) => ({ id, sent, read: all }))
+      throw new Violation('a request at the origin that nobody sent for this Org', { org, ...evidence, cases: read })
     }
+    const at = source.requests.findIndex((sent, i) => i >= (next.get(source) ?? 0) && isOf(sent))
+    next.set(source, at + 1)
+    const sent = source.requests[at] as RequestRead
     if (request.state === 'complete' && request.content.toString('latin1') !== sent.content) {
-      throw new Violation('content that was not sent so', { content: request.content.toString('latin1'), ...evidence })
+      throw new Violation('content that was not sent so', { sent: source.sent, ...evidence })
     }
     if (request.values('x-org-id').length > 0) throw new Violation('X-Org-Id at the origin', evidence)
   }
