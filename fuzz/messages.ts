@@ -151,14 +151,14 @@ function readContent(text: string, fields: readonly Field[], unframed: 'none' | 
   if (lengths.length + codings.length > 1) return 'malformed'
   const [length] = lengths
   const [coding] = codings
-  if (coding !== undefined) return coding.toLowerCase() === 'chunked' ? readChunks(text) : 'malformed'
+  if (coding !== undefined) return coding.toLowerCase() === 'chunked' ? readChunks(text, unframed) : 'malformed'
   if (length === undefined) return unframed === 'none' ? { content: '', rest: text } : { content: text, rest: '' }
   if (!LENGTH.test(length)) return 'malformed'
   const octets = Number(length)
   return text.length < octets ? 'short' : { content: text.slice(0, octets), rest: text.slice(octets) }
 }
 
-function readChunks(text: string): ContentRead {
+function readChunks(text: string, unframed: 'none' | 'until-close'): ContentRead {
   let content = ''
   for (let at = 0; ; ) {
     const lineEnd = text.indexOf('\r\n', at)
@@ -167,7 +167,7 @@ function readChunks(text: string): ContentRead {
     if (digits === undefined) return 'malformed'
     const octets = Number.parseInt(digits, 16)
     at = lineEnd + 2
-    if (octets === 0) return readTrailers(text.slice(at), content)
+    if (octets === 0) return readTrailers(text.slice(at), content, unframed)
     if (text.length < at + octets + 2) return 'short'
     if (text.slice(at + octets, at + octets + 2) !== '\r\n') return 'malformed'
     content += text.slice(at, at + octets)
@@ -175,10 +175,12 @@ function readChunks(text: string): ContentRead {
   }
 }
 
-function readTrailers(text: string, content: string): ContentRead {
+/** Framing among the trailers of a request is an attack; among those of a response it is dropped with them. */
+function readTrailers(text: string, content: string, unframed: 'none' | 'until-close'): ContentRead {
   if (text.startsWith('\r\n')) return { content, rest: text.slice(2) }
   const end = text.indexOf(HEAD_END)
   if (end === -1) return 'short'
   const trailers = readFields(text.slice(0, end).split('\r\n'))
-  return trailers === undefined || isFramed(trailers) ? 'malformed' : { content, rest: text.slice(end + 4) }
+  const isAttack = trailers !== undefined && unframed === 'none' && isFramed(trailers)
+  return trailers === undefined || isAttack ? 'malformed' : { content, rest: text.slice(end + 4) }
 }
