@@ -82,8 +82,13 @@ export function readResponses(
 export function readAnswer(text: string, method: string, hasEnded: boolean): ResponseRead | undefined {
   // The proxy reads no more of a 100 than its end.
   const begun = text.replace(/^(?:[\r\n]*HTTP\/1\.1 100[\s\S]*?\r\n\r\n)+/, '')
-  const read = readFinalResponse(begun.replace(/^[\r\n]+/, ''), method, hasEnded, ANY_STATUS_LINE)
+  const read = readFinalResponse(asOriginsAreRead(begun), method, hasEnded, ANY_STATUS_LINE)
   return typeof read === 'string' || !read.response.isComplete ? undefined : read.response
+}
+
+/** undici skips empty lines before a response, and takes a lone CR for the end of its first line. */
+function asOriginsAreRead(text: string): string {
+  return text.replace(/^[\r\n]+(?=HTTP)/, '').replace(/^(HTTP\/1\.[01] \d{3}[^\r\n]*)\r(?!\n)/, '$1\r\n')
 }
 
 function readFinalResponse(
@@ -97,8 +102,7 @@ function readFinalResponse(
     if (head === undefined) return STATUS_LINE_BEGUN.test(rest) ? 'short' : 'malformed'
     const status = Number(statusLine.exec(head.startLine)?.[1])
     if (Number.isNaN(status)) return 'malformed'
-    // Parsers in common use skip empty lines before every message.
-    rest = status < 200 && statusLine === ANY_STATUS_LINE ? head.rest.replace(/^[\r\n]+/, '') : head.rest
+    rest = statusLine === ANY_STATUS_LINE ? asOriginsAreRead(head.rest) : head.rest
     if (status < 200) continue
     const { fields } = head
     if (method === 'HEAD' || status === 204 || status === 304) {
