@@ -28,6 +28,8 @@ export interface App {
   readonly address: string
   /** Undefined where `admin.address` is `off`. */
   readonly adminAddress: string | undefined
+  /** Resolves when the orgs of `tokens.warm` have been tried. */
+  readonly warmed: Promise<void>
   /** Reads the secret file again; a changed secret is proved before it is used. */
   reloadSecret(): Promise<void>
   /** Makes the readiness check fail, so that balancers look elsewhere while requests are still served. */
@@ -41,7 +43,7 @@ export interface App {
   close(): Promise<number>
 }
 
-/** Resolves when it listens and the orgs of `tokens.warm` have been tried. */
+/** Resolves when it listens; ready it is when it is warm, too. */
 export async function startApp(config: Config, log: Log): Promise<App> {
   const ca = trustedCertificates(config.origin.caCertificates)
   const metrics = new Metrics()
@@ -111,11 +113,13 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     const adminAddress = await admin?.listen()
     const address = await listener.listen()
     phase.isListening = true
-    await side.warm()
-    phase.isWarm = true
+    const warmed = side.warm().then(() => {
+      phase.isWarm = true
+    })
     return {
       address,
       adminAddress,
+      warmed,
       reloadSecret: () => side.reloadSecret(),
       setNotReady: () => {
         phase.isDraining = true

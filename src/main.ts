@@ -24,7 +24,11 @@ async function run(): Promise<number> {
     case 'healthcheck': {
       const { loadAdminAddress } = await import('./config/load.ts')
       const { checkHealth } = await import('./cli/healthcheck.ts')
-      return checkHealth(await loadAdminAddress({ file: command.file, env: process.env }), process.stderr)
+      const address = await loadAdminAddress({ file: command.file, env: process.env }).catch((error: unknown) => {
+        fail(error)
+        return 'off' as const
+      })
+      return checkHealth(address, process.stderr)
     }
     case 'help': {
       const { helpText } = await import('./cli/help.ts')

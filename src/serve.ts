@@ -32,13 +32,17 @@ export async function serve(options: ServeOptions): Promise<Running> {
   guardProcess(log)
   log.logger.info({ version: readVersion(), node: process.versions.node, pid: process.pid }, 'start')
   for (const warning of warnings) log.logger.warn(warning)
-  const app = await startApp(config, log)
+  let app: App | undefined
+  // Before the app is there, its secret has just been read.
   process.on('SIGHUP', () => {
-    app.reloadSecret().catch((error: unknown) => log.logger.error(describeFault(error), 'reload failed'))
+    app?.reloadSecret().catch((error: unknown) => log.logger.error(describeFault(error), 'reload failed'))
   })
+  app = await startApp(config, log)
+  const stopped = stopWhenTold(signals, app, config, log)
+  await Promise.race([app.warmed, stopped])
   log.logger.info(readyFields(config, app), 'ready')
   await log.flush()
-  return { address: app.address, adminAddress: app.adminAddress, stopped: stopWhenTold(signals, app, config, log) }
+  return { address: app.address, adminAddress: app.adminAddress, stopped }
 }
 
 /** Who may connect, where requests go, how the secret is held. */

@@ -25,7 +25,7 @@ function describe(error: unknown): string {
     case 'EADDRINUSE':
       return `${place} is in use: stop what listens there, or choose another address`
     case 'EACCES':
-      return `${place} may not be used by this user: choose a port above 1023, or a folder that it may write to`
+      return `${place} may not be used by this user: choose a port above 1023, or a folder that exists and that it may write to`
     case 'EADDRNOTAVAIL':
       return `${place} is no address of this machine`
     default:

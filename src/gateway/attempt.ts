@@ -9,6 +9,8 @@ import type { ResponsePosition } from './interim-filter.ts'
 
 /** What an attempt tells the exchange that started it. */
 export interface AttemptSink {
+  /** A connection has been given to it, and the request is about to be written. */
+  connected(): void
   /** Final response head. `false` holds the content back until `resume`. */
   responseHead(status: number, rawFields: readonly Buffer[], reason: string): boolean
   /** `false` holds further content back until `resume`. */
@@ -64,6 +66,7 @@ export class Attempt implements Dispatcher.DispatchHandler {
     }
     this.#abort = abort
     this.isConnected = true
+    this.#sink.connected()
     if (this.use === undefined) return
     this.isReused = this.use.exchanges++ > 0
     this.use.awaitsHead = true

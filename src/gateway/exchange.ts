@@ -6,6 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import { type Failure, OriginError, TokenError } from '../errors.ts'
+import { withoutFields } from '../http/fields.ts'
 import { readResponseHead } from '../http/response-head.ts'
 import type { AccessToken } from '../token/access-token.ts'
 import type { Lease } from '../token/token-cache.ts'
@@ -40,6 +41,9 @@ export interface ExchangeOwner {
 
 /** Safe to carry out twice (RFC 9110 §9.2.2). */
 const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
+
+const NO_CONTENT = 204
+const NOT_MODIFIED = 304
 
 export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched {
   readonly #context: ExchangeContext
@@ -137,6 +141,11 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     else origin.dispatch(options, attempt)
   }
 
+  /** Only now is the origin asked: what was waited for before was a place in the pool. */
+  connected(): void {
+    this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
+  }
+
   contentSent(): void {
     this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
   }
@@ -155,7 +164,10 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     // Content that still arrives after an early answer must not be read as a request.
     if (this.#mustClose()) this.#response.shouldKeepAlive = false
     this.#content?.release()
+    if (status === NO_CONTENT) head.fields = withoutFields(head.fields, ['content-length'])
     this.#relay.begin(status, reason, head)
+    // Ended by its head (RFC 9112 §6.3): undici takes the length of a 304 for one that it must find, and breaks over it.
+    if (status === NO_CONTENT || status === NOT_MODIFIED) this.responseEnd()
     return true
   }
 
@@ -256,7 +268,8 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
       return
     }
-    this.fail({ code: this.#attempt?.isConnected === false ? 'connection_timeout' : 'http_response_timeout' })
+    // A connection that cannot be made fails by itself, and sooner: who waited that long waited for a place in the pool.
+    this.fail({ code: this.#attempt?.isConnected === false ? 'overloaded' : 'http_response_timeout' })
   }
 
   failWith(error: unknown): void {

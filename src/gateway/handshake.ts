@@ -7,7 +7,7 @@ import { type ClientRequest, type IncomingMessage, ServerResponse } from 'node:h
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { type Duplex, pipeline } from 'node:stream'
-import { type Failure, OriginError, TokenError } from '../errors.ts'
+import { type Failure, OriginError, type OriginErrorCode, TokenError } from '../errors.ts'
 import { groupFields } from '../http/fields.ts'
 import { readResponseHead } from '../http/response-head.ts'
 import type { AccessToken } from '../token/access-token.ts'
@@ -77,12 +77,9 @@ export class Handshake implements UpgradeWatcher {
   #send(authorization: string): void {
     if (this.#isOver) return
     const fields = [...this.#request.fields, 'authorization', authorization]
-    const { connectTimeoutMs, responseTimeoutMs, tunnels } = this.#context
+    const { connectTimeoutMs, tunnels } = this.#context
     this.#record.dispatchedAt = performance.now()
-    this.#timer = setTimeout(
-      () => this.fail({ code: 'http_response_timeout' }),
-      connectTimeoutMs + responseTimeoutMs,
-    ).unref()
+    this.#failIn(connectTimeoutMs, 'connection_timeout')
     tunnels.connect(this, this.#request.target, fields, this.#socket, this.#firstBytes)
   }
 
@@ -90,10 +87,19 @@ export class Handshake implements UpgradeWatcher {
   started(upstream: ClientRequest): void {
     this.#upstream = upstream
     upstream.on('error', this.#failed)
-    upstream.once('socket', () => this.#takeOver(upstream))
+    upstream.once('socket', (originSocket) => {
+      this.#takeOver(upstream)
+      const isConnected = 'encrypted' in originSocket ? 'secureConnect' : 'connect'
+      originSocket.once(isConnected, () => this.#failIn(this.#context.responseTimeoutMs, 'http_response_timeout'))
+    })
   }
 
   #failed = (error: Error): void => this.failWith(translateOriginError(error) ?? error)
+
+  #failIn(limitMs: number, code: OriginErrorCode): void {
+    clearTimeout(this.#timer)
+    if (!this.#isOver) this.#timer = setTimeout(() => this.fail({ code }), limitMs).unref()
+  }
 
   #takeOver(upstream: ClientRequest): void {
     const [carry] = upstream.listeners('upgrade')

@@ -51,6 +51,7 @@ function originErrorCode(error: Error): OriginErrorCode | undefined {
   if (Object.hasOwn(BY_CODE, code)) return BY_CODE[code]
   if (CERTIFICATE.test(code)) return 'tls_certificate_error'
   if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_')) return 'tls_protocol_error'
-  if (code.startsWith('ERR_HTTP_') || code === 'ERR_INVALID_CHAR') return 'http_protocol_error'
+  if (code.startsWith('HPE_') || code.startsWith('ERR_HTTP_') || code === 'ERR_INVALID_CHAR')
+    return 'http_protocol_error'
   return undefined
 }

@@ -177,9 +177,13 @@ export function isFieldValue(value: string): boolean {
 /** As Node's own client takes fields: it sends an array as one line each, in this order and case. */
 export function groupFields(fields: readonly string[]): Record<string, string | string[]> {
   const headers: Record<string, string | string[]> = Object.create(null)
+  // A name in another case is the same field: Node would let the last one win.
+  const spellings = new Map<string, string>()
   for (let i = 0; i + 1 < fields.length; i += 2) {
-    const name = fields[i] ?? ''
+    const written = fields[i] ?? ''
     const value = fields[i + 1] ?? ''
+    const name = spellings.get(written.toLowerCase()) ?? written
+    spellings.set(written.toLowerCase(), name)
     const before = headers[name]
     headers[name] = before === undefined ? value : [before, value].flat()
   }

@@ -4,7 +4,7 @@ import { isFieldValue, namedByConnection, responseFieldKind, withoutFields } fro
 
 export interface ResponseHead {
   /** Flat list, order, case and duplicates as received. */
-  readonly fields: string[]
+  fields: string[]
   /** Octets; undefined where the content is chunked or ends with the connection. */
   readonly contentLength: number | undefined
 }

@@ -5,6 +5,7 @@ const PLAIN = /^(?:\/[\w\-~!$&'()*+,=:@][\w\-.~!$&'()*+,=:@]*)+\/?(?:\?[\w\-.~!$
 const NOT_VISIBLE_ASCII = /[^\x21-\x7e]/
 const BROKEN_PERCENT = /%(?![0-9A-Fa-f]{2})/
 const SEPARATOR = /[/\\]/
+const ENCODED_SEPARATOR = /%(?:2f|5c)/i
 
 /** True for a path that may go on byte for byte. `target` is in origin-form. */
 export function isForwardable(target: string): boolean {
@@ -49,12 +50,18 @@ const MAY_NAME_TOKEN_ENDPOINT = /access|%/i
 export function isTokenEndpoint(target: string): boolean {
   if (!MAY_NAME_TOKEN_ENDPOINT.test(target)) return false
   const path = pathOf(target)
-  return isTokenEndpointPath(path.split('/').map(decodeOnce)) || isTokenEndpointPath(decodeOnce(path).split(SEPARATOR))
+  if (isTokenEndpointPath(path.split('/').map(decodeOnce), false)) return true
+  // Where a separator is encoded, nobody knows how many segments the origin will see between the first and the last.
+  return isTokenEndpointPath(decodeOnce(path).split(SEPARATOR), ENCODED_SEPARATOR.test(path))
 }
 
-function isTokenEndpointPath(segments: readonly string[]): boolean {
-  const names = segments.map((segment) => (segment.split(';', 1)[0] ?? '').toLowerCase()).filter((name) => name !== '')
-  return names.length === 4 && names[0] === 'v2' && names[1] === 'orgs' && names[3] === 'access'
+/** `;x` alone is a segment, if an odd one: only what is empty from the start counts as a collapsed slash. */
+function isTokenEndpointPath(segments: readonly string[], hasAnyLength: boolean): boolean {
+  const names = segments
+    .filter((segment) => segment !== '')
+    .map((segment) => (segment.split(';', 1)[0] ?? '').toLowerCase())
+  if (names.length < 4 || (names.length > 4 && !hasAnyLength)) return false
+  return names[0] === 'v2' && names[1] === 'orgs' && names.at(-1) === 'access'
 }
 
 /** `"METHOD /path"` of the configuration, taken apart. */

@@ -154,6 +154,7 @@ function gather(rawFields: readonly string[]): FieldFindings {
       case 'request-id':
         found.requestIds++
         found.requestId = value
+        found.kept.push(name, value)
         break
       case 'via':
         found.hasLoop ||= NAMES_US.test(value)
@@ -302,12 +303,15 @@ function assemble(
   if (isWebSocket && !isValidHandshake(head, found, isChunked || (contentLength ?? 0) > 0)) {
     return refuse('upgrade_invalid')
   }
-  const isOwnRequestId = found.requestIds !== 1 || !REQUEST_ID.test(found.requestId)
-  const requestId = isOwnRequestId ? options.newRequestId() : found.requestId
+  const hasRequestId = found.requestIds === 1 && REQUEST_ID.test(found.requestId)
+  const requestId = hasRequestId ? found.requestId : options.newRequestId()
   // Strip before we add ours: `Connection: authorization` must not remove our field (RFC 9110 §7.6.1).
-  const fields = found.connection === undefined ? found.kept : withoutFields(found.kept, found.connection)
+  const stripped =
+    hasRequestId || found.requestIds === 0 ? found.connection : [...(found.connection ?? []), 'x-request-id']
+  const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
   if (isWebSocket) fields.push(...found.websocket)
-  fields.push('host', options.originHost, 'via', VIA, 'x-request-id', requestId)
+  fields.push('host', options.originHost, 'via', VIA)
+  if (!hasRequestId || stripped?.includes('x-request-id') === true) fields.push('x-request-id', requestId)
   return {
     isAdmitted: true,
     method,

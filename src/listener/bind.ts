@@ -72,7 +72,7 @@ async function removeStale(path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false })
   if (found === undefined) return
   if (!found.isSocket()) throw Object.assign(new Error(`${path} exists and is not a socket`), { code: 'EEXIST' })
-  if (await answers(path)) throw Object.assign(new Error(`${path} is in use`), { code: 'EADDRINUSE' })
+  if (await answers(path)) throw Object.assign(new Error(`${path} is in use`), { code: 'EADDRINUSE', address: path })
   unlinkSync(path)
 }
 

@@ -197,7 +197,10 @@ export class Connection implements ExchangeOwner {
     if (pending === 0 || sent !== this.#sentBytes) {
       this.#sentBytes = sent
       this.#sentAt = now
-    } else if (now - this.#sentAt >= idleTimeoutMs) this.socket.destroy()
+    } else if (now - this.#sentAt >= idleTimeoutMs) {
+      this.#carried?.fail({ code: 'request_timeout' })
+      this.socket.destroy()
+    }
   }
 }
 

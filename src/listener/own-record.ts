@@ -15,9 +15,14 @@ export function ownRecord(
   startedAt: number,
 ): RequestRecord {
   // What was sent as an org id has not been checked, or was found wanting.
-  const record = new RequestRecord(requestId, undefined, message?.method ?? '', pathOf(message?.url ?? ''), startedAt)
+  const record = new RequestRecord(requestId, undefined, message?.method ?? '', pathIn(message?.url ?? ''), startedAt)
   record.status = status
   record.code = code
   record.endedAt = performance.now()
   return record
+}
+
+/** Nothing of an authority, which may hold a password. */
+function pathIn(target: string): string {
+  return target.startsWith('/') ? pathOf(target) : ''
 }

@@ -25,6 +25,8 @@ const MEMORY_LIFETIMES = 8
 interface Witness {
   readonly death: Death
   readonly at: number
+  /** Tokens that the org has lost so far. */
+  readonly deaths: number
 }
 
 export class LifetimeEvidence {
@@ -36,7 +38,7 @@ export class LifetimeEvidence {
   #halfSince = Number.NEGATIVE_INFINITY
 
   addDeath(death: Death, at: number): void {
-    this.#witnesses.set(death.org, { death, at })
+    this.#witnesses.set(death.org, { death, at, deaths: (this.#witnesses.get(death.org)?.deaths ?? 0) + 1 })
   }
 
   addSurvival(): void {
@@ -44,10 +46,12 @@ export class LifetimeEvidence {
   }
 
   /** The deaths that tell of a shorter lifetime; empty where they may be the fate of a few orgs. `orgs` hold a token now. */
-  weigh(estimateMs: number, orgs: number): readonly Death[] {
-    const deaths = [...this.#witnesses.values()].map((witness) => witness.death)
+  weigh(estimateMs: number, orgs: number, minLifetimeMs: number): readonly Death[] {
+    const witnesses = [...this.#witnesses.values()]
+    const deaths = witnesses.map((witness) => witness.death)
     const heard = deaths.length + this.#survivals + this.#olderSurvivals
     const few = Math.min(MIN_WITNESSES, orgs)
+    if (orgs === 1 && isOneSuddenDeath(witnesses, minLifetimeMs)) return []
     if (deaths.length >= Math.max(few, Math.min(heard * MIN_SHARE, MAX_WITNESSES))) return deaths
     const late = deaths.filter((death) => death.deadMs >= estimateMs * LATE_SHARE)
     return late.length >= few ? late : []
@@ -70,4 +74,13 @@ export class LifetimeEvidence {
     this.#survivals = 0
     this.#olderSurvivals = 0
   }
+}
+
+/**
+ * Where there is only one org it speaks for all; but one token that dies younger than any lifetime may be was revoked, and
+ * orgs that come later should not pay for it.
+ */
+function isOneSuddenDeath(witnesses: readonly Witness[], minLifetimeMs: number): boolean {
+  const [witness] = witnesses
+  return witness !== undefined && witness.deaths === 1 && witness.death.deadMs < minLifetimeMs
 }

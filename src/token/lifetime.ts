@@ -58,7 +58,7 @@ export class LifetimeEstimator {
     if (!this.#options.learns) return true
     this.#evidence.age(at, this.#estimateMs)
     this.#evidence.addDeath(death, at)
-    const deaths = this.#evidence.weigh(this.#estimateMs, orgs)
+    const deaths = this.#evidence.weigh(this.#estimateMs, orgs, this.#options.minLifetimeMs)
     if (deaths.length === 0) return false
     this.#fall(deaths)
     return true

@@ -32,6 +32,7 @@ export interface TokenEndpointOptions {
 }
 
 const MAX_REPLY_BYTES = 64 * 1024
+const DUMP_TIMEOUT_MS = 1_000
 const MAX_REPLY_HEAD_BYTES = 16 * 1024
 
 export class TokenEndpoint implements TokenSource {
@@ -90,10 +91,12 @@ export class TokenEndpoint implements TokenSource {
         headers: { authorization: credentials.authorization() },
         signal: deadline.signal,
       })
-      const content = await readContent(reply.body)
       const { date, 'retry-after': retryAfter } = reply.headers
+      // The status alone says what a refusal means: its content may be huge, cut, or never come.
+      const isSuccess = reply.statusCode >= 200 && reply.statusCode <= 299
+      if (!isSuccess) readAway(reply.body)
       refuseUnlessOk(reply.statusCode, retryAfter, this.#wallNow())
-      return this.#readToken(content, startedAt, date)
+      return this.#readToken(await readContent(reply.body), startedAt, date)
     } finally {
       clearTimeout(timer)
     }
@@ -123,6 +126,11 @@ async function readContent(body: Dispatcher.ResponseData['body']): Promise<Buffe
     chunks.push(chunk)
   }
   return Buffer.concat(chunks)
+}
+
+/** Frees the connection where little content is left, and closes it otherwise. */
+function readAway(body: Dispatcher.ResponseData['body']): void {
+  body.dump({ limit: MAX_REPLY_BYTES, signal: AbortSignal.timeout(DUMP_TIMEOUT_MS) }).catch(() => undefined)
 }
 
 /** @throws {TokenError} */

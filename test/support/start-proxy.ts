@@ -94,7 +94,9 @@ export async function startProxy(service: Service, settings: ProxySettings = {})
   }
   const { config } = await loadConfig({ env: environmentOf({ ...basis, ...settings }) })
   const log = openLog({ level: 'trace', requests: 'all', format: 'json', destination })
-  return new ProxyUnderTest(await startApp(config, log), folder, lines, changes)
+  const app = await startApp(config, log)
+  await app.warmed
+  return new ProxyUnderTest(app, folder, lines, changes)
 }
 
 export function environmentOf(given: ProxySettings): Record<string, string> {
