@@ -134,3 +134,23 @@ test('a reader of the log that goes away does not take the proxy with it', async
   proxy.signal('SIGTERM')
   expect((await proxy.exited).code).toBe(0)
 })
+
+test('while orgs are still being warmed, SIGHUP ends nothing and SIGTERM is heard', async () => {
+  gate = new Gate()
+  const before = service.tokens.script
+  service.tokens.script = async (mint) => {
+    await gate.pass()
+    return mint.issue()
+  }
+  try {
+    await using proxy = spawnProxy({ env: { ...env, OAP_TOKENS_WARM: 'slow', OAP_TOKENS_MINT_TIMEOUT: '20s' } })
+    await gate.untilWaiting(1)
+    proxy.signal('SIGHUP')
+    proxy.signal('SIGTERM')
+    await proxy.waitForLine(/"msg":"drain"/)
+    expect(await proxy.exited).toEqual({ code: 0, signal: null })
+  } finally {
+    gate.open()
+    service.tokens.script = before
+  }
+})

@@ -23,6 +23,13 @@ describe('falling', () => {
     expect(lifetime.estimateMs).toBe(19_900)
   })
 
+  test('but not where one token dies sooner than any lifetime may be: that was a revocation, unless it comes again', () => {
+    const lifetime = estimator()
+    expect(lifetime.died(death('a', 10, 20), 1, 20)).toBe(false)
+    expect(lifetime.estimateMs).toBe(300 * SECOND)
+    expect(lifetime.died(death('a', 10, 20, 1_000), 1, 1_020)).toBe(true)
+  })
+
   test('one org of many is not believed, however often it tells the same', () => {
     const lifetime = estimator()
     for (let at = 5_000; at < 500_000; at += 5_000) {
