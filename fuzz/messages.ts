@@ -86,9 +86,9 @@ export function readAnswer(text: string, method: string, hasEnded: boolean): Res
   return typeof read === 'string' || !read.response.isComplete ? undefined : read.response
 }
 
-/** undici skips empty lines before a response, and takes a lone CR for the end of its first line. */
+/** undici skips empty lines before a response, and takes a CR alone for the end of its first line. */
 function asOriginsAreRead(text: string): string {
-  return text.replace(/^[\r\n]+(?=HTTP)/, '').replace(/^(HTTP\/1\.[01] \d{3}[^\r\n]*)\r(?!\n)/, '$1\r\n')
+  return text.replace(/^[\r\n]+(?=HTTP)/, '').replace(/^(HTTP\/1\.[01] \d{3}[^\r\n]*)\r+(?=[^\r\n])/, '$1\r\n')
 }
 
 function readFinalResponse(
@@ -102,7 +102,7 @@ function readFinalResponse(
     if (head === undefined) return STATUS_LINE_BEGUN.test(rest) ? 'short' : 'malformed'
     const status = Number(statusLine.exec(head.startLine)?.[1])
     if (Number.isNaN(status)) return 'malformed'
-    rest = statusLine === ANY_STATUS_LINE ? asOriginsAreRead(head.rest) : head.rest
+    rest = status < 200 && statusLine === ANY_STATUS_LINE ? asOriginsAreRead(head.rest) : head.rest
     if (status < 200) continue
     const { fields } = head
     if (method === 'HEAD' || status === 204 || status === 304) {
