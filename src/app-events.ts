@@ -87,6 +87,7 @@ export class TokenEvents implements TokenObserver {
   }
 
   secretUnusable(problem: string): void {
+    this.#metrics.tokens.secretReloaded('unusable')
     this.#logger.warn({ problem }, 'secret file not usable: the old secret stays in use')
   }
 }

@@ -35,7 +35,13 @@ const NO_OUTCOMES: Readonly<Record<MintOutcome, 0>> = {
   token_endpoint_rate_limited: 0,
   token_endpoint_timeout: 0,
 }
-const NO_RELOADS: Readonly<Record<SecretReloadOutcome, 0>> = { proved: 0, unproved: 0, rejected: 0, undecided: 0 }
+const NO_RELOADS: Readonly<Record<SecretReloadOutcome, 0>> = {
+  proved: 0,
+  unproved: 0,
+  rejected: 0,
+  undecided: 0,
+  unusable: 0,
+}
 
 export class TokenMetrics implements TokenObserver {
   readonly #mints = new PairCounter<MintReason, MintOutcome>(['reason', 'outcome'], NO_MINTS, NO_OUTCOMES)

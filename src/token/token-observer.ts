@@ -13,8 +13,8 @@ export interface SettledMint {
   readonly error?: TokenError
 }
 
-/** `unproved`: taken over without a proof, because no org was known to mint for. */
-export type SecretReloadOutcome = 'proved' | 'unproved' | 'rejected' | 'undecided'
+/** `unusable`: the file held no secret that could be tried. `unproved`: taken over without a proof, because no org was known to mint for. */
+export type SecretReloadOutcome = 'proved' | 'unproved' | 'rejected' | 'undecided' | 'unusable'
 
 /** Each method is optional and must not throw. */
 export interface TokenObserver {
