@@ -115,7 +115,7 @@ const routes = z
 
 const tokens = z
   .strictObject({
-    maxOrgs: count(1, 10_000_000)
+    maxOrgs: count(1, 1_000_000)
       .prefault(10_000)
       .describe('Tokens kept; beyond it the least recently used one is evicted and minted anew when needed.'),
     lifetime: duration(1_000)

@@ -148,9 +148,9 @@ describe('what is wrong', () => {
   test.each([
     ['OAP_LISTEN_IDLE_TIMEOUT', '0s', 'is not between 1ms and 168h'],
     ['OAP_LISTEN_IDLE_TIMEOUT', '60', 'is not a duration: write 250ms, 30s, 5m or 1h'],
-    ['OAP_TOKENS_MAX_ORGS', '0', 'is not a whole number from 1 to 10000000'],
-    ['OAP_TOKENS_MAX_ORGS', '1.5', 'is not a whole number from 1 to 10000000'],
-    ['OAP_TOKENS_MAX_ORGS', '1e3', 'is not a whole number from 1 to 10000000'],
+    ['OAP_TOKENS_MAX_ORGS', '0', 'is not a whole number from 1 to 1000000'],
+    ['OAP_TOKENS_MAX_ORGS', '1.5', 'is not a whole number from 1 to 1000000'],
+    ['OAP_TOKENS_MAX_ORGS', '1e3', 'is not a whole number from 1 to 1000000'],
     ['OAP_TOKENS_MINT_RATE', '0', 'is not a number from 0.1 to 100000'],
     ['OAP_REPLAY_MAX_BODY', '64', 'is not a size: write 512B, 64KiB or 1MiB'],
     ['OAP_REPLAY_MAX_BODY', '65MiB', 'is not between 0B and 64MiB'],
