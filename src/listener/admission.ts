@@ -5,7 +5,7 @@
 
 import type { RefusalCode } from '../errors.ts'
 import type { AdmittedRequest } from '../gateway/admitted-request.ts'
-import { isFieldValue, namedByConnection, requestFieldKind, withoutFields } from '../http/fields.ts'
+import { withoutFields } from '../http/fields.ts'
 import type { HostList } from '../http/host.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import {
@@ -16,6 +16,7 @@ import {
   pathOf,
   type RoutePattern,
 } from '../http/target.ts'
+import { type FieldFindings, gatherFields } from './field-findings.ts'
 
 /** What is read of a request: `IncomingMessage` has it. */
 export interface RequestHead {
@@ -62,8 +63,6 @@ export type Admission = (AdmittedRequest & { readonly isAdmitted: true }) | Refu
 
 const PSEUDONYM = 'org-access-proxy'
 const VIA = `1.1 ${PSEUDONYM}`
-/** `received-by` of a Via member (RFC 9110 §7.6.3). */
-const NAMES_US = /(?:^|,)\s*(?:[\w.-]+\/)?[\w.-]+\s+org-access-proxy\s*(?:$|[,(])/i
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 const LENGTH = /^\d{1,15}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
@@ -79,38 +78,8 @@ function refuse(code: RefusalCode): Refusal {
   return refusal
 }
 
-/** What the fields of one request say, gathered in one pass. Repeated fields that must stand alone are counted. */
-class FieldFindings {
-  readonly kept: string[] = []
-  readonly websocket: string[] = []
-  hosts = 0
-  host = ''
-  orgIds = 0
-  orgId = ''
-  callerKeys = 0
-  callerKey = ''
-  requestIds = 0
-  requestId = ''
-  lengths = 0
-  length = ''
-  codings = 0
-  coding = ''
-  expectations = 0
-  expectation = ''
-  upgrades = 0
-  upgrade = ''
-  connection: string[] | undefined
-  browserOrigin: string | undefined
-  isCrossSite = false
-  isPreflight = false
-  isForwarded = false
-  hasImitation = false
-  hasBadValue = false
-  hasLoop = false
-}
-
 export function admit(head: RequestHead, options: AdmissionOptions): Admission {
-  const found = gather(head.rawHeaders)
+  const found = gatherFields(head.rawHeaders)
   const method = head.method ?? ''
   return (
     checkFraming(head, found) ??
@@ -120,89 +89,6 @@ export function admit(head: RequestHead, options: AdmissionOptions): Admission {
     checkCaller(found, options) ??
     admitTarget(head, method, found, options)
   )
-}
-
-function gather(rawFields: readonly string[]): FieldFindings {
-  const found = new FieldFindings()
-  for (let i = 0; i + 1 < rawFields.length; i += 2) {
-    const name = rawFields[i] as string
-    const value = rawFields[i + 1] as string
-    if (!isFieldValue(value)) found.hasBadValue = true
-    switch (requestFieldKind(name)) {
-      case 'plain':
-        found.kept.push(name, value)
-        break
-      case 'host':
-        found.hosts++
-        found.host = value
-        break
-      case 'org-id':
-        found.orgIds++
-        found.orgId = value
-        break
-      case 'connection':
-        found.connection = joined(found.connection, namedByConnection(value))
-        break
-      case 'content-length':
-        found.lengths++
-        found.length = value
-        break
-      case 'transfer-encoding':
-        found.codings++
-        found.coding = value
-        break
-      case 'request-id':
-        found.requestIds++
-        found.requestId = value
-        found.kept.push(name, value)
-        break
-      case 'via':
-        found.hasLoop ||= NAMES_US.test(value)
-        found.kept.push(name, value)
-        break
-      case 'upgrade':
-        found.upgrade = found.upgrades++ === 0 ? value : `${found.upgrade}, ${value}`
-        break
-      case 'websocket':
-        found.websocket.push(name, value)
-        break
-      case 'expect':
-        found.expectations++
-        found.expectation = value
-        break
-      case 'origin':
-        found.browserOrigin = found.browserOrigin === undefined ? value : 'several'
-        found.kept.push(name, value)
-        break
-      case 'preflight':
-        found.isPreflight = true
-        found.kept.push(name, value)
-        break
-      case 'sec-fetch-site':
-        found.isCrossSite ||= value !== 'none'
-        found.kept.push(name, value)
-        break
-      case 'forwarded':
-        found.isForwarded = true
-        found.kept.push(name, value)
-        break
-      case 'caller-key':
-        found.callerKeys++
-        found.callerKey = value
-        break
-      case 'imitation':
-        found.hasImitation = true
-        break
-      case 'dropped':
-        break
-    }
-  }
-  return found
-}
-
-function joined(before: string[] | undefined, more: string[] | undefined): string[] | undefined {
-  if (before === undefined || more === undefined) return before ?? more
-  return [...before, ...more]
 }
 
 /** Step 1: what the strict parser lets through and must not (RFC 9112 §6). */

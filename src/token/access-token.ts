@@ -1,15 +1,13 @@
 /** One Org Access Token, held so that nothing prints it. */
 
-import { inspect } from 'node:util'
-
-const MASK = '[redacted]'
+import { Secret } from '../secret.ts'
 
 /** Visible ASCII without white space: all that may stand in a field value as one word (RFC 9110 §5.5). */
 const USABLE = /^[\x21-\x7e]+$/
-export const MAX_TOKEN_BYTES = 16 * 1024
+const MAX_TOKEN_BYTES = 16 * 1024
 
-export class AccessToken {
-  readonly #bearer: string
+/** Its secret is the value of the `Authorization` field, rendered once. */
+export class AccessToken extends Secret {
   /** Monotonic milliseconds of the clock that the token source was given, taken before the mint was sent. */
   readonly mintedAt: number
   /** Same clock: the end that the token itself states, `Infinity` where it states none. */
@@ -17,34 +15,12 @@ export class AccessToken {
 
   constructor(token: string, mintedAt: number, expiresAt = Number.POSITIVE_INFINITY) {
     // One flat string: V8 would keep a joined one as a tree of its parts until it is first written.
-    this.#bearer = Buffer.from(`Bearer ${token}`, 'latin1').toString('latin1')
+    super(Buffer.from(`Bearer ${token}`, 'latin1').toString('latin1'))
     this.mintedAt = mintedAt
     this.expiresAt = expiresAt
   }
 
   static isUsable(token: unknown): token is string {
     return typeof token === 'string' && token.length <= MAX_TOKEN_BYTES && USABLE.test(token)
-  }
-
-  /** The value of the `Authorization` field, rendered once. */
-  reveal(): string {
-    return this.#bearer
-  }
-
-  /** True where both stand for the same string: an endpoint may hand out one token twice. */
-  equals(other: AccessToken): boolean {
-    return this.#bearer === other.#bearer
-  }
-
-  toString(): string {
-    return MASK
-  }
-
-  toJSON(): string {
-    return MASK
-  }
-
-  [inspect.custom](): string {
-    return MASK
   }
 }
