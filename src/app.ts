@@ -11,7 +11,6 @@ import { isLoopback } from './config/address.ts'
 import type { Config } from './config/schema.ts'
 import { Deadlines } from './gateway/deadlines.ts'
 import { Gateway } from './gateway/handler.ts'
-import { Origin } from './gateway/origin.ts'
 import { Tunnels } from './gateway/tunnels.ts'
 import { HostList, LOOPBACK_NAMES } from './http/host.ts'
 import { requestIds } from './http/request-id.ts'
@@ -21,6 +20,8 @@ import type { ListenAddress } from './listener/bind.ts'
 import { callerKeyCheck } from './listener/caller-key.ts'
 import { Listener } from './listener/server.ts'
 import type { Log } from './log.ts'
+import { Origin } from './origin/origin.ts'
+import { tunnelFor } from './origin/proxy-tunnel.ts'
 import { trustedCertificates } from './trusted-certificates.ts'
 
 export interface App {
@@ -57,7 +58,8 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     connections: config.origin.connections,
     connectTimeoutMs: config.origin.connectTimeout,
     ca,
-    proxies: config.origin.proxies,
+    tunnel: config.origin.proxies === undefined ? undefined : tunnelFor(config.baseUrl, config.origin.proxies),
+    keepsAccessControl: config.listen.origins.length > 0,
   })
   const tunnels = new Tunnels({ baseUrl: config.baseUrl, ca, proxies: config.origin.proxies })
   const gateway = new Gateway({
@@ -73,6 +75,7 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     maxReplayBytes: config.replay.maxBody,
     rejectedStatuses: new Set(config.tokens.rejectedStatuses),
     keepsAccessControl: config.listen.origins.length > 0,
+    clientKeepAliveSeconds: Math.floor(config.listen.keepAliveTimeout / 1_000),
   })
   const listener = new Listener(
     {
@@ -106,7 +109,8 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     const broken = listener.close()
     tunnels.close()
     deadlines.close()
-    await Promise.all([origin.close(), side.close(), admin?.close()])
+    origin.close()
+    await Promise.all([side.close(), admin?.close()])
     return broken
   }
   try {

@@ -4,7 +4,7 @@
  */
 
 import { createRequire } from 'node:module'
-import type { EnvHttpProxyAgent } from 'undici'
+import type { EnvHttpProxyAgent, Client as UndiciClient } from 'undici'
 import request from 'undici/lib/api/api-request.js'
 import buildConnector from 'undici/lib/core/connect.js'
 import Client from 'undici/lib/dispatcher/client.js'
@@ -34,4 +34,10 @@ export function newProxyAgent(proxies: ProxyVariables, options: EnvHttpProxyAgen
     httpsProxy: proxies.httpsProxy?.reveal() ?? '',
     noProxy: proxies.noProxy ?? '',
   })
+}
+
+/** A client for a CONNECT through one proxy; the price of the index is paid here, too. */
+export function newProxyClient(origin: string): UndiciClient {
+  const undici: typeof import('undici') = createRequire(import.meta.url)('undici')
+  return new undici.Client(origin)
 }

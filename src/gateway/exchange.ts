@@ -6,15 +6,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import { type Failure, OriginError, TokenError } from '../errors.ts'
-import { withoutFields } from '../http/fields.ts'
-import { readResponseHead } from '../http/response-head.ts'
+import type { ResponseHead } from '../http/response-head.ts'
+import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
+import type { Origin } from '../origin/origin.ts'
+import { translateOriginError } from '../origin/origin-failure.ts'
 import type { AccessToken } from '../token/access-token.ts'
 import type { Lease } from '../token/token-cache.ts'
 import { type AdmittedRequest, hasContent } from './admitted-request.ts'
-import { Attempt, type AttemptSink } from './attempt.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
-import type { Origin } from './origin.ts'
-import { translateOriginError } from './origin-failure.ts'
 import { respondWithProblem } from './problem-response.ts'
 import { Repeat, type RepeatTarget } from './repeat.ts'
 import { ReplayContent } from './replay-content.ts'
@@ -31,7 +30,8 @@ export interface ExchangeContext extends VerdictContext {
   /** Silence inside a response's content. */
   readonly idleTimeoutMs: number
   readonly maxReplayBytes: number
-  readonly keepsAccessControl: boolean
+  /** What idle connections of clients are told. */
+  readonly clientKeepAliveSeconds: number
 }
 
 /** Who is told that the connection may serve its next request. */
@@ -43,7 +43,6 @@ export interface ExchangeOwner {
 const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
 const NO_CONTENT = 204
-const NOT_MODIFIED = 304
 
 export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched {
   readonly #context: ExchangeContext
@@ -76,7 +75,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#message = message
     this.#response = response
     this.#owner = owner
-    this.#relay = new ResponseRelay(message, response)
+    this.#relay = new ResponseRelay(message, response, context.clientKeepAliveSeconds)
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     if (hasContent(request)) {
       const { contentLength: length } = request
@@ -128,17 +127,13 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   #dispatch(isFresh = false): void {
     const { origin, deadlines, responseTimeoutMs } = this.#context
     const { target, method, fields, contentLength } = this.#request
-    const body = this.#content?.open() ?? null
-    const isStream = body !== null && !Buffer.isBuffer(body)
-    const headers =
-      isStream && contentLength !== undefined ? [...fields, 'content-length', String(contentLength)] : fields
-    const attempt = new Attempt(this)
+    const content = this.#content?.whole() ?? this.#content
+    const attempt = new Attempt({ method, target, fields, content, contentLength }, this)
     this.#attempt = attempt
     this.#record.dispatchedAt = performance.now()
     this.deadlineAt = deadlines.now + responseTimeoutMs
-    const options = { origin: origin.url, path: target, method, headers, body }
-    if (isFresh) origin.dispatchFresh(options, attempt)
-    else origin.dispatch(options, attempt)
+    if (isFresh) origin.dispatchFresh(attempt)
+    else origin.dispatch(attempt)
   }
 
   /** Only now is the origin asked: what was waited for before was a place in the pool. */
@@ -150,34 +145,31 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
   }
 
-  responseHead(status: number, rawFields: readonly Buffer[], reason: string): boolean {
-    if (this.#isOver) return true
-    const head = status <= 599 ? readResponseHead(rawFields, this.#context) : undefined
-    if (head === undefined) {
-      this.#attempt?.abort(new OriginError('http_protocol_error', 'the response head is not one to rely on'))
-      return true
-    }
+  responseHead(head: ResponseHead): void {
+    if (this.#isOver) return
+    const { status } = head
     this.#record.respondedAt = performance.now()
     this.deadlineAt = this.#record.respondedAt + this.#context.idleTimeoutMs
-    if (this.#isMadeGood(status)) return true
+    if (this.#isMadeGood(status)) return
     this.#record.status = status
     // Content that still arrives after an early answer must not be read as a request.
     if (this.#mustClose()) this.#response.shouldKeepAlive = false
     this.#content?.release()
-    if (status === NO_CONTENT) head.fields = withoutFields(head.fields, ['content-length'])
-    this.#relay.begin(status, reason, head)
-    // Ended by its head (RFC 9112 §6.3): undici takes the length of a 304 for one that it must find, and breaks over it.
-    if (status === NO_CONTENT || status === NOT_MODIFIED) this.responseEnd()
-    return true
+    if (status === NO_CONTENT) head.dropLength()
+    this.#relay.begin(head)
   }
 
-  responseContent(chunk: Buffer): boolean {
-    if (this.#isOver) return true
-    if (this.#repeat !== undefined) return this.#discard(this.#repeat, chunk)
+  responseContent(bytes: Buffer, start: number, end: number): ContentFate {
+    if (this.#isOver) return 'taken'
+    if (this.#repeat !== undefined) return this.#discard(this.#repeat, end - start)
     this.deadlineAt = this.#context.deadlines.now + this.#context.idleTimeoutMs
-    if (this.#relay.write(chunk, this)) return true
-    this.deadlineAt = Number.POSITIVE_INFINITY // now it is the client's turn: the listener watches it
-    return false
+    const fate = this.#relay.write(bytes, start, end, this)
+    if (fate === 'full') this.deadlineAt = Number.POSITIVE_INFINITY // now it is the client's turn: the listener watches it
+    return fate
+  }
+
+  responsePaused(): void {
+    if (!this.#isOver && this.#repeat === undefined) this.#relay.flush()
   }
 
   clientDrained(): void {
@@ -207,8 +199,11 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       this.#dispatch(true)
       return
     }
-    if (failure !== undefined && this.#relay.hasBegun) this.fail({ code: 'http_response_incomplete' })
-    else this.fail(failure ?? { code: 'proxy_internal_error' })
+    if (failure !== undefined && this.#relay.hasBegun) {
+      // What came before the break goes out, so that the client sees whose response it is that is broken.
+      this.#relay.flush()
+      this.fail({ code: 'http_response_incomplete' })
+    } else this.fail(failure ?? { code: 'proxy_internal_error' })
   }
 
   /** Nothing sent: any request may go again. Sent, and unanswered on a reused connection: only what is safe to carry out twice. */
@@ -240,11 +235,11 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     return this.isRepeatable ? 'possible' : 'impossible'
   }
 
-  #discard(repeat: Repeat, chunk: Buffer): boolean {
-    if (!repeat.discard(chunk)) {
+  #discard(repeat: Repeat, bytes: number): ContentFate {
+    if (!repeat.discard(bytes)) {
       this.#attempt?.abort(new OriginError('http_response_incomplete', 'a rejection too large to be read away'))
     }
-    return true
+    return 'taken'
   }
 
   repeat(token: AccessToken): void {
@@ -307,7 +302,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
 
   #letGo(): void {
     const reason = new OriginError('connection_terminated', 'the exchange has ended')
-    this.#content?.abandon(reason)
+    this.#content?.release()
     this.#attempt?.abort(reason)
   }
 

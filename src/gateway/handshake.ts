@@ -10,11 +10,11 @@ import { type Duplex, pipeline } from 'node:stream'
 import { type Failure, OriginError, type OriginErrorCode, TokenError } from '../errors.ts'
 import { groupFields } from '../http/fields.ts'
 import { readResponseHead } from '../http/response-head.ts'
+import { translateOriginError } from '../origin/origin-failure.ts'
 import type { AccessToken } from '../token/access-token.ts'
 import type { Lease } from '../token/token-cache.ts'
 import type { AdmittedRequest } from './admitted-request.ts'
 import type { ExchangeOwner } from './exchange.ts'
-import { translateOriginError } from './origin-failure.ts'
 import { respondWithProblem } from './problem-response.ts'
 import { CLIENT_CLOSED_STATUS, RequestRecord } from './request-record.ts'
 import { judgeToken, type VerdictContext } from './token-verdict.ts'
@@ -115,7 +115,7 @@ export class Handshake implements UpgradeWatcher {
 
   /** True where the library may carry it on; the head that it will write is then the filtered one. */
   #judgeUpgrade(answer: IncomingMessage, originSocket: Socket): boolean {
-    const head = readResponseHead(answer.rawHeaders.map(latin1), this.#context)
+    const head = readResponseHead(101, '', answer.rawHeaders, this.#context)
     if (this.#isOver || head === undefined || answer.headers.upgrade?.toLowerCase() !== 'websocket') {
       originSocket.destroy()
       this.fail({ code: 'http_upgrade_failed' })
@@ -144,7 +144,8 @@ export class Handshake implements UpgradeWatcher {
   #relay(answer: IncomingMessage): void {
     const status = answer.statusCode ?? 502
     const isFinal = status >= 200 && status <= 599
-    const head = isFinal ? readResponseHead(answer.rawHeaders.map(latin1), this.#context) : undefined
+    const reason = answer.statusMessage ?? ''
+    const head = isFinal ? readResponseHead(status, reason, answer.rawHeaders, this.#context) : undefined
     if (this.#isOver || head === undefined) {
       answer.destroy()
       // A 101 that names no protocol comes here too.
@@ -155,7 +156,7 @@ export class Handshake implements UpgradeWatcher {
     const response = this.#responseOf()
     this.#record.status = status
     clearTimeout(this.#timer)
-    response.writeHead(status, answer.statusMessage ?? '', head.fields)
+    response.writeHead(status, head.reason, head.fields)
     answer.on('data', (chunk: Buffer) => {
       this.#record.bytesOut += chunk.length
     })
@@ -220,8 +221,4 @@ export class Handshake implements UpgradeWatcher {
     this.#context.observer.requestEnded(this.#record)
     this.#owner.exchangeEnded()
   }
-}
-
-function latin1(value: string): Buffer {
-  return Buffer.from(value, 'latin1')
 }

@@ -40,9 +40,9 @@ export class Repeat {
     })
   }
 
-  /** Reads a part of the rejection away; false where it is too large to go on with. */
-  discard(chunk: Buffer): boolean {
-    this.#discardedBytes += chunk.length
+  /** Reads so many octets of the rejection away; false where it is too large to go on with. */
+  discard(bytes: number): boolean {
+    this.#discardedBytes += bytes
     return this.#discardedBytes <= MAX_DISCARDED_BYTES
   }
 

@@ -1,7 +1,7 @@
 /** The content of a request on its way to the origin, with as much of it kept as one repeat after a rejected token needs. */
 
 import type { IncomingMessage } from 'node:http'
-import { Readable } from 'node:stream'
+import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
 
 export interface ReplayContentOptions {
   /** Declared by the client; undefined for chunked content. */
@@ -10,7 +10,7 @@ export interface ReplayContentOptions {
   readonly maxReplayBytes: number
 }
 
-export class ReplayContent {
+export class ReplayContent implements ContentSource {
   readonly #message: IncomingMessage
   readonly #length: number | undefined
   readonly #maxReplayBytes: number
@@ -19,7 +19,8 @@ export class ReplayContent {
   #whole: Buffer | undefined
   #isTooLarge = false
   #isFlowing = false
-  #stream: Readable | undefined
+  #writer: ContentWriter | undefined
+  #isListening = false
   #onWhole: (() => void) | undefined
   /** Octets received so far. */
   receivedBytes = 0
@@ -33,16 +34,11 @@ export class ReplayContent {
     this.#isTooLarge = options.length !== undefined && options.length > options.maxReplayBytes
   }
 
-  /**
-   * For the first attempt: all of it at once where it came in one piece with the head, a stream otherwise. Called again
-   * (nothing was sent on the failed connection), it gives the same.
-   */
-  open(): Buffer | Readable {
+  /** All of it, where it came in one piece with the head or has been kept whole; undefined where it has to be streamed. */
+  whole(): Buffer | undefined {
     if (this.isReplayable) this.#whole ??= Buffer.concat(this.#kept)
-    if (this.#whole !== undefined) return this.#whole
-    if (this.#stream !== undefined) return this.#stream
-    if (this.#message.complete) return this.#takeWhole()
-    return this.#startStream()
+    if (this.#whole === undefined && !this.#isListening && this.#message.complete) this.#takeWhole()
+    return this.#whole
   }
 
   /** True where the repeat needs nothing more from the client. */
@@ -60,7 +56,7 @@ export class ReplayContent {
     return !this.isComplete && this.#isFlowing
   }
 
-  /** Calls `onWhole` once everything has been received; the bytes are then had from `open`. */
+  /** Calls `onWhole` once everything has been received; the bytes are then had from `whole`. */
   whenWhole(onWhole: () => void): void {
     if (this.isComplete) {
       onWhole()
@@ -78,61 +74,52 @@ export class ReplayContent {
     this.#onWhole = undefined
   }
 
-  /** The client has gone, or the exchange has ended without it. */
-  abandon(reason: Error): void {
-    this.release()
-    this.#stream?.destroy(reason)
-  }
-
-  #takeWhole(): Buffer {
+  #takeWhole(): void {
     const content: unknown = this.#message.read()
     const whole = Buffer.isBuffer(content) ? content : Buffer.alloc(0)
     this.receivedBytes = whole.length
     this.isComplete = true
     this.#isTooLarge = whole.length > this.#maxReplayBytes
     this.#whole = whole
-    return whole
   }
 
-  /**
-   * A stream between the message and undici: undici destroys what it was given as soon as the origin answers early, and
-   * destroying the message would cut the client off.
-   */
-  #startStream(): Readable {
-    const stream = new Readable({
-      highWaterMark: 64 * 1024,
-      read: () => this.#flow(),
-    })
-    this.#stream = stream
-    // undici listens while it reads; after it has let go, an abort must not become an uncaught error.
-    stream.on('error', () => undefined)
-    this.#message.on('data', (chunk: Buffer) => this.#received(chunk))
-    this.#message.on('end', () => this.#ended())
-    this.#message.pause()
-    return stream
+  streamTo(writer: ContentWriter): void {
+    this.#writer = writer
+    this.#flow()
+  }
+
+  resume(): void {
+    this.#flow()
+  }
+
+  /** After an early answer nobody takes the rest but a repeat; it is read away. */
+  detach(): void {
+    this.#writer = undefined
   }
 
   #flow(): void {
     if (this.#isFlowing || this.isComplete) return
     this.#isFlowing = true
+    if (!this.#isListening) {
+      this.#isListening = true
+      this.#message.on('data', (chunk: Buffer) => this.#received(chunk))
+      this.#message.on('end', () => this.#ended())
+    }
     this.#message.resume()
   }
 
   #received(chunk: Buffer): void {
     this.receivedBytes += chunk.length
     this.#keep(chunk)
-    const stream = this.#stream
-    // After an early answer nobody takes the rest but a repeat.
-    if (stream === undefined || stream.destroyed) return
-    if (!stream.push(chunk) && this.#onWhole === undefined) {
-      this.#isFlowing = false
-      this.#message.pause()
-    }
+    if (this.#writer === undefined || this.#writer.write(chunk) || this.#onWhole !== undefined) return
+    this.#isFlowing = false
+    this.#message.pause()
   }
 
   #ended(): void {
     this.isComplete = true
-    if (this.#stream !== undefined && !this.#stream.destroyed) this.#stream.push(null)
+    this.#writer?.end()
+    this.#writer = undefined
     const onWhole = this.#onWhole
     this.#onWhole = undefined
     onWhole?.()

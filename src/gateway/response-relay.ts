@@ -2,12 +2,16 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ResponseHead } from '../http/response-head.ts'
+import { type ResponseFraming, responseHeadText } from '../http/response-text.ts'
+import type { ContentFate } from '../origin/attempt.ts'
+import { keepsConnection, markBegun, markEnded } from './node-response.ts'
 
-/** What Node lets stand as a reason phrase. */
-const REASON = /^[\t\x20-\x7e\x80-\xff]*$/
-
-/** Content up to this size is copied into the head's write. */
+/** Content up to this size is copied behind the head: one write of a string costs less than a vector of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
+const LAST_CHUNK = '0\r\n\r\n'
+
+const NO_CONTENT = 204
+const NOT_MODIFIED = 304
 
 export interface RelayOwner {
   clientDrained(): void
@@ -16,23 +20,25 @@ export interface RelayOwner {
 export class ResponseRelay {
   readonly #message: IncomingMessage
   readonly #response: ServerResponse
-  #status = 0
-  #reason = ''
-  #head: ResponseHead | undefined
-  #firstChunk: Buffer | undefined
+  readonly #keepAliveSeconds: number
+  #framing: ResponseFraming = 'none'
+  /** To be written, before anything else. */
+  #text = ''
+  #isBegun = false
   #isOver = false
-  #listensForDrain = false
+  #awaitsDrain = false
   /** Octets of content. */
   bytes = 0
 
-  constructor(message: IncomingMessage, response: ServerResponse) {
+  constructor(message: IncomingMessage, response: ServerResponse, keepAliveSeconds: number) {
     this.#message = message
     this.#response = response
+    this.#keepAliveSeconds = keepAliveSeconds
   }
 
   /** True once there is a head to relay. */
   get hasBegun(): boolean {
-    return this.#head !== undefined
+    return this.#isBegun
   }
 
   /** True once a byte of the response may have reached the client. */
@@ -40,87 +46,93 @@ export class ResponseRelay {
     return this.#response.headersSent
   }
 
-  /** Takes the head; it is written with the first content, with the end, or when the tick is over. */
-  begin(status: number, reason: string, head: ResponseHead): void {
-    this.#status = status
-    this.#reason = reason
-    this.#head = head
-    process.nextTick(flushRelay, this)
+  /** Takes the head; it is written together with what has come with it. */
+  begin(head: ResponseHead): void {
+    this.#isBegun = true
+    this.#framing = this.#framingOf(head)
+    const isKept = keepsConnection(this.#response) && this.#framing !== 'until close'
+    this.#response.shouldKeepAlive = isKept
+    this.#text = responseHeadText(head, this.#framing, { isKept, keepAliveSeconds: this.#keepAliveSeconds })
   }
 
-  /** `false` where the client is slower than the origin: `owner` is told when it has caught up. */
-  write(chunk: Buffer, owner: RelayOwner): boolean {
-    this.bytes += chunk.length
-    if (!this.hasStarted) {
-      if (this.#firstChunk === undefined) {
-        this.#firstChunk = chunk
-        return true
-      }
-      this.flush()
+  #framingOf(head: ResponseHead): ResponseFraming {
+    if (this.#message.method === 'HEAD' || head.status === NO_CONTENT || head.status === NOT_MODIFIED) return 'none'
+    if (head.contentLength !== undefined) return 'counted'
+    return this.#message.httpVersionMinor === 0 ? 'until close' : 'chunked'
+  }
+
+  /** `full` where the client is slower than the origin: `owner` is told when it has caught up. */
+  write(bytes: Buffer, start: number, end: number, owner: RelayOwner): ContentFate {
+    const length = end - start
+    this.bytes += length
+    if (this.#framing === 'none' || length === 0) return 'taken'
+    if (this.#framing === 'chunked') this.#text += `${length.toString(16)}\r\n`
+    if (this.#text.length + length <= MAX_JOINED_BYTES) {
+      this.#text += bytes.latin1Slice(start, end)
+      if (this.#framing === 'chunked') this.#text += '\r\n'
+      return 'taken'
     }
-    if (this.#response.write(chunk)) return true
-    if (!this.#listensForDrain) {
-      this.#listensForDrain = true
-      this.#response.on('drain', () => owner.clientDrained())
-    }
-    return false
+    return this.#writeThrough(bytes.subarray(start, end), owner)
+  }
+
+  #writeThrough(chunk: Buffer, owner: RelayOwner): ContentFate {
+    const { socket } = this.#response
+    if (socket === null || socket.destroyed) return 'taken'
+    const isChunked = this.#framing === 'chunked'
+    if (this.#text !== '' || isChunked) {
+      socket.cork()
+      this.#writeText()
+      socket.write(chunk)
+      if (isChunked) socket.write('\r\n', 'latin1')
+      socket.uncork()
+    } else socket.write(chunk)
+    if (socket.writableLength === 0) return 'taken'
+    if (!socket.writableNeedDrain) return 'kept'
+    this.#awaitDrain(owner)
+    return 'full'
+  }
+
+  #awaitDrain(owner: RelayOwner): void {
+    if (this.#awaitsDrain) return
+    this.#awaitsDrain = true
+    this.#response.socket?.once('drain', () => {
+      this.#awaitsDrain = false
+      owner.clientDrained()
+    })
   }
 
   end(): void {
     this.#isOver = true
-    if (this.hasStarted) {
-      this.#response.end()
-      return
-    }
-    this.#writeHead()
-    const chunk = this.#firstChunk
-    if (chunk === undefined) this.#response.end()
-    else if (chunk.length > MAX_JOINED_BYTES || !joinToHead(this.#response, chunk)) this.#response.end(chunk)
+    if (this.#framing === 'chunked') this.#text += LAST_CHUNK
+    this.#writeText()
+    const { socket } = this.#response
+    if (socket !== null) markEnded(this.#response, socket)
   }
 
-  /** What has not ended within its tick is not small: it goes out as it comes. */
+  /** What has not ended with all that came is not small: it goes out as it comes. */
   flush(): void {
-    if (this.#isOver || this.hasStarted) return
-    this.#writeHead()
-    const chunk = this.#firstChunk
-    this.#firstChunk = undefined
-    if (chunk === undefined) this.#response.flushHeaders()
-    else this.#response.write(chunk)
+    if (!this.#isOver) this.#writeText()
+  }
+
+  #writeText(): void {
+    const text = this.#text
+    if (text === '') return
+    this.#text = ''
+    if (!this.hasStarted) markBegun(this.#response, this.#response.shouldKeepAlive)
+    this.#response.socket?.write(text, 'latin1')
   }
 
   /** Nothing more is written. */
   abandon(): void {
     this.#isOver = true
+    this.#text = ''
   }
 
   /** Lets the client see a broken message: a reset where the end of the connection would pass for the end of the content. */
   breakOff(): void {
-    this.#isOver = true
+    this.abandon()
     const { socket } = this.#message
-    const endsWithConnection = this.#head?.contentLength === undefined && !this.#response.chunkedEncoding
-    if (endsWithConnection) socket.resetAndDestroy()
+    if (this.#framing === 'until close') socket.resetAndDestroy()
     else socket.destroy()
   }
-
-  #writeHead(): void {
-    const head = this.#head
-    if (head === undefined) return
-    this.#response.writeHead(this.#status, REASON.test(this.#reason) ? this.#reason : '', head.fields)
-  }
-}
-
-/**
- * Ends the response with its content in the very string of its head: Node would otherwise write head, content and an empty
- * end as a vector, at about a tenth of the price of the whole request. `_header` is internal to Node, though as old as its
- * streams; where it is no string any more, nothing is joined.
- */
-function joinToHead(response: ServerResponse & { _header?: unknown }, chunk: Buffer): boolean {
-  if (typeof response._header !== 'string' || response.chunkedEncoding || response.req.method === 'HEAD') return false
-  response._header += chunk.toString('latin1')
-  response.end()
-  return true
-}
-
-function flushRelay(relay: ResponseRelay): void {
-  relay.flush()
 }

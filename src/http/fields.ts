@@ -110,11 +110,17 @@ function imitatesProtected(name: string): boolean {
 
 export type ResponseFieldKind =
   | 'plain'
+  | 'date'
   | 'dropped'
   | 'connection'
+  | 'keep-alive'
   | 'content-length'
   | 'transfer-encoding'
   | 'access-control'
+  | 'malformed'
+
+/** RFC 9110 §5.6.2. */
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
 const rememberedResponse = new Map<string, ResponseFieldKind>()
 
@@ -129,10 +135,11 @@ export function responseFieldKind(name: string): ResponseFieldKind {
 function classifyResponseField(name: string): ResponseFieldKind {
   switch (name) {
     case 'connection':
+    case 'keep-alive':
     case 'content-length':
     case 'transfer-encoding':
+    case 'date':
       return name
-    case 'keep-alive':
     case 'te':
     case 'trailer':
     case 'upgrade':
@@ -142,6 +149,7 @@ function classifyResponseField(name: string): ResponseFieldKind {
     case 'proxy-authentication-info':
       return 'dropped'
     default:
+      if (!TOKEN.test(name)) return 'malformed'
       return name.startsWith('access-control-') ? 'access-control' : 'plain'
   }
 }

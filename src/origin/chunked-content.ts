@@ -1,0 +1,101 @@
+/** Content in the chunked coding (RFC 9112 §7.1), read strictly: what is no chunk ends the response as broken. */
+
+import { OriginError } from '../errors.ts'
+
+/** Takes octets `start` to `end` of `bytes`. */
+export type TakeContent = (bytes: Buffer, start: number, end: number) => void
+
+type Expects = 'size' | 'data' | 'end of data' | 'trailer' | 'nothing'
+
+/** Up to 2^52 octets; extensions are read over. */
+const SIZE_LINE = /^([0-9A-Fa-f]{1,13})(?:;[\t\x20-\x7e\x80-\xff]*)?$/
+const TRAILER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*$/
+
+const LF = 0x0a
+const MAX_LINE_BYTES = 4 * 1024
+const MAX_TRAILER_BYTES = 16 * 1024
+
+export class ChunkedContent {
+  readonly #take: TakeContent
+  #expects: Expects = 'size'
+  #line = ''
+  #remaining = 0
+  #trailerBytes = 0
+
+  constructor(take: TakeContent) {
+    this.#take = take
+  }
+
+  get isOver(): boolean {
+    return this.#expects === 'nothing'
+  }
+
+  /** Returns where it stopped: `end`, or earlier where the content is over. @throws {OriginError} */
+  read(bytes: Buffer, start: number, end: number): number {
+    let at = start
+    while (at < end && this.#expects !== 'nothing') {
+      at = this.#expects === 'data' ? this.#readData(bytes, at, end) : this.#readLine(bytes, at, end)
+    }
+    return at
+  }
+
+  #readData(bytes: Buffer, start: number, end: number): number {
+    const stop = Math.min(end, start + this.#remaining)
+    this.#remaining -= stop - start
+    if (this.#remaining === 0) this.#expects = 'end of data'
+    this.#take(bytes, start, stop)
+    return stop
+  }
+
+  #readLine(bytes: Buffer, start: number, end: number): number {
+    const found = bytes.indexOf(LF, start)
+    const stop = found === -1 || found >= end ? end : found + 1
+    this.#line += bytes.latin1Slice(start, stop)
+    if (this.#line.length > MAX_LINE_BYTES) throw malformed('a line of a chunk is too long')
+    if (!this.#line.endsWith('\n')) return stop
+    const line = this.#line
+    this.#line = ''
+    if (!line.endsWith('\r\n')) throw malformed('a line of a chunk ends without a carriage return')
+    this.#takeLine(line.slice(0, -2))
+    return stop
+  }
+
+  #takeLine(line: string): void {
+    switch (this.#expects) {
+      case 'size':
+        this.#takeSize(line)
+        return
+      case 'end of data':
+        if (line !== '') throw malformed('a chunk is longer than it says')
+        this.#expects = 'size'
+        return
+      case 'trailer':
+        this.#takeTrailer(line)
+        return
+      case 'data':
+      case 'nothing':
+        return
+    }
+  }
+
+  #takeSize(line: string): void {
+    const size = SIZE_LINE.exec(line)?.[1]
+    if (size === undefined) throw malformed('the size of a chunk is no size')
+    this.#remaining = Number.parseInt(size, 16)
+    this.#expects = this.#remaining === 0 ? 'trailer' : 'data'
+  }
+
+  /** Trailer fields are dropped: nobody may read a token or a length out of them. */
+  #takeTrailer(line: string): void {
+    if (line === '') {
+      this.#expects = 'nothing'
+      return
+    }
+    this.#trailerBytes += line.length
+    if (this.#trailerBytes > MAX_TRAILER_BYTES || !TRAILER_LINE.test(line)) throw malformed('a trailer is no field')
+  }
+}
+
+function malformed(detail: string): OriginError {
+  return new OriginError('http_protocol_error', detail)
+}

@@ -1,0 +1,53 @@
+/** The way to the origin through a proxy that the environment names: one CONNECT for each connection (RFC 9110 §9.3.6). */
+
+import type { Socket } from 'node:net'
+import { OriginError } from '../errors.ts'
+import { newProxyClient, type ProxyVariables } from '../undici.ts'
+
+/** Ends with a connection to `host` and `port`, or with an error. What it returns ends it early. */
+export type ConnectTunnel = (host: string, port: number, done: TunnelDone) => { cancel(): void }
+
+type TunnelDone = (error: Error | undefined, socket: Socket | undefined) => void
+
+/** Undefined where the origin is to be reached directly. */
+export function tunnelFor(baseUrl: URL, proxies: ProxyVariables): ConnectTunnel | undefined {
+  const isSecure = baseUrl.protocol === 'https:'
+  const proxy = isSecure ? (proxies.httpsProxy ?? proxies.httpProxy) : proxies.httpProxy
+  const port = baseUrl.port === '' ? (isSecure ? 443 : 80) : Number(baseUrl.port)
+  if (proxy === undefined || isExempt(proxies.noProxy ?? '', baseUrl.hostname, port)) return undefined
+  return (host, targetPort, done) => openTunnel(new URL(proxy.reveal()), host, targetPort, done)
+}
+
+function openTunnel(proxy: URL, host: string, port: number, done: TunnelDone) {
+  const client = newProxyClient(proxy.origin)
+  const authority = `${host.includes(':') ? `[${host}]` : host}:${port}`
+  const { username, password } = proxy
+  const credentials = Buffer.from(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`).toString('base64')
+  const authorization = username === '' ? {} : { 'proxy-authorization': `Basic ${credentials}` }
+  client.connect({ path: authority, headers: { host: authority, ...authorization } }, (error, answer) => {
+    if (error !== null) {
+      done(error, undefined)
+      return
+    }
+    const socket = answer.socket as Socket
+    socket.once('close', () => client.destroy())
+    if (answer.statusCode === 200) {
+      done(undefined, socket)
+      return
+    }
+    socket.on('error', () => undefined).destroy()
+    done(new OriginError('connection_refused', `the proxy on the way answered ${answer.statusCode}`), undefined)
+  })
+  return { cancel: () => void client.destroy().catch(() => undefined) }
+}
+
+/** `NO_PROXY` as it is usually read: hosts and their subdomains, with or without a port, or a `*` for all. */
+function isExempt(noProxy: string, host: string, port: number): boolean {
+  return noProxy.split(/[\s,]+/).some((entry) => {
+    if (entry === '*') return true
+    const [, name = entry, entryPort] = /^(.+):(\d+)$/.exec(entry) ?? []
+    const domain = name.replace(/^\*?\./, '').toLowerCase()
+    if (domain === '' || (entryPort !== undefined && Number(entryPort) !== port)) return false
+    return host === domain || host.endsWith(`.${domain}`)
+  })
+}
