@@ -27,6 +27,9 @@ const LINGER_MS = 2_000
 /** Enough for the reset that answers an interim response. */
 const INTERIM_ROUND_TRIP_MS = 25
 
+/** Within this, some content follows a head, or the client that has closed meanwhile counts as gone. */
+const CONTENT_PAUSE_MS = 25
+
 export class Connection implements ExchangeOwner {
   readonly socket: Socket
   readonly #host: ConnectionHost
@@ -138,6 +141,20 @@ export class Connection implements ExchangeOwner {
       }, INTERIM_ROUND_TRIP_MS).unref()
       return
     }
+    if (this.#response?.headersSent !== true) {
+      this.#giveUp(carried)
+      return
+    }
+    // Content is on its way, and serves as well: of a client that is there, nothing comes back.
+    const { bytesWritten } = this.socket
+    setTimeout(() => {
+      if (this.#carried !== carried) return
+      if (this.socket.bytesWritten === bytesWritten) this.#giveUp(carried)
+      else this.socket.write('') // meets the reset, if there was one
+    }, CONTENT_PAUSE_MS).unref()
+  }
+
+  #giveUp(carried: Carried): void {
     carried.clientGone()
     this.socket.destroy()
   }
