@@ -14,6 +14,7 @@ import type { AccessToken } from '../token/access-token.ts'
 import type { Lease } from '../token/token-cache.ts'
 import { type AdmittedRequest, hasContent } from './admitted-request.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
+import { markEmpty } from './node-bookkeeping.ts'
 import { respondWithProblem } from './problem-response.ts'
 import { Repeat, type RepeatTarget } from './repeat.ts'
 import { ReplayContent } from './replay-content.ts'
@@ -80,7 +81,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     if (hasContent(request)) {
       const { contentLength: length } = request
       this.#content = new ReplayContent(message, { length, maxReplayBytes: context.maxReplayBytes })
-    }
+    } else markEmpty(message)
   }
 
   get isOver(): boolean {

@@ -189,15 +189,28 @@ export class Connection implements ExchangeOwner {
   }
 
   /** Ends what has been silent too long. `now` in monotonic milliseconds. */
-  check(now: number, idleTimeoutMs: number): void {
+  check(now: number, idleTimeoutMs: number, keepAliveTimeoutMs: number): void {
     if (this.isTunnel) return
     if (now >= this.#lingersUntil) {
       this.socket.destroy()
       return
     }
+    if (!this.isBusy && this.socket.writableLength === 0) {
+      this.#checkIdle(now, keepAliveTimeoutMs)
+      return
+    }
     if (this.#carried?.awaitsClient === true) this.#checkReading(this.#carried, now, idleTimeoutMs)
     else this.#readAt = now
     this.#checkWriting(now, idleTimeoutMs)
+  }
+
+  #checkIdle(now: number, keepAliveTimeoutMs: number): void {
+    const { bytesRead } = this.socket
+    if (bytesRead !== this.#readBytes) {
+      // The beginning of the next request, which has a time limit of its own, or all of the last one.
+      this.#readBytes = bytesRead
+      if (now - this.idleSince >= keepAliveTimeoutMs) this.idleSince = now
+    } else if (now - this.idleSince >= keepAliveTimeoutMs) this.socket.destroy()
   }
 
   #checkReading(carried: Carried, now: number, idleTimeoutMs: number): void {

@@ -62,15 +62,15 @@ export class Listener implements ConnectionHost {
 
   /** Resolves with the address as it stands in a URL. */
   async listen(): Promise<string> {
-    const { address, socketMode, idleTimeoutMs } = this.#options
+    const { address, socketMode, idleTimeoutMs, keepAliveTimeoutMs } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode)
-    const intervalMs = Math.min(1_000, Math.max(20, idleTimeoutMs / 4))
+    const intervalMs = Math.min(1_000, Math.max(20, Math.min(idleTimeoutMs, keepAliveTimeoutMs) / 4))
     this.#sweep = setInterval(() => this.#check(), intervalMs).unref()
     return this.#bound.address
   }
 
   #newServer(): Server {
-    const { headersTimeoutMs, keepAliveTimeoutMs } = this.#options
+    const { headersTimeoutMs } = this.#options
     const options: ServerOptions & { shouldUpgradeCallback: (message: IncomingMessage) => boolean } = {
       IncomingMessage: UpgradableMessage,
       shouldUpgradeCallback: isWebSocketHandshake,
@@ -80,7 +80,7 @@ export class Listener implements ConnectionHost {
       headersTimeout: headersTimeoutMs,
       requestTimeout: 0, // a slow but moving upload of any size goes through
       connectionsCheckingInterval: Math.min(1_000, Math.max(20, headersTimeoutMs / 4)),
-      keepAliveTimeout: keepAliveTimeoutMs,
+      keepAliveTimeout: 0, // a timer armed and cleared for each request; the sweep sees idle connections too
       highWaterMark: 64 * 1024,
       noDelay: true,
     }
@@ -262,7 +262,8 @@ export class Listener implements ConnectionHost {
 
   #check(): void {
     const now = performance.now()
-    for (const connection of this.#connections.values()) connection.check(now, this.#options.idleTimeoutMs)
+    const { idleTimeoutMs, keepAliveTimeoutMs } = this.#options
+    for (const connection of this.#connections.values()) connection.check(now, idleTimeoutMs, keepAliveTimeoutMs)
   }
 
   /** Stops listening; resolves when the last connection has finished what it had in hand. */

@@ -1,11 +1,12 @@
 /**
- * Node's bookkeeping of a response whose bytes we write to the socket ourselves. Its own writer checks and joins every
- * field once more, and corks, ticks and allocates for each response: about a sixth of what a small request costs. What it
- * has to know to serve the next request of the connection is told here, and in this file alone. The names are internal,
- * though as old as keep-alive; the behaviour tests see to it on every version that is supported.
+ * Node's bookkeeping of a request whose end we know already, and of a response whose bytes we write to the socket ourselves.
+ * Its own writer checks and joins every field once more, and corks, ticks and allocates for each response; its reader ends
+ * an empty request in four ticks: together about a fifth of what a small request costs. What it has to know to serve the
+ * next request of the connection is told here, and in this file alone. The names are internal, though as old as keep-alive;
+ * the behaviour tests see to them on every version that is supported.
  */
 
-import type { ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 
 interface Bookkeeping {
@@ -15,6 +16,20 @@ interface Bookkeeping {
   /** The connection ends with this response. */
   _last: boolean
   finished: boolean
+}
+
+interface EmptyMessage {
+  /** Somebody has asked for the content. */
+  _consumed: boolean
+  readonly _readableState: { ended: boolean; endEmitted: boolean }
+}
+
+/** The request has no content: nobody will read it to its end. Newer versions do the same as `optimizeEmptyRequests`. */
+export function markEmpty(message: IncomingMessage): void {
+  const bookkeeping = message as unknown as EmptyMessage
+  bookkeeping._consumed = true
+  bookkeeping._readableState.ended = true
+  bookkeeping._readableState.endEmitted = true
 }
 
 /** True where the connection can serve another request behind this one, as far as the client is concerned. */
