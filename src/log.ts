@@ -5,6 +5,7 @@
 
 import pino, { type DestinationStream, type Logger } from 'pino'
 import type { RequestRecord } from './gateway/request-record.ts'
+import { LineBatch } from './log-batch.ts'
 import { prettyLine } from './log-pretty.ts'
 
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent'
@@ -20,9 +21,7 @@ export interface LogOptions {
 /** With a reader that does not read, lines beyond this are dropped and requests go on. */
 const MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 const FLUSH_TIMEOUT_MS = 500
-/** Lines are written together, as many as fill this or as come within that. */
-const BATCH_BYTES = 8 * 1024
-const MAX_DELAY_MS = 50
+const LF = 0x0a
 
 export interface Log {
   readonly logger: Logger
@@ -38,7 +37,9 @@ export interface Log {
 
 export function openLog(options: LogOptions): Log {
   const sink = options.destination === undefined ? openStdout() : fixed(options.destination)
-  const stream = options.format === 'pretty' ? prettied(sink.stream) : sink.stream
+  const isPretty = options.format === 'pretty'
+  const stream = isPretty ? prettied(sink.stream) : sink.stream
+  const writeLine = isPretty ? (line: string) => stream.write(line) : sink.writeAscii
   const logger = pino(
     {
       level: options.level,
@@ -50,7 +51,7 @@ export function openLog(options: LogOptions): Log {
   )
   return {
     logger,
-    request: options.requests === 'off' ? () => undefined : requestWriter(options, logger, stream),
+    request: options.requests === 'off' ? () => undefined : requestWriter(options, logger, writeLine),
     get droppedLines() {
       return sink.droppedLines()
     },
@@ -59,18 +60,18 @@ export function openLog(options: LogOptions): Log {
   }
 }
 
-function requestWriter(options: LogOptions, logger: Logger, stream: DestinationStream) {
+function requestWriter(options: LogOptions, logger: Logger, write: (line: string) => void) {
   const isInfoEnabled = logger.isLevelEnabled('info')
   const isWarnEnabled = logger.isLevelEnabled('warn')
   return (record: RequestRecord): void => {
     const isFault = record.code !== undefined && record.status >= 500
     if (isFault ? !isWarnEnabled : !isInfoEnabled) return
     if (options.requests === 'errors' && record.code === undefined && record.status < 400) return
-    stream.write(requestLine(record, isFault ? 'warn' : 'info', Date.now()))
+    write(requestLine(record, isFault ? 'warn' : 'info', Date.now()))
   }
 }
 
-/** One line, its fields in this order; `now` in milliseconds of the epoch. */
+/** One line of ASCII, its fields in this order; `now` in milliseconds of the epoch. */
 export function requestLine(record: RequestRecord, level: 'info' | 'warn', now: number): string {
   const { dispatchedAt, respondedAt } = record
   let line = `{"level":"${level}","time":"${isoTime(now)}","msg":"request","requestId":${quoted(record.requestId)}`
@@ -85,9 +86,14 @@ export function requestLine(record: RequestRecord, level: 'info' | 'warn', now: 
 }
 
 const NEEDS_ESCAPE = /[^\x20\x21\x23-\x5b\x5d-\x7e]/
+const NOT_ASCII = /[^\x20-\x7e]/g
 
 function quoted(text: string): string {
-  return NEEDS_ESCAPE.test(text) ? JSON.stringify(text) : `"${text}"`
+  return NEEDS_ESCAPE.test(text) ? JSON.stringify(text).replace(NOT_ASCII, escaped) : `"${text}"`
+}
+
+function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 }
 
 /** Three decimals, by integers: formatting a double costs several times as much. */
@@ -114,45 +120,57 @@ function isoTime(now: number): string {
 
 interface Sink {
   readonly stream: DestinationStream
+  /** The same for a line of nothing but ASCII. */
+  writeAscii(line: string): void
   droppedLines(): number
   flush(): Promise<boolean>
   end(): Promise<void>
 }
 
 function openStdout(): Sink {
-  const stream = pino.destination({
+  const stdout = pino.destination({
     dest: 1,
     sync: false,
     maxLength: MAX_BUFFERED_BYTES,
-    minLength: BATCH_BYTES,
-    periodicFlush: MAX_DELAY_MS,
-  })
+    minLength: 1, // with none, its `flush` does not wait
+    contentMode: 'buffer',
+  } as Parameters<typeof pino.destination>[0])
+  const batch = new LineBatch((lines) => stdout.write(lines as unknown as string))
   let dropped = 0
-  stream.on('drop', () => {
-    dropped++
+  stdout.on('drop', (lines: Buffer) => {
+    dropped += newlinesIn(lines)
   })
-  stream.on('error', () => undefined) // nobody reads any more: the requests matter, not their lines
+  stdout.on('error', () => undefined) // nobody reads any more: the requests matter, not their lines
   const flush = () =>
     new Promise<boolean>((resolve) => {
+      batch.flush()
       const timer = setTimeout(() => resolve(false), FLUSH_TIMEOUT_MS)
-      stream.flush(() => {
+      stdout.flush(() => {
         clearTimeout(timer)
         resolve(true)
       })
     })
   return {
-    stream,
+    stream: { write: (line) => batch.add(line) },
+    writeAscii: (line) => batch.addAscii(line),
     droppedLines: () => dropped,
     flush,
     end: async () => {
       // Left open, it would be flushed once more at exit, for as long as nobody reads.
-      if (!(await flush())) stream.destroy()
+      if (!(await flush())) stdout.destroy()
     },
   }
 }
 
+function newlinesIn(lines: Buffer): number {
+  let count = 0
+  for (let at = lines.indexOf(LF); at !== -1; at = lines.indexOf(LF, at + 1)) count++
+  return count
+}
+
 function fixed(stream: DestinationStream): Sink {
-  return { stream, droppedLines: () => 0, flush: () => Promise.resolve(true), end: () => Promise.resolve() }
+  const writeAscii = (line: string) => void stream.write(line)
+  return { stream, writeAscii, droppedLines: () => 0, flush: () => Promise.resolve(true), end: () => Promise.resolve() }
 }
 
 function prettied(stream: DestinationStream): DestinationStream {
