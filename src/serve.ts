@@ -7,6 +7,7 @@ import type { Environment } from './config/environment.ts'
 import { loadConfig } from './config/load.ts'
 import type { Config } from './config/schema.ts'
 import { type Log, openLog } from './log.ts'
+import { limitMemory } from './memory.ts'
 
 export interface ServeOptions {
   readonly file?: string | undefined
@@ -26,6 +27,7 @@ export interface Running {
  * @throws {ConfigRefused}
  */
 export async function serve(options: ServeOptions): Promise<Running> {
+  limitMemory()
   const signals = awaitStopSignals()
   const { config, warnings } = await loadConfig(options)
   const log = openLog(config.log)

@@ -5,17 +5,12 @@
 
 import { createRequire } from 'node:module'
 import type { EnvHttpProxyAgent, Client as UndiciClient } from 'undici'
-import request from 'undici/lib/api/api-request.js'
 import buildConnector from 'undici/lib/core/connect.js'
 import Client from 'undici/lib/dispatcher/client.js'
-import Dispatcher from 'undici/lib/dispatcher/dispatcher.js'
 import Pool from 'undici/lib/dispatcher/pool.js'
 import type { Secret } from './secret.ts'
 
 export { buildConnector, Client, Pool }
-
-// The index gives this method to every dispatcher; mints are made with it.
-Object.assign(Dispatcher.prototype, { request })
 
 /** Proxies on the way to the service, as the environment names them. */
 export interface ProxyVariables {

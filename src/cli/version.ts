@@ -1,9 +1,10 @@
 /** The version of this program, from the package that it was installed as. */
 
-import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
 
 export function readVersion(): string {
-  const manifest: unknown = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
+  // By its own name: the built program has fewer folders than its source.
+  const manifest: unknown = createRequire(import.meta.url)('org-access-proxy/package.json')
   if (typeof manifest === 'object' && manifest !== null && 'version' in manifest) return String(manifest.version)
   return 'unknown'
 }

@@ -7,8 +7,8 @@ const DELAY_SECONDS = /^\d+$/
 const HTTP_DATE = /^\w{3,9}, .+ GMT$/
 
 /** Undefined where there is none to be read. */
-export function parseRetryAfter(value: string | string[] | undefined, wallNowMs: number): number | undefined {
-  if (typeof value !== 'string') return undefined
+export function parseRetryAfter(value: string | undefined, wallNowMs: number): number | undefined {
+  if (value === undefined) return undefined
   if (DELAY_SECONDS.test(value)) return Math.min(Number(value), MAX_SECONDS)
   const restMs = HTTP_DATE.test(value) ? Date.parse(value) - wallNowMs : Number.NaN
   if (Number.isNaN(restMs)) return undefined

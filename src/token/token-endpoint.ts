@@ -8,6 +8,7 @@ import { newProxyAgent, Pool, type ProxyVariables } from '../undici.ts'
 import { AccessToken } from './access-token.ts'
 import type { AppCredentials } from './app-credentials.ts'
 import { jwtRestMs } from './jwt-expiry.ts'
+import { callTokenEndpoint, type MintRequest } from './mint-call.ts'
 import { parseRetryAfter } from './retry-after.ts'
 import { translateMintError } from './token-endpoint-failure.ts'
 import type { TokenObserver } from './token-observer.ts'
@@ -31,8 +32,6 @@ export interface TokenEndpointOptions {
   readonly wallNow?: () => number
 }
 
-const MAX_REPLY_BYTES = 64 * 1024
-const DUMP_TIMEOUT_MS = 1_000
 const MAX_REPLY_HEAD_BYTES = 16 * 1024
 
 export class TokenEndpoint implements TokenSource {
@@ -78,35 +77,22 @@ export class TokenEndpoint implements TokenSource {
   }
 
   async #call(credentials: AppCredentials, org: OrgId, startedAt: number, timeoutMs: number): Promise<AccessToken> {
-    const deadline = new AbortController()
-    const timer = setTimeout(
-      () => deadline.abort(new TokenError('token_endpoint_timeout', 'no answer in time')),
-      Math.max(timeoutMs, 0),
-    )
-    try {
-      const reply = await this.#pool.request({
-        origin: this.#options.baseUrl.origin,
-        path: `${this.#options.prefix}/v2/orgs/${encodeURIComponent(org)}/access`,
-        method: 'POST',
-        headers: { authorization: credentials.authorization() },
-        signal: deadline.signal,
-      })
-      const { date, 'retry-after': retryAfter } = reply.headers
-      // The status alone says what a refusal means: its content may be huge, cut, or never come.
-      const isSuccess = reply.statusCode >= 200 && reply.statusCode <= 299
-      if (!isSuccess) readAway(reply.body)
-      refuseUnlessOk(reply.statusCode, retryAfter, this.#wallNow())
-      return this.#readToken(await readContent(reply.body), startedAt, date)
-    } finally {
-      clearTimeout(timer)
+    const request: MintRequest = {
+      origin: this.#options.baseUrl.origin,
+      path: `${this.#options.prefix}/v2/orgs/${encodeURIComponent(org)}/access`,
+      method: 'POST',
+      headers: ['authorization', credentials.authorization()],
     }
+    const { status, rawFields, content } = await callTokenEndpoint(this.#pool, request, timeoutMs)
+    refuseUnlessOk(status, rawFields, this.#wallNow())
+    return this.#readToken(content, startedAt, fieldValue(rawFields, 'date'))
   }
 
-  #readToken(content: Buffer, startedAt: number, date: string | string[] | undefined): AccessToken {
+  #readToken(content: Buffer, startedAt: number, date: string | undefined): AccessToken {
     const token = readOrgAccessToken(content)
     if (token === undefined) throw new TokenError('token_response_invalid', 'no usable orgAccessToken in the reply')
     // The clock that a token is stamped by is best read where it was issued (RFC 9110 §6.6.1): ours may be wrong.
-    const issuedAt = typeof date === 'string' ? Date.parse(date) : Number.NaN
+    const issuedAt = date === undefined ? Number.NaN : Date.parse(date)
     const restMs = jwtRestMs(token, Number.isNaN(issuedAt) ? this.#wallNow() : issuedAt)
     return new AccessToken(token, startedAt, restMs === undefined ? undefined : startedAt + restMs)
   }
@@ -116,31 +102,21 @@ export class TokenEndpoint implements TokenSource {
   }
 }
 
-async function readContent(body: Dispatcher.ResponseData['body']): Promise<Buffer> {
-  const chunks: Buffer[] = []
-  let bytes = 0
-  for await (const chunk of body as AsyncIterable<Buffer>) {
-    bytes += chunk.length
-    // Leaving the loop destroys the connection, whatever is still to come.
-    if (bytes > MAX_REPLY_BYTES) throw new TokenError('token_response_invalid', 'the reply is too large')
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks)
-}
-
-/** Frees the connection where little content is left, and closes it otherwise. */
-function readAway(body: Dispatcher.ResponseData['body']): void {
-  body.dump({ limit: MAX_REPLY_BYTES, signal: AbortSignal.timeout(DUMP_TIMEOUT_MS) }).catch(() => undefined)
+/** Undefined where there is none, and where several contradict each other. */
+function fieldValue(rawFields: readonly Buffer[], name: string): string | undefined {
+  const isNamed = (field: Buffer) => field.length === name.length && field.toString('latin1').toLowerCase() === name
+  const values = rawFields.filter((_, index) => index % 2 === 1 && isNamed(rawFields[index - 1] ?? Buffer.alloc(0)))
+  return values.length === 1 ? values[0]?.toString('latin1') : undefined
 }
 
 /** @throws {TokenError} */
-function refuseUnlessOk(status: number, retryAfter: string | string[] | undefined, wallNowMs: number): void {
+function refuseUnlessOk(status: number, rawFields: readonly Buffer[], wallNowMs: number): void {
   const message = `the token endpoint answered ${status}`
   if (status >= 200 && status <= 299) return
   if (status < 400) throw new TokenError('token_response_invalid', message)
   if (status === 401) throw new TokenError('app_credentials_rejected', message)
   if (status === 429) {
-    const retryAfterSeconds = parseRetryAfter(retryAfter, wallNowMs)
+    const retryAfterSeconds = parseRetryAfter(fieldValue(rawFields, 'retry-after'), wallNowMs)
     throw new TokenError('token_endpoint_rate_limited', message, { retryAfterSeconds })
   }
   if (status === 408 || status >= 500) throw new TokenError('token_endpoint_unavailable', message)

@@ -14,15 +14,3 @@ declare module 'undici/lib/core/connect.js' {
   import { buildConnector } from 'undici'
   export default buildConnector
 }
-
-declare module 'undici/lib/dispatcher/dispatcher.js' {
-  import { Dispatcher } from 'undici'
-  export default Dispatcher
-}
-
-declare module 'undici/lib/api/api-request.js' {
-  import type { Dispatcher } from 'undici'
-
-  const request: Dispatcher['request']
-  export default request
-}

@@ -1,6 +1,7 @@
 /** The package: what is in it, what it brings along, and that its papers agree. */
 
 import { spawnSync } from 'node:child_process'
+import { isBuiltin } from 'node:module'
 import { describe, expect, test } from 'vitest'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 import { documentAt, tablesBelow } from './documents.ts'
@@ -29,6 +30,7 @@ describe('npm pack', () => {
         'dist/main.js',
         'dist/sandbox/sandbox.js',
         'dist/sandbox/sandbox.d.ts',
+        'dist/third-party-licenses.txt',
         'config/reference.yaml',
         'config/schema.json',
         'docs/operations.md',
@@ -36,16 +38,36 @@ describe('npm pack', () => {
     )
   })
 
+  test('imports nothing but its own files and what Node brings', () => {
+    const imported = files
+      .filter((path) => path.endsWith('.js'))
+      .flatMap((path) => [...readProjectFile(path).matchAll(/^(?:import|export) .*from "([^"]+)";$/gm)])
+      .map(([, name = '']) => name)
+    expect(imported).toContain('../chunks/serve.js')
+    expect(imported.filter((name) => !name.startsWith('.') && !isBuiltin(name))).toEqual([])
+  })
+
   test('holds nothing else', () => {
     const expected = [
       /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|SECURITY\.md)$/,
       /^dist\/[\w/-]+\.js$/,
+      /^dist\/third-party-licenses\.txt$/,
       /^dist\/sandbox\/[\w-]+\.d\.ts$/,
       /^config\/(reference\.yaml|schema\.json|sandbox\.yaml|sandbox\.secret)$/,
       /^docs\/[\w/-]+\.(md|png|svg)$/,
     ]
     expect(files.filter((path) => !expected.some((pattern) => pattern.test(path)))).toEqual([])
   })
+})
+
+test('every dependency is built in, with its licence', () => {
+  const licenses = readProjectFile('dist/third-party-licenses.txt')
+  for (const name of Object.keys(manifest.dependencies)) {
+    const { name: builtName, version }: { name: string; version: string } = JSON.parse(
+      readProjectFile(`node_modules/${name}/package.json`),
+    )
+    expect(licenses).toMatch(new RegExp(`^${builtName} ${version.replaceAll('.', '\\.')}$`, 'm'))
+  }
 })
 
 test('no package that is installed runs a script', () => {

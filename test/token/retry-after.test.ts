@@ -14,6 +14,6 @@ test.each([
   expect(parseRetryAfter(value, NOW)).toBe(seconds)
 })
 
-test.each([undefined, '', 'soon', '-5x', '1.5.2', ['3', '4'] as string[]])('%s is none', (value) => {
+test.each([undefined, '', 'soon', '-5x', '1.5.2'])('%s is none', (value) => {
   expect(parseRetryAfter(value, NOW)).toBeUndefined()
 })

@@ -10,7 +10,7 @@ import type { Reply } from '../support/origin-reply.ts'
 import { resetNow } from '../support/reset-now.ts'
 import { type Service, startService } from '../support/service.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
-import { ACME, EndpointUnderTest } from './endpoint-under-test.ts'
+import { ACME, EndpointUnderTest, GLOBEX } from './endpoint-under-test.ts'
 
 async function failureOf(mint: Promise<unknown>): Promise<TokenError> {
   const error = await mint.then(
@@ -84,6 +84,11 @@ describe('what the reply means', () => {
     [
       'T-TK-11 429 without a time',
       { status: 429 },
+      { code: 'token_endpoint_rate_limited', retryAfterSeconds: undefined },
+    ],
+    [
+      'T-TK-11 429 with two times',
+      { status: 429, fields: ['Retry-After', '3', 'Retry-After', '4'] },
       { code: 'token_endpoint_rate_limited', retryAfterSeconds: undefined },
     ],
     ['T-TK-12 408', { status: 408 }, { code: 'token_endpoint_unavailable' }],
@@ -234,6 +239,29 @@ describe('the deadline is over the whole call', () => {
     })
     await using client = new EndpointUnderTest(service, { timeoutMs: 150 })
     expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_timeout' })
+  })
+
+  test('a call that waits for a connection is answered in time, and never made', async () => {
+    let letAnswersCome = () => {}
+    const answersMayCome = new Promise<void>((resolve) => {
+      letAnswersCome = resolve
+    })
+    await using service = await startService({
+      mint: async (mint) => {
+        if (mint.org === 'initech') return mint.issue()
+        await answersMayCome
+        return mint.issue()
+      },
+    })
+    await using client = new EndpointUnderTest(service, { connections: 1 })
+    const first = client.endpoint.mint(ACME)
+    await service.origin.waitFor((origin) => origin.requests.length === 1, 'the first call')
+    const second = client.endpoint.mint(GLOBEX, { deadlineAt: performance.now() + 40 })
+    expect(await failureOf(second)).toMatchObject({ code: 'token_endpoint_timeout' })
+    letAnswersCome()
+    await first
+    await client.endpoint.mint('initech' as OrgId)
+    expect(service.tokens.mints.map((mint) => mint.org)).toEqual(['acme', 'initech'])
   })
 
   test('a caller may have less time than that', async () => {

@@ -1,0 +1,103 @@
+/**
+ * The exchange with the token endpoint: one dispatch, one deadline over all of it, a bounded reply. Thousands of orgs may
+ * need their tokens at once, so it is one object without streams and signals.
+ */
+
+import type { Dispatcher } from 'undici'
+import { TokenError } from '../errors.ts'
+
+export interface MintReply {
+  readonly status: number
+  /** Names and values in turn, as they came. */
+  readonly rawFields: readonly Buffer[]
+  /** Of a success; a refusal is told by its status, and its content may be huge, cut, or never come. */
+  readonly content: Buffer
+}
+
+const MAX_REPLY_BYTES = 64 * 1024
+/** For the content of a refusal: read away in that time, it leaves a connection that can be used again. */
+const READ_AWAY_MS = 1_000
+
+export type MintRequest = Pick<Dispatcher.DispatchOptions, 'origin' | 'path' | 'method' | 'headers'>
+
+/** Rejects with a `TokenError` of its own, or with what undici says. */
+export function callTokenEndpoint(pool: Dispatcher, request: MintRequest, timeoutMs: number): Promise<MintReply> {
+  return new Promise((resolve, reject) => {
+    pool.dispatch({ ...request, body: null }, new MintCall(resolve, reject, timeoutMs))
+  })
+}
+
+class MintCall implements Dispatcher.DispatchHandler {
+  readonly #resolve: (reply: MintReply) => void
+  readonly #reject: (error: Error) => void
+  #timer: NodeJS.Timeout
+  #abort: ((error?: Error) => void) | undefined
+  #abortReason: Error | undefined
+  #status = 0
+  #rawFields: readonly Buffer[] = []
+  readonly #chunks: Buffer[] = []
+  #bytes = 0
+
+  constructor(resolve: (reply: MintReply) => void, reject: (error: Error) => void, timeoutMs: number) {
+    this.#resolve = resolve
+    this.#reject = reject
+    this.#timer = this.#abortAfter(timeoutMs)
+  }
+
+  onConnect(abort: (error?: Error) => void): void {
+    this.#abort = abort
+    if (this.#abortReason !== undefined) abort(this.#abortReason)
+  }
+
+  onHeaders(status: number, rawFields: Buffer[]): boolean {
+    if (status === 101) this.#breakOff(new TokenError('token_response_invalid', 'it changed the protocol'))
+    if (status < 200) return true
+    this.#status = status
+    this.#rawFields = rawFields
+    if (!this.#isSuccess) {
+      this.#settle()
+      clearTimeout(this.#timer)
+      this.#timer = this.#abortAfter(READ_AWAY_MS)
+    }
+    return true
+  }
+
+  onData(chunk: Buffer): boolean {
+    this.#bytes += chunk.length
+    if (this.#bytes > MAX_REPLY_BYTES) {
+      this.#breakOff(new TokenError('token_response_invalid', 'the reply is too large'))
+    } else if (this.#isSuccess) this.#chunks.push(chunk)
+    return true
+  }
+
+  onComplete(): void {
+    clearTimeout(this.#timer)
+    this.#settle()
+  }
+
+  onError(error: Error): void {
+    clearTimeout(this.#timer)
+    this.#reject(error)
+  }
+
+  get #isSuccess(): boolean {
+    return this.#status >= 200 && this.#status <= 299
+  }
+
+  #settle(): void {
+    this.#resolve({ status: this.#status, rawFields: this.#rawFields, content: Buffer.concat(this.#chunks) })
+  }
+
+  #abortAfter(delayMs: number): NodeJS.Timeout {
+    const expire = () => this.#breakOff(new TokenError('token_endpoint_timeout', 'no answer in time'))
+    return setTimeout(expire, Math.max(delayMs, 0))
+  }
+
+  /** Now, or as soon as it leaves the queue of a full pool; who waits for it is told at once. */
+  #breakOff(reason: TokenError): void {
+    clearTimeout(this.#timer)
+    this.#abortReason = reason
+    this.#reject(reason)
+    this.#abort?.(reason)
+  }
+}
