@@ -61,6 +61,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   #isOver = false
 
   deadlineAt = Number.POSITIVE_INFINITY
+  slot: number | undefined = undefined
   readonly #record: RequestRecord
 
   constructor(
