@@ -41,6 +41,8 @@ export class Connection implements ExchangeOwner {
   #sentAt = 0
   isBusy = false
   isTunnel = false
+  /** From another machine, where only this one is let in: all that it gets is a refusal. */
+  isForeign = false
   /** No further request is taken from it. */
   isClosing = false
   /** Monotonic milliseconds. */

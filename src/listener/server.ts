@@ -8,7 +8,7 @@ import type { ErrorCode, Failure } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
 import { endWithProblem, respondWithProblem } from '../gateway/problem-response.ts'
 import type { GatewayObserver } from '../gateway/request-record.ts'
-import { type AdmissionOptions, admit } from './admission.ts'
+import { type Admission, type AdmissionOptions, admit } from './admission.ts'
 import { type Bound, bind, type ListenAddress } from './bind.ts'
 import { Connection, type ConnectionHost } from './connection.ts'
 import { isLocalPeer } from './local-peer.ts'
@@ -35,7 +35,14 @@ export interface ListenerOptions {
 const MAX_HEAD_BYTES = 16 * 1024
 
 /** Answered and then closed: what follows on the connection cannot be trusted to be a request. */
-const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set(['request_invalid', 'http_version_refused', 'upgrade_invalid'])
+const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
+  'remote_refused',
+  'request_invalid',
+  'http_version_refused',
+  'upgrade_invalid',
+])
+
+const FOREIGN: Admission = { isAdmitted: false, code: 'remote_refused' }
 
 export class Listener implements ConnectionHost {
   readonly #options: ListenerOptions
@@ -101,15 +108,17 @@ export class Listener implements ConnectionHost {
   }
 
   #accept(socket: Socket): void {
-    if (this.#isDraining || (!this.#options.allowsRemote && !isLocalPeer(socket))) {
+    if (this.#isDraining) {
       socket.destroy()
       return
     }
-    if (this.#connections.size >= this.#options.maxConnections && !this.#dropOldestIdle()) {
+    const isForeign = !this.#options.allowsRemote && !isLocalPeer(socket)
+    if (this.#connections.size >= this.#options.maxConnections && (isForeign || !this.#dropOldestIdle())) {
       socket.destroy()
       return
     }
     const connection = new Connection(socket, this, performance.now())
+    connection.isForeign = isForeign
     this.#connections.set(socket, connection)
     socket.once('close', () => this.#forget(socket))
   }
@@ -136,7 +145,7 @@ export class Listener implements ConnectionHost {
 
   begin(connection: Connection, message: IncomingMessage, response: ServerResponse): void {
     const startedAt = performance.now()
-    const admission = admit(message, this.#options.admission)
+    const admission = this.#admit(connection, message)
     this.#inFlight++
     if (this.#isDraining) response.shouldKeepAlive = false
     if (!admission.isAdmitted) {
@@ -151,6 +160,10 @@ export class Listener implements ConnectionHost {
     }
     const exchange = this.#gateway.handle(admission, message, response, connection, startedAt)
     if (!exchange.isOver) connection.carry(exchange)
+  }
+
+  #admit(connection: Connection, message: IncomingMessage): Admission {
+    return connection.isForeign ? FOREIGN : admit(message, this.#options.admission)
   }
 
   /** Step 9. The request at hand is counted already. */
@@ -210,7 +223,7 @@ export class Listener implements ConnectionHost {
     const { socket } = connection
     connection.isClosing = true
     this.#inFlight++
-    const admission = admit(message, this.#options.admission)
+    const admission = this.#admit(connection, message)
     const failure = 'code' in admission ? admission : this.#roomProblem()
     if (!admission.isAdmitted || failure !== undefined) {
       const response = new ServerResponse(message)
