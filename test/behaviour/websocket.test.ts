@@ -173,6 +173,30 @@ test('a 401 to the handshake retires the token: the next attempt has a new one',
   expect(other.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
+test('T-WS-11 the end of a token is not the end of the sockets that were opened with it', async () => {
+  const other = echoServer()
+  await using service = await startService({ script: other.script })
+  await using proxy = await startProxy(service, { 'tokens.lifetime': '1s', 'tokens.minLifetime': '100ms' })
+  const open = async () => {
+    const socket = new WebSocket(`ws://localhost:${proxy.port}/v2/ws`, { headers: { 'X-Org-Id': 'acme' } })
+    await once(socket, 'open')
+    return socket
+  }
+  const socket = await open()
+  service.tokens.revoke('acme')
+  // Past what is assumed of its life, and with a successor: a later handshake has got one.
+  await eventually(async () => {
+    const later = await open().catch(() => undefined)
+    later?.terminate()
+    return service.tokens.mintsOf('acme').length > 1 || undefined
+  }, 'a new token')
+  socket.send('still here')
+  const [data] = await once(socket, 'message')
+  expect(data.toString()).toBe('still here')
+  expect(service.requests[0]?.connection.isClosed).toBe(false)
+  socket.terminate()
+})
+
 test('subprotocols and extensions are agreed between client and origin', async () => {
   const socket = await open('acme', ['chat.v1', 'chat.v2'])
   expect(socket.protocol).toBe('chat.v1')
