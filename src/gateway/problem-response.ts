@@ -13,11 +13,16 @@ export function respondWithProblem(response: ServerResponse, failure: Failure, r
   return problem.status
 }
 
-/** The same on a connection where no request was recognized. Ends it. */
-export function endWithProblem(socket: Duplex, failure: Failure, requestId: string): number {
-  const problem = renderProblem(failure, requestId)
-  let head = `HTTP/1.1 ${problem.status} ${STATUS_CODES[problem.status] ?? 'Error'}\r\n`
-  for (let i = 0; i < problem.fields.length; i += 2) head += `${problem.fields[i]}: ${problem.fields[i + 1]}\r\n`
-  socket.end(`${head}connection: close\r\n\r\n${problem.content}`)
-  return problem.status
+/**
+ * The same on a connection where no request was recognized. Ends it. Where there was a HEAD by all appearances, there is no
+ * content and no length of one: that is a whole response for whoever reads it, even if it was another method.
+ */
+export function endWithProblem(socket: Duplex, failure: Failure, requestId: string, looksLikeHead = false): number {
+  const { status, fields, content } = renderProblem(failure, requestId)
+  let head = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Error'}\r\n`
+  for (let i = 0; i < fields.length; i += 2) {
+    if (!looksLikeHead || fields[i] !== 'content-length') head += `${fields[i]}: ${fields[i + 1]}\r\n`
+  }
+  socket.end(`${head}connection: close\r\n\r\n${looksLikeHead ? '' : content}`)
+  return status
 }

@@ -42,6 +42,8 @@ const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'upgrade_invalid',
 ])
 
+const HEAD = Buffer.from('HEAD ')
+
 const FOREIGN: Admission = { isAdmitted: false, code: 'remote_refused' }
 
 export class Listener implements ConnectionHost {
@@ -263,7 +265,7 @@ export class Listener implements ConnectionHost {
     const startedAt = performance.now()
     if (connection.inputBroken({ code }) === 'answered') return
     const requestId = this.#options.admission.newRequestId()
-    const status = endWithProblem(socket, { code }, requestId)
+    const status = endWithProblem(socket, { code }, requestId, looksLikeHead(error))
     this.#options.observer.requestEnded(ownRecord(undefined, code, status, requestId, startedAt))
     connection.linger()
   }
@@ -305,6 +307,11 @@ export class Listener implements ConnectionHost {
 function declaresContent(message: IncomingMessage): boolean {
   const { headers } = message
   return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
+}
+
+/** The parser does not say what it had understood before it complained; a head mostly comes in one packet. */
+function looksLikeHead(error: Error): boolean {
+  return 'rawPacket' in error && Buffer.isBuffer(error.rawPacket) && error.rawPacket.subarray(0, 5).equals(HEAD)
 }
 
 /** What the parser's complaint is to us; undefined where there is nobody left to answer. */
