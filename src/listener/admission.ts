@@ -52,6 +52,8 @@ export interface AdmissionOptions {
 export interface Refusal {
   readonly isAdmitted: false
   readonly code: RefusalCode
+  /** Known where the request was refused for the Org that it named. */
+  readonly orgId?: OrgId
 }
 
 /** A page that was let in asks what it may send (CORS): answered here, never forwarded. */
@@ -173,7 +175,9 @@ function admitOrg(found: FieldFindings, options: AdmissionOptions): OrgId | Refu
   if (found.orgIds === 0 || (found.orgIds === 1 && found.orgId === '')) return refuse('org_id_missing')
   const orgId = found.orgIds === 1 ? parseOrgId(found.orgId, options.orgPattern) : undefined
   if (orgId === undefined) return refuse('org_id_invalid')
-  if (options.allowedOrgs.size > 0 && !options.allowedOrgs.has(orgId)) return refuse('org_not_allowed')
+  if (options.allowedOrgs.size > 0 && !options.allowedOrgs.has(orgId)) {
+    return { isAdmitted: false, code: 'org_not_allowed', orgId }
+  }
   return orgId
 }
 

@@ -8,6 +8,7 @@ import type { ErrorCode, Failure } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
 import { endWithProblem, respondWithProblem } from '../gateway/problem-response.ts'
 import type { GatewayObserver } from '../gateway/request-record.ts'
+import type { OrgId } from '../http/org-id.ts'
 import { type Admission, type AdmissionOptions, admit } from './admission.ts'
 import { type Bound, bind, type ListenAddress } from './bind.ts'
 import { Connection, type ConnectionHost } from './connection.ts'
@@ -151,13 +152,13 @@ export class Listener implements ConnectionHost {
     this.#inFlight++
     if (this.#isDraining) response.shouldKeepAlive = false
     if (!admission.isAdmitted) {
-      if ('code' in admission) this.#refuse(connection, message, response, admission, startedAt)
+      if ('code' in admission) this.#refuse(connection, message, response, admission, startedAt, admission.orgId)
       else this.#answerPreflight(connection, message, response, admission.preflightOrigin, startedAt)
       return
     }
     const noRoom = this.#roomProblem()
     if (noRoom !== undefined) {
-      this.#refuse(connection, message, response, noRoom, startedAt)
+      this.#refuse(connection, message, response, noRoom, startedAt, admission.orgId)
       return
     }
     const exchange = this.#gateway.handle(admission, message, response, connection, startedAt)
@@ -181,6 +182,7 @@ export class Listener implements ConnectionHost {
     response: ServerResponse,
     failure: Failure,
     startedAt: number,
+    orgId?: OrgId,
   ): void {
     const requestId = this.#options.admission.newRequestId()
     if (ENDS_CONNECTION.has(failure.code) || declaresContent(message)) {
@@ -188,7 +190,7 @@ export class Listener implements ConnectionHost {
       connection.isClosing = true
     }
     const status = respondWithProblem(response, failure, requestId)
-    this.#options.observer.requestEnded(ownRecord(message, failure.code, status, requestId, startedAt))
+    this.#options.observer.requestEnded(ownRecord(message, failure.code, status, requestId, startedAt, orgId))
     connection.exchangeEnded()
   }
 
