@@ -53,7 +53,7 @@ export interface Refusal {
   readonly isAdmitted: false
   readonly code: RefusalCode
   /** Known where the request was refused for the Org that it named. */
-  readonly orgId?: OrgId
+  readonly orgId?: OrgId | undefined
 }
 
 /** A page that was let in asks what it may send (CORS): answered here, never forwarded. */

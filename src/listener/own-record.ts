@@ -17,7 +17,7 @@ export function ownRecord(
   status: number,
   requestId: string,
   startedAt: number,
-  orgId?: OrgId,
+  orgId?: OrgId | undefined,
 ): RequestRecord {
   const record = new RequestRecord(requestId, orgId, message?.method ?? '', pathIn(message?.url ?? ''), startedAt)
   record.status = status
