@@ -164,7 +164,9 @@ export class Listener implements ConnectionHost {
   #inputBroken(error: Error, socket: Duplex): void {
     const connection = this.#connections.get(socket)
     const complaint = readComplaint(error)
-    if (connection === undefined || complaint === undefined || !socket.writable) socket.destroy()
+    // Opened ahead of need and never used: there is nothing to answer, and nothing to tell.
+    const isUnused = connection?.socket.bytesRead === 0
+    if (connection === undefined || complaint === undefined || isUnused || !socket.writable) socket.destroy()
     else if (connection.inputBroken(complaint) === 'unanswered') this.#answers.refuseInput(connection, complaint)
   }
 

@@ -3,7 +3,9 @@
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { startFaultTable } from '../support/fault-table.ts'
-import { problemOf, RawClient } from '../support/raw-client.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({ 'listen.idleTimeout': '300ms', 'listen.headersTimeout': '300ms' })
 afterAll(() => table[Symbol.asyncDispose]())
@@ -139,6 +141,16 @@ describe('a client that stops', () => {
     expect(response.status).toBe(408)
     expect(problemOf(response).code).toBe('request_timeout')
     await client.untilClosed()
+  })
+
+  test('T-CL-07 before its first byte: closed without a word, as a connection that nobody came to need', async () => {
+    await using service = await startService()
+    await using proxy = await startProxy(service, { 'listen.headersTimeout': '200ms' })
+    await using client = await RawClient.connect(proxy.port)
+    expect((await client.untilClosed()).bytes.toString()).toBe('')
+    await request(proxy.port, get('/v2/later', 'acme'))
+    await proxy.logOf('/v2/later')
+    expect(proxy.logs.filter(({ msg }) => msg === 'request').map(({ path }) => path)).toEqual(['/v2/later'])
   })
 
   test('T-CL-07 byte by byte, so that it is never silent: the head has its time all the same', async () => {
