@@ -5,12 +5,27 @@ import type { Duplex } from 'node:stream'
 import type { Failure } from '../errors.ts'
 import { renderProblem } from '../http/problem.ts'
 
+/** Pages that may read our answer, by the response that holds it (CORS). The service answers for itself. */
+const readers = new WeakMap<ServerResponse, string>()
+
+/** To be called before the answer. `origin` is one that is let in. */
+export function letPageRead(response: ServerResponse, origin: string): void {
+  readers.set(response, origin)
+}
+
 /** Answers with problem details. Whether the connection lives on is the caller's to say, through `shouldKeepAlive`. */
 export function respondWithProblem(response: ServerResponse, failure: Failure, requestId: string): number {
   const problem = renderProblem(failure, requestId)
-  response.writeHead(problem.status, STATUS_CODES[problem.status] ?? 'Error', [...problem.fields])
+  const fields = [...problem.fields, ...openingFields(readers.get(response))]
+  response.writeHead(problem.status, STATUS_CODES[problem.status] ?? 'Error', fields)
   response.end(problem.content)
   return problem.status
+}
+
+function openingFields(origin: string | undefined): readonly string[] {
+  if (origin === undefined) return []
+  const exposed = 'proxy-status, retry-after, x-request-id'
+  return ['access-control-allow-origin', origin, 'access-control-expose-headers', exposed, 'vary', 'Origin']
 }
 
 /**

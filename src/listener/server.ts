@@ -5,6 +5,7 @@ import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import type { Gateway } from '../gateway/handler.ts'
+import { letPageRead } from '../gateway/problem-response.ts'
 import type { GatewayObserver } from '../gateway/request-record.ts'
 import { type Admission, type AdmissionOptions, admit } from './admission.ts'
 import { type Bound, bind, type ListenAddress } from './bind.ts'
@@ -116,6 +117,7 @@ export class Listener implements ConnectionHost {
     this.#inFlight++
     const admission = this.#admit(connection, message)
     if (this.#isDraining) response.shouldKeepAlive = false
+    if (this.#options.admission.browserOrigins.length > 0) this.#openToPage(message, response)
     if (!admission.isAdmitted) {
       this.#answers.decline(connection, message, response, admission, startedAt)
       return
@@ -133,6 +135,11 @@ export class Listener implements ConnectionHost {
     if (this.#isDraining) return { isAdmitted: false, code: 'draining', orgId }
     if (this.#inFlight > this.#options.maxInFlight) return { isAdmitted: false, code: 'overloaded', orgId }
     return admission
+  }
+
+  /** The scripts of a listed page may read what we answer, as they may read what the service does. */
+  #openToPage({ headers: { origin } }: IncomingMessage, response: ServerResponse): void {
+    if (origin !== undefined && this.#options.admission.browserOrigins.includes(origin)) letPageRead(response, origin)
   }
 
   #upgrade(message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
