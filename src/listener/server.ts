@@ -14,6 +14,7 @@ import { type HttpServerLimits, newHttpServer } from './http-server.ts'
 import { isLocalPeer } from './local-peer.ts'
 import { OwnAnswers } from './own-answers.ts'
 import { readComplaint } from './parser-complaint.ts'
+import { SendQueues } from './send-queues.ts'
 
 export interface ListenerOptions extends HttpServerLimits {
   readonly address: ListenAddress
@@ -34,6 +35,7 @@ export class Listener implements ConnectionHost {
   readonly #gateway: Gateway
   readonly #answers: OwnAnswers
   readonly #connections = new Map<Duplex, Connection>()
+  readonly sendQueues = new SendQueues()
   #bound: Bound<Server> | undefined
   #sweep: NodeJS.Timeout | undefined
   #isDraining = false

@@ -2,6 +2,7 @@
 
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
@@ -203,6 +204,31 @@ describe('a client that stops', () => {
     expect(seen?.connection.socket.bytesWritten).toBeLessThan(32 * 1024 * 1024)
   })
 })
+
+// The socket of the proxy moves once in some megabytes: what the client takes in between, Linux alone tells.
+test.skipIf(process.platform !== 'linux')(
+  'T-CL-09 a client that reads slowly is not one that has stopped',
+  { timeout: 30_000 },
+  async () => {
+    const total = 24 * 1024 * 1024
+    await using service = await startService({ script: () => ({ content: Buffer.alloc(total) }) })
+    await using proxy = await startProxy(service, { 'listen.idleTimeout': '1s' })
+    await using client = await RawClient.connect(proxy.port)
+    const { socket } = client
+    const pause = () => socket.pause()
+    socket.on('data', pause)
+    const drip = setInterval(() => socket.resume(), 200) // up to 64 KiB each
+    client.send(get('/v2/x', 'acme'))
+    try {
+      await eventually(() => client.received.length > 1_500_000, 'megabytes, slowly', 20_000)
+    } finally {
+      clearInterval(drip)
+    }
+    socket.off('data', pause).resume()
+    expect(await client.response()).toMatchObject({ status: 200, isComplete: true })
+    expect(await proxy.logOf('/v2/x')).toMatchObject({ bytesOut: total })
+  },
+)
 
 test('T-CL-08 slow content goes through for as long as it moves', async () => {
   const target = table.target(async (seen) => {
