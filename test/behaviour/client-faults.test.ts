@@ -208,11 +208,11 @@ describe('a client that stops', () => {
 // The socket of the proxy moves once in some megabytes: what the client takes in between, Linux alone tells.
 test.skipIf(process.platform !== 'linux')(
   'T-CL-09 a client that reads slowly is not one that has stopped',
-  { timeout: 30_000 },
+  { timeout: 40_000, retry: 2 },
   async () => {
     const total = 24 * 1024 * 1024
     await using service = await startService({ script: () => ({ content: Buffer.alloc(total) }) })
-    await using proxy = await startProxy(service, { 'listen.idleTimeout': '1s' })
+    await using proxy = await startProxy(service, { 'listen.idleTimeout': '2s' })
     await using client = await RawClient.connect(proxy.port)
     const { socket } = client
     const pause = () => socket.pause()
@@ -220,7 +220,7 @@ test.skipIf(process.platform !== 'linux')(
     const drip = setInterval(() => socket.resume(), 200) // up to 64 KiB each
     client.send(get('/v2/x', 'acme'))
     try {
-      await eventually(() => client.received.length > 1_500_000, 'megabytes, slowly', 20_000)
+      await eventually(() => client.received.length > 2_000_000, 'megabytes, slowly', 20_000)
     } finally {
       clearInterval(drip)
     }
