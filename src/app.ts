@@ -101,7 +101,7 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     { name: 'accepting', isOk: !phase.isDraining, detail: 'false from SIGTERM on' },
     { name: 'credentials', isOk: !tokenEvents.areCredentialsRejected, detail: 'the App as the token endpoint sees it' },
   ]
-  const gauges = gaugesOf(listener, side, origin)
+  const gauges = gaugesOf(listener, side, origin, tunnels)
   const sources = { readiness, metrics, gauges, errors, tokens: side.tokens }
   const admin = openAdmin(config, (options) => new AdminListener(options, sources), log)
 
@@ -141,7 +141,7 @@ export async function startApp(config: Config, log: Log): Promise<App> {
   }
 }
 
-function gaugesOf(listener: Listener, side: TokenSide, origin: Origin): Gauges {
+function gaugesOf(listener: Listener, side: TokenSide, origin: Origin, tunnels: Tunnels): Gauges {
   return {
     version: readVersion(),
     requestsInFlight: () => listener.requestsInFlight,
@@ -149,7 +149,7 @@ function gaugesOf(listener: Listener, side: TokenSide, origin: Origin): Gauges {
     cachedTokens: () => side.tokens.size,
     originConnections: () => {
       const { connected, free, pending } = origin.stats
-      return { busy: connected - free, free, pending }
+      return { busy: connected - free, free, pending, tunnel: tunnels.size }
     },
   }
 }

@@ -2,6 +2,7 @@
 
 /** A request refused before any token is asked for. */
 export type RefusalCode =
+  | 'remote_refused'
   | 'request_invalid'
   | 'request_timeout'
   | 'request_head_too_large'

@@ -23,6 +23,9 @@ const MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 const FLUSH_TIMEOUT_MS = 500
 const LF = 0x0a
 
+/** Their status is of the 5xx, and still the client's doing. */
+const CLIENT_FAULTS: ReadonlySet<string> = new Set(['http_version_refused', 'proxy_loop_detected'])
+
 export interface Log {
   readonly logger: Logger
   /** Writes the line of a request that has ended. */
@@ -64,7 +67,7 @@ function requestWriter(options: LogOptions, logger: Logger, write: (line: string
   const isInfoEnabled = logger.isLevelEnabled('info')
   const isWarnEnabled = logger.isLevelEnabled('warn')
   return (record: RequestRecord): void => {
-    const isFault = record.code !== undefined && record.status >= 500
+    const isFault = record.code !== undefined && record.status >= 500 && !CLIENT_FAULTS.has(record.code)
     if (isFault ? !isWarnEnabled : !isInfoEnabled) return
     if (options.requests === 'errors' && record.code === undefined && record.status < 400) return
     write(requestLine(record, isFault ? 'warn' : 'info', Date.now()))

@@ -4,22 +4,8 @@ import { inspect } from 'node:util'
 
 const MASK = '[redacted]'
 
-/** Calls of `reveal` are the audit: each stands where a wire format needs the value. */
-export class Secret {
-  readonly #value: string
-
-  constructor(value: string) {
-    this.#value = value
-  }
-
-  reveal(): string {
-    return this.#value
-  }
-
-  equals(other: Secret): boolean {
-    return this.#value === other.#value
-  }
-
+/** What holds a secret prints as this mask, whatever prints it. */
+export abstract class Redacted {
   toString(): string {
     return MASK
   }
@@ -30,5 +16,23 @@ export class Secret {
 
   [inspect.custom](): string {
     return MASK
+  }
+}
+
+/** Calls of `reveal` are the audit: each stands where a wire format needs the value. */
+export class Secret extends Redacted {
+  readonly #value: string
+
+  constructor(value: string) {
+    super()
+    this.#value = value
+  }
+
+  reveal(): string {
+    return this.#value
+  }
+
+  equals(other: Secret): boolean {
+    return this.#value === other.#value
   }
 }

@@ -28,6 +28,9 @@ function describe(error: unknown): string {
       return `${place} may not be used by this user: choose a port above 1023, or a folder that exists and that it may write to`
     case 'EADDRNOTAVAIL':
       return `${place} is no address of this machine`
+    case 'EMFILE':
+    case 'ENFILE':
+      return 'too few files may be open at once to start: raise the limit (ulimit -n), to 256 at the least'
     default:
       return error.message
   }

@@ -1,12 +1,12 @@
 /** What lies outside the settings and is named by them: the secret, the caller key, certificates, proxies. */
 
 import type { Secret } from '../secret.ts'
+import type { ProxyVariables } from '../undici.ts'
 import { readCertificates } from './certificates.ts'
 import type { Draft } from './draft.ts'
 import type { Environment } from './environment.ts'
 import { describeProblem } from './problem.ts'
 import { readProxyVariables } from './proxy-variables.ts'
-import type { ProxyVariables } from './schema.ts'
 import { checkCallerKey, parseSecret, readSecret } from './secret-text.ts'
 import type { SettingKey } from './settings.ts'
 import { Unsuitable } from './unsuitable.ts'

@@ -30,13 +30,9 @@ export class Draft {
   /** Environment over file; the defaults come in where each setting is parsed. */
   static async read(file: string | undefined, env: Environment): Promise<Draft> {
     const fromEnvironment = readEnvironment(env)
-    if (file === undefined) return new Draft(fromEnvironment.values, fromEnvironment.problems, true)
+    if (file === undefined) return new Draft(fromEnvironment, [], true)
     const fromFile = await readSettingsFile(file)
-    return new Draft(
-      new Map([...fromFile.values, ...fromEnvironment.values]),
-      [...fromFile.problems, ...fromEnvironment.problems],
-      fromFile.isUnderstood,
-    )
+    return new Draft(new Map([...fromFile.values, ...fromEnvironment]), fromFile.problems, fromFile.isUnderstood)
   }
 
   sourceOf(setting: Setting): Source {

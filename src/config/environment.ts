@@ -1,8 +1,7 @@
 /** Settings in environment variables: `OAP_` and the key's path in upper snake case. */
 
-import type { Given, GivenSettings } from './given.ts'
+import type { Given } from './given.ts'
 import { nearest } from './nearest.ts'
-import type { Problem } from './problem.ts'
 import { type Notation, type SettingKey, settings } from './settings.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -10,17 +9,14 @@ export type Environment = Readonly<Record<string, string | undefined>>
 /** Names the config file; the only `OAP_` variable that is not a setting. */
 export const CONFIG_VARIABLE = 'OAP_CONFIG'
 
-export function readEnvironment(env: Environment): GivenSettings {
+/** An empty variable is what compose and shells make of one that is not set, and is taken so. */
+export function readEnvironment(env: Environment): ReadonlyMap<SettingKey, Given> {
   const values = new Map<SettingKey, Given>()
-  const problems: Problem[] = []
   for (const { key, variable, notation } of settings) {
-    const text = env[variable]
-    if (text === undefined) continue
-    const source = { kind: 'environment', variable } as const
-    if (text === '') problems.push({ key, source, message: 'is set but empty: give it a value, or unset it' })
-    else values.set(key, { value: decode(text, notation), source })
+    const text = env[variable] ?? ''
+    if (text !== '') values.set(key, { value: decode(text, notation), source: { kind: 'environment', variable } })
   }
-  return { values, problems }
+  return values
 }
 
 /** What cannot be decoded stays text, so that the setting's own check says what is wrong with it. */
@@ -41,6 +37,12 @@ function decode(text: string, notation: Notation): unknown {
 
 function items(text: string): string[] {
   return text.split(',').map((item) => item.trim())
+}
+
+/** Told, because what was meant to be bounded by one of them is not. */
+export function emptyVariables(env: Environment): string[] {
+  const empty = settings.map((setting) => setting.variable).filter((variable) => env[variable] === '')
+  return empty.length === 0 ? [] : [`set to nothing, which counts as not set: ${empty.join(', ')}`]
 }
 
 /** Warned about only: Kubernetes sets `OAP_…` variables of its own for a service of that name. */

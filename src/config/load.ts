@@ -3,7 +3,7 @@
 import type { ListenAddress } from './address.ts'
 import { type Attachments, readAttachments } from './attachments.ts'
 import { Draft } from './draft.ts'
-import { CONFIG_VARIABLE, type Environment, unknownVariables } from './environment.ts'
+import { CONFIG_VARIABLE, type Environment, emptyVariables, unknownVariables } from './environment.ts'
 import { environmentWarnings } from './environment-warnings.ts'
 import { ConfigRefused, describeProblem, type Source } from './problem.ts'
 import { cautions, contradictions, orgIdsOf } from './relations.ts'
@@ -38,6 +38,7 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
     texts: new Map(settings.map((setting) => [setting.key, textOf(setting.key, draft.writtenOf(setting))])),
     warnings: [
       ...unknownVariables(options.env),
+      ...emptyVariables(options.env),
       ...attachments.warnings,
       ...cautions(draft.values).map((caution) => describeProblem(draft.locate(caution))),
       ...environmentWarnings({

@@ -1,8 +1,8 @@
 /** The variables that name proxies towards the service, read only where `origin.proxyFromEnv` says so. */
 
 import { Secret } from '../secret.ts'
+import type { ProxyVariables } from '../undici.ts'
 import type { Environment } from './environment.ts'
-import type { ProxyVariables } from './schema.ts'
 import { Unsuitable } from './unsuitable.ts'
 
 /** Lower case wins, as with curl. @throws {Unsuitable} */

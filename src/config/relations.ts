@@ -99,9 +99,9 @@ function lifetimes(values: SettingValues): Remark[] {
 }
 
 function orgIds(values: SettingValues): Remark[] {
-  const pattern = values['orgs.pattern']
+  // Without a pattern to go by there is still what no pattern permits.
+  const pattern = values['orgs.pattern'] ?? /^/
   const [allowed, warm] = [values['orgs.allow'] ?? [], values['tokens.warm'] ?? []]
-  if (pattern === undefined) return []
   const misshapen = (['orgs.allow', 'tokens.warm'] as const).flatMap((key) =>
     (values[key] ?? [])
       .filter((id) => parseOrgId(id, pattern) === undefined)

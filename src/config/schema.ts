@@ -3,6 +3,7 @@
 import { z } from 'zod'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
+import type { ProxyVariables } from '../undici.ts'
 import { parseAddress } from './address.ts'
 import { parseBaseUrl } from './base-url.ts'
 import { parseRoutePattern } from './route-pattern.ts'
@@ -221,13 +222,6 @@ export const declaration = z.strictObject({
 
 /** The settings, each parsed by itself. */
 export type DeclaredSettings = z.output<typeof declaration>
-
-/** What the environment says about proxies towards the service. Their URLs may hold a password. */
-export interface ProxyVariables {
-  readonly httpProxy: Secret | undefined
-  readonly httpsProxy: Secret | undefined
-  readonly noProxy: string | undefined
-}
 
 /** Nested like the keys; durations in milliseconds, sizes in bytes, files read. */
 export interface Config extends Omit<DeclaredSettings, 'appSecret' | 'listen' | 'origin' | 'orgs' | 'tokens'> {

@@ -3,7 +3,7 @@
 import { readFile } from 'node:fs/promises'
 import type { LineCounter, Pair, ParsedNode, YAMLError, YAMLMap } from 'yaml'
 import { explainUnreadable } from './file-access.ts'
-import type { Given, GivenSettings } from './given.ts'
+import type { Given } from './given.ts'
 import { nearest } from './nearest.ts'
 import { isNestedTooDeeply } from './nesting.ts'
 import type { Problem, Source } from './problem.ts'
@@ -12,7 +12,9 @@ import { type Setting, type SettingKey, settings } from './settings.ts'
 type Yaml = typeof import('yaml')
 type ParsedPair = Pair<ParsedNode, ParsedNode | null>
 
-export interface SettingsFile extends GivenSettings {
+export interface SettingsFile {
+  readonly values: ReadonlyMap<SettingKey, Given>
+  readonly problems: readonly Problem[]
   /** False where the file could not be understood: what it does not give may well stand in it. */
   readonly isUnderstood: boolean
 }

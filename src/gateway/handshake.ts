@@ -28,6 +28,8 @@ export interface HandshakeContext extends VerdictContext {
   readonly keepsAccessControl: boolean
 }
 
+const NOTHING = Buffer.alloc(0)
+
 export class Handshake implements UpgradeWatcher {
   readonly #context: HandshakeContext
   readonly #request: AdmittedRequest
@@ -38,6 +40,9 @@ export class Handshake implements UpgradeWatcher {
   #accessToken: AccessToken | undefined
   #upstream: ClientRequest | undefined
   #timer: NodeJS.Timeout | undefined
+  /** True once bytes of it may have been sent. */
+  #isConnected = false
+  #hasRetried = false
   #isOver = false
 
   readonly #record: RequestRecord
@@ -76,25 +81,46 @@ export class Handshake implements UpgradeWatcher {
 
   #send(authorization: string): void {
     if (this.#isOver) return
-    const fields = [...this.#request.fields, 'authorization', authorization]
-    const { connectTimeoutMs, tunnels } = this.#context
+    this.#request.fields.push('authorization', authorization)
     this.#record.dispatchedAt = performance.now()
-    this.#failIn(connectTimeoutMs, 'connection_timeout')
-    tunnels.connect(this, this.#request.target, fields, this.#socket, this.#firstBytes)
+    this.#failIn(this.#context.connectTimeoutMs, 'connection_timeout')
+    this.#connect(this.#firstBytes)
+  }
+
+  #connect(firstBytes: Buffer): void {
+    const { target, fields } = this.#request
+    this.#context.tunnels.connect(this, target, fields, this.#socket, firstBytes)
   }
 
   /** The library has made its request; what it listens for is taken over once it has said what. */
   started(upstream: ClientRequest): void {
     this.#upstream = upstream
-    upstream.on('error', this.#failed)
+    upstream.on('error', (error) => this.#failed(error))
     upstream.once('socket', (originSocket) => {
       this.#takeOver(upstream)
       const isConnected = 'encrypted' in originSocket ? 'secureConnect' : 'connect'
-      originSocket.once(isConnected, () => this.#failIn(this.#context.responseTimeoutMs, 'http_response_timeout'))
+      originSocket.once(isConnected, () => {
+        this.#isConnected = true
+        this.#failIn(this.#context.responseTimeoutMs, 'http_response_timeout')
+      })
     })
   }
 
-  #failed = (error: Error): void => this.failWith(translateOriginError(error) ?? error)
+  #failed(error: Error): void {
+    const failure = translateOriginError(error)
+    if (failure === undefined || !this.#mayRetry(failure)) {
+      this.failWith(failure ?? error)
+      return
+    }
+    this.#hasRetried = true
+    this.#connect(NOTHING) // the library has put the first bytes back into the client's connection
+  }
+
+  /** Nothing sent: it may go again, as any request may. */
+  #mayRetry({ code }: OriginError): boolean {
+    if (this.#isOver || this.#hasRetried || this.#isConnected) return false
+    return code === 'connection_refused' || code === 'connection_terminated'
+  }
 
   #failIn(limitMs: number, code: OriginErrorCode): void {
     clearTimeout(this.#timer)
@@ -104,7 +130,7 @@ export class Handshake implements UpgradeWatcher {
   #takeOver(upstream: ClientRequest): void {
     const [carry] = upstream.listeners('upgrade')
     upstream.removeAllListeners('upgrade').removeAllListeners('response').removeAllListeners('error')
-    upstream.on('error', this.#failed)
+    upstream.on('error', (error) => this.#failed(error))
     upstream.once('response', (answer) => this.#relay(answer))
     upstream.once('upgrade', (answer, originSocket, firstBytes) => {
       if (!this.#judgeUpgrade(answer, originSocket)) return

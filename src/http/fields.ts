@@ -21,6 +21,7 @@ export type RequestFieldKind =
   | 'via'
   | 'imitation'
 
+/** Each of them is protected, too: an origin must not be able to read it out of another field, one with an underscore. */
 const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   connection: 'connection',
   'content-length': 'content-length',
@@ -55,34 +56,9 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   'sec-websocket-protocol': 'websocket',
   'sec-websocket-extensions': 'websocket',
   'sec-websocket-accept': 'websocket',
+  // Only protected.
+  'content-type': 'plain',
 }
-
-/** Names that a CGI-like origin must not be able to read out of a field with an underscore. */
-const PROTECTED = new Set([
-  'authorization',
-  'connection',
-  'content-length',
-  'content-type',
-  'expect',
-  'forwarded',
-  'host',
-  'keep-alive',
-  'origin',
-  'proxy-authorization',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-  'via',
-  'x-forwarded-for',
-  'x-org-id',
-  'x-original-url',
-  'x-proxy-key',
-  'x-real-ip',
-  'x-request-id',
-  'x-rewrite-url',
-])
 
 /** Names as clients write them repeat endlessly; their kinds are kept, up to a bound that hostile names cannot pass. */
 const MAX_REMEMBERED = 2048
@@ -98,14 +74,18 @@ export function requestFieldKind(name: string): RequestFieldKind {
 
 function classifyRequestField(name: string): RequestFieldKind {
   if (name.includes('_') && imitatesProtected(name)) return 'imitation'
+  return protectedKind(name) ?? 'plain'
+}
+
+function protectedKind(name: string): RequestFieldKind | undefined {
   if (name.startsWith('proxy-')) return 'dropped'
-  return Object.hasOwn(REQUEST_FIELDS, name) ? (REQUEST_FIELDS[name] ?? 'plain') : 'plain'
+  return Object.hasOwn(REQUEST_FIELDS, name) ? REQUEST_FIELDS[name] : undefined
 }
 
 /** `X_Org_Id` reaches a CGI-like origin under the name of `X-Org-Id`; so does `Authorization_` with some. */
 function imitatesProtected(name: string): boolean {
   const folded = name.replaceAll('_', '-')
-  return PROTECTED.has(folded) || PROTECTED.has(folded.replace(/^-+|-+$/g, ''))
+  return protectedKind(folded) !== undefined || protectedKind(folded.replace(/^-+|-+$/g, '')) !== undefined
 }
 
 export type ResponseFieldKind =

@@ -16,6 +16,13 @@ const invalid = 'http_request_error'
 
 /** One row a code: it is also what the documentation is checked against. */
 export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
+  remote_refused: {
+    status: 403,
+    title: 'Other machines are refused',
+    detail:
+      'The connection does not come from this machine. Call from the same host, or set listen.allowRemote to true.',
+    proxyError: denied,
+  },
   request_invalid: {
     status: 400,
     title: 'The request is not well-formed HTTP',

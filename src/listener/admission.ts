@@ -3,6 +3,7 @@
  * pass over the raw fields, in the order in which the refusals are promised.
  */
 
+import { METHODS } from 'node:http'
 import type { RefusalCode } from '../errors.ts'
 import type { AdmittedRequest } from '../gateway/admitted-request.ts'
 import { withoutFields } from '../http/fields.ts'
@@ -51,6 +52,8 @@ export interface AdmissionOptions {
 export interface Refusal {
   readonly isAdmitted: false
   readonly code: RefusalCode
+  /** Known where the request was refused for the Org that it named. */
+  readonly orgId?: OrgId | undefined
 }
 
 /** A page that was let in asks what it may send (CORS): answered here, never forwarded. */
@@ -64,6 +67,7 @@ export type Admission = (AdmittedRequest & { readonly isAdmitted: true }) | Refu
 const PSEUDONYM = 'org-access-proxy'
 const VIA = `1.1 ${PSEUDONYM}`
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
+const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
 const LENGTH = /^\d{1,15}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
@@ -93,7 +97,8 @@ export function admit(head: RequestHead, options: AdmissionOptions): Admission {
 
 /** Step 1: what the strict parser lets through and must not (RFC 9112 §6). */
 function checkFraming(head: RequestHead, found: FieldFindings): Refusal | undefined {
-  if (head.httpVersionMajor !== 1) return refuse('http_version_refused')
+  // The parser reads RTSP and ICE, too, and does not say so: methods that HTTP does not have give them away.
+  if (head.httpVersionMajor !== 1 || !HTTP_METHODS.has(head.method ?? '')) return refuse('http_version_refused')
   if (found.lengths + found.codings > 1) return refuse('request_invalid')
   if (found.lengths === 1 && !LENGTH.test(found.length)) return refuse('request_invalid')
   if (found.codings === 1 && (found.coding.toLowerCase() !== 'chunked' || head.httpVersionMinor === 0)) {
@@ -170,7 +175,9 @@ function admitOrg(found: FieldFindings, options: AdmissionOptions): OrgId | Refu
   if (found.orgIds === 0 || (found.orgIds === 1 && found.orgId === '')) return refuse('org_id_missing')
   const orgId = found.orgIds === 1 ? parseOrgId(found.orgId, options.orgPattern) : undefined
   if (orgId === undefined) return refuse('org_id_invalid')
-  if (options.allowedOrgs.size > 0 && !options.allowedOrgs.has(orgId)) return refuse('org_not_allowed')
+  if (options.allowedOrgs.size > 0 && !options.allowedOrgs.has(orgId)) {
+    return { isAdmitted: false, code: 'org_not_allowed', orgId }
+  }
   return orgId
 }
 

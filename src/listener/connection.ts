@@ -4,6 +4,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Failure } from '../errors.ts'
 import type { ExchangeOwner } from '../gateway/exchange.ts'
+import type { SendQueues } from './send-queues.ts'
+import { WriteWatch } from './write-watch.ts'
 
 /** What a connection can do to the exchange that it carries. */
 export interface Carried {
@@ -13,6 +15,7 @@ export interface Carried {
 }
 
 export interface ConnectionHost {
+  readonly sendQueues: SendQueues
   /** Starts the next request; what it carries is given to `carry`, if it is still under way. */
   begin(connection: Connection, message: IncomingMessage, response: ServerResponse): void
   exchangeEnded(connection: Connection): void
@@ -40,10 +43,12 @@ export class Connection implements ExchangeOwner {
   #lingersUntil = Number.POSITIVE_INFINITY
   #readBytes = 0
   #readAt = 0
-  #sentBytes = 0
-  #sentAt = 0
+  /** From the first time on that a response had to wait for its client. */
+  #writeWatch: WriteWatch | undefined
   isBusy = false
   isTunnel = false
+  /** From another machine, where only this one is let in: all that it gets is a refusal. */
+  isForeign = false
   /** No further request is taken from it. */
   isClosing = false
   /** Monotonic milliseconds. */
@@ -196,12 +201,14 @@ export class Connection implements ExchangeOwner {
       return
     }
     if (!this.isBusy && this.socket.writableLength === 0) {
+      this.#writeWatch = undefined
       this.#checkIdle(now, keepAliveTimeoutMs)
       return
     }
     if (this.#carried?.awaitsClient === true) this.#checkReading(this.#carried, now, idleTimeoutMs)
     else this.#readAt = now
-    this.#checkWriting(now, idleTimeoutMs)
+    if (this.socket.writableLength > 0) this.#writeWatch ??= this.#watchWriting()
+    this.#writeWatch?.check(now, idleTimeoutMs)
   }
 
   #checkIdle(now: number, keepAliveTimeoutMs: number): void {
@@ -221,16 +228,11 @@ export class Connection implements ExchangeOwner {
     } else if (now - this.#readAt >= idleTimeoutMs) carried.fail({ code: 'request_timeout' })
   }
 
-  #checkWriting(now: number, idleTimeoutMs: number): void {
-    const pending = this.socket.writableLength
-    const sent = pending === 0 ? 0 : this.socket.bytesWritten - pending
-    if (pending === 0 || sent !== this.#sentBytes) {
-      this.#sentBytes = sent
-      this.#sentAt = now
-    } else if (now - this.#sentAt >= idleTimeoutMs) {
+  #watchWriting(): WriteWatch {
+    return new WriteWatch(this.socket, this.#host.sendQueues, () => {
       this.#carried?.fail({ code: 'request_timeout' })
       this.socket.destroy()
-    }
+    })
   }
 }
 

@@ -4,18 +4,22 @@ import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import type { ErrorCode } from '../errors.ts'
 import { RequestRecord } from '../gateway/request-record.ts'
+import type { OrgId } from '../http/org-id.ts'
 import { pathOf } from '../http/target.ts'
 
-/** `message` is undefined where no request could be read. */
+/**
+ * `message` is undefined where no request could be read, `orgId` where what was sent as one has not been checked, or was
+ * found wanting.
+ */
 export function ownRecord(
   message: IncomingMessage | undefined,
   code: ErrorCode | undefined,
   status: number,
   requestId: string,
   startedAt: number,
+  orgId?: OrgId | undefined,
 ): RequestRecord {
-  // What was sent as an org id has not been checked, or was found wanting.
-  const record = new RequestRecord(requestId, undefined, message?.method ?? '', pathIn(message?.url ?? ''), startedAt)
+  const record = new RequestRecord(requestId, orgId, message?.method ?? '', pathIn(message?.url ?? ''), startedAt)
   record.status = status
   record.code = code
   record.endedAt = performance.now()

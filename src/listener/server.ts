@@ -1,46 +1,41 @@
 /** The proxy's listener: sockets, limits, timeouts, and the way from a parsed head to the gateway. */
 
-import { createServer, type IncomingMessage, type Server, type ServerOptions, ServerResponse } from 'node:http'
+import { type IncomingMessage, type Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
-import type { ErrorCode, Failure } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
-import { endWithProblem, respondWithProblem } from '../gateway/problem-response.ts'
+import { letPageRead } from '../gateway/problem-response.ts'
 import type { GatewayObserver } from '../gateway/request-record.ts'
-import { type AdmissionOptions, admit } from './admission.ts'
+import { type Admission, type AdmissionOptions, admit } from './admission.ts'
 import { type Bound, bind, type ListenAddress } from './bind.ts'
 import { Connection, type ConnectionHost } from './connection.ts'
+import { type HttpServerLimits, newHttpServer } from './http-server.ts'
 import { isLocalPeer } from './local-peer.ts'
-import { ownRecord } from './own-record.ts'
-import { isWebSocketHandshake, UpgradableMessage } from './upgradable-message.ts'
+import { OwnAnswers } from './own-answers.ts'
+import { readComplaint } from './parser-complaint.ts'
+import { SendQueues } from './send-queues.ts'
 
-export interface ListenerOptions {
+export interface ListenerOptions extends HttpServerLimits {
   readonly address: ListenAddress
   readonly socketMode: number
   readonly allowsRemote: boolean
   readonly maxConnections: number
   readonly maxInFlight: number
-  /** A whole request head. */
-  readonly headersTimeoutMs: number
   /** Silence of the client inside a request's content, or while it takes none of its response. */
   readonly idleTimeoutMs: number
-  /** An idle connection. */
-  readonly keepAliveTimeoutMs: number
   readonly admission: AdmissionOptions
   readonly observer: GatewayObserver
 }
 
-/** Request line and fields together. */
-const MAX_HEAD_BYTES = 16 * 1024
-
-/** Answered and then closed: what follows on the connection cannot be trusted to be a request. */
-const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set(['request_invalid', 'http_version_refused', 'upgrade_invalid'])
+const FOREIGN: Admission = { isAdmitted: false, code: 'remote_refused' }
 
 export class Listener implements ConnectionHost {
   readonly #options: ListenerOptions
   readonly #gateway: Gateway
+  readonly #answers: OwnAnswers
   readonly #connections = new Map<Duplex, Connection>()
+  readonly sendQueues = new SendQueues()
   #bound: Bound<Server> | undefined
   #sweep: NodeJS.Timeout | undefined
   #isDraining = false
@@ -50,6 +45,7 @@ export class Listener implements ConnectionHost {
   constructor(options: ListenerOptions, gateway: Gateway) {
     this.#options = options
     this.#gateway = gateway
+    this.#answers = new OwnAnswers({ newRequestId: options.admission.newRequestId, observer: options.observer })
   }
 
   get requestsInFlight(): number {
@@ -70,25 +66,7 @@ export class Listener implements ConnectionHost {
   }
 
   #newServer(): Server {
-    const { headersTimeoutMs } = this.#options
-    const options: ServerOptions & { shouldUpgradeCallback: (message: IncomingMessage) => boolean } = {
-      IncomingMessage: UpgradableMessage,
-      shouldUpgradeCallback: isWebSocketHandshake,
-      insecureHTTPParser: false,
-      requireHostHeader: false, // answered by admission, in our own form
-      maxHeaderSize: MAX_HEAD_BYTES,
-      headersTimeout: headersTimeoutMs,
-      requestTimeout: 0, // a slow but moving upload of any size goes through
-      connectionsCheckingInterval: Math.min(1_000, Math.max(20, headersTimeoutMs / 4)),
-      keepAliveTimeout: 0, // a timer armed and cleared for each request; the sweep sees idle connections too
-      highWaterMark: 64 * 1024,
-      noDelay: true,
-    }
-    const server = createServer(options)
-    // Node drops fields beyond a count without a word, a late Content-Length among them: the size limit decides instead.
-    server.maxHeadersCount = 0
-    // Undocumented, as old as the module: without it the end of a client's input ends our output too.
-    Object.assign(server, { httpAllowHalfOpen: true })
+    const server = newHttpServer(this.#options)
     const receive = (message: IncomingMessage, response: ServerResponse) => this.#receive(message, response)
     server.on('request', receive)
     server.on('checkContinue', receive)
@@ -101,15 +79,17 @@ export class Listener implements ConnectionHost {
   }
 
   #accept(socket: Socket): void {
-    if (this.#isDraining || (!this.#options.allowsRemote && !isLocalPeer(socket))) {
+    if (this.#isDraining) {
       socket.destroy()
       return
     }
-    if (this.#connections.size >= this.#options.maxConnections && !this.#dropOldestIdle()) {
+    const isForeign = !this.#options.allowsRemote && !isLocalPeer(socket)
+    if (this.#connections.size >= this.#options.maxConnections && (isForeign || !this.#dropOldestIdle())) {
       socket.destroy()
       return
     }
     const connection = new Connection(socket, this, performance.now())
+    connection.isForeign = isForeign
     this.#connections.set(socket, connection)
     socket.once('close', () => this.#forget(socket))
   }
@@ -136,67 +116,32 @@ export class Listener implements ConnectionHost {
 
   begin(connection: Connection, message: IncomingMessage, response: ServerResponse): void {
     const startedAt = performance.now()
-    const admission = admit(message, this.#options.admission)
     this.#inFlight++
+    const admission = this.#admit(connection, message)
     if (this.#isDraining) response.shouldKeepAlive = false
+    if (this.#options.admission.browserOrigins.length > 0) this.#openToPage(message, response)
     if (!admission.isAdmitted) {
-      if ('code' in admission) this.#refuse(connection, message, response, admission, startedAt)
-      else this.#answerPreflight(connection, message, response, admission.preflightOrigin, startedAt)
-      return
-    }
-    const noRoom = this.#roomProblem()
-    if (noRoom !== undefined) {
-      this.#refuse(connection, message, response, noRoom, startedAt)
+      this.#answers.decline(connection, message, response, admission, startedAt)
       return
     }
     const exchange = this.#gateway.handle(admission, message, response, connection, startedAt)
     if (!exchange.isOver) connection.carry(exchange)
   }
 
-  /** Step 9. The request at hand is counted already. */
-  #roomProblem(): Failure | undefined {
-    if (this.#isDraining) return { code: 'draining', retryAfterSeconds: 1 }
-    if (this.#inFlight > this.#options.maxInFlight) return { code: 'overloaded', retryAfterSeconds: 1 }
-    return undefined
+  /** Steps 1 to 9. The request at hand is counted already. */
+  #admit(connection: Connection, message: IncomingMessage): Admission {
+    if (connection.isForeign) return FOREIGN
+    const admission = admit(message, this.#options.admission)
+    if (!admission.isAdmitted) return admission
+    const { orgId } = admission
+    if (this.#isDraining) return { isAdmitted: false, code: 'draining', orgId }
+    if (this.#inFlight > this.#options.maxInFlight) return { isAdmitted: false, code: 'overloaded', orgId }
+    return admission
   }
 
-  #refuse(
-    connection: Connection,
-    message: IncomingMessage,
-    response: ServerResponse,
-    failure: Failure,
-    startedAt: number,
-  ): void {
-    const requestId = this.#options.admission.newRequestId()
-    if (ENDS_CONNECTION.has(failure.code) || declaresContent(message)) {
-      response.shouldKeepAlive = false
-      connection.isClosing = true
-    }
-    const status = respondWithProblem(response, failure, requestId)
-    this.#options.observer.requestEnded(ownRecord(message, failure.code, status, requestId, startedAt))
-    connection.exchangeEnded()
-  }
-
-  /** `*` covers `X-Org-Id`; credentials of the page are not asked for. */
-  #answerPreflight(
-    connection: Connection,
-    message: IncomingMessage,
-    response: ServerResponse,
-    origin: string,
-    startedAt: number,
-  ): void {
-    if (declaresContent(message)) response.shouldKeepAlive = false
-    response.writeHead(204, {
-      'access-control-allow-origin': origin,
-      'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS',
-      'access-control-allow-headers': '*',
-      'access-control-max-age': '600',
-      vary: 'Origin',
-    })
-    response.end()
-    const requestId = this.#options.admission.newRequestId()
-    this.#options.observer.requestEnded(ownRecord(message, undefined, 204, requestId, startedAt))
-    connection.exchangeEnded()
+  /** The scripts of a listed page may read what we answer, as they may read what the service does. */
+  #openToPage({ headers: { origin } }: IncomingMessage, response: ServerResponse): void {
+    if (origin !== undefined && this.#options.admission.browserOrigins.includes(origin)) letPageRead(response, origin)
   }
 
   #upgrade(message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
@@ -207,52 +152,31 @@ export class Listener implements ConnectionHost {
 
   #beginUpgrade(connection: Connection, message: IncomingMessage, firstBytes: Buffer): void {
     const startedAt = performance.now()
-    const { socket } = connection
     connection.isClosing = true
     this.#inFlight++
-    const admission = admit(message, this.#options.admission)
-    const failure = 'code' in admission ? admission : this.#roomProblem()
-    if (!admission.isAdmitted || failure !== undefined) {
-      const response = new ServerResponse(message)
-      response.shouldKeepAlive = false
-      response.assignSocket(socket)
-      response.once('finish', () => connection.linger())
-      this.#refuse(connection, message, response, failure ?? { code: 'proxy_internal_error' }, startedAt)
+    const admission = this.#admit(connection, message)
+    if (!admission.isAdmitted) {
+      this.#answers.decline(connection, message, lastResponse(connection, message), admission, startedAt)
       return
     }
     connection.isTunnel = true
-    const handshake = this.#gateway.upgrade(admission, message, socket, firstBytes, connection, startedAt)
+    const handshake = this.#gateway.upgrade(admission, message, connection.socket, firstBytes, connection, startedAt)
     if (!handshake.isOver) connection.carry(handshake)
   }
 
   #refuseConnect(message: IncomingMessage, socket: Duplex): void {
     const connection = this.#connections.get(socket)
-    if (connection === undefined) {
-      socket.destroy()
-      return
-    }
-    connection.takeOver(() => {
-      const requestId = this.#options.admission.newRequestId()
-      const status = endWithProblem(socket, { code: 'method_refused' }, requestId)
-      const record = ownRecord(message, 'method_refused', status, requestId, performance.now())
-      this.#options.observer.requestEnded(record)
-      connection.linger()
-    })
+    if (connection === undefined) socket.destroy()
+    else connection.takeOver(() => this.#answers.refuseConnect(connection, message))
   }
 
   #inputBroken(error: Error, socket: Duplex): void {
     const connection = this.#connections.get(socket)
-    const code = parserCode(error)
-    if (connection === undefined || code === undefined || !socket.writable) {
-      socket.destroy()
-      return
-    }
-    const startedAt = performance.now()
-    if (connection.inputBroken({ code }) === 'answered') return
-    const requestId = this.#options.admission.newRequestId()
-    const status = endWithProblem(socket, { code }, requestId)
-    this.#options.observer.requestEnded(ownRecord(undefined, code, status, requestId, startedAt))
-    connection.linger()
+    const complaint = readComplaint(error)
+    // Opened ahead of need and never used: there is nothing to answer, and nothing to tell.
+    const isUnused = connection?.socket.bytesRead === 0
+    if (connection === undefined || complaint === undefined || isUnused || !socket.writable) socket.destroy()
+    else if (connection.inputBroken(complaint) === 'unanswered') this.#answers.refuseInput(connection, complaint)
   }
 
   exchangeEnded(connection: Connection): void {
@@ -290,15 +214,11 @@ export class Listener implements ConnectionHost {
   }
 }
 
-function declaresContent(message: IncomingMessage): boolean {
-  const { headers } = message
-  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
-}
-
-/** What the parser's complaint is to us; undefined where there is nobody left to answer. */
-function parserCode(error: Error): 'request_timeout' | 'request_head_too_large' | 'request_invalid' | undefined {
-  const code = 'code' in error ? error.code : ''
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 'request_timeout'
-  if (code === 'HPE_HEADER_OVERFLOW') return 'request_head_too_large'
-  return typeof code === 'string' && code.startsWith('HPE_') ? 'request_invalid' : undefined
+/** Node gives an upgraded connection away without a response. */
+function lastResponse(connection: Connection, message: IncomingMessage): ServerResponse {
+  const response = new ServerResponse(message)
+  response.shouldKeepAlive = false
+  response.assignSocket(connection.socket)
+  response.once('finish', () => connection.linger())
+  return response
 }

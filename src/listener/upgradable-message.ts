@@ -7,6 +7,7 @@
 import { IncomingMessage } from 'node:http'
 
 export class UpgradableMessage extends IncomingMessage {
+  /** Not `#private`: Node's constructor writes it, and no such field is there before that constructor has returned. */
   declare private asksForUpgrade: boolean
 
   get upgrade(): boolean {

@@ -1,16 +1,14 @@
 /** The App's id and secret, rendered once for the Basic scheme (RFC 7617) and replaced as a whole. */
 
-import { inspect } from 'node:util'
-import type { Secret } from '../secret.ts'
+import { Redacted, type Secret } from '../secret.ts'
 
-const MASK = '[redacted]'
-
-export class AppCredentials {
+export class AppCredentials extends Redacted {
   readonly #appId: string
   #secret: Secret
   #authorization: string
 
   constructor(appId: string, secret: Secret) {
+    super()
     this.#appId = appId
     this.#secret = secret
     this.#authorization = renderBasic(appId, secret)
@@ -33,18 +31,6 @@ export class AppCredentials {
 
   holds(secret: Secret): boolean {
     return this.#secret.equals(secret)
-  }
-
-  toString(): string {
-    return MASK
-  }
-
-  toJSON(): string {
-    return MASK
-  }
-
-  [inspect.custom](): string {
-    return MASK
   }
 }
 

@@ -10,7 +10,8 @@ import { networkInterfaces, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { RawClient, request } from '../support/raw-client.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxySettings, startProxy } from '../support/start-proxy.ts'
 
@@ -50,6 +51,57 @@ describe('T-BR-13 a listener on loopback', () => {
     await using proxy = await startProxy(service, { 'listen.address': address })
     const host = address.startsWith('[') ? '::1' : '127.0.0.1'
     expect((await request(proxy.port, get('/v2/x', 'acme'), { host })).status).toBe(200)
+  })
+
+  // What a rule of the firewall or a misrouted packet does: the listener is on loopback, the peer is not.
+  describe.skipIf(outward === undefined || process.platform !== 'linux')('T-BR-14 reached from another address', () => {
+    const from = { localAddress: outward ?? '' }
+
+    test('every request is refused, and nothing is asked for it', async () => {
+      await using proxy = await startProxy(service)
+      const { length: requests } = service.origin.requests
+      const upload = get('/v2/x', 'abroad', 'Content-Length: 5').replace('GET', 'POST')
+      for (const raw of [
+        get('/v2/x', 'abroad'),
+        `${upload}hello`,
+        upload,
+        get('/v2/x', 'abroad', ...HANDSHAKE),
+        get('/v2/x', 'abroad', 'Origin: https://evil.example'),
+      ]) {
+        await using client = await RawClient.connect(proxy.port, from)
+        client.send(raw)
+        const response = await client.response()
+        expect([response.status, problemOf(response).code]).toEqual([403, 'remote_refused'])
+        expect(fieldOf(response, 'connection')).toBe('close')
+        client.endSending()
+        await client.untilClosed()
+      }
+      expect(service.origin.requests.length).toBe(requests)
+      expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+    })
+
+    test('nobody on this machine makes room for it', async () => {
+      await using proxy = await startProxy(service, { 'listen.maxConnections': '1' })
+      await using client = await RawClient.connect(proxy.port)
+      client.send(get('/v2/x', 'acme'))
+      expect((await client.response()).status).toBe(200)
+      await using stranger = await RawClient.connect(proxy.port, from)
+      expect((await stranger.untilClosed()).bytes.length).toBe(0)
+      client.send(get('/v2/x', 'acme'))
+      expect((await client.response()).status).toBe(200)
+    })
+
+    test('listen.allowRemote lets it in', async () => {
+      await using proxy = await startProxy(service, { 'listen.allowRemote': 'true' })
+      expect((await request(proxy.port, get('/v2/x', 'acme'), from)).status).toBe(200)
+    })
+
+    test('the admin listener does not answer', async () => {
+      await using proxy = await startProxy(service, { 'admin.address': '127.0.0.1:0' })
+      await using client = await RawClient.connect(proxy.adminPort, from)
+      client.send(get('/livez', 'acme'))
+      expect((await client.untilClosed()).bytes.length).toBe(0)
+    })
   })
 
   test.skipIf(outward === undefined)(

@@ -4,11 +4,14 @@
  * may reach it that it would refuse, whatever the client sends; and what it answers badly must give its place back.
  */
 
+import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { type FaultTable, startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 const PLACES = 4
 let table: FaultTable
@@ -110,4 +113,25 @@ test('T-UP-29 clients that leave while they wait for a place', async () => {
   for (const client of clients) client.reset()
   await table.expectAlive()
   expect((await request(table.proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
+})
+
+test('T-HH-20 characters beyond latin1 in what the configuration puts into requests', async () => {
+  const given = { appId: 'käse-☃', appSecret: `schlüssel-☃-${randomBytes(8).toString('hex')}` }
+  await using service = await startService({ ...given, acceptsAnyToken: true, prefix: '/k%C3%A4se-%E2%98%83' })
+  await using proxy = await startProxy(service, {
+    appRoutes: 'GET /v2/links',
+    'origin.connections': `${PLACES}`,
+  })
+  const basic = `Basic ${Buffer.from(`${given.appId}:${given.appSecret}`, 'utf8').toString('base64')}`
+  for (let i = 0; i < 2 * PLACES; i++) {
+    expect((await request(proxy.port, get('/v2/links', 'acme'))).status).toBe(200)
+    expect((await request(proxy.port, get('/v2/x', `org-${i}`))).status).toBe(200)
+  }
+  const [forApp, mint, forOrg] = service.origin.requests
+  expect(forApp?.values('authorization')).toEqual([basic])
+  expect(mint?.values('authorization')).toEqual([basic])
+  expect(forOrg?.target).toBe('/k%C3%A4se-%E2%98%83/v2/x')
+  // A target could not carry them: there they have to be written as they go out.
+  const unescaped = startProxy(service, { baseUrl: `${service.origin.url}/käse-☃` })
+  await expect(unescaped).rejects.toThrow(/^baseUrl .*non-ASCII/)
 })

@@ -126,6 +126,15 @@ describe('content that is not what its framing says', () => {
   test.each(SIZES.map((size) => [JSON.stringify(size), size] as const))('T-FR-17 the chunk size %s', (name, size) =>
     cutShort(name, `${size}\r\nhi\r\n0\r\n\r\n`),
   )
+  test('T-FR-17 zeros in front of a chunk size are no part of the number, and do not get to the origin', () =>
+    table.run({
+      name: 'T-FR-17',
+      send: `${head(POST, HOST, ORG, CHUNKED)}00000000000000005\r\nhello\r\n0\r\n\r\n`,
+      content: 'hello',
+      status: 200,
+      forwards: ['POST /v2/x'],
+      also: ({ requests }) => expect(requests[0]?.connection.received.includes('0000005')).toBe(false),
+    }))
   test.each(ENDS.map((end) => [JSON.stringify(end), end] as const))(
     'T-FR-18 a chunk that begins with %s',
     (name, end) => cutShort(name, `${end}hi\r\n0\r\n\r\n`),

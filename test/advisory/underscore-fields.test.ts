@@ -24,6 +24,15 @@ const IMITATIONS = [
   'X_Rewrite-URL: /admin',
   'X_Proxy_Key: x',
   'X_Request_Id: x',
+  'X_Forwarded_Host: evil.example',
+  'X_Forwarded-Proto: http',
+  'X_Forwarded_Prefix: /admin',
+  'Proxy_Foo: x',
+  'Sec_Fetch_Site: none',
+  'Sec_WebSocket_Key: x',
+  'Access_Control_Request_Method: GET',
+  'HTTP2_Settings: x',
+  'Content_Type: text/html',
 ]
 
 test.each(IMITATIONS)('T-HH-10, 11, T-FR-15 %s', (line) =>

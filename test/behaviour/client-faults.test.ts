@@ -2,8 +2,11 @@
 
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
 import { startFaultTable } from '../support/fault-table.ts'
-import { problemOf, RawClient } from '../support/raw-client.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({ 'listen.idleTimeout': '300ms', 'listen.headersTimeout': '300ms' })
 afterAll(() => table[Symbol.asyncDispose]())
@@ -24,7 +27,7 @@ describe('a client that leaves', () => {
     expect(table.service.requests.length).toBe(before + 1)
   })
 
-  test('T-CL-02 while it waits for the origin: the exchange there ends within 100 ms', async () => {
+  test('T-CL-02 while it waits for the origin: the exchange there ends within 100 ms', { retry: 2 }, async () => {
     const target = table.target(() => new Promise(() => {}))
     const client = await RawClient.connect(table.proxy.port)
     client.send(get(target, 'acme'))
@@ -141,6 +144,16 @@ describe('a client that stops', () => {
     await client.untilClosed()
   })
 
+  test('T-CL-07 before its first byte: closed without a word, as a connection that nobody came to need', async () => {
+    await using service = await startService()
+    await using proxy = await startProxy(service, { 'listen.headersTimeout': '200ms' })
+    await using client = await RawClient.connect(proxy.port)
+    expect((await client.untilClosed()).bytes.toString()).toBe('')
+    await request(proxy.port, get('/v2/later', 'acme'))
+    await proxy.logOf('/v2/later')
+    expect(proxy.logs.filter(({ msg }) => msg === 'request').map(({ path }) => path)).toEqual(['/v2/later'])
+  })
+
   test('T-CL-07 byte by byte, so that it is never silent: the head has its time all the same', async () => {
     await using client = await RawClient.connect(table.proxy.port)
     const drip = setInterval(() => client.send('x'), 20)
@@ -191,6 +204,31 @@ describe('a client that stops', () => {
     expect(seen?.connection.socket.bytesWritten).toBeLessThan(32 * 1024 * 1024)
   })
 })
+
+// The socket of the proxy moves once in some megabytes: what the client takes in between, Linux alone tells.
+test.skipIf(process.platform !== 'linux')(
+  'T-CL-09 a client that reads slowly is not one that has stopped',
+  { timeout: 40_000, retry: 2 },
+  async () => {
+    const total = 24 * 1024 * 1024
+    await using service = await startService({ script: () => ({ content: Buffer.alloc(total) }) })
+    await using proxy = await startProxy(service, { 'listen.idleTimeout': '2s' })
+    await using client = await RawClient.connect(proxy.port)
+    const { socket } = client
+    const pause = () => socket.pause()
+    socket.on('data', pause)
+    const drip = setInterval(() => socket.resume(), 200) // up to 64 KiB each
+    client.send(get('/v2/x', 'acme'))
+    try {
+      await eventually(() => client.received.length > 2_000_000, 'megabytes, slowly', 20_000)
+    } finally {
+      clearInterval(drip)
+    }
+    socket.off('data', pause).resume()
+    expect(await client.response()).toMatchObject({ status: 200, isComplete: true })
+    expect(await proxy.logOf('/v2/x')).toMatchObject({ bytesOut: total })
+  },
+)
 
 test('T-CL-08 slow content goes through for as long as it moves', async () => {
   const target = table.target(async (seen) => {

@@ -83,3 +83,12 @@ test('an idle connection is closed after keepAliveTimeout', async () => {
   expect((await client.response()).status).toBe(200)
   expect((await client.untilClosed()).bytes.length).toBe(0)
 })
+
+test('the line of a request that was refused for its Org names the Org, if it is one', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'orgs.allow': 'acme' })
+  expect((await request(proxy.port, get('/v2/other', 'globex'))).status).toBe(403)
+  expect(await proxy.logOf('/v2/other')).toMatchObject({ code: 'org_not_allowed', orgId: 'globex' })
+  expect((await request(proxy.port, get('/v2/none', 'a/b'))).status).toBe(400)
+  expect(await proxy.logOf('/v2/none')).not.toHaveProperty('orgId')
+})

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { get } from '../support/case-table.ts'
-import { fieldOf, RawClient } from '../support/raw-client.ts'
+import { get, HOST, head } from '../support/case-table.ts'
+import { fieldOf, problemOf, RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
@@ -26,5 +26,29 @@ test.each([
     const line = await proxy.logOf(`/v2/${i}`)
     expect(line).toMatchObject({ status })
     expect(line).not.toHaveProperty('code')
+  }
+})
+
+const BROKEN: readonly (readonly [string, number, string])[] = [
+  ['a name with a blank', 400, 'Bad Name: 1'],
+  ['two lengths', 400, 'Content-Length: 1\r\nContent-Length: 2'],
+  ['17 KB', 431, `F: ${'a'.repeat(17_000)}`],
+]
+
+test.each(BROKEN)('a refusal of a HEAD that the parser could not read has none either: %s', async (_, status, line) => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  for (const [method, hasContent] of [
+    ['HEAD', false],
+    ['GET', true],
+  ] as const) {
+    await using client = await RawClient.connect(proxy.port)
+    client.send(head(`${method} /v2/x HTTP/1.1`, HOST, line))
+    const response = await client.response(method)
+    expect(response.status).toBe(status)
+    expect(fieldOf(response, 'content-length') !== undefined).toBe(hasContent)
+    expect(fieldOf(response, 'connection')).toBe('close')
+    if (hasContent) expect(problemOf(response)).toMatchObject({ status })
+    expect((await client.untilClosed()).bytes.toString()).toBe('')
   }
 })

@@ -5,9 +5,12 @@ import { once } from 'node:events'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import { get } from '../support/case-table.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
+import { startFaultProxy } from '../support/fault-proxy.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { RawClient, request } from '../support/raw-client.ts'
+import { Random } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 import { echoServer } from '../support/websocket-echo.ts'
@@ -162,6 +165,40 @@ test('T-WS-05 an origin that resets during the handshake', async () => {
   expect(response.status).toBe(502)
 })
 
+describe('T-UP-01 a connection that fails before anything was sent', () => {
+  /** Warm, before a service that resets so many of the connections that are opened from then on. */
+  async function upgradeAfter(resets: number) {
+    const other = echoServer()
+    await using service = await startService({ tls: certificate('localhost'), script: other.script })
+    await using way = await startFaultProxy(service.origin.port, new Random(1))
+    await using proxy = await startProxy(service, {
+      baseUrl: `https://localhost:${way.port}`,
+      'origin.caFile': CA_FILE,
+    })
+    expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
+    const before = way.connections
+    const reset = { fault: { direction: 'up', afterBytes: 0, kind: 'reset' } } as const
+    way.schedule = (index) => (index < before + resets ? reset : {})
+    await using client = await RawClient.connect(proxy.port)
+    const frame = Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]) // "hi", masked with zeros
+    client.send(Buffer.concat([Buffer.from(get('/v2/again', 'acme', ...HANDSHAKE)), frame]))
+    const { status } = await client.response()
+    client.send(Buffer.from([0x89, 0x80, 0, 0, 0, 0])) // a ping, to be answered behind the echo
+    const echoed = status === 101 ? [...(await client.bytes(6))] : []
+    const requests = service.requests.filter(({ target }) => target === '/v2/again').length
+    return { status, echoed, requests, connections: way.connections - before }
+  }
+
+  test('costs one more try, and what came with the handshake arrives once', async () => {
+    const seen = await upgradeAfter(1)
+    expect(seen).toEqual({ status: 101, echoed: [0x81, 0x02, 0x68, 0x69, 0x8a, 0x00], requests: 1, connections: 2 })
+  })
+
+  test('and no more than one', async () => {
+    expect(await upgradeAfter(5)).toMatchObject({ status: 502, requests: 0, connections: 2 })
+  })
+})
+
 test('a 401 to the handshake retires the token: the next attempt has a new one', async () => {
   await using other = await startService({ script: echo.script })
   await using own = await startProxy(other, { 'tokens.rejectedCooldown': '50ms' })
@@ -171,6 +208,30 @@ test('a 401 to the handshake retires the token: the next attempt has a new one',
   expect((await attempt()).status).toBe(401)
   expect((await attempt()).status).toBe(101)
   expect(other.tokens.mintsOf('acme')).toHaveLength(2)
+})
+
+test('T-WS-11 the end of a token is not the end of the sockets that were opened with it', async () => {
+  const other = echoServer()
+  await using service = await startService({ script: other.script })
+  await using proxy = await startProxy(service, { 'tokens.lifetime': '1s', 'tokens.minLifetime': '100ms' })
+  const open = async () => {
+    const socket = new WebSocket(`ws://localhost:${proxy.port}/v2/ws`, { headers: { 'X-Org-Id': 'acme' } })
+    await once(socket, 'open')
+    return socket
+  }
+  const socket = await open()
+  service.tokens.revoke('acme')
+  // Past what is assumed of its life, and with a successor: a later handshake has got one.
+  await eventually(async () => {
+    const later = await open().catch(() => undefined)
+    later?.terminate()
+    return service.tokens.mintsOf('acme').length > 1 || undefined
+  }, 'a new token')
+  socket.send('still here')
+  const [data] = await once(socket, 'message')
+  expect(data.toString()).toBe('still here')
+  expect(service.requests[0]?.connection.isClosed).toBe(false)
+  socket.terminate()
 })
 
 test('subprotocols and extensions are agreed between client and origin', async () => {

@@ -172,10 +172,16 @@ describe('what is wrong', () => {
     expect(await refusalWith({ [variable]: value })).toEqual([`${key} (${variable}): ${shown} ${message}`])
   })
 
-  test('a variable that is set to nothing is a slip, not a wish', async () => {
-    expect(await refusalWith({ OAP_APP_ID: '', OAP_ORGS_ALLOW: '' })).toEqual([
-      'appId (OAP_APP_ID): is set but empty: give it a value, or unset it',
-      'orgs.allow (OAP_ORGS_ALLOW): is set but empty: give it a value, or unset it',
+  test('a variable that is set to nothing counts as not set, and is told', async () => {
+    const { config, sources, warnings } = await loadConfig({
+      env: { ...GOOD, OAP_ORGS_ALLOW: '', OAP_LOG_LEVEL: '', OAP_APP_SECRET_FILE: '' },
+    })
+    expect([config.orgs.allow, config.log.level]).toEqual([[], 'info'])
+    expect(sources.get('log.level')).toEqual({ kind: 'default' })
+    const line = 'set to nothing, which counts as not set: OAP_APP_SECRET_FILE, OAP_ORGS_ALLOW, OAP_LOG_LEVEL'
+    expect(warnings).toContain(line)
+    expect(await refusalWith({ OAP_APP_ID: '' })).toEqual([
+      'appId (not set): is required: set it in the config file, or as OAP_APP_ID',
     ])
   })
 

@@ -31,6 +31,22 @@ describe('settings that contradict each other', () => {
     expect(lines).toEqual([expect.stringContaining(expected)])
   })
 
+  test('a pattern that is none hides nothing that is wrong with the ids', async () => {
+    const variables = {
+      OAP_ORGS_PATTERN: '(',
+      OAP_ORGS_ALLOW: 'a,b/c',
+      OAP_TOKENS_WARM: '..,x',
+      OAP_TOKENS_MAX_ORGS: '1',
+    }
+    expect((await refusalWith(variables)).map((line) => line.split(', ')[0])).toEqual([
+      'orgs.pattern (OAP_ORGS_PATTERN): "(" is not a regular expression: the default is ^[\\w-][\\w.~:@+=-]{0,127}$',
+      'orgs.allow (OAP_ORGS_ALLOW): has "b/c"',
+      'tokens.warm (OAP_TOKENS_WARM): has ".."',
+      'tokens.warm (OAP_TOKENS_WARM): has "x"',
+      'tokens.warm (OAP_TOKENS_WARM): has 2 orgs',
+    ])
+  })
+
   test.each([
     { OAP_BASE_URL: 'http://localhost:9080' },
     { OAP_BASE_URL: 'http://api.example.com', OAP_ORIGIN_ALLOW_INSECURE: 'true' },
@@ -47,9 +63,8 @@ describe('settings that contradict each other', () => {
   })
 
   test('a value that is wrong by itself is not judged a second time', async () => {
-    expect(await refusalWith({ OAP_TOKENS_LIFETIME: '2', OAP_ORGS_PATTERN: '(', OAP_TOKENS_WARM: 'a/b' })).toHaveLength(
-      2,
-    )
+    const variables = { OAP_TOKENS_LIFETIME: '2', OAP_ORGS_PATTERN: '(', OAP_TOKENS_WARM: '+acme' }
+    expect(await refusalWith(variables)).toHaveLength(2)
   })
 })
 

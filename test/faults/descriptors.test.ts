@@ -3,15 +3,13 @@
 import { spawn } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { environmentFor, SpawnedProxy } from '../support/spawn-proxy.ts'
+import { environmentFor, MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 
-const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 /** Node's own loader needs some two hundred at once to start. */
 const DESCRIPTORS = 256
 const CLIENTS = 600

@@ -1,5 +1,6 @@
 /** Starting, and refusing to: what a person or a supervisor sees of the process. */
 
+import { spawn } from 'node:child_process'
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -8,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
-import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { environmentFor, MAIN, SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 let service: Service
 let env: Awaited<ReturnType<typeof environmentFor>>
@@ -64,6 +65,15 @@ test('a taken port is one clear line and exit 1', async () => {
   } finally {
     await new Promise((resolve) => taken.close(resolve))
   }
+})
+
+test('too few file descriptors to start with are one clear line and exit 1', async () => {
+  const { PATH } = process.env
+  const child = spawn('sh', ['-c', 'ulimit -n 64 && exec "$0" "$@"', process.execPath, MAIN], { env: { PATH, ...env } })
+  await using proxy = new SpawnedProxy(child)
+  expect(await proxy.exited).toEqual({ code: 1, signal: null })
+  expect(proxy.stderr).toHaveLength(1)
+  expect(proxy.stderr[0]).toMatch(/^org-access-proxy: too few files .*ulimit -n/)
 })
 
 test('a token endpoint that is down does not keep the proxy from starting', async () => {

@@ -15,6 +15,8 @@ export interface OriginOptions {
   /** Key and certificate: the origin speaks TLS. */
   readonly tls?: TlsOptions
   readonly host?: string
+  /** A free one if left out. */
+  readonly port?: number
 }
 
 export class Origin implements AsyncDisposable {
@@ -118,6 +120,6 @@ const sayHello: OriginScript = () => ({ content: 'hello from the origin' })
 
 export async function startOrigin(script: OriginScript = sayHello, options: OriginOptions = {}): Promise<Origin> {
   const origin = new Origin(script, options)
-  await origin.listen(0, options.host)
+  await origin.listen(options.port, options.host)
   return origin
 }

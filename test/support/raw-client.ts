@@ -32,6 +32,8 @@ export interface RawClientOptions {
   /** Of each single wait. */
   readonly deadlineMs?: number
   readonly host?: string
+  /** Where the connection comes from, in the eyes of the peer. */
+  readonly localAddress?: string
 }
 
 export class RawClient implements AsyncDisposable {
@@ -54,7 +56,12 @@ export class RawClient implements AsyncDisposable {
     const socket =
       typeof port === 'string'
         ? connect({ path: port, allowHalfOpen: true })
-        : connect({ port, host: options.host ?? '127.0.0.1', allowHalfOpen: true })
+        : connect({
+            port,
+            host: options.host ?? '127.0.0.1',
+            allowHalfOpen: true,
+            ...(options.localAddress === undefined ? {} : { localAddress: options.localAddress }),
+          })
     await once(socket, 'connect')
     return new RawClient(socket, options.deadlineMs ?? 5000)
   }

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { Changes } from './changes.ts'
 import type { Service } from './service.ts'
 
-const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
+export const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 
 export interface SpawnOptions {
   readonly args?: readonly string[]

@@ -1,0 +1,88 @@
+/** The name of the service changes its address, or has one that is dead: requests, mints and WebSockets find their way. */
+
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { openDeadEnd } from '../support/dead-end.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { type NameRecord, openNameRecord } from '../support/name-record.ts'
+import { startOrigin } from '../support/origin.ts'
+import { fieldOf, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { echoServer } from '../support/websocket-echo.ts'
+
+const echo = echoServer()
+
+function startNamedService(content: string): Promise<Service> {
+  return startService({
+    script: (seen, on) => (seen.target === '/v2/ws' ? echo.script(seen, on) : { content }),
+  })
+}
+
+/** Whether this machine takes the address: other systems have 127.0.0.1 alone, some have no IPv6. */
+async function has(host: string): Promise<boolean> {
+  const probe = createServer().listen(0, host)
+  const [isThere] = await Promise.race([
+    once(probe, 'listening').then(() => [true]),
+    once(probe, 'error').then(() => [false]),
+  ])
+  probe.close()
+  return isThere === true
+}
+
+async function startBefore(service: Service, record: NameRecord) {
+  const env = await environmentFor(service)
+  const baseUrl = `http://${record.name}:${service.origin.port}`
+  const settings = { OAP_BASE_URL: baseUrl, OAP_ORIGIN_ALLOW_INSECURE: 'true' }
+  const proxy = spawnProxy({ env: { ...env, ...record.env, ...settings }, nodeArgs: record.nodeArgs })
+  const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+  const dispose = async () => {
+    await proxy[Symbol.asyncDispose]()
+    await env[Symbol.asyncDispose]()
+  }
+  return { port, [Symbol.asyncDispose]: dispose }
+}
+
+test.skipIf(!(await has('127.0.0.2')))(
+  'T-UP-30 the record changes and the old address dies: what is new goes to the new one',
+  async () => {
+    await using service = await startNamedService('from the first')
+    const { port: originPort } = service.origin
+    await using second = await startOrigin(
+      (seen, on) => {
+        if (service.orgOfMint(seen) !== undefined) return service.origin.script(seen, on)
+        return seen.target === '/v2/ws' ? echo.script(seen, on) : { content: 'from the second' }
+      },
+      { host: '127.0.0.2', port: originPort },
+    )
+    await using record = await openNameRecord('127.0.0.1')
+    await using proxy = await startBefore(service, record)
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('from the first')
+    expect(second.requests).toEqual([])
+
+    await record.set('127.0.0.2')
+    await service.origin.stop()
+    for (const org of ['acme', 'cold']) {
+      expect((await request(proxy.port, get('/v2/x', org))).content.toString()).toBe('from the second')
+    }
+    expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
+    expect(second.requests.map(({ target }) => target)).toEqual(['/v2/x', '/v2/orgs/cold/access', '/v2/x', '/v2/ws'])
+  },
+)
+
+test.skipIf(process.platform !== 'linux' || !(await has('::1')))(
+  'T-UP-30 an IPv6 address where nothing answers: the other one is tried before it has timed out',
+  async () => {
+    await using service = await startNamedService('over IPv4')
+    await using _ = await openDeadEnd('::1', service.origin.port)
+    await using record = await openNameRecord('::1', '127.0.0.1')
+    await using proxy = await startBefore(service, record)
+    const { content } = await request(proxy.port, get('/v2/x', 'acme'))
+    expect(content.toString()).toBe('over IPv4')
+    const handshake = await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))
+    expect(handshake.status).toBe(101)
+    expect(fieldOf(handshake, 'upgrade')).toBe('websocket')
+  },
+)
