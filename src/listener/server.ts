@@ -17,6 +17,8 @@ import { readComplaint } from './parser-complaint.ts'
 import { SendQueues } from './send-queues.ts'
 
 export interface ListenerOptions extends HttpServerLimits {
+  /** An idle connection. */
+  readonly keepAliveTimeoutMs: number
   readonly address: ListenAddress
   readonly socketMode: number
   readonly allowsRemote: boolean
