@@ -11,7 +11,7 @@ import { startService } from '../support/service.ts'
 import { environmentFor, MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 
 /** Node's own loader needs some two hundred at once to start. */
-const DESCRIPTORS = 256
+const DESCRIPTORS = 64
 const CLIENTS = 600
 const WATCHED_MS = 1_000
 const TICKS_PER_SECOND = 100

@@ -69,7 +69,7 @@ test('a taken port is one clear line and exit 1', async () => {
 
 test('too few file descriptors to start with are one clear line and exit 1', async () => {
   const { PATH } = process.env
-  const child = spawn('sh', ['-c', 'ulimit -n 64 && exec "$0" "$@"', process.execPath, MAIN], { env: { PATH, ...env } })
+  const child = spawn('sh', ['-c', 'ulimit -n 20 && exec "$0" "$@"', process.execPath, MAIN], { env: { PATH, ...env } })
   await using proxy = new SpawnedProxy(child)
   expect(await proxy.exited).toEqual({ code: 1, signal: null })
   expect(proxy.stderr).toHaveLength(1)
