@@ -1,0 +1,42 @@
+/** Behind a run of faults: every place of the pool towards the origin is there, and no connection beyond them. */
+
+import { expect } from 'vitest'
+import { get } from './case-table.ts'
+import { eventually } from './changes.ts'
+import { KeepAliveClient } from './keep-alive-client.ts'
+import { request } from './raw-client.ts'
+import type { Service } from './service.ts'
+
+const GOOD_WITHIN_MS = 1_000
+/** For the connections of a run that has ended. */
+const CLOSED_WITHIN_MS = 5_000
+const ORG = 'whole-pool'
+
+/** `places` is `origin.connections`. One good request first, then as many at once as there are places. */
+export async function expectWholePool(proxyPort: number, service: Service, places: number): Promise<void> {
+  const { origin } = service
+  const before = origin.script
+  let arrived = 0
+  origin.script = async (seen, connection) => {
+    if (!seen.target.startsWith('/v2/place/')) return await before(seen, connection)
+    arrived++
+    if (seen.target !== '/v2/place/alone')
+      await origin.waitFor(() => arrived > places, `requests in all ${places} places`)
+    return { content: seen.target }
+  }
+  const good = await request(proxyPort, get('/v2/place/alone', ORG), { deadlineMs: GOOD_WITHIN_MS })
+  expect(good.status, 'a good request, soon').toBe(200)
+  await Promise.all(Array.from({ length: places }, (_, i) => askFor(proxyPort, `/v2/place/${i}`)))
+  const inUse = () =>
+    origin.openConnections.filter(
+      ({ requests: [first] }) => first !== undefined && service.orgOfMint(first) === undefined,
+    )
+  await eventually(() => inUse().length <= places, `no more than ${places} connections`, CLOSED_WITHIN_MS)
+  origin.script = before
+}
+
+async function askFor(proxyPort: number, target: string): Promise<void> {
+  using client = new KeepAliveClient(proxyPort)
+  const { status, content } = await client.get(target, ORG)
+  expect([status, content], 'a request in each place').toEqual([200, target])
+}
