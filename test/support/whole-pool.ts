@@ -16,12 +16,12 @@ const ORG = 'whole-pool'
 export async function expectWholePool(proxyPort: number, service: Service, places: number): Promise<void> {
   const { origin } = service
   const before = origin.script
-  let arrived = 0
+  const arrived = new Set<string>()
   origin.script = async (seen, connection) => {
     if (!seen.target.startsWith('/v2/place/')) return await before(seen, connection)
-    arrived++
+    arrived.add(seen.target)
     if (seen.target !== '/v2/place/alone')
-      await origin.waitFor(() => arrived > places, `requests in all ${places} places`)
+      await origin.waitFor(() => arrived.size > places, `requests in all ${places} places`)
     return { content: seen.target }
   }
   const good = await request(proxyPort, get('/v2/place/alone', ORG), { deadlineMs: GOOD_WITHIN_MS })
