@@ -52,12 +52,15 @@ export function badNetwork({ faultShare, withinBytes }: BadNetwork): FaultSchedu
   })
 }
 
-const MINT = /^POST \/v2\/orgs\/[^/ ]+\/access /
+/** Told by its first line. */
+export function isMint(firstLine: string): boolean {
+  return /^POST \/v2\/orgs\/[^/ ]+\/access /.test(firstLine)
+}
 
 /** Proxy and service have one address for both: calls of the token endpoint come on connections of their own. */
 export function byHop(hops: { readonly mints: FaultSchedule; readonly requests: FaultSchedule }): FaultSchedule {
   return (index, random, firstLine) =>
-    MINT.test(firstLine) ? hops.mints(index, random, firstLine) : hops.requests(index, random, firstLine)
+    isMint(firstLine) ? hops.mints(index, random, firstLine) : hops.requests(index, random, firstLine)
 }
 
 export const goodNetwork: FaultSchedule = () => ({})

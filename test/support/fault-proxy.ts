@@ -17,7 +17,8 @@ export class FaultProxy implements AsyncDisposable {
   readonly #server: Server
   readonly #random: Random
   readonly #target: Target
-  readonly #sockets = new Set<Socket>()
+  /** With the first line of their connections. */
+  readonly #sockets = new Map<Socket, string>()
   readonly #conditions = new Map<number, Conditions>()
   readonly #healed = deferred()
   #connections = 0
@@ -55,6 +56,11 @@ export class FaultProxy implements AsyncDisposable {
     this.#healed.resolve()
   }
 
+  /** Resets the open connections that began with such a line. */
+  drop(isDropped: (firstLine: string) => boolean): void {
+    for (const [socket, firstLine] of this.#sockets) if (isDropped(firstLine)) resetNow(socket)
+  }
+
   async listen(): Promise<void> {
     this.#server.listen(0, '127.0.0.1')
     await once(this.#server, 'listening')
@@ -63,13 +69,13 @@ export class FaultProxy implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const closed = once(this.#server, 'close')
     this.#server.close()
-    for (const socket of this.#sockets) socket.destroy()
+    for (const socket of this.#sockets.keys()) socket.destroy()
     await closed
   }
 
   /** Nothing goes on, and no connection behind it is opened, before the client has said what it is for. */
   #accept(client: Socket, index: number): void {
-    this.#hold(client)
+    this.#hold(client, '')
     client.once('readable', () => {
       const random = this.#random.numbered(index)
       const first: Buffer = client.read() ?? Buffer.alloc(0)
@@ -78,13 +84,14 @@ export class FaultProxy implements AsyncDisposable {
       const conditions = this.schedule(index, random, firstLine)
       if (client.remotePort !== undefined) this.#conditions.set(client.remotePort, conditions)
       const server = connect({ ...this.#target, allowHalfOpen: true })
-      this.#hold(server)
+      this.#sockets.set(client, firstLine)
+      this.#hold(server, firstLine)
       this.#join(client, server, conditions, random)
     })
   }
 
-  #hold(socket: Socket): void {
-    this.#sockets.add(socket)
+  #hold(socket: Socket, firstLine: string): void {
+    this.#sockets.set(socket, firstLine)
     socket.setNoDelay(true)
     socket.on('close', () => this.#sockets.delete(socket))
     socket.on('error', () => undefined) // the close behind it is what counts
