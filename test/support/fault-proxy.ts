@@ -23,6 +23,7 @@ export class FaultProxy implements AsyncDisposable {
   readonly #healed = deferred()
   #connections = 0
   #strikes = 0
+  #isHealed = false
 
   constructor(target: Target, random: Random, schedule: FaultSchedule) {
     this.schedule = schedule
@@ -50,8 +51,9 @@ export class FaultProxy implements AsyncDisposable {
     return clientPort === undefined ? undefined : this.#conditions.get(clientPort)
   }
 
-  /** New connections are good ones, and who has left a stalled one is missed now; what it has lost stays lost. */
+  /** No fault strikes any more, and who has left a stalled connection is missed now; what was lost stays lost. */
   heal(): void {
+    this.#isHealed = true
     this.schedule = goodNetwork
     this.#healed.resolve()
   }
@@ -117,10 +119,10 @@ export class FaultProxy implements AsyncDisposable {
       for await (const chunk of from.iterator({ destroyOnReturn: false })) {
         for (const slice of slices(chunk, conditions, random)) {
           if (leftBytes === 0) continue // struck: what still comes is read and lost
-          const passed = slice.subarray(0, leftBytes)
+          const passed = this.#isHealed ? slice : slice.subarray(0, leftBytes)
           await pause(delayMs(passed, conditions))
           await write(to, passed)
-          leftBytes -= passed.length
+          leftBytes -= this.#isHealed ? 0 : passed.length
           if (leftBytes === 0 && fault !== undefined) await this.#strike(fault, from, to)
         }
       }

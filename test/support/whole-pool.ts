@@ -10,10 +10,17 @@ import type { Service } from './service.ts'
 const GOOD_WITHIN_MS = 1_000
 /** For the connections of a run that has ended. */
 const CLOSED_WITHIN_MS = 5_000
-const ORG = 'whole-pool'
 
-/** `places` is `origin.connections`. One good request first, then as many at once as there are places. */
-export async function expectWholePool(proxyPort: number, service: Service, places: number): Promise<void> {
+/**
+ * `places` is `origin.connections`. One good request first, then as many at once as there are places. An org that has its
+ * token needs no word of the token endpoint, which may not be asked for a while.
+ */
+export async function expectWholePool(
+  proxyPort: number,
+  service: Service,
+  places: number,
+  org = 'whole-pool',
+): Promise<void> {
   const { origin } = service
   const before = origin.script
   const arrived = new Set<string>()
@@ -29,9 +36,9 @@ export async function expectWholePool(proxyPort: number, service: Service, place
       )
     return { content: isFull ? seen.target : `only ${arrived.size - 1} of ${places} places` }
   }
-  const good = await request(proxyPort, get('/v2/place/alone', ORG), { deadlineMs: GOOD_WITHIN_MS })
+  const good = await request(proxyPort, get('/v2/place/alone', org), { deadlineMs: GOOD_WITHIN_MS })
   expect(good.status, 'a good request, soon').toBe(200)
-  await Promise.all(Array.from({ length: places }, (_, i) => askFor(proxyPort, `/v2/place/${i}`)))
+  await Promise.all(Array.from({ length: places }, (_, i) => askFor(proxyPort, `/v2/place/${i}`, org)))
   const inUse = () =>
     origin.openConnections.filter(
       ({ requests: [first] }) => first !== undefined && service.orgOfMint(first) === undefined,
@@ -40,8 +47,8 @@ export async function expectWholePool(proxyPort: number, service: Service, place
   origin.script = before
 }
 
-async function askFor(proxyPort: number, target: string): Promise<void> {
+async function askFor(proxyPort: number, target: string, org: string): Promise<void> {
   using client = new KeepAliveClient(proxyPort)
-  const { status, content } = await client.get(target, ORG)
+  const { status, content } = await client.get(target, org)
   expect([status, content], 'a request in each place').toEqual([200, target])
 }
