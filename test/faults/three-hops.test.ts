@@ -45,10 +45,11 @@ const mintFaults = badNetwork({ faultShare: 1, withinBytes: 1800 })
 const requestFaults = badNetwork({ faultShare: 1, withinBytes: 8_000 })
 
 const RACED_RESPONSE = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'
-/** Breaks behind a whole response, when the next request may be on its way: on a fresh connection it comes through. */
+/** Loses the answer to a later request, after it has reached the service: on a fresh connection it would come through. */
 const idleFaults: FaultSchedule = (_, random) => ({
   fault: {
     direction: 'down',
+    isLate: true,
     afterBytes: RACED_RESPONSE.length * random.integer(1, 4),
     kind: random.pick(['reset', 'cut', 'half-close'] as const),
   },

@@ -9,6 +9,8 @@ export interface Fault {
   readonly direction: Direction
   /** Strikes when so many bytes have gone on in that direction; 0 is before the first. */
   readonly afterBytes: number
+  /** Strikes only when more than these want to go on. */
+  readonly isLate?: boolean
   /** `cut` closes both sides with FIN, `half-close` ends only this direction, `stall` passes nothing more on. */
   readonly kind: 'reset' | 'cut' | 'half-close' | 'stall'
 }

@@ -113,17 +113,24 @@ export class FaultProxy implements AsyncDisposable {
   async #pump(direction: Direction, from: Socket, to: Socket, conditions: Conditions, random: Random): Promise<void> {
     const fault = conditions.fault?.direction === direction ? conditions.fault : undefined
     let leftBytes = fault?.afterBytes ?? Number.POSITIVE_INFINITY
+    let isStruck = false
+    const strikeIf = async (isDue: boolean) => {
+      if (!isDue || leftBytes > 0 || isStruck || fault === undefined || this.#isHealed) return
+      isStruck = true
+      await this.#strike(fault, from, to)
+    }
     try {
-      if (leftBytes === 0 && fault !== undefined) await this.#strike(fault, from, to)
+      await strikeIf(fault?.isLate !== true)
       // The iterator would close the whole socket at the end of one half.
       for await (const chunk of from.iterator({ destroyOnReturn: false })) {
         for (const slice of slices(chunk, conditions, random)) {
-          if (leftBytes === 0) continue // struck: what still comes is read and lost
+          await strikeIf(true)
+          if (isStruck) continue // what still comes is read and lost
           const passed = this.#isHealed ? slice : slice.subarray(0, leftBytes)
           await pause(delayMs(passed, conditions))
           await write(to, passed)
-          leftBytes -= this.#isHealed ? 0 : passed.length
-          if (leftBytes === 0 && fault !== undefined) await this.#strike(fault, from, to)
+          leftBytes -= Math.min(leftBytes, passed.length)
+          await strikeIf(fault?.isLate !== true || passed.length < slice.length)
         }
       }
       to.end()
