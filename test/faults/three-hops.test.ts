@@ -180,9 +180,9 @@ test(`R2 to R5, R9, R11: ${REQUESTS} requests, ${RACES} races, ${ABORTS} aborts`
     const strikesBefore = toService.strikes
     for (const each of await run.send('raced', RACES)) {
       if (each.method === 'POST' || each.method === 'PATCH') continue
-      const status = statusOf(each) ?? 0
-      if (status >= 502)
-        expect(whatFailed(each), `${each.method} ${each.target} in a race that it must win`).toMatch(/^token_/)
+      if ((statusOf(each) ?? 0) < 502) continue
+      const lines = proxy.spawned.stdout.filter((line) => line.includes(`"path":"${each.target}"`))
+      expect(whatFailed(each), `${each.method} in a race that it must win: ${lines}`).toMatch(/^token_/)
     }
     expect(toService.strikes - strikesBefore, 'races').toBeGreaterThan(RACES / 20)
 
