@@ -4,11 +4,19 @@ import { readdir } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { Canaries } from '../test/support/canaries.ts'
 import { eventually } from '../test/support/changes.ts'
+import { PROBE_ARGS, ProcessProbe } from '../test/support/process-probe.ts'
 import { type Service, type ServiceOptions, startService } from '../test/support/service.ts'
 import { environmentFor, type SpawnedProxy, spawnProxy } from '../test/support/spawn-proxy.ts'
 
 const EXCHANGE_DEADLINE_MS = 15_000
 const CLOSE_DEADLINE_MS = 15_000
+
+/** Batches after which what stays for good is there: compiled code, the metrics of every code, a token for every usual Org. */
+const WARM_UP_BATCHES = 25
+/** Over all batches behind those: what is learned of rare damage, and `BYTES_PER_ORG` beside it. */
+const MAX_HEAP_GROWTH_BYTES = 1024 * 1024
+/** A cached token with its record. Damage makes new Orgs, and their tokens are kept. */
+const BYTES_PER_ORG = 2_048
 
 /** What a client saw on its connection. */
 export interface Transcript {
@@ -34,6 +42,11 @@ export class Arena implements AsyncDisposable {
   readonly #proxy: SpawnedProxy
   readonly #environment: AsyncDisposable
   readonly #baseline: number
+  readonly #probe: ProcessProbe
+  #batches = 0
+  #mints = 0
+  /** Behind the first batches. */
+  #warmHeapBytes: number | undefined
 
   private constructor(
     service: Service,
@@ -41,12 +54,14 @@ export class Arena implements AsyncDisposable {
     port: number,
     environment: AsyncDisposable,
     baseline: number,
+    probe: ProcessProbe,
   ) {
     this.service = service
     this.#proxy = proxy
     this.port = port
     this.#environment = environment
     this.#baseline = baseline
+    this.#probe = probe
     const { appSecret, apiKey, marker } = service.tokens
     this.canaries = new Canaries().add('App secret', appSecret).add('API key', apiKey).add('token', marker)
   }
@@ -54,10 +69,14 @@ export class Arena implements AsyncDisposable {
   static async start(options: ServiceOptions, settings: Readonly<Record<string, string>>): Promise<Arena> {
     const service = await startService(options)
     const environment = await environmentFor(service)
-    const proxy = spawnProxy({ env: { ...environment, OAP_LOG_LEVEL: 'trace', ...settings } })
+    const proxy = spawnProxy({
+      env: { ...environment, OAP_LOG_LEVEL: 'trace', ...settings },
+      nodeArgs: PROBE_ARGS,
+    })
     const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
     const port = Number(/\d+$/.exec(ready.address)?.[0])
-    return new Arena(service, proxy, port, environment, await countDescriptors(proxy.pid))
+    const probe = await ProcessProbe.attach(proxy)
+    return new Arena(service, proxy, port, environment, await countDescriptors(proxy.pid), probe)
   }
 
   /** Sends the pieces, ends the client's side, and reads until the proxy ends its own. */
@@ -109,9 +128,12 @@ export class Arena implements AsyncDisposable {
     stdout.length = 0
   }
 
-  /** Forgets what the service has recorded. */
-  forget(): void {
+  /** Ends a batch: forgets what the service has recorded. */
+  async forget(): Promise<void> {
     const { origin, tokens } = this.service
+    this.#batches++
+    if (this.#batches > WARM_UP_BATCHES) this.#mints += tokens.mints.length
+    if (this.#batches === WARM_UP_BATCHES) this.#warmHeapBytes = await this.#probe.heapBytes()
     origin.requests.length = 0
     origin.malformed.length = 0
     tokens.mints.length = 0
@@ -130,7 +152,21 @@ export class Arena implements AsyncDisposable {
     )
   }
 
+  /** No timer is left, and the heap is what it was behind the first batches, the tokens since then aside. */
+  async checkMemory(): Promise<void> {
+    const isQuiet = async () => {
+      const { Timeout: timers } = await this.#probe.resources()
+      return timers === undefined || undefined
+    }
+    await eventually(isQuiet, 'no timer', CLOSE_DEADLINE_MS)
+    if (this.#warmHeapBytes === undefined) return
+    const growthBytes = (await this.#probe.heapBytes()) - this.#warmHeapBytes
+    const allowedBytes = MAX_HEAP_GROWTH_BYTES + this.#mints * BYTES_PER_ORG
+    if (growthBytes > allowedBytes) throw new Violation('the heap has grown', { growthBytes, allowedBytes })
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#probe[Symbol.dispose]()
     await this.#proxy[Symbol.asyncDispose]()
     await this.#environment[Symbol.asyncDispose]()
     await this.service[Symbol.asyncDispose]()

@@ -92,7 +92,7 @@ export async function runMintCases({ arena, plans }: MintArena, cases: readonly 
     if (arena.service.tokens.mints.some(({ org }) => org !== each.org && !GOOD_ORG.test(org)))
       throw new Violation('a mint for an Org that nobody named', evidence)
     plans.clear()
-    arena.forget()
+    await arena.forget()
   }
   arena.canaries.add('token', 'tok-') // part of each that a case has given out
   arena.checkProcess({ cases })
@@ -123,4 +123,5 @@ function checkToken(each: MintCase, authorization: readonly string[]): void {
 
 export async function endMintArena({ arena }: MintArena): Promise<void> {
   await arena.checkDescriptors(POOLED)
+  await arena.checkMemory()
 }

@@ -73,7 +73,7 @@ const LOCAL: readonly Mutation[] = [
 
 /** Of one case: what it is made from, whatever ran before it. */
 export function randomFor(seed: number, index: number): Random {
-  return new Random((Math.imul(seed, 0x9e3779b1) ^ index) >>> 0)
+  return new Random(seed).numbered(index)
 }
 
 /** The message with one to four kinds of damage; `others` are messages that parts may come from. */

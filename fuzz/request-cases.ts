@@ -83,7 +83,7 @@ export async function runRequestCases(
     if (!isNamed) throw new Violation('a mint for an Org that nobody named', { org, ...evidence })
   }
   arena.checkProcess(evidence)
-  arena.forget()
+  await arena.forget()
   return requests.length
 }
 
@@ -134,4 +134,5 @@ function isSame({ method, target }: RequestRead, line: string): boolean {
 
 export async function endRequestArena(arena: Arena): Promise<void> {
   await arena.checkDescriptors(POOLED)
+  await arena.checkMemory()
 }

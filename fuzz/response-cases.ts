@@ -82,7 +82,7 @@ export async function runResponseCases(
     throw new Violation('not exactly one Authorization', evidence)
   }
   arena.checkProcess(evidence)
-  arena.forget()
+  await arena.forget()
   plans.clear()
   return requests
 }
@@ -130,4 +130,5 @@ function isProblem({ fields }: { readonly fields: Parameters<typeof valuesOf>[0]
 
 export async function endResponseArena({ arena }: ResponseArena): Promise<void> {
   await arena.checkDescriptors(2 * POOLED)
+  await arena.checkMemory()
 }

@@ -27,8 +27,11 @@ const MAX_WAITING = 128
 /** After our last byte: how long what the client still sends is read away, so that it can read our answer. */
 const LINGER_MS = 2_000
 
-/** Enough for the reset that answers an interim response. */
-const INTERIM_ROUND_TRIP_MS = 25
+/**
+ * Between the interim responses that find out whether a client is there: enough for the reset that answers one. The second
+ * one meets the reset of who was connected directly, the third one that had to come through a relay.
+ */
+const INTERIM_PAUSES_MS = [10, 20, 40] as const
 
 /** Within this, some content follows a head, or the client that has closed meanwhile counts as gone. */
 const CONTENT_PAUSE_MS = 25
@@ -141,9 +144,7 @@ export class Connection implements ExchangeOwner {
     const carried = this.#carried
     if (carried === undefined || this.isTunnel) return
     if (this.#writeInterim()) {
-      setTimeout(() => {
-        if (this.#carried === carried) this.#writeInterim()
-      }, INTERIM_ROUND_TRIP_MS).unref()
+      this.#repeatInterim(carried, INTERIM_PAUSES_MS)
       return
     }
     if (this.#response?.headersSent !== true) {
@@ -162,6 +163,13 @@ export class Connection implements ExchangeOwner {
   #giveUp(carried: Carried): void {
     carried.clientGone()
     this.socket.destroy()
+  }
+
+  #repeatInterim(carried: Carried, [pauseMs, ...rest]: readonly number[]): void {
+    if (pauseMs === undefined) return
+    setTimeout(() => {
+      if (this.#carried === carried && this.#writeInterim()) this.#repeatInterim(carried, rest)
+    }, pauseMs).unref()
   }
 
   /** False where no interim response can stand any more. */

@@ -6,9 +6,11 @@ import type { OriginRequest } from '../support/origin-connection.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
+import { expectWholePool } from '../support/whole-pool.ts'
 
 const ABORTS = 200
 const LIMIT_MS = 100
+const PLACES = 8
 
 const HELD = 'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun'
 
@@ -37,7 +39,7 @@ test.each([
   ['inside the response', 'begun', ''],
 ])(`R9: a client leaves %s, ${ABORTS} times`, { timeout: 60_000 }, async (_, kind, line) => {
   await using service = await heldService()
-  await using proxy = await startProxy(service)
+  await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
   const durations: number[] = []
   for (let i = 0; i < ABORTS; i++) {
     const target = `/v2/${kind}/${i}`
@@ -53,6 +55,7 @@ test.each([
   }
   expect(service.requests.every(({ state }) => state !== 'complete' || line === '')).toBe(true)
   expect(p99(durations), 'p99 in ms').toBeLessThan(LIMIT_MS)
+  await expectWholePool(proxy.port, service, PLACES)
 })
 
 test.each(['fin', 'reset'] as const)(
@@ -60,7 +63,7 @@ test.each(['fin', 'reset'] as const)(
   { timeout: 60_000 },
   async (end) => {
     await using service = await heldService()
-    await using proxy = await startProxy(service)
+    await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
     const durations: number[] = []
     for (let i = 0; i < ABORTS; i++) {
       const target = `/v2/begun/${i}`
@@ -75,5 +78,6 @@ test.each(['fin', 'reset'] as const)(
       durations.push(performance.now() - leftAt)
     }
     expect(p99(durations), 'p99 in ms').toBeLessThan(LIMIT_MS)
+    await expectWholePool(proxy.port, service, PLACES)
   },
 )

@@ -7,9 +7,11 @@ import { RawClient, type RawResponse } from '../support/raw-client.ts'
 import { type Random, withSeed } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
+import { expectWholePool } from '../support/whole-pool.ts'
 
 const RESPONSES = 2_000
 const AT_ONCE = 16
+const PLACES = 16
 
 interface Cut {
   readonly bytes: Buffer
@@ -69,7 +71,7 @@ test(`R3, R4: ${RESPONSES} cuts`, { timeout: 60_000 }, () =>
       return undefined
     }
     await using service = await startService({ script })
-    await using proxy = await startProxy(service)
+    await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
     let next = 0
     let visiblyCut = 0
     const client = async () => {
@@ -84,5 +86,6 @@ test(`R3, R4: ${RESPONSES} cuts`, { timeout: 60_000 }, () =>
     }
     await Promise.all(Array.from({ length: AT_ONCE }, client))
     expect(visiblyCut, 'responses that had begun').toBeGreaterThan(RESPONSES / 4)
+    await expectWholePool(proxy.port, service, PLACES)
   }),
 )

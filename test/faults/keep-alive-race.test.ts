@@ -8,21 +8,30 @@ import { RawClient } from '../support/raw-client.ts'
 import { type Random, withSeed } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
+import { expectWholePool } from '../support/whole-pool.ts'
 
 const LANES = 250
 const ROUNDS = 6
+const PLACES = 256
 const IDLE_MS = 1_000
 
-/** Closes a connection when it has served nothing for `IDLE_MS`, and says so where `announces`. */
-function impatientOrigin(announces: boolean): OriginScript {
+/** Closes a connection when it has served nothing for `IDLE_MS`, and says so where `announces`. How, its last request decides. */
+function impatientOrigin(announces: boolean, random: Random): OriginScript {
   const timers = new WeakMap<OriginConnection, NodeJS.Timeout>()
   return async (seen, connection) => {
     clearTimeout(timers.get(connection))
     await seen.ended
-    const idle = setTimeout(() => (Math.random() < 0.5 ? connection.end() : connection.reset()), IDLE_MS)
+    const endsOrderly = random.numbered(numberOf(seen.target)).chance(0.5)
+    const idle = setTimeout(() => (endsOrderly ? connection.end() : connection.reset()), IDLE_MS)
     timers.set(connection, idle.unref())
     return { fields: announces ? ['Keep-Alive', 'timeout=1'] : [], content: seen.target }
   }
+}
+
+/** Of the request among all of the run. */
+function numberOf(target: string): number {
+  const [lane, round] = target.split('/').slice(-2).map(Number)
+  return (lane ?? 0) * ROUNDS + (round ?? 0)
 }
 
 interface Outcome {
@@ -50,9 +59,9 @@ test.each([
   ['says nothing', false],
 ] as const)(`R2, R5: ${LANES * ROUNDS} requests, an origin that %s`, { timeout: 60_000 }, (_, announces) =>
   withSeed(async (random) => {
-    await using service = await startService({ script: impatientOrigin(announces) })
-    await using proxy = await startProxy(service, { 'origin.responseTimeout': '5s' })
-    const lanes = Array.from({ length: LANES }, (_, lane) => runLane(proxy.port, lane, random))
+    await using service = await startService({ script: impatientOrigin(announces, random.numbered(LANES)) })
+    await using proxy = await startProxy(service, { 'origin.responseTimeout': '5s', 'origin.connections': `${PLACES}` })
+    const lanes = Array.from({ length: LANES }, (_, lane) => runLane(proxy.port, lane, random.numbered(lane)))
     const outcomes = (await Promise.all(lanes)).flat()
 
     const attempts = new Map<string, number>()
@@ -64,5 +73,6 @@ test.each([
       if (announces) expect(status, `${method} ${target}`).toBe(200)
     }
     expect(service.origin.connections.length, 'connections that had to be opened anew').toBeGreaterThan(LANES / 10)
+    await expectWholePool(proxy.port, service, PLACES)
   }),
 )

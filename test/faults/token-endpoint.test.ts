@@ -8,10 +8,12 @@ import { type Random, withSeed } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 import type { Mint, MintScript } from '../support/token-endpoint.ts'
+import { expectWholePool } from '../support/whole-pool.ts'
 
 const COLD = 400
 const WARM_ORGS = 8
 const AT_ONCE = 8
+const PLACES = 8
 const MINT_TIMEOUT_MS = 1_000
 /** For the way there and back, on a busy machine. */
 const SLACK_MS = 2_000
@@ -58,6 +60,7 @@ test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones
       script: ({ target }) => ({ content: target }),
     })
     await using proxy = await startProxy(service, {
+      'origin.connections': `${PLACES}`,
       'tokens.mintTimeout': `${MINT_TIMEOUT_MS}ms`,
       'tokens.mintRate': '10000',
       'tokens.lifetime': '1h',
@@ -94,5 +97,6 @@ test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones
     const wellAt = performance.now()
     while ((await request(proxy.port, get('/v2/again', 'late'))).status !== 200) await sleep(50)
     expect(performance.now() - wellAt).toBeLessThan(5_000)
+    await expectWholePool(proxy.port, service, PLACES)
   }),
 )

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { type Conditions, startFaultProxy } from './fault-proxy.ts'
+import { byHop, type Conditions, goodNetwork } from './bad-network.ts'
+import { startFaultProxy } from './fault-proxy.ts'
 import { startOrigin } from './origin.ts'
 import { RawClient } from './raw-client.ts'
 import { withSeed } from './seed.ts'
@@ -63,3 +64,42 @@ test('a stall passes nothing on and breaks nothing', async () => {
   const seen = await through({ fault: { direction: 'down', afterBytes: 0, kind: 'stall' } })
   expect(seen).toMatchObject({ response: 'DeadlineExceeded', state: 'complete', peerEnd: undefined })
 })
+
+test('a stalled connection ends unnoticed until the network is well', () =>
+  withSeed(async (random) => {
+    await using origin = await startOrigin()
+    const stall: Conditions = { fault: { direction: 'up', afterBytes: headBytes, kind: 'stall' } }
+    await using proxy = await startFaultProxy(origin.port, random, () => stall)
+    {
+      await using client = await RawClient.connect(proxy.port)
+      client.send(raw)
+      await origin.waitFor(() => origin.requests.length === 1)
+      expect(proxy.conditionsOf(client.socket.localPort)).toBe(stall)
+    }
+    expect(origin.openConnections).toHaveLength(1)
+    proxy.heal()
+    await origin.waitFor(() => origin.openConnections.length === 0)
+    expect(origin.requests[0]?.contentBytes).toBe(0)
+    await using client = await RawClient.connect(proxy.port)
+    client.send(raw)
+    expect(await client.response('POST')).toMatchObject({ status: 200 })
+    expect(proxy.strikes).toBe(1)
+  }))
+
+test('a schedule can tell calls of the token endpoint from requests', () =>
+  withSeed(async (random) => {
+    await using origin = await startOrigin()
+    const broken: Conditions = { fault: { direction: 'up', afterBytes: 0, kind: 'reset' } }
+    await using proxy = await startFaultProxy(
+      origin.port,
+      random,
+      byHop({ mints: () => broken, requests: goodNetwork }),
+    )
+    await using mint = await RawClient.connect(proxy.port)
+    mint.send('POST /v2/orgs/acme/access HTTP/1.1\r\n\r\n')
+    await expect(mint.response('POST')).rejects.toThrow('reset')
+    await using client = await RawClient.connect(proxy.port)
+    client.send(raw)
+    expect(await client.response('POST')).toMatchObject({ status: 200 })
+    expect(origin.requests.map(({ target }) => target)).toEqual(['/'])
+  }))

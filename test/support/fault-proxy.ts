@@ -2,49 +2,34 @@
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
+import { type Conditions, type Direction, type Fault, type FaultSchedule, goodNetwork } from './bad-network.ts'
 import { resetNow } from './reset-now.ts'
 import type { Random } from './seed.ts'
 
-/** Seen from the client of this proxy: `up` is what it sends. */
-export type Direction = 'up' | 'down'
-
-export interface Fault {
-  readonly direction: Direction
-  /** Strikes when so many bytes have gone on in that direction; 0 is before the first. */
-  readonly afterBytes: number
-  /** `cut` closes both sides with FIN, `half-close` ends only this direction, `stall` passes nothing more on. */
-  readonly kind: 'reset' | 'cut' | 'half-close' | 'stall'
+interface Target {
+  readonly host: string
+  readonly port: number
 }
-
-export interface Conditions {
-  /** Of each piece. */
-  readonly latencyMs?: number
-  readonly bytesPerSecond?: number
-  /** Pieces of one to so many bytes. */
-  readonly sliceBytes?: number
-  readonly fault?: Fault
-}
-
-export type FaultSchedule = (connectionIndex: number, random: Random) => Conditions
-
-const DEFAULT_SLICE_BYTES = 64 * 1024
 
 export class FaultProxy implements AsyncDisposable {
   /** Read for every new connection. */
   schedule: FaultSchedule
   readonly #server: Server
   readonly #random: Random
-  readonly #sockets = new Set<Socket>()
+  readonly #target: Target
+  /** With the first line of their connections. */
+  readonly #sockets = new Map<Socket, string>()
+  readonly #conditions = new Map<number, Conditions>()
+  readonly #healed = deferred()
   #connections = 0
+  #strikes = 0
+  #isHealed = false
 
-  constructor(target: { readonly host: string; readonly port: number }, random: Random, schedule: FaultSchedule) {
+  constructor(target: Target, random: Random, schedule: FaultSchedule) {
     this.schedule = schedule
+    this.#target = target
     this.#random = random
-    this.#server = createServer({ allowHalfOpen: true }, (client) => {
-      const server = connect({ ...target, allowHalfOpen: true })
-      const conditions = this.schedule(this.#connections++, random)
-      this.#join(client, server, conditions)
-    })
+    this.#server = createServer({ allowHalfOpen: true }, (client) => this.#accept(client, this.#connections++))
   }
 
   get port(): number {
@@ -56,6 +41,28 @@ export class FaultProxy implements AsyncDisposable {
     return this.#connections
   }
 
+  /** Faults that have struck. */
+  get strikes(): number {
+    return this.#strikes
+  }
+
+  /** Of the latest connection that came from this port; undefined while it has sent nothing. */
+  conditionsOf(clientPort: number | undefined): Conditions | undefined {
+    return clientPort === undefined ? undefined : this.#conditions.get(clientPort)
+  }
+
+  /** No fault strikes any more, and who has left a stalled connection is missed now; what was lost stays lost. */
+  heal(): void {
+    this.#isHealed = true
+    this.schedule = goodNetwork
+    this.#healed.resolve()
+  }
+
+  /** Resets the open connections that began with such a line. */
+  drop(isDropped: (firstLine: string) => boolean): void {
+    for (const [socket, firstLine] of this.#sockets) if (isDropped(firstLine)) resetNow(socket)
+  }
+
   async listen(): Promise<void> {
     this.#server.listen(0, '127.0.0.1')
     await once(this.#server, 'listening')
@@ -64,40 +71,66 @@ export class FaultProxy implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const closed = once(this.#server, 'close')
     this.#server.close()
-    for (const socket of this.#sockets) socket.destroy()
+    for (const socket of this.#sockets.keys()) socket.destroy()
     await closed
   }
 
-  #join(client: Socket, server: Socket, conditions: Conditions): void {
-    const pair = [client, server]
-    for (const socket of pair) {
-      this.#sockets.add(socket)
-      socket.setNoDelay(true)
-      socket.on('close', () => this.#sockets.delete(socket))
-      // What breaks one side breaks the other: an abort crosses.
-      socket.on('error', () => pair.forEach(resetNow))
-    }
-    // Not before: a reset would throw away what waits for the connection.
-    server.once('connect', () => {
-      void this.#pump('up', client, server, conditions)
-      void this.#pump('down', server, client, conditions)
+  /** Nothing goes on, and no connection behind it is opened, before the client has said what it is for. */
+  #accept(client: Socket, index: number): void {
+    this.#hold(client, '')
+    client.once('readable', () => {
+      const random = this.#random.numbered(index)
+      const first: Buffer = client.read() ?? Buffer.alloc(0)
+      client.unshift(first)
+      const [firstLine = ''] = first.toString('latin1').split('\r\n', 1)
+      const conditions = this.schedule(index, random, firstLine)
+      if (client.remotePort !== undefined) this.#conditions.set(client.remotePort, conditions)
+      const server = connect({ ...this.#target, allowHalfOpen: true })
+      this.#sockets.set(client, firstLine)
+      this.#hold(server, firstLine)
+      this.#join(client, server, conditions, random)
     })
   }
 
-  async #pump(direction: Direction, from: Socket, to: Socket, conditions: Conditions): Promise<void> {
+  #hold(socket: Socket, firstLine: string): void {
+    this.#sockets.set(socket, firstLine)
+    socket.setNoDelay(true)
+    socket.on('close', () => this.#sockets.delete(socket))
+    socket.on('error', () => undefined) // the close behind it is what counts
+  }
+
+  #join(client: Socket, server: Socket, conditions: Conditions, random: Random): void {
+    const pair = [client, server]
+    // What breaks one side breaks the other: an abort crosses.
+    for (const socket of pair) socket.on('error', () => pair.forEach(resetNow))
+    // Not before: a reset would throw away what waits for the connection.
+    server.once('connect', () => {
+      void this.#pump('up', client, server, conditions, random)
+      void this.#pump('down', server, client, conditions, random)
+    })
+  }
+
+  async #pump(direction: Direction, from: Socket, to: Socket, conditions: Conditions, random: Random): Promise<void> {
     const fault = conditions.fault?.direction === direction ? conditions.fault : undefined
     let leftBytes = fault?.afterBytes ?? Number.POSITIVE_INFINITY
-    if (leftBytes === 0 && fault !== undefined) await strike(fault, from, to)
+    let isStruck = false
+    const strikeIf = async (isDue: boolean) => {
+      if (!isDue || leftBytes > 0 || isStruck || fault === undefined || this.#isHealed) return
+      isStruck = true
+      await this.#strike(fault, from, to)
+    }
     try {
+      await strikeIf(fault?.isLate !== true)
       // The iterator would close the whole socket at the end of one half.
       for await (const chunk of from.iterator({ destroyOnReturn: false })) {
-        for (const slice of this.#slices(chunk, conditions)) {
-          if (leftBytes === 0) continue // struck: what still comes is read and lost
-          const passed = slice.subarray(0, leftBytes)
+        for (const slice of slices(chunk, conditions, random)) {
+          await strikeIf(true)
+          if (isStruck) continue // what still comes is read and lost
+          const passed = this.#isHealed ? slice : slice.subarray(0, leftBytes)
           await pause(delayMs(passed, conditions))
           await write(to, passed)
-          leftBytes -= passed.length
-          if (leftBytes === 0 && fault !== undefined) await strike(fault, from, to)
+          leftBytes -= Math.min(leftBytes, passed.length)
+          await strikeIf(fault?.isLate !== true || passed.length < slice.length)
         }
       }
       to.end()
@@ -107,32 +140,41 @@ export class FaultProxy implements AsyncDisposable {
     }
   }
 
-  *#slices(chunk: Buffer, { sliceBytes = DEFAULT_SLICE_BYTES }: Conditions): Generator<Buffer> {
-    for (let at = 0; at < chunk.length; ) {
-      const length = sliceBytes === DEFAULT_SLICE_BYTES ? sliceBytes : this.#random.integer(1, sliceBytes)
-      yield chunk.subarray(at, at + length)
-      at += length
+  async #strike({ kind }: Fault, from: Socket, to: Socket): Promise<void> {
+    this.#strikes++
+    switch (kind) {
+      case 'reset':
+        resetNow(from)
+        resetNow(to)
+        return
+      case 'cut':
+        from.end()
+        to.end()
+        return
+      case 'half-close':
+        to.end()
+        return
+      case 'stall':
+        // While nobody reads, not even the end of the connection is seen.
+        await Promise.race([this.#healed.promise, new Promise((resolve) => from.once('close', resolve))])
     }
   }
 }
 
-async function strike(fault: Fault, from: Socket, to: Socket): Promise<void> {
-  switch (fault.kind) {
-    case 'reset':
-      resetNow(from)
-      resetNow(to)
-      return
-    case 'cut':
-      from.end()
-      to.end()
-      return
-    case 'half-close':
-      to.end()
-      return
-    case 'stall':
-      from.pause()
-      await once(from, 'close')
+function* slices(chunk: Buffer, { sliceBytes }: Conditions, random: Random): Generator<Buffer> {
+  for (let at = 0; at < chunk.length; ) {
+    const length = sliceBytes === undefined ? chunk.length : random.integer(1, sliceBytes)
+    yield chunk.subarray(at, at + length)
+    at += length
   }
+}
+
+function deferred(): { readonly promise: Promise<void>; readonly resolve: () => void } {
+  let resolve: () => void = () => undefined
+  const promise = new Promise<void>((settle) => {
+    resolve = settle
+  })
+  return { promise, resolve }
 }
 
 /** Resolves when the kernel has the bytes: a reset behind them must not overtake them. */
@@ -151,7 +193,7 @@ async function pause(forMs: number): Promise<void> {
 export async function startFaultProxy(
   targetPort: number,
   random: Random,
-  schedule: FaultSchedule = () => ({}),
+  schedule: FaultSchedule = goodNetwork,
 ): Promise<FaultProxy> {
   const proxy = new FaultProxy({ host: '127.0.0.1', port: targetPort }, random, schedule)
   await proxy.listen()

@@ -7,6 +7,13 @@ test('the same seed gives the same schedule', () => {
   expect(draw(new Random(7))).not.toEqual(draw(new Random(8)))
 })
 
+test('a numbered schedule does not depend on what the others have drawn', () => {
+  const [first, second] = [new Random(7), new Random(7)]
+  first.next()
+  expect(first.numbered(3).next()).toBe(second.numbered(3).next())
+  expect(first.numbered(3).next()).not.toBe(first.numbered(4).next())
+})
+
 test('integers reach both ends and nothing beyond', () => {
   const random = new Random(1)
   const drawn = new Set(Array.from({ length: 500 }, () => random.integer(3, 6)))

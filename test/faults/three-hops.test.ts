@@ -1,0 +1,198 @@
+/**
+ * Faults on all three hops at once, by one seed, around the program as a process: no request is carried out twice that
+ * must not be, none hangs, nothing that was cut looks whole, aborts cross, and the process meets nothing unexpected.
+ */
+
+import { expect, test } from 'vitest'
+import { AbortCrossing, holdRequest } from '../support/abort-crossing.ts'
+import { badNetwork, byHop, type FaultSchedule } from '../support/bad-network.ts'
+import { get } from '../support/case-table.ts'
+import { type FaultProxy, startFaultProxy } from '../support/fault-proxy.ts'
+import type { OriginScript } from '../support/origin-connection.ts'
+import { startProxyProcess } from '../support/proxy-process.ts'
+import { fieldOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
+import { type Random, withSeed } from '../support/seed.ts'
+import { type Service, startService } from '../support/service.ts'
+import { expectWholePool } from '../support/whole-pool.ts'
+
+const REQUESTS = 600
+const RACES = 300
+const ABORTS = 120
+const AT_ONCE = 12
+const ABORTS_AT_ONCE = 3
+const PLACES = 16
+const WARM_ORGS = 5
+const CLIENT_DEADLINE_MS = 4_000
+const ABORT_LIMIT_MS = 100
+
+const METHODS = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'POST', 'POST', 'PATCH'] as const
+type Method = (typeof METHODS)[number]
+
+const SETTINGS = {
+  'origin.connections': `${PLACES}`,
+  'origin.responseTimeout': '1s',
+  'origin.idleTimeout': '500ms',
+  'listen.idleTimeout': '500ms',
+  'listen.headersTimeout': '500ms',
+  'tokens.mintTimeout': '1s',
+  'tokens.mintRate': '10000',
+} as const
+
+/** Aborts are measured where the network itself lets them pass. */
+const clientFaults: FaultSchedule = (index, random, firstLine) =>
+  firstLine.includes('/v2/held/') ? {} : badNetwork({ faultShare: 0.25, withinBytes: 1500 })(index, random, firstLine)
+const mintFaults = badNetwork({ faultShare: 1, withinBytes: 1800 })
+const requestFaults = badNetwork({ faultShare: 1, withinBytes: 8_000 })
+
+const RACED_RESPONSE = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'
+/** Loses the answer to a later request, after it has reached the service: on a fresh connection it would come through. */
+const idleFaults: FaultSchedule = (_, random) => ({
+  fault: {
+    direction: 'down',
+    isLate: true,
+    afterBytes: RACED_RESPONSE.length * random.integer(1, 4),
+    kind: random.pick(['reset', 'cut', 'half-close'] as const),
+  },
+})
+
+function contentOf(id: string): string {
+  return `${id}:`.repeat(20 + (Number(id) % 400))
+}
+
+/** Targets are `/v2/<kind>/<id>`. */
+const answer: OriginScript = async (seen, connection) => {
+  const [, , kind, id = ''] = seen.target.split('/')
+  if (kind === 'held') return holdRequest(seen, connection)
+  await seen.ended
+  if (kind === 'stormy') return { content: contentOf(id), isChunked: Number(id) % 2 === 0 }
+  if (seen.state === 'complete') connection.write(RACED_RESPONSE)
+  return undefined
+}
+
+interface Sent {
+  readonly target: string
+  readonly method: Method
+  readonly response: RawResponse | 'broken' | 'hung'
+}
+
+class Run {
+  readonly #service: Service
+  readonly #network: FaultProxy
+  readonly #random: Random
+
+  constructor(service: Service, network: FaultProxy, random: Random) {
+    this.#service = service
+    this.#network = network
+    this.#random = random
+  }
+
+  /** Has looked at all that holds for every request, whatever happened to it. */
+  async send(kind: 'stormy' | 'raced', count: number): Promise<Sent[]> {
+    const sent: Sent[] = []
+    let next = 0
+    const client = async () => {
+      while (next < count) sent.push(await this.#sendOne(kind, next++))
+    }
+    await Promise.all(Array.from({ length: AT_ONCE }, client))
+    for (const each of sent) this.#check(each)
+    return sent
+  }
+
+  async #sendOne(kind: string, number: number): Promise<Sent> {
+    const random = this.#random.numbered(number)
+    const method = random.pick(METHODS)
+    const target = `/v2/${kind}/${number}`
+    const org = random.chance(0.3) ? `cold-${kind}-${number}` : `warm-${random.integer(1, WARM_ORGS)}`
+    const takesContent = method === 'POST' || method === 'PATCH' || method === 'PUT'
+    const content = takesContent && kind === 'stormy' ? contentOf(`${number}`) : ''
+    const lines = takesContent ? [`Content-Length: ${content.length}`] : []
+    await using client = await RawClient.connect(this.#network.port, { deadlineMs: CLIENT_DEADLINE_MS })
+    client.send(get(target, org, ...lines).replace('GET', method) + content)
+    const response = await client.response(method).catch(({ name }: Error) => {
+      if (name !== 'DeadlineExceeded') return 'broken' as const
+      const { fault } = this.#network.conditionsOf(client.socket.localPort) ?? {}
+      expect(fault?.kind, `${method} ${target} hung`).toBe('stall') // on its own side, which is for the client to notice
+      return 'hung' as const
+    })
+    return { target, method, response }
+  }
+
+  #check({ target, method, response }: Sent): void {
+    const arrivals = this.#service.requests.filter((seen) => seen.target === target).length
+    const isRepeatable = method !== 'POST' && method !== 'PATCH'
+    expect(arrivals, `${method} ${target} at the origin`).toBeLessThanOrEqual(isRepeatable ? 2 : 1)
+    if (typeof response === 'string' || !response.isComplete) return
+    if (response.status !== 200) {
+      expect(fieldOf(response, 'proxy-status'), `${method} ${target}: ${response.status}`).toMatch(/; error=/)
+      return
+    }
+    expect(arrivals, `${method} ${target} answered with 200`).toBeGreaterThanOrEqual(1)
+    const content = method === 'HEAD' || target.includes('raced') ? '' : contentOf(target.split('/')[3] ?? '')
+    expect(response.content.toString(), `${method} ${target}`).toBe(content)
+  }
+}
+
+function statusOf({ response }: Sent): number | undefined {
+  return typeof response === 'string' || !response.isComplete ? undefined : response.status
+}
+
+/** The code of the proxy's own answer. */
+function whatFailed({ response }: Sent): string {
+  const status = typeof response === 'string' ? undefined : fieldOf(response, 'proxy-status')
+  return /; details="(\w+)"/.exec(status ?? '')?.[1] ?? String(status)
+}
+
+test(`R2 to R5, R9, R11: ${REQUESTS} requests, ${RACES} races, ${ABORTS} aborts`, { timeout: 90_000 }, () =>
+  withSeed(async (random) => {
+    await using service = await startService({ script: answer })
+    await using toService = await startFaultProxy(service.origin.port, random.numbered(1))
+    const { appId, appSecret } = service.tokens
+    const baseUrl = `http://127.0.0.1:${toService.port}`
+    await using proxy = await startProxyProcess({ baseUrl, appId, appSecret }, { settings: SETTINGS })
+    await using toProxy = await startFaultProxy(proxy.port, random.numbered(2))
+    await using crossing = await AbortCrossing.start(proxy.spawned.pid, random.numbered(3))
+    const run = new Run(service, toProxy, random.numbered(4))
+
+    for (let i = 1; i <= WARM_ORGS; i++)
+      expect((await request(proxy.port, get(`/v2/stormy/${i}/first`, `warm-${i}`))).status).toBe(200)
+    toProxy.schedule = clientFaults
+    toService.schedule = byHop({ mints: mintFaults, requests: requestFaults })
+    const laterMs: number[] = []
+    let aborts = 0
+    const aborter = async () => {
+      while (aborts < ABORTS) {
+        const ms = await crossing.measure(toProxy.port, service.origin, '/v2/held', aborts++)
+        if (ms !== undefined) laterMs.push(ms)
+      }
+    }
+    const storm = run.send('stormy', REQUESTS)
+    await Promise.all([storm, ...Array.from({ length: ABORTS_AT_ONCE }, aborter)])
+    const served = (await storm).filter((each) => statusOf(each) === 200).length
+    expect(served, 'requests that came through all the same').toBeGreaterThan(REQUESTS / 4)
+    expect(toService.strikes, 'faults before the service').toBeGreaterThan(REQUESTS / 30)
+    expect(toProxy.strikes, 'faults before the proxy').toBeGreaterThan(REQUESTS / 20)
+    expect(laterMs.length, 'aborts that were to cross').toBeGreaterThan(ABORTS / 2)
+    const p99Ms = laterMs.toSorted((a, b) => a - b)[Math.ceil(laterMs.length * 0.99) - 1]
+    expect(p99Ms, `p99 in ms of ${laterMs.length} aborts`).toBeLessThan(ABORT_LIMIT_MS)
+
+    toService.drop((firstLine) => !firstLine.startsWith('POST /v2/orgs/'))
+    toService.schedule = byHop({ mints: mintFaults, requests: idleFaults })
+    const strikesBefore = toService.strikes
+    for (const each of await run.send('raced', RACES)) {
+      if (each.method === 'POST' || each.method === 'PATCH') continue
+      if ((statusOf(each) ?? 0) < 502) continue
+      const lines = proxy.spawned.stdout.filter((line) => line.includes(`"path":"${each.target}"`))
+      expect(whatFailed(each), `${each.method} in a race that it must win: ${lines}`).toMatch(/^token_/)
+    }
+    expect(toService.strikes - strikesBefore, 'races').toBeGreaterThan(RACES / 20)
+
+    toService.heal()
+    toProxy.heal()
+    await expectWholePool(proxy.port, service, PLACES, 'warm-1')
+    const { stderr, stdout } = proxy.spawned
+    expect(stderr).toEqual([])
+    expect(stdout.filter((line) => /unexpected failure|proxy_internal_error|"level":"fatal"/.test(line))).toEqual([])
+    proxy.spawned.signal('SIGTERM')
+    expect(await proxy.spawned.exited).toEqual({ code: 0, signal: null })
+  }),
+)

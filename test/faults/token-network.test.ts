@@ -1,0 +1,160 @@
+/**
+ * A bad network between the proxy and the token endpoint, by a seeded schedule: who has a token does not notice, who needs
+ * one gets it or a stated error in time, no Org has two mints under way, and nothing that was cut is taken for a token.
+ */
+
+import { expect, test } from 'vitest'
+import { badNetwork, byHop, type FaultSchedule, goodNetwork, isMint } from '../support/bad-network.ts'
+import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
+import { startFaultProxy } from '../support/fault-proxy.ts'
+import { MintsUnderway } from '../support/mints-underway.ts'
+import { problemOf, type RawResponse, request } from '../support/raw-client.ts'
+import { withSeed } from '../support/seed.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+import type { MintScript } from '../support/token-endpoint.ts'
+import { expectWholePool } from '../support/whole-pool.ts'
+
+const COLD = 600
+/** Requests for each cold org, all at once: they share one mint. */
+const ASKERS = 3
+const WARM_ORGS = 8
+const AT_ONCE = 10
+const PLACES = 16
+const MINT_TIMEOUT_MS = 1_000
+/** For the way there and back, on a busy machine. */
+const SLACK_MS = 2_000
+/** Without a call of the token endpoint, though asked for all the time: only the longest of the pauses is as long. */
+const LONG_PAUSE_MS = 1_200
+const FAST_MS = 100
+const RECOVERED_WITHIN_MS = 5_000
+
+const STATED: Readonly<Record<string, number>> = {
+  token_endpoint_unavailable: 503,
+  token_endpoint_timeout: 504,
+  token_response_invalid: 502,
+}
+
+/** In all three framings; a cut of what the end of the connection ends looks whole to everybody but JSON. */
+const anyFraming: MintScript = ({ org, request: { connection }, issue }) => {
+  const reply = issue()
+  if (!endsWithConnection(org)) return { ...reply, isChunked: /[02468]$/.test(org) }
+  connection.write(`HTTP/1.1 200 OK\r\n\r\n${reply.content}`)
+  connection.end()
+  return undefined
+}
+
+function endsWithConnection(org: string): boolean {
+  return /[147]$/.test(org)
+}
+
+/** Every kept connection breaks within some fifteen mints. More, and failures in a row would end the asking. */
+const faults = byHop({
+  mints: (index, random, firstLine) => {
+    const isShort = endsWithConnection(firstLine.replace(/\/access .*/, ''))
+    const network = isShort ? { faultShare: 0.2, withinBytes: 200 } : { faultShare: 1, withinBytes: 1800 }
+    return badNetwork(network)(index, random, firstLine)
+  },
+  requests: goodNetwork,
+})
+const blackout: FaultSchedule = byHop({
+  mints: (_, random) => ({
+    fault: { direction: 'up', afterBytes: 0, kind: random.pick(['reset', 'cut', 'half-close'] as const) },
+  }),
+  requests: goodNetwork,
+})
+
+function median(numbers: readonly number[]): number {
+  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? Number.NaN
+}
+
+/** True for 200. Whatever else is not a stated error of the token endpoint fails. */
+function isServed(response: RawResponse, what: string): boolean {
+  expect(response.isComplete, what).toBe(true)
+  if (response.status === 200) return true
+  expect(STATED[problemOf(response).code ?? ''], `${what}: ${response.content}`).toBe(response.status)
+  return false
+}
+
+test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, { timeout: 90_000 }, () =>
+  withSeed(async (random) => {
+    await using service = await startService({ mint: anyFraming, script: ({ target }) => ({ content: target }) })
+    await using network = await startFaultProxy(service.origin.port, random.numbered(1))
+    await using proxy = await startProxy(service, {
+      baseUrl: `http://127.0.0.1:${network.port}`,
+      'origin.connections': `${PLACES}`,
+      'tokens.mintTimeout': `${MINT_TIMEOUT_MS}ms`,
+      'tokens.mintRate': '10000',
+      'tokens.lifetime': '1h',
+    })
+    using mints = new MintsUnderway()
+    const ask = (target: string, org: string) =>
+      request(proxy.port, `${get(target, org, 'Content-Length: 2').replace('GET', 'POST')}hi`, {
+        deadlineMs: MINT_TIMEOUT_MS + SLACK_MS,
+      })
+    const askWarm = async (number: number) => {
+      const { status } = await ask(`/v2/warm/${number}`, `warm-${number % WARM_ORGS}`)
+      expect(status, 'an org that has its token').toBe(200)
+    }
+    for (let i = 0; i < WARM_ORGS; i++) await askWarm(i)
+
+    network.schedule = faults
+    let next = 0
+    let served = 0
+    const failed: string[] = []
+    const askForCold = async () => {
+      while (next < COLD) {
+        const number = next++
+        const org = `cold-${number}`
+        const targets = Array.from({ length: ASKERS }, (_, i) => `/v2/${org}/${i}`)
+        const responses = await Promise.all(targets.map((target) => ask(target, org)))
+        for (const [i, response] of responses.entries()) {
+          const isGood = isServed(response, `${targets[i]}`)
+          const arrivals = service.requests.filter(({ target }) => target === targets[i]).length
+          expect(arrivals, `${targets[i]} at the origin`).toBe(isGood ? 1 : 0)
+          if (isGood) served++
+          else failed.push(org)
+        }
+        await askWarm(number)
+      }
+    }
+    await Promise.all(Array.from({ length: AT_ONCE }, askForCold))
+    expect(network.strikes, 'faults that struck').toBeGreaterThan(10)
+    expect(served, 'requests that got their token all the same').toBeGreaterThan(COLD)
+
+    network.schedule = blackout
+    network.drop(isMint)
+    let calledAt = performance.now()
+    let calls = network.strikes
+    const durationsMs: number[] = []
+    const askInTheDark = async () => {
+      const number = durationsMs.length
+      const startedAt = performance.now()
+      const response = await ask('/v2/dark', `dark-${number}`)
+      durationsMs.push(performance.now() - startedAt)
+      isServed(response, `dark-${number}`)
+      await askWarm(number)
+      if (network.strikes > calls) calledAt = performance.now()
+      calls = network.strikes
+      return performance.now() - calledAt > LONG_PAUSE_MS || undefined
+    }
+    await eventually(askInTheDark, 'the longest pause', 15_000)
+    expect(median(durationsMs), 'ms to an answer while failing fast').toBeLessThan(FAST_MS)
+
+    network.heal()
+    const wellAt = performance.now()
+    const well = [...new Set(failed)].slice(0, 20).concat('late')
+    const isWell = async (org: string) => isServed(await ask(`/v2/again/${org}`, org), org) || undefined
+    await Promise.all(well.map((org) => eventually(() => isWell(org), `a token for ${org}`, RECOVERED_WITHIN_MS)))
+    expect(performance.now() - wellAt, 'ms to recovery').toBeLessThan(RECOVERED_WITHIN_MS)
+
+    expect(mints.doubled, 'orgs with two mints at once').toEqual([])
+    expect(mints.calls).toBeGreaterThan(COLD / 2)
+    await eventually(() => mints.count === 0 || undefined, 'the end of every mint')
+    expect(service.tokens.mints.filter(({ org }) => org.startsWith('warm-'))).toHaveLength(WARM_ORGS)
+    const foreign = service.requests.filter((seen) => service.orgOf(seen) === undefined)
+    expect(foreign, 'requests with what is no token').toEqual([])
+    await expectWholePool(proxy.port, service, PLACES)
+  }),
+)
