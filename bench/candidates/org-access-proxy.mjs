@@ -1,6 +1,6 @@
 /** This program: as it comes, everything on; and without its request log. */
 
-import { writeFileSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { freePort } from '../harness/ports.mjs'
@@ -54,7 +54,10 @@ export const orgAccessProxyRefreshing = {
  * @param {Readonly<Record<string, unknown>>} settings
  */
 async function serve({ port, originUrl, caFile, folder, settings: further }, settings) {
-  const secretFile = join(folder, 'secret')
+  // In a folder of its own, as in production: the program watches it, and the log would wake it up.
+  const secretFolder = join(folder, 'secrets')
+  mkdirSync(secretFolder, { recursive: true })
+  const secretFile = join(secretFolder, 'secret')
   writeFileSync(secretFile, APP_SECRET, { mode: 0o600 })
   const base = {
     appId: APP_ID,
