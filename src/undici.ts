@@ -4,15 +4,13 @@
  */
 
 import { createRequire } from 'node:module'
-import type { EnvHttpProxyAgent, Client as UndiciClient } from 'undici'
+import type { Client, EnvHttpProxyAgent } from 'undici'
 import request from 'undici/lib/api/api-request.js'
-import buildConnector from 'undici/lib/core/connect.js'
-import Client from 'undici/lib/dispatcher/client.js'
 import Dispatcher from 'undici/lib/dispatcher/dispatcher.js'
 import Pool from 'undici/lib/dispatcher/pool.js'
 import type { Secret } from './secret.ts'
 
-export { buildConnector, Client, Pool }
+export { Pool }
 
 // The index gives this method to every dispatcher; mints are made with it.
 Object.assign(Dispatcher.prototype, { request })
@@ -37,7 +35,7 @@ export function newProxyAgent(proxies: ProxyVariables, options: EnvHttpProxyAgen
 }
 
 /** A client for a CONNECT through one proxy; the price of the index is paid here, too. */
-export function newProxyClient(origin: string): UndiciClient {
+export function newProxyClient(origin: string): Client {
   const undici: typeof import('undici') = createRequire(import.meta.url)('undici')
   return new undici.Client(origin)
 }

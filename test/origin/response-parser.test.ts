@@ -63,7 +63,7 @@ function read(bytes: Buffer | string, cuts: readonly number[] = [], isHead = fal
 }
 
 const cuts = fc.array(fc.nat(2_000), { maxLength: 12 })
-const everywhere = (bytes: Buffer | string) => Array.from(bytes, (_, i) => i)
+const everywhere = ({ length }: Buffer | string) => Array.from({ length }, (_, i) => i)
 const OK = 'HTTP/1.1 200 OK\r\n'
 const CHUNKED = `${OK}Transfer-Encoding: chunked\r\n\r\n`
 
