@@ -80,15 +80,8 @@ export function readResponses(
 
 /** What a server said in answer to one request, as every client would take it; undefined where it is doubtful or not all there. */
 export function readAnswer(text: string, method: string, hasEnded: boolean): ResponseRead | undefined {
-  // The proxy reads no more of a 100 than its end.
-  const begun = text.replace(/^(?:[\r\n]*HTTP\/1\.1 100[\s\S]*?\r\n\r\n)+/, '')
-  const read = readFinalResponse(asOriginsAreRead(begun), method, hasEnded, ANY_STATUS_LINE)
+  const read = readFinalResponse(text, method, hasEnded, ANY_STATUS_LINE)
   return typeof read === 'string' || !read.response.isComplete ? undefined : read.response
-}
-
-/** undici skips empty lines before a response, and takes a CR alone for the end of its first line. */
-function asOriginsAreRead(text: string): string {
-  return text.replace(/^[\r\n]+(?=HTTP)/, '').replace(/^(HTTP\/1\.[01] \d{3}[^\r\n]*)\r+(?=[^\r\n])/, '$1\r\n')
 }
 
 function readFinalResponse(
@@ -102,7 +95,7 @@ function readFinalResponse(
     if (head === undefined) return STATUS_LINE_BEGUN.test(rest) ? 'short' : 'malformed'
     const status = Number(statusLine.exec(head.startLine)?.[1])
     if (Number.isNaN(status)) return 'malformed'
-    rest = status < 200 && statusLine === ANY_STATUS_LINE ? asOriginsAreRead(head.rest) : head.rest
+    rest = head.rest
     if (status < 200) continue
     const { fields } = head
     if (method === 'HEAD' || status === 204 || status === 304) {

@@ -4,13 +4,11 @@
  */
 
 import { createRequire } from 'node:module'
-import type { EnvHttpProxyAgent, Client as UndiciClient } from 'undici'
-import buildConnector from 'undici/lib/core/connect.js'
-import Client from 'undici/lib/dispatcher/client.js'
+import type { Client, EnvHttpProxyAgent } from 'undici'
 import Pool from 'undici/lib/dispatcher/pool.js'
 import type { Secret } from './secret.ts'
 
-export { buildConnector, Client, Pool }
+export { Pool }
 
 /** Proxies on the way to the service, as the environment names them. */
 export interface ProxyVariables {
@@ -32,7 +30,7 @@ export function newProxyAgent(proxies: ProxyVariables, options: EnvHttpProxyAgen
 }
 
 /** A client for a CONNECT through one proxy; the price of the index is paid here, too. */
-export function newProxyClient(origin: string): UndiciClient {
+export function newProxyClient(origin: string): Client {
   const undici: typeof import('undici') = createRequire(import.meta.url)('undici')
   return new undici.Client(origin)
 }

@@ -62,13 +62,14 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
 
 /** Names as clients write them repeat endlessly; their kinds are kept, up to a bound that hostile names cannot pass. */
 const MAX_REMEMBERED = 2048
+const MAX_REMEMBERED_LENGTH = 64
 const remembered = new Map<string, RequestFieldKind>()
 
 export function requestFieldKind(name: string): RequestFieldKind {
   const known = remembered.get(name)
   if (known !== undefined) return known
   const kind = classifyRequestField(name.toLowerCase())
-  if (remembered.size < MAX_REMEMBERED) remembered.set(name, kind)
+  if (remembered.size < MAX_REMEMBERED && name.length <= MAX_REMEMBERED_LENGTH) remembered.set(name, kind)
   return kind
 }
 
@@ -108,7 +109,9 @@ export function responseFieldKind(name: string): ResponseFieldKind {
   const known = rememberedResponse.get(name)
   if (known !== undefined) return known
   const kind = classifyResponseField(name.toLowerCase())
-  if (rememberedResponse.size < MAX_REMEMBERED) rememberedResponse.set(name, kind)
+  // A copy: what is cut out of a head keeps all of it in memory.
+  if (rememberedResponse.size < MAX_REMEMBERED && name.length <= MAX_REMEMBERED_LENGTH)
+    rememberedResponse.set(Buffer.from(name, 'latin1').toString('latin1'), kind)
   return kind
 }
 

@@ -85,10 +85,10 @@ export function readResponseHead(
 function parseStatusLine(line: string): ResponseHead | undefined {
   // The usual line needs no expression.
   if (line === 'HTTP/1.1 200 OK') return new ResponseHead(200, 'OK', true)
-  const [, minor, status, reason = ''] = STATUS_LINE.exec(line) ?? []
-  // `.` stops at a line feed alone, and leaves a carriage return in.
-  if (status === undefined || reason.includes('\r')) return undefined
-  return new ResponseHead(Number(status), relayedReason(reason), minor === '1')
+  // `.` takes neither a CR nor an LF: a reason that could split the head is no reason.
+  const [, minor, status, reason] = STATUS_LINE.exec(line) ?? []
+  if (status === undefined) return undefined
+  return new ResponseHead(Number(status), relayedReason(reason ?? ''), minor === '1')
 }
 
 function relayedReason(reason: string): string {

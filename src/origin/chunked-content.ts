@@ -12,6 +12,7 @@ const SIZE_LINE = /^([0-9A-Fa-f]{1,13})(?:;[\t\x20-\x7e\x80-\xff]*)?$/
 const TRAILER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*$/
 
 const LF = 0x0a
+const CRLF = '\r\n'
 const MAX_LINE_BYTES = 4 * 1024
 const MAX_TRAILER_BYTES = 16 * 1024
 
@@ -52,6 +53,9 @@ export class ChunkedContent {
     const stop = found === -1 || found >= end ? end : found + 1
     this.#line += bytes.latin1Slice(start, stop)
     if (this.#line.length > MAX_LINE_BYTES) throw malformed('a line of a chunk is too long')
+    // Not put off until the end of a line, which may never come.
+    if (this.#expects === 'end of data' && !CRLF.startsWith(this.#line))
+      throw malformed('a chunk is longer than it says')
     if (!this.#line.endsWith('\n')) return stop
     const line = this.#line
     this.#line = ''
@@ -66,7 +70,6 @@ export class ChunkedContent {
         this.#takeSize(line)
         return
       case 'end of data':
-        if (line !== '') throw malformed('a chunk is longer than it says')
         this.#expects = 'size'
         return
       case 'trailer':

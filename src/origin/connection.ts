@@ -33,6 +33,7 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
   #isRequestSent = false
   #head: ResponseHead | undefined
   #exchanges = 0
+  #isPaused = false
   #isClosed = false
   #wasReset = false
   #buffer: Buffer | undefined
@@ -169,10 +170,14 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
     const fate = this.#attempt?.sink.responseContent(bytes, start, end)
     if (fate === undefined || fate === 'taken') return
     this.#isBufferKept = true
-    if (fate === 'full') this.#socket?.pause()
+    if (fate !== 'full') return
+    this.#isPaused = true
+    this.#socket?.pause()
   }
 
   resume(): void {
+    if (!this.#isPaused) return
+    this.#isPaused = false
     this.#socket?.resume()
   }
 
@@ -181,10 +186,17 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
     const attempt = this.#detach()
     const head = this.#head
     this.#head = undefined
-    if (isClean && this.#isRequestSent && !this.#isSingle && head?.persists === true) {
+    if (isClean && this.#isRequestSent && !this.#isSingle && head?.persists === true && this.#hasFlushed) {
+      // The last content may have been more than its reader wanted; there is nobody left to ask for more.
+      this.resume()
       this.#host.freed(this, head.keepAliveSeconds)
     } else this.#close()
     attempt?.sink.responseEnd()
+  }
+
+  /** False where the origin has answered without taking all that was sent: it may never take the next request. */
+  get #hasFlushed(): boolean {
+    return this.#socket?.writableLength === 0
   }
 
   #inputEnded(socket: Socket): void {

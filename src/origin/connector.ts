@@ -58,6 +58,8 @@ export class Connector {
     else {
       attempt.tunnel = tunnel(this.#host, this.#port, (error, socket) => {
         if (socket === undefined) attempt.settle(error, undefined)
+        // Nobody waits for it any more.
+        else if (attempt.isSettled) socket.destroy()
         else this.#throughTunnel(attempt, reader, socket)
       })
     }
@@ -97,6 +99,8 @@ export class Connector {
       ...(ca === undefined ? {} : { ca: [...ca] }),
       ...(this.#session === undefined ? {} : { session: this.#session }),
     })
+    // Told here: `tls.connect` leaves these options unread. Through a tunnel they are set already.
+    if (socket === undefined) secured.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
     secured.on('session', (session) => {
       this.#session = session
     })
@@ -105,10 +109,10 @@ export class Connector {
 }
 
 class OpeningAttempt implements Opening {
-  readonly #opened: Opened
+  /** Let go when it has been called: it holds on to the first exchange of the connection. */
+  #opened: Opened | undefined
   readonly #timer: NodeJS.Timeout
   #socket: Socket | undefined
-  #isSettled = false
   tunnel: Opening | undefined
 
   constructor(limitMs: number, opened: Opened) {
@@ -128,23 +132,28 @@ class OpeningAttempt implements Opening {
     )
   }
 
+  get isSettled(): boolean {
+    return this.#opened === undefined
+  }
+
   settle(error: Error | undefined, socket: Socket | undefined): void {
-    if (this.#isSettled) {
-      // Nobody waits for it any more.
-      return
-    }
-    this.#isSettled = true
-    clearTimeout(this.#timer)
-    if (socket === undefined) this.#socket?.destroy()
-    this.#opened(error, socket)
+    const opened = this.#opened
+    if (opened === undefined) return
+    if (socket === undefined) this.cancel()
+    else this.#forget()
+    opened(error, socket)
   }
 
   cancel(): void {
-    if (this.#isSettled) return
-    this.#isSettled = true
-    clearTimeout(this.#timer)
+    if (this.isSettled) return
+    this.#forget()
     this.tunnel?.cancel()
     this.#socket?.on('error', () => undefined)
     this.#socket?.destroy()
+  }
+
+  #forget(): void {
+    this.#opened = undefined
+    clearTimeout(this.#timer)
   }
 }

@@ -52,6 +52,10 @@ export class Origin implements AttemptPlace {
 
   /** Sends it on a free connection, a new one, or the next that is free. */
   dispatch(attempt: Attempt): void {
+    if (this.#isClosed) {
+      attempt.sink.attemptFailed(attempt, CLOSED)
+      return
+    }
     const connection = this.#takeFree()
     if (connection !== undefined) connection.take(attempt)
     else if (this.#open.size < this.#options.connections) this.#openFor(attempt)
@@ -63,6 +67,10 @@ export class Origin implements AttemptPlace {
 
   /** On a connection opened for this attempt and closed after it. */
   dispatchFresh(attempt: Attempt): void {
+    if (this.#isClosed) {
+      attempt.sink.attemptFailed(attempt, CLOSED)
+      return
+    }
     this.#singles.add(new Connection(this.#connector, this.#options, this.#single, attempt, true))
   }
 
@@ -80,17 +88,13 @@ export class Origin implements AttemptPlace {
   #takeFree(): Connection | undefined {
     const connection = this.#free.pop()
     if (connection === undefined || connection.expiresAt > performance.now()) return connection
-    // It is the youngest: the others are older still.
+    // It was used last. Others may have been promised longer; that they are opened again costs little.
     this.#free.push(connection)
     for (const old of this.#free.splice(0)) old.destroy(EXPIRED)
     return undefined
   }
 
   #openFor(attempt: Attempt): void {
-    if (this.#isClosed) {
-      attempt.sink.attemptFailed(attempt, CLOSED)
-      return
-    }
     this.#sweep ??= setInterval(() => this.#closeExpired(), SWEEP_MS).unref()
     this.#open.add(new Connection(this.#connector, this.#options, this.#pooled, attempt, false))
   }

@@ -21,10 +21,8 @@ export function tunnelFor(baseUrl: URL, proxies: ProxyVariables): ConnectTunnel 
 function openTunnel(proxy: URL, host: string, port: number, done: TunnelDone) {
   const client = newProxyClient(proxy.origin)
   const authority = `${host.includes(':') ? `[${host}]` : host}:${port}`
-  const { username, password } = proxy
-  const credentials = Buffer.from(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`).toString('base64')
-  const authorization = username === '' ? {} : { 'proxy-authorization': `Basic ${credentials}` }
-  client.connect({ path: authority, headers: { host: authority, ...authorization } }, (error, answer) => {
+  const headers = { host: authority, ...authorizationFor(proxy) }
+  client.connect({ path: authority, headers }, (error, answer) => {
     if (error !== null) {
       done(error, undefined)
       return
@@ -41,10 +39,25 @@ function openTunnel(proxy: URL, host: string, port: number, done: TunnelDone) {
   return { cancel: () => void client.destroy().catch(() => undefined) }
 }
 
-/** `NO_PROXY` as it is usually read: hosts and their subdomains, with or without a port, or a `*` for all. */
+function authorizationFor({ username, password }: URL): Readonly<Record<string, string>> {
+  if (username === '' && password === '') return {}
+  const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
+  return { 'proxy-authorization': `Basic ${credentials}` }
+}
+
+/** As it stands, where a `%` in it was not meant as the start of an escape. */
+function percentDecoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+/** `NO_PROXY` as the mints read it: hosts and their subdomains, with or without a port, or a lone `*` for all. */
 function isExempt(noProxy: string, host: string, port: number): boolean {
+  if (noProxy === '*') return true
   return noProxy.split(/[\s,]+/).some((entry) => {
-    if (entry === '*') return true
     const [, name = entry, entryPort] = /^(.+):(\d+)$/.exec(entry) ?? []
     const domain = name.replace(/^\*?\./, '').toLowerCase()
     if (domain === '' || (entryPort !== undefined && Number(entryPort) !== port)) return false

@@ -21,6 +21,7 @@ export interface ResponseEvents {
 type Expects = 'nothing' | 'head' | 'counted content' | 'chunked content' | 'content until the end'
 
 const END_OF_HEAD = '\r\n\r\n'
+const VERSION = 'HTTP/1.'
 /** Heads larger than this are a fault of the origin. */
 const MAX_HEAD_BYTES = 64 * 1024
 /** Looked at in one go; a usual head is much shorter, and content must not be made a string. */
@@ -38,6 +39,8 @@ export class ResponseParser {
   #expects: Expects = 'nothing'
   #isHead = false
   #held = ''
+  /** The last octets of what is held. */
+  #seam = ''
   #interims = 0
   #remaining = 0
   #chunked: ChunkedContent | undefined
@@ -93,19 +96,28 @@ export class ResponseParser {
     const stop = Math.min(end, start + HEAD_SLICE_BYTES)
     const slice = bytes.latin1Slice(start, stop)
     const before = this.#held
-    // Only the seam is looked at again: a head in a thousand pieces is still read once.
-    const seam = before.slice(-(END_OF_HEAD.length - 1))
+    // Only the seam is looked at again, and what is held stays a rope: a head in a thousand pieces is still read once.
+    const seam = this.#seam
     const found = (seam + slice).indexOf(END_OF_HEAD)
     if (found === -1) {
-      this.#held = before + slice
-      if (this.#held.length > MAX_HEAD_BYTES) throw malformed('the head is too large')
+      this.#hold(before + slice, (seam + slice).slice(-(END_OF_HEAD.length - 1)))
       return stop
     }
     this.#held = ''
+    this.#seam = ''
     const length = before.length - seam.length + found
     if (length > MAX_HEAD_BYTES) throw malformed('the head is too large')
     this.#takeHead((before + slice).slice(0, length), start + length - before.length + END_OF_HEAD.length === end)
     return start + length - before.length + END_OF_HEAD.length
+  }
+
+  #hold(text: string, seam: string): void {
+    // What is no HTTP may never come to an end of a head.
+    if (this.#held.length < VERSION.length && !begins(text, VERSION)) throw malformed('no head of a response')
+    // All but the last octet of its end may be here already.
+    if (text.length >= MAX_HEAD_BYTES + END_OF_HEAD.length) throw malformed('the head is too large')
+    this.#held = text
+    this.#seam = seam
   }
 
   #takeHead(text: string, isLast: boolean): void {
@@ -129,7 +141,12 @@ export class ResponseParser {
   #frame(head: ResponseHead): void {
     this.#remaining = 0
     this.#expects = 'counted content'
-    if (this.#isHead || head.status === NO_CONTENT || head.status === NOT_MODIFIED) return
+    if (this.#isHead || head.status === NOT_MODIFIED) return
+    if (head.status === NO_CONTENT) {
+      // Who announces content where none can be may send it yet (RFC 9110 §8.6), and it would be the next response.
+      if (head.isChunked || (head.contentLength ?? 0) > 0) head.persists = false
+      return
+    }
     if (head.isChunked) {
       this.#chunked = new ChunkedContent((bytes, start, end) => this.#events.responseContent(bytes, start, end))
       this.#expects = 'chunked content'
@@ -158,6 +175,11 @@ export class ResponseParser {
     this.#chunked = undefined
     this.#events.responseEnd(isClean)
   }
+}
+
+/** True where `text` begins with `start`, as far as it has come. */
+function begins(text: string, start: string): boolean {
+  return text.length < start.length ? start.startsWith(text) : text.startsWith(start)
 }
 
 function malformed(detail: string): OriginError {

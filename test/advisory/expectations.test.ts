@@ -1,6 +1,6 @@
 /**
  * The attack: an `Expect` that one parser takes for `100-continue` and the other does not. One waits for content that
- * the other has read as the next request; and undici refuses the field in a way that once cost a connection for ever.
+ * the other has read as the next request; and a client library refused the field in a way that cost a connection for ever.
  */
 
 import { afterAll, describe, expect, test } from 'vitest'

@@ -1,7 +1,8 @@
 /**
- * The attack: undici gives a connection's place in its pool away for ever with every request that it refuses itself.
- * As many such requests as there are places, and every later one waits without end and without an error. So nothing
- * may reach it that it would refuse, whatever the client sends; and what it answers badly must give its place back.
+ * The attack: requests whose place in the pool of connections does not come back. The client library that was used once
+ * lost one for ever with every request that it refused itself. As many such requests as there are places, and every later
+ * one waits without end and without an error. So every attempt gives its place back, whatever the client sends, however
+ * badly the origin answers, and whoever leaves meanwhile.
  */
 
 import { randomBytes } from 'node:crypto'

@@ -1,70 +1,221 @@
 import { describe, expect, test } from 'vitest'
-import { readResponseHead } from '../../src/http/response-head.ts'
+import { parseResponseHead, type ResponseHead, readResponseHead } from '../../src/http/response-head.ts'
 
-const raw = (...fields: string[]) => fields.map((text) => Buffer.from(text, 'latin1'))
-const strict = { keepsAccessControl: false }
+const STRICT = { keepsAccessControl: false }
 
-describe('the head of a response', () => {
-  test('keeps order, case and duplicates', () => {
+const parse = (...lines: string[]) => parseResponseHead(lines.join('\r\n'), STRICT)
+const withFields = (...lines: string[]) => parse('HTTP/1.1 200 OK', ...lines)
+
+/** The same fields read both ways: as text, and as another parser has split them. */
+function bothWays(...fields: string[]): (ResponseHead | undefined)[] {
+  const lines = Array.from({ length: fields.length / 2 }, (_, i) => `${fields[2 * i]}: ${fields[2 * i + 1]}`)
+  return [withFields(...lines), readResponseHead(200, 'OK', fields, STRICT)]
+}
+
+describe('the fields of a response', () => {
+  test('keep order, case and duplicates', () => {
     const fields = ['X-A', '1', 'Set-Cookie', 'a=1', 'x-a', '2', 'Set-Cookie', 'b=2']
-    expect(readResponseHead(raw(...fields), strict)).toEqual({ fields, contentLength: undefined })
+    for (const head of bothWays(...fields)) {
+      expect(head).toMatchObject({ status: 200, reason: 'OK', fields, contentLength: undefined, isChunked: false })
+    }
   })
 
-  test('loses hop-by-hop fields and those that Connection names', () => {
-    const head = readResponseHead(
-      raw(
-        'Connection',
-        'X-Foo, close',
-        'X-Foo',
-        '1',
-        'Keep-Alive',
-        'timeout=5',
-        'Upgrade',
-        'h2',
-        'Trailer',
-        'X',
-        'Proxy-Authenticate',
-        'Basic',
-        'X-Bar',
-        '2',
-      ),
-      strict,
-    )
-    expect(head?.fields).toEqual(['X-Bar', '2'])
+  test('lose those that are hop-by-hop and those that Connection names', () => {
+    const own = ['Connection', 'X-Foo, close', 'X-Foo', '1', 'Keep-Alive', 'timeout=5', 'Upgrade', 'h2']
+    const others = ['Trailer', 'X', 'Proxy-Authenticate', 'Basic', 'connection', 'x-BAZ', 'X-Baz', '3', 'X-Bar', '2']
+    for (const head of bothWays(...own, ...others)) expect(head?.fields).toEqual(['X-Bar', '2'])
   })
 
-  test('keeps its length even where Connection names it', () => {
-    const head = readResponseHead(raw('Connection', 'content-length', 'Content-Length', '3'), strict)
-    expect(head).toEqual({ fields: ['Content-Length', '3'], contentLength: 3 })
+  test('keep the length even where Connection names it', () => {
+    for (const head of bothWays('Connection', 'content-length', 'Content-Length', '3')) {
+      expect(head).toMatchObject({ fields: ['Content-Length', '3'], contentLength: 3 })
+    }
   })
 
-  test('keeps Access-Control fields only where browsers are let in', () => {
-    const fields = raw('Access-Control-Allow-Origin', '*', 'X', '1')
-    expect(readResponseHead(fields, strict)?.fields).toEqual(['X', '1'])
-    expect(readResponseHead(fields, { keepsAccessControl: true })?.fields).toEqual([
-      'Access-Control-Allow-Origin',
-      '*',
-      'X',
+  test('keep Access-Control only where browsers are let in', () => {
+    const text = 'HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nX: 1'
+    expect(parseResponseHead(text, STRICT)?.fields).toEqual(['X', '1'])
+    const kept = ['Access-Control-Allow-Origin', '*', 'X', '1']
+    expect(parseResponseHead(text, { keepsAccessControl: true })?.fields).toEqual(kept)
+  })
+
+  test('pass obs-text as the same bytes', () => {
+    for (const head of bothWays('X', 'caf\u00e9')) expect(head?.fields).toEqual(['X', 'caf\u00e9'])
+  })
+
+  test('lose the white space around their values', () => {
+    expect(withFields('A:1', 'B: \t 2 3 \t', 'C:', 'D: \t', 'E:: 4')?.fields).toEqual([
+      'A',
       '1',
+      'B',
+      '2 3',
+      'C',
+      '',
+      'D',
+      '',
+      'E',
+      ': 4',
     ])
   })
 
-  test('passes obs-text as the same bytes', () => {
-    expect(readResponseHead(raw('X', 'caf\u00e9'), strict)?.fields).toEqual(['X', 'caf\u00e9'])
+  test('say whether there is a date, unless Connection takes it away', () => {
+    const date = 'date: Tue, 15 Nov 1994 08:12:31 GMT'
+    expect(withFields(date)).toMatchObject({ hasDate: true, fields: ['date', date.slice('date: '.length)] })
+    expect(withFields('X: 1')?.hasDate).toBe(false)
+    expect(withFields(date, 'Connection: date')).toMatchObject({ hasDate: false, fields: [] })
   })
 
+  test('can lose the length', () => {
+    const head = withFields('content-LENGTH: 3', 'X: 1')
+    head?.dropLength()
+    expect(head?.fields).toEqual(['X', '1'])
+  })
+})
+
+describe('a response that is not relied on, read either way', () => {
   test.each([
     [['Content-Length', '1', 'Content-Length', '1']],
     [['Content-Length', '1', 'Content-Length', '2']],
     [['Content-Length', '1, 1']],
     [['Content-Length', '+1']],
+    [['Content-Length', '-1']],
+    [['Content-Length', '0x1']],
+    [['Content-Length', '1e1']],
+    [['Content-Length', '']],
     [['Content-Length', '9'.repeat(16)]],
     [['Content-Length', '1', 'Transfer-Encoding', 'chunked']],
+    [['Transfer-Encoding', 'chunked', 'Content-Length', '1']],
     [['Transfer-Encoding', 'gzip, chunked']],
+    [['Transfer-Encoding', 'chunked, chunked']],
+    [['Transfer-Encoding', 'chunked;a=b']],
     [['Transfer-Encoding', 'identity']],
+    [['Transfer-Encoding', '']],
     [['Transfer-Encoding', 'chunked', 'Transfer-Encoding', 'chunked']],
     [['X', 'a\u0000b']],
-  ])('is not relied on with %j', (fields) => {
-    expect(readResponseHead(raw(...fields), strict)).toBeUndefined()
+    [['X', 'a\rSet-Cookie: evil']],
+    [['X', 'a\nSet-Cookie: evil']],
+    [['X', 'a\u007fb']],
+    [['', 'a value without a name']],
+    [['X ', 'a space behind the name']],
+    [[' X', 'a space before the name']],
+    [['X\t', '1']],
+    [['X Y', '1']],
+    [['X\u00e9', '1']],
+    [['X\n', '1']],
+    [['Content-Length ', '1']],
+    [['Transfer-Encoding\t', 'chunked']],
+  ])('%j', (fields) => {
+    expect(bothWays(...fields)).toEqual([undefined, undefined])
   })
+
+  test.each([
+    ['a folded field', ['X: a', ' b']],
+    ['a folded field with a colon in it', ['X: a', '\tContent-Length: 4']],
+    ['a line without a colon', ['X']],
+    ['an empty line', ['', 'X: 1']],
+    ['a colon in the next line alone', ['X', 'Y: 1']],
+  ])('%s', (_, lines) => {
+    expect(withFields(...lines)).toBeUndefined()
+  })
+})
+
+describe('the first line', () => {
+  test.each<[string, number, string]>([
+    ['HTTP/1.1 200 OK', 200, 'OK'],
+    ['HTTP/1.1 200', 200, ''],
+    ['HTTP/1.1 200 ', 200, ''],
+    ['HTTP/1.0 404 Not  Found ', 404, 'Not  Found '],
+    ['HTTP/1.1 999 caf\u00e9\tau lait', 999, 'caf\u00e9\tau lait'],
+    ['HTTP/1.1 100 Continue', 100, 'Continue'],
+  ])('%j', (line, status, reason) => {
+    expect(parse(line, 'X: 1')).toMatchObject({ status, reason, fields: ['X', '1'] })
+  })
+
+  test.each(['HTTP/1.1 200 a\u0000b', 'HTTP/1.1 200 \u007f', 'HTTP/1.1 200 \u001b[31m'])(
+    '%j is taken, and its reason is not',
+    (line) => {
+      expect(parse(line)).toMatchObject({ status: 200, reason: '' })
+    },
+  )
+
+  test.each([
+    '',
+    'HTTP/1.1',
+    'HTTP/1.1 ',
+    'HTTP/1.1 20',
+    'HTTP/1.1 2000',
+    'HTTP/1.1 099 x',
+    'HTTP/1.1 2x0 OK',
+    'HTTP/1.1  200 OK',
+    'HTTP/1.1\t200 OK',
+    'HTTP/1.1 200OK',
+    'HTTP/1.1 -20 OK',
+    'HTTP/1.2 200 OK',
+    'HTTP/1.10 200 OK',
+    'HTTP/2 200',
+    'HTTP/0.9 200 OK',
+    'http/1.1 200 OK',
+    ' HTTP/1.1 200 OK',
+    'ICY 200 OK',
+    'HTTP/1.1 200 O\rK',
+    'HTTP/1.1 200 OK\r',
+    'HTTP/1.1 200 O\nK',
+    'HTTP/1.1 200 OK\nX: 1',
+    '\nHTTP/1.1 200 OK',
+    '\r\nHTTP/1.1 200 OK',
+  ])('%j is none', (line) => {
+    expect(parse(line)).toBeUndefined()
+    expect(parse(line, 'X: 1')).toBeUndefined()
+  })
+})
+
+describe('whether the connection goes on', () => {
+  test.each<[string, readonly string[], boolean]>([
+    ['1.1', [], true],
+    ['1.1', ['close'], false],
+    ['1.1', ['Close'], false],
+    ['1.1', ['keep-alive'], true],
+    ['1.1', ['x-foo , CLOSE'], false],
+    ['1.1', ['closed'], true],
+    ['1.1', ['close', 'keep-alive'], false],
+    ['1.1', ['keep-alive', 'close'], false],
+    ['1.1', ['keep-alive, close'], false],
+    ['1.0', [], false],
+    ['1.0', ['keep-alive'], true],
+    ['1.0', ['Keep-Alive, x-foo'], true],
+    ['1.0', ['keep-alive', 'close'], false],
+    ['1.0', ['x-foo'], false],
+  ])('HTTP/%s with %j: %j', (version, options, persists) => {
+    const lines = options.map((option) => `Connection: ${option}`)
+    expect(parse(`HTTP/${version} 200 OK`, 'Content-Length: 0', ...lines)?.persists).toBe(persists)
+  })
+
+  test.each<[string, number | undefined]>([
+    ['timeout=5', 5],
+    ['timeout=5, max=100', 5],
+    ['max=100, TIMEOUT=60', 60],
+    ['timeout=0', 0],
+    ['max=100', undefined],
+    ['timeout=x', undefined],
+    ['timeout=-5', undefined],
+    ['xtimeout=5', undefined],
+    ['', undefined],
+  ])('Keep-Alive: %j is %j seconds', (value, seconds) => {
+    const head = withFields(`Keep-Alive: ${value}`)
+    expect(head?.keepAliveSeconds).toBe(seconds)
+    expect(head?.fields).toEqual([])
+  })
+
+  test('HTTP/1.0 knows no coding, and may keep its connection with a length', () => {
+    expect(parse('HTTP/1.0 200 OK', 'Transfer-Encoding: chunked')).toBeUndefined()
+    expect(parse('HTTP/1.0 200 OK', 'Connection: keep-alive', 'Transfer-Encoding: chunked')).toBeUndefined()
+    const head = parse('HTTP/1.0 200 OK', 'Connection: keep-alive', 'Content-Length: 2')
+    expect(head).toMatchObject({ persists: true, contentLength: 2 })
+  })
+})
+
+test('a flood of names does not stop known ones from being recognized', () => {
+  for (let i = 0; i < 5_000; i++) withFields(`x-flood-response-${i}: 1`)
+  expect(withFields('cOnTeNt-LeNgTh: 3', 'tRaNsFeR-eNcOdInG: chunked')).toBeUndefined()
+  expect(withFields('fLoOd : 1')).toBeUndefined()
 })

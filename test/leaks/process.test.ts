@@ -180,7 +180,7 @@ test('R12, T-SE-01, 02, 05, 08, 14, 21: responses, logs, admin pages and the pro
   expect(proxy.logs.some(({ msg }) => msg === 'mint failed')).toBe(true)
 })
 
-/** Keeps what undici says about the last request, and throws it at whoever sends SIGUSR2. */
+/** Keeps what undici says about the last mint, and throws it at whoever sends SIGUSR2. */
 const CRASH = `import { subscribe } from 'node:diagnostics_channel'
 let last
 for (const name of ['undici:request:create', 'undici:client:sendHeaders']) subscribe(name, (message) => { last = message })

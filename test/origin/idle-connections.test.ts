@@ -1,0 +1,122 @@
+/** Connections to the origin that nobody uses: how long they are kept, and what ends them. */
+
+import { expect, test } from 'vitest'
+import type { OriginScript } from '../support/origin-connection.ts'
+import { startOriginPool } from '../support/origin-pool.ts'
+
+const announcing =
+  (...fields: string[]): OriginScript =>
+  () => ({ fields })
+
+test('without a word of the origin one is kept for four seconds', async () => {
+  await using pool = await startOriginPool()
+  await pool.send('/').ended()
+  const freeAt = performance.now()
+  await pool.left(pool.connectionOf('/'), 10_000)
+  expect(performance.now() - freeAt).toBeGreaterThan(3_900)
+  expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+})
+
+test('one that the origin keeps for so many seconds is left a second before', async () => {
+  await using pool = await startOriginPool(announcing('Keep-Alive', 'timeout=2, max=100'))
+  await pool.send('/').ended()
+  const freeAt = performance.now()
+  await pool.left(pool.connectionOf('/'), 3_900)
+  expect(performance.now() - freeAt).toBeGreaterThan(900)
+})
+
+test.each([
+  ['Keep-Alive', 'timeout=0'],
+  ['Keep-Alive', 'timeout=1'],
+  ['Connection', 'close'],
+  ['Connection', 'Keep-Alive, CLOSE'],
+])('%s: %s leaves no time to use it again', async (...fields) => {
+  await using pool = await startOriginPool(announcing(...fields))
+  await pool.send('/1').ended()
+  expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  await pool.left(pool.connectionOf('/1'))
+  await pool.send('/2').ended()
+  expect(pool.server.connections).toHaveLength(2)
+})
+
+test('one that has waited too long is not used again, even before it is closed', async () => {
+  await using pool = await startOriginPool(announcing('Keep-Alive', 'timeout=2'))
+  await pool.send('/1').ended()
+  // Nothing runs meanwhile, and the timer that closes it does not either.
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_001)
+  expect(pool.origin.stats.free).toBe(1)
+  await pool.send('/2').ended()
+  expect(pool.connectionOf('/2')).not.toBe(pool.connectionOf('/1'))
+})
+
+test.each([
+  ['what nobody asked for', 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison'],
+  ['an empty line', '\r\n'],
+  ['a farewell', 'HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n'],
+])('%s on an idle connection ends it', async (_, bytes) => {
+  await using pool = await startOriginPool()
+  await pool.send('/1').ended()
+  const connection = pool.connectionOf('/1')
+  connection?.write(bytes)
+  await pool.left(connection)
+  expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  expect((await pool.send('/2').ended()).content.toString()).toBe('hello from the origin')
+  expect(pool.connectionOf('/2')).not.toBe(connection)
+})
+
+test.each(['204', '304', 'HEAD', 'counted', 'chunked'])('what comes behind a response ends it: %s', async (kind) => {
+  const OK = 'HTTP/1.1 200 OK\r\n'
+  const responses: Readonly<Record<string, string>> = {
+    204: 'HTTP/1.1 204 No Content\r\n\r\n',
+    304: 'HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n',
+    HEAD: `${OK}Content-Length: 4\r\n\r\n`,
+    counted: `${OK}Content-Length: 4\r\n\r\nbody`,
+    chunked: `${OK}Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n`,
+  }
+  const script: OriginScript = ({ target }, connection) => {
+    if (target !== '/first') return { content: 'second' }
+    connection.write(`${responses[kind]}${OK}Content-Length: 6\r\n\r\npoison`)
+    return undefined
+  }
+  await using pool = await startOriginPool(script, { connections: 1 })
+  const first = pool.send('/first', { method: kind === 'HEAD' ? 'HEAD' : 'GET' })
+  const second = pool.send('/second')
+  await first.ended()
+  expect((await second.ended()).content.toString()).toBe('second')
+  expect(pool.connectionOf('/second')).not.toBe(pool.connectionOf('/first'))
+})
+
+test.each(['Content-Length: 4', 'Transfer-Encoding: chunked'])(
+  'a 204 with %s is the last on its connection',
+  async (line) => {
+    await using pool = await startOriginPool((_, connection) => {
+      connection.write(`HTTP/1.1 204 No Content\r\n${line}\r\n\r\n`)
+      return undefined
+    })
+    expect((await pool.send('/').ended()).content).toHaveLength(0)
+    await pool.left(pool.connectionOf('/'))
+  },
+)
+
+test('an answer before the end of the content is the last on its connection', async () => {
+  await using pool = await startOriginPool(() => ({ status: 413, content: 'early', isEarly: true }))
+  const source = { streamTo: () => {}, resume: () => {}, detach: () => {} }
+  const early = pool.send('/early', { method: 'POST', content: source, contentLength: 4 })
+  expect((await early.ended()).head?.status).toBe(413)
+  await pool.left(pool.connectionOf('/early'))
+})
+
+test('the end of its connection ends content that nothing else ends, but a reset breaks it', async () => {
+  const script: OriginScript = ({ target }, connection) => {
+    connection.write('HTTP/1.1 200 OK\r\n\r\ncontent')
+    if (target === '/fin') connection.end()
+    return undefined
+  }
+  await using pool = await startOriginPool(script)
+  expect((await pool.send('/fin').ended()).content.toString()).toBe('content')
+  const reset = pool.send('/reset')
+  await reset.waitFor(({ content }) => content.length > 0, 'the content')
+  pool.connectionOf('/reset')?.reset()
+  expect(await reset.failed()).toBeInstanceOf(Error)
+  expect(reset.told).toEqual(['connected', 'head', 'failed'])
+})

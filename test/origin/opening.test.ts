@@ -1,0 +1,144 @@
+/** Connections to the origin that do not come about, and the end of them all. */
+
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { Worker } from 'node:worker_threads'
+import { describe, expect, test } from 'vitest'
+import { Origin } from '../../src/origin/origin.ts'
+import { eventually } from '../support/changes.ts'
+import { onCue, startOriginPool } from '../support/origin-pool.ts'
+import { Recorder } from '../support/recorder.ts'
+
+const BASIS = { connections: 2, connectTimeoutMs: 300, keepsAccessControl: false }
+
+function open(url: string): { readonly origin: Origin; send(): Recorder } & Disposable {
+  const origin = new Origin({ ...BASIS, baseUrl: new URL(url) })
+  return {
+    origin,
+    send: () => {
+      const recorder = new Recorder()
+      origin.dispatch(recorder.attempt)
+      return recorder
+    },
+    [Symbol.dispose]: () => origin.close(),
+  }
+}
+
+/** Listens on the port that it tells, and never takes a connection off the queue. */
+const DEAF = `const { parentPort } = require('node:worker_threads')
+const server = require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+  parentPort.postMessage(server.address().port)
+  setImmediate(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0))
+})`
+
+describe('within the time for it', () => {
+  test('a listener whose queue is full', async () => {
+    const worker = new Worker(DEAF, { eval: true })
+    const [port] = await once(worker, 'message')
+    // Whoever fits into the queue is connected for the kernel.
+    const filling: Socket[] = []
+    for (let isFull = false; !isFull; ) {
+      const socket = connect(port, '127.0.0.1').on('error', () => {})
+      filling.push(socket)
+      const given = AbortSignal.timeout(500)
+      isFull = await once(socket, 'connect', { signal: given }).then(
+        () => false,
+        () => true,
+      )
+    }
+    using pool = open(`http://127.0.0.1:${port}`)
+    const started = performance.now()
+    const [first, second, waiting] = [pool.send(), pool.send(), pool.send()]
+    expect(await first.failed()).toMatchObject({ code: 'connection_timeout' })
+    expect(performance.now() - started).toBeGreaterThan(290)
+    expect(first.attempt.isConnected).toBe(false)
+    await second.failed()
+    expect(await waiting.failed()).toMatchObject({ code: 'connection_timeout' })
+    expect(performance.now() - started).toBeGreaterThan(590)
+    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+    for (const socket of filling) socket.destroy()
+    await worker.terminate()
+  })
+
+  test('a listener that does not answer the handshake of TLS', async () => {
+    const sockets: Socket[] = []
+    const server = createServer((socket) => sockets.push(socket.resume())).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    using pool = open(`https://127.0.0.1:${(server.address() as AddressInfo).port}`)
+    const attempt = pool.send()
+    expect(await attempt.failed()).toMatchObject({ code: 'connection_timeout' })
+    await eventually(() => sockets.every(({ destroyed }) => destroyed), 'the end of the connection')
+    server.close()
+  })
+})
+
+describe('at once', () => {
+  test('a port that nobody listens on', async () => {
+    const server = createServer().listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const { port } = server.address() as AddressInfo
+    server.close()
+    await once(server, 'close')
+    using pool = open(`http://127.0.0.1:${port}`)
+    const attempts = [pool.send(), pool.send(), pool.send()]
+    for (const attempt of attempts) {
+      expect(await attempt.failed()).toMatchObject({ code: 'ECONNREFUSED' })
+      expect(attempt.attempt.isConnected).toBe(false)
+    }
+    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  })
+
+  test('a listener that hangs up in the middle of the handshake of TLS', async () => {
+    const server = createServer((socket) => socket.end()).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    using pool = open(`https://127.0.0.1:${(server.address() as AddressInfo).port}`)
+    const attempt = pool.send()
+    expect(['ECONNRESET', 'connection_terminated']).toContain(
+      ((await attempt.failed()) as Error & { code: string }).code,
+    )
+    server.close()
+  })
+})
+
+describe('the end of it all', () => {
+  test('every attempt fails, wherever it is, and every connection ends', async () => {
+    const cue = onCue()
+    await using pool = await startOriginPool(cue.script, { connections: 2 })
+    const idle = pool.send('/idle')
+    await pool.seen(1)
+    cue.answer('/idle')
+    await idle.ended()
+    const underWay = pool.send('/under-way')
+    await pool.seen(2)
+    const connecting = pool.send('/connecting')
+    const waiting = pool.send('/waiting')
+    const fresh = pool.sendFresh('/fresh')
+    pool.origin.close()
+    for (const recorder of [underWay, connecting, waiting, fresh]) {
+      expect(recorder.told.at(-1)).toBe('failed')
+      expect(recorder.error).toMatchObject({ code: 'connection_terminated' })
+    }
+    await pool.server.waitFor(({ openConnections }) => openConnections.every(({ peerEnd }) => peerEnd !== undefined))
+    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+    expect(idle.told).toEqual(['connected', 'head', 'end'])
+  })
+
+  test('who tries again while it ends is told at once, and nothing is opened', async () => {
+    const cue = onCue()
+    await using pool = await startOriginPool(cue.script, { connections: 1 })
+    const again: Recorder[] = []
+    const retrying = [pool.send('/under-way'), pool.send('/waiting')]
+    for (const recorder of retrying) {
+      recorder.onTold = (what) => {
+        if (what === 'failed') again.push(pool.send('/again'), pool.sendFresh('/again'))
+      }
+    }
+    await pool.seen(1)
+    pool.origin.close()
+    again.push(pool.send('/late'), pool.sendFresh('/late'))
+    expect(again).toHaveLength(6)
+    for (const recorder of again) expect(recorder.told).toEqual(['failed'])
+    await pool.server.waitFor(({ openConnections }) => openConnections.every(({ peerEnd }) => peerEnd !== undefined))
+    expect(pool.server.connections).toHaveLength(1)
+  })
+})

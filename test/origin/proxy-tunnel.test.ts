@@ -1,0 +1,216 @@
+/** The way to the origin through a proxy, over real sockets; and when there is none. */
+
+import { readFileSync } from 'node:fs'
+import { inspect } from 'node:util'
+import { describe, expect, test } from 'vitest'
+import { Origin } from '../../src/origin/origin.ts'
+import { translateOriginError } from '../../src/origin/origin-failure.ts'
+import { tunnelFor } from '../../src/origin/proxy-tunnel.ts'
+import { Secret } from '../../src/secret.ts'
+import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import { type Behaviour, type ConnectProxy, startConnectProxy } from '../support/connect-proxy.ts'
+import { startOrigin } from '../support/origin.ts'
+import { OriginPool } from '../support/origin-pool.ts'
+
+const PASSWORD = 'canary:@/%'
+const ENCODED = encodeURIComponent(PASSWORD)
+const CREDENTIALS = `user:${PASSWORD}`
+
+const variables = (http?: string, https?: string, noProxy?: string) => ({
+  httpProxy: http === undefined ? undefined : new Secret(http),
+  httpsProxy: https === undefined ? undefined : new Secret(https),
+  noProxy,
+})
+
+interface Behind {
+  /** The origin speaks TLS, with this. */
+  readonly presents?: CertificateName
+  readonly userInfo?: string
+}
+
+async function startBehind(proxy: ConnectProxy, { presents, userInfo = `user:${ENCODED}@` }: Behind = {}) {
+  const server = await startOrigin(undefined, presents === undefined ? {} : { tls: certificate(presents) })
+  const baseUrl = new URL(server.url)
+  const origin = new Origin({
+    baseUrl,
+    connections: 2,
+    connectTimeoutMs: 400,
+    keepsAccessControl: false,
+    tunnel: tunnelFor(baseUrl, variables(proxy.url(userInfo))),
+    ca: presents === undefined ? undefined : [readFileSync(CA_FILE, 'utf8')],
+  })
+  return new OriginPool(origin, server)
+}
+
+const isQuiet = ({ openSockets }: ConnectProxy) => openSockets === 0
+
+describe('an origin behind a proxy', () => {
+  test.each<[string, Behind]>([
+    ['http', {}],
+    ['https', { presents: 'localhost' }],
+  ])('%s: one tunnel for many requests, and whole content both ways', async (_, behind) => {
+    await using proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy, behind)
+    pool.server.script = async (seen) => {
+      await seen.ended
+      return { content: seen.content }
+    }
+    const content = Buffer.alloc(300_000, 'abcdefg')
+    for (const target of ['/1', '/2', '/3']) {
+      const { attempt, content: echoed } = await pool.send(target, { method: 'PUT', content }).ended()
+      expect(echoed.equals(content)).toBe(true)
+      expect(attempt.isReused).toBe(target !== '/1')
+    }
+    const authority = new URL(pool.server.url).host
+    expect(proxy.requests).toEqual([{ line: `CONNECT ${authority} HTTP/1.1`, credentials: CREDENTIALS }])
+    // The proxy on the way gets no field of the requests: they are in the tunnel.
+    expect(pool.server.requests[0]?.values('proxy-authorization')).toEqual([])
+    pool.origin.close()
+    await proxy.waitFor(isQuiet, 'the end of the tunnel')
+  })
+
+  test('a slow reader holds up what comes through the tunnel', async () => {
+    await using proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy)
+    pool.server.script = () => ({ content: Buffer.alloc(16 * 1024 * 1024) })
+    const slow = pool.send('/slow')
+    slow.fate = 'full'
+    await slow.waitFor(({ content }) => content.length > 0, 'the first content')
+    const { length } = slow.content
+    await pool.sendFresh('/meanwhile').ended()
+    expect(slow.content).toHaveLength(length)
+    slow.fate = 'taken'
+    slow.attempt.resume()
+    expect((await slow.ended()).content).toHaveLength(16 * 1024 * 1024)
+  })
+
+  test('a certificate is verified through the tunnel as without one', async () => {
+    await using proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy, { presents: 'other-host' })
+    const error = await pool.send('/').failed()
+    expect(translateOriginError(error)?.code).toBe('tls_certificate_error')
+    await proxy.waitFor(isQuiet, 'the end of the tunnel')
+  })
+
+  test.each([
+    ['', undefined],
+    ['user@', 'user:'],
+    ['us%65r:p%C3%A9@', 'user:p\u00e9'],
+    // Not an escape, and no reason to fail with each request.
+    ['user:100%@', 'user:100%'],
+  ])('credentials as in %j', async (userInfo, credentials) => {
+    await using proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy, { userInfo })
+    await pool.send('/').ended()
+    expect(proxy.requests.map((request) => request.credentials)).toEqual([credentials])
+  })
+})
+
+describe('a proxy that does not open the way', () => {
+  test.each<[Behaviour, string]>([
+    ['refuse with 407', 'connection_refused'],
+    ['refuse with 403', 'connection_refused'],
+    ['refuse with 502', 'connection_refused'],
+    ['reset', 'connection_terminated'],
+    ['end', 'connection_terminated'],
+    ['hang', 'connection_timeout'],
+  ])('%s: %s, nothing sent, no word of the password, nothing left open', async (behaviour, code) => {
+    await using proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy)
+    proxy.behaviour = behaviour
+    const recorder = pool.send('/')
+    const error = await recorder.failed()
+    expect(translateOriginError(error)?.code).toBe(code)
+    expect(recorder.told).toEqual(['failed'])
+    expect(recorder.attempt.isConnected).toBe(false)
+    expect(pool.server.connections).toEqual([])
+    const shown = inspect(error, { depth: 20, showHidden: true }) + String(error.stack)
+    for (const form of [PASSWORD, ENCODED, Buffer.from(CREDENTIALS).toString('base64')])
+      expect(shown).not.toContain(form)
+    await proxy.waitFor(isQuiet, 'the end of the connection to the proxy', 2_000)
+    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  })
+
+  test('one that is not there', async () => {
+    const proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy)
+    await proxy[Symbol.asyncDispose]()
+    expect(translateOriginError(await pool.send('/').failed())?.code).toBe('connection_refused')
+  })
+
+  test('who gives up meanwhile leaves nothing open', async () => {
+    await using proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy)
+    proxy.behaviour = 'hang'
+    const recorder = pool.send('/')
+    await proxy.waitFor(({ requests }) => requests.length === 1, 'the CONNECT')
+    recorder.attempt.abort(new Error('given up'))
+    expect(recorder.told).toEqual(['failed'])
+    await proxy.waitFor(isQuiet, 'the end of the connection to the proxy', 2_000)
+  })
+
+  test('a handshake of TLS in the tunnel that never ends leaves nothing open', async () => {
+    await using proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy, { presents: 'localhost' })
+    proxy.behaviour = 'late'
+    const recorder = pool.send('/')
+    await proxy.waitFor(({ requests }) => requests.length === 1, 'the CONNECT')
+    proxy.release()
+    expect(translateOriginError(await recorder.failed())?.code).toBe('connection_timeout')
+    await proxy.waitFor(isQuiet, 'the end of the connection to the proxy', 2_000)
+  })
+})
+
+describe('which proxy', () => {
+  const PROXY = 'http://proxy.example:3128'
+  const isProxied = (url: string, noProxy?: string) =>
+    tunnelFor(new URL(url), variables(PROXY, PROXY, noProxy)) !== undefined
+
+  test('HTTP_PROXY serves https too, HTTPS_PROXY not http', () => {
+    const http = new URL('http://api.example')
+    const https = new URL('https://api.example')
+    expect(tunnelFor(http, variables(PROXY))).toBeTypeOf('function')
+    expect(tunnelFor(https, variables(PROXY))).toBeTypeOf('function')
+    expect(tunnelFor(https, variables(undefined, PROXY))).toBeTypeOf('function')
+    expect(tunnelFor(http, variables(undefined, PROXY))).toBeUndefined()
+    expect(tunnelFor(https, variables())).toBeUndefined()
+  })
+
+  test.each([
+    ['https://api.example', 'api.example'],
+    ['https://api.example', 'API.EXAMPLE'],
+    ['https://a.api.example', 'api.example'],
+    ['https://a.api.example', '.api.example'],
+    ['https://api.example', '.api.example'],
+    ['https://a.api.example', '*.api.example'],
+    ['https://api.example', 'other.example, api.example'],
+    ['https://api.example', 'other.example api.example'],
+    ['https://api.example', ' ,,api.example,'],
+    ['https://api.example', 'api.example:443'],
+    ['http://api.example', 'api.example:80'],
+    ['https://api.example:8443', 'api.example:8443'],
+    ['https://api.example:8443', 'api.example'],
+    ['http://127.0.0.1:8080', '127.0.0.1'],
+    ['http://[::1]:8080', '[::1]'],
+    ['http://[::1]:8080', '[::1]:8080'],
+    ['https://api.example', '*'],
+  ])('%s is reached directly with NO_PROXY=%s', (url, noProxy) => {
+    expect(isProxied(url, noProxy)).toBe(false)
+  })
+
+  test.each([
+    ['https://api.example', undefined],
+    ['https://api.example', ''],
+    ['https://api.example', ' , '],
+    ['https://api.example', 'pi.example'],
+    ['https://badapi.example', 'api.example'],
+    ['https://api.example.evil', 'api.example'],
+    ['https://api.example', 'a.api.example'],
+    ['https://api.example', 'api.example:80'],
+    ['https://api.example:8443', 'api.example:443'],
+    ['http://127.0.0.1', '127.0.0.0/8'],
+    ['https://api.example', 'other.example,*'],
+  ])('%s goes through it with NO_PROXY=%s', (url, noProxy) => {
+    expect(isProxied(url, noProxy)).toBe(true)
+  })
+})

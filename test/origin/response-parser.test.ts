@@ -1,0 +1,248 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { OriginError } from '../../src/errors.ts'
+import { type ResponseEvents, ResponseParser } from '../../src/origin/response-parser.ts'
+import { renderedResponse } from '../support/rendered-response.ts'
+import { chooseSeed } from '../support/seed.ts'
+
+const RUNS = { seed: chooseSeed(), numRuns: 1_000 }
+
+interface Read {
+  /** What was told, in order; pieces of content count as one. */
+  readonly told: readonly string[]
+  readonly fields: readonly string[] | undefined
+  readonly content: string
+  readonly isClean: boolean | undefined
+  readonly error: OriginError | undefined
+}
+
+/** Reads the bytes in pieces that end at `cuts`, each in a buffer that is overwritten behind it. */
+function read(bytes: Buffer | string, cuts: readonly number[] = [], isHead = false, hasEnded = false): Read {
+  const all = typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes
+  const told: string[] = []
+  let fields: readonly string[] | undefined
+  let content = ''
+  let isClean: boolean | undefined
+  let error: OriginError | undefined
+  const tell = (what: string) => {
+    if (told.at(-1) !== what) told.push(what)
+  }
+  const events: ResponseEvents = {
+    responseBegun: () => tell('begun'),
+    responseHead: (head) => {
+      told.push(`head ${head.status}`)
+      fields = head.fields
+    },
+    responseContent: (octets, start, end) => {
+      expect(start).toBeLessThan(end)
+      tell('content')
+      content += octets.latin1Slice(start, end)
+    },
+    responseEnd: (clean) => {
+      told.push('end')
+      isClean = clean
+    },
+  }
+  const parser = new ResponseParser(events, { keepsAccessControl: true })
+  parser.expect(isHead)
+  const ends = [...new Set(cuts.map((cut) => cut % (all.length + 1)))].toSorted((a, b) => a - b)
+  try {
+    for (const [i, end] of [...ends, all.length].entries()) {
+      const piece = all.subarray(i === 0 ? 0 : ends[i - 1], end)
+      // What lies behind a piece in a buffer that is used again is no part of it.
+      const buffer = Buffer.concat([piece, Buffer.from('\r\n\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n')])
+      parser.read(buffer, piece.length)
+      buffer.fill('!')
+    }
+    if (hasEnded) expect(parser.finish()).toBe(told.at(-1) === 'end' && isClean === false)
+  } catch (cause) {
+    if (!(cause instanceof OriginError)) throw cause
+    error = cause
+  }
+  return { told, fields, content, isClean, error }
+}
+
+const cuts = fc.array(fc.nat(2_000), { maxLength: 12 })
+const everywhere = ({ length }: Buffer | string) => Array.from({ length }, (_, i) => i)
+const OK = 'HTTP/1.1 200 OK\r\n'
+const CHUNKED = `${OK}Transfer-Encoding: chunked\r\n\r\n`
+
+describe('any response', () => {
+  test('is read as it was meant, however it is sliced', () => {
+    const property = fc.property(renderedResponse, cuts, (response, at) => {
+      const { bytes, isHead, framing } = response
+      const endsWithConnection = framing === 'until the end'
+      for (const given of [[], at, everywhere(bytes)]) {
+        const seen = read(bytes, given, isHead, endsWithConnection)
+        expect(seen).toEqual({
+          told: ['begun', `head ${response.status}`, ...(response.content.length > 0 ? ['content'] : []), 'end'],
+          fields: response.fields,
+          content: response.content.toString('latin1'),
+          isClean: !endsWithConnection,
+          error: undefined,
+        })
+      }
+    })
+    fc.assert(property, RUNS)
+  })
+
+  test('with something behind it is not clean', () => {
+    const behind = fc.uint8Array({ minLength: 1, maxLength: 50 })
+    const framed = renderedResponse.filter(({ framing }) => framing !== 'until the end')
+    const property = fc.property(framed, behind, cuts, (response, more, at) => {
+      const bytes = Buffer.concat([response.bytes, more])
+      const early = at.map((cut) => cut % response.bytes.length)
+      for (const given of [[], early]) {
+        const seen = read(bytes, given, response.isHead)
+        expect(seen).toMatchObject({ isClean: false, error: undefined })
+        expect(seen.content).toBe(response.content.toString('latin1'))
+      }
+    })
+    fc.assert(property, RUNS)
+  })
+
+  test('that is cut has no end, unless its connection is its end', () => {
+    const property = fc.property(renderedResponse, fc.nat(), cuts, (response, cut, at) => {
+      const bytes = response.bytes.subarray(0, cut % response.bytes.length)
+      const seen = read(bytes, at, response.isHead, true)
+      expect(seen.error).toBeUndefined()
+      if (response.framing !== 'until the end' || seen.fields === undefined) expect(seen.told).not.toContain('end')
+      expect(response.content.toString('latin1').startsWith(seen.content)).toBe(true)
+    })
+    fc.assert(property, RUNS)
+  })
+
+  test('that is damaged is refused or read, in one way alone, however it is sliced', () => {
+    const damage = fc.record({ at: fc.nat(), drops: fc.nat(3), adds: fc.uint8Array({ maxLength: 3 }) })
+    const odd = fc.constantFrom(
+      '\r',
+      '\n',
+      '\r\n',
+      ' ',
+      ':',
+      '0',
+      '\0',
+      'HTTP/1.1 200 OK\r\n\r\n',
+      'Content-Length: 3\r\n',
+    )
+    const oddity = fc.record({ at: fc.nat(), drops: fc.nat(2), adds: odd.map((text) => Buffer.from(text, 'latin1')) })
+    const damages = fc.array(fc.oneof(damage, oddity), { minLength: 1, maxLength: 3 })
+    const counts = { refused: 0, read: 0 }
+    const property = fc.property(renderedResponse, damages, cuts, ({ bytes, isHead }, list, at) => {
+      let damaged = bytes
+      for (const { at: place, drops, adds } of list) {
+        const where = place % (damaged.length + 1)
+        damaged = Buffer.concat([damaged.subarray(0, where), adds, damaged.subarray(where + drops)])
+      }
+      const whole = read(damaged, [], isHead)
+      for (const given of [at, everywhere(damaged)]) {
+        const seen = read(damaged, given, isHead)
+        expect(seen).toMatchObject({ told: whole.told, fields: whole.fields, content: whole.content })
+        expect(seen.error?.code).toBe(whole.error?.code)
+      }
+      if (whole.error !== undefined) expect(whole.told).not.toContain('end')
+      counts[whole.error === undefined ? 'read' : 'refused']++
+    })
+    fc.assert(property, RUNS)
+    expect(Math.min(counts.read, counts.refused)).toBeGreaterThan(50)
+  })
+
+  test('even of nothing but noise throws no foreign error', () => {
+    const noise = fc.uint8Array({ maxLength: 400 }).map((octets) => Buffer.from(octets))
+    const starts = fc.constantFrom(
+      '',
+      'HTTP/1.1 ',
+      OK,
+      `${OK}Content-Length: 7\r\n\r\n`,
+      CHUNKED,
+      `${CHUNKED}5\r\nhello`,
+    )
+    const property = fc.property(starts, noise, cuts, (start, rest, at) => {
+      read(Buffer.concat([Buffer.from(start), rest]), at)
+    })
+    fc.assert(property, RUNS)
+  })
+})
+
+describe('interim responses', () => {
+  const interim = (count: number) =>
+    Array.from({ length: count }, (_, i) => `HTTP/1.1 10${i % 2 === 0 ? 0 : 3} x\r\nA: b\r\n\r\n`)
+
+  test('are passed over, up to 32', () => {
+    const bytes = `${interim(32).join('')}${OK}Content-Length: 2\r\n\r\nok`
+    expect(read(bytes)).toMatchObject({ told: ['begun', 'head 200', 'content', 'end'], content: 'ok', isClean: true })
+  })
+
+  test('of which there are 33 are refused', () => {
+    expect(read(`${interim(33).join('')}${OK}\r\n`).error?.code).toBe('http_protocol_error')
+  })
+
+  test('are counted for each response anew', () => {
+    const events = { responseBegun: () => {}, responseHead: () => {}, responseContent: () => {}, responseEnd: () => {} }
+    const parser = new ResponseParser(events, { keepsAccessControl: true })
+    const bytes = Buffer.from(`${interim(20).join('')}${OK}Content-Length: 0\r\n\r\n`)
+    for (let i = 0; i < 3; i++) {
+      parser.expect(false)
+      expect(() => parser.read(bytes, bytes.length)).not.toThrow()
+    }
+  })
+
+  test.each(['100', '103'])('that are malformed are no less a fault: %s', (status) => {
+    expect(read(`HTTP/1.1 ${status} x\r\nA b\r\n\r\n${OK}Content-Length: 0\r\n\r\n`).error).toBeDefined()
+  })
+
+  test.each(['101 Switching Protocols', '600 x', '999 x'])('%s is no answer to a request of ours', (line) => {
+    const { error, told } = read(`HTTP/1.1 ${line}\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n`)
+    expect(error?.code).toBe('http_protocol_error')
+    expect(told).toEqual(['begun'])
+  })
+})
+
+describe('the head', () => {
+  const sized = (length: number) => `${OK}X: ${'x'.repeat(length - OK.length - 'X: '.length)}\r\n\r\n`
+
+  test('may have 64 KiB, however it is sliced', () => {
+    const bytes = sized(64 * 1024)
+    for (const at of [[], everywhere(bytes).slice(-5), [4_096]]) expect(read(bytes, at).error).toBeUndefined()
+  })
+
+  test('may not have an octet more', () => {
+    const bytes = sized(64 * 1024 + 1)
+    for (const at of [[], everywhere(bytes).slice(-5), [4_096]]) expect(read(bytes, at).told).toEqual(['begun'])
+    expect(read(bytes).error?.code).toBe('http_protocol_error')
+  })
+
+  test('without an end is refused before it is larger', () => {
+    expect(read(sized(64 * 1024 + 8).slice(0, -4)).error?.code).toBe('http_protocol_error')
+  })
+
+  test.each(['hello', 'h', '\r\n', 'HTTP/2', 'SSH-2.0-x\r\n', '\x15\x03\x01'])(
+    'that is none is refused at once: %j',
+    (bytes) => {
+      expect(read(bytes).error?.code).toBe('http_protocol_error')
+    },
+  )
+})
+
+test('content that is not wanted any more is not told', () => {
+  let pieces = 0
+  const parser: ResponseParser = new ResponseParser(
+    {
+      responseBegun: () => {},
+      responseHead: () => {},
+      responseContent: () => {
+        pieces++
+        parser.stop()
+      },
+      responseEnd: () => {
+        throw new Error('an end of what was given up')
+      },
+    },
+    { keepsAccessControl: true },
+  )
+  const bytes = Buffer.from(`${OK}Content-Length: 2\r\n\r\nok`)
+  parser.expect(false)
+  parser.read(bytes, bytes.length)
+  expect(pieces).toBe(1)
+  expect(parser.finish()).toBe(false)
+})

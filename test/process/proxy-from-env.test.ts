@@ -1,0 +1,74 @@
+/** The program as a process behind a proxy that its environment names, because the settings say so. */
+
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { type ConnectProxy, startConnectProxy } from '../support/connect-proxy.ts'
+import { problemOf, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+
+const PASSWORD = 'canary:@/%'
+const CREDENTIALS = `user:${PASSWORD}`
+
+let service: Service
+let onTheWay: ConnectProxy
+beforeAll(async () => {
+  service = await startService({ script: () => ({ content: 'from the origin', closes: true }) })
+  onTheWay = await startConnectProxy()
+})
+afterAll(async () => {
+  await onTheWay[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+interface Started extends AsyncDisposable {
+  readonly port: number
+  readonly spawned: SpawnedProxy
+}
+
+async function start(variables: Readonly<Record<string, string>>): Promise<Started> {
+  const env = await environmentFor(service)
+  const own = { OAP_ORIGIN_PROXY_FROM_ENV: 'true', OAP_LOG_LEVEL: 'trace' }
+  const spawned = spawnProxy({ env: { ...env, ...own, ...variables } })
+  const ready = JSON.parse(await spawned.waitForLine(/"msg":"ready"/))
+  const port = Number(ready.address.split(':').pop())
+  const dispose = async () => {
+    await spawned[Symbol.asyncDispose]()
+    await env[Symbol.asyncDispose]()
+  }
+  return { port, spawned, [Symbol.asyncDispose]: dispose }
+}
+
+function expectSilence({ spawned }: Started): void {
+  expect(spawned.output).toContain('"msg":"request"')
+  for (const form of [PASSWORD, encodeURIComponent(PASSWORD), Buffer.from(CREDENTIALS).toString('base64')]) {
+    expect(spawned.output).not.toContain(form)
+  }
+}
+
+test('mints and requests go through it, with its password; a refusal is a 502, and the password no word of the log', async () => {
+  onTheWay.requests.length = 0
+  await using proxy = await start({ http_proxy: onTheWay.url(`user:${encodeURIComponent(PASSWORD)}@`) })
+  for (let i = 0; i < 2; i++) {
+    const response = await request(proxy.port, get('/v2/x', 'acme'))
+    expect(response.content.toString()).toBe('from the origin')
+  }
+  const connect = { line: `CONNECT 127.0.0.1:${service.origin.port} HTTP/1.1`, credentials: CREDENTIALS }
+  expect(onTheWay.requests).toEqual([connect, connect, connect])
+
+  onTheWay.behaviour = 'refuse with 407'
+  const refused = await request(proxy.port, get('/v2/x', 'acme'))
+  expect(refused.status).toBe(502)
+  expect(problemOf(refused).code).toBe('connection_refused')
+  onTheWay.behaviour = 'open'
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  expectSilence(proxy)
+})
+
+test('neither mints nor requests go through it to a host of NO_PROXY', async () => {
+  onTheWay.requests.length = 0
+  await using proxy = await start({ HTTP_PROXY: onTheWay.url(), NO_PROXY: 'other.example,127.0.0.1' })
+  const response = await request(proxy.port, get('/v2/x', 'acme'))
+  expect(response.content.toString()).toBe('from the origin')
+  expect(onTheWay.requests).toEqual([])
+})

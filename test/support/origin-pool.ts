@@ -1,0 +1,74 @@
+/** Connections to a scripted origin, without a proxy around them. */
+
+import type { OriginRequest as Request } from '../../src/origin/attempt.ts'
+import { Origin, type OriginOptions } from '../../src/origin/origin.ts'
+import { certificate } from './certificates.ts'
+import { type Origin as Server, startOrigin } from './origin.ts'
+import type { OriginConnection, OriginScript } from './origin-connection.ts'
+import { Recorder } from './recorder.ts'
+
+export class OriginPool implements AsyncDisposable {
+  readonly origin: Origin
+  readonly server: Server
+
+  constructor(origin: Origin, server: Server) {
+    this.origin = origin
+    this.server = server
+  }
+
+  send(target: string, request: Partial<Request> = {}): Recorder {
+    const recorder = new Recorder({ ...request, target })
+    this.origin.dispatch(recorder.attempt)
+    return recorder
+  }
+
+  sendFresh(target: string): Recorder {
+    const recorder = new Recorder({ target })
+    this.origin.dispatchFresh(recorder.attempt)
+    return recorder
+  }
+
+  /** The connection that a request for `target` came on. */
+  connectionOf(target: string): OriginConnection | undefined {
+    return this.server.requests.find((request) => request.target === target)?.connection
+  }
+
+  /** Resolves when so many requests have come. */
+  seen(requests: number): Promise<void> {
+    return this.server.waitFor((server) => server.requests.length >= requests, `${requests} requests`)
+  }
+
+  /** Resolves when our end of the connection has gone: by default, before it could have gone for being idle. */
+  left(connection: OriginConnection | undefined, deadlineMs = 2_000): Promise<void> {
+    const isLeft = () => connection?.peerEnd !== undefined
+    return this.server.waitFor(isLeft, 'the end of a connection', deadlineMs)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.origin.close()
+    await this.server[Symbol.asyncDispose]()
+  }
+}
+
+/** TLS where a CA is given. */
+export async function startOriginPool(
+  script?: OriginScript,
+  options: Partial<OriginOptions> = {},
+): Promise<OriginPool> {
+  const server = await startOrigin(script, options.ca === undefined ? {} : { tls: certificate('localhost') })
+  const baseUrl = new URL(server.url)
+  const basis = { baseUrl, connections: 8, connectTimeoutMs: 5_000, keepsAccessControl: false }
+  return new OriginPool(new Origin({ ...basis, ...options }), server)
+}
+
+/** Answers with the target, and when the test says so. */
+export function onCue(): { readonly script: OriginScript; answer(target: string): void } {
+  const cues = new Map<string, () => void>()
+  return {
+    script: async ({ target }) => {
+      await new Promise<void>((resolve) => cues.set(target, resolve))
+      return { content: target }
+    },
+    answer: (target) => cues.get(target)?.(),
+  }
+}

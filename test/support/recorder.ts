@@ -1,0 +1,93 @@
+/** Requests given straight to the connections to the origin, and what is told of each. */
+
+import type { ResponseHead } from '../../src/http/response-head.ts'
+import { Attempt, type AttemptSink, type ContentFate, type OriginRequest } from '../../src/origin/attempt.ts'
+import { Changes } from './changes.ts'
+
+export type Told = 'connected' | 'head' | 'end' | 'failed'
+
+/** One attempt, and everything that it told, in order; content and pauses aside. */
+export class Recorder implements AttemptSink {
+  readonly attempt: Attempt
+  readonly told: Told[] = []
+  head: ResponseHead | undefined
+  error: Error | undefined
+  /** What is answered to content. */
+  fate: ContentFate = 'taken'
+  /** Called with everything told, at once. */
+  onTold: (what: Told) => void = () => {}
+  readonly #pieces: Buffer[] = []
+  readonly #changes = new Changes()
+
+  constructor(request: Partial<OriginRequest> = {}) {
+    const basis: OriginRequest = {
+      method: 'GET',
+      target: '/',
+      fields: ['host', 'origin.example'],
+      content: undefined,
+      contentLength: undefined,
+    }
+    this.attempt = new Attempt({ ...basis, ...request }, this)
+  }
+
+  get content(): Buffer {
+    return Buffer.concat(this.#pieces)
+  }
+
+  get isOver(): boolean {
+    return this.told.includes('end') || this.told.includes('failed')
+  }
+
+  /** Resolves when the condition holds; looked at whenever anything is told. */
+  waitFor(condition: (recorder: this) => boolean, what: string, deadlineMs?: number): Promise<void> {
+    return this.#changes.until(() => condition(this), what, deadlineMs)
+  }
+
+  /** Resolves when it has ended well; fails with the error it failed with. */
+  async ended(): Promise<this> {
+    await this.waitFor(({ isOver }) => isOver, 'the end of an attempt')
+    if (this.error !== undefined) throw this.error
+    return this
+  }
+
+  /** Resolves with the error it failed with. */
+  async failed(deadlineMs?: number): Promise<Error> {
+    await this.waitFor(({ isOver }) => isOver, 'the failure of an attempt', deadlineMs)
+    if (this.error === undefined) throw new Error('it has ended well')
+    return this.error
+  }
+
+  connected(): void {
+    this.#tell('connected')
+  }
+
+  contentSent(): void {}
+
+  responseHead(head: ResponseHead): void {
+    this.head = head
+    this.#tell('head')
+  }
+
+  responseContent(bytes: Buffer, start: number, end: number): ContentFate {
+    this.#pieces.push(Buffer.from(bytes.subarray(start, end)))
+    this.#changes.notify()
+    return this.fate
+  }
+
+  responsePaused(): void {}
+
+  responseEnd(): void {
+    this.#tell('end')
+  }
+
+  attemptFailed(_: Attempt, error: Error): void {
+    this.error = error
+    this.#tell('failed')
+  }
+
+  #tell(what: Told): void {
+    this.told.push(what)
+    this.onTold(what)
+    this.#changes.notify()
+  }
+}
