@@ -115,13 +115,20 @@ export class Connection implements ExchangeOwner {
     this.#response = undefined
     this.#host.exchangeEnded(this)
     if (this.isTunnel) return
+    const isFlushed = response === undefined || response.writableFinished
+    if (isFlushed && this.#waiting.length === 0 && !this.isClosing) this.isBusy = false
+    else whenFlushed(this.socket, response, () => this.#goOn())
+  }
+
+  /** The last response is out of our hands. Until then another would have no socket to be written to. */
+  #goOn(): void {
     const next = this.#waiting.shift()
     if (next !== undefined && !this.isClosing) {
-      whenFlushed(this.socket, response, next)
+      next()
       return
     }
     this.isBusy = false
-    if (this.isClosing) whenFlushed(this.socket, response, () => this.socket.destroySoon())
+    if (this.isClosing) this.socket.destroySoon()
   }
 
   /** Bytes that are no request have come. */
