@@ -14,6 +14,8 @@ const LANES = 250
 const ROUNDS = 6
 const PLACES = 256
 const IDLE_MS = 1_000
+/** So slow that all lanes need a connection at once: the pool would use the youngest for most requests, and let the others grow old. */
+const LATENCY_MS = 300
 
 /** Closes a connection when it has served nothing for `IDLE_MS`, and says so where `announces`. How, its last request decides. */
 function impatientOrigin(announces: boolean, random: Random): OriginScript {
@@ -21,6 +23,7 @@ function impatientOrigin(announces: boolean, random: Random): OriginScript {
   return async (seen, connection) => {
     clearTimeout(timers.get(connection))
     await seen.ended
+    await sleep(LATENCY_MS)
     const endsOrderly = random.numbered(numberOf(seen.target)).chance(0.5)
     const idle = setTimeout(() => (endsOrderly ? connection.end() : connection.reset()), IDLE_MS)
     timers.set(connection, idle.unref())
