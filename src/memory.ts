@@ -3,12 +3,6 @@
 import { setFlagsFromString } from 'node:v8'
 
 /**
- * The heap is collected when it has grown by this share of what was in use, but by 8 MiB at the least; left alone, V8 waits
- * until it is up to four times as large.
- */
-const HEAP_GROWTH_PERCENT = 20
-
-/**
  * undici's HTTP parser is one large function in WebAssembly. Node 20 compiles it a second time, and better, upon the first
  * response: that takes 30 MiB for a while, of which the allocator keeps 10. With this budget (bytes of code run, as V8
  * reckons) it happens after some hundred responses, for those who have them.
@@ -17,6 +11,5 @@ const WASM_TIERING_BUDGET = 100_000_000
 
 /** To be called before there is a connection. */
 export function limitMemory(): void {
-  setFlagsFromString(`--heap-growing-percent=${HEAP_GROWTH_PERCENT}`)
   setFlagsFromString(`--wasm-tiering-budget=${WASM_TIERING_BUDGET}`)
 }

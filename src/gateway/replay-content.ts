@@ -2,6 +2,7 @@
 
 import type { IncomingMessage } from 'node:http'
 import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
+import { giveBack } from './give-back.ts'
 
 export interface ReplayContentOptions {
   /** Declared by the client; undefined for chunked content. */
@@ -111,7 +112,9 @@ export class ReplayContent implements ContentSource {
   #received(chunk: Buffer): void {
     this.receivedBytes += chunk.length
     this.#keep(chunk)
-    if (this.#writer === undefined || this.#writer.write(chunk) || this.#onWhole !== undefined) return
+    const fate = this.#writer?.write(chunk) ?? 'taken'
+    if (fate === 'taken' && this.#isTooLarge) giveBack(chunk)
+    if (fate !== 'full' || this.#onWhole !== undefined) return
     this.#isFlowing = false
     this.#message.pause()
   }

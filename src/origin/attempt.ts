@@ -24,9 +24,9 @@ export interface AttemptSink {
   attemptFailed(attempt: Attempt, error: Error): void
 }
 
-/** Takes content as it comes. `false` where more is unwelcome until `resume` of its source. */
+/** Takes content as it comes; where it is `full`, until `resume` of its source. */
 export interface ContentWriter {
-  write(chunk: Buffer): boolean
+  write(chunk: Buffer): ContentFate
   end(): void
 }
 

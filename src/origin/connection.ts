@@ -3,7 +3,7 @@
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
 import type { ResponseHead, ResponseHeadOptions } from '../http/response-head.ts'
-import type { Attempt, AttemptPlace, ContentSource, ContentWriter } from './attempt.ts'
+import type { Attempt, AttemptPlace, ContentFate, ContentSource, ContentWriter } from './attempt.ts'
 import type { Connector, Opening, SocketReader } from './connector.ts'
 import { requestHeadText } from './request-text.ts'
 import { type ResponseEvents, ResponseParser } from './response-parser.ts'
@@ -113,18 +113,19 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
     source.streamTo(this)
   }
 
-  write(chunk: Buffer): boolean {
+  write(chunk: Buffer): ContentFate {
     const socket = this.#socket
-    if (socket === undefined || this.#source === undefined) return true
+    if (socket === undefined || this.#source === undefined || chunk.length === 0) return 'taken'
     this.#attempt?.sink.contentSent()
-    if (!this.#isChunking) return socket.write(chunk)
-    if (chunk.length === 0) return true
-    socket.cork()
-    socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
-    socket.write(chunk)
-    const isWelcome = socket.write('\r\n', 'latin1')
-    socket.uncork()
-    return isWelcome
+    if (this.#isChunking) {
+      socket.cork()
+      socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
+      socket.write(chunk)
+      socket.write('\r\n', 'latin1')
+      socket.uncork()
+    } else socket.write(chunk)
+    if (socket.writableLength === 0) return 'taken'
+    return socket.writableNeedDrain ? 'full' : 'kept'
   }
 
   end(): void {
