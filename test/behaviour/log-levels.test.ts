@@ -1,0 +1,21 @@
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('a 5xx that is the doing of the client is no warning', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  await request(proxy.port, get('/v2/version', 'acme').replace('HTTP/1.1', 'HTTP/2.0'))
+  await request(proxy.port, get('/v2/loop', 'acme', 'Via: 1.1 org-access-proxy'))
+  expect(await proxy.logOf('/v2/version')).toMatchObject({ level: 'info', status: 505, code: 'http_version_refused' })
+  expect(await proxy.logOf('/v2/loop')).toMatchObject({ level: 'info', status: 508, code: 'proxy_loop_detected' })
+})
+
+test('a 5xx that is the doing of the service or the proxy is one', async () => {
+  await using service = await startService({ script: (_, connection) => void connection.reset() })
+  await using proxy = await startProxy(service)
+  await request(proxy.port, get('/v2/reset', 'acme'))
+  expect(await proxy.logOf('/v2/reset')).toMatchObject({ level: 'warn', status: 502, code: 'connection_terminated' })
+})
