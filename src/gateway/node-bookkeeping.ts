@@ -19,15 +19,15 @@ interface Bookkeeping {
 }
 
 interface EmptyMessage {
-  /** Somebody has asked for the content. */
-  _consumed: boolean
+  /** Somebody reads the content; nobody has to read it away. */
+  _consuming: boolean
   readonly _readableState: { ended: boolean; endEmitted: boolean }
 }
 
-/** The request has no content: nobody will read it to its end. Newer versions do the same as `optimizeEmptyRequests`. */
+/** The request has no content: nobody will read it to its end. Newer versions do the like as `optimizeEmptyRequests`. */
 export function markEmpty(message: IncomingMessage): void {
   const bookkeeping = message as unknown as EmptyMessage
-  bookkeeping._consumed = true
+  bookkeeping._consuming = true
   bookkeeping._readableState.ended = true
   bookkeeping._readableState.endEmitted = true
 }

@@ -115,8 +115,7 @@ export class Connection implements ExchangeOwner {
     this.#response = undefined
     this.#host.exchangeEnded(this)
     if (this.isTunnel) return
-    const isFlushed = response === undefined || response.writableFinished
-    if (isFlushed && this.#waiting.length === 0 && !this.isClosing) this.isBusy = false
+    if (isFlushed(response) && this.#waiting.length === 0 && !this.isClosing) this.isBusy = false
     else whenFlushed(this.socket, response, () => this.#goOn())
   }
 
@@ -251,11 +250,16 @@ export class Connection implements ExchangeOwner {
   }
 }
 
+/** With `finish` Node parts a response and its socket, whoever has written the bytes; newer versions note only their own. */
+function isFlushed(response: ServerResponse | undefined): boolean {
+  return response === undefined || response.socket === null
+}
+
 /** Responses leave in order: the next one is begun when this one is out of our hands. */
 function whenFlushed(socket: Socket, response: ServerResponse | undefined, next: () => void): void {
-  if (response === undefined || response.writableFinished) process.nextTick(next)
+  if (isFlushed(response)) process.nextTick(next)
   else
-    response.once('finish', () => {
+    response?.once('finish', () => {
       if (!socket.destroyed) next()
     })
 }
