@@ -208,7 +208,8 @@ export class Handshake implements UpgradeWatcher {
     const response = new ServerResponse(this.#message)
     response.shouldKeepAlive = false
     response.assignSocket(this.#socket as Socket)
-    response.once('finish', () => this.#socket.end())
+    // As after any last response: what the client still sends is read away, or its end would never be seen.
+    response.once('finish', () => (this.#socket as Socket).destroySoon())
     return response
   }
 

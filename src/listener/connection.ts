@@ -209,11 +209,11 @@ export class Connection implements ExchangeOwner {
 
   /** Ends what has been silent too long. `now` in monotonic milliseconds. */
   check(now: number, idleTimeoutMs: number, keepAliveTimeoutMs: number): void {
-    if (this.isTunnel) return
     if (now >= this.#lingersUntil) {
       this.socket.destroy()
       return
     }
+    if (this.isTunnel) return
     if (!this.isBusy && this.socket.writableLength === 0) {
       this.#writeWatch = undefined
       this.#checkIdle(now, keepAliveTimeoutMs)
