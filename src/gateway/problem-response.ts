@@ -38,6 +38,7 @@ export function endWithProblem(socket: Duplex, failure: Failure, requestId: stri
   for (let i = 0; i < fields.length; i += 2) {
     if (!looksLikeHead || fields[i] !== 'content-length') head += `${fields[i]}: ${fields[i + 1]}\r\n`
   }
-  socket.end(`${head}connection: close\r\n\r\n${looksLikeHead ? '' : content}`)
+  head += `Date: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n`
+  socket.end(looksLikeHead ? head : head + content)
   return status
 }

@@ -48,6 +48,8 @@ test.each(BROKEN)('a refusal of a HEAD that the parser could not read has none e
     expect(response.status).toBe(status)
     expect(fieldOf(response, 'content-length') !== undefined).toBe(hasContent)
     expect(fieldOf(response, 'connection')).toBe('close')
+    // RFC 9110 §6.6.1: what has a clock says when it answered, here as everywhere else.
+    expect(Date.now() - Date.parse(fieldOf(response, 'date') ?? '')).toBeLessThan(60_000)
     if (hasContent) expect(problemOf(response)).toMatchObject({ status })
     expect((await client.untilClosed()).bytes.toString()).toBe('')
   }
