@@ -132,7 +132,8 @@ export class ResponseRelay {
   breakOff(): void {
     this.abandon()
     const { socket } = this.#message
-    if (this.#framing === 'until close') socket.resetAndDestroy()
+    // Unix sockets know no reset, and Node throws where one is asked for; they are those without an address.
+    if (this.#framing === 'until close' && socket.remoteAddress !== undefined) socket.resetAndDestroy()
     else socket.destroy()
   }
 }
