@@ -109,8 +109,8 @@ export async function startApp(config: Config, log: Log): Promise<App> {
     const broken = listener.close()
     tunnels.close()
     deadlines.close()
-    origin.close()
     await Promise.all([side.close(), admin?.close()])
+    origin.close() // last: an exchange ends because its client is cut off, not because the service was
     return broken
   }
   try {

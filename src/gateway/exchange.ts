@@ -144,6 +144,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   contentSent(): void {
+    if (this.#relay.hasBegun) return // an early answer has a deadline of its own
     this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
   }
 

@@ -53,3 +53,12 @@ export function markEnded(response: ServerResponse, socket: Socket): void {
   if (socket.writableLength === 0) response.emit('finish')
   else socket.write('', 'latin1', () => response.emit('finish'))
 }
+
+/**
+ * Ends a connection with a reset that nothing goes before. `resetAndDestroy` ends our side first: the peer would read a FIN,
+ * and take what it has for whole. Unix sockets know no reset; they are those without an address.
+ */
+export function resetNow(socket: Socket): void {
+  if (socket.remoteAddress !== undefined) Object.assign(socket, { resetAndClosing: true })
+  socket.destroy()
+}

@@ -96,6 +96,7 @@ export class ReplayContent implements ContentSource {
   /** After an early answer nobody takes the rest but a repeat; it is read away. */
   detach(): void {
     this.#writer = undefined
+    if (this.#isListening) this.#flow()
   }
 
   #flow(): void {

@@ -4,7 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ResponseHead } from '../http/response-head.ts'
 import { type ResponseFraming, responseHeadText } from '../http/response-text.ts'
 import type { ContentFate } from '../origin/attempt.ts'
-import { keepsConnection, markBegun, markEnded } from './node-bookkeeping.ts'
+import { keepsConnection, markBegun, markEnded, resetNow } from './node-bookkeeping.ts'
 
 /** Content up to this size is copied behind the head: one write of a string costs less than a vector of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
@@ -132,8 +132,7 @@ export class ResponseRelay {
   breakOff(): void {
     this.abandon()
     const { socket } = this.#message
-    // Unix sockets know no reset, and Node throws where one is asked for; they are those without an address.
-    if (this.#framing === 'until close' && socket.remoteAddress !== undefined) socket.resetAndDestroy()
+    if (this.#framing === 'until close') resetNow(socket)
     else socket.destroy()
   }
 }

@@ -8,7 +8,7 @@ export type ResponseFraming = 'none' | 'counted' | 'chunked' | 'until close'
 export interface ClientConnection {
   /** The connection takes further requests. */
   readonly isKept: boolean
-  /** How long it waits for them. */
+  /** How long it waits for them, in whole seconds. */
   readonly keepAliveSeconds: number
 }
 
@@ -19,9 +19,10 @@ export function responseHeadText(head: ResponseHead, framing: ResponseFraming, c
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
   if (!head.hasDate) text += `Date: ${httpDate()}\r\n`
   if (framing === 'chunked') text += 'Transfer-Encoding: chunked\r\n'
-  return connection.isKept
-    ? `${text}Connection: keep-alive\r\nKeep-Alive: timeout=${connection.keepAliveSeconds}\r\n\r\n`
-    : `${text}Connection: close\r\n\r\n`
+  if (!connection.isKept) return `${text}Connection: close\r\n\r\n`
+  // Less than a second cannot be said.
+  if (connection.keepAliveSeconds === 0) return `${text}Connection: keep-alive\r\n\r\n`
+  return `${text}Connection: keep-alive\r\nKeep-Alive: timeout=${connection.keepAliveSeconds}\r\n\r\n`
 }
 
 let dateSecond = Number.NaN
