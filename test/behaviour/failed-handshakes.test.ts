@@ -11,7 +11,9 @@ const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind ===
 test.each(['ends its side', 'leaves', 'stays'] as const)(
   'a handshake that the service answers with something else leaves no connection behind: its client %s',
   async (then) => {
-    await using service = await startService({ script: () => ({ status: 404, content: 'no such thing', closes: true }) })
+    await using service = await startService({
+      script: () => ({ status: 404, content: 'no such thing', closes: true }),
+    })
     await using proxy = await startProxy(service)
     const before = sockets()
     await using client = await RawClient.connect(proxy.port)
