@@ -107,7 +107,8 @@ function ask(arena: Arena, org: string) {
 function checkToken(each: MintCase, authorization: readonly string[]): void {
   const evidence = { each, authorization }
   // Where the end of the connection ends the content, JSON shows by itself whether it is whole.
-  const meant = readAnswer(each.bytes, 'POST', true)
+  // undici, which carries mints, reads over empty lines in front of an answer.
+  const meant = readAnswer(each.bytes.replace(/^(?:\r?\n)+/, ''), 'POST', true)
   if (meant === undefined) {
     // undici takes the last of several codings. The token proves itself whole; the framing is doubtful all the same.
     if (/^transfer-encoding/im.test(each.bytes) && authorization.join() === `Bearer ${each.token}`) return
