@@ -67,7 +67,9 @@ export class ResponseRelay {
     this.bytes += length
     if (this.#framing === 'none' || length === 0) return 'taken'
     if (this.#framing === 'chunked') this.#text += `${length.toString(16)}\r\n`
-    if (this.#text.length + length <= MAX_JOINED_BYTES) {
+    // Small pieces without end would fill the memory behind a client that reads none of them.
+    const isWelcome = this.#response.socket?.writableNeedDrain !== true
+    if (isWelcome && this.#text.length + length <= MAX_JOINED_BYTES) {
       this.#text += bytes.latin1Slice(start, end)
       if (this.#framing === 'chunked') this.#text += '\r\n'
       return 'taken'
