@@ -105,9 +105,10 @@ export class Origin implements AttemptPlace {
       connection.take(next)
       return
     }
-    const announcedMs = keepAliveSeconds === undefined ? Number.POSITIVE_INFINITY : keepAliveSeconds * 1_000
     const keptMs =
-      keepAliveSeconds === undefined ? KEEP_ALIVE_MS : Math.min(announcedMs, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
+      keepAliveSeconds === undefined
+        ? KEEP_ALIVE_MS
+        : Math.min(keepAliveSeconds * 1_000, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
     if (keptMs <= 0) {
       connection.destroy(EXPIRED)
       return
