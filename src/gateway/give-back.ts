@@ -3,6 +3,12 @@
  * makes it collect the whole heap for every 64 MiB that go through, and each new piece lies in memory that no cache has.
  */
 
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+
+/** Moves the bytes to a new buffer of that length, and frees the old one (`ArrayBuffer.prototype.transfer`, ECMAScript 2024). */
+type Transfer = (this: ArrayBuffer, newLength: number) => ArrayBuffer
+
 /** Below this, giving back costs more than it brings. */
 const MIN_BYTES = 16 * 1024
 
@@ -14,14 +20,24 @@ export function giveBack(chunk: Buffer): void {
   discard(buffer)
 }
 
-const discard = newDiscard()
+let transfer: Transfer | undefined
 
-function newDiscard(): (buffer: ArrayBuffer) => void {
-  const { transfer } = ArrayBuffer.prototype as { transfer?: (this: ArrayBuffer, newLength: number) => ArrayBuffer }
-  if (transfer !== undefined) return (buffer) => void transfer.call(buffer, 0)
-  // Before Node 22: what is handed over to a port whose other end is closed is dropped there.
-  const { port1, port2 } = new MessageChannel()
-  port2.close()
-  port1.unref()
-  return (buffer) => port1.postMessage(undefined, [buffer])
+function discard(buffer: ArrayBuffer): void {
+  transfer ??= findTransfer()
+  transfer.call(buffer, 0)
+}
+
+function findTransfer(): Transfer {
+  const { transfer } = ArrayBuffer.prototype as { transfer?: Transfer }
+  return transfer ?? transferOfNewContext()
+}
+
+/** Before Node 22 it is there, but behind a flag, which V8 looks at when it makes a context. */
+function transferOfNewContext(): Transfer {
+  setFlagsFromString('--harmony-rab-gsab-transfer')
+  try {
+    return runInNewContext('ArrayBuffer.prototype.transfer')
+  } finally {
+    setFlagsFromString('--no-harmony-rab-gsab-transfer')
+  }
 }

@@ -6,18 +6,26 @@ import { Secret } from '../secret.ts'
 const USABLE = /^[\x21-\x7e]+$/
 const MAX_TOKEN_BYTES = 16 * 1024
 
-/** Its secret is the value of the `Authorization` field, rendered once. */
+/**
+ * Its secret is the value of the `Authorization` field, rendered once. There may be a hundred thousand of these: times are
+ * whole milliseconds, because V8 keeps small integers in place and gives every fraction, and `Infinity`, a box.
+ */
 export class AccessToken extends Secret {
   /** Monotonic milliseconds of the clock that the token source was given, taken before the mint was sent. */
   readonly mintedAt: number
-  /** Same clock: the end that the token itself states, `Infinity` where it states none. */
-  readonly expiresAt: number
+  readonly #statedLifeMs: number | undefined
 
-  constructor(token: string, mintedAt: number, expiresAt = Number.POSITIVE_INFINITY) {
+  /** `expiresAt`: the end that the token itself states, by the same clock. */
+  constructor(token: string, mintedAt: number, expiresAt?: number) {
     // One flat string: V8 would keep a joined one as a tree of its parts until it is first written.
     super(Buffer.from(`Bearer ${token}`, 'latin1').toString('latin1'))
-    this.mintedAt = mintedAt
-    this.expiresAt = expiresAt
+    this.mintedAt = Math.floor(mintedAt)
+    this.#statedLifeMs = expiresAt === undefined ? undefined : Math.floor(expiresAt - mintedAt)
+  }
+
+  /** From the mint to the end that the token itself states, `Infinity` where it states none. */
+  get statedLifeMs(): number {
+    return this.#statedLifeMs ?? Number.POSITIVE_INFINITY
   }
 
   static isUsable(token: unknown): token is string {

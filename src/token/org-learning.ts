@@ -43,10 +43,6 @@ export class OrgLearning {
     return own === undefined || own > shared.estimateMs ? shared.estimateMs : own
   }
 
-  get hasScout(): boolean {
-    return this.#scout !== undefined
-  }
-
   isScout(token: AccessToken): boolean {
     return this.#scout?.token === token
   }
@@ -70,7 +66,7 @@ export class OrgLearning {
     const scout = this.#scout
     if (scout === undefined) return undefined
     const { token, estimator } = scout
-    if (!estimator.isScout(token) || now >= token.expiresAt) {
+    if (!estimator.isScout(token) || now - token.mintedAt >= token.statedLifeMs) {
       this.#scout = undefined
       return undefined
     }
@@ -89,7 +85,7 @@ export class OrgLearning {
   /** The token has come to the end of the estimate: alive, as far as is known. */
   noteEnd(token: AccessToken, now: number, shared: LifetimeEstimator): void {
     const estimator = this.#own?.estimator ?? shared
-    if (this.#isEndNoted || token.expiresAt - token.mintedAt < estimator.estimateMs) return
+    if (this.#isEndNoted || token.statedLifeMs < estimator.estimateMs) return
     this.#isEndNoted = true
     if (this.#aliveMs > estimator.estimateMs / 2) estimator.survived(now)
     if (estimator.electsScout(token, now)) this.#scout = { token, estimator, nextAt: Number.NEGATIVE_INFINITY }

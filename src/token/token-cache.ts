@@ -51,7 +51,7 @@ export class TokenCache {
     )
   }
 
-  /** A token to send now; undefined where the request has to wait for one. On every request: no promise, nothing allocated. */
+  /** A token to send now; undefined where the request has to wait for one. On every request: no promise. */
   get(org: OrgId): Lease | undefined {
     return this.#lease(org, true)
   }
@@ -64,7 +64,7 @@ export class TokenCache {
   /** For what outlives its answer (a WebSocket): undefined in the last half of the token's life. */
   getForHandshake(org: OrgId): Lease | undefined {
     const entry = this.#store.find(org)
-    return entry?.isInFirstHalf(this.#now(), this.#estimator) ? entry.hit : undefined
+    return entry?.isInFirstHalf(this.#now(), this.#estimator) ? entry.lease('hit') : undefined
   }
 
   /**
@@ -170,7 +170,7 @@ export class TokenCache {
     const now = this.#now()
     switch (entry.phaseAt(now, this.#estimator)) {
       case 'fresh':
-        return isRepeatable ? entry.leaseFresh(now) : entry.hit
+        return isRepeatable ? entry.leaseFresh(now) : entry.lease('hit')
       case 'refreshing':
         return this.#refresh(org, entry, now)
       case 'stale':
@@ -184,14 +184,14 @@ export class TokenCache {
   /** The token as it is, and one mint behind the request. */
   #refresh(org: OrgId, entry: TokenEntry, now: number): Lease {
     this.#renewal.mintBehind(org, entry, now, 'refresh')
-    return entry.refreshing
+    return entry.lease('refreshing')
   }
 
   /** While mints fail, nobody has to wait for the next failure. */
   #leaseStale(org: OrgId, entry: TokenEntry, now: number): Lease | undefined {
     if (!entry.hasPassingFailure) return undefined
     this.#renewal.mintBehind(org, entry, now, 'expired')
-    return entry.stale
+    return entry.lease('stale')
   }
 
   #successor(org: OrgId, entry: TokenEntry, now: number): Promise<AccessToken> {
@@ -233,9 +233,9 @@ export class TokenCache {
     switch (entry.phaseAt(this.#now(), this.#estimator)) {
       case 'fresh':
       case 'refreshing':
-        return entry.hit
+        return entry.lease('hit')
       case 'stale':
-        return isPassing(error) ? entry.stale : undefined
+        return isPassing(error) ? entry.lease('stale') : undefined
       case 'rejected':
         return undefined
     }

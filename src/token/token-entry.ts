@@ -30,52 +30,60 @@ const MAX_REFRESH_MS = 30_000
 /** After the same token again, this share of its life passes before the next mint. */
 const REPEAT_SHARE = 1 / 40
 
+/** Failed mints in a row. */
+interface RenewalFailure {
+  readonly count: number
+  /** The last of them says nothing against the token. */
+  readonly isPassing: boolean
+  /** No mint behind a request before this instant. */
+  readonly retryAt: number
+}
+
+/** There may be a hundred thousand: what few of them need stands in objects of its own, fractions of numbers nowhere. */
 export class TokenEntry {
   token: AccessToken
-  /** Leases are made once, so that a hit allocates nothing; those that few tokens need are made when they are needed. */
-  hit: Lease
-  #refreshing: Lease | undefined
-  #stale: Lease | undefined
   readonly learning = new OrgLearning()
   /** The token was rejected and must not be used again. */
   isRejected = false
   /** When a rejection last caused a mint. */
   rejectedAt: number | undefined
-  /** Failed mints in a row. */
-  failures = 0
-  /** The last of them says nothing against the token. */
-  hasPassingFailure = false
-  /** No mint behind a request before this instant. */
-  retryAt: number | undefined
+  #failure: RenewalFailure | undefined
   /** Spreads the refreshes of tokens that were minted together. */
-  #jitter: number
+  #jitterPermille: number
 
   constructor(token: AccessToken, jitter: number) {
     this.token = token
-    this.#jitter = jitter
-    this.hit = { token, result: 'hit' }
+    this.#jitterPermille = toPermille(jitter)
   }
 
-  get refreshing(): Lease {
-    this.#refreshing ??= { token: this.token, result: 'refreshing' }
-    return this.#refreshing
+  lease(result: LeaseResult): Lease {
+    return { token: this.token, result }
   }
 
-  get stale(): Lease {
-    this.#stale ??= { token: this.token, result: 'stale' }
-    return this.#stale
+  get failures(): number {
+    return this.#failure?.count ?? 0
+  }
+
+  /** Renewal fails at present, and for nothing that the token is to blame for. */
+  get hasPassingFailure(): boolean {
+    return this.#failure?.isPassing ?? false
+  }
+
+  /** True after a failure, until the next mint behind a request may be tried. */
+  isPausingAt(now: number): boolean {
+    return this.#failure !== undefined && now < this.#failure.retryAt
   }
 
   /** The whole life that is assumed of the token. */
   lifeMs(shared: LifetimeEstimator): number {
-    return Math.min(this.learning.estimateMs(shared), this.token.expiresAt - this.token.mintedAt)
+    return Math.min(this.learning.estimateMs(shared), this.token.statedLifeMs)
   }
 
   phaseAt(now: number, shared: LifetimeEstimator): TokenPhase {
     if (this.isRejected) return 'rejected'
     const lifeMs = this.lifeMs(shared)
     const restMs = this.token.mintedAt + lifeMs - now
-    if (restMs > Math.min(lifeMs * REFRESH_SHARE, MAX_REFRESH_MS) * this.#jitter) return 'fresh'
+    if (restMs > Math.min(lifeMs * REFRESH_SHARE, MAX_REFRESH_MS) * (this.#jitterPermille / 1_000)) return 'fresh'
     return restMs > 0 ? 'refreshing' : 'stale'
   }
 
@@ -85,9 +93,7 @@ export class TokenEntry {
 
   /** The scout where it is due, the token otherwise. */
   leaseFresh(now: number): Lease {
-    if (!this.learning.hasScout) return this.hit
-    const scout = this.learning.takeScout(now)
-    return scout === undefined ? this.hit : { token: scout, result: 'hit' }
+    return { token: this.learning.takeScout(now) ?? this.token, result: 'hit' }
   }
 
   /** True where this request tries the token past its end instead of waiting for a new one. */
@@ -104,20 +110,13 @@ export class TokenEntry {
     if (isAtItsEnd) this.learning.noteEnd(this.token, now, shared)
     this.learning.startAnew(shared)
     this.token = token
-    this.hit = { token, result: 'hit' }
-    this.#refreshing = undefined
-    this.#stale = undefined
     this.isRejected = false
-    this.failures = 0
-    this.hasPassingFailure = false
-    this.retryAt = undefined
-    this.#jitter = jitter
+    this.#failure = undefined
+    this.#jitterPermille = toPermille(jitter)
   }
 
   noteFailure(isPassing: boolean, retryAt: number): void {
-    this.failures += 1
-    this.hasPassingFailure = isPassing
-    this.retryAt = retryAt
+    this.#failure = { count: this.failures + 1, isPassing, retryAt }
   }
 
   reject(now: number): void {
@@ -139,4 +138,8 @@ export class TokenEntry {
     this.learning.dropSuspicion()
     this.noteFailure(true, retryAt)
   }
+}
+
+function toPermille(share: number): number {
+  return Math.round(share * 1_000)
 }

@@ -42,7 +42,7 @@ export class TokenRenewal implements FlightOwner {
 
   /** One mint that nobody waits for, unless one is on its way or the last has failed a moment ago. */
   mintBehind(org: OrgId, entry: TokenEntry, now: number, reason: MintReason): void {
-    if (entry.retryAt !== undefined && now < entry.retryAt) return
+    if (entry.isPausingAt(now)) return
     if (!this.#flights.has(org)) this.#flights.join(org, reason)
   }
 
