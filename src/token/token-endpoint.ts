@@ -82,6 +82,7 @@ export class TokenEndpoint implements TokenSource {
       path: `${this.#options.prefix}/v2/orgs/${encodeURIComponent(org)}/access`,
       method: 'POST',
       headers: ['authorization', credentials.authorization()],
+      body: null,
     }
     const { status, rawFields, content } = await callTokenEndpoint(this.#pool, request, timeoutMs)
     refuseUnlessOk(status, rawFields, this.#wallNow())
