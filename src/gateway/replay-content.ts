@@ -2,7 +2,7 @@
 
 import type { IncomingMessage } from 'node:http'
 import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
-import { giveBack } from './give-back.ts'
+import { giveBack } from '../origin/give-back.ts'
 
 export interface ReplayContentOptions {
   /** Declared by the client; undefined for chunked content. */
@@ -113,9 +113,11 @@ export class ReplayContent implements ContentSource {
   #received(chunk: Buffer): void {
     this.receivedBytes += chunk.length
     this.#keep(chunk)
-    const fate = this.#writer?.write(chunk) ?? 'taken'
-    if (fate === 'taken' && this.#isTooLarge) giveBack(chunk)
-    if (fate !== 'full' || this.#onWhole !== undefined) return
+    if (this.#writer === undefined) {
+      if (this.#isTooLarge) giveBack(chunk)
+      return
+    }
+    if (this.#writer.write(chunk, this.#isTooLarge) || this.#onWhole !== undefined) return
     this.#isFlowing = false
     this.#message.pause()
   }

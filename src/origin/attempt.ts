@@ -24,9 +24,13 @@ export interface AttemptSink {
   attemptFailed(attempt: Attempt, error: Error): void
 }
 
-/** Takes content as it comes; where it is `full`, until `resume` of its source. */
+/** Takes content as it comes. */
 export interface ContentWriter {
-  write(chunk: Buffer): ContentFate
+  /**
+   * `isOwned`: nobody else will look at `chunk` again, its memory may be given back. False: no more is wanted until
+   * `resume` of the source.
+   */
+  write(chunk: Buffer, isOwned: boolean): boolean
   end(): void
 }
 

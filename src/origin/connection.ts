@@ -3,8 +3,9 @@
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
 import type { ResponseHead, ResponseHeadOptions } from '../http/response-head.ts'
-import type { Attempt, AttemptPlace, ContentFate, ContentSource, ContentWriter } from './attempt.ts'
+import type { Attempt, AttemptPlace } from './attempt.ts'
 import type { Connector, Opening, SocketReader } from './connector.ts'
+import { RequestContent } from './request-content.ts'
 import { requestHeadText } from './request-text.ts'
 import { type ResponseEvents, ResponseParser } from './response-parser.ts'
 
@@ -19,18 +20,16 @@ export interface ConnectionHost {
 const READ_BYTES = 64 * 1024
 /** Content up to this size is copied into the head's write. */
 const MAX_JOINED_BYTES = 8 * 1024
-const LAST_CHUNK = '0\r\n\r\n'
 
-export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, SocketReader {
+export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   readonly #host: ConnectionHost
   readonly #isSingle: boolean
   readonly #parser: ResponseParser
   readonly #opening: Opening
   #socket: Socket | undefined
   #attempt: Attempt | undefined
-  #source: ContentSource | undefined
-  #isChunking = false
-  #isRequestSent = false
+  /** What of the request goes out in pieces. */
+  #content: RequestContent | undefined
   #head: ResponseHead | undefined
   #exchanges = 0
   #isPaused = false
@@ -72,7 +71,7 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
     })
     socket.on('end', () => this.#inputEnded(socket))
     socket.on('close', () => this.#fail(new OriginError('connection_terminated', 'closed by the origin')))
-    socket.on('drain', () => this.#source?.resume())
+    socket.on('drain', () => this.#content?.resume())
     this.#start(socket, first)
   }
 
@@ -93,10 +92,13 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
     const { content } = request
     this.#parser.expect(request.method === 'HEAD')
     const head = requestHeadText(request, this.#isSingle)
-    this.#isRequestSent = content === undefined || Buffer.isBuffer(content)
     if (content === undefined) socket.write(head, 'latin1')
-    else if (!Buffer.isBuffer(content)) this.#startContent(socket, head, content, request.contentLength)
-    else if (content.length <= MAX_JOINED_BYTES) {
+    else if (!Buffer.isBuffer(content)) {
+      socket.write(head, 'latin1')
+      const isChunked = request.contentLength === undefined
+      this.#content = new RequestContent(socket, content, isChunked, attempt.sink)
+      this.#content.start()
+    } else if (content.length <= MAX_JOINED_BYTES) {
       socket.write(head + content.latin1Slice(0, content.length), 'latin1')
     } else {
       socket.cork()
@@ -104,36 +106,6 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
       socket.write(content)
       socket.uncork()
     }
-  }
-
-  #startContent(socket: Socket, head: string, source: ContentSource, length: number | undefined): void {
-    this.#source = source
-    this.#isChunking = length === undefined
-    socket.write(head, 'latin1')
-    source.streamTo(this)
-  }
-
-  write(chunk: Buffer): ContentFate {
-    const socket = this.#socket
-    if (socket === undefined || this.#source === undefined || chunk.length === 0) return 'taken'
-    this.#attempt?.sink.contentSent()
-    if (this.#isChunking) {
-      socket.cork()
-      socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
-      socket.write(chunk)
-      socket.write('\r\n', 'latin1')
-      socket.uncork()
-    } else socket.write(chunk)
-    if (socket.writableLength === 0) return 'taken'
-    return socket.writableNeedDrain ? 'full' : 'kept'
-  }
-
-  end(): void {
-    if (this.#source === undefined) return
-    this.#source = undefined
-    this.#isRequestSent = true
-    if (this.#isChunking) this.#socket?.write(LAST_CHUNK, 'latin1')
-    this.#attempt?.sink.contentSent()
   }
 
   nextBuffer(): Buffer {
@@ -184,10 +156,11 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
 
   /** The place is given back first: what the end of a response brings about may want it. */
   responseEnd(isClean: boolean): void {
+    const isRequestSent = this.#content?.isOver ?? true
     const attempt = this.#detach()
     const head = this.#head
     this.#head = undefined
-    if (isClean && this.#isRequestSent && !this.#isSingle && head?.persists === true && this.#hasFlushed) {
+    if (isClean && isRequestSent && !this.#isSingle && head?.persists === true && this.#hasFlushed) {
       // The last content may have been more than its reader wanted; there is nobody left to ask for more.
       this.resume()
       this.#host.freed(this, head.keepAliveSeconds)
@@ -223,9 +196,8 @@ export class Connection implements AttemptPlace, ContentWriter, ResponseEvents, 
     const attempt = this.#attempt
     this.#attempt = undefined
     if (attempt !== undefined) attempt.place = undefined
-    const source = this.#source
-    this.#source = undefined
-    source?.detach()
+    this.#content?.detach()
+    this.#content = undefined
     return attempt
   }
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { giveBack } from '../../src/gateway/give-back.ts'
+import { giveBack } from '../../src/origin/give-back.ts'
 
 const LARGE = 64 * 1024
 

@@ -1,0 +1,130 @@
+/** What a request's content looks like to the socket, whatever pieces it comes in. */
+
+import type { Socket } from 'node:net'
+import { Writable } from 'node:stream'
+import { setImmediate as turnEnded } from 'node:timers/promises'
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import type { ContentSource } from '../../src/origin/attempt.ts'
+import { RequestContent } from '../../src/origin/request-content.ts'
+
+const FULL_READ = 64 * 1024
+
+/** Keeps a copy of each write; a slow one has taken none of it before the turn is over. */
+class SocketStandIn extends Writable {
+  readonly writes: Buffer[] = []
+
+  constructor(isSlow: boolean) {
+    const taken = (chunks: readonly Buffer[], done: () => void) => {
+      this.writes.push(Buffer.concat(chunks))
+      if (isSlow) setImmediate(done)
+      else done()
+    }
+    super({
+      write: (chunk: Buffer, _, done) => taken([chunk], done),
+      writev: (chunks, done) =>
+        taken(
+          chunks.map(({ chunk }: { chunk: Buffer }) => chunk),
+          done,
+        ),
+    })
+  }
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.writes)
+  }
+}
+
+const source: ContentSource = { streamTo: () => {}, resume: () => {}, detach: () => {} }
+
+function startContent({ isSlow = false, isChunked = false } = {}) {
+  const socket = new SocketStandIn(isSlow)
+  const content = new RequestContent(socket as unknown as Socket, source, isChunked, { contentSent: () => {} })
+  return { socket, content }
+}
+
+/** A buffer of its own, as Node's parser hands them out. */
+function piece(length: number, filler: number): Buffer {
+  return Buffer.from(new ArrayBuffer(length)).fill(filler)
+}
+
+/** Lengths and data of the chunks, as far as they are well formed. */
+function dechunk(bytes: Buffer): Buffer {
+  const parts: Buffer[] = []
+  for (let at = 0; at < bytes.length; ) {
+    const lineEnd = bytes.indexOf('\r\n', at)
+    const length = Number.parseInt(bytes.toString('latin1', at, lineEnd), 16)
+    parts.push(bytes.subarray(lineEnd + 2, lineEnd + 2 + length))
+    at = lineEnd + 2 + length + 2
+  }
+  return Buffer.concat(parts)
+}
+
+test('what comes in arrives, in order, whatever the pieces', async () => {
+  const sizes = fc.array(fc.constantFrom(1, 100, FULL_READ - 1, FULL_READ, FULL_READ, FULL_READ + 1), { maxLength: 7 })
+  const flags = fc.record({
+    isSlow: fc.boolean(),
+    isChunked: fc.boolean(),
+    isOwned: fc.boolean(),
+    pauses: fc.boolean(),
+  })
+  await fc.assert(
+    fc.asyncProperty(sizes, flags, async (lengths, { isOwned, pauses, ...options }) => {
+      const { socket, content } = startContent(options)
+      const expected = Buffer.concat(lengths.map((length, index) => piece(length, index)))
+      for (const [index, length] of lengths.entries()) {
+        content.write(piece(length, index), isOwned)
+        if (pauses) await turnEnded()
+      }
+      content.end()
+      await new Promise<void>((resolve) => socket.end(resolve))
+      const arrived = options.isChunked ? dechunk(socket.bytes) : socket.bytes
+      expect(arrived.equals(expected)).toBe(true)
+    }),
+    { numRuns: 60 },
+  )
+})
+
+test('two full reads go out in one write', () => {
+  const { socket, content } = startContent()
+  content.write(piece(FULL_READ, 1), true)
+  expect(socket.writes).toEqual([])
+  content.write(piece(FULL_READ, 2), true)
+  expect(socket.writes.map(({ length }) => length)).toEqual([2 * FULL_READ])
+})
+
+test('one with nothing behind it goes out before the next turn', async () => {
+  const { socket, content } = startContent()
+  content.write(piece(FULL_READ, 1), true)
+  await turnEnded()
+  expect(socket.bytes).toHaveLength(FULL_READ)
+})
+
+test('nothing that was held goes out behind the end of the exchange', async () => {
+  const { socket, content } = startContent()
+  content.write(piece(FULL_READ, 1), true)
+  content.detach()
+  await turnEnded()
+  expect([socket.writes, content.isOver]).toEqual([[], true])
+})
+
+test('memory is given back where it is ours and the socket has taken it', () => {
+  const lengthsAfter = (isSlow: boolean, isOwned: boolean) => {
+    const { content } = startContent({ isSlow })
+    const pieces = [piece(FULL_READ, 1), piece(FULL_READ, 2)]
+    for (const chunk of pieces) content.write(chunk, isOwned)
+    return pieces.map(({ length }) => length)
+  }
+  expect(lengthsAfter(false, true)).toEqual([0, 0])
+  expect(lengthsAfter(false, false)).toEqual([FULL_READ, FULL_READ])
+  expect(lengthsAfter(true, true)).toEqual([FULL_READ, FULL_READ])
+})
+
+test('a socket that is full wants no more', async () => {
+  const { socket, content } = startContent({ isSlow: true })
+  expect(content.write(piece(FULL_READ + 1, 1), true)).toBe(false)
+  await turnEnded()
+  await turnEnded()
+  expect(socket.writableLength).toBe(0)
+  expect(content.write(piece(100, 2), true)).toBe(true)
+})
