@@ -1,5 +1,6 @@
 /** The token side of the app: endpoint, guard, cache, and the secret that they live from. */
 
+import type { SecureContext } from 'node:tls'
 import type { TokenEvents } from './app-events.ts'
 import type { Config } from './config/schema.ts'
 import { SecretFile } from './config/secret-file.ts'
@@ -22,7 +23,11 @@ export interface TokenSide {
   close(): Promise<void>
 }
 
-export function assembleTokens(config: Config, ca: readonly string[] | undefined, events: TokenEvents): TokenSide {
+export function assembleTokens(
+  config: Config,
+  secureContext: SecureContext | undefined,
+  events: TokenEvents,
+): TokenSide {
   const { baseUrl, origin, tokens: settings } = config
   const credentials = new AppCredentials(config.appId, config.appSecret)
   const endpoint = new TokenEndpoint(
@@ -32,7 +37,7 @@ export function assembleTokens(config: Config, ca: readonly string[] | undefined
       connections: settings.mintConcurrency,
       timeoutMs: settings.mintTimeout,
       connectTimeoutMs: origin.connectTimeout,
-      ca,
+      secureContext,
       proxies: origin.proxies,
       observer: events,
     },

@@ -22,7 +22,7 @@ import { Listener } from './listener/server.ts'
 import type { Log } from './log.ts'
 import { Origin } from './origin/origin.ts'
 import { tunnelFor } from './origin/proxy-tunnel.ts'
-import { trustedCertificates } from './trusted-certificates.ts'
+import { contextTrusting } from './trusted-certificates.ts'
 
 export interface App {
   /** As it stands in a URL. */
@@ -46,22 +46,22 @@ export interface App {
 
 /** Resolves when it listens; ready it is when it is warm, too. */
 export async function startApp(config: Config, log: Log): Promise<App> {
-  const ca = trustedCertificates(config.origin.caCertificates)
+  const secureContext = contextTrusting(config.origin.caCertificates)
   const metrics = new Metrics()
   const errors = new RecentErrors()
   const requestEvents = new RequestEvents(log, metrics, errors)
   const tokenEvents = new TokenEvents(log.logger, metrics)
-  const side = assembleTokens(config, ca, tokenEvents)
+  const side = assembleTokens(config, secureContext, tokenEvents)
   const deadlines = new Deadlines()
   const origin = new Origin({
     baseUrl: config.baseUrl,
     connections: config.origin.connections,
     connectTimeoutMs: config.origin.connectTimeout,
-    ca,
+    secureContext,
     tunnel: config.origin.proxies === undefined ? undefined : tunnelFor(config.baseUrl, config.origin.proxies),
     keepsAccessControl: config.listen.origins.length > 0,
   })
-  const tunnels = new Tunnels({ baseUrl: config.baseUrl, ca, proxies: config.origin.proxies })
+  const tunnels = new Tunnels({ baseUrl: config.baseUrl, secureContext, proxies: config.origin.proxies })
   const gateway = new Gateway({
     app: side.credentials,
     origin,

@@ -9,7 +9,7 @@ import type { OrgId } from '../http/org-id.ts'
 import { targetPrefix } from '../http/target.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
 import { TokenEndpoint } from '../token/token-endpoint.ts'
-import { trustedCertificates } from '../trusted-certificates.ts'
+import { contextTrusting } from '../trusted-certificates.ts'
 import { check, type MintOutcome } from './check.ts'
 
 /** Resolves with the exit code. @throws {ConfigRefused} */
@@ -32,7 +32,7 @@ async function mintOnce(config: Config, org: OrgId): Promise<MintOutcome> {
       prefix: targetPrefix(baseUrl),
       connections: 1,
       timeoutMs: tokens.mintTimeout,
-      ca: trustedCertificates(origin.caCertificates),
+      secureContext: contextTrusting(origin.caCertificates),
       proxies: origin.proxies,
     },
     new AppCredentials(config.appId, config.appSecret),

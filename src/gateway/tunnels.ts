@@ -4,6 +4,7 @@ import { type ClientRequest, Agent as HttpAgent, type IncomingMessage } from 'no
 import { Agent as HttpsAgent } from 'node:https'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
+import type { SecureContext } from 'node:tls'
 import { createProxyServer, type ProxyServer } from 'http-proxy'
 import { groupFields } from '../http/fields.ts'
 import type { ProxyVariables } from '../undici.ts'
@@ -15,7 +16,7 @@ export interface UpgradeWatcher {
 
 export interface TunnelOptions {
   readonly baseUrl: URL
-  readonly ca?: readonly string[] | undefined
+  readonly secureContext?: SecureContext | undefined
   /** Node takes tunnels through them from 24.5 on; before, they go straight to the origin. */
   readonly proxies?: ProxyVariables | undefined
 }
@@ -29,9 +30,10 @@ export class Tunnels {
   constructor(options: TunnelOptions) {
     // A connection a tunnel, never reused; half-open, so that one side may finish before the other (RFC 6455 §7.1.1).
     const connection = { keepAlive: false, allowHalfOpen: true, ...proxyEnvironment(options.proxies) }
+    const { secureContext } = options
     this.#agent =
       options.baseUrl.protocol === 'https:'
-        ? new HttpsAgent({ ...connection, ...(options.ca === undefined ? {} : { ca: [...options.ca] }) })
+        ? new HttpsAgent({ ...connection, ...(secureContext && { secureContext }) })
         : new HttpAgent(connection)
     this.#proxy = createProxyServer({
       target: options.baseUrl.origin,

@@ -1,7 +1,7 @@
 /** Opens connections to the origin: TCP or TLS, directly or through a proxy, within a time limit. */
 
 import net, { type Socket } from 'node:net'
-import tls from 'node:tls'
+import tls, { type SecureContext } from 'node:tls'
 import { OriginError } from '../errors.ts'
 import type { ConnectTunnel } from './proxy-tunnel.ts'
 
@@ -10,8 +10,8 @@ export interface ConnectorOptions {
   readonly baseUrl: URL
   /** TCP and TLS together. */
   readonly connectTimeoutMs: number
-  /** PEM; in place of the CA certificates of the runtime. */
-  readonly ca?: readonly string[] | undefined
+  /** What is trusted in place of the CA certificates of the runtime. */
+  readonly secureContext?: SecureContext | undefined
   /** Opens the way through a proxy; undefined for direct connections. */
   readonly tunnel?: ConnectTunnel | undefined
 }
@@ -89,14 +89,14 @@ export class Connector {
       },
     }
     if (!this.#isSecure) return net.connect(own)
-    const { ca } = this.#options
+    const { secureContext } = this.#options
     const secured = tls.connect({
       ...(socket === undefined ? own : { socket }),
       servername: net.isIP(this.#host) === 0 ? this.#host : '',
       host: this.#host,
       ALPNProtocols: ['http/1.1'],
       rejectUnauthorized: true,
-      ...(ca === undefined ? {} : { ca: [...ca] }),
+      ...(secureContext && { secureContext }),
       ...(this.#session === undefined ? {} : { session: this.#session }),
     })
     // Told here: `tls.connect` leaves these options unread. Through a tunnel they are set already.

@@ -71,9 +71,10 @@ export class RequestContent implements ContentWriter {
     this.#held = chunk
     if (this.#isFlushDue) return
     this.#isFlushDue = true
-    setImmediate(flushWhenDue, this)
+    setImmediate(RequestContent.flushWhenDue, this)
   }
 
+  /** The second half of a hold. */
   static flushWhenDue(content: RequestContent): void {
     content.#isFlushDue = false
     content.#flush()
@@ -112,5 +113,3 @@ export class RequestContent implements ContentWriter {
     return this.#socket.writableLength === 0
   }
 }
-
-const { flushWhenDue } = RequestContent

@@ -1,6 +1,7 @@
 /** One call of the token endpoint, and what its outcome means. No retries here, no redirects, nothing of the client. */
 
 import { performance } from 'node:perf_hooks'
+import type { SecureContext } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
@@ -24,8 +25,8 @@ export interface TokenEndpointOptions {
   /** From the call to the last byte of the reply. */
   readonly timeoutMs: number
   readonly connectTimeoutMs?: number | undefined
-  /** PEM; added to the CA certificates of the runtime. */
-  readonly ca?: readonly string[] | undefined
+  /** What is trusted in place of the CA certificates of the runtime. */
+  readonly secureContext?: SecureContext | undefined
   readonly proxies?: ProxyVariables | undefined
   readonly observer?: TokenObserver | undefined
   readonly now?: () => number
@@ -124,7 +125,13 @@ function refuseUnlessOk(status: number, rawFields: readonly Buffer[], wallNowMs:
   throw new TokenError('org_access_refused', message, { tokenEndpointStatus: status })
 }
 
-function openPool({ baseUrl, connections, connectTimeoutMs, ca, proxies }: TokenEndpointOptions): Dispatcher {
+function openPool({
+  baseUrl,
+  connections,
+  connectTimeoutMs,
+  secureContext,
+  proxies,
+}: TokenEndpointOptions): Dispatcher {
   const options = {
     connections,
     pipelining: 1,
@@ -136,7 +143,7 @@ function openPool({ baseUrl, connections, connectTimeoutMs, ca, proxies }: Token
     connect: {
       rejectUnauthorized: true,
       ...(connectTimeoutMs === undefined ? {} : { timeout: connectTimeoutMs }),
-      ...(ca === undefined ? {} : { ca: [...ca] }),
+      ...(secureContext && { secureContext }),
     },
   }
   return proxies === undefined ? new Pool(baseUrl.origin, options) : newProxyAgent(proxies, options)

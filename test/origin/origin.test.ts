@@ -1,6 +1,7 @@
 /** The pool of connections to the origin: which is used, how many there are, and who waits. */
 
 import { readFileSync } from 'node:fs'
+import { createSecureContext } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { CA_FILE } from '../support/certificates.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
@@ -18,7 +19,9 @@ describe('a connection', () => {
   })
 
   test('over TLS is used again, too', async () => {
-    await using pool = await startOriginPool(undefined, { ca: [readFileSync(CA_FILE, 'utf8')] })
+    await using pool = await startOriginPool(undefined, {
+      secureContext: createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
+    })
     for (const target of ['/1', '/2']) await pool.send(target).ended()
     expect(pool.server.connections).toHaveLength(1)
   })

@@ -1,6 +1,7 @@
 /** The way to the origin through a proxy, over real sockets; and when there is none. */
 
 import { readFileSync } from 'node:fs'
+import { createSecureContext } from 'node:tls'
 import { inspect } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { Origin } from '../../src/origin/origin.ts'
@@ -37,7 +38,7 @@ async function startBehind(proxy: ConnectProxy, { presents, userInfo = `user:${E
     connectTimeoutMs: 400,
     keepsAccessControl: false,
     tunnel: tunnelFor(baseUrl, variables(proxy.url(userInfo))),
-    ca: presents === undefined ? undefined : [readFileSync(CA_FILE, 'utf8')],
+    secureContext: presents === undefined ? undefined : createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
   })
   return new OriginPool(origin, server)
 }

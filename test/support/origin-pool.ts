@@ -55,7 +55,7 @@ export async function startOriginPool(
   script?: OriginScript,
   options: Partial<OriginOptions> = {},
 ): Promise<OriginPool> {
-  const server = await startOrigin(script, options.ca === undefined ? {} : { tls: certificate('localhost') })
+  const server = await startOrigin(script, options.secureContext === undefined ? {} : { tls: certificate('localhost') })
   const baseUrl = new URL(server.url)
   const basis = { baseUrl, connections: 8, connectTimeoutMs: 5_000, keepsAccessControl: false }
   return new OriginPool(new Origin({ ...basis, ...options }), server)

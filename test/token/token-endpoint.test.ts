@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises'
+import { createSecureContext } from 'node:tls'
 import { inspect } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
@@ -177,14 +178,18 @@ describe('T-TK-06 no connection', () => {
 
   test.each<CertificateName>(['expired', 'other-host', 'self-signed'])('the certificate is %s', async (name) => {
     await using service = await startService({ tls: certificate(name) })
-    await using client = new EndpointUnderTest(service, { ca: [await readFile(CA_FILE, 'utf8')] })
+    await using client = new EndpointUnderTest(service, {
+      secureContext: createSecureContext({ ca: await readFile(CA_FILE, 'utf8') }),
+    })
     expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_unavailable' })
     expect(service.tokens.mints).toEqual([])
   })
 
   test('a certificate of a CA that was given is good', async () => {
     await using service = await startService({ tls: certificate('localhost') })
-    await using client = new EndpointUnderTest(service, { ca: [await readFile(CA_FILE, 'utf8')] })
+    await using client = new EndpointUnderTest(service, {
+      secureContext: createSecureContext({ ca: await readFile(CA_FILE, 'utf8') }),
+    })
     await expect(client.endpoint.mint(ACME)).resolves.toBeDefined()
   })
 
