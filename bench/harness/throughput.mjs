@@ -9,6 +9,8 @@ import { runWrk } from './wrk.mjs'
 
 /** A dynamic compiler needs so long to be done with the request path. */
 const WARM_UP_SECONDS = 2
+/** Where the load itself makes so few requests that it would not be done, these come first. */
+const REHEARSAL = { path: '/v2/small', connections: 64 }
 /** The measured window opens when all connections stand: making them is no part of a request. */
 const SETTLE_SECONDS = 0.3
 const CONNECTIONS_PER_SECOND = 4_000
@@ -33,6 +35,7 @@ export async function measureThroughput(bench, candidate, { load, isSecure = fal
   const proxy = await startCandidate(candidate, { originUrl, caFile: origin.caFile, folder, settings })
   try {
     if (proxy.pid !== undefined && load.orgs !== undefined) await fillTokenCache(proxy.port, load.orgs)
+    if (load.makesFewRequests) await runWrk(proxy.url, REHEARSAL, WARM_UP_SECONDS)
     await runWrk(proxy.url, load, Math.min(WARM_UP_SECONDS, bench.options.seconds))
     await untilQuiet(bench.origin)
     return await measureWindow(bench, proxy, load)

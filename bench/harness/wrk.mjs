@@ -14,6 +14,7 @@ const SCRIPT = fileURLToPath(new URL('../load/request.lua', import.meta.url))
  * @property {number} [contentBytes]
  * @property {number} [furtherFields] Beside Host and X-Org-Id.
  * @property {number} [leastSeconds] For requests so long that the usual time sees few of them end.
+ * @property {boolean} [makesFewRequests] Too few for a dynamic compiler to be done with them in a warm-up.
  * @property {number} [orgs] One of so many at random for each request; left out, always the same and no dice thrown.
  */
 

@@ -40,7 +40,8 @@ export const growthScenarios = [
  */
 function paceFor(contentBytes) {
   if (contentBytes <= 65_536) return { connections: 64 }
-  return contentBytes <= 10_485_760 ? { connections: 8 } : { connections: 2, leastSeconds: 10 }
+  const pace = contentBytes <= 10_485_760 ? { connections: 8 } : { connections: 2, leastSeconds: 10 }
+  return { ...pace, makesFewRequests: true }
 }
 
 /**

@@ -25,10 +25,10 @@ export const throughputScenarios = [
     load: { path: '/v2/upload', connections: 64, method: 'POST', contentBytes: 65_536 },
   }),
   throughput('download-10mib', 'Download of 10 MiB, 8 connections', {
-    load: { path: '/v2/content/10485760', connections: 8 },
+    load: { path: '/v2/content/10485760', connections: 8, makesFewRequests: true },
   }),
   throughput('upload-10mib', 'Upload of 10 MiB, 8 connections', {
-    load: { path: '/v2/upload', connections: 8, method: 'POST', contentBytes: 10_485_760 },
+    load: { path: '/v2/upload', connections: 8, method: 'POST', contentBytes: 10_485_760, makesFewRequests: true },
   }),
   throughput('orgs-1000', 'Small GET for one of 1,000 orgs at random, 64 connections', {
     load: { path: SMALL, connections: 64, orgs: 1_000 },
