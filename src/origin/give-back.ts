@@ -28,8 +28,8 @@ function discard(buffer: ArrayBuffer): void {
 }
 
 function findTransfer(): Transfer {
-  const { transfer } = ArrayBuffer.prototype as { transfer?: Transfer }
-  return transfer ?? transferOfNewContext()
+  const { transfer: standard } = ArrayBuffer.prototype as { transfer?: Transfer }
+  return standard ?? transferOfNewContext()
 }
 
 /** Before Node 22 it is there, but behind a flag, which V8 looks at when it makes a context. */

@@ -25,7 +25,7 @@ export class RequestContent implements ContentWriter {
     this.#sink = sink
   }
 
-  /** False until the last of it has been handed to the socket. */
+  /** True once the last of it has been handed to the socket, or the connection has let go of it. */
   get isOver(): boolean {
     return this.#isOver
   }
@@ -37,7 +37,7 @@ export class RequestContent implements ContentWriter {
 
   write(chunk: Buffer, isOwned: boolean): boolean {
     if (this.#isOver || chunk.length === 0) return true
-    if (this.#held === undefined && isOwned && chunk.length === FULL_READ_BYTES && !this.#isChunked) {
+    if (isOwned && chunk.length === FULL_READ_BYTES && this.#mayHold) {
       this.#hold(chunk)
       return true
     }
@@ -64,6 +64,11 @@ export class RequestContent implements ContentWriter {
     this.#isOver = true
     this.#held = undefined
     this.#source.detach()
+  }
+
+  /** Never behind a socket that has not taken all: who brings one full read a turn would not be told to wait. */
+  get #mayHold(): boolean {
+    return this.#held === undefined && !this.#isChunked && this.#hasLeft
   }
 
   /** Not beyond this turn of the event loop, in which all is read that has come. */

@@ -120,6 +120,17 @@ test('memory is given back where it is ours and the socket has taken it', () => 
   expect(lengthsAfter(true, true)).toEqual([FULL_READ, FULL_READ])
 })
 
+test('one full read a turn is not taken for ever by a socket that takes none', async () => {
+  const stuck = new Writable({ write: () => {} })
+  const content = new RequestContent(stuck as unknown as Socket, source, false, { contentSent: () => {} })
+  let taken = 0
+  while (taken < 10 && content.write(piece(FULL_READ, taken), true)) {
+    taken += 1
+    await turnEnded()
+  }
+  expect(taken).toBe(1)
+})
+
 test('a socket that is full wants no more', async () => {
   const { socket, content } = startContent({ isSlow: true })
   expect(content.write(piece(FULL_READ + 1, 1), true)).toBe(false)
