@@ -12,7 +12,7 @@ import { runBench } from './harness/run.mjs'
 import { chooseScenarios } from './scenarios/all.mjs'
 
 const BENCH = fileURLToPath(new URL('.', import.meta.url))
-const NEEDED = ['nginx', 'wrk', 'taskset', 'openssl']
+const NEEDED = ['nginx', 'wrk', 'taskset', 'chrt', 'openssl']
 const NEEDED_DESCRIPTORS = 20_000
 
 const { options, scenarios, chosen } = choiceOrUsage()

@@ -1,3 +1,3 @@
-module reverse-proxy
+module bench
 
 go 1.19

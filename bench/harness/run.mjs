@@ -25,17 +25,18 @@ const QUIET_LOAD = 0.5
 /** @param {RunOptions} options */
 export async function runBench({ options, scenarios, candidates, skipped, folder, out }) {
   const machine = describeMachine()
-  for (const [name, reason] of Object.entries(skipped)) say(`skipped: ${TITLES[name]}: ${reason}`)
+  const allSkipped = { ...skipped, ...missingScenarios(scenarios) }
+  for (const [name, reason] of Object.entries(allSkipped)) say(`skipped: ${TITLES[name] ?? name}: ${reason}`)
   if (machine.loadBefore > QUIET_LOAD) say(`the load average is ${machine.loadBefore}: others are at work here`)
 
   const origin = await startNginxOrigin(folder)
   const bench = { options, folder, origin, candidates, say }
   const { rounds, seconds } = options
-  const run = { startedAt: new Date().toISOString(), rounds, seconds, machine, skipped }
+  const run = { startedAt: new Date().toISOString(), rounds, seconds, machine, skipped: allSkipped }
   // Without all its peers a scenario would take the place of one that had them.
   const isSaved = options.peers.length === 0
   let results = readResults(out)
-  for (const scenario of scenarios) {
+  for (const scenario of scenarios.filter(({ name }) => !(name in allSkipped))) {
     say(`${scenario.name}: ${scenario.title}`)
     const samples = await scenario.run(bench)
     process.stdout.write(`\n${scenario.title}\n\n${scenarioTable(scenario, samples)}\n\n`)
@@ -44,6 +45,15 @@ export async function runBench({ options, scenarios, candidates, skipped, folder
   }
   process.stdout.write(`${targetTable(results)}\n`)
   if (!isSaved) say('nothing was saved: not all peers took part')
+}
+
+/**
+ * @param {RunOptions['scenarios']} scenarios
+ * @returns {import('./bench.mjs').Skipped}
+ */
+function missingScenarios(scenarios) {
+  const reasons = scenarios.map(({ name, missing }) => /** @type {const} */ ([name, missing?.() ?? '']))
+  return Object.fromEntries(reasons.filter(([, reason]) => reason !== ''))
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The scenarios, in the order in which they run and are shown. */
 
-import { addedLatency } from './added-latency.mjs'
+import { latencyScenarios } from './added-latency.mjs'
 import { cachedOrgs } from './cached-orgs.mjs'
 import { coldStorm } from './cold-storm.mjs'
 import { growthScenarios } from './growth.mjs'
@@ -12,7 +12,7 @@ import { websocket } from './websocket.mjs'
 /** @type {readonly import('./scenario.mjs').Scenario[]} */
 export const SCENARIOS = [
   ...throughputScenarios,
-  addedLatency,
+  ...latencyScenarios,
   websocket,
   coldStorm,
   startUp,

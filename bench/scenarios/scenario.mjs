@@ -31,6 +31,7 @@
  * @property {string} name
  * @property {string} title
  * @property {string} about How it is measured, where the README does not say it for all.
+ * @property {() => string | undefined} [missing] Why it cannot run on this machine, if it cannot.
  * @property {string} rowTitle
  * @property {readonly (Column | RatioColumn | DifferenceColumn)[]} columns
  * @property {(bench: import('../harness/bench.mjs').Bench) => Promise<import('../harness/samples.mjs').Samples>} run
