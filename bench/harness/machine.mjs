@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url'
  * @property {number} cores
  * @property {number} memoryGib
  * @property {string} kernel
+ * @property {string} congestionControl Of TCP, on the loopback, too: that decides how content goes out.
  * @property {number} loadBefore Average of the last minute when it began: above some tenths, others were at work.
  * @property {Readonly<Record<string, string>>} versions By program.
  */
@@ -22,6 +23,7 @@ export function describeMachine() {
     cores: cpus().length,
     memoryGib: Math.round(totalmem() / 2 ** 30),
     kernel: `Linux ${release()}`,
+    congestionControl: readFileSync('/proc/sys/net/ipv4/tcp_congestion_control', 'utf8').trim(),
     loadBefore: loadavg()[0] ?? Number.NaN,
     versions: {
       node: process.versions.node,

@@ -77,10 +77,10 @@ candidates of the same round, and then their median: compare ratios across machi
 
 /** @param {Run} run */
 function describeRun({ startedAt, rounds, seconds, machine, skipped }) {
-  const { cpu, cores, memoryGib, kernel, loadBefore, versions } = machine
+  const { cpu, cores, memoryGib, kernel, congestionControl, loadBefore, versions } = machine
   const programs = Object.entries(versions).map(([name, version]) => `${name} ${version}`)
   const missing = Object.entries(skipped).map(([name, reason]) => `\n- **Skipped:** ${TITLES[name] ?? name}: ${reason}`)
   return `- **Run** of ${startedAt}: ${rounds} rounds of ${seconds} s, Node ${versions.node}
-- **Machine:** ${cpu}, ${cores} cores, ${memoryGib} GiB, ${kernel}; load average before: ${shown(loadBefore, 2)}
+- **Machine:** ${cpu}, ${cores} cores, ${memoryGib} GiB, ${kernel}, TCP ${congestionControl}; load average before: ${shown(loadBefore, 2)}
 - **Programs:** ${programs.join(', ')}${missing.join('')}`
 }

@@ -11,6 +11,8 @@ import { targetTable } from './targets.mjs'
 
 /** Above this, others are at work on the machine. */
 const QUIET_LOAD = 0.5
+/** Linux' own choice. Others, like BBR, send by a timer even on the loopback, which costs more than what is measured. */
+const USUAL_CONGESTION_CONTROL = 'cubic'
 
 /**
  * @typedef {object} RunOptions
@@ -28,6 +30,9 @@ export async function runBench({ options, scenarios, candidates, skipped, folder
   const allSkipped = { ...skipped, ...missingScenarios(scenarios) }
   for (const [name, reason] of Object.entries(allSkipped)) say(`skipped: ${TITLES[name] ?? name}: ${reason}`)
   if (machine.loadBefore > QUIET_LOAD) say(`the load average is ${machine.loadBefore}: others are at work here`)
+  if (machine.congestionControl !== USUAL_CONGESTION_CONTROL) {
+    say(`TCP is ${machine.congestionControl} here, not ${USUAL_CONGESTION_CONTROL}: see README.md`)
+  }
 
   const origin = await startNginxOrigin(folder)
   const bench = { options, folder, origin, candidates, say }
