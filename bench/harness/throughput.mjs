@@ -45,11 +45,13 @@ export async function measureThroughput(bench, candidate, { load, isSecure = fal
 }
 
 /**
+ * One run of wrk against a proxy that is warm.
  * @param {import('./bench.mjs').Bench} bench
  * @param {import('../candidates/candidate.mjs').RunningProxy} proxy
  * @param {import('./wrk.mjs').Load} load
+ * @returns {Promise<import('./samples.mjs').Sample>}
  */
-async function measureWindow({ origin, options }, proxy, load) {
+export async function measureWindow({ origin, options }, proxy, load) {
   const seconds = Math.max(options.seconds, load.leastSeconds ?? 0)
   const settleSeconds = SETTLE_SECONDS + load.connections / CONNECTIONS_PER_SECOND
   const running = runWrk(proxy.url, load, Math.ceil(settleSeconds + seconds + 0.1))
