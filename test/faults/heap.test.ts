@@ -1,6 +1,6 @@
 /**
  * Storm after storm, each as hard as the one before: behind every one the process has the sockets and timers of the
- * start, and behind the last of them no more heap than behind the first.
+ * start, and the heap stays: what leaks grows from each to the next, what V8 has compiled once more is one step.
  */
 
 import { expect, test } from 'vitest'
@@ -18,7 +18,7 @@ import { expectWholePool } from '../support/whole-pool.ts'
 const FAULTS = 150
 /** The first ones warm up: what is compiled and learned there is kept for good. */
 const WARM_UPS = 2
-const ROUNDS = 5
+const ROUNDS = 6
 const PLACES = 16
 const MAX_GROWTH_BYTES = 256 * 1024
 const SETTLED_WITHIN_MS = 10_000
@@ -52,7 +52,8 @@ test(`R11: ${ROUNDS} times ${FAULTS} faults`, { timeout: 90_000 }, () =>
       before,
     )
     const [first = 0, ...later] = heapBytes.slice(WARM_UPS)
-    expect(Math.max(...later) - first, `growth in bytes over ${heapBytes}`).toBeLessThan(MAX_GROWTH_BYTES)
+    const [, middle = Number.POSITIVE_INFINITY] = later.toSorted((a, b) => a - b)
+    expect(middle - first, `growth in bytes over ${heapBytes}`).toBeLessThan(MAX_GROWTH_BYTES)
 
     await expectWholePool(port, service, PLACES)
     expect((await request(port, get('/v2/good', 'org-1'))).status).toBe(200)
