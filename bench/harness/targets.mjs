@@ -35,7 +35,7 @@ const USUAL_LOADS = [
 /** The cost grows with this power of what grows; somewhat above 1 is noise. */
 const LINEAR = 1.1
 const DISTURBING_SHARE = 0.1
-/** Of the client with a schedule: on a quiet machine it is late by little more than a millisecond. */
+/** Of the client with a schedule: on a quiet machine it is late by some tenths of a millisecond. */
 const DISTURBING_LATENESS_MS = 5
 /** What the client of the latency scenario cannot tell from nothing. */
 const RESOLUTION_MS = 0.02
