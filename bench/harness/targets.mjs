@@ -57,7 +57,7 @@ export const TARGETS = [
     unit: '×',
     digits: 2,
     limit: () => 1.05,
-    value: (results) => medianRatio(samplesOf(results, 'orgs-in-pairs'), 'cpuMicros', '1000', '1'),
+    value: (results) => medianRatio(samplesOf(results, 'orgs-in-turns'), 'cpuMicros', '1000', '1'),
   },
   memory('100,000 cached orgs: memory more', 64, (results) => median(results, 'cached-orgs', 'moreBytes')),
   memory('peak memory under load, at most 64 connections', 140, (results) =>

@@ -16,6 +16,14 @@ const SCRIPT = fileURLToPath(new URL('../load/request.lua', import.meta.url))
  * @property {number} [leastSeconds] For requests so long that the usual time sees few of them end.
  * @property {boolean} [makesFewRequests] Too few for a dynamic compiler to be done with them in a warm-up.
  * @property {number} [orgs] One of so many at random for each request; left out, always the same and no dice thrown.
+ * @property {Turns} [turns] Instead of `orgs`.
+ */
+
+/**
+ * Numbers of orgs, over and over, each for that many milliseconds of the monotonic clock.
+ * @typedef {object} Turns
+ * @property {number} turnMs
+ * @property {readonly number[]} orgs
  */
 
 /**
@@ -35,8 +43,9 @@ const SCRIPT = fileURLToPath(new URL('../load/request.lua', import.meta.url))
  */
 export async function runWrk(url, load, seconds) {
   const { path, connections, method = 'GET', contentBytes = 0, furtherFields = 0, orgs = 0 } = load
+  const turns = load.turns ?? { turnMs: 0, orgs: [orgs] }
   const flags = ['-t', '1', '-c', String(connections), '-d', `${seconds}s`, '--timeout', '10s', '-s', SCRIPT]
-  const request = [method, contentBytes, furtherFields, orgs].map(String)
+  const request = [method, contentBytes, furtherFields, turns.turnMs, ...turns.orgs].map(String)
   const lines = await runLoad({ command: 'wrk', args: [...flags, url + path, '--', ...request] })
   return JSON.parse(lines.at(-1) ?? '')
 }

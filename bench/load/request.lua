@@ -1,13 +1,40 @@
 -- The request that wrk sends, described by arguments, and its result as one line of JSON.
 --
--- wrk ... -s request.lua URL -- METHOD CONTENT_BYTES FURTHER_FIELDS ORGS
+-- wrk ... -s request.lua URL -- METHOD CONTENT_BYTES FURTHER_FIELDS TURN_MS ORGS [ORGS ...]
 -- ORGS 0: always the same org, and the request is rendered once; from 1 on: one of so many orgs at random.
+-- Several ORGS take turns, TURN_MS each by the monotonic clock, so that another process can tell whose turn it is.
+
+local ffi = require("ffi")
+ffi.cdef[[
+  typedef struct { long seconds; long nanoseconds; } instant;
+  int clock_gettime(int clock, instant *now);
+]]
 
 local SEED = 20261120
+local CLOCK_MONOTONIC = 1
+
+local function rendered(orgs)
+  local requests = {}
+  for number = 1, orgs do
+    wrk.headers["X-Org-Id"] = "org-" .. (number - 1)
+    requests[number] = wrk.format()
+  end
+  return requests
+end
+
+local function inTurns(sets, turnMs)
+  local now = ffi.new("instant")
+  return function()
+    ffi.C.clock_gettime(CLOCK_MONOTONIC, now)
+    local ms = tonumber(now.seconds) * 1e3 + tonumber(now.nanoseconds) / 1e6
+    local set = sets[math.floor(ms / turnMs) % #sets + 1]
+    return set[math.random(#set)]
+  end
+end
 
 function init(args)
   wrk.method = args[1]
-  local contentBytes, furtherFields, orgs = tonumber(args[2]), tonumber(args[3]), tonumber(args[4])
+  local contentBytes, furtherFields, turnMs = tonumber(args[2]), tonumber(args[3]), tonumber(args[4])
   if contentBytes > 0 then
     wrk.body = string.rep("x", contentBytes)
   end
@@ -15,18 +42,22 @@ function init(args)
     wrk.headers[string.format("X-Field-%03d", number)] = "a value of usual length"
   end
   wrk.headers["X-Org-Id"] = "acme"
-  if orgs == 0 then
+  if args[5] == "0" then
     return
   end
 
-  local requests = {}
-  for number = 1, orgs do
-    wrk.headers["X-Org-Id"] = "org-" .. (number - 1)
-    requests[number] = wrk.format()
+  local sets = {}
+  for number = 5, #args do
+    sets[#sets + 1] = rendered(tonumber(args[number]))
   end
   math.randomseed(SEED)
+  if #sets > 1 then
+    request = inTurns(sets, turnMs)
+    return
+  end
+  local requests = sets[1]
   request = function()
-    return requests[math.random(orgs)]
+    return requests[math.random(#requests)]
   end
 end
 

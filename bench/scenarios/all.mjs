@@ -5,7 +5,7 @@ import { cachedOrgs } from './cached-orgs.mjs'
 import { coldStorm } from './cold-storm.mjs'
 import { growthScenarios } from './growth.mjs'
 import { idleConnections } from './idle-connections.mjs'
-import { orgsInPairs } from './orgs-in-pairs.mjs'
+import { orgsInTurns } from './orgs-in-turns.mjs'
 import { startUp } from './start-up.mjs'
 import { throughputScenarios } from './throughput.mjs'
 import { websocket } from './websocket.mjs'
@@ -13,7 +13,7 @@ import { websocket } from './websocket.mjs'
 /** @type {readonly import('./scenario.mjs').Scenario[]} */
 export const SCENARIOS = [
   ...throughputScenarios,
-  orgsInPairs,
+  orgsInTurns,
   ...latencyScenarios,
   websocket,
   coldStorm,

@@ -35,13 +35,13 @@ export const growthScenarios = [
 ]
 
 /**
- * Fewer connections and more time for large contents: a measurement should see many requests end.
+ * One request at a time: with several, what waits in the kernel's queues would grow along with the content. Large ones take
+ * more time, for a measurement should see many requests end.
  * @param {number} contentBytes
  */
 function paceFor(contentBytes) {
-  if (contentBytes <= 65_536) return { connections: 64 }
-  const pace = contentBytes <= 10_485_760 ? { connections: 8 } : { connections: 2, leastSeconds: 10 }
-  return { ...pace, makesFewRequests: true }
+  if (contentBytes <= 65_536) return { connections: 1 }
+  return { connections: 1, makesFewRequests: true, leastSeconds: contentBytes <= 10_485_760 ? 5 : 10 }
 }
 
 /**

@@ -1,0 +1,55 @@
+/** Whether many orgs cost more than one: a difference of some percent, for which two processes are too different. */
+
+import { startCandidate } from '../candidates/candidate.mjs'
+import { orgAccessProxy } from '../candidates/org-access-proxy.mjs'
+import { fillTokenCache } from '../harness/each-org.mjs'
+import { measureTurns } from '../harness/turns.mjs'
+import { runWrk } from '../harness/wrk.mjs'
+import { OTHERS_COLUMN } from './scenario.mjs'
+import { MANY_ORGS } from './throughput.mjs'
+
+const MANY = 1_000
+/** Forth and back, so that a machine that grows slower meanwhile does so for both. */
+const LOAD = { path: '/v2/small', connections: 64, turns: { turnMs: 250, orgs: [1, MANY, MANY, 1] } }
+const WARM_UP_SECONDS = 5
+const SECONDS = 60
+
+/** @type {import('./scenario.mjs').Scenario} */
+export const orgsInTurns = {
+  name: 'orgs-in-turns',
+  title: '1,000 orgs beside one',
+  about: `This program alone, everything on, all tokens cached before. Both take turns of a quarter of a second within one run of wrk; each round is a process of its own, measured for ${SECONDS} s.`,
+  rowTitle: 'orgs',
+  columns: [
+    { title: 'CPU µs/request', metric: 'cpuMicros', digits: 1 },
+    { title: `CPU: ${MANY} ÷ it`, ratioOf: 'cpuMicros', of: String(MANY) },
+    { title: 'requests/s', metric: 'requestsPerSecond', digits: 0 },
+    OTHERS_COLUMN,
+  ],
+  run: async (bench) => {
+    /** @type {import('../harness/samples.mjs').Samples} */
+    const samples = { 1: [], [MANY]: [] }
+    for (let round = 0; round < bench.options.rounds; round++) {
+      bench.say(`  round ${round + 1} of ${bench.options.rounds}`)
+      const measured = await measureProcess(bench)
+      for (const [key, list] of Object.entries(samples)) list.push(...(measured[key] ?? []))
+    }
+    return samples
+  },
+}
+
+/** @param {import('../harness/bench.mjs').Bench} bench */
+async function measureProcess(bench) {
+  const { origin, folder } = bench
+  const site = { originUrl: origin.url, caFile: origin.caFile, folder, settings: MANY_ORGS }
+  const proxy = await startCandidate(orgAccessProxy, site)
+  try {
+    await fillTokenCache(proxy.port, MANY)
+    await runWrk(proxy.url, LOAD, WARM_UP_SECONDS)
+    const { url, pid } = proxy
+    if (pid === undefined) throw new TypeError('this program is a process')
+    return await measureTurns(bench, { url, pid }, LOAD, SECONDS)
+  } finally {
+    await proxy.stop()
+  }
+}
