@@ -8,8 +8,11 @@ import { PROXY_CORE } from './children.mjs'
 import { busyMicros, threadMicros } from './usage.mjs'
 import { runWrk } from './wrk.mjs'
 
-/** Between the start of a turn and its window: answers to requests of the turn before are still on their way. */
-const SETTLE_MS = 50
+/**
+ * Between the start of a turn and its window: answers to requests of the turn before are still on their way, and what
+ * belongs to this one has to come back to the processor's caches.
+ */
+const SETTLE_MS = 100
 /** Between the end of a window and that of its turn: a reading takes some milliseconds where the load has the core. */
 const MARGIN_MS = 15
 

@@ -29,12 +29,20 @@ async function worker() {
   while (next < requests) {
     const number = numbers[next++]
     const sentAt = performance.now()
-    const answer = await connection.send(get(port, path, `org-${number}`)).catch(() => 'broken')
+    const answer = await connection.send(get(port, path, orgId(number))).catch(() => 'broken')
     latenciesMs.push(performance.now() - sentAt)
     answers[answer] = (answers[answer] ?? 0) + 1
     if (!connection.isOpen) connection = await Connection.open(port)
   }
   connection.close()
+}
+
+/**
+ * As in request.lua.
+ * @param {number | undefined} number
+ */
+function orgId(number) {
+  return `org-${String(number).padStart(5, '0')}`
 }
 
 const startedAt = performance.now()

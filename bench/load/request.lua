@@ -1,7 +1,8 @@
 -- The request that wrk sends, described by arguments, and its result as one line of JSON.
 --
 -- wrk ... -s request.lua URL -- METHOD CONTENT_BYTES FURTHER_FIELDS TURN_MS ORGS [ORGS ...]
--- ORGS 0: always the same org, and the request is rendered once; from 1 on: one of so many orgs at random.
+-- ORGS 0: always the same org, and the request is rendered once; from 1 on: one of so many orgs at random. Their ids
+-- are those of each-org.mjs, all of one length, so that nothing but their number differs.
 -- Several ORGS take turns, TURN_MS each by the monotonic clock, so that another process can tell whose turn it is.
 
 local ffi = require("ffi")
@@ -16,7 +17,7 @@ local CLOCK_MONOTONIC = 1
 local function rendered(orgs)
   local requests = {}
   for number = 1, orgs do
-    wrk.headers["X-Org-Id"] = "org-" .. (number - 1)
+    wrk.headers["X-Org-Id"] = string.format("org-%05d", number - 1)
     requests[number] = wrk.format()
   end
   return requests
