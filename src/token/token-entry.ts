@@ -43,8 +43,6 @@ interface RenewalFailure {
 export class TokenEntry {
   token: AccessToken
   readonly learning = new OrgLearning()
-  /** Which of all uses the last one was: see `RecentEntries`. */
-  lastUse = 0
   /** The token was rejected and must not be used again. */
   isRejected = false
   /** When a rejection last caused a mint. */
