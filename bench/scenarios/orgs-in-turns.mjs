@@ -14,6 +14,8 @@ const LOAD = { path: '/v2/small', connections: 64, turns: { turnMs: 400, orgs: [
 const SETTINGS = { tokens: { mintRate: 100_000 } }
 const WARM_UP_SECONDS = 5
 const SECONDS = 60
+/** @type {import('../harness/samples.mjs').Samples} */
+const FAILED = { 1: [{}], [MANY]: [{}] }
 
 /** @type {import('./scenario.mjs').Scenario} */
 export const orgsInTurns = {
@@ -32,7 +34,10 @@ export const orgsInTurns = {
     const samples = { 1: [], [MANY]: [] }
     for (let round = 0; round < bench.options.rounds; round++) {
       bench.say(`  round ${round + 1} of ${bench.options.rounds}`)
-      const measured = await measureProcess(bench)
+      const measured = await measureProcess(bench).catch((error) => {
+        bench.say(`  FAILED: ${error}`)
+        return FAILED
+      })
       for (const [key, list] of Object.entries(samples)) list.push(...(measured[key] ?? []))
     }
     return samples
