@@ -51,7 +51,7 @@ export async function measureThroughput(bench, candidate, { load, isSecure = fal
  * @param {import('./wrk.mjs').Load} load
  * @returns {Promise<import('./samples.mjs').Sample>}
  */
-export async function measureWindow({ origin, options }, proxy, load) {
+async function measureWindow({ origin, options }, proxy, load) {
   const seconds = Math.max(options.seconds, load.leastSeconds ?? 0)
   const settleSeconds = SETTLE_SECONDS + load.connections / CONNECTIONS_PER_SECOND
   const running = runWrk(proxy.url, load, Math.ceil(settleSeconds + seconds + 0.1))
