@@ -1,5 +1,6 @@
 /** What the cache holds for one org: the token, how far it is through its life, and what its renewal has met with. */
 
+import type { OrgId } from '../http/org-id.ts'
 import type { AccessToken } from './access-token.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
 import { OrgLearning } from './org-learning.ts'
@@ -41,7 +42,10 @@ interface RenewalFailure {
 
 /** There may be a hundred thousand: what few of them need stands in objects of its own, fractions of numbers nowhere. */
 export class TokenEntry {
+  readonly org: OrgId
   token: AccessToken
+  /** Which of all uses of entries its last one was: for `RecentEntries`. */
+  lastUse = 0
   readonly learning = new OrgLearning()
   /** The token was rejected and must not be used again. */
   isRejected = false
@@ -51,7 +55,8 @@ export class TokenEntry {
   /** Spreads the refreshes of tokens that were minted together. */
   #jitterPermille: number
 
-  constructor(token: AccessToken, jitter: number) {
+  constructor(org: OrgId, token: AccessToken, jitter: number) {
+    this.org = org
     this.token = token
     this.#jitterPermille = toPermille(jitter)
   }

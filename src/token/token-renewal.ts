@@ -60,7 +60,7 @@ export class TokenRenewal implements FlightOwner {
     const entry = store.peek(org)
     const jitter = this.#jitter()
     if (entry === undefined) {
-      store.add(org, new TokenEntry(token, jitter))
+      store.add(new TokenEntry(org, token, jitter))
       return token
     }
     entry.replace(token, { reason, jitter, shared: estimator, now: now() })

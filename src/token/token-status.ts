@@ -20,14 +20,13 @@ export interface LastRefusal {
 }
 
 export function describeEntry(
-  org: string,
   entry: TokenEntry,
   refusal: Refusal | undefined,
   shared: LifetimeEstimator,
   now: number,
 ): OrgStatus {
   return {
-    org,
+    org: entry.org,
     state: entry.phaseAt(now, shared),
     ageMs: now - entry.token.mintedAt,
     lifetimeMs: entry.lifeMs(shared),

@@ -1,9 +1,9 @@
 /** What is known of each org, in bounded room: entries with tokens, and refusals apart from them. */
 
-import { LRUCache } from 'lru-cache'
 import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
+import { RecentEntries } from './recent-entries.ts'
 import { Refusals } from './refusals.ts'
 import type { TokenEntry } from './token-entry.ts'
 import type { TokenObserver } from './token-observer.ts'
@@ -16,16 +16,11 @@ export interface TokenStoreOptions {
 }
 
 export class TokenStore {
-  readonly #entries: LRUCache<OrgId, TokenEntry>
+  readonly #entries: RecentEntries
   readonly #refusals: Refusals
 
   constructor({ maxOrgs, refusalTtlMs, observer }: TokenStoreOptions) {
-    this.#entries = new LRUCache({
-      max: maxOrgs,
-      dispose: (_, org, reason) => {
-        if (reason === 'evict') observer.tokenEvicted?.(org)
-      },
-    })
+    this.#entries = new RecentEntries({ max: maxOrgs, onEvict: (org) => observer.tokenEvicted?.(org) })
     this.#refusals = new Refusals({ maxOrgs, ttlMs: refusalTtlMs })
   }
 
@@ -39,8 +34,8 @@ export class TokenStore {
     return this.#entries.peek(org)
   }
 
-  add(org: OrgId, entry: TokenEntry): void {
-    this.#entries.set(org, entry)
+  add(entry: TokenEntry): void {
+    this.#entries.add(entry)
   }
 
   standingRefusal(org: OrgId, now: number): TokenError | undefined {
@@ -72,14 +67,12 @@ export class TokenStore {
 
   /** Most recently used first. */
   orgs(): OrgId[] {
-    return [...this.#entries.keys()]
+    return this.#entries.list().map((entry) => entry.org)
   }
 
   /** Most recently used first; then those that have no token because they are refused. */
   status(shared: LifetimeEstimator, now: number): OrgStatus[] {
-    const held = [...this.#entries.entries()].map(([org, entry]) =>
-      describeEntry(org, entry, this.#refusals.last(org), shared, now),
-    )
+    const held = this.#entries.list().map((entry) => describeEntry(entry, this.#refusals.last(entry.org), shared, now))
     const refused = [...this.#refusals.entries()]
       .filter(([org]) => !this.#entries.has(org) && this.#refusals.standing(org, now) !== undefined)
       .map(([org, refusal]) => describeRefused(org, refusal, now))

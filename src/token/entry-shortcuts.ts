@@ -1,0 +1,44 @@
+/**
+ * Entries by a hash of their orgs: one look at a table and one at the entry, where a `Map` reads all keys of a chain. Of
+ * two orgs with the same place the one used last has it, so that a miss here says nothing.
+ */
+
+import type { OrgId } from '../http/org-id.ts'
+import type { TokenEntry } from './token-entry.ts'
+
+/** Few orgs share a place. */
+const PLACES_PER_ORG = 2
+/** FNV-1a, 32 bits. */
+const OFFSET_BASIS = 0x811c9dc5
+const PRIME = 0x01000193
+
+export class EntryShortcuts {
+  readonly #places: (TokenEntry | undefined)[]
+  readonly #mask: number
+
+  constructor(maxOrgs: number) {
+    const places = 2 ** Math.ceil(Math.log2(maxOrgs * PLACES_PER_ORG))
+    this.#places = new Array<TokenEntry | undefined>(places).fill(undefined)
+    this.#mask = places - 1
+  }
+
+  find(org: OrgId): TokenEntry | undefined {
+    const entry = this.#places[this.#placeOf(org)]
+    return entry !== undefined && entry.org === org ? entry : undefined
+  }
+
+  remember(entry: TokenEntry): void {
+    this.#places[this.#placeOf(entry.org)] = entry
+  }
+
+  forget(entry: TokenEntry): void {
+    const place = this.#placeOf(entry.org)
+    if (this.#places[place] === entry) this.#places[place] = undefined
+  }
+
+  #placeOf(org: OrgId): number {
+    let hash = OFFSET_BASIS
+    for (let i = 0; i < org.length; i++) hash = Math.imul(hash ^ org.charCodeAt(i), PRIME)
+    return (hash ^ (hash >>> 15)) & this.#mask
+  }
+}
