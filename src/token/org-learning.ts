@@ -1,6 +1,6 @@
 /**
- * What one org's tokens tell about lifetimes: how old they were seen alive and dead, which of them is sent ahead as the
- * scout, and whether this org's fate is its own.
+ * What sets an org apart from the others: that one of its tokens is sent ahead as the scout, that one was found dead, or
+ * that its tokens live a life of their own. Most orgs have none of it.
  */
 
 import type { AccessToken } from './access-token.ts'
@@ -23,16 +23,10 @@ interface SuspectedDeath extends Omit<Death, 'org'> {
 /** Soundings of a scout lie this far apart, as a share of the estimate; and so much farther while one is unanswered. */
 const SOUNDING_SHARE = 1 / 64
 const UNANSWERED_FACTOR = 16
-/** A token this much older than the estimate is likelier dead than worth a try. */
-const MAX_SCOUT_SHARE = 2
 
 export class OrgLearning {
   #own: OwnLifetime | undefined
   #scout: Scout | undefined
-  /** Greatest age at which the present token is known to have been accepted; whole, so that V8 keeps it in place. */
-  #aliveMs = 0
-  /** Whether the present token may be the scout has been asked. */
-  #isEndNoted = false
   /** Rejections whose cause is not known until the replacement has been accepted. */
   #suspectedDeath: SuspectedDeath | undefined
   #suspectedScout: Scout | undefined
@@ -43,22 +37,24 @@ export class OrgLearning {
     return own === undefined || own > shared.estimateMs ? shared.estimateMs : own
   }
 
+  estimator(shared: LifetimeEstimator): LifetimeEstimator {
+    return this.#own?.estimator ?? shared
+  }
+
   isScout(token: AccessToken): boolean {
     return this.#scout?.token === token
   }
 
-  /** `isPresent`: the token is the one in hand. */
-  noteAccepted(token: AccessToken, sentAt: number, isPresent: boolean, shared: LifetimeEstimator): void {
-    const ageMs = sentAt - token.mintedAt
+  /** From now on, `token` is the scout. */
+  sendAhead(token: AccessToken, estimator: LifetimeEstimator): void {
+    this.#scout = { token, estimator, nextAt: Number.NEGATIVE_INFINITY }
+  }
+
+  noteScoutAccepted(token: AccessToken, sentAt: number): void {
     const scout = this.#scout
-    if (scout !== undefined && scout.token === token) {
-      scout.estimator.scoutAccepted(ageMs, token.mintedAt, sentAt)
-      scout.nextAt = sentAt + scout.estimator.estimateMs * SOUNDING_SHARE
-    }
-    if (!isPresent) return
-    if (ageMs >= this.#aliveMs + 1) this.#aliveMs = Math.floor(ageMs)
-    const estimator = this.#own?.estimator ?? shared
-    if (ageMs > estimator.estimateMs) estimator.accepted(ageMs, token.mintedAt)
+    if (scout === undefined || scout.token !== token) return
+    scout.estimator.scoutAccepted(sentAt - token.mintedAt, token.mintedAt, sentAt)
+    scout.nextAt = sentAt + scout.estimator.estimateMs * SOUNDING_SHARE
   }
 
   /** The scout, where it is time to send it again. */
@@ -75,35 +71,19 @@ export class OrgLearning {
     return token
   }
 
-  /** True where the present token, past its end, is tried by this very request. */
-  sendsPresent(token: AccessToken, now: number, shared: LifetimeEstimator): boolean {
-    if (this.#isEndNoted || now - token.mintedAt > this.estimateMs(shared) * MAX_SCOUT_SHARE) return false
-    this.noteEnd(token, now, shared)
-    return this.takeScout(now) === token
-  }
-
-  /** The token has come to the end of the estimate: alive, as far as is known. */
-  noteEnd(token: AccessToken, now: number, shared: LifetimeEstimator): void {
-    const estimator = this.#own?.estimator ?? shared
-    if (this.#isEndNoted || token.statedLifeMs < estimator.estimateMs) return
-    this.#isEndNoted = true
-    if (this.#aliveMs > estimator.estimateMs / 2) estimator.survived(now)
-    if (estimator.electsScout(token, now)) this.#scout = { token, estimator, nextAt: Number.NEGATIVE_INFINITY }
-  }
-
-  /** Another token is in hand now. */
-  startAnew(shared: LifetimeEstimator): void {
+  /** Another token is in hand now. `over`: nothing sets this org apart any more. */
+  startAnew(shared: LifetimeEstimator): 'over' | 'goes on' {
     if (this.#own?.isOverBy(shared)) this.#own = undefined
-    this.#aliveMs = 0
-    this.#isEndNoted = false
     // A repeat that has not been heard of until the next token comes will not be heard of.
     if (this.#suspectedDeath?.isReplaced) this.#suspectedDeath = undefined
     else if (this.#suspectedDeath !== undefined) this.#suspectedDeath.isReplaced = true
+    const isOver = (this.#own ?? this.#scout ?? this.#suspectedDeath ?? this.#suspectedScout) === undefined
+    return isOver ? 'over' : 'goes on'
   }
 
-  suspectDeath(token: AccessToken, now: number): void {
-    const { mintedAt } = token
-    this.#suspectedDeath = { aliveMs: this.#aliveMs, deadMs: now - mintedAt, mintedAt, isReplaced: false }
+  /** `aliveMs`: the greatest age at which it is known to have been accepted. */
+  suspectDeath({ mintedAt }: AccessToken, aliveMs: number, now: number): void {
+    this.#suspectedDeath = { aliveMs, deadMs: now - mintedAt, mintedAt, isReplaced: false }
   }
 
   suspectScout(): void {

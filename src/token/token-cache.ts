@@ -97,8 +97,7 @@ export class TokenCache {
    * Without `sentAt`, a slow answer makes the token look older than it was when the origin looked at it.
    */
   accepted(org: OrgId, token: AccessToken, sentAt: number = this.#now()): void {
-    const entry = this.#store.peek(org)
-    entry?.learning.noteAccepted(token, sentAt, token === entry.token, this.#estimator)
+    this.#store.peek(org)?.noteAccepted(token, sentAt, this.#estimator)
   }
 
   /**
@@ -112,7 +111,7 @@ export class TokenCache {
     const now = this.#now()
     if (entry.rejectScout(token) || token !== entry.token) return this.#successor(org, entry, now)
     if (this.#retire(entry, now)) {
-      entry.learning.suspectDeath(token, now)
+      entry.suspectDeath(now)
       return this.#renewal.mint(org, 'rejected')
     }
     return entry.isRejected && this.#renewal.isUnderway(org) ? this.#renewal.mint(org, 'rejected') : undefined
@@ -123,7 +122,7 @@ export class TokenCache {
     const entry = this.#store.peek(org)
     if (entry === undefined) return
     if (isAccepted) this.accepted(org, token)
-    entry.learning.settleSuspicion(org, isAccepted, this.#estimator, this.#store.size, this.#now())
+    entry.settleSuspicion(isAccepted, this.#estimator, this.#store.size, this.#now())
   }
 
   /** For a rejection that cannot be repeated: the next request mints. True where the token was retired. */

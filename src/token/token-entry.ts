@@ -30,6 +30,8 @@ const REFRESH_SHARE = 1 / 10
 const MAX_REFRESH_MS = 30_000
 /** After the same token again, this share of its life passes before the next mint. */
 const REPEAT_SHARE = 1 / 40
+/** A token this much older than the estimate is likelier dead than worth a try. */
+const MAX_SCOUT_SHARE = 2
 
 /** Failed mints in a row. */
 interface RenewalFailure {
@@ -40,20 +42,27 @@ interface RenewalFailure {
   readonly retryAt: number
 }
 
-/** There may be a hundred thousand: what few of them need stands in objects of its own, fractions of numbers nowhere. */
+/**
+ * There may be a hundred thousand: what few of them need stands in objects of its own, fractions of numbers nowhere. What
+ * each request reads comes first, and nothing but the token is another object: the caches have forgotten most orgs.
+ */
 export class TokenEntry {
   readonly org: OrgId
   token: AccessToken
   /** Which of all uses of entries its last one was: for `RecentEntries`. */
   lastUse = 0
-  readonly learning = new OrgLearning()
   /** The token was rejected and must not be used again. */
   isRejected = false
+  /** Greatest age at which the token is known to have been accepted; whole, so that V8 keeps it in place. */
+  #aliveMs = 0
+  /** Spreads the refreshes of tokens that were minted together. */
+  #jitterPermille: number
+  #learning: OrgLearning | undefined
+  /** Whether the token may be the scout has been asked. */
+  #isEndNoted = false
   /** When a rejection last caused a mint. */
   rejectedAt: number | undefined
   #failure: RenewalFailure | undefined
-  /** Spreads the refreshes of tokens that were minted together. */
-  #jitterPermille: number
 
   constructor(org: OrgId, token: AccessToken, jitter: number) {
     this.org = org
@@ -81,7 +90,7 @@ export class TokenEntry {
 
   /** The whole life that is assumed of the token. */
   lifeMs(shared: LifetimeEstimator): number {
-    return Math.min(this.learning.estimateMs(shared), this.token.statedLifeMs)
+    return Math.min(this.#estimateMs(shared), this.token.statedLifeMs)
   }
 
   phaseAt(now: number, shared: LifetimeEstimator): TokenPhase {
@@ -98,12 +107,25 @@ export class TokenEntry {
 
   /** The scout where it is due, the token otherwise. */
   leaseFresh(now: number): Lease {
-    return { token: this.learning.takeScout(now) ?? this.token, result: 'hit' }
+    return { token: this.#learning?.takeScout(now) ?? this.token, result: 'hit' }
   }
 
   /** True where this request tries the token past its end instead of waiting for a new one. */
   isScoutPastEnd(now: number, shared: LifetimeEstimator): boolean {
-    return this.failures === 0 && this.learning.sendsPresent(this.token, now, shared)
+    if (this.failures > 0 || this.#isEndNoted) return false
+    if (now - this.token.mintedAt > this.#estimateMs(shared) * MAX_SCOUT_SHARE) return false
+    this.#noteEnd(now, shared)
+    return this.#learning?.takeScout(now) === this.token
+  }
+
+  /** The origin has taken `token`, which need not be the present one, from a request sent at `sentAt`. */
+  noteAccepted(token: AccessToken, sentAt: number, shared: LifetimeEstimator): void {
+    const ageMs = sentAt - token.mintedAt
+    this.#learning?.noteScoutAccepted(token, sentAt)
+    if (token !== this.token) return
+    if (ageMs >= this.#aliveMs + 1) this.#aliveMs = Math.floor(ageMs)
+    const estimator = this.#estimator(shared)
+    if (ageMs > estimator.estimateMs) estimator.accepted(ageMs, token.mintedAt)
   }
 
   replace(token: AccessToken, { reason, jitter, shared, now }: Replacement): void {
@@ -112,9 +134,11 @@ export class TokenEntry {
       return
     }
     const isAtItsEnd = !this.isRejected && (reason === 'refresh' || reason === 'expired')
-    if (isAtItsEnd) this.learning.noteEnd(this.token, now, shared)
-    this.learning.startAnew(shared)
+    if (isAtItsEnd) this.#noteEnd(now, shared)
+    if (this.#learning?.startAnew(shared) === 'over') this.#learning = undefined
     this.token = token
+    this.#aliveMs = 0
+    this.#isEndNoted = false
     this.isRejected = false
     this.#failure = undefined
     this.#jitterPermille = toPermille(jitter)
@@ -129,10 +153,20 @@ export class TokenEntry {
     this.rejectedAt = now
   }
 
+  /** The rejected token counts as dead once its replacement has been accepted: see `settleSuspicion`. */
+  suspectDeath(now: number): void {
+    this.#learning ??= new OrgLearning()
+    this.#learning.suspectDeath(this.token, this.#aliveMs, now)
+  }
+
+  settleSuspicion(isReplacementAccepted: boolean, shared: LifetimeEstimator, orgs: number, now: number): void {
+    this.#learning?.settleSuspicion(this.org, isReplacementAccepted, shared, orgs, now)
+  }
+
   /** True where `token` was only tried out: that it is dead says nothing against its successor, and costs no cool-down. */
   rejectScout(token: AccessToken): boolean {
-    if (!this.learning.isScout(token)) return false
-    this.learning.suspectScout()
+    if (!this.#learning?.isScout(token)) return false
+    this.#learning.suspectScout()
     if (token === this.token) this.isRejected = true
     return true
   }
@@ -140,8 +174,28 @@ export class TokenEntry {
   /** The endpoint has handed out the same token again: it is as old as it was, and serves until there is another. */
   #keep(retryAt: number): void {
     this.isRejected = false
-    this.learning.dropSuspicion()
+    this.#learning?.dropSuspicion()
     this.noteFailure(true, retryAt)
+  }
+
+  /** What is assumed of the org's tokens. */
+  #estimateMs(shared: LifetimeEstimator): number {
+    return this.#learning?.estimateMs(shared) ?? shared.estimateMs
+  }
+
+  #estimator(shared: LifetimeEstimator): LifetimeEstimator {
+    return this.#learning?.estimator(shared) ?? shared
+  }
+
+  /** The token has come to the end of the estimate: alive, as far as is known. */
+  #noteEnd(now: number, shared: LifetimeEstimator): void {
+    const estimator = this.#estimator(shared)
+    if (this.#isEndNoted || this.token.statedLifeMs < estimator.estimateMs) return
+    this.#isEndNoted = true
+    if (this.#aliveMs > estimator.estimateMs / 2) estimator.survived(now)
+    if (!estimator.electsScout(this.token, now)) return
+    this.#learning ??= new OrgLearning()
+    this.#learning.sendAhead(this.token, estimator)
   }
 }
 
