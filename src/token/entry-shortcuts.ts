@@ -17,7 +17,7 @@ export class EntryShortcuts {
   readonly #mask: number
 
   constructor(maxOrgs: number) {
-    const places = 2 ** Math.ceil(Math.log2(maxOrgs * PLACES_PER_ORG))
+    const places = 2 ** Math.ceil(Math.log2(Math.max(1, maxOrgs) * PLACES_PER_ORG))
     this.#places = new Array<TokenEntry | undefined>(places).fill(undefined)
     this.#mask = places - 1
   }
@@ -31,9 +31,9 @@ export class EntryShortcuts {
     this.#places[this.#placeOf(entry.org)] = entry
   }
 
-  forget(entry: TokenEntry): void {
-    const place = this.#placeOf(entry.org)
-    if (this.#places[place] === entry) this.#places[place] = undefined
+  /** May forget the org that shares its place instead: that one is found anew. */
+  forget(org: OrgId): void {
+    this.#places[this.#placeOf(org)] = undefined
   }
 
   #placeOf(org: OrgId): number {

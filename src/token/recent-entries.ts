@@ -1,6 +1,6 @@
 /**
- * What is held of each org, in bounded room: the least recently used goes first. A use is only numbered; the order is
- * made from the numbers when somebody wants it. So a request touches the memory of its own org and of no other.
+ * What is held of each org, in bounded room: the least recently used goes first. While orgs are few, a use is only
+ * numbered, and the order made when somebody wants it, so that a request touches the memory of its own org and of no other.
  */
 
 import { LRUCache } from 'lru-cache'
@@ -8,41 +8,34 @@ import type { OrgId } from '../http/org-id.ts'
 import { EntryShortcuts } from './entry-shortcuts.ts'
 import type { TokenEntry } from './token-entry.ts'
 
-/** So many entries are put in order within some tenths of a millisecond. */
-const MAX_UNORDERED = 2_048
+/** Of more, the order is kept with each use: so many are put in order within some milliseconds. */
+const MAX_NUMBERED = 4_096
 /** V8 keeps integers up to this one in place. */
 const MAX_USES = 2 ** 30
 
 export interface RecentEntriesOptions {
   readonly max: number
   readonly onEvict: (org: OrgId) => void
-  /** So many entries used since the order was made have it made anew. */
-  readonly maxUnordered?: number
   /** After so many uses they are numbered from one again. */
   readonly maxUses?: number
 }
 
 export class RecentEntries {
-  readonly #max: number
-  readonly #maxUnordered: number
-  readonly #maxUses: number
-  /** In the order of their uses up to `#orderedUses`. */
   readonly #entries: LRUCache<OrgId, TokenEntry>
-  readonly #shortcuts: EntryShortcuts
-  /** Those used since then, each once. */
-  #unordered: TokenEntry[] = []
-  #orderedUses = 0
+  /** At most half of the room, so that nothing is evicted before the order is kept. */
+  readonly #maxNumbered: number
+  readonly #maxUses: number
+  /** Undefined once the order is kept with each use. */
+  #shortcuts: EntryShortcuts | undefined
   #uses = 0
 
-  constructor({ max, onEvict, maxUnordered = MAX_UNORDERED, maxUses = MAX_USES }: RecentEntriesOptions) {
-    this.#max = max
-    this.#maxUnordered = maxUnordered
+  constructor({ max, onEvict, maxUses = MAX_USES }: RecentEntriesOptions) {
+    this.#maxNumbered = Math.min(Math.floor(max / 2), MAX_NUMBERED)
     this.#maxUses = maxUses
-    this.#shortcuts = new EntryShortcuts(max)
+    this.#shortcuts = new EntryShortcuts(this.#maxNumbered)
     this.#entries = new LRUCache({
       max,
-      dispose: (entry, org, reason) => {
-        this.#shortcuts.forget(entry)
+      dispose: (_, org, reason) => {
         if (reason === 'evict') onEvict(org)
       },
     })
@@ -50,36 +43,37 @@ export class RecentEntries {
 
   /** Counts as a use. On every request. */
   get(org: OrgId): TokenEntry | undefined {
+    if (this.#shortcuts === undefined) return this.#entries.get(org)
     const entry = this.#shortcuts.find(org) ?? this.#findAnew(org)
-    if (entry !== undefined) this.#noteUse(entry)
+    if (entry !== undefined) entry.lastUse = this.#nextUse()
     return entry
   }
 
   /** Does not. */
   peek(org: OrgId): TokenEntry | undefined {
-    return this.#shortcuts.find(org) ?? this.#entries.peek(org)
+    return this.#shortcuts?.find(org) ?? this.#entries.peek(org)
   }
 
   has(org: OrgId): boolean {
-    return this.peek(org) !== undefined
+    return this.#entries.has(org)
   }
 
   /** Its org has none. Counts as a use. */
   add(entry: TokenEntry): void {
-    if (this.#entries.size >= this.#max) this.#putInOrder()
+    if (this.#entries.size >= this.#maxNumbered) this.#keepOrder()
+    if (this.#shortcuts !== undefined) entry.lastUse = this.#nextUse()
     this.#entries.set(entry.org, entry)
-    this.#shortcuts.remember(entry)
-    this.#noteUse(entry)
   }
 
   delete(org: OrgId): boolean {
-    this.#putInOrder() // nothing else here may hold what is deleted
+    this.#shortcuts?.forget(org)
     return this.#entries.delete(org)
   }
 
   clear(): void {
-    this.#unordered = []
     this.#entries.clear()
+    this.#shortcuts = new EntryShortcuts(this.#maxNumbered)
+    this.#uses = 0
   }
 
   get size(): number {
@@ -94,24 +88,27 @@ export class RecentEntries {
 
   #findAnew(org: OrgId): TokenEntry | undefined {
     const entry = this.#entries.peek(org)
-    if (entry !== undefined) this.#shortcuts.remember(entry)
+    if (entry !== undefined) this.#shortcuts?.remember(entry)
     return entry
   }
 
-  #noteUse(entry: TokenEntry): void {
-    if (entry.lastUse <= this.#orderedUses) this.#unordered.push(entry)
-    entry.lastUse = ++this.#uses
-    if (this.#unordered.length >= this.#maxUnordered || this.#uses >= this.#maxUses) this.#putInOrder()
+  #nextUse(): number {
+    if (this.#uses >= this.#maxUses) this.#putInOrder()
+    return ++this.#uses
+  }
+
+  #keepOrder(): void {
+    this.#putInOrder()
+    this.#shortcuts = undefined
   }
 
   #putInOrder(): void {
-    this.#unordered.sort((a, b) => a.lastUse - b.lastUse)
-    for (const { org } of this.#unordered) this.#entries.get(org)
-    this.#unordered = []
-    if (this.#uses >= this.#maxUses) {
-      for (const entry of this.#entries.values()) entry.lastUse = 0
-      this.#uses = 0
+    if (this.#shortcuts === undefined) return
+    const byUse = [...this.#entries.values()].sort((a, b) => a.lastUse - b.lastUse)
+    this.#uses = 0
+    for (const entry of byUse) {
+      this.#entries.get(entry.org)
+      entry.lastUse = ++this.#uses
     }
-    this.#orderedUses = this.#uses
   }
 }
