@@ -7,7 +7,7 @@ import type { OrgId } from '../http/org-id.ts'
 import type { TokenEntry } from './token-entry.ts'
 
 /** Few orgs share a place. */
-const PLACES_PER_ORG = 2
+const PLACES_PER_ORG = 4
 /** FNV-1a, 32 bits. */
 const OFFSET_BASIS = 0x811c9dc5
 const PRIME = 0x01000193

@@ -8,8 +8,11 @@ import type { OrgId } from '../http/org-id.ts'
 import { EntryShortcuts } from './entry-shortcuts.ts'
 import type { TokenEntry } from './token-entry.ts'
 
-/** Of more, the order is kept with each use: so many are put in order within some milliseconds. */
-const MAX_NUMBERED = 4_096
+/**
+ * Of more, the order is kept with each use. To put so many in order stops the program for about a millisecond, and for some
+ * twenty the first time, before V8 has compiled it.
+ */
+const MAX_NUMBERED = 2_048
 /** V8 keeps integers up to this one in place. */
 const MAX_USES = 2 ** 30
 
