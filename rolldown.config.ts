@@ -1,11 +1,11 @@
 /**
- * What `dist/` is made of: the program with the packages that it uses, in few files. A start opens these few instead of
- * some four hundred; see docs/decisions/0009-few-files.md.
+ * Builds `dist/`: the program and the packages that it uses, bundled into few files. Opening some four hundred files would
+ * slow the start; see docs/decisions/0009-few-files.md.
  */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { defineConfig, type Plugin } from 'rolldown'
+import { defineConfig, type Plugin, rolldown } from 'rolldown'
 
 const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/
 
@@ -15,33 +15,96 @@ export default defineConfig({
     'config/generate': 'src/config/generate.ts',
     'sandbox/demo': 'src/sandbox/demo.ts',
     'sandbox/sandbox': 'src/sandbox/sandbox.ts',
+    'sandbox/testing': 'src/sandbox/testing.ts',
   },
   platform: 'node',
   tsconfig: 'tsconfig.build.json',
-  // Node 20 has no `await using` of its own.
+  // Node 20 does not know `await using`.
   transform: { target: 'es2023' },
-  plugins: [licenses()],
+  plugins: [statusPageAssets(), thirdParty()],
   output: { dir: 'dist', chunkFileNames: 'chunks/[name].js' },
 })
 
-/** The packages may be copied if their licences go with them. */
-function licenses(): Plugin {
+/** The module `status-page-assets`: the script of the status page, bundled for browsers, with its style and markup. */
+export function statusPageAssets(): Plugin {
+  const id = 'status-page-assets'
+  const folder = 'src/admin/page'
   return {
-    name: 'licenses',
-    generateBundle(_, files) {
-      const modules = Object.values(files).flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []))
-      const folders = new Set(modules.flatMap((id) => PACKAGE.exec(id)?.[0] ?? []))
-      const source = [...folders].sort().map(describePackage).join('\n')
-      this.emitFile({ type: 'asset', fileName: 'third-party-licenses.txt', source })
+    name: id,
+    resolveId: (source) => (source === id ? `\0${id}` : undefined),
+    async load(resolved) {
+      if (resolved !== `\0${id}`) return undefined
+      const bundle = await rolldown({ input: `${folder}/main.ts`, tsconfig: `${folder}/tsconfig.json` })
+      const { output } = await bundle.generate({ format: 'esm' })
+      await bundle.close()
+      const assets = {
+        script: output[0].code,
+        style: readFileSync(`${folder}/style.css`, 'utf8'),
+        markup: readFileSync(`${folder}/index.html`, 'utf8'),
+      }
+      return Object.entries(assets)
+        .map(([name, text]) => `export const ${name} = ${JSON.stringify(text)}\n`)
+        .join('')
     },
   }
 }
 
-function describePackage(folder: string): string {
-  const { name, version }: { name: string; version: string } = JSON.parse(
-    readFileSync(join(folder, 'package.json'), 'utf8'),
-  )
-  const license = readdirSync(folder).find((file) => /^licen[cs]e/i.test(file))
-  if (license === undefined) throw new Error(`${name} has no licence to go with it`)
-  return `${name} ${version}\n\n${readFileSync(join(folder, license), 'utf8').trim()}\n`
+/** The bundled packages: their licences, which must come with them, and a bill of materials (SBOM) for scanners. */
+function thirdParty(): Plugin {
+  return {
+    name: 'third-party',
+    generateBundle(_, files) {
+      const modules = Object.values(files).flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []))
+      const folders = new Set(modules.flatMap((id) => PACKAGE.exec(id)?.[0] ?? []))
+      const packages = [...folders].sort().map(readPackage)
+      const licenses = packages.map(({ name, version, text }) => `${name} ${version}\n\n${text}\n`).join('\n')
+      this.emitFile({ type: 'asset', fileName: 'third-party-licenses.txt', source: licenses })
+      this.emitFile({ type: 'asset', fileName: 'sbom.cdx.json', source: billOfMaterials(packages) })
+    },
+  }
+}
+
+interface BundledPackage {
+  readonly name: string
+  readonly version: string
+  /** SPDX expression. */
+  readonly license: string
+  /** Text of the licence. */
+  readonly text: string
+}
+
+function readPackage(folder: string): BundledPackage {
+  const manifest: Omit<BundledPackage, 'text'> = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
+  const { name, version, license } = manifest
+  const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry))
+  const text = file === undefined ? mitLicense(name) : readFileSync(join(folder, file), 'utf8')
+  return { name, version, license, text: text.trim() }
+}
+
+/** CycloneDX 1.6. Without time and serial number, so that the same source gives the same file. */
+function billOfMaterials(packages: readonly BundledPackage[]): string {
+  const component = ({ name, version, license }: Omit<BundledPackage, 'text'>, type: 'application' | 'library') => {
+    const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
+    return { type, 'bom-ref': purl, name, version, licenses: [{ expression: license }], purl }
+  }
+  const own: Omit<BundledPackage, 'text'> = JSON.parse(readFileSync('package.json', 'utf8'))
+  const document = {
+    bomFormat: 'CycloneDX',
+    specVersion: '1.6',
+    version: 1,
+    metadata: { component: component(own, 'application') },
+    components: packages.map((each) => component(each, 'library')),
+  }
+  return `${JSON.stringify(document, null, 2)}\n`
+}
+
+/** Packages that are under the MIT licence but do not contain its text, with the notice of their repository. */
+const COPYRIGHT: Readonly<Record<string, string>> = { '@redis/client': 'Copyright (c) 2022-2025, Redis, inc.' }
+
+/** The licence of this project is the same one. */
+function mitLicense(name: string): string {
+  const copyright = COPYRIGHT[name]
+  if (copyright === undefined) throw new Error(`${name} has no licence to go with it`)
+  const text = readFileSync('LICENSE', 'utf8')
+  return `MIT License\n\n${copyright}\n\n${text.slice(text.indexOf('Permission is hereby granted'))}`
 }

@@ -1,15 +1,19 @@
-/** What the parts tell, passed on to those who listen: the log, the metrics, the readiness check. */
+/** Passes the events of the parts on to the log and the metrics. */
 
 import type { Logger } from 'pino'
-import type { Metrics } from './admin/metrics.ts'
+import type { Metrics, ReloadOutcome } from './admin/metrics.ts'
 import type { RecentErrors } from './admin/recent-errors.ts'
+import type { SettingChange } from './config/changes.ts'
 import type { TokenError, TokenErrorCode } from './errors.ts'
-import type { GatewayObserver, ReplayOutcome, RequestRecord } from './gateway/request-record.ts'
 import type { OrgId } from './http/org-id.ts'
+import type { GatewayObserver, RepeatOutcome, RequestRecord } from './http/request-record.ts'
 import type { Log } from './log.ts'
+import type { ReloadObserver } from './reload.ts'
+import { OverBudget } from './token/mint-queue.ts'
 import type { SecretReloadOutcome, SettledMint, TokenObserver } from './token/token-observer.ts'
+import type { MintReason } from './token/token-source.ts'
 
-export class RequestEvents implements GatewayObserver {
+export class RequestEvents implements GatewayObserver, ReloadObserver {
   readonly #log: Log
   readonly #metrics: Metrics
   readonly #errors: RecentErrors
@@ -23,20 +27,58 @@ export class RequestEvents implements GatewayObserver {
   requestEnded(record: RequestRecord): void {
     this.#log.request(record)
     this.#metrics.requests.requestEnded(record)
-    if (record.code !== undefined) this.#errors.requestEnded(record)
+    if (record.code !== undefined || record.status >= 500) this.#errors.requestEnded(record)
   }
 
-  replaySettled(outcome: ReplayOutcome): void {
-    this.#metrics.requests.replaySettled(outcome)
+  configReloaded(outcome: ReloadOutcome): void {
+    this.#metrics.configReloaded(outcome)
+  }
+
+  configApplied(changes: readonly SettingChange[], warnings: readonly string[]): void {
+    const { logger } = this.#log
+    const keysOf = (needsRestart: boolean) =>
+      changes.filter((change) => change.needsRestart === needsRestart).map(({ key }) => key)
+    logger.info({ changed: keysOf(false) }, 'configuration taken over')
+    const waiting = keysOf(true)
+    if (waiting.length > 0) logger.warn({ settings: waiting }, 'changed settings need a restart')
+    for (const warning of warnings) logger.warn(warning)
+  }
+
+  configRefused(problems: readonly string[]): void {
+    for (const problem of problems)
+      this.#log.logger.warn({ problem }, 'configuration refused: the old one stays in use')
+  }
+
+  configUnchanged(): void {
+    this.#log.logger.info('configuration unchanged')
+  }
+
+  configFailed(error: unknown): void {
+    const detail = error instanceof Error ? error.message : undefined
+    this.#log.logger.error({ detail }, 'configuration could not be put in use: the old one stays in use')
+  }
+
+  keySetUnavailable(url: string, problem: string): void {
+    this.#log.logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
+  }
+
+  keySetRecovered(url: string): void {
+    this.#log.logger.info({ url }, 'key set of callers fetched again')
+  }
+
+  repeatSettled(outcome: RepeatOutcome): void {
+    this.#metrics.requests.repeatSettled(outcome)
   }
 }
 
-/** Orgs by their ids, outcomes by their codes: no line here can hold a token, a secret or what the endpoint said. */
+const REFUSED_MINTS_MS = 5_000
+
+/** Logs orgs by id and outcomes by code: no line can hold a token, a secret or a reply of the endpoint. */
 export class TokenEvents implements TokenObserver {
   readonly #logger: Logger
   readonly #metrics: Metrics
-  /** True from a 401 of the token endpoint until it has accepted the App again. */
-  areCredentialsRejected = false
+  #refusedMints = { overBudget: 0, paused: 0 }
+  #refusedMintsTimer: NodeJS.Timeout | undefined
 
   constructor(logger: Logger, metrics: Metrics) {
     this.#logger = logger
@@ -44,13 +86,40 @@ export class TokenEvents implements TokenObserver {
   }
 
   mintSettled(mint: SettledMint): void {
-    const { org: orgId, reason, outcome, durationMs, error } = mint
+    const { org: orgId, requestId, url, reason, outcome, durationMs, error } = mint
     this.#metrics.tokens.mintSettled(mint)
-    // A proof tells about the candidate, not about the secret in use.
-    if (reason !== 'rotation') this.areCredentialsRejected = rejects(outcome, this.areCredentialsRejected)
     if (outcome === 'ok') return
-    const fields = { orgId, reason, outcome, durationMs: Math.round(durationMs), detail: error?.message }
+    const fields = {
+      orgId,
+      requestId,
+      url,
+      reason,
+      outcome,
+      durationMs: Math.round(durationMs),
+      detail: error?.message,
+    }
     this.#logger.warn(fields, 'mint failed')
+  }
+
+  /** A flood refuses thousands of mints in a second, so one line tells of all in some seconds. */
+  mintRefused(_org: OrgId, _reason: MintReason, error: TokenError): void {
+    if (error instanceof OverBudget) this.#refusedMints.overBudget += 1
+    else this.#refusedMints.paused += 1
+    this.#refusedMintsTimer ??= setTimeout(() => this.flush(), REFUSED_MINTS_MS).unref()
+  }
+
+  /** Writes what has only been counted so far. */
+  flush(): void {
+    clearTimeout(this.#refusedMintsTimer)
+    if (this.#refusedMintsTimer !== undefined) this.#logger.warn(this.#refusedMints, 'mints not sent')
+    this.#refusedMintsTimer = undefined
+    this.#refusedMints = { overBudget: 0, paused: 0 }
+  }
+
+  /** The orgs of `tokens.warm` have been tried. */
+  warmed(orgs: number, failed: number): void {
+    if (failed === 0) this.#logger.info({ orgs }, 'warm orgs minted')
+    else this.#logger.warn({ orgs, failed }, 'some warm orgs have no token')
   }
 
   tokenRejected(orgId: OrgId): void {
@@ -81,19 +150,16 @@ export class TokenEvents implements TokenObserver {
   secretReloaded(outcome: SecretReloadOutcome): void {
     this.#metrics.tokens.secretReloaded(outcome)
     if (outcome === 'proved' || outcome === 'unproved') {
-      this.areCredentialsRejected = false
       this.#logger.info({ outcome }, 'secret replaced')
     } else this.#logger.warn({ outcome }, 'changed secret not taken over')
+  }
+
+  secretWarning(problem: string): void {
+    this.#logger.warn({ problem }, 'changed secret looks odd')
   }
 
   secretUnusable(problem: string): void {
     this.#metrics.tokens.secretReloaded('unusable')
     this.#logger.warn({ problem }, 'secret file not usable: the old secret stays in use')
   }
-}
-
-/** Whether the credentials count as rejected after this outcome. A refusal of one org is no judgement of the App. */
-function rejects(outcome: SettledMint['outcome'], before: boolean): boolean {
-  if (outcome === 'app_credentials_rejected') return true
-  return outcome === 'ok' || outcome === 'org_access_refused' ? false : before
 }

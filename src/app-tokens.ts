@@ -1,34 +1,48 @@
-/** The token side of the app: endpoint, guard, cache, and the secret that they live from. */
+/** Builds the token side of the app: endpoint, guard, cache, and the rotation of the secret. */
 
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
 import type { TokenEvents } from './app-events.ts'
 import type { Config } from './config/schema.ts'
-import { SecretFile } from './config/secret-file.ts'
+import { hasOuterWhiteSpace, OUTER_WHITE_SPACE, parseSecretBytes } from './config/secret-text.ts'
+import type { Fleet } from './fleet/fleet.ts'
+import type { OrgId } from './http/org-id.ts'
 import { targetPrefix } from './http/target.ts'
 import { AppCredentials } from './token/app-credentials.ts'
 import { LifetimeEstimator } from './token/lifetime.ts'
 import { MintGuard } from './token/mint-guard.ts'
+import { OverBudget } from './token/mint-queue.ts'
 import { SecretRotation } from './token/secret-rotation.ts'
 import { TokenCache } from './token/token-cache.ts'
 import { TokenEndpoint } from './token/token-endpoint.ts'
+import { WatchedFile } from './watched-file.ts'
 
 export interface TokenSide {
   readonly credentials: AppCredentials
   readonly estimator: LifetimeEstimator
   readonly tokens: TokenCache
-  /** Tries a token for each of `tokens.warm`; what fails has been reported when it resolves. */
+  /** Mints for each org of `tokens.warm`. Failures have been logged when it resolves. Never rejects. */
   warm(): Promise<void>
-  /** Reads the secret file again, where there is one. */
+  /** The token endpoint rejects the App, and not just one org. */
+  readonly areCredentialsRejected: boolean
+  /** Reads the secret file again, if there is one. */
   reloadSecret(): Promise<void>
+  /** Later calls of the token endpoint trust these certificates. */
+  trust(secureContext: SecureContext | undefined): void
   close(): Promise<void>
 }
+
+/** Of many replicas, the earliest refreshes at 96 % of a token's life, which makes 1.04 mints per lifetime. */
+const FLEET_REFRESH_SCALE = 0.4
 
 export function assembleTokens(
   config: Config,
   secureContext: SecureContext | undefined,
   events: TokenEvents,
+  fleet: Fleet | undefined,
 ): TokenSide {
   const { baseUrl, origin, tokens: settings } = config
+  const stopped = new AbortController()
   const credentials = new AppCredentials(config.appId, config.appSecret)
   const endpoint = new TokenEndpoint(
     {
@@ -49,61 +63,131 @@ export function assembleTokens(
       mintConcurrency: settings.mintConcurrency,
       mintRate: settings.mintRate,
       recoverCredentials: (calledAt) => rotation.recover(calledAt),
+      onLimited: (until) => fleet?.limited(until),
       observer: events,
     },
-    endpoint,
+    fleet?.rationing(endpoint) ?? endpoint,
   )
   const estimator = new LifetimeEstimator({
     lifetimeMs: settings.lifetime,
     minLifetimeMs: settings.minLifetime,
     maxLifetimeMs: settings.maxLifetime,
     learns: settings.learn,
-    onChange: (estimateMs) => events.estimateChanged(estimateMs),
+    onChange: (estimateMs) => {
+      events.estimateChanged(estimateMs)
+      fleet?.lifetimeLearned(estimateMs)
+    },
   })
   const tokens = new TokenCache(
     {
       maxOrgs: settings.maxOrgs,
       refusalTtlMs: settings.refusalTtl,
       rejectedCooldownMs: settings.rejectedCooldown,
+      refreshScale: fleet === undefined ? 1 : FLEET_REFRESH_SCALE,
       estimator,
       observer: events,
     },
-    guard,
+    fleet?.inFrontOf(guard) ?? guard,
   )
+  fleet?.listen({
+    limited: (until) => guard.pauseUntil(until),
+    lifetimeLearned: (lifetimeMs) => estimator.adopt(lifetimeMs),
+    purged: (org) => {
+      if (org === undefined) tokens.purgeAll()
+      else tokens.purge(org)
+    },
+  })
   const rotation = new SecretRotation({
     credentials,
     prove: (candidate, org) => endpoint.mintAs(candidate, org, { reason: 'rotation' }),
     knownOrgs: () => tokens.knownOrgs(),
-    reread: () => reloadSecret('rejected'),
-    limitedUntil: () => guard.limitedUntil,
-    onReplaced: () => guard.credentialsChanged(),
+    isRejected: () => guard.mayCredentialsBeWrong,
+    reread: () => reloadSecret(),
+    limitedUntil: (org) => guard.limitedUntil(org),
+    onReplaced: (secret) => {
+      guard.credentialsChanged()
+      fleet?.secretReplaced(secret)
+    },
     observer: events,
   })
   const file =
     config.appSecretFile === undefined
       ? undefined
-      : new SecretFile({
+      : new WatchedFile({
           path: config.appSecretFile,
-          isInUse: (secret) => credentials.holds(secret),
-          onCandidate: (candidate) => rotation.offer(candidate),
+          onContent: (bytes) => {
+            const secret = parseSecretBytes(bytes)
+            if (hasOuterWhiteSpace(secret) && !credentials.holds(secret)) events.secretWarning(OUTER_WHITE_SPACE)
+            rotation.offer(secret)
+          },
           onProblem: (problem) => events.secretUnusable(problem),
         })
-  const reloadSecret = async (reason: 'signalled' | 'rejected'): Promise<void> => {
-    await file?.reload(reason)
+  const reloadSecret = async (): Promise<void> => {
+    await file?.reload()
   }
   return {
     credentials,
     estimator,
     tokens,
-    warm: async () => {
-      await Promise.allSettled(settings.warm.map((org) => tokens.warm(org)))
+    get areCredentialsRejected() {
+      return guard.areCredentialsRejected
     },
-    reloadSecret: () => reloadSecret('signalled'),
+    warm: async () => {
+      if (settings.warm.length === 0) return
+      const failed = await warmAll(settings.warm, (org) => tokens.warm(org), stopped.signal)
+      events.warmed(settings.warm.length, failed)
+    },
+    reloadSecret,
+    trust: (trusted) => endpoint.trust(trusted),
     close: async () => {
+      stopped.abort()
+      events.flush()
       file?.close()
       rotation.close()
       tokens.close()
       await endpoint.close()
     },
   }
+}
+
+/** Few at once, so that a request for one of these orgs does not wait behind all the others. */
+const WARM_AT_ONCE = 8
+
+/**
+ * Mints for each org once, in random order: proxies that start together should not all begin with the same org. A mint that
+ * is over the budget waits and is tried again. Resolves with the number of orgs that have no token.
+ */
+async function warmAll(
+  orgs: readonly OrgId[],
+  mint: (org: OrgId) => Promise<void>,
+  stopped: AbortSignal,
+): Promise<number> {
+  const waiting = shuffle(orgs)
+  let failed = 0
+  const work = async () => {
+    for (let org = waiting.pop(); org !== undefined && !stopped.aborted; org = waiting.pop()) {
+      if (!(await warmOne(org, mint, stopped))) failed += 1
+    }
+  }
+  await Promise.all(Array.from({ length: WARM_AT_ONCE }, work))
+  return failed + waiting.length
+}
+
+async function warmOne(org: OrgId, mint: (org: OrgId) => Promise<void>, stopped: AbortSignal): Promise<boolean> {
+  for (;;) {
+    try {
+      await mint(org)
+      return true
+    } catch (error) {
+      if (!(error instanceof OverBudget) || stopped.aborted) return false
+      await sleep((error.retryAfterSeconds ?? 1) * 1_000, undefined, { signal: stopped }).catch(() => undefined)
+    }
+  }
+}
+
+function shuffle<T>(values: readonly T[]): T[] {
+  return values
+    .map((value) => ({ value, order: Math.random() }))
+    .toSorted((a, b) => a.order - b.order)
+    .map(({ value }) => value)
 }

@@ -1,38 +1,40 @@
 /** The composition root: builds every part from the configuration, starts them, and ends them in order. */
 
+import { randomBytes } from 'node:crypto'
 import { AdminListener, type AdminOptions } from './admin/admin-server.ts'
-import type { ReadinessCheck } from './admin/health.ts'
 import { type Gauges, Metrics } from './admin/metrics.ts'
 import { RecentErrors } from './admin/recent-errors.ts'
+import type { AdminSources } from './admin/routes.ts'
+import type { CallerStatus, ConfigurationStatus, ReadinessCheck } from './admin/status.ts'
 import { RequestEvents, TokenEvents } from './app-events.ts'
+import { FleetEvents, type FleetPart, openFleet } from './app-fleet.ts'
+import { callerSockets, LiveRules } from './app-rules.ts'
 import { assembleTokens, type TokenSide } from './app-tokens.ts'
-import { readVersion } from './cli/version.ts'
 import { isLoopback } from './config/address.ts'
+import type { LoadedConfig, LoadOptions } from './config/load.ts'
 import type { Config } from './config/schema.ts'
 import { Deadlines } from './gateway/deadlines.ts'
 import { Gateway } from './gateway/handler.ts'
-import { Tunnels } from './gateway/tunnels.ts'
-import { HostList, LOOPBACK_NAMES } from './http/host.ts'
-import { requestIds } from './http/request-id.ts'
-import { targetPrefix } from './http/target.ts'
-import type { AdmissionOptions } from './listener/admission.ts'
-import type { ListenAddress } from './listener/bind.ts'
-import { callerKeyCheck } from './listener/caller-key.ts'
+import type { InheritedSockets } from './listener/inherited-sockets.ts'
 import { Listener } from './listener/server.ts'
 import type { Log } from './log.ts'
 import { Origin } from './origin/origin.ts'
 import { tunnelFor } from './origin/proxy-tunnel.ts'
+import { ConfigReload, type ReloadState } from './reload.ts'
 import { contextTrusting } from './trusted-certificates.ts'
+import { readVersion } from './version.ts'
 
 export interface App {
   /** As it stands in a URL. */
   readonly address: string
-  /** Undefined where `admin.address` is `off`. */
+  /** Undefined if `admin.address` is `off`. */
   readonly adminAddress: string | undefined
   /** Resolves when the orgs of `tokens.warm` have been tried. */
   readonly warmed: Promise<void>
-  /** Reads the secret file again; a changed secret is proved before it is used. */
-  reloadSecret(): Promise<void>
+  /** The checks behind `/readyz`. */
+  readiness(): readonly ReadinessCheck[]
+  /** Reads the configuration and the secret file again. A changed secret is proved before it is used. Never rejects. */
+  reload(): Promise<void>
   /** Makes the readiness check fail, so that balancers look elsewhere while requests are still served. */
   setNotReady(): void
   /**
@@ -44,50 +46,64 @@ export interface App {
   close(): Promise<number>
 }
 
-/** Resolves when it listens; ready it is when it is warm, too. */
-export async function startApp(config: Config, log: Log): Promise<App> {
-  const secureContext = contextTrusting(config.origin.caCertificates)
-  const metrics = new Metrics()
+/**
+ * Resolves when it listens. It is ready when the orgs of `tokens.warm` have been tried. Without `source` it cannot reload.
+ * `sockets` come from systemd.
+ */
+export async function startApp(
+  loaded: LoadedConfig,
+  log: Log,
+  source?: LoadOptions,
+  sockets?: InheritedSockets,
+): Promise<App> {
+  const { config } = loaded
+  /** The parts of the configuration that other objects read whenever they need them, because a reload may change them. */
+  const live = { config, secureContext: contextTrusting(config.origin.caCertificates) }
+  const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
   const errors = new RecentErrors()
   const requestEvents = new RequestEvents(log, metrics, errors)
   const tokenEvents = new TokenEvents(log.logger, metrics)
-  const side = assembleTokens(config, secureContext, tokenEvents)
+  const part = await startFleet(config, log, metrics, () => side.estimator.estimateMs)
+  const side: TokenSide = assembleTokens(config, live.secureContext, tokenEvents, part?.fleet)
   const deadlines = new Deadlines()
   const origin = new Origin({
     baseUrl: config.baseUrl,
     connections: config.origin.connections,
     connectTimeoutMs: config.origin.connectTimeout,
-    secureContext,
+    get secureContext() {
+      return live.secureContext
+    },
     tunnel: config.origin.proxies === undefined ? undefined : tunnelFor(config.baseUrl, config.origin.proxies),
-    keepsAccessControl: config.listen.origins.length > 0,
+    get keepsAccessControl() {
+      return live.config.listen.origins.length > 0
+    },
   })
-  const tunnels = new Tunnels({ baseUrl: config.baseUrl, secureContext, proxies: config.origin.proxies })
   const gateway = new Gateway({
     app: side.credentials,
     origin,
     tokens: side.tokens,
-    tunnels,
     deadlines,
     observer: requestEvents,
-    connectTimeoutMs: config.origin.connectTimeout,
     responseTimeoutMs: config.origin.responseTimeout,
     idleTimeoutMs: config.origin.idleTimeout,
-    maxReplayBytes: config.replay.maxBody,
+    maxKeptBytes: config.replay.maxBody,
     rejectedStatuses: new Set(config.tokens.rejectedStatuses),
-    keepsAccessControl: config.listen.origins.length > 0,
     clientKeepAliveSeconds: Math.floor(config.listen.keepAliveTimeout / 1_000),
   })
+  const rules = new LiveRules(config, requestEvents)
   const listener = new Listener(
     {
       address: config.listen.address,
       socketMode: config.listen.socketMode,
+      inheritedSockets: sockets?.proxy,
       allowsRemote: config.listen.allowRemote,
       maxConnections: config.listen.maxConnections,
       maxInFlight: config.listen.maxInFlight,
       headersTimeoutMs: config.listen.headersTimeout,
       idleTimeoutMs: config.listen.idleTimeout,
       keepAliveTimeoutMs: config.listen.keepAliveTimeout,
-      admission: admissionOptions(config),
+      rules: () => rules.current,
+      newRequestId: requestIds(),
       observer: requestEvents,
     },
     gateway,
@@ -95,26 +111,59 @@ export async function startApp(config: Config, log: Log): Promise<App> {
 
   const phase = { isListening: false, isWarm: false, isDraining: false }
   const readiness = (): ReadinessCheck[] => [
-    { name: 'configuration', isOk: true },
+    { name: 'configuration', isOk: true, detail: configurationDetail(reload.state) },
     { name: 'listening', isOk: phase.isListening },
-    { name: 'warm', isOk: phase.isWarm, detail: `${config.tokens.warm.length} orgs to be tried at start` },
-    { name: 'accepting', isOk: !phase.isDraining, detail: 'false from SIGTERM on' },
-    { name: 'credentials', isOk: !tokenEvents.areCredentialsRejected, detail: 'the App as the token endpoint sees it' },
+    { name: 'warm', isOk: phase.isWarm, detail: warmDetail(config.tokens.warm.length, phase.isWarm) },
+    { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
+    credentialsCheck(side.areCredentialsRejected),
   ]
-  const gauges = gaugesOf(listener, side, origin, tunnels)
-  const sources = { readiness, metrics, gauges, errors, tokens: side.tokens }
-  const admin = openAdmin(config, (options) => new AdminListener(options, sources), log)
+  const gauges = gaugesOf(listener, side, origin)
+  const service = { baseUrl: config.baseUrl.href, appId: config.appId }
+  const sources: AdminSources = {
+    service,
+    configuration: () => configurationStatus(reload.state),
+    callers: () => callerStatus(rules, metrics),
+    readiness,
+    metrics,
+    gauges,
+    errors,
+    tokens: tokensOf(side, part),
+    fleet: part?.fleet,
+  }
+  const newAdmin = (options: AdminOptions) =>
+    new AdminListener({ ...options, inheritedSockets: sockets?.admin }, sources)
+  const admin = openAdmin(config, rules, newAdmin, log)
+  const reload = new ConfigReload({
+    source,
+    loaded,
+    observer: requestEvents,
+    apply: async (latest) => {
+      const { caCertificates } = latest.origin
+      const isSameTrust = caCertificates === live.config.origin.caCertificates
+      const secureContext = isSameTrust ? live.secureContext : contextTrusting(caCertificates)
+      await listener.openCallerSockets(callerSockets(latest))
+      // Nothing below can fail, so later requests see the whole change.
+      rules.use(latest)
+      log.setVolume(latest.log)
+      if (!isSameTrust) side.trust(secureContext)
+      live.config = latest
+      live.secureContext = secureContext
+      listener.keepCallerSockets(callerSockets(latest))
+    },
+  })
 
   const close = async (): Promise<number> => {
     const broken = listener.close()
-    tunnels.close()
     deadlines.close()
-    await Promise.all([side.close(), admin?.close()])
-    origin.close() // last: an exchange ends because its client is cut off, not because the service was
+    reload.close()
+    rules.close()
+    await Promise.all([side.close(), admin?.close(), part?.close()])
+    origin.close() // last: otherwise the log would blame the service for the exchanges that end here
     return broken
   }
   try {
     const adminAddress = await admin?.listen()
+    await listener.openCallerSockets(callerSockets(config))
     const address = await listener.listen()
     phase.isListening = true
     const warmed = side.warm().then(() => {
@@ -124,7 +173,10 @@ export async function startApp(config: Config, log: Log): Promise<App> {
       address,
       adminAddress,
       warmed,
-      reloadSecret: () => side.reloadSecret(),
+      readiness,
+      reload: async () => {
+        await Promise.all([reload.reload(), side.reloadSecret(), part?.reloadPassword()])
+      },
       setNotReady: () => {
         phase.isDraining = true
       },
@@ -141,7 +193,85 @@ export async function startApp(config: Config, log: Log): Promise<App> {
   }
 }
 
-function gaugesOf(listener: Listener, side: TokenSide, origin: Origin, tunnels: Tunnels): Gauges {
+/**
+ * Makes ids for requests without one, unique across processes and restarts: twelve random characters of this process, then a
+ * counter in base 36.
+ */
+function requestIds(): () => string {
+  const prefix = `${randomBytes(9).toString('base64url')}-`
+  let last = 0
+  return () => prefix + (++last).toString(36)
+}
+
+/** The check always passes: a reload that fails leaves the configuration before it in use. */
+function configurationDetail({ takenOverAt, lastOutcome }: ReloadState): string {
+  const since = `taken over at ${takenOverAt.toISOString()}`
+  switch (lastOutcome) {
+    case undefined:
+    case 'applied':
+    case 'unchanged':
+      return since
+    case 'refused':
+      return `${since}; the last reload was refused, and the log says why`
+    case 'failed':
+      return `${since}; the last reload failed, and the log says why`
+  }
+}
+
+function configurationStatus({ takenOverAt, lastOutcome, texts }: ReloadState): ConfigurationStatus {
+  return { takenOverAt: takenOverAt.toISOString(), lastReload: lastOutcome, settings: Object.fromEntries(texts) }
+}
+
+function callerStatus(rules: LiveRules, metrics: Metrics): CallerStatus[] {
+  return rules.callers.map(({ name, usage }) => ({
+    name,
+    requests: metrics.requests.requestsOf(name),
+    requestsInFlight: usage.inFlight,
+  }))
+}
+
+function warmDetail(orgs: number, isWarm: boolean): string {
+  if (orgs === 0) return 'tokens.warm names no Org'
+  return `${isWarm ? 'tried' : 'trying'} to get tokens for the ${orgs} Orgs of tokens.warm`
+}
+
+function credentialsCheck(areRejected: boolean): ReadinessCheck {
+  const detail = 'the token endpoint rejects the App credentials: check appId, and the secret in appSecretFile'
+  return { name: 'credentials', isOk: !areRejected, detail: areRejected ? detail : undefined }
+}
+
+function startFleet(
+  config: Config,
+  log: Log,
+  metrics: Metrics,
+  lifetimeMs: () => number,
+): Promise<FleetPart | undefined> {
+  if (metrics.fleet === undefined) return Promise.resolve(undefined)
+  const observer = new FleetEvents(log.logger, metrics.fleet)
+  return openFleet(config, {
+    observer,
+    lifetimeMs,
+    onPasswordProblem: (problem) => observer.passwordUnusable(problem),
+  })
+}
+
+/** For the admin listener: what is purged here is purged by the whole fleet. */
+function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSources['tokens'] {
+  if (part === undefined) return tokens
+  return {
+    status: () => tokens.status(),
+    purge: (org) => {
+      part.fleet.purge(org)
+      return tokens.purge(org)
+    },
+    purgeAll: () => {
+      part.fleet.purge(undefined)
+      return tokens.purgeAll()
+    },
+  }
+}
+
+function gaugesOf(listener: Listener, side: TokenSide, origin: Origin): Gauges {
   return {
     version: readVersion(),
     requestsInFlight: () => listener.requestsInFlight,
@@ -149,13 +279,14 @@ function gaugesOf(listener: Listener, side: TokenSide, origin: Origin, tunnels: 
     cachedTokens: () => side.tokens.size,
     originConnections: () => {
       const { connected, free, pending } = origin.stats
-      return { busy: connected - free, free, pending, tunnel: tunnels.size }
+      return { busy: connected - free, free, pending, tunnel: origin.tunnels }
     },
   }
 }
 
 function openAdmin(
   config: Config,
+  rules: LiveRules,
   open: (options: AdminOptions) => AdminListener,
   log: Log,
 ): AdminListener | undefined {
@@ -166,35 +297,15 @@ function openAdmin(
     socketMode: config.listen.socketMode,
     isRemote: address.kind === 'tcp' && !isLoopback(address.host),
     allowsRemote: allowRemote,
-    hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(address), ...config.listen.hosts]),
+    get hosts() {
+      return rules.adminHosts
+    },
     refusesForwarded: config.listen.refuseForwarded,
-    orgPattern: config.orgs.pattern,
+    get orgPattern() {
+      return rules.current.orgPattern
+    },
     report: (error) => log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
   })
-}
-
-function admissionOptions(config: Config): AdmissionOptions {
-  const { listen, orgs, routes, baseUrl } = config
-  return {
-    hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(listen.address), ...listen.hosts]),
-    browserOrigins: listen.origins,
-    refusesForwarded: listen.refuseForwarded,
-    isCallerKey: listen.callerKey === undefined ? undefined : callerKeyCheck(listen.callerKey),
-    orgPattern: orgs.pattern,
-    allowedOrgs: new Set(orgs.allow),
-    allowedRoutes: routes.allow,
-    allowsTokenEndpoint: routes.allowTokenEndpoint,
-    appRoutes: config.appRoutes,
-    targetPrefix: targetPrefix(baseUrl),
-    originHost: baseUrl.host,
-    newRequestId: requestIds(),
-  }
-}
-
-/** The host as clients write it. */
-function hostOf(address: ListenAddress): string[] {
-  if (address.kind === 'unix') return []
-  return [address.host.includes(':') ? `[${address.host}]` : address.host]
 }
 
 /** Resolves when `work` has ended, or when the time is over. */

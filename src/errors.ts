@@ -47,19 +47,25 @@ export type OriginErrorCode =
   | 'http_response_incomplete'
   | 'http_response_timeout'
   | 'http_upgrade_failed'
+  | 'overloaded'
 
 export type ErrorCode = RefusalCode | TokenErrorCode | OriginErrorCode | 'proxy_internal_error'
 
-/** What is to be answered. A plain value: a refusal costs no stack trace. */
+/** A failure to be answered. A plain value will do, so that a refusal costs no stack trace. */
 export interface Failure {
   readonly code: ErrorCode
+  /** The setting that sets the limit which was reached, if it is not the usual one of `code`. */
+  readonly limit?: 'origin.connections' | undefined
   /** Whole seconds; sent as `Retry-After`. */
   readonly retryAfterSeconds?: number | undefined
   /** Status with which the token endpoint refused the org. */
   readonly tokenEndpointStatus?: number | undefined
+  /** One sentence that names the cause, from a closed set: nothing of the request, the reply or the configuration. */
+  readonly hint?: string | undefined
 }
 
 export interface TokenErrorOptions extends ErrorOptions {
+  readonly hint?: string | undefined
   readonly retryAfterSeconds?: number | undefined
   readonly tokenEndpointStatus?: number | undefined
 }
@@ -70,16 +76,21 @@ export class TokenError extends Error implements Failure {
   readonly code: TokenErrorCode
   readonly retryAfterSeconds: number | undefined
   readonly tokenEndpointStatus: number | undefined
+  readonly hint: string | undefined
 
   constructor(code: TokenErrorCode, message: string, options: TokenErrorOptions = {}) {
     super(message, options)
     this.code = code
     this.retryAfterSeconds = options.retryAfterSeconds
     this.tokenEndpointStatus = options.tokenEndpointStatus
+    this.hint = options.hint
   }
 }
 
-/** An exchange with the origin that gave no usable response. */
+/**
+ * An exchange with the origin that gave no usable response. `overloaded`: the proxy ended it to make
+ * room for others, or the machine had no file descriptor or buffer left.
+ */
 export class OriginError extends Error implements Failure {
   override readonly name = 'OriginError'
   readonly code: OriginErrorCode

@@ -1,84 +1,89 @@
 /**
- * Logs: JSON lines on stdout. pino owns level, format and destination; the request line, the dearest single thing on the
- * request path, is built by hand from an allow-list of fields and given to pino's destination as it is.
+ * The log: JSON lines, or lines for people. pino has the levels and the format. The line of a request is built by hand,
+ * because it is the most expensive thing that this program does for each request.
  */
 
-import pino, { type DestinationStream, type Logger } from 'pino'
-import type { RequestRecord } from './gateway/request-record.ts'
-import { LineBatch } from './log-batch.ts'
-import { prettyLine } from './log-pretty.ts'
+import pino, { type Logger } from 'pino'
+import type { RequestRecord } from './http/request-record.ts'
+import { StdoutOutput } from './log-output.ts'
 
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent'
 
-export interface LogOptions {
+/** These may change while the program runs. */
+export interface LogVolume {
   readonly level: LogLevel
   readonly requests: 'all' | 'errors' | 'off'
-  readonly format: 'json' | 'pretty'
-  /** Where lines go; stdout if left out. */
-  readonly destination?: DestinationStream | undefined
 }
 
-/** With a reader that does not read, lines beyond this are dropped and requests go on. */
-const MAX_BUFFERED_BYTES = 4 * 1024 * 1024
-const FLUSH_TIMEOUT_MS = 500
-const LF = 0x0a
+export interface LogOptions extends LogVolume {
+  readonly format: 'json' | 'pretty'
+  /** Receives the lines instead of stdout. */
+  readonly destination?: LogDestination | undefined
+}
 
-/** Their status is of the 5xx, and still the client's doing. */
+export interface LogDestination {
+  /** `line` ends with a newline. */
+  write(line: string): void
+  /** Resolves when all lines are written or lost. */
+  flush?(): Promise<void>
+}
+
+/** Codes of status 5xx that are the client's fault: no warning. */
 const CLIENT_FAULTS: ReadonlySet<string> = new Set(['http_version_refused', 'proxy_loop_detected'])
 
-export interface Log {
+export class Log {
   readonly logger: Logger
+  readonly #write: (line: string) => void
+  readonly #destination: LogDestination
+  #requests: LogVolume['requests'] = 'all'
+  #isInfoEnabled = true
+  #isWarnEnabled = true
+
+  constructor({ level, requests, format, destination = new StdoutOutput() }: LogOptions) {
+    const hasColors = destination instanceof StdoutOutput && destination.hasColors
+    this.#destination = destination
+    this.#write =
+      format === 'pretty' ? (line) => destination.write(prettyLine(line, hasColors)) : (line) => destination.write(line)
+    this.logger = pino(
+      {
+        level,
+        base: null,
+        timestamp: () => `,"time":"${isoTime(Date.now())}"`,
+        formatters: { level: (label) => ({ level: label }) },
+      },
+      { write: this.#write },
+    )
+    this.setVolume({ level, requests })
+  }
+
+  setVolume({ level, requests }: LogVolume): void {
+    this.logger.level = level
+    this.#requests = requests
+    this.#isInfoEnabled = this.logger.isLevelEnabled('info')
+    this.#isWarnEnabled = this.logger.isLevelEnabled('warn')
+  }
+
   /** Writes the line of a request that has ended. */
-  request(record: RequestRecord): void
-  /** Lines lost to a reader that did not read. */
-  readonly droppedLines: number
-  /** Resolves when what was logged is written, or with `false` where nobody takes it. */
-  flush(): Promise<boolean>
-  /** For the end of the process: as `flush`, but what nobody takes is lost, and nothing more is logged. */
-  end(): Promise<void>
-}
-
-export function openLog(options: LogOptions): Log {
-  const sink = options.destination === undefined ? openStdout() : fixed(options.destination)
-  const isPretty = options.format === 'pretty'
-  const stream = isPretty ? prettied(sink.stream) : sink.stream
-  const writeLine = isPretty ? (line: string) => stream.write(line) : sink.writeAscii
-  const logger = pino(
-    {
-      level: options.level,
-      base: null,
-      timestamp: () => `,"time":"${isoTime(Date.now())}"`,
-      formatters: { level: (label) => ({ level: label }) },
-    },
-    stream,
-  )
-  return {
-    logger,
-    request: options.requests === 'off' ? () => undefined : requestWriter(options, logger, writeLine),
-    get droppedLines() {
-      return sink.droppedLines()
-    },
-    flush: sink.flush,
-    end: sink.end,
-  }
-}
-
-function requestWriter(options: LogOptions, logger: Logger, write: (line: string) => void) {
-  const isInfoEnabled = logger.isLevelEnabled('info')
-  const isWarnEnabled = logger.isLevelEnabled('warn')
-  return (record: RequestRecord): void => {
+  request(record: RequestRecord): void {
+    if (this.#requests === 'off') return
     const isFault = record.code !== undefined && record.status >= 500 && !CLIENT_FAULTS.has(record.code)
-    if (isFault ? !isWarnEnabled : !isInfoEnabled) return
-    if (options.requests === 'errors' && record.code === undefined && record.status < 400) return
-    write(requestLine(record, isFault ? 'warn' : 'info', Date.now()))
+    if (isFault ? !this.#isWarnEnabled : !this.#isInfoEnabled) return
+    if (this.#requests === 'errors' && record.code === undefined && record.status < 400) return
+    this.#write(requestLine(record, isFault ? 'warn' : 'info', Date.now()))
+  }
+
+  /** Resolves when all lines are written or lost, after 500 ms at the latest. */
+  async flush(): Promise<void> {
+    await this.#destination.flush?.()
   }
 }
 
-/** One line of ASCII, its fields in this order; `now` in milliseconds of the epoch. */
+/** One line of ASCII with the fields in this order. `now` is in milliseconds since the epoch. */
 export function requestLine(record: RequestRecord, level: 'info' | 'warn', now: number): string {
   const { dispatchedAt, respondedAt } = record
   let line = `{"level":"${level}","time":"${isoTime(now)}","msg":"request","requestId":${quoted(record.requestId)}`
   if (record.orgId !== undefined) line += `,"orgId":${quoted(record.orgId)}`
+  if (record.caller !== undefined) line += `,"caller":${quoted(record.caller)}`
   line += `,"method":${quoted(record.method)},"path":${quoted(record.path)},"status":${record.status}`
   line += `,"durationMs":${milliseconds(record.endedAt - record.startedAt)}`
   if (dispatchedAt !== undefined && respondedAt !== undefined) {
@@ -99,7 +104,7 @@ function escaped(character: string): string {
   return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 }
 
-/** Three decimals, by integers: formatting a double costs several times as much. */
+/** Three decimals, from integers: formatting a double costs several times as much. */
 function milliseconds(value: number): string {
   const micros = Math.max(0, Math.round(value * 1_000))
   const rest = micros % 1_000
@@ -111,7 +116,7 @@ function milliseconds(value: number): string {
 let second = Number.NaN
 let secondText = ''
 
-/** ISO 8601 in UTC; the part up to the second is made once a second. */
+/** ISO 8601 in UTC. The part up to the second is formatted once a second. */
 function isoTime(now: number): string {
   const ms = now % 1_000
   if (now - ms !== second) {
@@ -121,61 +126,37 @@ function isoTime(now: number): string {
   return `${secondText}${ms < 10 ? '00' : ms < 100 ? '0' : ''}${ms}Z`
 }
 
-interface Sink {
-  readonly stream: DestinationStream
-  /** The same for a line of nothing but ASCII. */
-  writeAscii(line: string): void
-  droppedLines(): number
-  flush(): Promise<boolean>
-  end(): Promise<void>
+/** ANSI: yellow, red, red. */
+const LEVEL_COLORS: Readonly<Record<string, string>> = { warn: '\x1b[33m', error: '\x1b[31m', fatal: '\x1b[31m' }
+const GREY = '\x1b[90m'
+const PLAIN = '\x1b[39m'
+
+/** A JSON log line as a line for people. Any other line is returned unchanged. */
+export function prettyLine(line: string, hasColors = false): string {
+  const record = parsed(line)
+  if (record === undefined) return line
+  const { time, level, msg, ...rest } = record
+  const clock = typeof time === 'string' ? time.slice(11, 23) : ''
+  const label = String(level).toUpperCase().padEnd(5)
+  const message = String(msg ?? '')
+  const pairs = Object.entries(rest).map(([name, value]) => ` ${name}=${readable(value)}`)
+  if (!hasColors) return `${clock} ${label} ${message}${pairs.join('')}\n`
+  const color = LEVEL_COLORS[String(level)] ?? ''
+  return `${GREY}${clock}${PLAIN} ${color}${label}${PLAIN} ${message}${GREY}${pairs.join('')}${PLAIN}\n`
 }
 
-function openStdout(): Sink {
-  const stdout = pino.destination({
-    dest: 1,
-    sync: false,
-    maxLength: MAX_BUFFERED_BYTES,
-    minLength: 1, // with none, its `flush` does not wait
-    contentMode: 'buffer',
-  } as Parameters<typeof pino.destination>[0])
-  const batch = new LineBatch((lines) => stdout.write(lines as unknown as string))
-  let dropped = 0
-  stdout.on('drop', (lines: Buffer) => {
-    dropped += newlinesIn(lines)
-  })
-  stdout.on('error', () => undefined) // nobody reads any more: the requests matter, not their lines
-  const flush = () =>
-    new Promise<boolean>((resolve) => {
-      batch.flush()
-      const timer = setTimeout(() => resolve(false), FLUSH_TIMEOUT_MS)
-      stdout.flush(() => {
-        clearTimeout(timer)
-        resolve(true)
-      })
-    })
-  return {
-    stream: { write: (line) => batch.add(line) },
-    writeAscii: (line) => batch.addAscii(line),
-    droppedLines: () => dropped,
-    flush,
-    end: async () => {
-      // Left open, it would be flushed once more at exit, for as long as nobody reads.
-      if (!(await flush())) stdout.destroy()
-    },
+function parsed(line: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(line)
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined
+  } catch {
+    return undefined
   }
 }
 
-function newlinesIn(lines: Buffer): number {
-  let count = 0
-  for (let at = lines.indexOf(LF); at !== -1; at = lines.indexOf(LF, at + 1)) count++
-  return count
-}
+const NEEDS_QUOTES = /[^\x21\x23-\x3c\x3e-\x7e]|^$/
 
-function fixed(stream: DestinationStream): Sink {
-  const writeAscii = (line: string) => void stream.write(line)
-  return { stream, writeAscii, droppedLines: () => 0, flush: () => Promise.resolve(true), end: () => Promise.resolve() }
-}
-
-function prettied(stream: DestinationStream): DestinationStream {
-  return { write: (line: string) => stream.write(prettyLine(line)) }
+/** Quoted if spaces or quotes would hide where the value ends. */
+function readable(value: unknown): string {
+  return typeof value === 'string' && !NEEDS_QUOTES.test(value) ? value : JSON.stringify(value)
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env node
 /** The process: command line in, exit code out. With config/ the only reader of the environment. */
 
-import { parseArguments } from './cli/arguments.ts'
-import { explainStartupFailure } from './startup-failure.ts'
+import './keep-inspector-closed.ts'
 
+// All else is imported when needed: the time from spawn to the first response counts, and an import may fail.
 async function run(): Promise<number> {
+  const { parseArguments } = await import('./cli/arguments.ts')
   const command = parseArguments(process.argv.slice(2))
-  // Each command imports what it needs: the time from spawn to the first response counts.
   switch (command.name) {
     case 'serve': {
       const { serve } = await import('./serve.ts')
@@ -14,39 +14,54 @@ async function run(): Promise<number> {
       return running.stopped
     }
     case 'check': {
-      const { runCheck } = await import('./cli/run-check.ts')
+      const { runCheck } = await import('./cli/check.ts')
       return runCheck(command, process.env)
     }
     case 'sandbox': {
       const { runSandbox } = await import('./sandbox/command.ts')
       return runSandbox({ port: command.port, env: process.env })
     }
+    case 'status': {
+      const { loadAdminAddress } = await import('./config/load.ts')
+      const { printStatus } = await import('./cli/status.ts')
+      const address = await loadAdminAddress({ file: command.file, env: process.env })
+      return printStatus(address, process.stdout, process.stderr)
+    }
     case 'healthcheck': {
       const { loadAdminAddress } = await import('./config/load.ts')
-      const { checkHealth } = await import('./cli/healthcheck.ts')
-      const address = await loadAdminAddress({ file: command.file, env: process.env }).catch((error: unknown) => {
-        fail(error)
-        return 'off' as const
-      })
-      return checkHealth(address, process.stderr)
+      const { checkHealth } = await import('./cli/admin-client.ts')
+      try {
+        return await checkHealth(await loadAdminAddress({ file: command.file, env: process.env }), process.stderr)
+      } catch (error) {
+        await fail(error)
+        return 1 // health checks of Docker know 0 and 1 only
+      }
     }
     case 'help': {
-      const { helpText } = await import('./cli/help.ts')
-      process.stdout.write(helpText)
+      process.stdout.write(command.text)
       return 0
     }
     case 'version': {
-      const { readVersion } = await import('./cli/version.ts')
+      const { readVersion } = await import('./version.ts')
       process.stdout.write(`${readVersion()}\n`)
       return 0
     }
   }
 }
 
-function fail(error: unknown): number {
-  const { lines, exitCode } = explainStartupFailure(error)
-  for (const line of lines) process.stderr.write(`${line}\n`)
-  return exitCode
+async function fail(error: unknown): Promise<number> {
+  try {
+    const { explainStartupFailure } = await import('./startup-failure.ts')
+    const { lines, exitCode } = explainStartupFailure(error)
+    for (const line of lines) process.stderr.write(`${line}\n`)
+    return exitCode
+  } catch {
+    // Without a free descriptor, not even that module can be read.
+    process.stderr.write(
+      'org-access-proxy: too few file descriptors to start: raise the limit (ulimit -n) to 256 or more\n',
+    )
+    return 1
+  }
 }
 
 process.exit(await run().catch(fail))

@@ -4,7 +4,7 @@ import { inspect } from 'node:util'
 
 const MASK = '[redacted]'
 
-/** What holds a secret prints as this mask, whatever prints it. */
+/** Base of every object that holds a secret. It prints as this mask, whatever prints it. */
 export abstract class Redacted {
   toString(): string {
     return MASK

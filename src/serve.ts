@@ -1,13 +1,15 @@
 /** The running program: configuration, log, app, signals, and the exit code at the end. */
 
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { isatty } from 'node:tty'
 import { type App, startApp } from './app.ts'
-import { readVersion } from './cli/version.ts'
 import type { Environment } from './config/environment.ts'
 import { loadConfig } from './config/load.ts'
 import type { Config } from './config/schema.ts'
-import { type Log, openLog } from './log.ts'
-import { limitMemory } from './memory.ts'
+import { takeInheritedSockets } from './listener/inherited-sockets.ts'
+import { Log } from './log.ts'
+import { readVersion } from './version.ts'
 
 export interface ServeOptions {
   readonly file?: string | undefined
@@ -18,36 +20,61 @@ export interface Running {
   /** Where apps connect, as it stands in a URL. */
   readonly address: string
   readonly adminAddress: string | undefined
-  /** Resolves with the exit code: 0 after a drained stop, 1 where something had to be broken off. */
+  /** Resolves with the exit code: 0 after a drained stop, 1 if connections had to be cut. */
   readonly stopped: Promise<number>
 }
 
+/** Node itself holds about 25. With fewer than these the proxy would start and then fail each request. */
+const MIN_DESCRIPTORS = 64
+/** Beyond the drain deadline: closing must not take longer. */
+const LAST_DEADLINE_MS = 5_000
+const TERMINAL_DESCRIPTORS = [0, 1, 2]
+
 /**
- * Starts the proxy; SIGTERM or SIGINT stop it.
+ * Starts the proxy. SIGTERM and SIGINT stop it, and so does a terminal that closes. SIGHUP reloads.
  * @throws {ConfigRefused}
  */
 export async function serve(options: ServeOptions): Promise<Running> {
-  limitMemory()
-  const signals = awaitStopSignals()
-  const { config, warnings } = await loadConfig(options)
-  const log = openLog(config.log)
-  guardProcess(log)
+  checkDescriptorLimit()
+  const signals = new ProcessSignals()
+  const sockets = takeInheritedSockets(process.env, process.pid)
+  const loaded = await loadConfig(options)
+  const { config, warnings } = loaded
+  const log = new Log(config.log)
+  endOnFault(log)
   log.logger.info({ version: readVersion(), node: process.versions.node, pid: process.pid }, 'start')
   for (const warning of warnings) log.logger.warn(warning)
-  let app: App | undefined
-  // Before the app is there, its secret has just been read.
-  process.on('SIGHUP', () => {
-    app?.reloadSecret().catch((error: unknown) => log.logger.error(describeFault(error), 'reload failed'))
-  })
-  app = await startApp(config, log)
-  const stopped = stopWhenTold(signals, app, config, log)
-  await Promise.race([app.warmed, stopped])
-  log.logger.info(readyFields(config, app), 'ready')
-  await log.flush()
-  return { address: app.address, adminAddress: app.adminAddress, stopped }
+  try {
+    const app = await startApp(loaded, log, options, sockets)
+    signals.onReload = () => {
+      app.reload().catch((error: unknown) => log.logger.error(describeFault(error), 'reload failed'))
+    }
+    const stopped = stopOnSignal(signals, app, config, log)
+    const isReady = await Promise.race([app.warmed.then(() => true), stopped.then(() => false)])
+    if (isReady) logStarted(config, app, log)
+    return { address: app.address, adminAddress: app.adminAddress, stopped }
+  } finally {
+    await log.flush()
+  }
 }
 
-/** Who may connect, where requests go, how the secret is held. */
+/** @throws {Error} with the code EMFILE. */
+function checkDescriptorLimit(): void {
+  if (process.platform !== 'linux') return
+  const [, limit] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
+  if (limit !== undefined && Number(limit) < MIN_DESCRIPTORS) throw new Error(`EMFILE: only ${limit} descriptors`)
+}
+
+/** A supervisor that waits for readiness shows nothing of its reason, so the log does. */
+function logStarted(config: Config, app: App, log: Log): void {
+  const failing = app.readiness().filter(({ isOk }) => !isOk)
+  const failed = failing.map(({ name, detail }) => `${name}: ${detail ?? 'failed'}`)
+  const fields = readyFields(config, app)
+  if (failing.length === 0) log.logger.info(fields, 'ready')
+  else log.logger.error({ ...fields, failed }, 'listening, but not ready')
+}
+
+/** For the log: who may connect, where requests go, where the secret comes from. */
 function readyFields(config: Config, app: App): Record<string, unknown> {
   return {
     address: app.address,
@@ -60,64 +87,75 @@ function readyFields(config: Config, app: App): Record<string, unknown> {
 
 function callersOf(config: Config): string {
   const { address, allowRemote, callerKey } = config.listen
+  if (config.callers.length > 0) return config.callers.map(({ name }) => name).join(', ')
   const who = address.kind === 'unix' ? 'who may open the socket' : allowRemote ? 'any host' : 'this host only'
   return callerKey === undefined ? who : `${who}, with the caller key`
 }
 
-interface StopSignals {
-  readonly first: Promise<NodeJS.Signals>
-  readonly second: Promise<NodeJS.Signals>
+/** Listens from the start: without a listener, a signal that comes while the app starts would end the process. */
+class ProcessSignals {
+  readonly firstStop: Promise<NodeJS.Signals>
+  readonly secondStop: Promise<NodeJS.Signals>
+  /** Called on SIGHUP. Until it is set there is nothing to reload: all files have just been read. */
+  onReload: () => void = () => undefined
+
+  constructor() {
+    const resolvers: ((signal: NodeJS.Signals) => void)[] = []
+    const nextStop = () => new Promise<NodeJS.Signals>((resolve) => resolvers.push(resolve))
+    this.firstStop = nextStop()
+    this.secondStop = nextStop()
+    const stop = (signal: NodeJS.Signals) => resolvers.shift()?.(signal)
+    process.on('SIGTERM', stop)
+    process.on('SIGINT', stop)
+    const terminals = TERMINAL_DESCRIPTORS.filter((descriptor) => isatty(descriptor))
+    process.on('SIGHUP', (signal) => {
+      // A terminal that closes sends SIGHUP, too. It is no terminal any more then.
+      if (terminals.every((descriptor) => isatty(descriptor))) this.onReload()
+      else stop(signal)
+    })
+  }
 }
 
-/** Listens from the very start on: a signal that comes while the app starts is a stop, too, and not a sudden end. */
-function awaitStopSignals(): StopSignals {
-  const resolvers: ((signal: NodeJS.Signals) => void)[] = []
-  const nextSignal = () => new Promise<NodeJS.Signals>((resolve) => resolvers.push(resolve))
-  const signals = { first: nextSignal(), second: nextSignal() }
-  const stop = (signal: NodeJS.Signals) => resolvers.shift()?.(signal)
-  process.on('SIGTERM', stop)
-  process.on('SIGINT', stop)
-  return signals
-}
-
-async function stopWhenTold(signals: StopSignals, app: App, config: Config, log: Log): Promise<number> {
-  const signal = await signals.first
-  const atOnce = signals.second.then(async (second) => {
+async function stopOnSignal(signals: ProcessSignals, app: App, config: Config, log: Log): Promise<number> {
+  const signal = await signals.firstStop
+  const { delay, timeout } = config.shutdown
+  setTimeout(() => process.exit(1), delay + timeout + LAST_DEADLINE_MS).unref()
+  const atOnce = signals.secondStop.then(async (second) => {
     log.logger.warn({ signal: second }, 'second signal: stopping at once')
+    setTimeout(() => process.exit(1), LAST_DEADLINE_MS).unref()
     await app.close()
     return 1
   })
   const exitCode = await Promise.race([drain(app, config, log, signal), atOnce])
-  await log.end()
+  await log.flush()
   return exitCode
 }
 
 async function drain(app: App, config: Config, log: Log, signal: NodeJS.Signals): Promise<number> {
-  log.logger.info({ signal, delayMs: config.shutdown.delay, timeoutMs: config.shutdown.timeout }, 'drain')
+  const { delay, timeout } = config.shutdown
+  log.logger.info({ signal, delayMs: delay, timeoutMs: timeout }, 'drain')
   app.setNotReady()
-  if (config.shutdown.delay > 0) await sleep(config.shutdown.delay)
+  if (delay > 0) await sleep(delay)
   const broken = await app.drain()
   if (broken === 0) log.logger.info('stopped')
-  else log.logger.warn({ connections: broken }, 'stopped: the deadline broke off what was in flight')
+  else log.logger.warn({ connections: broken }, 'stopped: the drain deadline cut connections with requests in flight')
   return broken === 0 ? 0 : 1
 }
 
-/** A fault that nobody handled leaves the process in no state to go on (and a supervisor starts it anew). */
-function guardProcess(log: Log): void {
-  const die = (error: unknown) => {
+/** After a fault that nobody handled, the state is unknown. The supervisor starts a new process. */
+function endOnFault(log: Log): void {
+  const end = (error: unknown) => {
     log.logger.fatal({ fault: describeFault(error) }, 'unexpected failure')
-    log.end().finally(() => process.exit(1))
+    log.flush().finally(() => process.exit(1))
   }
-  process.on('uncaughtException', die)
-  process.on('unhandledRejection', die)
-  // Without a listener of ours Node would open its inspector, and with it the whole memory, to whoever may signal us.
+  process.on('uncaughtException', end)
+  process.on('unhandledRejection', end)
   process.on('SIGUSR1', () => log.logger.warn('SIGUSR1 ignored: the inspector stays closed'))
-  // A reader of our output that goes away must not take the proxy with it.
-  process.stdout.on('error', () => undefined)
+  // A reader of stderr that goes away must not end the proxy.
   process.stderr.on('error', () => undefined)
 }
 
-/** Type, code and place of an error; its properties may hold a request with its credentials. */
+/** Type, code and stack of an error. Its other properties may hold a request with its credentials. */
 function describeFault(error: unknown): Record<string, unknown> {
   if (!(error instanceof Error)) return { type: typeof error }
   return {

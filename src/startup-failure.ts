@@ -1,9 +1,9 @@
-/** Everything that ends the program before it runs, as lines that say what to do, and its exit code. */
+/** Errors that end the program before it runs, as lines for people, and the exit code. */
 
 import { UsageError } from './cli/arguments.ts'
 import { ConfigRefused, describeProblem } from './config/problem.ts'
 
-/** Configuration refused (EX_CONFIG of sysexits.h). */
+/** EX_CONFIG of sysexits.h: the configuration was refused. */
 const EXIT_CONFIG = 78
 
 export interface StartupFailure {
@@ -23,17 +23,21 @@ function describe(error: unknown): string {
   const place = placeOf(address, port)
   switch (code) {
     case 'EADDRINUSE':
-      return `${place} is in use: stop what listens there, or choose another address`
+      return `${place} is in use: stop the program that listens there, or choose another address`
     case 'EACCES':
-      return `${place} may not be used by this user: choose a port above 1023, or a folder that exists and that it may write to`
+      return `${place} may not be used by this user: choose a port above 1023, or a socket in a folder that exists and is writable`
     case 'EADDRNOTAVAIL':
-      return `${place} is no address of this machine`
-    case 'EMFILE':
-    case 'ENFILE':
-      return 'too few files may be open at once to start: raise the limit (ulimit -n), to 256 at the least'
+      return `${place} is not an address of this machine`
     default:
-      return error.message
+      return isOutOfDescriptors(error)
+        ? 'too few file descriptors to start: raise the limit (ulimit -n) to 256 or more'
+        : error.message
   }
+}
+
+/** Node's module loader gives such errors other codes and keeps the text. */
+function isOutOfDescriptors({ message }: Error): boolean {
+  return /EMFILE|ENFILE|too many open files/i.test(message)
 }
 
 function placeOf(address: string | undefined, port: number | undefined): string {

@@ -1,21 +1,21 @@
 /**
- * Who may talk to the admin listener: the checks of the proxy's own listener, with one difference. Its status page runs
- * in a browser and asks for more, so what a browser says to come from this very page is let in. Pure.
+ * Checks of requests to the admin listener. They are those of the proxy's own listener, with one difference: the status page
+ * runs in a browser, so a browser's requests from that very page are allowed. Pure.
  */
 
 import type { HostList } from '../http/host.ts'
 
-/** What is read of a request: `IncomingMessage` has it. */
+/** The part of `IncomingMessage` that is read. */
 export interface AdminRequestHead {
   readonly httpVersionMajor: number
-  /** Flat list as received. */
+  /** Flat list, as received. */
   readonly rawHeaders: readonly string[]
 }
 
 export interface AccessOptions {
   readonly hosts: HostList
   readonly refusesForwarded: boolean
-  /** True for what answers to whatever name it is called by. */
+  /** Accepts every `Host`. */
   readonly allowsAnyHost: boolean
 }
 
@@ -26,13 +26,13 @@ export type AccessProblem =
   | 'browser_refused'
   | 'forwarded_refused'
 
-/** Undefined where the request may come in. */
+/** Undefined if the request is allowed. */
 export function checkAccess(head: AdminRequestHead, options: AccessOptions): AccessProblem | undefined {
   if (head.httpVersionMajor !== 1) return 'http_version_refused'
   const hosts = valuesOf(head, 'host')
   const hostProblem = options.allowsAnyHost ? undefined : checkHost(hosts, options.hosts)
   if (hostProblem !== undefined) return hostProblem
-  // An address typed in, a bookmark or a page of ours; not a link or a call from anywhere else.
+  // `none` is a typed address or a bookmark, `same-origin` our own page. Other pages may neither link nor call here.
   const sites = valuesOf(head, 'sec-fetch-site')
   if (!sites.every((site) => site === 'none' || site === 'same-origin')) return 'browser_refused'
   const ownOrigin = `http://${hosts.join().toLowerCase()}`

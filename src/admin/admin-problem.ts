@@ -1,4 +1,4 @@
-/** What the admin listener refuses: problem details (RFC 9457) with its own advice, in one table. */
+/** Error responses of the admin listener: problem details (RFC 9457), all in one table. */
 
 import { type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Duplex } from 'node:stream'
@@ -39,7 +39,7 @@ export const ADMIN_PROBLEMS = {
   browser_refused: {
     status: 403,
     title: 'Requests from other pages are refused',
-    detail: 'Type the address of the status page into the browser; no other page may lead or call here.',
+    detail: 'Type the address of the status page into the browser. Other pages may neither link nor call here.',
   },
   forwarded_refused: {
     status: 403,
@@ -48,25 +48,25 @@ export const ADMIN_PROBLEMS = {
   },
   remote_refused: {
     status: 403,
-    title: 'Only health and metrics answer here',
-    detail: 'Other machines can reach this address. Set admin.allowRemote to open the rest to them.',
+    title: 'This address serves health and metrics only',
+    detail: 'Other machines can reach this address. Set admin.allowRemote to serve everything here.',
   },
   not_found: {
     status: 404,
-    title: 'Nothing is here',
+    title: 'There is no such path',
     detail: 'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, or POST /tokens/purge?org=ORG.',
   },
-  method_refused: { status: 405, title: 'Method not allowed', detail: 'Use a method that Allow names.' },
+  method_refused: { status: 405, title: 'Method not allowed', detail: 'Use a method from the Allow field.' },
   org_id_missing: {
     status: 400,
-    title: 'No Org is named',
-    detail: 'Add exactly one ?org=ORG, or ?org=all for every token.',
+    title: 'No Org, or more than one, is named',
+    detail: 'Send one ?org=ORG, or ?org=all for every Org. For an Org whose id is "all", send ?orgId=all.',
   },
   org_id_invalid: { status: 400, title: 'The org id is invalid', detail: 'Send one id that matches orgs.pattern.' },
   proxy_internal_error: {
     status: 500,
     title: 'The proxy failed',
-    detail: 'This is a fault of the proxy: report it with the lines of its log.',
+    detail: 'This is a bug of the proxy. Report it with the lines of its log.',
   },
 } as const satisfies Readonly<Record<string, AdminProblemEntry>>
 
@@ -82,7 +82,7 @@ export function respondWithAdminProblem(response: ServerResponse, code: AdminPro
   response.end(content)
 }
 
-/** The same where no request was recognized. Ends the connection. */
+/** The same for input that is no request. Closes the connection. */
 export function endWithAdminProblem(socket: Duplex, code: AdminProblemCode): void {
   const { status, content } = render(code)
   socket.end(

@@ -1,4 +1,4 @@
-/** The admin listener: a small server of its own for health, metrics and the status page, with strict limits. */
+/** The admin listener: its own small HTTP server for health, metrics and the status page, with strict limits. */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -6,8 +6,7 @@ import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import type { HostList } from '../http/host.ts'
 import { pathOf } from '../http/target.ts'
-import { type Bound, bind, type ListenAddress } from '../listener/bind.ts'
-import { isLocalPeer } from '../listener/local-peer.ts'
+import { type Bound, bind, isLocalPeer, type ListenAddress } from '../listener/bind.ts'
 import { checkAccess } from './access.ts'
 import { type AdminProblemCode, endWithAdminProblem, respondWithAdminProblem } from './admin-problem.ts'
 import { History, SAMPLE_INTERVAL_MS } from './history.ts'
@@ -16,14 +15,17 @@ import { type AdminSources, type Answer, adminRoutes, type Route } from './route
 export interface AdminOptions {
   readonly address: ListenAddress
   readonly socketMode: number
-  /** True for an address that other machines can reach. */
+  /** Listening sockets to use instead of binding `address`. */
+  readonly inheritedSockets?: readonly number[] | undefined
+  /** Other machines can reach the address. */
   readonly isRemote: boolean
-  /** Opens more than health and metrics there. */
+  /** Other machines may use everything, not only health and metrics. */
   readonly allowsRemote: boolean
   readonly hosts: HostList
   readonly refusesForwarded: boolean
+  /** Read for each request, like `hosts`: a reload may change them. */
   readonly orgPattern: RegExp
-  /** Gets what went wrong inside. */
+  /** Called with unexpected errors. */
   readonly report: (error: unknown) => void
   /** Monotonic milliseconds since the start of the process. */
   readonly now?: () => number
@@ -31,7 +33,7 @@ export interface AdminOptions {
 
 const MAX_HEAD_BYTES = 16 * 1024
 const REQUEST_TIMEOUT_MS = 5_000
-/** A browser that polls keeps its connection, a scraper comes with a new one. */
+/** Longer than the interval at which the status page polls. */
 const KEEP_ALIVE_MS = 5_000
 const MAX_CONNECTIONS = 64
 
@@ -42,7 +44,7 @@ const COMMON_FIELDS: readonly (readonly [string, string])[] = [
   ['referrer-policy', 'no-referrer'],
   ['cross-origin-resource-policy', 'same-origin'],
 ]
-/** For all that is no page of ours: nothing in it is to be carried out. */
+/** For everything but the status page: a browser must run nothing in it. */
 const INERT = "default-src 'none'; frame-ancestors 'none'"
 
 export class AdminListener {
@@ -52,36 +54,40 @@ export class AdminListener {
   readonly #routes: ReadonlyMap<string, Route>
   /** Oldest first. */
   readonly #sockets = new Set<Socket>()
-  #bound: Bound<Server> | undefined
+  #bound: Bound | undefined
   #sampling: NodeJS.Timeout | undefined
 
   constructor(options: AdminOptions, sources: AdminSources) {
     this.#options = options
     this.#now = options.now ?? (() => performance.now())
     this.#history = new History(sources.metrics, this.#now())
-    const { orgPattern } = options
-    this.#routes = adminRoutes({ sources, history: this.#history, orgPattern, now: this.#now })
+    this.#routes = adminRoutes({
+      sources,
+      history: this.#history,
+      orgPattern: () => options.orgPattern,
+      now: this.#now,
+    })
   }
 
-  /** Resolves with the address as it stands in a URL. */
+  /** Resolves with the address as written in a URL. */
   async listen(): Promise<string> {
-    const { address, socketMode } = this.#options
-    this.#bound = await bind(address, () => this.#newServer(), socketMode)
+    const { address, socketMode, inheritedSockets } = this.#options
+    this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
     this.#sampling = setInterval(() => this.#history.sample(this.#now()), SAMPLE_INTERVAL_MS).unref()
     return this.#bound.address
   }
 
   async close(): Promise<void> {
     clearInterval(this.#sampling)
-    const closed = (this.#bound?.servers ?? []).map((server) => new Promise((resolve) => server.close(resolve)))
+    const closed = this.#bound?.close()
     for (const socket of this.#sockets) socket.destroy()
-    await Promise.all(closed)
+    await closed
   }
 
   #newServer(): Server {
     const server = createServer({
       insecureHTTPParser: false,
-      requireHostHeader: false, // answered by the access check, in our own form
+      requireHostHeader: false, // the access check answers with problem details
       maxHeaderSize: MAX_HEAD_BYTES,
       headersTimeout: REQUEST_TIMEOUT_MS,
       requestTimeout: REQUEST_TIMEOUT_MS,
@@ -94,7 +100,7 @@ export class AdminListener {
     return server
   }
 
-  /** Where the room is used up the oldest connection goes: whoever hoards them must not keep the probes out. */
+  /** A full listener closes its oldest connection, so that idle clients cannot lock out the probes. */
   #accept(socket: Socket): void {
     if (!this.#options.isRemote && !isLocalPeer(socket)) {
       socket.destroy()
@@ -109,7 +115,7 @@ export class AdminListener {
   #receive(message: IncomingMessage, response: ServerResponse): void {
     for (const [name, value] of COMMON_FIELDS) response.setHeader(name, value)
     response.setHeader('content-security-policy', INERT)
-    // No request here has content to be read: what comes all the same must not be taken for the next request.
+    // Nothing here takes content. Unread content must not be parsed as the next request.
     if (declaresContent(message)) response.shouldKeepAlive = false
     this.#answer(message, response).catch((error: unknown) => {
       this.#options.report(error)
@@ -133,7 +139,7 @@ export class AdminListener {
   #admissionProblem(message: IncomingMessage, route: Route | undefined): AdminProblemCode | undefined {
     const { hosts, refusesForwarded, isRemote, allowsRemote } = this.#options
     const isForProbes = route?.isForProbes === true
-    // Probes ask by the address of a pod, which nobody can list beforehand.
+    // Probes use the pod's address as Host, which no configuration can know.
     const problem = checkAccess(message, { hosts, refusesForwarded, allowsAnyHost: isRemote && isForProbes })
     if (problem !== undefined) return problem
     return isRemote && !allowsRemote && !isForProbes ? 'remote_refused' : undefined

@@ -1,8 +1,8 @@
-/** Counts by label. Every value of a label is known beforehand and starts at zero: a rate must not miss the first event. */
+/** Counters by label. Every label value starts at zero, so that `rate()` sees the first event, too. */
 
 import type { Sample } from './exposition.ts'
 
-/** Something that has each value of a label as a key: the compiler sees to it that none is missing. */
+/** Any object whose keys are the label's values. The compiler checks that none is missing. */
 type KeyedBy<L extends string> = Readonly<Record<L, unknown>>
 
 export class LabelledCounter<L extends string> {
@@ -11,7 +11,7 @@ export class LabelledCounter<L extends string> {
 
   constructor(label: string, values: KeyedBy<L>) {
     this.#label = label
-    this.#counts = zeros(values)
+    this.#counts = new Map(keysOf(values).map((value) => [value, 0]))
   }
 
   add(value: L): void {
@@ -34,13 +34,12 @@ export class LabelledCounter<L extends string> {
 }
 
 export class PairCounter<A extends string, B extends string> {
-  readonly #labels: readonly [string, string]
+  readonly #label: string
   readonly #rows: Map<A, LabelledCounter<B>>
 
   constructor(labels: readonly [string, string], first: KeyedBy<A>, second: KeyedBy<B>) {
-    this.#labels = labels
-    const keys = Object.keys(first) as A[]
-    this.#rows = new Map(keys.map((value) => [value, new LabelledCounter(labels[1], second)]))
+    this.#label = labels[0]
+    this.#rows = new Map(keysOf(first).map((value) => [value, new LabelledCounter(labels[1], second)]))
   }
 
   add(first: A, second: B): void {
@@ -49,11 +48,11 @@ export class PairCounter<A extends string, B extends string> {
 
   samples(): Sample[] {
     return Array.from(this.#rows, ([value, row]) =>
-      row.samples().map((sample) => ({ ...sample, labels: { [this.#labels[0]]: value, ...sample.labels } })),
+      row.samples().map((sample) => ({ ...sample, labels: { [this.#label]: value, ...sample.labels } })),
     ).flat()
   }
 }
 
-function zeros<L extends string>(values: KeyedBy<L>): Map<L, number> {
-  return new Map(Object.keys(values).map((value) => [value as L, 0]))
+function keysOf<L extends string>(values: KeyedBy<L>): L[] {
+  return Object.keys(values) as L[]
 }

@@ -1,75 +1,99 @@
-/** The text format in which Prometheus reads metrics (version 0.0.4). Pure. */
+/**
+ * Metrics in Prometheus's text format, written by prom-client. The counts live in plain arrays and maps of ours, which are
+ * cheap to update on every request; they become prom-client's only at a scrape. prom-client is imported at the first one,
+ * which keeps it out of the start.
+ */
 
+import { performance } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Metric } from 'prom-client'
 import type { HistogramSnapshot } from './histogram.ts'
 
 export const EXPOSITION_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
-export type Labels = Readonly<Record<string, string>>
-
+/** As prom-client takes it. */
 export interface Sample {
-  readonly labels: Labels
+  readonly labels: Readonly<Record<string, string>>
   readonly value: number
-  /** Set for the parts of a histogram. */
-  readonly suffix?: '_bucket' | '_sum' | '_count'
+  /** The name with its suffix, for the parts of a histogram. */
+  readonly metricName?: string
 }
 
 export interface MetricFamily {
   readonly name: string
   readonly type: 'counter' | 'gauge' | 'histogram'
   readonly help: string
-  readonly samples: readonly Sample[]
+  readonly values: readonly Sample[]
 }
 
-/** A family without labels. */
+/** A metric without labels. */
 export function single(name: string, type: 'counter' | 'gauge', help: string, value: number): MetricFamily {
-  return { name, type, help, samples: [{ labels: {}, value }] }
+  return { name, type, help, values: [{ labels: {}, value }] }
 }
 
 export function labelled(
   name: string,
   type: 'counter' | 'gauge',
   help: string,
-  samples: readonly Sample[],
+  values: readonly Sample[],
 ): MetricFamily {
-  return { name, type, help, samples }
+  return { name, type, help, values }
 }
 
-/** In seconds, and cumulative, as the format wants it. */
+/** In seconds; each bucket counts all shorter durations, too. */
 export function histogramFamily(name: string, help: string, snapshot: HistogramSnapshot): MetricFamily {
-  const samples: Sample[] = []
-  let below = 0
+  const values: Sample[] = []
+  let count = 0
   for (const [i, boundMs] of snapshot.boundsMs.entries()) {
-    below += snapshot.counts[i] ?? 0
-    samples.push({ suffix: '_bucket', labels: { le: number(boundMs / 1000) }, value: below })
+    count += snapshot.counts[i] ?? 0
+    const le = boundMs === Number.POSITIVE_INFINITY ? '+Inf' : String(boundMs / 1000)
+    values.push({ metricName: `${name}_bucket`, labels: { le }, value: count })
   }
-  samples.push({ suffix: '_sum', labels: {}, value: snapshot.sumMs / 1000 })
-  samples.push({ suffix: '_count', labels: {}, value: below })
-  return { name, type: 'histogram', help, samples }
+  values.push({ metricName: `${name}_sum`, labels: {}, value: snapshot.sumMs / 1000 })
+  values.push({ metricName: `${name}_count`, labels: {}, value: count })
+  return { name, type: 'histogram', help, values }
 }
 
-export function renderFamilies(families: readonly MetricFamily[]): string {
-  return families.map(renderFamily).join('\n')
+export async function renderFamilies(families: readonly MetricFamily[]): Promise<string> {
+  const { Registry } = await import('prom-client')
+  const registry = new Registry()
+  // A registry asks each metric for its values by `get`, and needs nothing else.
+  for (const family of families) registry.registerMetric({ ...family, get: () => family } as unknown as Metric)
+  return registry.metrics()
 }
 
-function renderFamily({ name, type, help, samples }: MetricFamily): string {
-  let text = `# HELP ${name} ${help.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')}\n# TYPE ${name} ${type}\n`
-  for (const { suffix = '', labels, value } of samples) {
-    text += `${name}${suffix}${renderLabels(labels)} ${number(value)}\n`
+/** promtool refuses these gauges, because counters are named like that. prom-client has the same by type. */
+const LEFT_OUT = ['nodejs_active_resources_total', 'nodejs_active_handles_total', 'nodejs_active_requests_total']
+
+/** Interval at which prom-client samples the event loop's delay. It has no value before the first sample. */
+const SAMPLING_MS = 20
+
+/** A scrape empties the samples, so a second scrape within this time gets the same text. */
+const FRESH_MS = 1_000
+
+interface Rendered {
+  readonly text: Promise<string>
+  readonly at: number
+}
+
+let runtime: Promise<() => Promise<string>> | undefined
+let last: Rendered | undefined
+
+/** The usual `process_*` and `nodejs_*` metrics. The process has one set of them. */
+export function runtimeMetrics(): Promise<string> {
+  const now = performance.now()
+  if (last === undefined || now - last.at >= FRESH_MS) {
+    runtime ??= collectRuntime()
+    last = { text: runtime.then((render) => render()), at: now }
   }
-  return text
+  return last.text
 }
 
-function renderLabels(labels: Labels): string {
-  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${escaped(value)}"`)
-  return pairs.length === 0 ? '' : `{${pairs.join(',')}}`
-}
-
-function escaped(value: string): string {
-  return value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')
-}
-
-function number(value: number): string {
-  if (value === Number.POSITIVE_INFINITY) return '+Inf'
-  if (value === Number.NEGATIVE_INFINITY) return '-Inf'
-  return String(value)
+async function collectRuntime(): Promise<() => Promise<string>> {
+  const { collectDefaultMetrics, Registry } = await import('prom-client')
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: SAMPLING_MS })
+  for (const name of LEFT_OUT) registry.removeSingleMetric(name)
+  await sleep(2 * SAMPLING_MS)
+  return () => registry.metrics()
 }

@@ -1,10 +1,10 @@
-/** Durations counted in fixed buckets: plain integers on the request path, everything else when somebody asks. */
+/** Durations counted in fixed buckets: a request adds to plain numbers, and quantiles are computed on demand. */
 
-/** Upper bounds in milliseconds, ascending; what lies above the last one is counted too. */
+/** Upper bounds in milliseconds, ascending. A last bucket for longer durations is added. */
 export type Bounds = readonly number[]
 
 export class Histogram {
-  /** Infinity comes last, so that every duration finds its bucket without a second condition. */
+  /** Ends with infinity, so that every duration finds a bucket. */
   readonly #boundsMs: Bounds
   readonly #counts: Float64Array
   #sumMs = 0
@@ -14,7 +14,7 @@ export class Histogram {
     this.#counts = new Float64Array(this.#boundsMs.length)
   }
 
-  /** Half of all requests end in the first buckets: counting up from below is cheaper than halving. */
+  /** Searches from below: half of all requests end in the first buckets. */
   record(durationMs: number): void {
     const bounds = this.#boundsMs
     let bucket = 0
@@ -28,10 +28,10 @@ export class Histogram {
   }
 }
 
-/** What a histogram held at one moment; two of them give what came between. */
+/** The content of a histogram at one moment. The difference of two tells what happened between them. */
 export class HistogramSnapshot {
   readonly boundsMs: Bounds
-  /** For each bound: how many lay above the bound before it and not above this one. */
+  /** One count per bucket, not cumulative. */
   readonly counts: readonly number[]
   readonly sumMs: number
 
@@ -51,8 +51,8 @@ export class HistogramSnapshot {
   }
 
   /**
-   * The duration in milliseconds that a share of all stays below, assuming an even spread inside a bucket. Never above
-   * the last finite bound. Undefined where nothing was counted.
+   * The quantile in milliseconds for a share from 0 to 1, interpolated inside its bucket; at most the last finite bound.
+   * Undefined if nothing was counted.
    */
   quantileMs(share: number): number | undefined {
     const total = this.count

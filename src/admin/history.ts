@@ -1,4 +1,4 @@
-/** The last minutes as series for the plots: a ring of samples, each what happened since the one before. */
+/** The last five minutes: a ring of samples, shown as plots and as totals. */
 
 import type { HistogramSnapshot } from './histogram.ts'
 import type { Metrics, Totals } from './metrics.ts'
@@ -12,17 +12,33 @@ export interface Series {
   readonly requestsPerSecond: readonly number[]
   /** Answered by the proxy itself, or by the service with a 5xx. */
   readonly errorsPerSecond: readonly number[]
-  /** `null` where no request ended. */
+  /** `null` if no request ended. */
   readonly p50Ms: readonly (number | null)[]
   readonly p99Ms: readonly (number | null)[]
-  /** Per second: at once; after a wait for a mint; with a token past its estimate; after a repeat with a new one. */
+  /** Lookups per second by result; the names are those of the log and of `oap_token_lookups_total`. */
   readonly lookups: {
+    /** `hit` and `refreshing`: a token was there. */
     readonly ready: readonly number[]
+    /** `miss` and `joined`: the request waited for a mint. */
     readonly waited: readonly number[]
     readonly stale: readonly number[]
     readonly replayed: readonly number[]
   }
   readonly failedMintsPerSecond: readonly number[]
+}
+
+/** Counts of the last five minutes, or since the start if that is more recent. */
+export interface RecentTotals {
+  readonly spanMs: number
+  readonly requests: number
+  readonly refused: number
+  readonly serviceErrors: number
+  readonly mints: number
+  readonly refusedMints: number
+  readonly failedMints: number
+  /** Absent if no request ended. */
+  readonly p50Ms?: number
+  readonly p99Ms?: number
 }
 
 interface Reading {
@@ -56,6 +72,26 @@ export class History {
     if (this.#samples.length > CAPACITY) this.#samples.shift()
   }
 
+  recent(now: number): RecentTotals {
+    const before = this.#samples[0]?.before ?? this.#last
+    const after = read(this.#metrics, now)
+    const durations = after.durations.since(before.durations)
+    const [p50Ms, p99Ms] = [durations.quantileMs(0.5), durations.quantileMs(0.99)]
+    const grown = (name: 'requests' | 'refused' | 'serviceErrors' | 'mints' | 'refusedMints' | 'failedMints') =>
+      after.totals[name] - before.totals[name]
+    return {
+      spanMs: Math.max(0, Math.round(now - before.at)),
+      requests: grown('requests'),
+      refused: grown('refused'),
+      serviceErrors: grown('serviceErrors'),
+      mints: grown('mints'),
+      refusedMints: grown('refusedMints'),
+      failedMints: grown('failedMints'),
+      ...(p50Ms === undefined ? {} : { p50Ms: rounded(p50Ms) }),
+      ...(p99Ms === undefined ? {} : { p99Ms: rounded(p99Ms) }),
+    }
+  }
+
   series(): Series {
     const perSecond = (count: (totals: Totals) => number) =>
       this.#samples.map(({ before, after }) =>
@@ -87,7 +123,7 @@ function read(metrics: Metrics, now: number): Reading {
   return { at: now, totals: metrics.totals(), durations: metrics.requests.durations }
 }
 
-/** To three decimals: it goes out with every look at the page. */
+/** To three decimals, which keeps the document small. */
 function rounded(value: number): number {
   return Math.round(value * 1000) / 1000
 }

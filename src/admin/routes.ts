@@ -1,13 +1,11 @@
-/** What the admin listener answers, path by path. */
+/** The paths of the admin listener and their answers. */
 
-import { parseOrgId } from '../http/org-id.ts'
+import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import type { AdminProblemCode } from './admin-problem.ts'
-import { EXPOSITION_TYPE, renderFamilies } from './exposition.ts'
-import { reportHealth } from './health.ts'
+import { EXPOSITION_TYPE, renderFamilies, runtimeMetrics } from './exposition.ts'
 import type { History } from './history.ts'
-import { runtimeMetrics } from './runtime-metrics.ts'
-import { type StatusQuery, type StatusSources, statusDocument } from './status.ts'
+import { type ReadinessCheck, type StatusQuery, type StatusSources, statusDocument } from './status.ts'
 import { statusPage } from './status-page.ts'
 
 export interface Answer {
@@ -18,9 +16,9 @@ export interface Answer {
 }
 
 export interface Route {
-  /** GET stands for HEAD too. */
+  /** GET includes HEAD. */
   readonly method: 'GET' | 'POST'
-  /** True for what probes and scrapers ask for from other machines. */
+  /** Probes and scrapers from other machines may use it. */
   readonly isForProbes: boolean
   readonly answer: (query: URLSearchParams) => Answer | AdminProblemCode | Promise<Answer>
 }
@@ -32,7 +30,7 @@ export interface AdminSources extends StatusSources {
 export interface RouteContext {
   readonly sources: AdminSources
   readonly history: History
-  readonly orgPattern: RegExp
+  readonly orgPattern: () => RegExp
   readonly now: () => number
 }
 
@@ -44,7 +42,7 @@ export function adminRoutes(context: RouteContext): ReadonlyMap<string, Route> {
   return new Map<string, Route>([
     ['/livez', probe(() => ({ status: 200, type: TEXT, content: 'ok\n' }))],
     ['/healthz', probe(() => ({ status: 200, type: TEXT, content: 'ok\n' }))],
-    ['/readyz', probe((query) => readiness(sources, query))],
+    ['/readyz', probe((query) => readiness(sources.readiness(), query.has('verbose')))],
     ['/metrics', probe(() => exposition(sources))],
     ['/status', local('GET', (query) => json(statusDocument(sources, history, statusQuery(query), now())))],
     ['/', local('GET', () => ({ status: 200, type: 'text/html; charset=utf-8', ...statusPage }))],
@@ -60,14 +58,22 @@ function local(method: Route['method'], answer: Route['answer']): Route {
   return { method, isForProbes: false, answer }
 }
 
-function readiness(sources: AdminSources, query: URLSearchParams): Answer {
-  const { isOk, text } = reportHealth(sources.readiness(), query.has('verbose'))
-  return { status: isOk ? 200 : 503, type: TEXT, content: text }
+/** In the text form of Kubernetes' own `/readyz?verbose`. */
+function readiness(checks: readonly ReadinessCheck[], isVerbose: boolean): Answer {
+  const failing = checks.filter(({ isOk }) => !isOk)
+  const verdict = failing.length === 0 ? 'ok' : `not ready: ${failing.map(({ name }) => name).join(', ')}`
+  const lines = isVerbose ? [...checks.map(readinessLine), verdict] : [verdict]
+  return { status: failing.length === 0 ? 200 : 503, type: TEXT, content: `${lines.join('\n')}\n` }
+}
+
+function readinessLine({ name, isOk, detail }: ReadinessCheck): string {
+  const verdict = `${isOk ? '[+]' : '[-]'}${name} ${isOk ? 'ok' : 'failed'}`
+  return detail === undefined ? verdict : `${verdict}: ${detail}`
 }
 
 async function exposition({ metrics, gauges }: AdminSources): Promise<Answer> {
-  const runtime = await runtimeMetrics()
-  return { status: 200, type: EXPOSITION_TYPE, content: `${renderFamilies(metrics.families(gauges))}\n${runtime}` }
+  const [ours, runtime] = await Promise.all([renderFamilies(metrics.families(gauges)), runtimeMetrics()])
+  return { status: 200, type: EXPOSITION_TYPE, content: `${ours}\n${runtime}` }
 }
 
 function statusQuery(query: URLSearchParams): StatusQuery {
@@ -76,11 +82,13 @@ function statusQuery(query: URLSearchParams): StatusQuery {
   return { maxOrgs: isNumber ? Number(asked) : Number.POSITIVE_INFINITY, search: query.get('search') ?? '' }
 }
 
+/** `org=ORG` names one org and `org=all` every org; `orgId=ORG` always names one, even an org whose id is `all`. */
 function purge({ sources, orgPattern }: RouteContext, query: URLSearchParams): Answer | AdminProblemCode {
-  const [name, ...more] = query.getAll('org')
-  if (name === undefined || more.length > 0) return 'org_id_missing'
-  if (name === 'all') return json({ purged: sources.tokens.purgeAll() })
-  const org = parseOrgId(name, orgPattern)
+  const names = [...query.getAll('org'), ...query.getAll('orgId')]
+  const [name] = names
+  if (name === undefined || names.length > 1) return 'org_id_missing'
+  if (query.get('org') === 'all') return json({ purged: sources.tokens.purgeAll() })
+  const org: OrgId | undefined = parseOrgId(name, orgPattern())
   if (org === undefined) return 'org_id_invalid'
   return json({ purged: sources.tokens.purge(org) ? 1 : 0 })
 }

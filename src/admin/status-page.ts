@@ -1,39 +1,24 @@
-/** The status page: one document that asks nobody but the listener it came from, and runs nothing but its own script. */
+/** The status page: one document that loads nothing from anywhere and runs only its own script. */
 
 import { createHash } from 'node:crypto'
-import { CLIENT_SCRIPT } from './page/client.ts'
-import { LISTS_SCRIPT } from './page/lists.ts'
-import { MARKUP } from './page/markup.ts'
-import { PLOTS_SCRIPT } from './page/plots.ts'
-import { STYLE } from './page/style.ts'
-import { TEXT_SCRIPT } from './page/text.ts'
+// Built from src/admin/page/: by rolldown.config.ts in the program, by vitest.config.ts in tests.
+import { markup, script, style } from 'status-page-assets'
 
 export interface StatusPage {
   readonly content: string
   readonly contentSecurityPolicy: string
 }
 
-const SCRIPT = TEXT_SCRIPT + PLOTS_SCRIPT + LISTS_SCRIPT + CLIENT_SCRIPT
-
-/** Its pieces are fixed, so their hashes let them run and nothing else. */
 export const statusPage: StatusPage = {
-  content: `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>org-access-proxy</title>
-<link rel="icon" id="icon" href="data:,">
-<style>${STYLE}</style>
-</head>
-<body>${MARKUP}<script type="module">${SCRIPT}</script>
-</body>
-</html>
-`,
+  // A function as replacement: `$&` in the script is no pattern.
+  content: markup
+    .replace('<style></style>', () => `<style>${style}</style>`)
+    .replace('<script type="module"></script>', () => `<script type="module">${script}</script>`),
   contentSecurityPolicy: [
     "default-src 'none'",
-    `script-src '${hashOf(SCRIPT)}'`,
-    `style-src '${hashOf(STYLE)}'`,
+    // The browser runs what has these hashes, and nothing that is injected.
+    `script-src '${hashOf(script)}'`,
+    `style-src '${hashOf(style)}'`,
     "connect-src 'self'",
     'img-src data:',
     "base-uri 'none'",

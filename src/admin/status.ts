@@ -1,46 +1,97 @@
-/** What `/status` says: the state of the program as one JSON document. It never holds a token. */
+/** `/status`: the state of the program as one JSON document. It never holds a token. */
 
 import { performance } from 'node:perf_hooks'
-import type { OrgStatus } from '../token/token-status.ts'
-import type { ReadinessCheck } from './health.ts'
-import type { History, Series } from './history.ts'
-import type { Gauges, Metrics, Totals } from './metrics.ts'
+import type { OrgStatus } from '../token/token-cache.ts'
+import type { History, RecentTotals, Series } from './history.ts'
+import type { Gauges, Metrics, ReloadOutcome, Totals } from './metrics.ts'
 import type { ErrorReport, RecentErrors } from './recent-errors.ts'
 
+export interface ReadinessCheck {
+  readonly name: string
+  readonly isOk: boolean
+  /** The reason, true for this value of `isOk`. It names no org, because probes may come from anywhere. */
+  readonly detail?: string | undefined
+}
+
+/** The service that the proxy calls, and the App it calls as. */
+export interface ServiceIdentity {
+  readonly baseUrl: string
+  readonly appId: string
+}
+
+/** The configuration in use. */
+export interface ConfigurationStatus {
+  /** ISO 8601: the start, or the last reload that changed something. */
+  readonly takenOverAt: string
+  /** Outcome of the last reload, if there was one. */
+  readonly lastReload: ReloadOutcome | undefined
+  /** Every setting as it was written; secrets are masked. */
+  readonly settings: Readonly<Record<string, string>>
+}
+
+export interface CallerStatus {
+  readonly name: string
+  /** Since the start. */
+  readonly requests: number
+  readonly requestsInFlight: number
+}
+
+/** The store through which replicas share their tokens. */
+export interface FleetStatus {
+  readonly state: 'connecting' | 'available' | 'lost'
+  /** Why the store was lost; empty while it is there. */
+  readonly reason: string
+}
+
 export interface StatusSources {
+  readonly service: ServiceIdentity
+  readonly configuration: () => ConfigurationStatus
+  readonly callers: () => readonly CallerStatus[]
   readonly readiness: () => readonly ReadinessCheck[]
   readonly metrics: Metrics
   readonly gauges: Gauges
   readonly errors: RecentErrors
   readonly tokens: { status(): readonly OrgStatus[] }
+  /** Undefined for a proxy that shares no tokens. */
+  readonly fleet?: { readonly status: FleetStatus } | undefined
 }
 
 export interface StatusDocument {
   readonly program: {
     readonly version: string
     readonly node: string
-    /** ISO 8601; another one says that the program was restarted. */
+    /** ISO 8601. A new value means that the program was restarted. */
     readonly startedAt: string
     readonly uptimeMs: number
   }
+  readonly service: ServiceIdentity
+  readonly configuration: ConfigurationStatus
+  /** Empty if no callers are configured. */
+  readonly callers: readonly CallerStatus[]
   readonly isReady: boolean
   readonly checks: readonly ReadinessCheck[]
+  /** Missing for a proxy that shares no tokens. */
+  readonly fleet?: FleetStatus | undefined
+  /** Trouble that no single request shows, each with what to do. */
+  readonly warnings: readonly string[]
+  /** Since the start, and as of now. */
   readonly totals: Totals & {
     readonly requestsInFlight: number
     readonly cachedTokens: number
     readonly lifetimeEstimateMs: number
   }
+  readonly recent: RecentTotals
   readonly history: Series
-  /** Those that match, those in trouble first, then the latest tokens; at most as many as were asked for. */
+  /** The matching orgs: those in trouble first, then the newest tokens. At most as many as the query asked for. */
   readonly orgs: readonly OrgStatus[]
-  /** How many match in all. */
+  /** Number of all matching orgs. */
   readonly orgCount: number
   readonly errors: readonly ErrorReport[]
 }
 
 export interface StatusQuery {
   readonly maxOrgs: number
-  /** Part of an org id; empty: all. */
+  /** Part of an org id; all orgs if empty. */
   readonly search: string
 }
 
@@ -51,8 +102,9 @@ export function statusDocument(
   query: StatusQuery,
   now: number,
 ): StatusDocument {
-  const { metrics, gauges } = sources
+  const { metrics, gauges, service } = sources
   const checks = sources.readiness()
+  const recent = history.recent(now)
   const orgs = sources.tokens.status().filter(({ org }) => org.includes(query.search))
   return {
     program: {
@@ -61,14 +113,20 @@ export function statusDocument(
       startedAt: new Date(performance.timeOrigin).toISOString(),
       uptimeMs: Math.round(now),
     },
+    service,
+    configuration: sources.configuration(),
+    callers: sources.callers(),
     isReady: checks.every(({ isOk }) => isOk),
     checks,
+    fleet: sources.fleet?.status,
+    warnings: [...warningsOf(recent, service), ...fleetWarnings(sources.fleet?.status)],
     totals: {
       ...metrics.totals(),
       requestsInFlight: gauges.requestsInFlight(),
       cachedTokens: gauges.cachedTokens(),
       lifetimeEstimateMs: gauges.lifetimeEstimateMs(),
     },
+    recent,
     history: history.series(),
     orgs: orgs.toSorted(byNeedForAttention).slice(0, query.maxOrgs).map(inWholeMs),
     orgCount: orgs.length,
@@ -76,7 +134,25 @@ export function statusDocument(
   }
 }
 
-/** A token past its estimate is no trouble: nobody has needed it since. */
+/** Fewer refusals may be unlinked orgs. */
+const MIN_REFUSED_MINTS = 3
+const REFUSED_SHARE = 0.5
+
+/** A wrong address answers 404 for every org, which looks like orgs that are not linked. */
+function warningsOf({ mints, refusedMints }: RecentTotals, { baseUrl }: ServiceIdentity): string[] {
+  if (refusedMints < MIN_REFUSED_MINTS || refusedMints <= mints * REFUSED_SHARE) return []
+  return [
+    `The token endpoint refused ${refusedMints} of the last ${mints} mints. Check that baseUrl ${baseUrl} is right; ` +
+      'if it is, check that these Orgs are linked with the App.',
+  ]
+}
+
+function fleetWarnings(fleet: FleetStatus | undefined): string[] {
+  if (fleet?.state !== 'lost') return []
+  return [`The store of the fleet cannot be used: ${fleet.reason}. Until it is back, this replica mints for itself.`]
+}
+
+/** A stale token alone is no trouble: no request has needed it since. */
 const TROUBLE: Readonly<Record<OrgStatus['state'], number>> = {
   refused: 0,
   rejected: 1,

@@ -1,4 +1,4 @@
-/** What is counted of tokens and of the secret behind them. No label ever holds an Org. */
+/** Counts of mints (calls of the token endpoint), of tokens and of secret reloads. No label holds an org. */
 
 import type { SecretReloadOutcome, SettledMint, TokenObserver } from '../token/token-observer.ts'
 import type { MintReason } from '../token/token-source.ts'
@@ -11,7 +11,9 @@ type MintOutcome = SettledMint['outcome']
 
 export interface TokenTotals {
   readonly mints: number
-  /** Refusals of an Org left out: they are answers. */
+  /** The token endpoint refused the org. */
+  readonly refusedMints: number
+  /** Every other failure. */
   readonly failedMints: number
   readonly rejections: number
   readonly evictions: number
@@ -48,6 +50,7 @@ export class TokenMetrics implements TokenObserver {
   readonly #durations = new Histogram(BOUNDS_MS)
   readonly #secretReloads = new LabelledCounter<SecretReloadOutcome>('outcome', NO_RELOADS)
   #settledMints = 0
+  #refusedMints = 0
   #failedMints = 0
   #rejections = 0
   #evictions = 0
@@ -56,7 +59,8 @@ export class TokenMetrics implements TokenObserver {
     this.#mints.add(reason, outcome)
     this.#durations.record(durationMs)
     this.#settledMints++
-    if (outcome !== 'ok' && outcome !== 'org_access_refused') this.#failedMints++
+    if (outcome === 'org_access_refused') this.#refusedMints++
+    else if (outcome !== 'ok') this.#failedMints++
   }
 
   tokenRejected(): void {
@@ -74,6 +78,7 @@ export class TokenMetrics implements TokenObserver {
   totals(): TokenTotals {
     return {
       mints: this.#settledMints,
+      refusedMints: this.#refusedMints,
       failedMints: this.#failedMints,
       rejections: this.#rejections,
       evictions: this.#evictions,
@@ -88,12 +93,16 @@ export class TokenMetrics implements TokenObserver {
         'Calls of the token endpoint, by reason and outcome.',
         this.#mints.samples(),
       ),
-      histogramFamily('oap_mint_duration_seconds', 'One call of the token endpoint.', this.#durations.snapshot()),
+      histogramFamily(
+        'oap_mint_duration_seconds',
+        'Duration of one call of the token endpoint.',
+        this.#durations.snapshot(),
+      ),
       single('oap_token_rejections_total', 'counter', 'Tokens that the service rejected.', this.#rejections),
       single(
         'oap_token_evictions_total',
         'counter',
-        'Tokens dropped to make room; raise tokens.maxOrgs if it grows.',
+        'Tokens evicted from a full cache; raise tokens.maxOrgs if it grows.',
         this.#evictions,
       ),
       labelled(

@@ -1,30 +1,63 @@
-/** `check`: shows the configuration that would be used, each value with where it came from, and may try one mint. */
+/** `check`: prints the configuration, each value with its source, and gets one token if asked to. */
 
-import type { LoadedConfig } from '../config/load.ts'
+import { performance } from 'node:perf_hooks'
+import { openFleet } from '../app-fleet.ts'
+import { changedSettings } from '../config/changes.ts'
+import type { Environment } from '../config/environment.ts'
+import { formatFleetStore } from '../config/fleet-store.ts'
+import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import { describeSource } from '../config/problem.ts'
+import type { Config } from '../config/schema.ts'
 import { type Setting, settings } from '../config/settings.ts'
-import type { TokenErrorCode } from '../errors.ts'
+import { TokenError, type TokenErrorCode } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
-import type { Output } from './output.ts'
+import { targetPrefix } from '../http/target.ts'
+import { AppCredentials } from '../token/app-credentials.ts'
+import { TokenEndpoint } from '../token/token-endpoint.ts'
+import { contextTrusting } from '../trusted-certificates.ts'
+import type { Output } from './admin-client.ts'
+import { AdminUnreachable, askAdmin } from './admin-client.ts'
 
-/** How a mint went; never the token. */
+/** The outcome of one mint, without the token. */
 export type MintOutcome =
-  | { readonly kind: 'minted'; readonly durationMs: number }
+  | { readonly kind: 'minted'; readonly url: string; readonly durationMs: number }
   | {
       readonly kind: 'failed'
+      readonly url: string
       readonly code: TokenErrorCode
-      /** What to tell the person who asked; without secrets. */
+      /** Status of the token endpoint, if that was the cause. */
+      readonly status: number | undefined
+      /** Holds no secret. */
       readonly message: string
       readonly durationMs: number
     }
 
 export interface CheckOptions {
   readonly loaded: LoadedConfig
-  /** Org to mint for, as it was given. */
+  /** Org for `--mint`, as given. */
   readonly org: string | undefined
   readonly mint: (org: OrgId) => Promise<MintOutcome>
+  /** Resolves with what is wrong with the store of the fleet, or undefined if it can be used. */
+  readonly tryStore: () => Promise<string | undefined>
   readonly stdout: Output
   readonly isTerminal: boolean
+}
+
+/** Resolves with the exit code. @throws {ConfigRefused} */
+export async function runCheck(
+  command: { file: string | undefined; mint: string | undefined; diff: boolean },
+  env: Environment,
+) {
+  const loaded = await loadConfig({ file: command.file, env })
+  if (command.diff) return printDiff(loaded, process.stdout)
+  return check({
+    loaded,
+    org: command.mint,
+    mint: (org) => mintOnce(loaded.config, org),
+    tryStore: () => tryFleetStore(loaded.config),
+    stdout: process.stdout,
+    isTerminal: process.stdout.isTTY === true,
+  })
 }
 
 /** Resolves with the exit code. */
@@ -32,13 +65,35 @@ export async function check(options: CheckOptions): Promise<0 | 1> {
   const { loaded, org, stdout, isTerminal } = options
   stdout.write(renderSettings(loaded, isTerminal))
   stdout.write(renderWarnings(loaded, isTerminal))
+  const { store } = loaded.config.fleet
+  if (store !== undefined) {
+    const problem = await options.tryStore()
+    const found = problem === undefined ? 'can be used' : `cannot be used: ${problem}`
+    // No reason to fail: the proxy starts and serves without it.
+    stdout.write(`\nfleet.store: ${formatFleetStore(store)} ${found}\n`)
+  }
   if (org === undefined) return 0
-  const { line, isGood } = await tryMint(org, options)
-  stdout.write(`\n${line}\n`)
+  const { lines, isGood } = await tryMint(org, options)
+  stdout.write(`\n${lines.join('\n')}\n`)
   return isGood ? 0 : 1
 }
 
-/** Three aligned columns, in the order of the declaration; what was chosen stands out from what is default. */
+/** Resolves with the exit code. @throws {AdminUnreachable} */
+export async function printDiff(loaded: LoadedConfig, stdout: Output): Promise<0 | 1> {
+  const { status, content } = await askAdmin(loaded.config.admin.address, '/status')
+  if (status !== 200) throw new AdminUnreachable(`the admin listener answers ${status} to GET /status`)
+  const { configuration }: { configuration?: { settings?: Record<string, string> } } = JSON.parse(content)
+  const inUse = new Map(Object.entries(configuration?.settings ?? {}))
+  const lines = changedSettings(inUse, loaded.texts).flatMap(({ key, from, to, needsRestart }) => [
+    `${key}${needsRestart ? ' (needs a restart)' : ''}`,
+    ...from.split('; ').map((text) => `  - ${text || '(not set)'}`),
+    ...to.split('; ').map((text) => `  + ${text || '(not set)'}`),
+  ])
+  stdout.write(lines.length === 0 ? 'A reload would change no setting.\n' : `${lines.join('\n')}\n`)
+  return 0
+}
+
+/** Three aligned columns in the order of the declaration. On a terminal, defaults are dimmed. */
 export function renderSettings({ texts, sources }: LoadedConfig, isTerminal: boolean): string {
   const rows = settings.map((setting) => ({
     setting,
@@ -67,17 +122,78 @@ function renderWarnings({ warnings }: LoadedConfig, isTerminal: boolean): string
   return `\n${warnings.map((warning) => `${label} ${warning}\n`).join('')}\nThe configuration can be used.\n`
 }
 
-async function tryMint(text: string, { loaded, mint }: CheckOptions): Promise<{ line: string; isGood: boolean }> {
-  const { orgs } = loaded.config
+async function tryMint(text: string, options: CheckOptions): Promise<{ lines: string[]; isGood: boolean }> {
+  const { orgs } = options.loaded.config
   const org = parseOrgId(text, orgs.pattern)
-  if (org === undefined) return { line: 'mint: not tried, because this is no org id (see orgs.pattern)', isGood: false }
+  if (org === undefined) return { lines: ['mint: not tried: not an org id (see orgs.pattern)'], isGood: false }
   if (orgs.allow.length > 0 && !orgs.allow.includes(org)) {
-    return { line: `mint: not tried, because ${org} is not in orgs.allow`, isGood: false }
+    return { lines: [`mint: not tried: ${org} is not in orgs.allow`], isGood: false }
   }
-  const outcome = await mint(org)
-  const duration = `${Math.round(outcome.durationMs)} ms`
-  if (outcome.kind === 'minted') return { line: `mint: a token for ${org} was obtained in ${duration}`, isGood: true }
-  return { line: `mint: no token for ${org} after ${duration}: ${outcome.code}, ${outcome.message}`, isGood: false }
+  const outcome = await options.mint(org)
+  const call = `  POST ${outcome.url} (${Math.round(outcome.durationMs)} ms)`
+  if (outcome.kind === 'minted') return { lines: [`mint: got a token for ${org}`, call], isGood: true }
+  const lines = [`mint: no token for ${org}: ${outcome.code}`, call, `  ${outcome.message}`]
+  const advice = adviceFor(outcome.code, outcome.status)
+  return { lines: advice === undefined ? lines : [...lines, `  ${advice}`], isGood: false }
+}
+
+/** A wrong address and an Org that is not linked look alike, so both are named. Undefined if the message says enough. */
+function adviceFor(code: TokenErrorCode, status: number | undefined): string | undefined {
+  switch (code) {
+    case 'org_access_refused':
+      return status === 404 || status === 405
+        ? `Check that baseUrl is right: a wrong address answers ${status}, too. If it is, check the org id, and that the Org is linked.`
+        : 'Check the org id, and that the Org is linked with the App.'
+    case 'app_credentials_rejected':
+      return 'Check appId, and the secret in appSecretFile.'
+    case 'token_response_invalid':
+      return 'Check baseUrl: a web page or another service may answer at this address.'
+    case 'token_endpoint_unavailable':
+    case 'token_endpoint_rate_limited':
+    case 'token_endpoint_timeout':
+      return undefined
+  }
+}
+
+async function tryFleetStore(config: Config): Promise<string | undefined> {
+  const nothing = () => undefined
+  const observer = { storeAsked: nothing, storeLost: nothing, storeBack: nothing, valueUnusable: nothing }
+  const hooks = { observer, lifetimeMs: () => config.tokens.lifetime, onPasswordProblem: nothing }
+  const part = await openFleet(config, hooks)
+  try {
+    return await part?.fleet.tryOut()
+  } finally {
+    await part?.close()
+  }
+}
+
+async function mintOnce(config: Config, org: OrgId): Promise<MintOutcome> {
+  const { baseUrl, tokens, origin } = config
+  const prefix = targetPrefix(baseUrl)
+  const url = `${baseUrl.origin}${prefix}/v2/orgs/${encodeURIComponent(org)}/access`
+  const endpoint = new TokenEndpoint(
+    {
+      baseUrl,
+      prefix,
+      connections: 1,
+      timeoutMs: tokens.mintTimeout,
+      secureContext: contextTrusting(origin.caCertificates),
+      proxies: origin.proxies,
+    },
+    new AppCredentials(config.appId, config.appSecret),
+  )
+  const startedAt = performance.now()
+  const sinceStart = () => Math.round(performance.now() - startedAt)
+  try {
+    await endpoint.mint(org)
+    return { kind: 'minted', url, durationMs: sinceStart() }
+  } catch (error) {
+    if (!(error instanceof TokenError)) throw error
+    const { code, tokenEndpointStatus: status, message } = error
+    return { kind: 'failed', url, code, status, message, durationMs: sinceStart() }
+  } finally {
+    await endpoint.close()
+  }
 }
 
 function dimmed(text: string): string {

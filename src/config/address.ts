@@ -1,13 +1,13 @@
 /** Addresses to listen on: `host:port`, `[::1]:port` or `unix:/path`. */
 
 import { BlockList, isIP, isIPv6 } from 'node:net'
-import { Unsuitable } from './unsuitable.ts'
+import { Unsuitable } from './problem.ts'
 
 export interface TcpAddress {
   readonly kind: 'tcp'
-  /** A name or an IP address, an IPv6 one without its brackets. `localhost` stands for 127.0.0.1 and ::1. */
+  /** A name or an IP address; IPv6 without brackets. `localhost` means 127.0.0.1 and ::1. */
   readonly host: string
-  /** 0 lets the system pick one. */
+  /** 0 lets the system choose a free port. */
   readonly port: number
 }
 
@@ -19,7 +19,7 @@ export interface UnixAddress {
 export type ListenAddress = TcpAddress | UnixAddress
 
 const NAME = /^(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}$/
-/** `sun_path` of Linux has 108 bytes, that of macOS 104, the last one a NUL. */
+/** `sun_path` holds 108 bytes on Linux and 104 on macOS; the last one is NUL. */
 const MAX_SOCKET_PATH_BYTES = 103
 
 const loopback = new BlockList()
@@ -36,7 +36,7 @@ export function formatAddress(address: ListenAddress): string {
   return isIPv6(address.host) ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`
 }
 
-/** True for a host that only this machine can reach. A name other than `localhost` may resolve to anything. */
+/** Returns true if only this machine can reach the host. A name other than `localhost` may resolve to any address. */
 export function isLoopback(host: string): boolean {
   if (host === 'localhost') return true
   const family = isIP(host)
@@ -45,7 +45,7 @@ export function isLoopback(host: string): boolean {
 
 function parseUnix(path: string): UnixAddress {
   if (!path.startsWith('/') || path.endsWith('/')) {
-    throw new Unsuitable('needs the whole path of the socket: write unix:/run/org-access-proxy/proxy.sock')
+    throw new Unsuitable('needs an absolute path: write unix:/run/org-access-proxy/proxy.sock')
   }
   if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES || path.includes('\0')) {
     throw new Unsuitable(`is too long for a socket: at most ${MAX_SOCKET_PATH_BYTES} bytes after "unix:"`)
@@ -62,12 +62,12 @@ function parseTcp(text: string): TcpAddress {
   }
   if (host === '') throw new Unsuitable('has no host: write localhost:8080, or 0.0.0.0:8080 for every interface')
   if (bracketed === undefined ? !isNameOrIPv4(host) : !isIPv6(host)) {
-    throw new Unsuitable('has a malformed host: write a name, an IPv4 address, or an IPv6 address in brackets')
+    throw new Unsuitable('has an invalid host: write a name, an IPv4 address, or an IPv6 address in brackets')
   }
   return { kind: 'tcp', host, port }
 }
 
-/** All digits and dots is meant as an IPv4 address: what is not one (`127.1`, `300.0.0.1`) is a slip, not a name. */
+/** Digits and dots are meant as an IPv4 address, so `127.1` and `300.0.0.1` are mistakes, not names. */
 function isNameOrIPv4(host: string): boolean {
   return /^[\d.]+$/.test(host) ? isIP(host) === 4 : NAME.test(host)
 }

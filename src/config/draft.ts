@@ -1,38 +1,27 @@
-/** A configuration in the making: what was given for each key, what it came to, and what is wrong so far. */
+/** A configuration being loaded: the given values, the parsed values, and the problems so far. */
 
 import { dirname, resolve } from 'node:path'
-import { type Environment, readEnvironment } from './environment.ts'
-import type { Given } from './given.ts'
-import type { Problem, Source } from './problem.ts'
-import type { Remark } from './relations.ts'
-import { type Setting, type SettingKey, type SettingValues, settings } from './settings.ts'
-import { readSettingsFile } from './settings-file.ts'
+import type { z } from 'zod'
+import type { Given, Problem, Remark, Source } from './problem.ts'
+import { namesIn, type Setting, type SettingKey, type SettingValues, settings, unknownName } from './settings.ts'
 
-/** Never repeated in a message: each could hold a secret that was put in the wrong place. */
-const NEVER_QUOTED: ReadonlySet<SettingKey> = new Set(['appId', 'appSecret', 'baseUrl'])
-
-const PATHS: ReadonlySet<SettingKey> = new Set(['appSecretFile', 'listen.callerKeyFile', 'origin.caFile'])
+/** These values are never quoted in a message: each could be a secret in the wrong place. */
+const NEVER_QUOTED: ReadonlySet<SettingKey> = new Set(['appId', 'appSecret', 'baseUrl', 'fleet.store'])
 
 export class Draft {
+  /** The content of every file that was read so far; undefined for one that could not be read. */
+  readonly files = new Map<string, Buffer | undefined>()
   readonly values: SettingValues
   readonly problems: Problem[]
-  /** False where the file could not be understood, so that nothing can be said to be missing. */
+  /** False if the file could not be parsed. No setting can then be called missing. */
   readonly #isComplete: boolean
   readonly #given: ReadonlyMap<SettingKey, Given>
 
-  private constructor(given: ReadonlyMap<SettingKey, Given>, problems: readonly Problem[], isComplete: boolean) {
+  constructor(given: ReadonlyMap<SettingKey, Given>, problems: readonly Problem[], isComplete: boolean) {
     this.#given = given
     this.#isComplete = isComplete
     this.problems = [...problems]
     this.values = Object.fromEntries(settings.map((setting) => [setting.key, this.#parse(setting)])) as SettingValues
-  }
-
-  /** Environment over file; the defaults come in where each setting is parsed. */
-  static async read(file: string | undefined, env: Environment): Promise<Draft> {
-    const fromEnvironment = readEnvironment(env)
-    if (file === undefined) return new Draft(fromEnvironment, [], true)
-    const fromFile = await readSettingsFile(file)
-    return new Draft(new Map([...fromFile.values, ...fromEnvironment]), fromFile.problems, fromFile.isUnderstood)
   }
 
   sourceOf(setting: Setting): Source {
@@ -48,12 +37,20 @@ export class Draft {
     this.problems.push(this.locate(remark))
   }
 
-  /** The remark with where the value came from that it is about. */
-  locate({ key, message }: Remark): Problem {
-    return { key, source: this.#given.get(key)?.source ?? { kind: 'default' }, message }
+  /** Adds the source of the value that the remark is about. */
+  locate({ key, part = '', message }: Remark): Problem {
+    const given = this.#given.get(key)
+    let place = given?.places?.get(key + part)
+    // A part that is missing has no place of its own, but the mapping that it is missing from has one.
+    for (let path = part; place === undefined && path !== ''; ) {
+      path = path.slice(0, Math.max(path.lastIndexOf('.'), path.lastIndexOf('['), 0))
+      place = given?.places?.get(key + path)
+    }
+    const source = place ?? given?.source ?? { kind: 'default' }
+    return { key: key + part, source, message }
   }
 
-  /** For a key that must be given; silent where something else is already said about it. */
+  /** Reports a required setting that is missing, unless its value is already a problem. */
   reportMissing(key: SettingKey, message: string): void {
     if (!this.#isComplete || this.hasProblemWith(key)) return
     this.problems.push({ key, source: { kind: 'unset' }, message })
@@ -63,26 +60,40 @@ export class Draft {
     return this.problems.some((problem) => problem.key === key)
   }
 
+  /** Resolves a path against the place it was written: the folder of the file, or else the working directory. */
+  resolvePath(key: SettingKey, path: string): string {
+    const source = this.#given.get(key)?.source
+    return source?.kind === 'file' ? resolve(dirname(source.path), path) : resolve(path)
+  }
+
   #parse(setting: Setting): unknown {
-    const given = this.#given.get(setting.key)
+    const { key } = setting
+    const given = this.#given.get(key)
     if (given === undefined && setting.isRequired) {
-      this.reportMissing(setting.key, `is required: set it in the config file, or as ${setting.variable}`)
+      this.reportMissing(key, `is required: set it in the config file, or as ${setting.variable}`)
       return undefined
     }
-    const result = setting.schema.safeParse(given?.value)
-    if (result.success) return PATHS.has(setting.key) ? resolvedAt(given?.source, result.data) : result.data
-    const complaints = result.error.issues.map(({ path, message }) =>
-      NEVER_QUOTED.has(setting.key) ? message : `${quote(valueAt(given?.value, path[0]))}${message}`,
-    )
-    for (const message of new Set(complaints)) this.report({ key: setting.key, message })
+    const { success, data, error } = setting.schema.safeParse(given?.value)
+    if (success) return key.endsWith('File') && typeof data === 'string' ? this.resolvePath(key, data) : data
+    const told = new Set<string>()
+    for (const remark of error.issues.flatMap((issue) => remarksOn(setting, given?.value, issue))) {
+      const line = `${remark.part} ${remark.message}`
+      if (!told.has(line)) this.report(remark)
+      told.add(line)
+    }
     return undefined
   }
 }
 
-/** Relative to where it was written: in a file that file's folder, else the working directory. */
-function resolvedAt(source: Source | undefined, path: unknown): unknown {
-  if (typeof path !== 'string') return path
-  return source?.kind === 'file' ? resolve(dirname(source.path), path) : resolve(path)
+function remarksOn({ key, notation, schema }: Setting, value: unknown, issue: z.core.$ZodIssue): Remark[] {
+  const { path, message } = issue
+  if (notation !== 'mappings') {
+    const quoted = NEVER_QUOTED.has(key) ? '' : quote(valueAt(value, path[0]))
+    return [{ key, message: `${quoted}${message}` }]
+  }
+  const part = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
+  if (issue.code !== 'unrecognized_keys') return [{ key, part, message }]
+  return issue.keys.map((name) => ({ key, part: `${part}.${name}`, message: unknownName(name, namesIn(schema)) }))
 }
 
 function valueAt(value: unknown, index: PropertyKey | undefined): unknown {

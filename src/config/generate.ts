@@ -1,4 +1,4 @@
-/** Writes what is generated from the declaration of the settings; run by `npm run generate`. */
+/** `npm run generate`: writes the files and tables that are rendered from the declaration of the settings. */
 
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { renderReference, renderSchema, withSettingsTable } from './render.ts'

@@ -1,18 +1,26 @@
-/** The configuration: environment over file over default, all problems at once, each value with where it came from. */
+/** Loads the configuration: environment over file over default, with all problems at once and the source of each value. */
 
+import { resolve } from 'node:path'
 import type { ListenAddress } from './address.ts'
 import { type Attachments, readAttachments } from './attachments.ts'
+import { describeCallers } from './callers.ts'
 import { Draft } from './draft.ts'
-import { CONFIG_VARIABLE, type Environment, emptyVariables, unknownVariables } from './environment.ts'
-import { environmentWarnings } from './environment-warnings.ts'
+import {
+  CONFIG_VARIABLE,
+  type Environment,
+  emptyVariables,
+  environmentWarnings,
+  readEnvironment,
+  unknownVariables,
+} from './environment.ts'
 import { ConfigRefused, describeProblem, type Source } from './problem.ts'
 import { cautions, contradictions, orgIdsOf } from './relations.ts'
 import type { Config, DeclaredSettings } from './schema.ts'
-import { type SettingKey, type SettingValues, settings } from './settings.ts'
-import { WHOLE_FILE } from './settings-file.ts'
+import { type Setting, type SettingKey, type SettingValues, settings } from './settings.ts'
+import { readSettingsFile, WHOLE_FILE } from './settings-file.ts'
 
 export interface LoadOptions {
-  /** As given on the command line; `OAP_CONFIG` names it otherwise. */
+  /** As given on the command line. If undefined, `OAP_CONFIG` may name the file. */
   readonly file?: string | undefined
   readonly env: Environment
 }
@@ -20,10 +28,12 @@ export interface LoadOptions {
 export interface LoadedConfig {
   readonly config: Config
   readonly sources: ReadonlyMap<SettingKey, Source>
-  /** Values as they were written, the secret masked; empty where there is none. */
+  /** Values as they were written, with the secret masked; empty for a setting without a value. */
   readonly texts: ReadonlyMap<SettingKey, string>
-  /** One line each, for whoever starts the program. */
+  /** One line each, for the person who starts the program. */
   readonly warnings: readonly string[]
+  /** The content of every file that a reload depends on, by its path. */
+  readonly files: ReadonlyMap<string, Buffer | undefined>
 }
 
 /** @throws {ConfigRefused} With every problem that was found. */
@@ -31,11 +41,13 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
   const draft = await readDraft(options)
   for (const contradiction of contradictions(draft.values)) draft.report(contradiction)
   const attachments = await readAttachments(draft, options.env)
-  if (draft.problems.length > 0 || attachments.appSecret === undefined) throw new ConfigRefused(draft.problems)
+  if (draft.problems.length > 0 || attachments.appSecret === undefined) {
+    throw new ConfigRefused(draft.problems, draft.files)
+  }
   return {
     config: assemble(draft.values, attachments, attachments.appSecret),
     sources: new Map(settings.map((setting) => [setting.key, draft.sourceOf(setting)])),
-    texts: new Map(settings.map((setting) => [setting.key, textOf(setting.key, draft.writtenOf(setting))])),
+    texts: new Map(settings.map((setting) => [setting.key, textOf(setting, draft)])),
     warnings: [
       ...unknownVariables(options.env),
       ...emptyVariables(options.env),
@@ -45,16 +57,17 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
         env: options.env,
         execArgv: process.execArgv,
         nodeVersion: process.versions.node,
-        today: new Date(),
         usesProxyFromEnv: draft.values['origin.proxyFromEnv'] === true,
       }),
     ],
+    files: draft.files,
   }
 }
 
 /**
- * Only where the admin listener is: a health check must not fail because a file that it has no use for is being replaced.
- * @throws {ConfigRefused} With the problems of that one setting, or of the config file as a whole.
+ * Loads only the address of the admin listener. A health check must not fail because a file that it does not need is being
+ * replaced.
+ * @throws {ConfigRefused} With the problems of that setting, or of the config file as a whole.
  */
 export async function loadAdminAddress(options: LoadOptions): Promise<ListenAddress | 'off'> {
   const draft = await readDraft(options)
@@ -64,20 +77,33 @@ export async function loadAdminAddress(options: LoadOptions): Promise<ListenAddr
   return address
 }
 
-function readDraft({ file, env }: LoadOptions): Promise<Draft> {
-  // An empty variable is what compose makes of one that is not set.
-  return Draft.read(file ?? (env[CONFIG_VARIABLE] || undefined), env)
+async function readDraft({ file, env }: LoadOptions): Promise<Draft> {
+  // Compose turns a variable that is not set into an empty one.
+  const path = file ?? (env[CONFIG_VARIABLE] || undefined)
+  const fromEnvironment = readEnvironment(env)
+  if (path === undefined) return new Draft(fromEnvironment, [], true)
+  const fromFile = await readSettingsFile(path)
+  const given = new Map([...fromFile.values, ...fromEnvironment])
+  const draft = new Draft(given, fromFile.problems, fromFile.isUnderstood)
+  draft.files.set(resolve(path), fromFile.bytes)
+  return draft
 }
 
-/** Nests what stands under flat keys, and adds what was read. */
+/** Turns flat keys into groups, and adds what was read from files. */
 function assemble(values: SettingValues, attachments: Attachments, appSecret: Attachments['appSecret'] & {}): Config {
   const declared = nest(values)
   const { appSecret: _, ...rest } = declared
   return {
     ...rest,
     appSecret,
+    callers: attachments.callers,
     listen: { ...declared.listen, callerKey: attachments.callerKey },
     origin: { ...declared.origin, caCertificates: attachments.caCertificates, proxies: attachments.proxies },
+    fleet: {
+      ...declared.fleet,
+      caCertificates: attachments.fleetCaCertificates,
+      password: attachments.fleetPassword,
+    },
     orgs: { ...declared.orgs, allow: orgIdsOf(values, 'orgs.allow') },
     tokens: { ...declared.tokens, warm: orgIdsOf(values, 'tokens.warm') },
   }
@@ -89,13 +115,15 @@ function nest(values: SettingValues): DeclaredSettings {
     if (group === undefined) nested[name] = values[key]
     else nested[group] = { ...(nested[group] ?? {}), [name]: values[key] }
   }
-  // Each key of the declaration is there, with the type that the declaration gives it.
+  // Every key of the declaration is present, with the type that the declaration gives it.
   return nested as DeclaredSettings
 }
 
-function textOf(key: SettingKey, written: unknown): string {
+function textOf(setting: Setting, draft: Draft): string {
+  const written = draft.writtenOf(setting)
   if (written === undefined) return ''
-  if (key === 'appSecret') return '[redacted]'
+  if (setting.key === 'appSecret') return '[redacted]'
+  if (setting.key === 'callers') return describeCallers(draft.values.callers ?? []).join('; ')
   if (!Array.isArray(written)) return String(written)
   return written.length === 0 ? '[]' : written.join(', ')
 }

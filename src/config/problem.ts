@@ -1,26 +1,53 @@
-/** What is wrong with a configuration, and where it came from: one line for each problem, all of them at once. */
+/** A problem with the configuration: which setting, where its value came from, what is wrong and how to mend it. */
 
+import type { SettingKey } from './settings.ts'
+
+/** Where a value came from. */
 export type Source =
   | { readonly kind: 'unset' }
   | { readonly kind: 'default' }
   | { readonly kind: 'file'; readonly path: string; readonly line?: number; readonly column?: number }
   | { readonly kind: 'environment'; readonly variable: string }
 
+/** A value as it was written, before it is checked. */
+export interface Given {
+  readonly value: unknown
+  readonly source: Source
+  /** For a list of mappings in a file: the place of each part, by its path (`callers[0].name`). */
+  readonly places?: ReadonlyMap<string, Source>
+}
+
 export interface Problem {
-  /** A setting's key, an unknown one as it was written, or `config file` for the file as a whole. */
+  /** A setting's key, an unknown key as it was written, or `config file` for the file as a whole. */
   readonly key: string
   readonly source: Source
-  /** What is wrong and what would be right, as a predicate of the key. */
+  /** A predicate of the key: what is wrong, then how to mend it. */
   readonly message: string
+}
+
+/** A problem or a warning about a setting, before its source is added. */
+export interface Remark {
+  readonly key: SettingKey
+  /** For a part of a list of mappings: `[0].jwt.issuer`. */
+  readonly part?: string
+  readonly message: string
+}
+
+/** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
+export class Unsuitable extends Error {
+  override readonly name = 'Unsuitable'
 }
 
 export class ConfigRefused extends Error {
   override readonly name = 'ConfigRefused'
   readonly problems: readonly Problem[]
+  /** The content of every file that was read. A change of one of them may mend the problem. */
+  readonly files: ReadonlyMap<string, Buffer | undefined>
 
-  constructor(problems: readonly Problem[]) {
+  constructor(problems: readonly Problem[], files: ReadonlyMap<string, Buffer | undefined> = new Map()) {
     super(problems.map(describeProblem).join('\n'))
     this.problems = problems
+    this.files = files
   }
 }
 

@@ -1,17 +1,13 @@
-/** What no setting can know by itself: settings that contradict each other, and ones that deserve a word of warning. */
+/** Checks that need several settings: contradictions, which are refused, and risky choices, which get a warning. */
 
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import { formatAddress, isLoopback, type ListenAddress } from './address.ts'
-import { isReadableOnTheWay } from './base-url.ts'
-import type { SettingKey, SettingValues } from './settings.ts'
+import { callerCautions, callerContradictions } from './callers.ts'
+import type { Remark } from './problem.ts'
+import { isReadableOnTheWay } from './setting-parsers.ts'
+import type { SettingValues } from './settings.ts'
 
-/** Said about one key; the message is a predicate of it. */
-export interface Remark {
-  readonly key: SettingKey
-  readonly message: string
-}
-
-/** A value that was wrong by itself is missing here; what depends on it is then not judged. */
+/** A value that is wrong by itself is missing here, and checks that need it are skipped. */
 export function contradictions(values: SettingValues): Remark[] {
   return [
     ...insecureOrigin(values),
@@ -20,43 +16,75 @@ export function contradictions(values: SettingValues): Remark[] {
     ...loneStar(values),
     ...lifetimes(values),
     ...orgIds(values),
+    ...fleetStore(values),
+    ...callerContradictions(values),
   ]
 }
 
-/** Permitted, and yet not what most people want. */
+/** Permitted, but probably a mistake or a risk. */
 export function cautions(values: SettingValues): Remark[] {
+  const { baseUrl } = values
   const address = values['listen.address']
-  const baseUrl = values.baseUrl
-  const remarks: (Remark | false | undefined)[] = [
-    baseUrl &&
-      isReadableOnTheWay(baseUrl) && {
-        key: 'baseUrl',
-        message: 'is plain http to another machine: the App secret and all tokens travel readable',
-      },
-    baseUrl &&
-      /\/v2\/?$/.test(baseUrl.pathname) && {
-        key: 'baseUrl',
-        message: 'ends in /v2, with which every path begins anyway: requests will go to /v2/v2/…',
-      },
-    address &&
-      isRemote(address) &&
-      values['listen.callerKeyFile'] === undefined && {
-        key: 'listen.address',
-        message: 'can be reached from other machines: whoever reaches it acts as the App; set listen.callerKeyFile',
-      },
-    values['listen.hosts']?.includes('*') && {
-      key: 'listen.hosts',
-      message: 'accepts every Host: a web page that rebinds its name to this address is not refused by it',
-    },
-    values.appRoutes?.some(({ path, isPrefix }) => isPrefix && (path === '/' || path === '/v2/')) && {
-      key: 'appRoutes',
-      message: 'covers everything: such requests carry the App credentials instead of the token of an Org',
-    },
-  ]
-  return remarks.filter((remark) => typeof remark === 'object')
+  const remarks: Remark[] = [...fleetCautions(values), ...callerCautions(values)]
+  if (baseUrl !== undefined && isReadableOnTheWay(baseUrl)) {
+    const message = 'is plain http to another machine: the network can read the App secret and all tokens'
+    remarks.push({ key: 'baseUrl', message })
+  }
+  if (baseUrl !== undefined && /\/v2\/?$/.test(baseUrl.pathname)) {
+    remarks.push({ key: 'baseUrl', message: 'ends in /v2, and so does every path begin: requests will go to /v2/v2/…' })
+  }
+  if (baseUrl !== undefined && /\/orgs(\/|$)/.test(baseUrl.pathname)) {
+    const message = 'contains /orgs: give the address of the service, without the path of the token endpoint'
+    remarks.push({ key: 'baseUrl', message })
+  }
+  if (address !== undefined && isRemote(address) && !asksForCredential(values)) {
+    const message = 'is open to other machines, and anyone there acts as the App: set callers or listen.callerKeyFile'
+    remarks.push({ key: 'listen.address', message })
+  }
+  if (values['listen.hosts']?.includes('*')) {
+    const message = 'accepts every Host: a web page that rebinds its name to this address is not refused'
+    remarks.push({ key: 'listen.hosts', message })
+  }
+  if (values.appRoutes?.some(({ path, isPrefix }) => isPrefix && (path === '/' || path === '/v2/'))) {
+    const message = 'covers every path: such requests carry the App credentials instead of the token of an Org'
+    remarks.push({ key: 'appRoutes', message })
+  }
+  return remarks
 }
 
-/** The ids that have the shape. */
+function asksForCredential(values: SettingValues): boolean {
+  return values['listen.callerKeyFile'] !== undefined || (values.callers ?? []).length > 0
+}
+
+function fleetStore(values: SettingValues): Remark[] {
+  const store = values['fleet.store']
+  if (store === undefined || values['fleet.cluster'] !== true) return []
+  if (store.kind === 'unix') return [{ key: 'fleet.store', message: 'is a unix socket, but a cluster speaks TCP' }]
+  if (store.database === 0) return []
+  return [{ key: 'fleet.store', message: 'names a database, but a cluster has only database 0' }]
+}
+
+function fleetCautions(values: SettingValues): Remark[] {
+  const store = values['fleet.store']
+  const remarks: Remark[] = []
+  if (store === undefined) {
+    for (const key of ['fleet.username', 'fleet.passwordFile', 'fleet.caFile'] as const) {
+      if (values[key] !== undefined) remarks.push({ key, message: 'has no effect without fleet.store' })
+    }
+    return remarks
+  }
+  const usesTls = store.kind === 'tcp' && store.tls
+  if (store.kind === 'tcp' && !usesTls && !isLoopback(store.host)) {
+    const message = 'is not encrypted, so the network can read the password of the store: use rediss://'
+    remarks.push({ key: 'fleet.store', message })
+  }
+  if (!usesTls && values['fleet.caFile'] !== undefined) {
+    remarks.push({ key: 'fleet.caFile', message: 'has no effect without rediss:// in fleet.store' })
+  }
+  return remarks
+}
+
+/** The ids that match `orgs.pattern`. */
 export function orgIdsOf(values: SettingValues, key: 'orgs.allow' | 'tokens.warm'): OrgId[] {
   const pattern = values['orgs.pattern']
   if (pattern === undefined) return []
@@ -73,7 +101,7 @@ function insecureOrigin(values: SettingValues): Remark[] {
 function remoteListener(values: SettingValues): Remark[] {
   const address = values['listen.address']
   if (address === undefined || values['listen.allowRemote'] !== false || !isRemote(address)) return []
-  const message = 'can be reached from other machines: use localhost, or set listen.allowRemote to true'
+  const message = 'is open to other machines: use localhost, or set listen.allowRemote to true'
   return [{ key: 'listen.address', message }]
 }
 
@@ -87,7 +115,7 @@ function sameAddress(values: SettingValues): Remark[] {
 function loneStar(values: SettingValues): Remark[] {
   const hosts = values['listen.hosts'] ?? []
   if (!hosts.includes('*') || hosts.length === 1) return []
-  return [{ key: 'listen.hosts', message: 'has "*" beside other names: leave it alone to accept all, or take it out' }]
+  return [{ key: 'listen.hosts', message: 'has "*" and other names: keep only "*" to accept all, or remove it' }]
 }
 
 function lifetimes(values: SettingValues): Remark[] {
@@ -99,13 +127,16 @@ function lifetimes(values: SettingValues): Remark[] {
 }
 
 function orgIds(values: SettingValues): Remark[] {
-  // Without a pattern to go by there is still what no pattern permits.
+  // If the pattern is invalid, the characters that no pattern permits are still checked.
   const pattern = values['orgs.pattern'] ?? /^/
   const [allowed, warm] = [values['orgs.allow'] ?? [], values['tokens.warm'] ?? []]
   const misshapen = (['orgs.allow', 'tokens.warm'] as const).flatMap((key) =>
     (values[key] ?? [])
       .filter((id) => parseOrgId(id, pattern) === undefined)
-      .map((id) => ({ key, message: `has ${JSON.stringify(id.slice(0, 64))}, which is no org id (see orgs.pattern)` })),
+      .map((id) => ({
+        key,
+        message: `has ${JSON.stringify(id.slice(0, 64))}, which is not an org id (see orgs.pattern)`,
+      })),
   )
   const strangers = warm
     .filter((id) => allowed.length > 0 && !allowed.includes(id) && parseOrgId(id, pattern) !== undefined)

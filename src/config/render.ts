@@ -1,4 +1,4 @@
-/** What is generated from the declaration: a JSON Schema for editors, a commented reference file, a table for the docs. */
+/** Renders the declaration: a JSON Schema for editors, a commented reference file, a table for the docs. */
 
 import { z } from 'zod'
 import { declaration } from './schema.ts'
@@ -14,7 +14,7 @@ export function renderSchema(): string {
   const schema = z.toJSONSchema(declaration.omit({ appSecret: true }), {
     io: 'input',
     target: 'draft-7',
-    // What a file leaves out may come from the environment.
+    // A setting that the file leaves out may come from the environment.
     override: ({ jsonSchema }) => {
       delete jsonSchema.required
     },
@@ -24,7 +24,7 @@ export function renderSchema(): string {
   return `${JSON.stringify({ $schema, $comment: GENERATED, title, ...rest }, null, 2)}\n`
 }
 
-/** Every setting with its default and its variable; those without a default are commented out. */
+/** Every setting with its default and its variable. Settings without a default are commented out. */
 export function renderReference(): string {
   const head = [
     '# yaml-language-server: $schema=./schema.json',
@@ -40,7 +40,7 @@ export function renderReference(): string {
   return `${[...head, ...body].join('\n')}\n`
 }
 
-/** A Markdown table of all settings, between its two marks. */
+/** A Markdown table of all settings, between two marks. */
 export function renderSettingsTable(): string {
   const rows = settings.map(
     (setting) => `| \`${setting.key}\` | ${defaultCell(setting)} | ${setting.description.replaceAll('|', '\\|')} |`,
@@ -48,7 +48,7 @@ export function renderSettingsTable(): string {
   return [TABLE_BEGIN, '| setting | default | meaning |', '|---|---|---|', ...rows, TABLE_END].join('\n')
 }
 
-/** `document` with its table brought up to date; undefined where it has no marks to put one between. */
+/** `document` with a new table; undefined if it has no marks. */
 export function withSettingsTable(document: string): string | undefined {
   const begin = document.indexOf(TABLE_BEGIN)
   const end = document.indexOf(TABLE_END)
@@ -64,8 +64,11 @@ function groupLines(group: string | undefined): string[] {
 
 function referenceLines(setting: Setting): string[] {
   const indent = setting.group === undefined ? '' : '  '
-  const comment = [...wrapped(setting.description, 110), setting.variable].map((line) => `${indent}# ${line}`)
-  // The one setting that a file must not hold.
+  const comment = [
+    ...wrapped(setting.description, 110),
+    ...(setting.variable === undefined ? [] : [setting.variable]),
+  ].map((line) => `${indent}# ${line}`)
+  // A file must not contain this setting.
   if (setting.key === 'appSecret') return comment
   if (setting.fallback !== undefined) return [...comment, `${indent}${setting.name}: ${yamlOf(setting.fallback)}`]
   return [...comment, `${indent}# ${setting.name}: ${setting.isRequired ? '(required)' : '(none)'}`]
@@ -78,7 +81,7 @@ function defaultCell(setting: Setting): string {
   return `\`${Array.isArray(setting.fallback) ? JSON.stringify(setting.fallback) : String(setting.fallback)}\``
 }
 
-/** JSON is YAML, and a plain word stays plain unless YAML could take it for a number (`0660`). */
+/** JSON is YAML. A plain word needs no quotes unless YAML could read it as a number (`0660`). */
 function yamlOf(value: unknown): string {
   const isPlain = typeof value === 'string' && /^[\w.:-]+$/.test(value) && Number.isNaN(Number(value))
   return isPlain ? value : JSON.stringify(value)

@@ -1,36 +1,45 @@
-/** All settings, declared once: the check, the types, the JSON Schema, the reference file and the tables come from here. */
+/** All settings, declared once: the checks, types, JSON Schema, reference file and tables are derived from here. */
 
 import { z } from 'zod'
+import type { CallerRule } from '../callers/caller-rule.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
 import type { ProxyVariables } from '../undici.ts'
 import { parseAddress } from './address.ts'
-import { parseBaseUrl } from './base-url.ts'
-import { parseRoutePattern } from './route-pattern.ts'
+import { parseFleetPrefix, parseFleetStore } from './fleet-store.ts'
 import {
+  DEFAULT_PATTERN,
   parseAdminAddress,
   parseAppId,
+  parseBaseUrl,
+  parseCallerName,
   parseFileMode,
   parseHostName,
+  parseKeySetLocation,
   parseOrgPattern,
+  parseOrgRule,
   parseOrigin,
+  parseRoutePattern,
+  parseSocketPath,
 } from './setting-parsers.ts'
-import { choice, count, duration, flag, list, parsed, rate, size, text } from './setting-types.ts'
+import { choice, count, duration, flag, list, mapping, parsed, rate, required, size, text } from './setting-types.ts'
 
 const listen = z
   .strictObject({
     address: parsed(text(), parseAddress)
       .prefault('localhost:8080')
       .describe(
-        'Where apps connect: `host:port` or `unix:/path`; `localhost` means 127.0.0.1 and, where there is one, ::1; port 0 picks a free one and logs it.',
+        'Where apps connect: `host:port` or `unix:/path`. `localhost` means 127.0.0.1 and, if the machine has it, ::1. Port 0 takes a free port and logs it.',
       ),
     allowRemote: flag()
       .prefault(false)
-      .describe('Permits an `address` that other machines can reach; whoever reaches it acts as the App.'),
+      .describe(
+        'Permits an `address` that other machines can reach. Anyone there acts as the App, unless `callers` or `callerKeyFile` is set.',
+      ),
     hosts: list(parsed(text(), parseHostName))
       .prefault([])
       .describe(
-        'Further names accepted in `Host`, beside localhost, 127.0.0.1, [::1] and the host of `address`; a lone `*` accepts all and gives up the protection against rebound names.',
+        'Names accepted in `Host`, in addition to localhost, 127.0.0.1, [::1] and the host of `address`. A single `*` accepts all, and gives up the protection against DNS rebinding.',
       ),
     socketMode: parsed(text(), parseFileMode)
       .prefault('0660')
@@ -41,65 +50,67 @@ const listen = z
       }),
     callerKeyFile: text()
       .optional()
-      .describe('File with a key that every request must then bring in `X-Proxy-Key`; it goes no further.'),
+      .describe('File with a key. If set, every request needs it in `X-Proxy-Key`, which is never forwarded.'),
     refuseForwarded: flag()
       .prefault(true)
       .describe(
-        'Refuses requests that carry `X-Forwarded-For`, `Forwarded` or `X-Real-IP`, because they came through another proxy and so from elsewhere.',
+        'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
       ),
     origins: list(parsed(text(), parseOrigin))
       .prefault([])
-      .describe('Browser origins let through, such as `https://app.example.com`; pages of all others are refused.'),
-    maxConnections: count(1, 1_000_000).prefault(4096).describe('Client connections held open at once.'),
+      .describe('Browser origins that may send requests, such as `https://app.example.com`; all others are refused.'),
+    maxConnections: count(1, 1_000_000).prefault(4096).describe('Most client connections at once.'),
     maxInFlight: count(1, 1_000_000)
       .prefault(2048)
-      .describe('Requests worked on at once; the next one gets 503 `overloaded`.'),
-    headersTimeout: duration().prefault('10s').describe('Time for a client to send a whole request head, else 408.'),
+      .describe('Most requests at once; the next one gets 503 `overloaded`.'),
+    headersTimeout: duration().prefault('10s').describe('Longest time for a client to send a request head; then 408.'),
     idleTimeout: duration()
       .prefault('60s')
       .describe(
-        'Longest silence of a client inside a request content, or while it takes no bytes of its response; a slow but moving transfer of any size goes through.',
+        'Longest pause of a client while it sends content or reads its response. A slow transfer of any size goes through as long as it moves.',
       ),
     keepAliveTimeout: duration()
       .prefault('65s')
-      .describe('How long an idle client connection is kept; keep it above the idle timeout of the clients.'),
+      .describe('How long an idle client connection stays open. Set it above the idle timeout of the clients.'),
   })
-  .describe('The side towards the apps.')
+  .describe('The listener for apps.')
 
 const origin = z
   .strictObject({
-    connections: count(1, 65_535).prefault(256).describe('Most connections to the service at once.'),
-    connectTimeout: duration().prefault('5s').describe('Time for TCP and TLS together.'),
+    connections: count(1, 65_535)
+      .prefault(256)
+      .describe(
+        'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them while others wait.',
+      ),
+    connectTimeout: duration().prefault('5s').describe('Longest time for TCP and TLS together.'),
     responseTimeout: duration()
       .prefault('60s')
-      .describe('Time from the sent request to the final response head, else 504 `http_response_timeout`.'),
-    idleTimeout: duration().prefault('5m').describe('Longest silence of the service inside a response content.'),
+      .describe('Longest time from the sent request to the final response head; then 504 `http_response_timeout`.'),
+    idleTimeout: duration().prefault('5m').describe('Longest pause of the service while it sends content.'),
     caFile: text()
       .optional()
-      .describe('PEM file with further CA certificates to trust, beside those that Node trusts.'),
+      .describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
     allowInsecure: flag()
       .prefault(false)
       .describe(
-        'Permits plain `http` in `baseUrl` to another machine; the secret and all tokens then travel readable.',
+        'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
       ),
     proxyFromEnv: flag()
       .prefault(false)
-      .describe('Honours `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, which are ignored otherwise.'),
+      .describe('Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; they are ignored otherwise.'),
   })
-  .describe('The side towards the service.')
+  .describe('The connections to the service.')
 
 const orgs = z
   .strictObject({
-    allow: list(text())
-      .prefault([])
-      .describe('If not empty, only these org ids are served; it bounds what a hostile caller can ask for.'),
+    allow: list(text()).prefault([]).describe('If not empty, only these org ids are accepted.'),
     pattern: parsed(text(), parseOrgPattern)
-      .prefault('^[\\w-][\\w.~:@+=-]{0,127}$')
+      .prefault(DEFAULT_PATTERN)
       .describe(
-        'Regular expression that a whole org id must match; `.`, `..`, white space, controls, non-ASCII and any of `/ \\ ? # % ,` are refused whatever it says.',
+        'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. A pattern that can take long to match is refused at start.',
       ),
   })
-  .describe('Which org ids are taken.')
+  .describe('Which org ids are accepted.')
 
 const routes = z
   .strictObject({
@@ -108,9 +119,7 @@ const routes = z
       .describe(
         'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below.',
       ),
-    allowTokenEndpoint: flag()
-      .prefault(false)
-      .describe('Lets apps call the token endpoint themselves, and so see raw tokens.'),
+    allowTokenEndpoint: flag().prefault(false).describe('Lets apps call the token endpoint themselves and see tokens.'),
   })
   .describe('Which requests are forwarded.')
 
@@ -118,39 +127,86 @@ const tokens = z
   .strictObject({
     maxOrgs: count(1, 1_000_000)
       .prefault(10_000)
-      .describe('Tokens kept; beyond it the least recently used one is evicted and minted anew when needed.'),
+      .describe('Most tokens kept. Beyond it, the least recently used token is evicted, and minted again when needed.'),
     lifetime: duration(1_000)
       .prefault('5m')
-      .describe('Assumed life of a token until something better is known; the service states none.'),
-    minLifetime: duration(100).prefault('10s').describe('The learned lifetime is never taken to be shorter.'),
-    maxLifetime: duration(1_000).prefault('1h').describe('The learned lifetime is never taken to be longer.'),
-    learn: flag().prefault(true).describe('Learns the lifetime from what the service rejects.'),
+      .describe('Assumed lifetime of a token until it has been learned: the service states none.'),
+    minLifetime: duration(100).prefault('10s').describe('Lower bound of the learned lifetime.'),
+    maxLifetime: duration(1_000).prefault('1h').describe('Upper bound of the learned lifetime.'),
+    learn: flag()
+      .prefault(true)
+      .describe('Learns the lifetime of tokens from the age at which the service rejects them.'),
     rejectedStatuses: list(count(400, 599))
       .prefault([401])
-      .describe('Statuses of the service that say "this token is no longer good".'),
+      .describe('Statuses by which the service says that a token is no longer valid.'),
     rejectedCooldown: duration()
       .prefault('10s')
-      .describe('Per org, at most one mint is caused by a rejected token in this time.'),
-    refusalTtl: duration()
-      .prefault('5s')
-      .describe(
-        'How long it is remembered that the token endpoint refused an org, which spares it a repeated question.',
-      ),
-    mintTimeout: duration().prefault('5s').describe('Time for a whole mint, retries included.'),
+      .describe('Per org: if a new token did not help, rejections cause no mint for this time.'),
+    refusalTtl: duration().prefault('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
+    mintTimeout: duration().prefault('5s').describe('Longest time for a whole mint, retries included.'),
     mintConcurrency: count(1, 10_000).prefault(32).describe('Most calls to the token endpoint at once.'),
     mintRate: rate(0.1, 100_000).prefault(100).describe('Most calls to the token endpoint per second.'),
     warm: list(text())
       .prefault([])
       .describe('Org ids whose tokens are minted at start, before the proxy reports itself ready.'),
   })
-  .describe('How Org Access Tokens are obtained, kept and renewed.')
+  .describe('How Org Access Tokens are obtained, kept and renewed. A mint is one call of the token endpoint.')
+
+const jwt = mapping({
+  issuer: required().describe('The `iss` claim, exactly.'),
+  audience: required().describe('One of the `aud` claim.'),
+  subject: required().describe('The `sub` claim, exactly.'),
+  jwks: parsed(required(), parseKeySetLocation).describe('The keys of the issuer: a file, or an https URL.'),
+  jwksCaFile: text().optional().describe('PEM file with further CA certificates to trust for the URL.'),
+  jwksTokenFile: text().optional().describe('File with a bearer token for the URL, read again for each request.'),
+})
+
+const caller = mapping({
+  name: parsed(required(), parseCallerName).describe('Stands in the log, the metrics and on the status page.'),
+  socket: parsed(text(), parseSocketPath)
+    .optional()
+    .describe('A unix socket of its own: a process that may open it is this caller.'),
+  keyFiles: list(text()).min(1, 'is empty: name a file').optional().describe('Files with keys for `X-Proxy-Key`.'),
+  jwt: jwt.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
+  orgs: list(parsed(text(), parseOrgRule))
+    .prefault([])
+    .describe('Org ids that it may name; a trailing `*` stands for any ending.'),
+  routes: list(parsed(text(), parseRoutePattern))
+    .prefault([])
+    .describe('Routes that it may use, written as in `routes.allow`; if empty, all that `routes.allow` lets through.'),
+  maxInFlight: count(1, 1_000_000).optional().describe('Most requests at once, within `listen.maxInFlight`.'),
+})
+
+const fleet = z
+  .strictObject({
+    store: parsed(text(), parseFleetStore)
+      .optional()
+      .describe(
+        'Redis or Valkey server (7 or newer) through which all replicas share their tokens, sealed: `redis://host:port/db`, `rediss://…` (TLS) or `redis+unix:///path`; no password in it.',
+      ),
+    cluster: flag().prefault(false).describe('The store is a cluster; `store` names one of its nodes.'),
+    username: text()
+      .optional()
+      .describe('ACL user at the store; without one, the password is that of the default user.'),
+    passwordFile: text()
+      .optional()
+      .describe('File with the password for the store; it is watched and re-read when it changes.'),
+    caFile: text()
+      .optional()
+      .describe('PEM file with further CA certificates to trust for the store, beside those that Node trusts.'),
+    timeout: duration(1, 5_000)
+      .prefault('100ms')
+      .describe('Longest wait for the store; after that the proxy goes on without it.'),
+    prefix: parsed(text(), parseFleetPrefix).prefault('oap').describe('Begins the name of every key in the store.'),
+  })
+  .describe('Replicas that share tokens; off unless `store` is set.')
 
 const replay = z
   .strictObject({
     maxBody: size(0, 64 * 1_048_576)
       .prefault('64KiB')
       .describe(
-        'Request content kept for the one repeat after a rejected token; a longer content is streamed and not repeated.',
+        'Most request content kept for one repeat after a rejected token. A request with more content is not repeated.',
       ),
   })
   .describe('The repeat of a request whose token was rejected.')
@@ -159,10 +215,12 @@ const admin = z
   .strictObject({
     address: parsed(text(), parseAdminAddress)
       .prefault('localhost:9090')
-      .describe('Where health, metrics and the status page answer: `host:port`, `unix:/path`, or `off`.'),
+      .describe('Address for health, metrics and the status page: `host:port`, `unix:/path`, or `off`.'),
     allowRemote: flag()
       .prefault(false)
-      .describe('On an address that other machines can reach, opens more than health and metrics.'),
+      .describe(
+        'On an address that other machines can reach, opens the status page and purging too, not only health and metrics.',
+      ),
   })
   .describe('The admin listener.')
 
@@ -170,7 +228,7 @@ const log = z
   .strictObject({
     level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
       .prefault('info')
-      .describe('Least level written: trace, debug, info, warn, error, fatal or silent.'),
+      .describe('Lowest level that is written: trace, debug, info, warn, error, fatal or silent.'),
     requests: choice(['all', 'errors', 'off'])
       .prefault('all')
       .describe('Which requests get a line: all, errors (status 400 and above) or off.'),
@@ -184,36 +242,44 @@ const shutdown = z
   .strictObject({
     delay: duration(0)
       .prefault('0s')
-      .describe('Time to report not ready before the listener closes, so that load balancers notice.'),
-    timeout: duration().prefault('10s').describe('Time for requests in flight to finish; then they are broken off.'),
+      .describe('How long the proxy reports not ready before the listener closes, so that load balancers notice.'),
+    timeout: duration()
+      .prefault('10s')
+      .describe('Longest time for requests in flight to finish; then they are broken off.'),
   })
-  .describe('The way down after SIGTERM or SIGINT.')
+  .describe('What happens after SIGTERM or SIGINT.')
 
 export const declaration = z.strictObject({
-  appId: parsed(text(), parseAppId).describe('The App id; without `:`, which would make Basic credentials ambiguous.'),
+  appId: parsed(text(), parseAppId).describe('The App id, without `:`.'),
   appSecretFile: text()
     .optional()
     .describe(
-      'File with the App secret; exactly one trailing newline is dropped; it is watched and re-read when it changes.',
+      'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
     ),
   appSecret: text()
     .optional()
     .describe(
-      'The App secret itself, from the environment only; a file is safer, because an environment can be read from outside.',
+      'The App secret itself, in the environment only. A file is safer: other processes may read an environment.',
     ),
   baseUrl: parsed(text(), parseBaseUrl).describe(
-    'Where the service is: an http(s) URL, with a path prefix if there is one; no user, query or fragment; plain `http` only to this machine.',
+    'URL of the service, without `/v2`; a path prefix is allowed, a user, query or fragment is not. Plain `http` only to this machine, unless `origin.allowInsecure`.',
   ),
   appRoutes: list(parsed(text(), parseRoutePattern))
     .prefault([])
     .describe(
-      'Requests made as the bare App with Basic credentials, such as the one for a link URL: `"POST /v2/links"`, `"GET /v2/apps/*"`; they need no org id.',
+      'Requests that go with the Basic credentials of the App instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
+    ),
+  callers: list(caller)
+    .prefault([])
+    .describe(
+      'Who may send requests, and for which orgs and routes; see docs/callers.md. If empty, everyone who can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
     ),
   listen,
   origin,
   orgs,
   routes,
   tokens,
+  fleet,
   replay,
   admin,
   log,
@@ -223,15 +289,23 @@ export const declaration = z.strictObject({
 /** The settings, each parsed by itself. */
 export type DeclaredSettings = z.output<typeof declaration>
 
-/** Nested like the keys; durations in milliseconds, sizes in bytes, files read. */
-export interface Config extends Omit<DeclaredSettings, 'appSecret' | 'listen' | 'origin' | 'orgs' | 'tokens'> {
+/** Grouped like the keys. Durations are in milliseconds, sizes in bytes; files have been read. */
+export interface Config
+  extends Omit<DeclaredSettings, 'appSecret' | 'callers' | 'fleet' | 'listen' | 'origin' | 'orgs' | 'tokens'> {
   readonly appSecret: Secret
+  readonly callers: readonly CallerRule[]
   readonly listen: DeclaredSettings['listen'] & { readonly callerKey: Secret | undefined }
   readonly origin: DeclaredSettings['origin'] & {
     /** The content of `caFile`. */
     readonly caCertificates: string | undefined
     /** Undefined unless `proxyFromEnv`. */
     readonly proxies: ProxyVariables | undefined
+  }
+  readonly fleet: DeclaredSettings['fleet'] & {
+    /** The content of `caFile`. */
+    readonly caCertificates: string | undefined
+    /** The content of `passwordFile` at start. */
+    readonly password: Secret | undefined
   }
   readonly orgs: Omit<DeclaredSettings['orgs'], 'allow'> & { readonly allow: readonly OrgId[] }
   readonly tokens: Omit<DeclaredSettings['tokens'], 'warm'> & { readonly warm: readonly OrgId[] }

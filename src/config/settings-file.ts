@@ -1,13 +1,9 @@
-/** Settings in a YAML file (JSON is YAML): each value with its place, everything odd a problem, nothing a crash. */
+/** Reads settings from a YAML file (JSON is YAML): each value with its line. Anything wrong becomes a problem. */
 
-import { readFile } from 'node:fs/promises'
 import type { LineCounter, Pair, ParsedNode, YAMLError, YAMLMap } from 'yaml'
-import { explainUnreadable } from './file-access.ts'
-import type { Given } from './given.ts'
-import { nearest } from './nearest.ts'
-import { isNestedTooDeeply } from './nesting.ts'
-import type { Problem, Source } from './problem.ts'
-import { type Setting, type SettingKey, settings } from './settings.ts'
+import { FileUnreadable, readRegularFile } from '../watched-file.ts'
+import type { Given, Problem, Source } from './problem.ts'
+import { type Setting, type SettingKey, settings, unknownName } from './settings.ts'
 
 type Yaml = typeof import('yaml')
 type ParsedPair = Pair<ParsedNode, ParsedNode | null>
@@ -15,55 +11,66 @@ type ParsedPair = Pair<ParsedNode, ParsedNode | null>
 export interface SettingsFile {
   readonly values: ReadonlyMap<SettingKey, Given>
   readonly problems: readonly Problem[]
-  /** False where the file could not be understood: what it does not give may well stand in it. */
+  /** False if the file could not be parsed. A setting that seems to be missing may then be in it. */
   readonly isUnderstood: boolean
+  /** Undefined if the file could not be read. */
+  readonly bytes: Buffer | undefined
 }
 
 const MAX_FILE_BYTES = 1_048_576
-/** Stands as the key of a problem with the file as a whole. */
+
+/**
+ * The parser recurses. If V8 has to compile a regular expression on a nearly full stack, it ends the process. A
+ * configuration nests four levels.
+ */
+const NESTED_TOO_DEEPLY = /(?:[-?:]\s+){64}|(?:[[{][^[\]{}]*){64}|^ {256}/m
+
+const NO_VALUE = 'has no value: give it one, or remove the key'
+
+/** The key of a problem with the file as a whole. */
 export const WHOLE_FILE = 'config file'
 
-/** The parser's own messages quote the text, which may be a secret; these do not. */
+/** The parser's own messages quote the text, which may be a secret. These do not. */
 const EXPLANATIONS: Readonly<Record<string, string>> = {
-  BAD_ALIAS: 'a "*" starts an alias: put the value in quotes',
-  BAD_DQ_ESCAPE: 'a "\\" in double quotes starts no known escape: use single quotes',
-  BAD_INDENT: 'the indentation does not fit the lines before, or a bracket is not closed',
+  BAD_ALIAS: '"*" starts an alias: put the value in quotes',
+  BAD_DQ_ESCAPE: '"\\" in double quotes starts an unknown escape: use single quotes',
+  BAD_INDENT: 'the indentation does not match the lines before, or a bracket is not closed',
   BAD_SCALAR_START: 'a value cannot start with this character: put it in quotes',
-  BLOCK_AS_IMPLICIT_KEY: 'a ":" stands where no key can be: put the value in quotes',
+  BLOCK_AS_IMPLICIT_KEY: '":" is not allowed here: put the value in quotes',
   MISSING_CHAR: 'a quote, bracket, comma or ":" is missing',
-  MULTILINE_IMPLICIT_KEY: 'a key runs over several lines: is a ":" missing?',
-  MULTIPLE_DOCS: 'a second document begins: keep one',
-  TAB_AS_INDENT: 'a tab indents: use blanks',
-  TAG_RESOLVE_FAILED: 'a tag ("!…") is not known: put the value in quotes',
+  MULTILINE_IMPLICIT_KEY: 'a key spans several lines: is ":" missing?',
+  MULTIPLE_DOCS: 'a second document begins: keep one document',
+  TAB_AS_INDENT: 'the line is indented with a tab: use spaces',
+  TAG_RESOLVE_FAILED: '"!" starts an unknown tag: put the value in quotes',
 }
 
 const settingsByKey = new Map(settings.map((setting) => [setting.key as string, setting]))
 const groups = new Set(settings.map((setting) => setting.group))
 const knownNames = [...settingsByKey.keys(), ...groups].filter((name) => name !== undefined)
 
-/** Never rejects: whatever is wrong with the file is among the problems. */
+/** Never rejects because of the file: everything that is wrong with it is among the problems. */
 export async function readSettingsFile(path: string): Promise<SettingsFile> {
   let bytes: Buffer
   try {
-    bytes = await readFile(path)
+    bytes = (await readRegularFile(path, MAX_FILE_BYTES)).bytes
   } catch (error) {
-    return refuseWhole(path, explainUnreadable(error))
+    if (error instanceof FileUnreadable) return refuseWhole(path, error.message)
+    throw error
   }
-  if (bytes.length > MAX_FILE_BYTES) return refuseWhole(path, 'is larger than 1 MiB: is it the right file?')
   let text: string
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
-    return refuseWhole(path, 'is not UTF-8 text: save it as UTF-8')
+    return refuseWhole(path, 'is not UTF-8 text: save it as UTF-8', bytes)
   }
-  if (isNestedTooDeeply(text)) return refuseWhole(path, 'is nested too deeply to be a configuration')
-  // Loaded only here: a start without a file does not pay for it.
-  return new SettingsReader(await import('yaml'), path).read(text)
+  if (NESTED_TOO_DEEPLY.test(text)) return refuseWhole(path, 'is nested too deeply: is it the right file?', bytes)
+  // Imported here, so that a start without a file does not load the parser.
+  return { ...new SettingsReader(await import('yaml'), path).read(text), bytes }
 }
 
-function refuseWhole(path: string, message: string): SettingsFile {
+function refuseWhole(path: string, message: string, bytes?: Buffer): SettingsFile {
   const problem: Problem = { key: WHOLE_FILE, source: { kind: 'file', path }, message }
-  return { values: new Map(), problems: [problem], isUnderstood: false }
+  return { values: new Map(), problems: [problem], isUnderstood: false, bytes }
 }
 
 class SettingsReader {
@@ -79,14 +86,14 @@ class SettingsReader {
     this.#lines = new yaml.LineCounter()
   }
 
-  read(text: string): SettingsFile {
+  read(text: string): Omit<SettingsFile, 'bytes'> {
     const document = this.#yaml.parseDocument(text, {
       lineCounter: this.#lines,
       logLevel: 'error',
       prettyErrors: false,
       uniqueKeys: false,
     })
-    // Only the first one: those behind it are mostly its echoes.
+    // Only the first: the others are mostly consequences of it.
     const fault = document.errors[0] ?? document.warnings[0]
     if (fault === undefined) this.#readTop(document.contents)
     else this.#reportSyntax(fault)
@@ -100,7 +107,7 @@ class SettingsReader {
         else this.#readSetting(name.includes('.') ? undefined : settingsByKey.get(name), name, pair)
       }
     } else if (this.#isSomething(top)) {
-      this.#report(WHOLE_FILE, top, 'is not a mapping: write "key: value" lines')
+      this.#report(WHOLE_FILE, top, 'is not a mapping: write lines of "key: value"')
     }
   }
 
@@ -118,30 +125,54 @@ class SettingsReader {
     if (setting === undefined) {
       this.#report(printable(name), key, unknownKey(name))
     } else if (setting.key === 'appSecret') {
-      this.#report(name, key, `must not stand in a file: use appSecretFile, or ${setting.variable}`)
+      this.#report(name, key, 'must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET')
     } else if (this.#isSomething(value)) {
-      this.#values.set(setting.key, { value: this.#plain(value), source: this.#place(value) })
+      this.#values.set(setting.key, this.#given(setting, value))
     } else {
-      this.#report(name, key, 'has no value: give it one, or remove the key')
+      this.#report(name, key, NO_VALUE)
     }
   }
 
-  /** The pairs of a mapping under their names; a name that comes twice is a problem and counts once. */
+  #given(setting: Setting, node: ParsedNode): Given {
+    const places = new Map<string, Source>()
+    const value = setting.notation === 'mappings' ? this.#nested(node, setting.key, places) : this.#plain(node)
+    return { value, source: this.#place(node), places }
+  }
+
+  /** The pairs of a mapping by name. A name that comes twice is a problem; the first pair counts. */
   #entries(map: YAMLMap.Parsed, prefix = ''): Map<string, ParsedPair> {
     const entries = new Map<string, ParsedPair>()
     for (const pair of map.items) {
       const name = this.#yaml.isScalar(pair.key) ? String(pair.key.value) : '?'
-      if (entries.has(name)) this.#report(printable(prefix + name), pair.key, 'is given a second time: keep one')
+      if (entries.has(name)) this.#report(printable(prefix + name), pair.key, 'is given twice: keep one')
       else entries.set(name, pair)
     }
     return entries
   }
 
-  /** Aliases and mappings come out as `{}`, which is right for no setting; an alias could be a bomb (CWE-776). */
+  /** Like `#plain`, with mappings as objects. `places` gets the place of every node under its path, `callers[0].name`. */
+  #nested(node: ParsedNode | null, path: string, places: Map<string, Source>): unknown {
+    if (node === null) return undefined
+    places.set(path, this.#place(node))
+    if (this.#yaml.isSeq(node)) return node.items.map((item, i) => this.#nested(item, `${path}[${i}]`, places))
+    if (!this.#yaml.isMap(node)) return this.#plain(node)
+    const entries = [...this.#entries(node, `${path}.`)]
+    return Object.fromEntries(
+      entries.map(([name, { key, value }]) => {
+        const inner = `${path}.${name}`
+        const parsed = this.#nested(value, inner, places)
+        if (value === null || parsed === null) this.#report(printable(inner), key, NO_VALUE)
+        places.set(inner, this.#place(key))
+        return [name, parsed]
+      }),
+    )
+  }
+
+  /** Aliases and mappings become `{}`, which no setting accepts: an alias could be a bomb (CWE-776). */
   #plain(node: ParsedNode): unknown {
     if (this.#yaml.isSeq(node)) return node.items.map((item) => this.#plain(item))
     if (!this.#yaml.isScalar(node)) return {}
-    // A file mode keeps its leading zero, which YAML 1.2 drops (`0660` is 660 there).
+    // Keeps the leading zero of a file mode: YAML 1.2 reads `0660` as 660.
     return typeof node.value === 'number' && /^0[\do]/.test(node.source) ? node.source : node.value
   }
 
@@ -150,7 +181,7 @@ class SettingsReader {
   }
 
   #reportSyntax(fault: YAMLError): void {
-    const message = `is not valid YAML here: ${EXPLANATIONS[fault.code] ?? 'something stands where it cannot'}`
+    const message = `is not valid YAML here: ${EXPLANATIONS[fault.code] ?? 'this is not allowed here'}`
     this.#problems.push({ key: WHOLE_FILE, source: this.#placeAt(fault.pos[0]), message })
   }
 
@@ -169,13 +200,13 @@ class SettingsReader {
 }
 
 function unknownKey(name: string): string {
-  // A known name can only be one in a line of its own, `listen.address: …`.
-  if (settingsByKey.has(name)) return `is written in one line: write ${name.replace('.', ':, and indented below it ')}:`
-  const meant = nearest(name, knownNames)
-  return meant === undefined ? 'is no setting: remove it' : `is no setting: did you mean ${meant}?`
+  // A known name is unknown here only if it was written with its dot: `listen.address: …`.
+  const [group, inner] = name.split('.')
+  if (settingsByKey.has(name)) return `is written on one line: write "${group}:", and "${inner}: …" indented below it`
+  return unknownName(name, knownNames)
 }
 
-/** A key as one word on one line, whatever stands in the file. */
+/** A key as one word on one line, whatever the file contains. */
 function printable(name: string): string {
-  return /^[\w.$-]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, 64))
+  return /^[\w.$[\]-]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, 64))
 }

@@ -1,4 +1,4 @@
-/** The declaration as a flat list: one entry for each key, with its name in the environment. */
+/** The declaration as a flat list: one entry per key, with its name in the environment. */
 
 import { z } from 'zod'
 import { type DeclaredSettings, declaration } from './schema.ts'
@@ -11,28 +11,28 @@ export type SettingKey =
   | Exclude<keyof Shape, Group>
   | { [G in Group]: `${G}.${Extract<keyof Shape[G]['shape'], string>}` }[Group]
 
-/** What a key holds once it is parsed. */
+/** The parsed value of a key. */
 export type SettingValue<K extends SettingKey> = K extends `${infer G extends Group}.${infer Name}`
   ? DeclaredSettings[G][Name & keyof DeclaredSettings[G]]
   : DeclaredSettings[K & keyof DeclaredSettings]
 
-/** Parsed values by key; a key whose value was wrong is missing. */
+/** Parsed values by key. A key with a wrong value is missing. */
 export type SettingValues = { [K in SettingKey]?: SettingValue<K> }
 
-/** How a value is written where there is only text. */
-export type Notation = 'text' | 'number' | 'flag' | 'text list' | 'number list'
+/** How a value is written in an environment variable. A list of mappings has no such form. */
+export type Notation = 'text' | 'number' | 'flag' | 'text list' | 'number list' | 'mappings'
 
 export interface Setting {
   readonly key: SettingKey
-  /** Undefined for a setting that stands outside every group. */
+  /** Undefined for a setting outside every group. */
   readonly group: string | undefined
   readonly name: string
-  /** Its environment variable. */
-  readonly variable: string
+  /** Its environment variable; undefined for a setting that only a file can hold. */
+  readonly variable: string | undefined
   readonly description: string
   readonly notation: Notation
   readonly isRequired: boolean
-  /** As a file would hold it; undefined where there is none. */
+  /** The default as a file would hold it; undefined if there is none. */
   readonly fallback: unknown
   readonly schema: z.ZodType
 }
@@ -44,30 +44,85 @@ export const settings: readonly Setting[] = Object.entries(declaration.shape).fl
     : [describe(undefined, name, schema)],
 )
 
-/** Where two settings are one: whoever gives the secret in the environment needs no file. */
+/** One of the two is required. */
 export const SECRET_KEYS: readonly SettingKey[] = ['appSecretFile', 'appSecret']
 
 function describe(group: string | undefined, name: string, schema: z.ZodType): Setting {
-  // The one place where a key's type is asserted: it is read off the very object that the type is made of.
+  // The one place that asserts the type of a key: the key is read from the object that the type is derived from.
   const key = (group === undefined ? name : `${group}.${name}`) as SettingKey
+  const notation = notationOf(schema)
   return {
     key,
     group,
     name,
-    variable: `OAP_${key.replace(/[A-Z]/g, '_$&').replace('.', '_').toUpperCase()}`,
+    variable: notation === 'mappings' ? undefined : variableOf(key),
     description: schema.description ?? '',
-    notation: notationOf(schema),
+    notation,
     isRequired: !(schema instanceof z.ZodPrefault || schema instanceof z.ZodOptional),
     fallback: schema instanceof z.ZodPrefault ? schema.def.defaultValue : undefined,
     schema,
   }
 }
 
+function variableOf(key: SettingKey): string {
+  return `OAP_${key.replace(/[A-Z]/g, '_$&').replace('.', '_').toUpperCase()}`
+}
+
 function notationOf(schema: z.core.$ZodType): Notation {
   if (schema instanceof z.ZodPrefault || schema instanceof z.ZodOptional) return notationOf(schema.def.innerType)
   if (schema instanceof z.ZodPipe) return notationOf(schema.def.in)
-  if (schema instanceof z.ZodArray) return notationOf(schema.def.element) === 'number' ? 'number list' : 'text list'
+  if (schema instanceof z.ZodArray) {
+    const item = notationOf(schema.def.element)
+    return item === 'mappings' ? item : item === 'number' ? 'number list' : 'text list'
+  }
+  if (schema instanceof z.ZodObject) return 'mappings'
   if (schema instanceof z.ZodNumber) return 'number'
   if (schema instanceof z.ZodBoolean) return 'flag'
   return 'text'
+}
+
+/** The names of everything inside a list of mappings. */
+export function namesIn(schema: z.core.$ZodType): string[] {
+  if (schema instanceof z.ZodPrefault || schema instanceof z.ZodOptional) return namesIn(schema.def.innerType)
+  if (schema instanceof z.ZodArray) return namesIn(schema.def.element)
+  if (!(schema instanceof z.ZodObject)) return []
+  return Object.entries(schema.shape).flatMap(([name, inner]) => [name, ...namesIn(inner)])
+}
+
+/** For a name that is not among `known`. */
+export function unknownName(name: string, known: readonly string[]): string {
+  const meant = nearest(name, known)
+  return meant === undefined ? 'is not a setting: remove it' : `is not a setting: did you mean ${meant}?`
+}
+
+/** Returns the known name that a misspelt one was probably meant to be; undefined if none is near. */
+export function nearest(name: string, known: readonly string[]): string | undefined {
+  const lower = name.toLowerCase()
+  const limit = Math.max(1, Math.floor(name.length / 3))
+  let best: string | undefined
+  let bestDistance = limit + 1
+  for (const candidate of known) {
+    if (Math.abs(candidate.length - name.length) >= bestDistance) continue
+    const distance = editDistance(lower, candidate.toLowerCase())
+    if (distance < bestDistance) [best, bestDistance] = [candidate, distance]
+  }
+  return best
+}
+
+/** Levenshtein distance, computed one row at a time. */
+function editDistance(left: string, right: string): number {
+  let row = Array.from({ length: right.length + 1 }, (_, index) => index)
+  for (let i = 0; i < left.length; i++) {
+    const next = [i + 1]
+    for (let j = 0; j < right.length; j++) {
+      const substituted = at(row, j) + (left[i] === right[j] ? 0 : 1)
+      next.push(Math.min(substituted, at(row, j + 1) + 1, at(next, j) + 1))
+    }
+    row = next
+  }
+  return at(row, right.length)
+}
+
+function at(row: readonly number[], index: number): number {
+  return row[index] ?? Number.POSITIVE_INFINITY
 }

@@ -1,13 +1,13 @@
-/** Deadlines of all exchanges under one coarse timer: a timer for each request would cost more than the rest of the bookkeeping. */
+/** The deadlines of all exchanges under one coarse timer. A timer for each request would cost more than the rest of its bookkeeping. */
 
 import { performance } from 'node:perf_hooks'
 
-/** Something that must have moved on by an instant. */
+/** Something that must make progress before an instant. */
 export interface Watched {
   /** Monotonic milliseconds; `Infinity` while nothing is due. */
   deadlineAt: number
   deadlinePassed(): void
-  /** Where it stands in the list; undefined while it does not. */
+  /** Its index in the list of `Deadlines`; undefined while it is not in it. */
   slot?: number | undefined
 }
 
@@ -16,15 +16,15 @@ const RESOLUTION_MS = 50
 
 export class Deadlines {
   /**
-   * A list, not a Set: the tables that a Set outgrows hold what was in them and point to the next one. Once one of them is
-   * old, the garbage collector keeps, and moves among the old, whatever was watched since.
+   * A list, not a Set. A Set that grows leaves its old table behind, and that table points to the next one. Once V8 has moved
+   * one of them to the old generation, it keeps alive, and promotes, everything that was watched since.
    */
   readonly #watched: Watched[] = []
   #timer: NodeJS.Timeout | undefined
   /** Monotonic milliseconds, at most one resolution old while anything is watched. */
   now = performance.now()
 
-  /** `now` is the caller's own fresh reading of the clock. */
+  /** `now` is monotonic milliseconds, just read by the caller. */
   watch(watched: Watched, now: number): void {
     this.now = now
     watched.slot ??= this.#watched.push(watched) - 1

@@ -1,49 +1,66 @@
 /**
- * One exchange with the origin on behalf of one client request: dispatched, repeated once where that is safe, its
- * response relayed. The hot path is here; nothing is allocated on it that the request does not need.
+ * One client request and its response. Sends the request to the service, repeats it where that is safe, and relays the
+ * response. A *repeat* goes out with a new token after a rejection, and once on a new connection after a connection has
+ * failed. A WebSocket handshake is an exchange like any other until a 101 makes its connection a tunnel.
+ *
+ * This is the hot path: it allocates nothing that the request does not need.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import { type Failure, OriginError, TokenError } from '../errors.ts'
+import { type AdmittedRequest, hasContent } from '../http/admitted-request.ts'
+import { respondWithProblem } from '../http/problem-response.ts'
+import { CLIENT_CLOSED_STATUS, RequestRecord } from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
+import { leaveSocket, markEmpty } from '../node-internals.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import { translateOriginError } from '../origin/origin-failure.ts'
 import type { AccessToken } from '../token/access-token.ts'
-import type { Lease } from '../token/token-cache.ts'
-import { type AdmittedRequest, hasContent } from './admitted-request.ts'
+import type { TokenLookup } from '../token/token-entry.ts'
+import { ClientContent } from './client-content.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
-import { markEmpty } from './node-bookkeeping.ts'
-import { respondWithProblem } from './problem-response.ts'
-import { Repeat, type RepeatTarget } from './repeat.ts'
-import { ReplayContent } from './replay-content.ts'
-import { CLIENT_CLOSED_STATUS, RequestRecord } from './request-record.ts'
+import {
+  type JudgeContext,
+  judgeToken,
+  Repeat,
+  type Repeatability,
+  type Repeated,
+  type RepeatTarget,
+} from './rejected-token.ts'
 import { type RelayOwner, ResponseRelay } from './response-relay.ts'
-import { judgeToken, type Repeatability, type VerdictContext } from './token-verdict.ts'
 
 /** What all exchanges share. */
-export interface ExchangeContext extends VerdictContext {
+export interface ExchangeContext extends JudgeContext {
   readonly origin: Origin
   readonly deadlines: Deadlines
-  /** Until the final response head, counted from the last progress of the request. */
+  /** Until the final response head, counted from the last progress of the request; also the longest wait for a connection. */
   readonly responseTimeoutMs: number
-  /** Silence inside a response's content. */
+  /** Silence of the service inside a response. */
   readonly idleTimeoutMs: number
-  readonly maxReplayBytes: number
-  /** What idle connections of clients are told. */
+  /** Larger request content is not kept for a repeat. */
+  readonly maxKeptBytes: number
+  /** Sent to the client as `Keep-Alive: timeout`. */
   readonly clientKeepAliveSeconds: number
 }
 
-/** Who is told that the connection may serve its next request. */
+/** The client's connection. */
 export interface ExchangeOwner {
+  /** It carries a tunnel from here on. */
+  tunnelOpened(): void
+  /** It may take its next request. */
   exchangeEnded(): void
 }
 
-/** Safe to carry out twice (RFC 9110 §9.2.2). */
-const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
+/** Methods that are safe to carry out twice (RFC 9110 §9.2.2). */
+const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
+const SWITCHING_PROTOCOLS = 101
 const NO_CONTENT = 204
+
+/** How long a rejection may go on after the new token is here. Most have ended by then, and their connection is kept. */
+const REJECTION_GRACE_MS = 100
 
 export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched {
   readonly #context: ExchangeContext
@@ -52,12 +69,13 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   readonly #response: ServerResponse
   readonly #owner: ExchangeOwner
   readonly #relay: ResponseRelay
-  readonly #content: ReplayContent | undefined
+  readonly #content: ClientContent | undefined
   #attempt: Attempt | undefined
   #accessToken: AccessToken | undefined
+  /** Set from a rejection until the request is repeated. */
   #repeat: Repeat | undefined
-  #isRepeated = false
-  #hasRetriedConnection = false
+  #repeated: Repeated | undefined
+  #hasNewConnection = false
   #isOver = false
 
   deadlineAt = Number.POSITIVE_INFINITY
@@ -79,9 +97,10 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#owner = owner
     this.#relay = new ResponseRelay(message, response, context.clientKeepAliveSeconds)
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
+    this.#record.caller = request.caller?.name
     if (hasContent(request)) {
       const { contentLength: length } = request
-      this.#content = new ReplayContent(message, { length, maxReplayBytes: context.maxReplayBytes })
+      this.#content = new ClientContent(message, { length, maxKeptBytes: context.maxKeptBytes })
     } else markEmpty(message)
   }
 
@@ -95,13 +114,13 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   /** Forwards with the token of the request's org. */
-  forward(lease: Lease): void {
-    this.#accessToken = lease.token
-    this.#record.token = lease.result
-    this.#send(lease.token.reveal())
+  forward(lookup: TokenLookup): void {
+    this.#accessToken = lookup.token
+    this.#record.token = lookup.result
+    this.#send(lookup.token.reveal())
   }
 
-  /** Forwards as the bare App; never repeated after a rejection. */
+  /** Forwards as the bare App. A rejection is passed on. */
   forwardAsApp(authorization: string): void {
     this.#send(authorization)
   }
@@ -116,7 +135,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       this.#response.writeContinue()
       this.#dispatch()
     } else {
-      // What came in one piece with the head has been parsed by the next tick, and then goes on in one piece too.
+      // Content that came together with the head is parsed by the next tick, and then goes on in one piece, too.
       process.nextTick(dispatchNow, this)
     }
   }
@@ -126,25 +145,26 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     if (!exchange.#isOver) exchange.#dispatch()
   }
 
-  #dispatch(isFresh = false): void {
+  #dispatch(): void {
     const { origin, deadlines, responseTimeoutMs } = this.#context
-    const { target, method, fields, contentLength } = this.#request
+    const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
     const content = this.#content?.whole() ?? this.#content
-    const attempt = new Attempt({ method, target, fields, content, contentLength }, this)
+    const webSocketClient = isWebSocket ? this.#message.socket : undefined
+    const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
+    const attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
     this.#attempt = attempt
     this.#record.dispatchedAt = performance.now()
     this.deadlineAt = deadlines.now + responseTimeoutMs
-    if (isFresh) origin.dispatchFresh(attempt)
-    else origin.dispatch(attempt)
+    origin.dispatch(attempt)
   }
 
-  /** Only now is the origin asked: what was waited for before was a place in the pool. */
+  /** The service is asked only now: the time before was spent on waiting for a connection. */
   connected(): void {
     this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
   }
 
   contentSent(): void {
-    if (this.#relay.hasBegun) return // an early answer has a deadline of its own
+    if (this.#relay.hasHead) return // an early response has a deadline of its own
     this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
   }
 
@@ -152,12 +172,14 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     if (this.#isOver) return
     const { status } = head
     this.#record.respondedAt = performance.now()
+    if (this.#startsRepeat(status)) return
     this.deadlineAt = this.#record.respondedAt + this.#context.idleTimeoutMs
-    if (this.#isMadeGood(status)) return
     this.#record.status = status
-    // Content that still arrives after an early answer must not be read as a request.
+    // Content that still arrives after an early response must not be read as a request.
     if (this.#mustClose()) this.#response.shouldKeepAlive = false
     this.#content?.release()
+    // There is no tunnel: whatever the client sends behind its handshake is read and dropped.
+    if (this.#request.isWebSocket) this.#message.socket.resume()
     if (status === NO_CONTENT) head.dropLength()
     this.#relay.begin(head)
   }
@@ -167,7 +189,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     if (this.#repeat !== undefined) return this.#discard(this.#repeat, end - start)
     this.deadlineAt = this.#context.deadlines.now + this.#context.idleTimeoutMs
     const fate = this.#relay.write(bytes, start, end, this)
-    if (fate === 'full') this.deadlineAt = Number.POSITIVE_INFINITY // now it is the client's turn: the listener watches it
+    if (fate === 'full') this.deadlineAt = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
     return fate
   }
 
@@ -183,42 +205,61 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   responseEnd(): void {
     if (this.#isOver) return
     if (this.#repeat !== undefined) {
-      this.#repeat.responseGone()
+      this.#repeat.rejectionEnded()
       return
     }
     this.#relay.end()
     this.#end()
   }
 
+  upgraded(): void {
+    if (this.#isOver) return
+    this.#record.respondedAt = performance.now()
+    this.#startsRepeat(SWITCHING_PROTOCOLS)
+    this.#record.status = SWITCHING_PROTOCOLS
+    leaveSocket(this.#response, this.#message.socket)
+    this.#owner.tunnelOpened()
+    this.#end()
+  }
+
   attemptFailed(attempt: Attempt, error: Error): void {
     if (this.#isOver || attempt !== this.#attempt) return
     if (this.#repeat !== undefined) {
-      this.#repeat.responseGone()
+      this.#repeat.rejectionEnded()
+      return
+    }
+    if (this.#message.socket.destroyed) {
+      this.clientGone() // the library ends a handshake whose client breaks the connection before we hear of it
       return
     }
     const failure = translateOriginError(error)
-    if (failure !== undefined && this.#mayRetry(attempt, failure)) {
-      this.#hasRetriedConnection = true
-      this.#dispatch(true)
+    if (failure !== undefined && this.#mayUseNewConnection(attempt, failure)) {
+      this.#hasNewConnection = true
+      this.#dispatch()
       return
     }
-    if (failure !== undefined && this.#relay.hasBegun) {
-      // What came before the break goes out, so that the client sees whose response it is that is broken.
+    if (failure === undefined) this.fail({ code: 'proxy_internal_error' })
+    else if (!this.#relay.hasHead) this.fail(failure)
+    else {
+      // What came before the break goes out, so that the client sees that the service's response is the one that broke.
       this.#relay.flush()
-      this.fail({ code: 'http_response_incomplete' })
-    } else this.fail(failure ?? { code: 'proxy_internal_error' })
+      this.fail({ code: failure.code === 'overloaded' ? 'overloaded' : 'http_response_incomplete' })
+    }
   }
 
-  /** Nothing sent: any request may go again. Sent, and unanswered on a reused connection: only what is safe to carry out twice. */
-  #mayRetry(attempt: Attempt, failure: OriginError): boolean {
-    if (this.#hasRetriedConnection) return false
+  /**
+   * A request that was never sent may go again. One that was sent on a reused connection, and got no byte of a response,
+   * may go again if it is safe to carry out twice: the service may have closed the connection before it read the request.
+   */
+  #mayUseNewConnection(attempt: Attempt, failure: OriginError): boolean {
+    if (this.#hasNewConnection) return false
     if (!attempt.isConnected) return failure.code === 'connection_refused' || failure.code === 'connection_terminated'
     if (attempt.hasResponse || !attempt.isReused || failure.code !== 'connection_terminated') return false
-    return this.#content === undefined && REPEATABLE.has(this.#request.method)
+    return this.#content === undefined && IDEMPOTENT.has(this.#request.method)
   }
 
-  /** True where the response is a rejection that is being made good, and must not reach the client. */
-  #isMadeGood(status: number): boolean {
+  /** Returns true if the response is a rejection that leads to a repeat. The client does not see it then. */
+  #startsRepeat(status: number): boolean {
     const token = this.#accessToken
     const { orgId } = this.#request
     if (token === undefined || orgId === undefined) return false
@@ -228,27 +269,35 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     return true
   }
 
-  /** True where a rejected token can be made good, as far as can be told. */
+  /** False if it is known that this request cannot be sent twice. */
   get isRepeatable(): boolean {
-    return this.#content === undefined || this.#content.willBeReplayable
+    return !this.#request.isWebSocket && (this.#content === undefined || this.#content.willBeKept)
   }
 
   get #repeatability(): Repeatability {
-    if (this.#isRepeated) return 'repeat'
-    return this.isRepeatable ? 'possible' : 'impossible'
+    return this.#repeated ?? (this.isRepeatable ? 'possible' : 'never')
   }
 
   #discard(repeat: Repeat, bytes: number): ContentFate {
-    if (!repeat.discard(bytes)) {
-      this.#attempt?.abort(new OriginError('http_response_incomplete', 'a rejection too large to be read away'))
-    }
+    if (!repeat.discard(bytes)) this.#giveUpRejection()
     return 'taken'
+  }
+
+  rejectionIsLate(): void {
+    this.deadlineAt = this.#context.deadlines.now + REJECTION_GRACE_MS
+  }
+
+  /** Ends the connection that the rejection comes on. The repeat takes another. */
+  #giveUpRejection(): void {
+    this.#attempt?.abort(new OriginError('http_response_incomplete', 'a rejection that is not read to its end'))
   }
 
   repeat(token: AccessToken): void {
     if (this.#isOver) return
     this.#repeat = undefined
-    this.#isRepeated = true
+    // An older token may have died together with the rejected one. The second repeat is the last, whatever its token.
+    const isOlder = this.#repeated === undefined && token.mintedAt < Math.floor(this.#record.respondedAt ?? 0)
+    this.#repeated = isOlder ? 'with an older token' : 'with a newer token'
     this.#accessToken = token
     this.#record.token = 'replayed'
     this.#request.fields[this.#request.fields.length - 1] = token.reveal()
@@ -257,17 +306,20 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
 
   repeatFailed(error: unknown): void {
     if (this.#isOver) return
-    this.#context.observer.replaySettled('failed')
+    this.#context.observer.repeatSettled('failed')
     this.failWith(error)
   }
 
   deadlinePassed(): void {
-    if (!this.#relay.hasStarted && this.awaitsClient) {
+    if (this.#repeat !== undefined) {
+      this.deadlineAt = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
+      this.#giveUpRejection()
+    } else if (!this.#relay.hasStarted && this.awaitsClient) {
       this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
-      return
-    }
-    // A connection that cannot be made fails by itself, and sooner: who waited that long waited for a place in the pool.
-    this.fail({ code: this.#attempt?.isConnected === false ? 'overloaded' : 'http_response_timeout' })
+    } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
+    else if (this.#attempt.place === this.#context.origin)
+      this.fail({ code: 'overloaded', limit: 'origin.connections' })
+    else this.fail({ code: 'connection_timeout' })
   }
 
   failWith(error: unknown): void {
@@ -275,7 +327,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     else this.fail({ code: 'proxy_internal_error' })
   }
 
-  /** Ends the exchange with an answer of ours, or, where the response has begun, with a broken one. */
+  /** Ends the exchange: with an answer of our own or, if a byte of the response was sent, with a broken one. */
   fail(failure: Failure): void {
     if (this.#isOver) return
     this.#record.code = failure.code
@@ -283,24 +335,38 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     else {
       this.#relay.abandon()
       if (this.#mustClose()) this.#response.shouldKeepAlive = false
-      this.#record.status = respondWithProblem(this.#response, failure, this.#request.requestId)
+      const { status, bytes } = respondWithProblem(this.#response, failure, this.#request.requestId)
+      this.#record.status = status
+      this.#relay.bytes = bytes
     }
     this.#end()
     this.#letGo()
   }
 
-  /** The client has left: what it asked for ends at the origin too. */
+  /** The client has left. The exchange with the service ends, too. */
   clientGone(): void {
     if (this.#isOver) return
     this.#record.code = 'client_closed'
     if (!this.#relay.hasStarted) this.#record.status = CLIENT_CLOSED_STATUS
+    this.#abandon()
+  }
+
+  /** The proxy stops and closes the client's connection. A status of 0 says that the client got no response. */
+  stopped(): void {
+    if (this.#isOver) return
+    this.#record.code = 'draining'
+    if (!this.#relay.hasStarted) this.#record.status = 0
+    this.#abandon()
+  }
+
+  #abandon(): void {
     this.#relay.abandon()
     this.#end()
     this.#letGo()
   }
 
   #mustClose(): boolean {
-    return this.#request.mustClose || (this.#content !== undefined && !this.#message.complete)
+    return this.#content !== undefined && !this.#message.complete
   }
 
   #letGo(): void {

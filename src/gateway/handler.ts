@@ -1,26 +1,15 @@
-/** One request, in the order of the wire: a token, the exchange, and one way back. */
+/** Gives each admitted request its credential, and starts its exchange. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Duplex } from 'node:stream'
+import type { AdmittedRequest } from '../http/admitted-request.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
-import type { Lease } from '../token/token-cache.ts'
-import type { AdmittedRequest } from './admitted-request.ts'
+import type { TokenLookup } from '../token/token-entry.ts'
 import { Exchange, type ExchangeContext, type ExchangeOwner } from './exchange.ts'
-import { Handshake, type HandshakeContext } from './handshake.ts'
 
-export interface GatewayOptions extends ExchangeContext, HandshakeContext {
+export interface GatewayOptions extends ExchangeContext {
   readonly app: AppCredentials
 }
-
-/** What waits for its credential. */
-interface Forwarding {
-  forward(lease: Lease): void
-  forwardAsApp(authorization: string): void
-  failWith(error: unknown): void
-}
-
-type TokenUse = 'repeatable' | 'unrepeatable' | 'handshake'
 
 export class Gateway {
   readonly #options: GatewayOptions
@@ -29,7 +18,7 @@ export class Gateway {
     this.#options = options
   }
 
-  /** `startedAt` is the monotonic instant of the head's arrival. The owner is told when the exchange has ended. */
+  /** `startedAt` is the monotonic instant at which the head had arrived. `owner` is told when the exchange has ended. */
   handle(
     request: AdmittedRequest,
     message: IncomingMessage,
@@ -38,51 +27,29 @@ export class Gateway {
     startedAt: number,
   ): Exchange {
     const exchange = new Exchange(this.#options, request, message, response, owner, startedAt)
-    this.#supply(exchange, request.orgId, exchange.isRepeatable ? 'repeatable' : 'unrepeatable')
+    const { tokens, app } = this.#options
+    const { orgId, isWebSocket, caller } = request
+    if (orgId === undefined) {
+      exchange.forwardAsApp(app.authorization())
+      return exchange
+    }
+    // Only a miss makes a promise.
+    const lookup = this.#lookUp(orgId, isWebSocket, exchange.isRepeatable)
+    if (lookup !== undefined) exchange.forward(lookup)
+    else {
+      tokens
+        .obtain(orgId, { forHandshake: isWebSocket, requester: caller?.name ?? owner, requestId: request.requestId })
+        .then(
+          (obtained) => exchange.forward(obtained),
+          (error: unknown) => exchange.failWith(error),
+        )
+    }
     return exchange
   }
 
-  /** A WebSocket handshake; a tunnel opens only behind the origin's 101. */
-  upgrade(
-    request: AdmittedRequest,
-    message: IncomingMessage,
-    socket: Duplex,
-    firstBytes: Buffer,
-    owner: ExchangeOwner,
-    startedAt: number,
-  ): Handshake {
-    const handshake = new Handshake(this.#options, request, message, socket, firstBytes, owner, startedAt)
-    this.#supply(handshake, request.orgId, 'handshake')
-    return handshake
-  }
-
-  /** At once where a token is at hand: only a miss makes a promise. */
-  #supply(forwarding: Forwarding, orgId: OrgId | undefined, use: TokenUse): void {
-    const { tokens, app } = this.#options
-    if (orgId === undefined) {
-      forwarding.forwardAsApp(app.authorization())
-      return
-    }
-    const lease = this.#lookUp(orgId, use)
-    if (lease !== undefined) {
-      forwarding.forward(lease)
-      return
-    }
-    tokens.obtain(orgId, use === 'handshake').then(
-      (obtained) => forwarding.forward(obtained),
-      (error: unknown) => forwarding.failWith(error),
-    )
-  }
-
-  #lookUp(orgId: OrgId, use: TokenUse): Lease | undefined {
+  #lookUp(orgId: OrgId, isWebSocket: boolean, isRepeatable: boolean): TokenLookup | undefined {
     const { tokens } = this.#options
-    switch (use) {
-      case 'repeatable':
-        return tokens.get(orgId)
-      case 'unrepeatable':
-        return tokens.getUnrepeatable(orgId)
-      case 'handshake':
-        return tokens.getForHandshake(orgId)
-    }
+    if (isWebSocket) return tokens.getForHandshake(orgId)
+    return isRepeatable ? tokens.get(orgId) : tokens.getUnrepeatable(orgId)
   }
 }

@@ -1,12 +1,11 @@
-/** The client's side of an exchange: an origin's response written straight through, a small one in a single write. */
+/** Writes the service's response to the client's socket: a small one in a single write, a large one as it comes. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { ResponseHead } from '../http/response-head.ts'
-import { type ResponseFraming, responseHeadText } from '../http/response-text.ts'
+import { type ResponseFraming, type ResponseHead, responseHeadText } from '../http/response-head.ts'
+import { keepsConnection, markBegun, markEnded, resetNow } from '../node-internals.ts'
 import type { ContentFate } from '../origin/attempt.ts'
-import { keepsConnection, markBegun, markEnded, resetNow } from './node-bookkeeping.ts'
 
-/** Content up to this size is copied behind the head: one write of a string costs less than a vector of two parts. */
+/** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
 const LAST_CHUNK = '0\r\n\r\n'
 
@@ -22,12 +21,12 @@ export class ResponseRelay {
   readonly #response: ServerResponse
   readonly #keepAliveSeconds: number
   #framing: ResponseFraming = 'none'
-  /** To be written, before anything else. */
+  /** Head and content that are still to be written. */
   #text = ''
-  #isBegun = false
+  #hasHead = false
   #isOver = false
   #awaitsDrain = false
-  /** Octets of content. */
+  /** Octets of content so far. */
   bytes = 0
 
   constructor(message: IncomingMessage, response: ServerResponse, keepAliveSeconds: number) {
@@ -36,9 +35,9 @@ export class ResponseRelay {
     this.#keepAliveSeconds = keepAliveSeconds
   }
 
-  /** True once there is a head to relay. */
-  get hasBegun(): boolean {
-    return this.#isBegun
+  /** True once the service's head is here. */
+  get hasHead(): boolean {
+    return this.#hasHead
   }
 
   /** True once a byte of the response may have reached the client. */
@@ -46,9 +45,9 @@ export class ResponseRelay {
     return this.#response.headersSent
   }
 
-  /** Takes the head; it is written together with what has come with it. */
+  /** Takes the head. It is written together with the content that came with it. */
   begin(head: ResponseHead): void {
-    this.#isBegun = true
+    this.#hasHead = true
     this.#framing = this.#framingOf(head)
     const isKept = keepsConnection(this.#response) && this.#framing !== 'until close'
     this.#response.shouldKeepAlive = isKept
@@ -61,16 +60,16 @@ export class ResponseRelay {
     return this.#message.httpVersionMinor === 0 ? 'until close' : 'chunked'
   }
 
-  /** `full` where the client is slower than the origin: `owner` is told when it has caught up. */
+  /** Returns `full` if the client is slower than the service. `owner` is told when the client has caught up. */
   write(bytes: Buffer, start: number, end: number, owner: RelayOwner): ContentFate {
     const length = end - start
     this.bytes += length
     if (this.#framing === 'none' || length === 0) return 'taken'
     if (this.#framing === 'chunked') this.#text += `${length.toString(16)}\r\n`
-    // Small pieces without end would fill the memory behind a client that reads none of them.
-    const isWelcome = this.#response.socket?.writableNeedDrain !== true
-    if (isWelcome && this.#text.length + length <= MAX_JOINED_BYTES) {
-      this.#text += bytes.latin1Slice(start, end)
+    // Nothing more is joined behind a client that reads nothing: an endless run of small pieces would fill the memory.
+    const takesMore = this.#response.socket?.writableNeedDrain !== true
+    if (takesMore && this.#text.length + length <= MAX_JOINED_BYTES) {
+      this.#text += bytes.toString('latin1', start, end)
       if (this.#framing === 'chunked') this.#text += '\r\n'
       return 'taken'
     }
@@ -111,7 +110,7 @@ export class ResponseRelay {
     if (socket !== null) markEnded(this.#response, socket)
   }
 
-  /** What has not ended with all that came is not small: it goes out as it comes. */
+  /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */
   flush(): void {
     if (!this.#isOver) this.#writeText()
   }
@@ -130,7 +129,7 @@ export class ResponseRelay {
     this.#text = ''
   }
 
-  /** Lets the client see a broken message: a reset where the end of the connection would pass for the end of the content. */
+  /** Breaks the message off. A reset is needed if the end of the connection would look like the end of the content. */
   breakOff(): void {
     this.abandon()
     const { socket } = this.#message

@@ -1,6 +1,6 @@
-/** What each field name means to a gateway: which fields end here, which decide something, which must not be imitated. */
+/** Classifies field names: fields that stop at the proxy, fields that admission reads, fields that no other name may imitate. */
 
-/** What a request field is to this gateway. `plain` goes on as it came. */
+/** The meaning of a request field to this gateway. A `plain` field goes on unchanged. */
 export type RequestFieldKind =
   | 'plain'
   | 'dropped'
@@ -21,7 +21,7 @@ export type RequestFieldKind =
   | 'via'
   | 'imitation'
 
-/** Each of them is protected, too: an origin must not be able to read it out of another field, one with an underscore. */
+/** All of them are protected: no other name may look like one of them to an origin that takes `_` for `-`. */
 const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   connection: 'connection',
   'content-length': 'content-length',
@@ -39,15 +39,18 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   'x-org-id': 'org-id',
   'x-request-id': 'request-id',
   via: 'via',
-  // Hop-by-hop (RFC 9110 §7.6.1), and what only a proxy of ours may say.
+  // Hop-by-hop fields (RFC 9110 §7.6.1), and the credential, which is ours to set.
   'keep-alive': 'dropped',
   te: 'dropped',
   trailer: 'dropped',
   authorization: 'dropped',
   'http2-settings': 'dropped',
-  // They change what the origin runs with our token.
+  // Some origins let these fields change the method, path or host that routes.allow has looked at.
   'x-original-url': 'dropped',
   'x-rewrite-url': 'dropped',
+  'x-http-method-override': 'dropped',
+  'x-http-method': 'dropped',
+  'x-method-override': 'dropped',
   'x-forwarded-host': 'dropped',
   'x-forwarded-proto': 'dropped',
   'x-forwarded-prefix': 'dropped',
@@ -56,11 +59,11 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   'sec-websocket-protocol': 'websocket',
   'sec-websocket-extensions': 'websocket',
   'sec-websocket-accept': 'websocket',
-  // Only protected.
+  // Goes on unchanged; listed because it is protected.
   'content-type': 'plain',
 }
 
-/** Names as clients write them repeat endlessly; their kinds are kept, up to a bound that hostile names cannot pass. */
+/** Clients repeat the same names, so the kind of each spelling is remembered. The bounds keep hostile names from filling the memory. */
 const MAX_REMEMBERED = 2048
 const MAX_REMEMBERED_LENGTH = 64
 const remembered = new Map<string, RequestFieldKind>()
@@ -83,14 +86,24 @@ function protectedKind(name: string): RequestFieldKind | undefined {
   return Object.hasOwn(REQUEST_FIELDS, name) ? REQUEST_FIELDS[name] : undefined
 }
 
-/** `X_Org_Id` reaches a CGI-like origin under the name of `X-Org-Id`; so does `Authorization_` with some. */
+/** A CGI-like origin reads `X_Org_Id` as `X-Org-Id`; some read `Authorization_` as `Authorization`. */
 function imitatesProtected(name: string): boolean {
   const folded = name.replaceAll('_', '-')
-  return protectedKind(folded) !== undefined || protectedKind(folded.replace(/^-+|-+$/g, '')) !== undefined
+  return protectedKind(folded) !== undefined || protectedKind(withoutDashesAround(folded)) !== undefined
+}
+
+/** By hand: `/-+$/` takes time quadratic in the number of dashes. */
+function withoutDashesAround(name: string): string {
+  let start = 0
+  let end = name.length
+  while (start < end && name[start] === '-') start++
+  while (end > start && name[end - 1] === '-') end--
+  return name.slice(start, end)
 }
 
 export type ResponseFieldKind =
   | 'plain'
+  | 'upgrade'
   | 'date'
   | 'dropped'
   | 'connection'
@@ -109,7 +122,7 @@ export function responseFieldKind(name: string): ResponseFieldKind {
   const known = rememberedResponse.get(name)
   if (known !== undefined) return known
   const kind = classifyResponseField(name.toLowerCase())
-  // A copy: what is cut out of a head keeps all of it in memory.
+  // Stores a copy: the name is a slice, and a slice keeps the whole head in memory.
   if (rememberedResponse.size < MAX_REMEMBERED && name.length <= MAX_REMEMBERED_LENGTH)
     rememberedResponse.set(Buffer.from(name, 'latin1').toString('latin1'), kind)
   return kind
@@ -122,10 +135,10 @@ function classifyResponseField(name: string): ResponseFieldKind {
     case 'content-length':
     case 'transfer-encoding':
     case 'date':
+    case 'upgrade':
       return name
     case 'te':
     case 'trailer':
-    case 'upgrade':
     case 'proxy-connection':
     case 'proxy-authenticate':
     case 'proxy-authorization':
@@ -137,46 +150,55 @@ function classifyResponseField(name: string): ResponseFieldKind {
   }
 }
 
-/** Options of a `Connection` field that name other fields, in lower case; undefined for the usual ones that name none. */
-export function namedByConnection(value: string): string[] | undefined {
-  if (value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return undefined
-  const named = value
-    .toLowerCase()
-    .split(',')
-    .map((option) => option.trim())
-    .filter((option) => option !== '' && option !== 'close' && option !== 'keep-alive')
-  return named.length > 0 ? named : undefined
+/**
+ * The fields that a `Connection` field names, in lower case, added to those of the `Connection` fields before it. Undefined
+ * while none is named, which is the usual case.
+ */
+export function namedByConnection(value: string, before?: Set<string>): Set<string> | undefined {
+  if (value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return before
+  let named = before
+  for (const option of value.toLowerCase().split(',')) {
+    const name = option.trim()
+    if (name === '' || name === 'close' || name === 'keep-alive') continue
+    named ??= new Set()
+    named.add(name)
+  }
+  return named
 }
 
-/** The flat list without the fields of these (lower-case) names. What was received is not changed. */
-export function withoutFields(fields: readonly string[], names: readonly string[]): string[] {
+/** A copy of the flat list without the fields of these lower-case names. */
+export function withoutFields(fields: readonly string[], names: ReadonlySet<string>): string[] {
   const kept: string[] = []
-  for (let i = 0; i < fields.length; i += 2) {
-    const name = fields[i] ?? ''
-    if (!names.includes(name.toLowerCase())) kept.push(name, fields[i + 1] ?? '')
+  for (let i = 0; i + 1 < fields.length; i += 2) {
+    const name = fields[i] as string
+    if (!names.has(name.toLowerCase())) kept.push(name, fields[i + 1] as string)
   }
   return kept
 }
 
-/** What may stand in a field value on the wire (RFC 9110 §5.5), obs-text as latin1 included. */
+/** Matches a character that no field value may hold (RFC 9110 §5.5). Allows obs-text, read as latin1. */
 const NOT_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
 
 export function isFieldValue(value: string): boolean {
   return !NOT_FIELD_VALUE.test(value)
 }
 
-/** As Node's own client takes fields: it sends an array as one line each, in this order and case. */
+/** A flat list as Node's own client takes fields: an array of values is sent as one line each. */
 export function groupFields(fields: readonly string[]): Record<string, string | string[]> {
   const headers: Record<string, string | string[]> = Object.create(null)
-  // A name in another case is the same field: Node would let the last one win.
+  // Node would keep only the last of two spellings of one name.
   const spellings = new Map<string, string>()
   for (let i = 0; i + 1 < fields.length; i += 2) {
-    const written = fields[i] ?? ''
-    const value = fields[i + 1] ?? ''
-    const name = spellings.get(written.toLowerCase()) ?? written
-    spellings.set(written.toLowerCase(), name)
+    const written = fields[i] as string
+    const value = fields[i + 1] as string
+    const lowerCase = written.toLowerCase()
+    const name = spellings.get(lowerCase) ?? written
     const before = headers[name]
-    headers[name] = before === undefined ? value : [before, value].flat()
+    if (before === undefined) {
+      spellings.set(lowerCase, name)
+      headers[name] = value
+    } else if (typeof before === 'string') headers[name] = [before, value]
+    else before.push(value)
   }
   return headers
 }

@@ -1,17 +1,17 @@
-/** `Host` against an allow-list: the exact name, any port (a page that rebinds its name cannot change what it sends). */
+/** Checks `Host` against a list of names. Compares the exact name and ignores the port. Stops pages that rebind their name. */
 
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9_~!$&'()*+;=.-]+)(?::\d{1,5})?$/i
 
 export type HostVerdict = 'allowed' | 'refused' | 'invalid'
 
-/** Names that are always this machine. */
+/** Names that always mean this machine. */
 export const LOOPBACK_NAMES: readonly string[] = ['localhost', '127.0.0.1', '[::1]']
 
-/** Compares hosts with a fixed list of names; a lone `*` allows every well-formed one. */
+/** A fixed list of names. A lone `*` allows every well-formed host. */
 export class HostList {
   readonly #names: ReadonlySet<string>
   readonly #allowsAll: boolean
-  /** Values that have passed, as they were written: a client repeats its own for ever. */
+  /** Values that were allowed before. A client sends the same one with every request. */
   readonly #passed = new Set<string>()
 
   constructor(names: readonly string[]) {

@@ -1,11 +1,11 @@
-/** What this program answers on its own: problem details (RFC 9457) and a Proxy-Status (RFC 9209), from one table. */
+/** Renders the answers that the program gives by itself, problem details (RFC 9457) with a Proxy-Status (RFC 9209), from one table. */
 
 import type { ErrorCode, Failure } from '../errors.ts'
 
 interface ProblemEntry {
   readonly status: number
   readonly title: string
-  /** What to do about it. Nothing of the request is ever put in. */
+  /** Says what to do. Never repeats anything of the request. */
   readonly detail: string
   /** Error type of RFC 9209 §2.3. */
   readonly proxyError: string
@@ -14,7 +14,7 @@ interface ProblemEntry {
 const denied = 'http_request_denied'
 const invalid = 'http_request_error'
 
-/** One row a code: it is also what the documentation is checked against. */
+/** One row for each code. Tests compare the documentation with it. */
 export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   remote_refused: {
     status: 403,
@@ -86,8 +86,8 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   },
   caller_refused: {
     status: 403,
-    title: 'Caller key missing or wrong',
-    detail: 'Send the value of listen.callerKeyFile in exactly one X-Proxy-Key field.',
+    title: 'The caller is not known',
+    detail: 'Send the key or the JWT of a configured caller in exactly one X-Proxy-Key field, or use its own socket.',
     proxyError: denied,
   },
   target_invalid: {
@@ -105,7 +105,7 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   route_refused: {
     status: 403,
     title: 'This route is not allowed',
-    detail: 'Add "METHOD /path" to routes.allow if callers should reach it.',
+    detail: 'Add "METHOD /path" to routes.allow, or to the routes of the caller, if it should be reachable.',
     proxyError: denied,
   },
   org_id_missing: {
@@ -123,7 +123,7 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   org_not_allowed: {
     status: 403,
     title: 'This Org is not allowed here',
-    detail: 'Add the id to orgs.allow if this proxy should act for it.',
+    detail: 'Add the id to orgs.allow, or to the orgs of the caller, if the proxy should act for it.',
     proxyError: denied,
   },
   field_invalid: {
@@ -152,8 +152,9 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   },
   overloaded: {
     status: 503,
-    title: 'Too many requests at once',
-    detail: 'Repeat the request later, or raise listen.maxInFlight.',
+    title: 'The proxy has no room for the request',
+    detail:
+      'Repeat the request later. The limits are listen.maxInFlight, maxInFlight of the caller, origin.connections and the file descriptors of the process.',
     proxyError: 'connection_limit_reached',
   },
   org_access_refused: {
@@ -267,13 +268,18 @@ export interface RenderedProblem {
   readonly content: string
 }
 
+function detailOf({ code, limit, hint }: Failure): string {
+  if (limit !== undefined) return `Repeat the request later, or raise ${limit}.`
+  return hint === undefined ? PROBLEMS[code].detail : `${hint} ${PROBLEMS[code].detail}`
+}
+
 export function renderProblem(failure: Failure, requestId: string): RenderedProblem {
   const entry = PROBLEMS[failure.code]
   const content = `${JSON.stringify({
     type: `urn:org-access-proxy:problem:${failure.code}`,
     title: entry.title,
     status: entry.status,
-    detail: entry.detail,
+    detail: detailOf(failure),
     code: failure.code,
     requestId,
     ...(failure.tokenEndpointStatus === undefined ? {} : { tokenEndpointStatus: failure.tokenEndpointStatus }),

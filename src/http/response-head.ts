@@ -1,25 +1,27 @@
-/** The head of an origin's response: read strictly, and as it may go on to the client. */
+/**
+ * The head of a response: reads the origin's, strictly, keeps what may go on to the client, and writes it for the client.
+ */
 
 import { isFieldValue, namedByConnection, responseFieldKind, withoutFields } from './fields.ts'
 
 export interface ResponseHeadOptions {
-  /** Keep `Access-Control-*`: only where browsers are let in at all. */
+  /** Keeps `Access-Control-*` fields. Only useful if browsers are allowed at all. */
   readonly keepsAccessControl: boolean
 }
 
 export class ResponseHead {
   readonly status: number
-  /** Empty where it holds what may not be sent on. */
+  /** Empty if it contains characters that must not be sent on. */
   readonly reason: string
-  /** Flat list of what goes on: order, case and duplicates as received. */
+  /** A flat list of names and values that go on to the client, with order, case and duplicates as received. */
   fields: string[] = []
-  /** Octets; undefined where the content is chunked or ends with the connection. */
+  /** In octets; undefined if the content is chunked or ends with the connection. */
   contentLength: number | undefined
   isChunked = false
   hasDate = false
-  /** True where the connection may carry another exchange (RFC 9112 §9.3). */
+  /** True if the connection may carry another exchange (RFC 9112 §9.3). */
   persists: boolean
-  /** How long the origin says that it keeps an idle connection; undefined where it does not say. */
+  /** For how long the origin keeps an idle connection; undefined if it does not say. */
   keepAliveSeconds: number | undefined
 
   constructor(status: number, reason: string, persists: boolean) {
@@ -28,13 +30,15 @@ export class ResponseHead {
     this.persists = persists
   }
 
-  /** For a response that must not state a length (RFC 9110 §8.6). */
+  /** Removes the length, for a response that must not state one (RFC 9110 §8.6). */
   dropLength(): void {
     this.fields = withoutFields(this.fields, LENGTH_NAME)
   }
 }
 
-const LENGTH_NAME = ['content-length']
+const UPGRADE_REQUIRED = 426
+
+const LENGTH_NAME: ReadonlySet<string> = new Set(['content-length'])
 const LENGTH = /^\d{1,15}$/
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/
 /** RFC 9112 §4. */
@@ -47,9 +51,9 @@ const COLON = ':'
 const CRLF = '\r\n'
 
 /**
- * `text` is the head in latin1, without the empty line that ends it. Undefined where it is malformed, or its framing is
- * doubtful (RFC 9112 §6.3): several or conflicting lengths, a length beside a transfer coding, a coding other than
- * chunked; or where a value could not be sent on.
+ * Parses the head in latin1, without the empty line that ends it. Returns undefined if the head is malformed, if a value
+ * must not be sent on, or if the framing is doubtful (RFC 9112 §6.3): several or conflicting lengths, a length beside a
+ * transfer coding, or a coding other than chunked.
  */
 export function parseResponseHead(text: string, options: ResponseHeadOptions): ResponseHead | undefined {
   let lineEnd = text.indexOf(CRLF)
@@ -68,7 +72,7 @@ export function parseResponseHead(text: string, options: ResponseHeadOptions): R
   return reader.finish()
 }
 
-/** The same for fields that another parser has split: a flat list of names and values. */
+/** Does the same for a flat list of names and values that another parser has split. */
 export function readResponseHead(
   status: number,
   reason: string,
@@ -83,9 +87,9 @@ export function readResponseHead(
 }
 
 function parseStatusLine(line: string): ResponseHead | undefined {
-  // The usual line needs no expression.
+  // A shortcut for the usual line.
   if (line === 'HTTP/1.1 200 OK') return new ResponseHead(200, 'OK', true)
-  // `.` takes neither a CR nor an LF: a reason that could split the head is no reason.
+  // `.` matches neither CR nor LF, so no reason can split the head.
   const [, minor, status, reason] = STATUS_LINE.exec(line) ?? []
   if (status === undefined) return undefined
   return new ResponseHead(Number(status), relayedReason(reason ?? ''), minor === '1')
@@ -95,7 +99,7 @@ function relayedReason(reason: string): string {
   return REASON.test(reason) ? reason : ''
 }
 
-/** The value without the white space around it (RFC 9112 §5). */
+/** Returns the value without the white space around it (RFC 9112 §5). */
 function trimmed(text: string, from: number, to: number): string {
   let start = from
   let end = to
@@ -108,12 +112,12 @@ function isBlank(code: number): boolean {
   return code === SP || code === HTAB
 }
 
-/** What the fields say, one after the other. */
+/** Takes the fields one by one, and builds the head from them. */
 class FieldReader {
   readonly #head: ResponseHead
   readonly #keepsAccessControl: boolean
   readonly #isHttp10: boolean
-  #named: string[] | undefined
+  #named: Set<string> | undefined
   #closes = false
 
   constructor(head: ResponseHead, options: ResponseHeadOptions) {
@@ -122,7 +126,7 @@ class FieldReader {
     this.#isHttp10 = !head.persists
   }
 
-  /** False where the response cannot be relied on. */
+  /** Returns false if the response must be refused. */
   take(name: string, value: string): boolean {
     if (!isFieldValue(value)) return false
     const head = this.#head
@@ -153,6 +157,10 @@ class FieldReader {
       case 'access-control':
         if (this.#keepsAccessControl) head.fields.push(name, value)
         return true
+      case 'upgrade':
+        // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
+        if (head.status === UPGRADE_REQUIRED) head.fields.push(name, value)
+        return true
       case 'dropped':
         return true
       case 'malformed':
@@ -168,17 +176,19 @@ class FieldReader {
     const options = value.toLowerCase().split(',').map(withoutBlanks)
     if (options.includes('close')) this.#closes = true
     if (options.includes('keep-alive')) this.#head.persists = true
-    this.#named = [...(this.#named ?? []), ...(namedByConnection(value) ?? [])]
+    this.#named = namedByConnection(value, this.#named)
   }
 
   finish(): ResponseHead | undefined {
     const head = this.#head
     if (head.isChunked && head.contentLength !== undefined) return undefined
     if (this.#closes) head.persists = false
-    const named = this.#named?.filter(isNotFraming) ?? []
-    if (named.length > 0) {
+    const named = this.#named
+    if (named !== undefined) {
+      if (head.status === UPGRADE_REQUIRED) named.delete('upgrade')
+      named.delete('content-length') // the length belongs to the message, whatever `Connection` says
       head.fields = withoutFields(head.fields, named)
-      if (named.includes('date')) head.hasDate = false
+      if (named.has('date')) head.hasDate = false
     }
     return head
   }
@@ -188,7 +198,40 @@ function withoutBlanks(text: string): string {
   return text.trim()
 }
 
-/** The length belongs to the message, whatever `Connection` says. */
-function isNotFraming(name: string): boolean {
-  return name !== 'content-length'
+/** How the client finds the end of the content. `none`: there is no content, whatever the fields say. */
+export type ResponseFraming = 'none' | 'counted' | 'chunked' | 'until close'
+
+/** Whether the client connection takes further requests (RFC 9112 §9.3). */
+export interface Persistence {
+  readonly isKept: boolean
+  /** For how long the connection waits for them, in whole seconds. */
+  readonly keepAliveSeconds: number
+}
+
+/** Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1). */
+export function responseHeadText(head: ResponseHead, framing: ResponseFraming, persistence: Persistence): string {
+  const { fields } = head
+  let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n`
+  for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
+  if (!head.hasDate) text += `Date: ${httpDate()}\r\n`
+  if (framing === 'chunked') text += 'Transfer-Encoding: chunked\r\n'
+  // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
+  if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'
+  if (!persistence.isKept) return `${text}Connection: close\r\n\r\n`
+  // The field has no way to state less than a second.
+  if (persistence.keepAliveSeconds === 0) return `${text}Connection: keep-alive\r\n\r\n`
+  return `${text}Connection: keep-alive\r\nKeep-Alive: timeout=${persistence.keepAliveSeconds}\r\n\r\n`
+}
+
+let dateSecond = Number.NaN
+let dateText = ''
+
+/** Rendered once a second. */
+function httpDate(): string {
+  const second = Math.floor(Date.now() / 1_000)
+  if (second !== dateSecond) {
+    dateSecond = second
+    dateText = new Date(second * 1_000).toUTCString()
+  }
+  return dateText
 }

@@ -1,11 +1,13 @@
-/** Request targets (RFC 9112 §3.2): what is refused, and the comparison that keeps the token endpoint out of reach. */
+/** Request targets (RFC 9112 §3.2): which are refused, and which an origin may read as the token endpoint. */
 
-/** Every segment free of dots at its start, only unreserved characters and the usual marks: nothing to look at twice. */
+/** Most targets: no segment begins with a dot, and every character is unreserved or one of the usual marks. */
 const PLAIN = /^(?:\/[\w\-~!$&'()*+,=:@][\w\-.~!$&'()*+,=:@]*)+\/?(?:\?[\w\-.~!$&'()*+,;=:@/?%[\]{}|"<>^`]*)?$/
 const NOT_VISIBLE_ASCII = /[^\x21-\x7e]/
 const BROKEN_PERCENT = /%(?![0-9A-Fa-f]{2})/
+const ENCODED_CONTROL = /%(?:[01][0-9A-Fa-f]|7[Ff])/
 const SEPARATOR = /[/\\]/
-const ENCODED_SEPARATOR = /%(?:2f|5c)/i
+/** Of a path that has been decoded once or not at all: what one more decoding turns into a separator. */
+const ENCODED_SEPARATOR = /%(?:2f|5c)/gi
 
 /** True for a path that may go on byte for byte. `target` is in origin-form. */
 export function isForwardable(target: string): boolean {
@@ -16,6 +18,11 @@ export function isForwardable(target: string): boolean {
   return !hasDotSegment(path)
 }
 
+/** True where the path holds a control in percent-encoding. Servers cut a path at such a character, or drop it. */
+export function hasEncodedControl(path: string): boolean {
+  return path.includes('%') && ENCODED_CONTROL.test(path)
+}
+
 /** The target without its query. */
 export function pathOf(target: string): string {
   const end = target.indexOf('?')
@@ -23,45 +30,64 @@ export function pathOf(target: string): string {
 }
 
 /**
- * A segment that an origin may resolve away: dots once decoded, whatever it takes for a separator, with or without
- * `;parameters` behind (`/..;/` is how servlet containers are climbed).
+ * True where an origin may resolve a segment away: it is `.` or `..` once decoded, between separators of either kind, with or
+ * without `;parameters` behind it (servlet containers take `/..;/` for `/../`).
  */
 function hasDotSegment(path: string): boolean {
   const decoded = decodeOnce(path)
   if (!decoded.includes('.')) return false
   return decoded.split(SEPARATOR).some((segment) => {
-    const name = segment.split(';', 1)[0]
+    const name = nameOf(segment)
     return name === '.' || name === '..'
   })
 }
 
-/** Each `%xx` as the one character of that number: never throws, and every byte stays distinguishable. */
+/** Turns each `%xx` into the one character of that number. Never throws, and keeps every byte apart. */
 function decodeOnce(path: string): string {
   if (!path.includes('%')) return path
   return path.replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
 }
 
-const MAY_NAME_TOKEN_ENDPOINT = /access|%/i
-
-/**
- * True where an origin could read `/v2/orgs/{x}/access` out of the path: compared decoded, in lower case, with slashes
- * collapsed and `;parameters` dropped, with an encoded slash once taken as part of a segment and once as a separator.
- */
-export function isTokenEndpoint(target: string): boolean {
-  if (!MAY_NAME_TOKEN_ENDPOINT.test(target)) return false
-  const path = pathOf(target)
-  if (isTokenEndpointPath(path.split('/').map(decodeOnce), false)) return true
-  // Where a separator is encoded, nobody knows how many segments the origin will see between the first and the last.
-  return isTokenEndpointPath(decodeOnce(path).split(SEPARATOR), ENCODED_SEPARATOR.test(path))
+/** The segment without its `;parameters`. */
+function nameOf(segment: string): string {
+  const end = segment.indexOf(';')
+  return end === -1 ? segment : segment.slice(0, end)
 }
 
-/** `;x` alone is a segment, if an odd one: only what is empty from the start counts as a collapsed slash. */
-function isTokenEndpointPath(segments: readonly string[], hasAnyLength: boolean): boolean {
-  const names = segments
+const MAY_NAME_TOKEN_ENDPOINT = /access|%/i
+
+/** Servers drop a suffix that picks a format, trim blanks, and stop reading at a control. */
+const ACCESS = /^access *(?:$|[.\p{Cc}])/u
+
+/**
+ * True where an origin may read the path as `…/orgs/{x}/access`, the token endpoint. Compares after decoding twice, in lower
+ * case, without `;parameters` and without empty segments. Servers disagree on two points, so every reading counts: a
+ * segment of parameters alone (`/;x/`) is there or not, and an encoded separator ends a segment or is part of it.
+ */
+export function isTokenEndpoint(path: string): boolean {
+  if (!MAY_NAME_TOKEN_ENDPOINT.test(path)) return false
+  const once = decodeOnce(path)
+  const encodedSeparators = countOf(ENCODED_SEPARATOR, path) + countOf(ENCODED_SEPARATOR, once)
+  const names = decodeOnce(once)
+    .toLowerCase()
+    .split(SEPARATOR)
     .filter((segment) => segment !== '')
-    .map((segment) => (segment.split(';', 1)[0] ?? '').toLowerCase())
-  if (names.length < 4 || (names.length > 4 && !hasAnyLength)) return false
-  return names[0] === 'v2' && names[1] === 'orgs' && names.at(-1) === 'access'
+    .map(nameOf)
+  let last = names.length - 1
+  while (last > 0 && names[last] === '') last--
+  if (!ACCESS.test(names[last] ?? '')) return false
+  // Between `orgs` and `access` stands one segment. Segments without a name may be left out, and each encoded separator may
+  // join two segments to one.
+  let named = 0
+  for (let i = last - 1; i >= 0 && named <= encodedSeparators + 1; i--) {
+    if (names[i] === 'orgs' && last - i > 1) return true
+    if (names[i] !== '') named++
+  }
+  return false
+}
+
+function countOf(pattern: RegExp, text: string): number {
+  return text.match(pattern)?.length ?? 0
 }
 
 /** `"METHOD /path"` of the configuration, taken apart. */
@@ -81,7 +107,7 @@ export function matchesRoute(patterns: readonly RoutePattern[], method: string, 
   )
 }
 
-/** A target taken apart where it is in absolute-form (RFC 9112 §3.2.2); undefined where it is not a URI with an authority. */
+/** Takes apart a target in absolute-form (RFC 9112 §3.2.2). Undefined where it is no http URI with an authority. */
 export function parseAbsoluteForm(target: string): { authority: string; originForm: string } | undefined {
   const match = /^https?:\/\/([^/?#]*)(.*)$/is.exec(target)
   if (match === null) return undefined
@@ -89,7 +115,7 @@ export function parseAbsoluteForm(target: string): { authority: string; originFo
   return { authority: match[1] ?? '', originForm: rest.startsWith('/') ? rest : `/${rest}` }
 }
 
-/** The prefix of a base URL, to be put in front of an origin-form target: `''` or `/api`, never with a slash at its end. */
+/** The path of a base URL, to be put in front of an origin-form target: `''` or `/api`, never with a slash at its end. */
 export function targetPrefix(baseUrl: URL): string {
   return baseUrl.pathname.replace(/\/+$/, '')
 }

@@ -1,15 +1,17 @@
 /**
- * Steps 1 to 8 of a request: from what Node's parser let through to *admitted* or *refused*. Pure and without I/O; one
- * pass over the raw fields, in the order in which the refusals are promised.
+ * Decides whether a request is admitted, refused, or answered here. Pure and without I/O: one pass over the raw fields, then
+ * the checks in the order in which the documentation lists the refusals.
  */
 
 import { METHODS } from 'node:http'
+import type { Caller, Callers } from '../callers/callers.ts'
 import type { RefusalCode } from '../errors.ts'
-import type { AdmittedRequest } from '../gateway/admitted-request.ts'
+import type { AdmittedRequest } from '../http/admitted-request.ts'
 import { withoutFields } from '../http/fields.ts'
 import type { HostList } from '../http/host.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import {
+  hasEncodedControl,
   isForwardable,
   isTokenEndpoint,
   matchesRoute,
@@ -19,22 +21,25 @@ import {
 } from '../http/target.ts'
 import { type FieldFindings, gatherFields } from './field-findings.ts'
 
-/** What is read of a request: `IncomingMessage` has it. */
+/** The part of Node's `IncomingMessage` that admission reads. */
 export interface RequestHead {
   readonly method?: string | undefined
   readonly url?: string | undefined
   readonly httpVersionMajor: number
   readonly httpVersionMinor: number
-  /** Flat list as received. */
+  /** Flat list of names and values, as received. */
   readonly rawHeaders: readonly string[]
 }
 
-export interface AdmissionOptions {
+/** Everything that the configuration says about admission. One request sees one set of rules from beginning to end. */
+export interface AdmissionRules {
   readonly hosts: HostList
   readonly browserOrigins: readonly string[]
   readonly refusesForwarded: boolean
-  /** Compares in constant time; undefined where no caller key is configured. */
+  /** Compares in constant time. Undefined where no caller key is configured. */
   readonly isCallerKey: ((value: string) => boolean) | undefined
+  /** Undefined where no callers are configured. */
+  readonly callers: Callers | undefined
   readonly orgPattern: RegExp
   /** Empty: all. */
   readonly allowedOrgs: ReadonlySet<string>
@@ -46,23 +51,40 @@ export interface AdmissionOptions {
   readonly targetPrefix: string
   /** Authority of the base URL, as it goes in `Host`. */
   readonly originHost: string
-  readonly newRequestId: () => string
 }
 
 export interface Refusal {
   readonly isAdmitted: false
   readonly code: RefusalCode
-  /** Known where the request was refused for the Org that it named. */
+  /** Set where the request was refused because of the Org that it named. */
   readonly orgId?: OrgId | undefined
+  /** Set where the caller was known when the request was refused. */
+  readonly caller?: Caller | undefined
 }
 
-/** A page that was let in asks what it may send (CORS): answered here, never forwarded. */
+/** The request has a JWT that was not verified yet. The listener verifies it, and asks again with the result. */
+export interface Unverified {
+  readonly isAdmitted: false
+  readonly token: string
+}
+
+/** What is known about the sender of a request besides its head. Most of the time the connection itself serves. */
+export interface Sender {
+  /** Path of the caller's own socket that the connection came through; undefined for the common address. */
+  readonly callerSocket: string | undefined
+  /** The result of the verification that admission has asked for. */
+  readonly verified?: { readonly caller: Caller | undefined } | undefined
+}
+
+/** A page of a listed origin asks what it may send (CORS). Answered here, never forwarded. */
 export interface Preflight {
   readonly isAdmitted: false
   readonly preflightOrigin: string
 }
 
-export type Admission = (AdmittedRequest & { readonly isAdmitted: true }) | Refusal | Preflight
+type AdmittedBy = AdmittedRequest & { readonly isAdmitted: true; readonly caller: Caller | undefined }
+
+export type Admission = AdmittedBy | Refusal | Preflight | Unverified
 
 const PSEUDONYM = 'org-access-proxy'
 const VIA = `1.1 ${PSEUDONYM}`
@@ -82,22 +104,36 @@ function refuse(code: RefusalCode): Refusal {
   return refusal
 }
 
-export function admit(head: RequestHead, options: AdmissionOptions): Admission {
+/** `newRequestId` is called for an admitted request without a usable `X-Request-Id`. */
+export function admit(
+  head: RequestHead,
+  rules: AdmissionRules,
+  newRequestId: () => string,
+  sender: Sender = ANYONE,
+): Admission {
   const found = gatherFields(head.rawHeaders)
   const method = head.method ?? ''
-  return (
+  const early =
     checkFraming(head, found) ??
     checkMethod(method, found) ??
-    checkHost(found, options) ??
-    checkBrowser(method, found, options) ??
-    checkCaller(found, options) ??
-    admitTarget(head, method, found, options)
-  )
+    checkHost(found, rules) ??
+    checkBrowser(method, found, rules) ??
+    checkForwarded(found, rules) ??
+    checkKey(found, rules)
+  if (early !== undefined) return early
+  if (rules.callers === undefined) return admitTarget(head, method, found, rules, newRequestId, undefined)
+  const caller = findCaller(found, rules.callers, sender)
+  if (caller === undefined) return refuse('caller_refused')
+  if (caller === 'unverified') return { isAdmitted: false, token: found.callerKey }
+  const admission = admitTarget(head, method, found, rules, newRequestId, caller)
+  return admission.isAdmitted ? admission : { ...admission, caller }
 }
 
-/** Step 1: what the strict parser lets through and must not (RFC 9112 §6). */
+const ANYONE: Sender = { callerSocket: undefined }
+
+/** Refuses the framing that Node's strict parser lets through although RFC 9112 §6 does not. */
 function checkFraming(head: RequestHead, found: FieldFindings): Refusal | undefined {
-  // The parser reads RTSP and ICE, too, and does not say so: methods that HTTP does not have give them away.
+  // The parser also accepts requests of RTSP and ICE. Their methods are not among those of HTTP.
   if (head.httpVersionMajor !== 1 || !HTTP_METHODS.has(head.method ?? '')) return refuse('http_version_refused')
   if (found.lengths + found.codings > 1) return refuse('request_invalid')
   if (found.lengths === 1 && !LENGTH.test(found.length)) return refuse('request_invalid')
@@ -115,9 +151,9 @@ function checkMethod(method: string, found: FieldFindings): Refusal | undefined 
   return undefined
 }
 
-function checkHost(found: FieldFindings, options: AdmissionOptions): Refusal | undefined {
+function checkHost(found: FieldFindings, rules: AdmissionRules): Refusal | undefined {
   if (found.hosts !== 1) return refuse('host_invalid')
-  switch (options.hosts.check(found.host)) {
+  switch (rules.hosts.check(found.host)) {
     case 'allowed':
       return undefined
     case 'refused':
@@ -127,55 +163,67 @@ function checkHost(found: FieldFindings, options: AdmissionOptions): Refusal | u
   }
 }
 
-/** Step 4, as far as pages are concerned. */
-function checkBrowser(
-  method: string,
-  found: FieldFindings,
-  options: AdmissionOptions,
-): Refusal | Preflight | undefined {
+/** Refuses requests that a page sent through a browser, unless its origin is listed. */
+function checkBrowser(method: string, found: FieldFindings, rules: AdmissionRules): Refusal | Preflight | undefined {
   const { browserOrigin } = found
   if (browserOrigin === undefined) return found.isCrossSite ? refuse('browser_refused') : undefined
-  if (!options.browserOrigins.includes(browserOrigin)) return refuse('browser_refused')
+  if (!rules.browserOrigins.includes(browserOrigin)) return refuse('browser_refused')
   if (method === 'OPTIONS' && found.isPreflight) return { isAdmitted: false, preflightOrigin: browserOrigin }
   return undefined
 }
 
-/** The rest of step 4, and step 5: another proxy, or one without the key. */
-function checkCaller(found: FieldFindings, options: AdmissionOptions): Refusal | undefined {
-  if (found.isForwarded && options.refusesForwarded) return refuse('forwarded_refused')
-  if (options.isCallerKey === undefined) return undefined
-  if (found.callerKeys !== 1 || !options.isCallerKey(found.callerKey)) return refuse('caller_refused')
-  return undefined
+/** Refuses requests that came through another proxy. */
+function checkForwarded(found: FieldFindings, rules: AdmissionRules): Refusal | undefined {
+  return found.isForwarded && rules.refusesForwarded ? refuse('forwarded_refused') : undefined
 }
 
-/** Steps 6 to 8. */
-function admitTarget(head: RequestHead, method: string, found: FieldFindings, options: AdmissionOptions): Admission {
+function checkKey(found: FieldFindings, rules: AdmissionRules): Refusal | undefined {
+  if (rules.isCallerKey === undefined) return undefined
+  return found.callerKeys === 1 && rules.isCallerKey(found.callerKey) ? undefined : refuse('caller_refused')
+}
+
+function findCaller(found: FieldFindings, callers: Callers, sender: Sender): Caller | 'unverified' | undefined {
+  if (sender.verified !== undefined) return sender.verified.caller
+  return callers.identify(sender.callerSocket, found.callerKeys, found.callerKey)
+}
+
+function admitTarget(
+  head: RequestHead,
+  method: string,
+  found: FieldFindings,
+  rules: AdmissionRules,
+  newRequestId: () => string,
+  caller: Caller | undefined,
+): AdmittedBy | Refusal {
   let target = head.url ?? ''
   if (!target.startsWith('/') && target !== '*') {
     const absolute = parseAbsoluteForm(target)
     if (absolute === undefined) return refuse('target_invalid')
-    if (options.hosts.check(absolute.authority) !== 'allowed') return refuse('host_refused')
+    if (rules.hosts.check(absolute.authority) !== 'allowed') return refuse('host_refused')
     target = absolute.originForm
   }
   if (!isForwardable(target)) return refuse('target_invalid')
   const path = pathOf(target)
-  if (!options.allowsTokenEndpoint && isTokenEndpoint(path)) return refuse('token_endpoint_refused')
-  if (options.allowedRoutes.length > 0 && !matchesRoute(options.allowedRoutes, method, path)) {
-    return refuse('route_refused')
-  }
-  const isAppRoute = options.appRoutes.length > 0 && matchesRoute(options.appRoutes, method, path)
-  const orgId = isAppRoute ? undefined : admitOrg(found, options)
+  const mayMint = isTokenEndpoint(path)
+  if (mayMint && !rules.allowsTokenEndpoint) return refuse('token_endpoint_refused')
+  if (hasEncodedControl(path)) return refuse('target_invalid')
+  if (rules.allowedRoutes.length > 0 && !matchesRoute(rules.allowedRoutes, method, path)) return refuse('route_refused')
+  if (caller !== undefined && !caller.mayUseRoute(method, path)) return refuse('route_refused')
+  // The App's own credential never goes where it could mint a token for the client.
+  const isAppRoute = !mayMint && rules.appRoutes.length > 0 && matchesRoute(rules.appRoutes, method, path)
+  const orgId = isAppRoute ? undefined : admitOrg(found, rules, caller)
   if (typeof orgId === 'object') return orgId
   if (found.hasImitation || found.hasBadValue) return refuse('field_invalid')
   if (found.hasLoop) return refuse('proxy_loop_detected')
-  return assemble(head, method, target, path, orgId, found, options)
+  return assemble(head, method, target, path, orgId, found, rules, newRequestId, caller)
 }
 
-function admitOrg(found: FieldFindings, options: AdmissionOptions): OrgId | Refusal {
+function admitOrg(found: FieldFindings, rules: AdmissionRules, caller: Caller | undefined): OrgId | Refusal {
   if (found.orgIds === 0 || (found.orgIds === 1 && found.orgId === '')) return refuse('org_id_missing')
-  const orgId = found.orgIds === 1 ? parseOrgId(found.orgId, options.orgPattern) : undefined
+  const orgId = found.orgIds === 1 ? parseOrgId(found.orgId, rules.orgPattern) : undefined
   if (orgId === undefined) return refuse('org_id_invalid')
-  if (options.allowedOrgs.size > 0 && !options.allowedOrgs.has(orgId)) {
+  const isAllowed = rules.allowedOrgs.size === 0 || rules.allowedOrgs.has(orgId)
+  if (!isAllowed || caller?.mayNameOrg(orgId) === false) {
     return { isAdmitted: false, code: 'org_not_allowed', orgId }
   }
   return orgId
@@ -188,8 +236,10 @@ function assemble(
   path: string,
   orgId: OrgId | undefined,
   found: FieldFindings,
-  options: AdmissionOptions,
-): Admission {
+  rules: AdmissionRules,
+  newRequestId: () => string,
+  caller: Caller | undefined,
+): AdmittedBy | Refusal {
   const isWebSocket = asksForWebSocket(found)
   const contentLength = found.lengths === 1 ? Number(found.length) : undefined
   const isChunked = found.codings === 1
@@ -197,32 +247,37 @@ function assemble(
     return refuse('upgrade_invalid')
   }
   const hasRequestId = found.requestIds === 1 && REQUEST_ID.test(found.requestId)
-  const requestId = hasRequestId ? found.requestId : options.newRequestId()
+  const requestId = hasRequestId ? found.requestId : newRequestId()
+  let stripped = found.connection
+  if (!hasRequestId && found.requestIds > 0) stripped = new Set(stripped).add('x-request-id')
   // Strip before we add ours: `Connection: authorization` must not remove our field (RFC 9110 §7.6.1).
-  const stripped =
-    hasRequestId || found.requestIds === 0 ? found.connection : [...(found.connection ?? []), 'x-request-id']
   const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
   if (isWebSocket) fields.push(...found.websocket)
-  fields.push('host', options.originHost, 'via', VIA)
-  if (!hasRequestId || stripped?.includes('x-request-id') === true) fields.push('x-request-id', requestId)
+  fields.push('host', rules.originHost, 'via', VIA)
+  if (!hasRequestId || stripped?.has('x-request-id') === true) fields.push('x-request-id', requestId)
   return {
     isAdmitted: true,
     method,
     orgId,
-    target: options.targetPrefix === '' ? target : options.targetPrefix + target,
+    caller,
+    target: rules.targetPrefix === '' ? target : rules.targetPrefix + target,
     path,
     fields,
     requestId,
     contentLength,
     isChunked,
     expectsContinue: found.expectations === 1 && head.httpVersionMinor > 0,
-    mustClose: found.upgrades > 0 && !isWebSocket,
     isWebSocket,
   }
 }
 
+/** False for a request that offers other protocols only, or whose `Connection` does not name the offer. */
+export function offersWebSocket({ rawHeaders }: RequestHead): boolean {
+  return asksForWebSocket(gatherFields(rawHeaders))
+}
+
 function asksForWebSocket(found: FieldFindings): boolean {
-  return /\bwebsocket\b/i.test(found.upgrade) && found.connection?.includes('upgrade') === true
+  return /\bwebsocket\b/i.test(found.upgrade) && found.connection?.has('upgrade') === true
 }
 
 /** RFC 6455 §4.1. */

@@ -1,45 +1,77 @@
-/** Listening sockets: loopback in both families, a port of the system's choosing, unix sockets without stale ones in the way. */
+/** Opens and closes listening sockets: TCP on loopback in both families, and unix sockets. Knows which peers are local. */
 
-import { chmodSync, lstatSync, unlinkSync } from 'node:fs'
-import { connect, type ListenOptions, type Server } from 'node:net'
+import { randomBytes } from 'node:crypto'
+import { chmodSync, linkSync, lstatSync, unlinkSync } from 'node:fs'
+import { connect, type ListenOptions, type Server, type Socket } from 'node:net'
+import { dirname, join } from 'node:path'
+import { checkInherited } from './inherited-sockets.ts'
 
 export type ListenAddress =
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
 
-export interface Bound<S extends Server> {
-  readonly servers: readonly S[]
+export interface Bound {
   /** As it stands in a URL or a log line: `localhost:8080`, `[::1]:8080`, `unix:/run/proxy.sock`. */
   readonly address: string
+  /** Stops listening. Resolves when the last connection has ended. May be called again. */
+  close(): Promise<void>
 }
 
-/** Tries again where a port free in one family is taken in the other. */
+/** How often to try again if a port that is free in one family is taken in the other. */
 const PORT_ATTEMPTS = 10
 
-export async function bind<S extends Server>(
+/**
+ * True for a peer on this machine. Unix sockets have no address. A packet from another machine can reach a socket on loopback
+ * if the host is misconfigured (`route_localnet`, the proxy of a container engine).
+ */
+export function isLocalPeer(socket: Socket): boolean {
+  const address = socket.remoteAddress
+  return address === undefined || address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.')
+}
+
+/** Rejects with the system's error if the address is in use or not available. With `inherited` descriptors, binds nothing. */
+export async function bind(
   address: ListenAddress,
-  newServer: () => S,
-  socketMode?: number,
-): Promise<Bound<S>> {
+  newServer: () => Server,
+  socketMode = 0o660,
+  inherited: readonly number[] = [],
+): Promise<Bound> {
+  if (inherited.length > 0) return bindInherited(address, newServer, inherited)
   if (address.kind === 'unix') return bindUnix(address.path, newServer, socketMode)
   if (address.host.toLowerCase() === 'localhost') return bindLoopback(address.port, newServer)
   const server = newServer()
   const port = await listen(server, { host: unbracketed(address.host), port: address.port })
   const host = unbracketed(address.host)
-  return { servers: [server], address: host.includes(':') ? `[${host}]:${port}` : `${host}:${port}` }
+  return boundTo(host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`, [server])
+}
+
+async function bindInherited(
+  address: ListenAddress,
+  newServer: () => Server,
+  descriptors: readonly number[],
+): Promise<Bound> {
+  const servers: Server[] = []
+  let port = 0
+  for (const fd of descriptors) {
+    const server = newServer()
+    port = await listen(server, { fd })
+    checkInherited(address, server)
+    servers.push(server)
+  }
+  return boundTo(address.kind === 'unix' ? `unix:${address.path}` : `${address.host}:${port}`, servers)
 }
 
 /** `localhost` is 127.0.0.1 and, where the machine has it, ::1, on one port. */
-async function bindLoopback<S extends Server>(wanted: number, newServer: () => S): Promise<Bound<S>> {
+async function bindLoopback(wanted: number, newServer: () => Server): Promise<Bound> {
   for (let attempt = 1; ; attempt++) {
     const first = newServer()
     const port = await listen(first, { host: '127.0.0.1', port: wanted })
     const second = newServer()
     try {
       await listen(second, { host: '::1', port, ipv6Only: true })
-      return { servers: [first, second], address: `localhost:${port}` }
+      return boundTo(`localhost:${port}`, [first, second])
     } catch (error) {
-      if (isWithoutIpv6(error)) return { servers: [first], address: `localhost:${port}` }
+      if (isWithoutIpv6(error)) return boundTo(`localhost:${port}`, [first])
       await new Promise((resolve) => first.close(resolve))
       if (wanted !== 0 || attempt === PORT_ATTEMPTS) throw error
     }
@@ -51,23 +83,52 @@ function isWithoutIpv6(error: unknown): boolean {
   return code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT'
 }
 
-async function bindUnix<S extends Server>(path: string, newServer: () => S, mode = 0o660): Promise<Bound<S>> {
+function boundTo(address: string, servers: readonly Server[], stop = () => {}): Bound {
+  return {
+    address,
+    close: async () => {
+      stop()
+      await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
+    },
+  }
+}
+
+/**
+ * Binds under a temporary name and links it to its place when its mode is right. Node unlinks the name that it has bound when
+ * it closes, whoever owns the file of that name by then: a stopping instance would remove the socket of its successor.
+ */
+async function bindUnix(path: string, newServer: () => Server, mode: number): Promise<Bound> {
   await removeStale(path)
   const server = newServer()
-  // The socket must never be open wider than its mode, not even between bind and chmod.
+  const temporary = join(dirname(path), `.${randomBytes(4).toString('hex')}`)
+  // The socket must never be more open than its mode, not even between bind and chmod.
   const before = process.umask(0o777 & ~mode)
   try {
-    const listening = listen(server, { path })
+    const listening = listen(server, { path: temporary })
     process.umask(before)
     await listening
+  } catch (error) {
+    // The user knows the path of the setting, not the temporary one.
+    throw error instanceof Error ? Object.assign(error, { address: path }) : error
   } finally {
     process.umask(before)
   }
-  chmodSync(path, mode)
-  return { servers: [server], address: `unix:${path}` }
+  try {
+    chmodSync(temporary, mode)
+    linkSync(temporary, path)
+  } catch (error) {
+    server.close()
+    throw error
+  }
+  unlinkSync(temporary)
+  const { dev, ino } = lstatSync(path)
+  return boundTo(`unix:${path}`, [server], () => {
+    const found = lstatSync(path, { throwIfNoEntry: false })
+    if (found?.dev === dev && found.ino === ino) unlinkSync(path)
+  })
 }
 
-/** Removes a socket that nobody answers on; anything else in the way is left, and is refused by the bind or here. */
+/** Removes a socket that nobody answers on. Leaves anything else in the way alone, and fails. */
 async function removeStale(path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false })
   if (found === undefined) return
@@ -87,8 +148,8 @@ function answers(path: string): Promise<boolean> {
   })
 }
 
-/** The port that was bound; 0 for a unix socket. */
-function listen(server: Server, options: ListenOptions): Promise<number> {
+/** Resolves with the port that was bound, 0 for a unix socket. */
+function listen(server: Server, options: ListenOptions | { readonly fd: number }): Promise<number> {
   return new Promise((resolve, reject) => {
     server.once('error', reject)
     server.listen(options, () => {

@@ -1,109 +1,167 @@
-/** One client connection: its requests one after another, and the watch over a client that falls silent. */
+/**
+ * One client connection. Its requests are served one after another: the parser stops behind the head of a request that
+ * arrives before the current one has been answered, and goes on when its turn comes. Watches for clients that leave or fall silent.
+ */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import type { CallerUsage } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { ExchangeOwner } from '../gateway/exchange.ts'
-import type { SendQueues } from './send-queues.ts'
-import { WriteWatch } from './write-watch.ts'
+import {
+  discardInput,
+  lastResponse,
+  makeStoppable,
+  markLast,
+  restartParser,
+  type StoppedParser,
+} from '../node-internals.ts'
 
-/** What a connection can do to the exchange that it carries. */
+/** The exchange of the current request, as its connection sees it. */
 export interface Carried {
   readonly awaitsClient: boolean
   fail(failure: Failure): void
   clientGone(): void
+  /** The proxy stops. */
+  stopped(): void
 }
 
-export interface ConnectionHost {
-  readonly sendQueues: SendQueues
-  /** Starts the next request; what it carries is given to `carry`, if it is still under way. */
-  begin(connection: Connection, message: IncomingMessage, response: ServerResponse): void
-  exchangeEnded(connection: Connection): void
+export interface ConnectionOwner {
+  /** Starts a request. Calls `carry` on the connection if the request is still under way afterwards. */
+  begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse): void
+  exchangeEnded(connection: ClientConnection): void
 }
 
-/** Requests that may wait behind the one in hand; a client that pipelines more is cut off. */
-const MAX_WAITING = 128
+interface Waiting {
+  /** Undefined where the connection leaves HTTP. */
+  readonly response: ServerResponse | undefined
+  readonly start: () => void
+}
 
-/** After our last byte: how long what the client still sends is read away, so that it can read our answer. */
+/**
+ * While a request waits, up to this much is read of what follows it, so that a client that leaves is noticed. Beyond it the
+ * socket is paused.
+ */
+const MAX_HELD_BYTES = 16 * 1024
+
+/** Memory that a piece of input takes at least, however few bytes it has. */
+const PIECE_BYTES = 1024
+
+/** How long input is read and dropped after our last byte. A reset before that could cost the client our answer. */
 const LINGER_MS = 2_000
 
 /**
- * Between the interim responses that find out whether a client is there: enough for the reset that answers one. The second
- * one meets the reset of who was connected directly, the third one that had to come through a relay.
+ * Pauses between the interim responses that find out whether a client is there. The first one provokes a reset from a
+ * client that has gone, the second one meets it. Through a relay the reset comes one later, and the third one meets it.
  */
 const INTERIM_PAUSES_MS = [10, 20, 40] as const
 
-/** Within this, some content follows a head, or the client that has closed meanwhile counts as gone. */
+/** After a client has finished sending, part of the response has to be written within this time, or the client counts as gone. */
 const CONTENT_PAUSE_MS = 25
 
-export class Connection implements ExchangeOwner {
+export class ClientConnection implements ExchangeOwner {
   readonly socket: Socket
-  readonly #host: ConnectionHost
-  readonly #waiting: (() => void)[] = []
+  readonly #owner: ConnectionOwner
   #message: IncomingMessage | undefined
   #response: ServerResponse | undefined
   #carried: Carried | undefined
+  /** The next request. Its head has been parsed; it waits for the current one. */
+  #waiting: Waiting | undefined
+  #isParserStopped = false
+  /** Read behind the head at which the parser was stopped. */
+  #held: Buffer[] = []
+  #heldBytes = 0
+  #hasInputEnded = false
   #lingersUntil = Number.POSITIVE_INFINITY
+  /** Finite once the request whose head is arriving is the last one: when that head has to be complete. */
+  #lastHeadUntil = Number.POSITIVE_INFINITY
   #readBytes = 0
   #readAt = 0
-  /** From the first time on that a response had to wait for its client. */
-  #writeWatch: WriteWatch | undefined
+  #takenBytes = 0
+  #takenAt = 0
   isBusy = false
   isTunnel = false
-  /** From another machine, where only this one is let in: all that it gets is a refusal. */
+  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
   isForeign = false
-  /** No further request is taken from it. */
+  /** Path of the caller's own socket that it came through; undefined for the common address. */
+  callerSocket: string | undefined
+  /** Counts the current request for its caller. */
+  #usage: CallerUsage | undefined
+  /** No further request is taken. */
   isClosing = false
   /** Monotonic milliseconds. */
   idleSince: number
 
-  constructor(socket: Socket, host: ConnectionHost, now: number) {
+  constructor(socket: Socket, owner: ConnectionOwner, now: number) {
     this.socket = socket
-    this.#host = host
+    this.#owner = owner
     this.idleSince = now
-    socket.on('error', () => undefined) // Node takes its own listener away with an upgrade
+    socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.on('end', () => this.#inputEnded())
     socket.once('close', () => this.#closed())
     // Node destroys a connection as soon as its last response is flushed. If content is still arriving then, the client
-    // gets a reset and may lose the response: we end our side and read on for a while instead (RFC 9112 §9.6).
+    // gets a reset and may lose the response. We end our side and read on for a while instead (RFC 9112 §9.6).
     socket.destroySoon = () => this.linger()
+    this.parserAttached()
   }
 
-  /** Takes the next request of this connection: at once, or when the ones before it have ended. */
+  /** To be called whenever Node has given this connection a parser. */
+  parserAttached(): void {
+    makeStoppable(this.socket, () => this.#isParserStopped)
+  }
+
+  /** Takes the next request: starts it now, or when the current one has been answered. */
   take(message: IncomingMessage, response: ServerResponse): void {
-    if (this.isClosing) return
-    if (this.isBusy) this.#enqueue(() => this.#start(message, response))
-    else this.#start(message, response)
-  }
-
-  /** For what ends the connection's use for requests: its turn comes when those before it have been answered. */
-  takeOver(start: () => void): void {
+    if (this.isBusy || this.isClosing) this.#isParserStopped = true
     if (this.isClosing) return
     if (this.isBusy) {
-      this.#enqueue(start)
+      this.#waiting = { response, start: () => this.#start(message, response) }
+      return
+    }
+    if (this.#lastHeadUntil !== Number.POSITIVE_INFINITY) response.shouldKeepAlive = false
+    this.#start(message, response)
+  }
+
+  /** Calls `start` for a request after which the connection leaves HTTP, when the current request has been answered. */
+  leaveHttp(start: () => void): void {
+    if (this.isClosing) return
+    if (this.isBusy) {
+      this.#waiting = { response: undefined, start }
       return
     }
     this.isBusy = true
     start()
   }
 
-  #enqueue(start: () => void): void {
-    if (this.#waiting.length < MAX_WAITING) {
-      this.#waiting.push(start)
-      return
-    }
-    this.isClosing = true
-    this.#waiting.length = 0
+  /** A WebSocket handshake. No request can follow it on its connection. */
+  takeHandshake(message: IncomingMessage): void {
+    this.leaveHttp(() => {
+      this.isClosing = true
+      const response = lastResponse(message, this.socket)
+      response.once('finish', () => this.linger())
+      this.#start(message, response)
+    })
+  }
+
+  /** Counts the current request for its caller, in place of the one before. */
+  countFor(usage: CallerUsage | undefined): void {
+    if (this.#usage !== undefined) this.#usage.inFlight--
+    if (usage !== undefined) usage.inFlight++
+    this.#usage = usage
+  }
+
+  tunnelOpened(): void {
+    this.isTunnel = true
   }
 
   #start(message: IncomingMessage, response: ServerResponse): void {
     this.isBusy = true
     this.#message = message
     this.#response = response
-    this.#host.begin(this, message, response)
+    this.#owner.begin(this, message, response)
   }
 
-  /** What is under way now; not called for what has ended at once. */
+  /** Takes the exchange that is under way. Not called for a request that was answered at once. */
   carry(carried: Carried): void {
     this.#carried = carried
   }
@@ -113,62 +171,115 @@ export class Connection implements ExchangeOwner {
     this.#message = undefined
     const response = this.#response
     this.#response = undefined
-    this.#host.exchangeEnded(this)
+    this.#owner.exchangeEnded(this)
     if (this.isTunnel) return
-    if (isFlushed(response) && this.#waiting.length === 0 && !this.isClosing) this.isBusy = false
+    if (isFlushed(response) && this.#waiting === undefined && !this.isClosing) this.isBusy = false
     else whenFlushed(this.socket, response, () => this.#goOn())
   }
 
-  /** The last response is out of our hands. Until then another would have no socket to be written to. */
+  /** The last response has been handed to the system. Before that, the next one would have no socket to be written to. */
   #goOn(): void {
-    const next = this.#waiting.shift()
-    if (next !== undefined && !this.isClosing) {
-      next()
+    if (this.#waiting !== undefined && !this.isClosing) {
+      // Other connections run first. A chain of requests that are refused at once would never return to the event loop.
+      setImmediate(() => this.#startWaiting())
       return
     }
     this.isBusy = false
     if (this.isClosing) this.socket.destroySoon()
   }
 
-  /** Bytes that are no request have come. */
+  #startWaiting(): void {
+    const waiting = this.#waiting
+    this.#waiting = undefined
+    if (waiting === undefined || this.isClosing) {
+      this.#goOn()
+      return
+    }
+    const { response } = waiting
+    if (response === undefined) {
+      waiting.start()
+      return
+    }
+    if (this.#hasInputEnded) markLast(response, this.#heldBytes === 0)
+    waiting.start()
+    const held = this.#held.length > 1 ? Buffer.concat(this.#held, this.#heldBytes) : this.#held[0]
+    this.#held = []
+    this.#heldBytes = 0
+    this.#isParserStopped = false
+    restartParser(this.socket, held)
+    this.#inputFed()
+  }
+
+  /** For a connection that returns to HTTP: `feed` gives it a parser and what was read already. */
+  returnToHttp(feed: () => void): void {
+    this.isBusy = false
+    feed()
+    this.#inputFed()
+  }
+
+  #inputFed(): void {
+    if (this.#waiting !== undefined) return // nobody may read on meanwhile, least of all bytes of another protocol
+    this.socket.resume()
+    if (this.#hasInputEnded && this.#response !== undefined) markLast(this.#response, true)
+  }
+
+  /** Takes bytes that arrived while the parser was stopped. */
+  inputHeld({ bytes, parsedBytes }: StoppedParser): void {
+    if (this.isClosing) {
+      discardInput(this.socket)
+      return
+    }
+    const isFirst = this.#heldBytes === 0 && this.#held.length === 0
+    const rest = isFirst ? bytes.subarray(parsedBytes) : bytes
+    this.#held.push(rest)
+    this.#heldBytes += rest.length
+    process.nextTick(() => this.#throttle())
+  }
+
+  /** Runs in a later tick: Node resumes the socket in a tick of its own after each message. */
+  #throttle(): void {
+    if (!this.#isParserStopped || this.isClosing) return
+    if (this.#heldBytes + this.#held.length * PIECE_BYTES > MAX_HELD_BYTES) this.socket.pause()
+    else this.socket.resume()
+  }
+
+  /** The parser has refused what arrived, or the head was too slow. */
   inputBroken(failure: Failure): 'answered' | 'unanswered' {
     const isSettled = this.isClosing || this.isBusy
     this.isClosing = true
+    discardInput(this.socket)
     if (this.#carried === undefined) return isSettled ? 'answered' : 'unanswered'
-    // Broken content breaks its request. Broken bytes behind a whole request leave it alone: it may have been carried out.
+    // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
     if (this.#message?.complete === false) this.#carried.fail(failure)
     else if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
     return 'answered'
   }
 
   /**
-   * A client that has closed and one that has only finished sending look alike until we write: an interim response
-   * (RFC 9110 §15.2) reaches the second and makes the first one's system answer with a reset. Nothing listens for that
-   * reset, because reading has ended; the next write meets it.
+   * A client that has gone and one that has only finished sending look alike until we write something. An interim response
+   * (RFC 9110 §15.2) does no harm to the second, and makes the system of the first answer with a reset. We have stopped
+   * reading, so we notice that reset with the next write. HTTP/1.0 has no interim responses; there the response itself finds
+   * out.
    */
   #inputEnded(): void {
+    this.#hasInputEnded = true
     const carried = this.#carried
     if (carried === undefined || this.isTunnel) return
-    if (this.#writeInterim()) {
-      this.#repeatInterim(carried, INTERIM_PAUSES_MS)
-      return
-    }
     if (this.#response?.headersSent !== true) {
-      this.#giveUp(carried)
+      if (this.#writeInterim()) this.#repeatInterim(carried, INTERIM_PAUSES_MS)
       return
     }
-    // Content is on its way, and serves as well: of a client that is there, nothing comes back.
+    // The response has begun, so its content has to serve as the probe.
     const { bytesWritten } = this.socket
     setTimeout(() => {
       if (this.#carried !== carried) return
-      if (this.socket.bytesWritten === bytesWritten) this.#giveUp(carried)
-      else this.socket.write('') // meets the reset, if there was one
+      if (this.socket.bytesWritten !== bytesWritten) {
+        this.socket.write('') // notices the reset, if there was one
+        return
+      }
+      carried.clientGone()
+      this.socket.destroy()
     }, CONTENT_PAUSE_MS).unref()
-  }
-
-  #giveUp(carried: Carried): void {
-    carried.clientGone()
-    this.socket.destroy()
   }
 
   #repeatInterim(carried: Carried, [pauseMs, ...rest]: readonly number[]): void {
@@ -178,7 +289,7 @@ export class Connection implements ExchangeOwner {
     }, pauseMs).unref()
   }
 
-  /** False where no interim response can stand any more. */
+  /** Returns false where an interim response is not possible, or not any more. */
   #writeInterim(): boolean {
     if (this.#response?.headersSent !== false || this.#message?.httpVersionMinor !== 1) return false
     this.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
@@ -187,27 +298,46 @@ export class Connection implements ExchangeOwner {
 
   #closed(): void {
     this.isClosing = true
-    this.#waiting.length = 0
+    this.#waiting = undefined
+    this.#held = []
     this.#carried?.clientGone()
   }
 
-  /** No more requests: what is in hand finishes, with `Connection: close` where its head is still to come. */
-  finish(): void {
+  /** Closes it at once. */
+  breakOff(): void {
+    this.#carried?.stopped()
+    this.socket.destroy()
+  }
+
+  /**
+   * Takes no more requests. The current one finishes, with `Connection: close` if its head is still to be sent. A request whose
+   * head has begun to arrive counts as current if the head is complete by `headUntil` (monotonic milliseconds).
+   *
+   * To be called after `close` on the server. Node closes the idle connections there, so one that is left has either never been
+   * used, or has read a part of a head.
+   */
+  finish(headUntil: number): void {
+    if (!this.isBusy && !this.isClosing && this.socket.bytesRead > 0) {
+      this.#lastHeadUntil = headUntil
+      return
+    }
     this.isClosing = true
     if (this.isTunnel) return
     if (!this.isBusy) this.linger()
     else if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
   }
 
+  /** Ends our side, and throws away what the client still sends. */
   linger(): void {
     this.isClosing = true
     if (this.#lingersUntil !== Number.POSITIVE_INFINITY) return
     this.#lingersUntil = performance.now() + LINGER_MS
     this.socket.end()
-    if (!this.socket.readableEnded) this.socket.resume()
+    if (this.#isParserStopped) discardInput(this.socket)
+    else if (!this.socket.readableEnded) this.socket.resume()
   }
 
-  /** Ends what has been silent too long. `now` in monotonic milliseconds. */
+  /** Ends what has been silent for too long. Called several times within each limit. `now` is monotonic milliseconds. */
   check(now: number, idleTimeoutMs: number, keepAliveTimeoutMs: number): void {
     if (now >= this.#lingersUntil) {
       this.socket.destroy()
@@ -215,20 +345,19 @@ export class Connection implements ExchangeOwner {
     }
     if (this.isTunnel) return
     if (!this.isBusy && this.socket.writableLength === 0) {
-      this.#writeWatch = undefined
       this.#checkIdle(now, keepAliveTimeoutMs)
       return
     }
     if (this.#carried?.awaitsClient === true) this.#checkReading(this.#carried, now, idleTimeoutMs)
     else this.#readAt = now
-    if (this.socket.writableLength > 0) this.#writeWatch ??= this.#watchWriting()
-    this.#writeWatch?.check(now, idleTimeoutMs)
+    this.#checkWriting(now, idleTimeoutMs)
   }
 
   #checkIdle(now: number, keepAliveTimeoutMs: number): void {
     const { bytesRead } = this.socket
-    if (bytesRead !== this.#readBytes) {
-      // The beginning of the next request, which has a time limit of its own, or all of the last one.
+    if (now >= this.#lastHeadUntil) this.linger()
+    else if (bytesRead !== this.#readBytes) {
+      // Either the beginning of the next request, which has a time limit of its own, or all of the last one.
       this.#readBytes = bytesRead
       if (now - this.idleSince >= keepAliveTimeoutMs) this.idleSince = now
     } else if (now - this.idleSince >= keepAliveTimeoutMs) this.socket.destroy()
@@ -242,20 +371,26 @@ export class Connection implements ExchangeOwner {
     } else if (now - this.#readAt >= idleTimeoutMs) carried.fail({ code: 'request_timeout' })
   }
 
-  #watchWriting(): WriteWatch {
-    return new WriteWatch(this.socket, this.#host.sendQueues, () => {
+  /** The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so. */
+  #checkWriting(now: number, idleTimeoutMs: number): void {
+    const { bytesWritten, writableLength } = this.socket
+    const takenBytes = bytesWritten - writableLength
+    if (writableLength === 0 || takenBytes !== this.#takenBytes) {
+      this.#takenBytes = takenBytes
+      this.#takenAt = now
+    } else if (now - this.#takenAt >= idleTimeoutMs) {
       this.#carried?.fail({ code: 'request_timeout' })
       this.socket.destroy()
-    })
+    }
   }
 }
 
-/** With `finish` Node parts a response and its socket, whoever has written the bytes; newer versions note only their own. */
+/** With `finish` Node takes the socket from a response, whoever has written the bytes. Newer versions also note `writableFinished`. */
 function isFlushed(response: ServerResponse | undefined): boolean {
   return response === undefined || response.socket === null
 }
 
-/** Responses leave in order: the next one is begun when this one is out of our hands. */
+/** Responses leave in order, so the next request has to wait for this. */
 function whenFlushed(socket: Socket, response: ServerResponse | undefined, next: () => void): void {
   if (isFlushed(response)) process.nextTick(next)
   else

@@ -1,11 +1,11 @@
-/** What the fields of one request say, gathered in one pass over them: nothing is decided here. */
+/** Collects what the fields of one request say, in one pass over them. Decides nothing. */
 
 import { isFieldValue, namedByConnection, requestFieldKind } from '../http/fields.ts'
 
-/** `received-by` of a Via member (RFC 9110 §7.6.3). */
+/** Matches our own name as `received-by` of a Via member (RFC 9110 §7.6.3). */
 const NAMES_US = /(?:^|,)\s*(?:[\w.-]+\/)?[\w.-]+\s+org-access-proxy\s*(?:$|[,(])/i
 
-/** Repeated fields that must stand alone are counted. */
+/** Fields that may occur only once are counted, so that the checks can refuse a second one. */
 export class FieldFindings {
   readonly kept: string[] = []
   readonly websocket: string[] = []
@@ -25,7 +25,8 @@ export class FieldFindings {
   expectation = ''
   upgrades = 0
   upgrade = ''
-  connection: string[] | undefined
+  /** The fields that `Connection` names, in lower case. */
+  connection: Set<string> | undefined
   browserOrigin: string | undefined
   isCrossSite = false
   isPreflight = false
@@ -55,7 +56,7 @@ export function gatherFields(rawFields: readonly string[]): FieldFindings {
         found.orgId = value
         break
       case 'connection':
-        found.connection = joined(found.connection, namedByConnection(value))
+        found.connection = namedByConnection(value, found.connection)
         break
       case 'content-length':
         found.lengths++
@@ -112,9 +113,4 @@ export function gatherFields(rawFields: readonly string[]): FieldFindings {
     }
   }
   return found
-}
-
-function joined(before: string[] | undefined, more: string[] | undefined): string[] | undefined {
-  if (before === undefined || more === undefined) return before ?? more
-  return [...before, ...more]
 }

@@ -1,44 +1,53 @@
-/** The proxy's listener: sockets, limits, timeouts, and the way from a parsed head to the gateway. */
+/** The proxy's listener: sockets, limits and timeouts. Takes requests from Node's parser and gives them to the gateway. */
 
-import { type IncomingMessage, type Server, ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
+import type { Caller } from '../callers/callers.ts'
+import type { Failure } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
-import { letPageRead } from '../gateway/problem-response.ts'
-import type { GatewayObserver } from '../gateway/request-record.ts'
-import { type Admission, type AdmissionOptions, admit } from './admission.ts'
-import { type Bound, bind, type ListenAddress } from './bind.ts'
-import { Connection, type ConnectionHost } from './connection.ts'
-import { type HttpServerLimits, newHttpServer } from './http-server.ts'
-import { isLocalPeer } from './local-peer.ts'
-import { OwnAnswers } from './own-answers.ts'
-import { readComplaint } from './parser-complaint.ts'
-import { SendQueues } from './send-queues.ts'
+import { letPageRead } from '../http/problem-response.ts'
+import type { GatewayObserver } from '../http/request-record.ts'
+import { allowHalfOpen, parse, stoppedParser } from '../node-internals.ts'
+import { type Admission, type AdmissionRules, admit, offersWebSocket, type Sender } from './admission.ts'
+import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
+import { type Carried, ClientConnection, type ConnectionOwner } from './connection.ts'
+import { inputProblem, OwnAnswers } from './own-answers.ts'
 
-export interface ListenerOptions extends HttpServerLimits {
-  /** An idle connection. */
+export interface ListenerOptions {
+  /** For a whole request head. */
+  readonly headersTimeoutMs: number
+  /** For an idle connection. */
   readonly keepAliveTimeoutMs: number
   readonly address: ListenAddress
   readonly socketMode: number
+  /** Listening sockets to use instead of binding `address`. */
+  readonly inheritedSockets?: readonly number[] | undefined
   readonly allowsRemote: boolean
   readonly maxConnections: number
   readonly maxInFlight: number
-  /** Silence of the client inside a request's content, or while it takes none of its response. */
+  /** For a client that falls silent inside a request's content, or takes none of its response. */
   readonly idleTimeoutMs: number
-  readonly admission: AdmissionOptions
+  /** Called once for each request. A reload gives later requests other rules. */
+  readonly rules: () => AdmissionRules
+  readonly newRequestId: () => string
   readonly observer: GatewayObserver
 }
 
+/** Request line and fields together. */
+const MAX_HEAD_BYTES = 16 * 1024
+
 const FOREIGN: Admission = { isAdmitted: false, code: 'remote_refused' }
 
-export class Listener implements ConnectionHost {
+export class Listener implements ConnectionOwner {
   readonly #options: ListenerOptions
   readonly #gateway: Gateway
   readonly #answers: OwnAnswers
-  readonly #connections = new Map<Duplex, Connection>()
-  readonly sendQueues = new SendQueues()
-  #bound: Bound<Server> | undefined
+  readonly #connections = new Map<Duplex, ClientConnection>()
+  #bound: Bound | undefined
+  /** The sockets of callers, by path. */
+  readonly #callerSockets = new Map<string, Bound>()
   #sweep: NodeJS.Timeout | undefined
   #isDraining = false
   #onEmpty: (() => void) | undefined
@@ -47,7 +56,7 @@ export class Listener implements ConnectionHost {
   constructor(options: ListenerOptions, gateway: Gateway) {
     this.#options = options
     this.#gateway = gateway
-    this.#answers = new OwnAnswers({ newRequestId: options.admission.newRequestId, observer: options.observer })
+    this.#answers = new OwnAnswers({ newRequestId: options.newRequestId, observer: options.observer })
   }
 
   get requestsInFlight(): number {
@@ -60,27 +69,66 @@ export class Listener implements ConnectionHost {
 
   /** Resolves with the address as it stands in a URL. */
   async listen(): Promise<string> {
-    const { address, socketMode, idleTimeoutMs, keepAliveTimeoutMs } = this.#options
-    this.#bound = await bind(address, () => this.#newServer(), socketMode)
+    const { address, socketMode, inheritedSockets, idleTimeoutMs, keepAliveTimeoutMs } = this.#options
+    this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
     const intervalMs = Math.min(1_000, Math.max(20, Math.min(idleTimeoutMs, keepAliveTimeoutMs) / 4))
     this.#sweep = setInterval(() => this.#check(), intervalMs).unref()
     return this.#bound.address
   }
 
-  #newServer(): Server {
-    const server = newHttpServer(this.#options)
+  /** Opens the sockets of callers that are not open yet: all of them, or none. @throws The system's error. */
+  async openCallerSockets(paths: readonly string[]): Promise<void> {
+    const opened: string[] = []
+    try {
+      for (const path of paths) {
+        if (this.#callerSockets.has(path)) continue
+        const address: ListenAddress = { kind: 'unix', path }
+        this.#callerSockets.set(path, await bind(address, () => this.#newServer(path), this.#options.socketMode))
+        opened.push(path)
+      }
+    } catch (error) {
+      for (const path of opened) this.#closeCallerSocket(path)
+      throw error
+    }
+  }
+
+  /** Closes all other sockets of callers. Their connections finish their current request. */
+  keepCallerSockets(paths: readonly string[]): void {
+    for (const path of this.#callerSockets.keys()) if (!paths.includes(path)) this.#closeCallerSocket(path)
+  }
+
+  #closeCallerSocket(path: string): void {
+    this.#callerSockets.get(path)?.close()
+    this.#callerSockets.delete(path)
+    const headUntil = performance.now() + this.#options.headersTimeoutMs
+    for (const connection of this.#connections.values())
+      if (connection.callerSocket === path) connection.finish(headUntil)
+  }
+
+  #stopListening(): void {
+    this.#bound?.close()
+    for (const bound of this.#callerSockets.values()) bound.close()
+  }
+
+  #newServer(callerSocket?: string): Server {
+    const server = newHttpServer(this.#options.headersTimeoutMs)
     const receive = (message: IncomingMessage, response: ServerResponse) => this.#receive(message, response)
     server.on('request', receive)
     server.on('checkContinue', receive)
     server.on('checkExpectation', receive)
-    server.on('connection', (socket) => this.#accept(socket))
-    server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(message, socket, firstBytes))
+    server.on('connection', (socket) => this.#accept(socket, callerSocket))
+    server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(server, message, socket, firstBytes))
     server.on('connect', (message, socket) => this.#refuseConnect(message, socket))
     server.on('clientError', (error, socket) => this.#inputBroken(error, socket))
     return server
   }
 
-  #accept(socket: Socket): void {
+  #accept(socket: Socket, callerSocket: string | undefined): void {
+    const known = this.#connections.get(socket)
+    if (known !== undefined) {
+      known.parserAttached()
+      return
+    }
     if (this.#isDraining) {
       socket.destroy()
       return
@@ -90,8 +138,9 @@ export class Listener implements ConnectionHost {
       socket.destroy()
       return
     }
-    const connection = new Connection(socket, this, performance.now())
+    const connection = new ClientConnection(socket, this, performance.now())
     connection.isForeign = isForeign
+    connection.callerSocket = callerSocket
     this.#connections.set(socket, connection)
     socket.once('close', () => this.#forget(socket))
   }
@@ -102,7 +151,7 @@ export class Listener implements ConnectionHost {
   }
 
   #dropOldestIdle(): boolean {
-    let oldest: Connection | undefined
+    let oldest: ClientConnection | undefined
     for (const connection of this.#connections.values()) {
       if (connection.isBusy || connection.socket.destroyed) continue
       if (oldest === undefined || connection.idleSince < oldest.idleSince) oldest = connection
@@ -116,73 +165,103 @@ export class Listener implements ConnectionHost {
     this.#connections.get(message.socket)?.take(message, response)
   }
 
-  begin(connection: Connection, message: IncomingMessage, response: ServerResponse): void {
+  begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse): void {
     const startedAt = performance.now()
     this.#inFlight++
-    const admission = this.#admit(connection, message)
+    this.#proceed(connection, message, response, startedAt, this.#options.rules(), connection)
+  }
+
+  #proceed(
+    connection: ClientConnection,
+    message: IncomingMessage,
+    response: ServerResponse,
+    startedAt: number,
+    rules: AdmissionRules,
+    sender: Sender,
+  ): void {
+    const admission = this.#admit(connection, message, rules, sender)
     if (this.#isDraining) response.shouldKeepAlive = false
-    if (this.#options.admission.browserOrigins.length > 0) this.#openToPage(message, response)
+    if (rules.browserOrigins.length > 0) openToPage(message, response, rules)
     if (!admission.isAdmitted) {
-      this.#answers.decline(connection, message, response, admission, startedAt)
+      if ('token' in admission) this.#verify(connection, message, response, startedAt, rules, admission.token)
+      else this.#answers.decline(connection, message, response, admission, startedAt)
       return
     }
+    if (admission.caller !== undefined) connection.countFor(admission.caller.usage)
     const exchange = this.#gateway.handle(admission, message, response, connection, startedAt)
     if (!exchange.isOver) connection.carry(exchange)
   }
 
-  /** Steps 1 to 9. The request at hand is counted already. */
-  #admit(connection: Connection, message: IncomingMessage): Admission {
+  /** `#inFlight` counts this request already. */
+  #admit(connection: ClientConnection, message: IncomingMessage, rules: AdmissionRules, sender: Sender): Admission {
     if (connection.isForeign) return FOREIGN
-    const admission = admit(message, this.#options.admission)
+    const admission = admit(message, rules, this.#options.newRequestId, sender)
     if (!admission.isAdmitted) return admission
-    const { orgId } = admission
-    if (this.#isDraining) return { isAdmitted: false, code: 'draining', orgId }
-    if (this.#inFlight > this.#options.maxInFlight) return { isAdmitted: false, code: 'overloaded', orgId }
-    return admission
+    const { orgId, caller } = admission
+    if (this.#isDraining) return { isAdmitted: false, code: 'draining', orgId, caller }
+    const hasRoom = this.#inFlight <= this.#options.maxInFlight && caller?.hasRoom !== false
+    return hasRoom ? admission : { isAdmitted: false, code: 'overloaded', orgId, caller }
   }
 
-  /** The scripts of a listed page may read what we answer, as they may read what the service does. */
-  #openToPage({ headers: { origin } }: IncomingMessage, response: ServerResponse): void {
-    if (origin !== undefined && this.#options.admission.browserOrigins.includes(origin)) letPageRead(response, origin)
+  /** Verifies a JWT that is not known yet, then goes on under the rules that the request began with. */
+  #verify(
+    connection: ClientConnection,
+    message: IncomingMessage,
+    response: ServerResponse,
+    startedAt: number,
+    rules: AdmissionRules,
+    token: string,
+  ): void {
+    const verification = new PendingVerification()
+    connection.carry(verification)
+    const goOn = (caller: Caller | undefined) => {
+      const { failure } = verification
+      const { callerSocket } = connection
+      if (failure !== undefined) {
+        this.#answers.abandon(connection, message, response, failure, startedAt)
+      } else this.#proceed(connection, message, response, startedAt, rules, { callerSocket, verified: { caller } })
+    }
+    const verifying = rules.callers?.verify(token) ?? Promise.resolve(undefined)
+    verifying.then(goOn, () => goOn(undefined))
   }
 
-  #upgrade(message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
+  #upgrade(server: Server, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
     const connection = this.#connections.get(socket)
-    if (connection === undefined) socket.destroy()
-    else connection.takeOver(() => this.#beginUpgrade(connection, message, firstBytes))
-  }
-
-  #beginUpgrade(connection: Connection, message: IncomingMessage, firstBytes: Buffer): void {
-    const startedAt = performance.now()
-    connection.isClosing = true
-    this.#inFlight++
-    const admission = this.#admit(connection, message)
-    if (!admission.isAdmitted) {
-      this.#answers.decline(connection, message, lastResponse(connection, message), admission, startedAt)
+    if (connection === undefined) {
+      socket.destroy()
       return
     }
-    connection.isTunnel = true
-    const handshake = this.#gateway.upgrade(admission, message, connection.socket, firstBytes, connection, startedAt)
-    if (!handshake.isOver) connection.carry(handshake)
+    if (!offersWebSocket(message)) {
+      connection.leaveHttp(() => ignoreOffer(server, connection, message, firstBytes))
+      return
+    }
+    if (firstBytes.length > 0) socket.unshift(firstBytes) // they belong to the tunnel
+    connection.takeHandshake(message)
   }
 
   #refuseConnect(message: IncomingMessage, socket: Duplex): void {
     const connection = this.#connections.get(socket)
     if (connection === undefined) socket.destroy()
-    else connection.takeOver(() => this.#answers.refuseConnect(connection, message))
+    else connection.leaveHttp(() => this.#answers.refuseConnect(connection, message))
   }
 
   #inputBroken(error: Error, socket: Duplex): void {
     const connection = this.#connections.get(socket)
-    const complaint = readComplaint(error)
-    // Opened ahead of need and never used: there is nothing to answer, and nothing to tell.
+    const stopped = stoppedParser(error)
+    if (connection !== undefined && stopped !== undefined) {
+      connection.inputHeld(stopped)
+      return
+    }
+    const code = inputProblem(error)
+    // Clients open connections before they need them. One that was never used gets no answer and no log line.
     const isUnused = connection?.socket.bytesRead === 0
-    if (connection === undefined || complaint === undefined || isUnused || !socket.writable) socket.destroy()
-    else if (connection.inputBroken(complaint) === 'unanswered') this.#answers.refuseInput(connection, complaint)
+    if (connection === undefined || code === undefined || isUnused || !socket.writable) socket.destroy()
+    else if (connection.inputBroken({ code }) === 'unanswered') this.#answers.refuseInput(connection, code, error)
   }
 
-  exchangeEnded(connection: Connection): void {
+  exchangeEnded(connection: ClientConnection): void {
     this.#inFlight--
+    connection.countFor(undefined)
     connection.idleSince = performance.now()
   }
 
@@ -192,35 +271,86 @@ export class Listener implements ConnectionHost {
     for (const connection of this.#connections.values()) connection.check(now, idleTimeoutMs, keepAliveTimeoutMs)
   }
 
-  /** Stops listening; resolves when the last connection has finished what it had in hand. */
+  /** Stops listening. Resolves when every connection has finished its current request. */
   async drain(): Promise<void> {
     this.#isDraining = true
-    for (const server of this.#bound?.servers ?? []) server.close()
-    for (const connection of this.#connections.values()) connection.finish()
+    this.#stopListening()
+    const headUntil = performance.now() + this.#options.headersTimeoutMs
+    for (const connection of this.#connections.values()) connection.finish(headUntil)
     if (this.#connections.size === 0) return
     await new Promise<void>((resolve) => {
       this.#onEmpty = resolve
     })
   }
 
-  /** Breaks off what is left. Returns how many connections that were busy. */
+  /** Breaks off what is left. Returns the number of connections that were busy. */
   close(): number {
     clearInterval(this.#sweep)
     let broken = 0
-    for (const server of this.#bound?.servers ?? []) server.close()
+    this.#stopListening()
     for (const connection of this.#connections.values()) {
       if (connection.isBusy) broken++
-      connection.socket.destroy()
+      connection.breakOff()
     }
     return broken
   }
 }
 
-/** Node gives an upgraded connection away without a response. */
-function lastResponse(connection: Connection, message: IncomingMessage): ServerResponse {
-  const response = new ServerResponse(message)
-  response.shouldKeepAlive = false
-  response.assignSocket(connection.socket)
-  response.once('finish', () => connection.linger())
-  return response
+/** What a connection carries while the JWT of its request is verified. Keeps the reason if the request ends before that. */
+class PendingVerification implements Carried {
+  readonly awaitsClient = false
+  failure: Failure | 'client_closed' | undefined
+
+  fail(failure: Failure): void {
+    this.failure ??= failure
+  }
+
+  clientGone(): void {
+    this.failure = 'client_closed'
+  }
+
+  stopped(): void {
+    this.failure = 'client_closed'
+  }
+}
+
+/** Node's HTTP server, as strict as it can be. We give the answers that Node would give by itself. */
+function newHttpServer(headersTimeoutMs: number): Server {
+  const server = createServer({
+    insecureHTTPParser: false,
+    requireHostHeader: false, // answered by admission, in our own form
+    maxHeaderSize: MAX_HEAD_BYTES,
+    headersTimeout: headersTimeoutMs,
+    requestTimeout: 0, // a slow but moving upload of any size goes through
+    connectionsCheckingInterval: Math.floor(Math.min(1_000, Math.max(20, headersTimeoutMs / 4))),
+    keepAliveTimeout: 0, // would arm and clear a timer for each request; our sweep sees idle connections too
+    highWaterMark: 64 * 1024,
+    noDelay: true,
+  })
+  // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
+  server.maxHeadersCount = 0
+  return allowHalfOpen(server)
+}
+
+/**
+ * Ignores the offer of a protocol other than WebSocket, which Java's HttpClient makes with every request (`Upgrade: h2c`). Node
+ * has given the connection away and its parser has lost its place, so the connection goes back to the server like a new one,
+ * and the request is parsed again without the field. Nothing that followed it is lost (RFC 9110 §7.8).
+ */
+function ignoreOffer(server: Server, connection: ClientConnection, message: IncomingMessage, firstBytes: Buffer): void {
+  const { method, url, httpVersion, rawHeaders } = message
+  let text = `${method} ${url} HTTP/${httpVersion}\r\n`
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    if (rawHeaders[i]?.toLowerCase() !== 'upgrade') text += `${rawHeaders[i]}: ${rawHeaders[i + 1]}\r\n`
+  }
+  const head = Buffer.from(`${text}\r\n`, 'latin1')
+  connection.returnToHttp(() => {
+    server.emit('connection', connection.socket)
+    parse(connection.socket, Buffer.concat([head, firstBytes]))
+  })
+}
+
+/** Lets the scripts of a listed page read our own answers. The service decides about its answers itself. */
+function openToPage({ headers: { origin } }: IncomingMessage, response: ServerResponse, rules: AdmissionRules): void {
+  if (origin !== undefined && rules.browserOrigins.includes(origin)) letPageRead(response, origin)
 }

@@ -1,44 +1,47 @@
 /** One request on its way to the origin, on one connection. */
 
+import type { Socket } from 'node:net'
 import type { ResponseHead } from '../http/response-head.ts'
 
 /**
- * What became of bytes of content. `taken`: they may be overwritten. `kept`: they are still to be sent on. `full`: the
- * same, and no more is wanted until `resume`.
+ * What the receiver of content did with the bytes. `taken`: it is done with them, and they may be overwritten. `kept`: it
+ * still reads them. `full`: it still reads them, and wants no more until it calls `resume`.
  */
 export type ContentFate = 'taken' | 'kept' | 'full'
 
-/** What an attempt tells the exchange that started it. */
+/** Receives the events of an attempt. The exchange that started it implements this. */
 export interface AttemptSink {
-  /** A connection has been given to it, and the request is about to be written. */
+  /** The attempt has a connection. Its request is written next. */
   connected(): void
-  /** A part of the request content was handed to the socket. */
+  /** A part of the request content was written to the socket. */
   contentSent(): void
-  /** The final response head. */
+  /** The final response head has arrived. */
   responseHead(head: ResponseHead): void
-  /** Octets `start` to `end` of `bytes`. */
+  /** Content has arrived: octets `start` to `end` of `bytes`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentFate
-  /** All that had come has been told: what is held back for more goes out now. */
+  /** All that has arrived so far was reported. Anything held back should be sent now. */
   responsePaused(): void
   responseEnd(): void
+  /** The response is a 101. The connection becomes a tunnel, and no more events follow. */
+  upgraded(): void
   attemptFailed(attempt: Attempt, error: Error): void
 }
 
-/** Takes content as it comes. */
+/** Receives the content of a request, piece by piece. */
 export interface ContentWriter {
   /**
-   * `isOwned`: nobody else will look at `chunk` again, its memory may be given back. False: no more is wanted until
-   * `resume` of the source.
+   * Returns false if no more is wanted until `resume` of the source. `isOwned`: nobody else will read `chunk`, so its memory
+   * may be freed.
    */
   write(chunk: Buffer, isOwned: boolean): boolean
   end(): void
 }
 
-/** Content that does not lie whole in memory. */
+/** Content that is not in memory as a whole. */
 export interface ContentSource {
   streamTo(writer: ContentWriter): void
   resume(): void
-  /** The writer takes no more. */
+  /** The writer takes no more content. */
   detach(): void
 }
 
@@ -46,37 +49,49 @@ export interface OriginRequest {
   readonly method: string
   /** Origin-form. */
   readonly target: string
-  /** Flat list; neither framing nor connection options are in it. */
+  /** A flat list of names and values, without framing fields and connection options. */
   readonly fields: readonly string[]
-  readonly content: Buffer | ContentSource | undefined
-  /** Declared octets of content; undefined where they are not known. */
+  /** Undefined, too, once the content has been written. */
+  content: Buffer | ContentSource | undefined
+  /** Declared length in octets; undefined if the length is not known. */
   readonly contentLength: number | undefined
+  /** The client's connection, if the request is a WebSocket handshake. */
+  readonly webSocketClient: Socket | undefined
+  /** The org that the request is for; empty for a request of the bare App. Orgs share the connections fairly. */
+  readonly org: string
 }
 
-/** Where an attempt stands: in the queue of a full pool, or on a connection. */
+/** Holds an attempt: the queue of a full pool, or a connection. */
 export interface AttemptPlace {
   abort(attempt: Attempt, reason: Error): void
   resume(): void
 }
 
+let attempts = 0
+
 export class Attempt {
+  /** Ascends in the order in which attempts were made. */
+  readonly number = ++attempts
   readonly request: OriginRequest
   readonly sink: AttemptSink
-  /** Undefined before and after. */
+  /** True if no connection that has carried an exchange before may be used. */
+  readonly needsNewConnection: boolean
+  /** Undefined before the attempt is dispatched and after it has ended. */
   place: AttemptPlace | undefined
-  /** True once a connection has been given to it, so that bytes may have been sent. */
+  /** True once the attempt has a connection, so that bytes may have been sent. */
   isConnected = false
-  /** True where the connection had carried an exchange before. */
+  /** True if the connection has carried an exchange before. */
   isReused = false
-  /** True once a byte of a response has come. */
+  /** True once a byte of the response has arrived. */
   hasResponse = false
 
-  constructor(request: OriginRequest, sink: AttemptSink) {
+  constructor(request: OriginRequest, sink: AttemptSink, needsNewConnection = false) {
     this.request = request
     this.sink = sink
+    this.needsNewConnection = needsNewConnection
   }
 
-  /** Ends it; nothing more is told, but its failure. */
+  /** Ends the attempt. `attemptFailed` is its last event. */
   abort(reason: Error): void {
     this.place?.abort(this, reason)
   }

@@ -1,4 +1,4 @@
-/** Content in the chunked coding (RFC 9112 §7.1), read strictly: what is no chunk ends the response as broken. */
+/** Reads content in the chunked coding (RFC 9112 §7.1), strictly: anything malformed ends the response as broken. */
 
 import { OriginError } from '../errors.ts'
 
@@ -7,8 +7,8 @@ export type TakeContent = (bytes: Buffer, start: number, end: number) => void
 
 type Expects = 'size' | 'data' | 'end of data' | 'trailer' | 'nothing'
 
-/** Up to 2^52 octets; extensions are read over. */
-const SIZE_LINE = /^([0-9A-Fa-f]{1,13})(?:;[\t\x20-\x7e\x80-\xff]*)?$/
+/** Sizes up to 2^52, padded with zeros or not. Extensions are skipped; blanks may stand before their semicolon. */
+const SIZE_LINE = /^0{0,15}([0-9A-Fa-f]{1,13})(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?$/
 const TRAILER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*$/
 
 const LF = 0x0a
@@ -31,7 +31,7 @@ export class ChunkedContent {
     return this.#expects === 'nothing'
   }
 
-  /** Returns where it stopped: `end`, or earlier where the content is over. @throws {OriginError} */
+  /** Returns where it stopped: `end`, or earlier if the content ends there. @throws {OriginError} */
   read(bytes: Buffer, start: number, end: number): number {
     let at = start
     while (at < end && this.#expects !== 'nothing') {
@@ -51,15 +51,15 @@ export class ChunkedContent {
   #readLine(bytes: Buffer, start: number, end: number): number {
     const found = bytes.indexOf(LF, start)
     const stop = found === -1 || found >= end ? end : found + 1
-    this.#line += bytes.latin1Slice(start, stop)
-    if (this.#line.length > MAX_LINE_BYTES) throw malformed('a line of a chunk is too long')
-    // Not put off until the end of a line, which may never come.
+    this.#line += bytes.toString('latin1', start, stop)
+    if (this.#line.length > MAX_LINE_BYTES) throw malformed('a chunk line is too long')
+    // Checked before the line ends: its end may never come.
     if (this.#expects === 'end of data' && !CRLF.startsWith(this.#line))
-      throw malformed('a chunk is longer than it says')
+      throw malformed('a chunk is longer than its size')
     if (!this.#line.endsWith('\n')) return stop
     const line = this.#line
     this.#line = ''
-    if (!line.endsWith('\r\n')) throw malformed('a line of a chunk ends without a carriage return')
+    if (!line.endsWith('\r\n')) throw malformed('a chunk line ends without a carriage return')
     this.#takeLine(line.slice(0, -2))
     return stop
   }
@@ -83,19 +83,20 @@ export class ChunkedContent {
 
   #takeSize(line: string): void {
     const size = SIZE_LINE.exec(line)?.[1]
-    if (size === undefined) throw malformed('the size of a chunk is no size')
+    if (size === undefined) throw malformed('the size of a chunk is not a number')
     this.#remaining = Number.parseInt(size, 16)
     this.#expects = this.#remaining === 0 ? 'trailer' : 'data'
   }
 
-  /** Trailer fields are dropped: nobody may read a token or a length out of them. */
+  /** Drops trailer fields, so that no client takes a length or a credential from them. */
   #takeTrailer(line: string): void {
     if (line === '') {
       this.#expects = 'nothing'
       return
     }
     this.#trailerBytes += line.length
-    if (this.#trailerBytes > MAX_TRAILER_BYTES || !TRAILER_LINE.test(line)) throw malformed('a trailer is no field')
+    if (this.#trailerBytes > MAX_TRAILER_BYTES || !TRAILER_LINE.test(line))
+      throw malformed('a trailer field is malformed')
   }
 }
 

@@ -1,37 +1,37 @@
 /** Opens connections to the origin: TCP or TLS, directly or through a proxy, within a time limit. */
 
-import net, { type Socket } from 'node:net'
+import net, { type OnReadOpts, type Socket } from 'node:net'
 import tls, { type SecureContext } from 'node:tls'
 import { OriginError } from '../errors.ts'
 import type { ConnectTunnel } from './proxy-tunnel.ts'
 
 export interface ConnectorOptions {
-  /** Only its origin is used. */
+  /** Only scheme, host and port are used. */
   readonly baseUrl: URL
-  /** TCP and TLS together. */
+  /** For TCP and TLS together. */
   readonly connectTimeoutMs: number
-  /** What is trusted in place of the CA certificates of the runtime. */
+  /** Replaces the CA certificates of the runtime. Read for each connection, because a reload may change it. */
   readonly secureContext?: SecureContext | undefined
-  /** Opens the way through a proxy; undefined for direct connections. */
+  /** Opens a tunnel through a proxy; undefined for direct connections. */
   readonly tunnel?: ConnectTunnel | undefined
 }
 
-/** Where what is read goes: into buffers of the reader's own. */
+/** Receives what is read, in buffers of its own. */
 export interface SocketReader {
-  /** Where the next bytes may be laid. */
+  /** Returns the buffer for the next read. */
   nextBuffer(): Buffer
   /** The first `length` octets of `bytes` are new. */
   received(bytes: Buffer, length: number): void
 }
 
 export interface Opening {
-  /** Ends it without a word. */
+  /** Gives up. `opened` is not called. */
   cancel(): void
 }
 
 type Opened = (error: Error | undefined, socket: Socket | undefined) => void
 
-/** Finds peers that vanished without a word. */
+/** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000
 
 export class Connector {
@@ -39,8 +39,10 @@ export class Connector {
   readonly #isSecure: boolean
   readonly #host: string
   readonly #port: number
-  /** What a server gave to resume its TLS session with. */
+  /** For the resumption of a TLS session, which does not verify the certificate again. */
   #session: Buffer | undefined
+  /** The certificates that the session was verified with. */
+  #sessionContext: SecureContext | undefined
 
   constructor(options: ConnectorOptions) {
     const { protocol, hostname, port } = options.baseUrl
@@ -50,15 +52,18 @@ export class Connector {
     this.#port = port === '' ? (this.#isSecure ? 443 : 80) : Number(port)
   }
 
-  /** Calls `opened` once, and later: with a connected socket whose bytes go to `reader`, or with an error. */
-  open(reader: SocketReader, opened: Opened): Opening {
+  /**
+   * Calls `opened` once, and later: with a connected socket, or with an error. What is read goes to `reader`; without one
+   * the socket is a stream like any other.
+   */
+  open(reader: SocketReader | undefined, opened: Opened): Opening {
     const attempt = new OpeningAttempt(this.#options.connectTimeoutMs, opened)
     const { tunnel } = this.#options
     if (tunnel === undefined) attempt.watch(this.#connect(reader, undefined), this.#isSecure)
     else {
       attempt.tunnel = tunnel(this.#host, this.#port, (error, socket) => {
         if (socket === undefined) attempt.settle(error, undefined)
-        // Nobody waits for it any more.
+        // The time limit has passed, or the attempt was cancelled.
         else if (attempt.isSettled) socket.destroy()
         else this.#throughTunnel(attempt, reader, socket)
       })
@@ -66,30 +71,26 @@ export class Connector {
     return attempt
   }
 
-  #throughTunnel(attempt: OpeningAttempt, reader: SocketReader, socket: Socket): void {
+  #throughTunnel(attempt: OpeningAttempt, reader: SocketReader | undefined, socket: Socket): void {
     const carrier = this.#isSecure ? this.#connect(reader, socket) : socket
-    carrier.on('data', (chunk: Buffer) => reader.received(chunk, chunk.length))
+    if (reader !== undefined) carrier.on('data', (chunk: Buffer) => reader.received(chunk, chunk.length))
     if (this.#isSecure) attempt.watch(carrier, true)
     else attempt.settle(undefined, socket)
   }
 
-  #connect(reader: SocketReader, socket: Socket | undefined): Socket {
+  #connect(reader: SocketReader | undefined, socket: Socket | undefined): Socket {
     const own = {
       host: this.#host,
       port: this.#port,
       noDelay: true,
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_PROBE_MS,
-      onread: {
-        buffer: () => reader.nextBuffer(),
-        callback: (length: number, bytes: Uint8Array) => {
-          reader.received(bytes as Buffer, length)
-          return true
-        },
-      },
+      ...(reader && { onread: readInto(reader) }),
     }
     if (!this.#isSecure) return net.connect(own)
     const { secureContext } = this.#options
+    if (secureContext !== this.#sessionContext) this.#session = undefined
+    this.#sessionContext = secureContext
     const secured = tls.connect({
       ...(socket === undefined ? own : { socket }),
       servername: net.isIP(this.#host) === 0 ? this.#host : '',
@@ -99,17 +100,27 @@ export class Connector {
       ...(secureContext && { secureContext }),
       ...(this.#session === undefined ? {} : { session: this.#session }),
     })
-    // Told here: `tls.connect` leaves these options unread. Through a tunnel they are set already.
+    // `tls.connect` ignores these options. The socket of a tunnel has them already.
     if (socket === undefined) secured.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
     secured.on('session', (session) => {
-      this.#session = session
+      if (secureContext === this.#sessionContext) this.#session = session
     })
     return secured
   }
 }
 
+function readInto(reader: SocketReader): OnReadOpts {
+  return {
+    buffer: () => reader.nextBuffer(),
+    callback: (length, bytes) => {
+      reader.received(bytes as Buffer, length)
+      return true
+    },
+  }
+}
+
 class OpeningAttempt implements Opening {
-  /** Let go when it has been called: it holds on to the first exchange of the connection. */
+  /** Cleared once called, because it references the first exchange of the connection. */
   #opened: Opened | undefined
   readonly #timer: NodeJS.Timeout
   #socket: Socket | undefined
@@ -126,7 +137,7 @@ class OpeningAttempt implements Opening {
     this.#socket = socket
     socket.once(isSecure ? 'secureConnect' : 'connect', () => this.settle(undefined, socket))
     socket.on('error', (error) => this.settle(error, undefined))
-    // TLS that the peer ends in the middle of its handshake is told by `close` alone.
+    // If the peer closes during the TLS handshake, `close` is the only event.
     socket.once('close', () =>
       this.settle(new OriginError('connection_terminated', 'closed while connecting'), undefined),
     )

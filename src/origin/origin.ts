@@ -1,13 +1,15 @@
-/** The origin server: a bounded pool of connections, and a connection of its own for a repeat that must not meet a stale one. */
+/** The service: a bounded pool of connections to it, and the queue of attempts that wait for one. */
 
 import { performance } from 'node:perf_hooks'
 import { OriginError } from '../errors.ts'
 import type { ResponseHeadOptions } from '../http/response-head.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
-import { Connection, type ConnectionHost } from './connection.ts'
+import { Connection, type PooledConnection } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
+import { Upgrade, type UpgradeHost } from './upgrade.ts'
 
 export interface OriginOptions extends ConnectorOptions, ResponseHeadOptions {
+  /** Most connections at once. */
   readonly connections: number
 }
 
@@ -18,90 +20,148 @@ export interface OriginStats {
   readonly pending: number
 }
 
-/** How long an idle connection is kept where the origin announces nothing: shorter than any server in common use keeps its own. */
+/** How long an idle connection is kept if the service does not say: servers in common use keep theirs for longer. */
 const KEEP_ALIVE_MS = 4_000
 const MAX_KEEP_ALIVE_MS = 600_000
-/** An announced time is an upper bound: the origin's clock began earlier, and our request takes its time. */
+/** The service's clock started earlier, and our next request takes time to arrive. */
 const KEEP_ALIVE_MARGIN_MS = 1_000
-/** How late an idle connection may be closed; it is not used any more by then. */
+/** How late an idle connection may be closed. It is not used again in that time. */
 const SWEEP_MS = 500
 
-export class Origin implements AttemptPlace {
+/** The part of the connections that one org may hold while other orgs wait. */
+const SHARE = 3 / 4
+/** For how long orgs are held to their share after another org had to wait. */
+const SHARED_FOR_MS = 60_000
+/** How long another org waits before a response of an org above its share is broken off for it. */
+const ROOM_AFTER_MS = 1_000
+
+export class Origin implements AttemptPlace, UpgradeHost {
   readonly #options: OriginOptions
   readonly #connector: Connector
-  readonly #pooled: ConnectionHost = {
-    freed: (connection, keepAliveSeconds) => this.#freed(connection, keepAliveSeconds),
-    closed: (connection) => this.#closed(connection),
-  }
-  readonly #single: ConnectionHost = {
-    freed: () => undefined,
-    closed: (connection) => this.#singles.delete(connection),
-  }
-  readonly #open = new Set<Connection>()
-  readonly #singles = new Set<Connection>()
-  /** The one that was used last comes last, and is used next: the others may grow old. */
+  readonly #share: number
+  readonly #open = new Set<PooledConnection>()
+  readonly #tunnels = new Set<Upgrade>()
+  /** The connection that was used last is at the end, and is used next, so that the others can grow old. */
   readonly #free: Connection[] = []
   readonly #waiting: Attempt[] = []
+  /** Monotonic milliseconds: until then an org at its share gets no further connection. 0: no org is held to its share. */
+  #sharedUntil = 0
+  #roomTimer: NodeJS.Timeout | undefined
   #sweep: NodeJS.Timeout | undefined
   #isClosed = false
 
   constructor(options: OriginOptions) {
     this.#options = options
     this.#connector = new Connector(options)
+    this.#share = Math.max(1, Math.floor(options.connections * SHARE))
   }
 
-  /** Sends it on a free connection, a new one, or the next that is free. */
+  /** Sends it on a free connection or on a new one, or queues it until there is one. */
   dispatch(attempt: Attempt): void {
-    if (this.#isClosed) {
-      attempt.sink.attemptFailed(attempt, CLOSED)
-      return
-    }
-    const connection = this.#takeFree()
+    if (this.#isClosed) attempt.sink.attemptFailed(attempt, CLOSED)
+    else if (!this.#start(attempt)) this.#enqueue(attempt)
+  }
+
+  /** Returns false if there is no connection for it. */
+  #start(attempt: Attempt): boolean {
+    if (this.#sharedUntil !== 0 && this.#orgHolding(this.#share) === attempt.request.org) return false
+    const connection = attempt.needsNewConnection ? undefined : this.#takeFree()
     if (connection !== undefined) connection.take(attempt)
     else if (this.#open.size < this.#options.connections) this.#openFor(attempt)
+    else if (this.#free[0] === undefined) return false
     else {
-      attempt.place = this
-      this.#waiting.push(attempt)
+      this.#free[0].destroy(REPLACED)
+      this.#openFor(attempt)
     }
+    return true
   }
-
-  /** On a connection opened for this attempt and closed after it. */
-  dispatchFresh(attempt: Attempt): void {
-    if (this.#isClosed) {
-      attempt.sink.attemptFailed(attempt, CLOSED)
-      return
-    }
-    this.#singles.add(new Connection(this.#connector, this.#options, this.#single, attempt, true))
-  }
-
-  /** Of an attempt that waits. */
-  abort(attempt: Attempt, reason: Error): void {
-    const at = this.#waiting.indexOf(attempt)
-    if (at === -1) return
-    this.#waiting.splice(at, 1)
-    attempt.place = undefined
-    attempt.sink.attemptFailed(attempt, reason)
-  }
-
-  resume(): void {}
 
   #takeFree(): Connection | undefined {
     const connection = this.#free.pop()
     if (connection === undefined || connection.expiresAt > performance.now()) return connection
-    // It was used last. Others may have been promised longer; that they are opened again costs little.
+    // It was used last, so the others have most likely expired too. Opening them again costs little.
     this.#free.push(connection)
     for (const old of this.#free.splice(0)) old.destroy(EXPIRED)
     return undefined
   }
 
   #openFor(attempt: Attempt): void {
-    this.#sweep ??= setInterval(() => this.#closeExpired(), SWEEP_MS).unref()
-    this.#open.add(new Connection(this.#connector, this.#options, this.#pooled, attempt, false))
+    this.#sweep ??= setInterval(() => this.#tidy(), SWEEP_MS).unref()
+    const { webSocketClient } = attempt.request
+    if (webSocketClient === undefined) this.#open.add(new Connection(this.#connector, this.#options, this, attempt))
+    else this.#open.add(new Upgrade(this.#connector, this.#options, this, attempt, webSocketClient))
   }
 
-  #freed(connection: Connection, keepAliveSeconds: number | undefined): void {
-    const next = this.#waiting.shift()
+  #enqueue(attempt: Attempt): void {
+    attempt.place = this
+    this.#waiting.push(attempt)
+    const holder = this.#orgHolding(this.#share + 1)
+    if (holder === undefined || holder === attempt.request.org) return
+    this.#sharedUntil = performance.now() + SHARED_FOR_MS
+    this.#roomTimer ??= setTimeout(() => this.#makeRoom(holder), ROOM_AFTER_MS).unref()
+  }
+
+  /**
+   * Breaks responses of `holder` off, the oldest first and at most one for each waiting attempt of another org, until it
+   * holds its share only. Without this, event streams of one org could hold all connections for ever. Requests that have
+   * no response yet are left alone: they end by themselves.
+   */
+  #makeRoom(holder: string): void {
+    this.#roomTimer = undefined
+    let wanted = this.#waiting.filter(({ request }) => request.org !== holder).length
+    let excess = this.#heldBy(holder) - this.#share
+    const oldestFirst = [...this.#open].sort((a, b) => (a.attempt?.number ?? 0) - (b.attempt?.number ?? 0))
+    for (const connection of oldestFirst) {
+      if (wanted === 0 || excess <= 0) return
+      const { attempt } = connection
+      if (attempt?.request.org !== holder || !attempt.hasResponse) continue
+      connection.destroy(ABOVE_SHARE)
+      wanted--
+      excess--
+    }
+    if (wanted > 0 && excess > 0) this.#roomTimer = setTimeout(() => this.#makeRoom(holder), ROOM_AFTER_MS).unref()
+  }
+
+  #heldBy(org: string): number {
+    let held = 0
+    for (const { attempt } of this.#open) if (attempt?.request.org === org) held++
+    return held
+  }
+
+  /** The org that holds at least `count` connections; `count` is more than half of those that are busy. */
+  #orgHolding(count: number): string | undefined {
+    if (this.#open.size - this.#free.length < count) return undefined
+    // Boyer and Moore's majority vote: one pass, no table.
+    let candidate: string | undefined
+    let votes = 0
+    for (const { attempt } of this.#open) {
+      if (attempt === undefined) continue
+      if (votes === 0) candidate = attempt.request.org
+      votes += attempt.request.org === candidate ? 1 : -1
+    }
+    return candidate !== undefined && this.#heldBy(candidate) >= count ? candidate : undefined
+  }
+
+  /** The attempt whose turn it is; undefined if none may have a connection now. */
+  #next(): Attempt | undefined {
+    if (this.#sharedUntil === 0) return this.#waiting[0]
+    const holder = this.#orgHolding(this.#share)
+    return this.#waiting.find(({ request }) => request.org !== holder)
+  }
+
+  #leaveQueue(attempt: Attempt): void {
+    this.#waiting.splice(this.#waiting.indexOf(attempt), 1)
+    attempt.place = undefined
+  }
+
+  freed(connection: Connection, keepAliveSeconds: number | undefined): void {
+    const next = this.#waiting.length === 0 ? undefined : this.#next()
+    if (next?.needsNewConnection === true) {
+      connection.destroy(REPLACED) // `closed` opens another for it
+      return
+    }
     if (next !== undefined) {
+      this.#leaveQueue(next)
       connection.take(next)
       return
     }
@@ -117,22 +177,48 @@ export class Origin implements AttemptPlace {
     this.#free.push(connection)
   }
 
-  #closed(connection: Connection): void {
-    this.#open.delete(connection)
-    const at = this.#free.indexOf(connection)
-    if (at !== -1) this.#free.splice(at, 1)
-    const next = this.#isClosed ? undefined : this.#waiting.shift()
-    if (next !== undefined) this.#openFor(next)
+  upgraded(tunnel: Upgrade): void {
+    this.#tunnels.add(tunnel)
+    this.closed(tunnel)
   }
 
-  #closeExpired(): void {
+  tunnelClosed(tunnel: Upgrade): void {
+    this.#tunnels.delete(tunnel)
+  }
+
+  closed(connection: PooledConnection): void {
+    this.#open.delete(connection)
+    const at = (this.#free as readonly PooledConnection[]).indexOf(connection)
+    if (at !== -1) this.#free.splice(at, 1)
+    const next = this.#isClosed ? undefined : this.#next()
+    if (next === undefined || this.#open.size >= this.#options.connections) return
+    this.#leaveQueue(next)
+    this.#openFor(next)
+  }
+
+  /** Gives up an attempt that waits. */
+  abort(attempt: Attempt, reason: Error): void {
+    if (!this.#waiting.includes(attempt)) return
+    this.#leaveQueue(attempt)
+    attempt.sink.attemptFailed(attempt, reason)
+  }
+
+  resume(): void {}
+
+  #tidy(): void {
     const now = performance.now()
     for (const connection of [...this.#free]) {
       if (connection.expiresAt <= now) connection.destroy(EXPIRED)
     }
+    if (this.#sharedUntil !== 0 && this.#sharedUntil <= now) this.#endSharing()
     if (this.#open.size > 0) return
     clearInterval(this.#sweep)
     this.#sweep = undefined
+  }
+
+  #endSharing(): void {
+    this.#sharedUntil = 0
+    for (const attempt of this.#waiting.splice(0)) this.dispatch(attempt)
   }
 
   get stats(): OriginStats {
@@ -141,14 +227,21 @@ export class Origin implements AttemptPlace {
     return { connected, free: this.#free.length, pending: this.#waiting.length + this.#open.size - connected }
   }
 
+  /** Open WebSockets. They do not count as connections of the pool. */
+  get tunnels(): number {
+    return this.#tunnels.size
+  }
+
   close(): void {
     this.#isClosed = true
     clearInterval(this.#sweep)
-    this.#sweep = undefined
+    clearTimeout(this.#roomTimer)
     for (const attempt of this.#waiting.splice(0)) attempt.sink.attemptFailed(attempt, CLOSED)
-    for (const connection of [...this.#open, ...this.#singles]) connection.destroy(CLOSED)
+    for (const connection of [...this.#open, ...this.#tunnels]) connection.destroy(CLOSED)
   }
 }
 
 const EXPIRED = new OriginError('connection_terminated', 'idle for too long')
+const REPLACED = new OriginError('connection_terminated', 'closed to make room for a new connection')
 const CLOSED = new OriginError('connection_terminated', 'the proxy has closed its connections')
+const ABOVE_SHARE = new OriginError('overloaded', 'other orgs wait, and its org holds more than its share')

@@ -1,15 +1,15 @@
-/** The way to the origin through a proxy that the environment names: one CONNECT for each connection (RFC 9110 §9.3.6). */
+/** Reaches the origin through a proxy that the environment names, with one CONNECT per connection (RFC 9110 §9.3.6). */
 
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
 import { newProxyClient, type ProxyVariables } from '../undici.ts'
 
-/** Ends with a connection to `host` and `port`, or with an error. What it returns ends it early. */
+/** Calls `done` with a connection to `host` and `port`, or with an error. `cancel` of the result gives up. */
 export type ConnectTunnel = (host: string, port: number, done: TunnelDone) => { cancel(): void }
 
 type TunnelDone = (error: Error | undefined, socket: Socket | undefined) => void
 
-/** Undefined where the origin is to be reached directly. */
+/** Returns undefined if the origin is reached directly. */
 export function tunnelFor(baseUrl: URL, proxies: ProxyVariables): ConnectTunnel | undefined {
   const isSecure = baseUrl.protocol === 'https:'
   const proxy = isSecure ? (proxies.httpsProxy ?? proxies.httpProxy) : proxies.httpProxy
@@ -45,7 +45,7 @@ function authorizationFor({ username, password }: URL): Readonly<Record<string, 
   return { 'proxy-authorization': `Basic ${credentials}` }
 }
 
-/** As it stands, where a `%` in it was not meant as the start of an escape. */
+/** Returns `text` unchanged if it is not valid percent-encoding. */
 function percentDecoded(text: string): string {
   try {
     return decodeURIComponent(text)
@@ -54,7 +54,7 @@ function percentDecoded(text: string): string {
   }
 }
 
-/** `NO_PROXY` as the mints read it: hosts and their subdomains, with or without a port, or a lone `*` for all. */
+/** Reads `NO_PROXY` as undici does for mints: hosts with their subdomains, with or without a port, or `*` for all. */
 function isExempt(noProxy: string, host: string, port: number): boolean {
   if (noProxy === '*') return true
   return noProxy.split(/[\s,]+/).some((entry) => {

@@ -1,11 +1,8 @@
-/** The content of one request on its way into the socket: framed, in writes of some size, its memory given back behind it. */
+/** Writes the content of one request to the socket, as it comes from the client, and frames it. */
 
 import type { Socket } from 'node:net'
 import type { AttemptSink, ContentSource, ContentWriter } from './attempt.ts'
-import { giveBack } from './give-back.ts'
 
-/** What one read of the client's socket brings at most: where it brought so much, there is mostly more. */
-const FULL_READ_BYTES = 64 * 1024
 const LAST_CHUNK = '0\r\n\r\n'
 
 export class RequestContent implements ContentWriter {
@@ -13,9 +10,6 @@ export class RequestContent implements ContentWriter {
   readonly #source: ContentSource
   readonly #isChunked: boolean
   readonly #sink: Pick<AttemptSink, 'contentSent'>
-  /** Waits for a second one to be written with it: each write wakes up whoever reads at the other end. */
-  #held: Buffer | undefined
-  #isFlushDue = false
   #isOver = false
 
   constructor(socket: Socket, source: ContentSource, isChunked: boolean, sink: Pick<AttemptSink, 'contentSent'>) {
@@ -25,29 +19,35 @@ export class RequestContent implements ContentWriter {
     this.#sink = sink
   }
 
-  /** True once the last of it has been handed to the socket, or the connection has let go of it. */
+  /** True once the last of the content has been handed to the socket, or `detach` was called. */
   get isOver(): boolean {
     return this.#isOver
   }
 
-  /** Behind the head. */
+  /** Starts behind the head. */
   start(): void {
     this.#source.streamTo(this)
   }
 
   write(chunk: Buffer, isOwned: boolean): boolean {
     if (this.#isOver || chunk.length === 0) return true
-    if (isOwned && chunk.length === FULL_READ_BYTES && this.#mayHold) {
-      this.#hold(chunk)
-      return true
-    }
-    this.#send(chunk, isOwned)
-    return this.#hasLeft || !this.#socket.writableNeedDrain
+    const socket = this.#socket
+    this.#sink.contentSent()
+    if (this.#isChunked) {
+      socket.cork()
+      socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
+      socket.write(chunk)
+      socket.write('\r\n', 'latin1')
+      socket.uncork()
+    } else socket.write(chunk)
+    if (socket.writableLength > 0) return !socket.writableNeedDrain
+    // The kernel has a copy of everything.
+    if (isOwned) free(chunk)
+    return true
   }
 
   end(): void {
     if (this.#isOver) return
-    this.#flush()
     this.#isOver = true
     if (this.#isChunked) this.#socket.write(LAST_CHUNK, 'latin1')
     this.#sink.contentSent()
@@ -58,63 +58,28 @@ export class RequestContent implements ContentWriter {
     if (!this.#isOver) this.#source.resume()
   }
 
-  /** The connection takes no more of it. */
+  /** The connection takes no more content. */
   detach(): void {
     if (this.#isOver) return
     this.#isOver = true
-    this.#held = undefined
     this.#source.detach()
   }
+}
 
-  /** Never behind a socket that has not taken all: who brings one full read a turn would not be told to wait. */
-  get #mayHold(): boolean {
-    return this.#held === undefined && !this.#isChunked && this.#hasLeft
-  }
+/** Below this, freeing costs more than it saves. */
+const MIN_FREED_BYTES = 16 * 1024
 
-  /** Not beyond this turn of the event loop, in which all is read that has come. */
-  #hold(chunk: Buffer): void {
-    this.#held = chunk
-    if (this.#isFlushDue) return
-    this.#isFlushDue = true
-    setImmediate(RequestContent.flushWhenDue, this)
-  }
+/** Whatever is sent to a closed port is dropped at once, and what was transferred to it is freed. */
+const nowhere = new MessageChannel().port1
+nowhere.close()
 
-  /** The second half of a hold. */
-  static flushWhenDue(content: RequestContent): void {
-    content.#isFlushDue = false
-    content.#flush()
-  }
-
-  #flush(): void {
-    const held = this.#held
-    if (held === undefined) return
-    this.#held = undefined
-    this.#sink.contentSent()
-    this.#socket.write(held)
-    if (this.#hasLeft) giveBack(held)
-  }
-
-  #send(chunk: Buffer, isOwned: boolean): void {
-    const socket = this.#socket
-    const held = this.#held
-    this.#held = undefined
-    this.#sink.contentSent()
-    if (held === undefined && !this.#isChunked) socket.write(chunk)
-    else {
-      socket.cork()
-      if (held !== undefined) socket.write(held)
-      if (this.#isChunked) socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
-      socket.write(chunk)
-      if (this.#isChunked) socket.write('\r\n', 'latin1')
-      socket.uncork()
-    }
-    if (!this.#hasLeft) return
-    if (held !== undefined) giveBack(held)
-    if (isOwned) giveBack(chunk)
-  }
-
-  /** The kernel has taken everything. */
-  get #hasLeft(): boolean {
-    return this.#socket.writableLength === 0
-  }
+/**
+ * Frees the memory of `chunk`, without waiting for the garbage collector. V8 collects the whole heap each time such memory
+ * has grown by some 64 MiB, and each new piece lies in memory that no processor cache holds. Does nothing where `chunk`
+ * shares its memory.
+ */
+function free(chunk: Buffer): void {
+  const { buffer } = chunk
+  if (chunk.length < MIN_FREED_BYTES || chunk.length !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return
+  nowhere.postMessage(null, [buffer])
 }

@@ -1,6 +1,6 @@
 /**
- * Responses out of the bytes of one connection (RFC 9112), strictly: what leaves a doubt about where a response ends is
- * refused. Bytes in, events out; it knows no socket.
+ * Parses the responses on one connection (RFC 9112). Strict: a response whose end is in doubt is refused. Bytes go in,
+ * events come out; no socket is involved.
  */
 
 import { OriginError } from '../errors.ts'
@@ -8,13 +8,13 @@ import { parseResponseHead, type ResponseHead, type ResponseHeadOptions } from '
 import { ChunkedContent } from './chunked-content.ts'
 
 export interface ResponseEvents {
-  /** The first byte of it has come. */
+  /** The first byte of a response has arrived. */
   responseBegun(): void
-  /** The final head. */
+  /** The final head is complete. */
   responseHead(head: ResponseHead): void
-  /** Octets `start` to `end` of `bytes`, in the order of the content. */
+  /** Content has arrived, in order: octets `start` to `end` of `bytes`. */
   responseContent(bytes: Buffer, start: number, end: number): void
-  /** All of it. `isClean` unless bytes have come that belong to no response of ours. */
+  /** The response is complete. `isClean` is false if bytes have arrived that belong to no response of ours. */
   responseEnd(isClean: boolean): void
 }
 
@@ -22,11 +22,13 @@ type Expects = 'nothing' | 'head' | 'counted content' | 'chunked content' | 'con
 
 const END_OF_HEAD = '\r\n\r\n'
 const VERSION = 'HTTP/1.'
-/** Heads larger than this are a fault of the origin. */
+/** A line feed without a carriage return before it. A head with such lines may never contain `END_OF_HEAD`. */
+const BARE_LINE_FEED = /[^\r]\n/
+/** Larger heads are refused. */
 const MAX_HEAD_BYTES = 64 * 1024
-/** Looked at in one go; a usual head is much shorter, and content must not be made a string. */
+/** Searched at once. Most heads are much shorter, and content behind a head should not become a string. */
 const HEAD_SLICE_BYTES = 4 * 1024
-/** More interim responses than any use of them needs. */
+/** More interim responses than any service needs. */
 const MAX_INTERIM = 32
 
 const SWITCHING_PROTOCOLS = 101
@@ -39,7 +41,7 @@ export class ResponseParser {
   #expects: Expects = 'nothing'
   #isHead = false
   #held = ''
-  /** The last octets of what is held. */
+  /** The last octets of `#held`. */
   #seam = ''
   #interims = 0
   #remaining = 0
@@ -50,14 +52,14 @@ export class ResponseParser {
     this.#options = options
   }
 
-  /** A request has been sent. `isHead`: its response has no content, whatever its head says. */
+  /** A request has been sent. `isHead`: it was a HEAD, so the response has no content, whatever its fields say. */
   expect(isHead: boolean): void {
     this.#expects = 'head'
     this.#isHead = isHead
     this.#interims = 0
   }
 
-  /** No more events. */
+  /** Ends parsing. No more events follow. */
   stop(): void {
     this.#expects = 'nothing'
   }
@@ -84,7 +86,7 @@ export class ResponseParser {
     }
   }
 
-  /** The connection has ended. True where that is how the content ends, too. */
+  /** The connection has ended. Returns true if that is a valid end of the content. */
   finish(): boolean {
     if (this.#expects !== 'content until the end') return false
     this.#end(false)
@@ -94,12 +96,13 @@ export class ResponseParser {
   #readHead(bytes: Buffer, start: number, end: number): number {
     if (this.#held === '') this.#events.responseBegun()
     const stop = Math.min(end, start + HEAD_SLICE_BYTES)
-    const slice = bytes.latin1Slice(start, stop)
+    const slice = bytes.toString('latin1', start, stop)
     const before = this.#held
-    // Only the seam is looked at again, and what is held stays a rope: a head in a thousand pieces is still read once.
+    // Only the last octets are searched again, and V8 does not flatten `#held`: a head in a thousand pieces is read once.
     const seam = this.#seam
     const found = (seam + slice).indexOf(END_OF_HEAD)
     if (found === -1) {
+      if (BARE_LINE_FEED.test(seam + slice)) throw malformed('a line of the head ends without a carriage return')
       this.#hold(before + slice, (seam + slice).slice(-(END_OF_HEAD.length - 1)))
       return stop
     }
@@ -112,9 +115,9 @@ export class ResponseParser {
   }
 
   #hold(text: string, seam: string): void {
-    // What is no HTTP may never come to an end of a head.
-    if (this.#held.length < VERSION.length && !begins(text, VERSION)) throw malformed('no head of a response')
-    // All but the last octet of its end may be here already.
+    // Bytes that are not HTTP may never contain the end of a head.
+    if (this.#held.length < VERSION.length && !begins(text, VERSION)) throw malformed('the response is not HTTP')
+    // Up to three of the four octets that end the head may be included.
     if (text.length >= MAX_HEAD_BYTES + END_OF_HEAD.length) throw malformed('the head is too large')
     this.#held = text
     this.#seam = seam
@@ -122,18 +125,18 @@ export class ResponseParser {
 
   #takeHead(text: string, isLast: boolean): void {
     const head = parseResponseHead(text, this.#options)
-    if (head === undefined) throw malformed('the head is not one to rely on')
+    if (head === undefined) throw malformed('the head is malformed, or its framing is doubtful')
     const { status } = head
-    // Nobody asked for other protocols here.
-    if (status > 599 || status === SWITCHING_PROTOCOLS) throw malformed('a status that no request of ours can have')
+    // No request here asks for another protocol.
+    if (status > 599 || status === SWITCHING_PROTOCOLS) throw malformed('the status is no valid answer to the request')
     if (status < 200) {
-      // A client must put up with a 100 that it never asked for (RFC 9110 §15.2.1); interim responses are dropped.
-      if (++this.#interims > MAX_INTERIM) throw malformed('interim responses without end')
+      // A client must accept a 100 that it did not ask for (RFC 9110 §15.2.1). Interim responses are dropped.
+      if (++this.#interims > MAX_INTERIM) throw malformed('too many interim responses')
       return
     }
     this.#frame(head)
     this.#events.responseHead(head)
-    // `stop` may have been called meanwhile, which nobody can take for an end.
+    // The event may have called `stop`, which is not the end of the response.
     if (this.#expects === 'counted content' && this.#remaining === 0) this.#end(isLast)
   }
 
@@ -143,7 +146,7 @@ export class ResponseParser {
     this.#expects = 'counted content'
     if (this.#isHead || head.status === NOT_MODIFIED) return
     if (head.status === NO_CONTENT) {
-      // Who announces content where none can be may send it yet (RFC 9110 §8.6), and it would be the next response.
+      // An origin that declares content here may send it (RFC 9110 §8.6). It would be read as the next response.
       if (head.isChunked || (head.contentLength ?? 0) > 0) head.persists = false
       return
     }
@@ -177,7 +180,7 @@ export class ResponseParser {
   }
 }
 
-/** True where `text` begins with `start`, as far as it has come. */
+/** Returns true if `text` begins with `start`, or with its beginning if `text` is shorter. */
 function begins(text: string, start: string): boolean {
   return text.length < start.length ? start.startsWith(text) : text.startsWith(start)
 }

@@ -1,31 +1,32 @@
-/** The `sandbox` subcommand: the stand-in service by itself, with what a person needs to try it, until a signal ends it. */
+/** The `sandbox` command: runs the stand-in service until a signal stops it, and prints commands to try. */
 
 import { type EventEmitter, once } from 'node:events'
 import { readFile } from 'node:fs/promises'
+import { basename, relative } from 'node:path'
 import { DEFAULT_APP_ID, type Sandbox, startSandbox } from './sandbox.ts'
 import { DEFAULT_APP_SECRET } from './switches.ts'
 
 export interface SandboxCommandOptions {
-  /** Of 127.0.0.1; 9080 if left out, a free one for 0. */
+  /** Port on 127.0.0.1; 9080 if absent, a free one for 0. */
   readonly port?: number | undefined
-  /** `OAP_APP_ID`, `OAP_APP_SECRET` and `OAP_APP_SECRET_FILE` count: one environment serves proxy and sandbox. */
+  /** Reads `OAP_APP_ID`, `OAP_APP_SECRET` and `OAP_APP_SECRET_FILE`, as the proxy does. */
   readonly env: Readonly<Record<string, string | undefined>>
   readonly print?: (text: string) => void
   readonly printError?: (text: string) => void
-  /** Where SIGINT and SIGTERM come from. */
+  /** Emits SIGINT and SIGTERM. */
   readonly signals?: EventEmitter
 }
 
 interface AppSecret {
   readonly value: string
-  /** What stands for it on a screen and in a shell: the secret itself only where everybody knows it. */
+  /** A shell expression for it. Only the public default is shown itself. */
   readonly shown: string
 }
 
 const DEFAULT_PORT = 9080
 const APP_ID_VARIABLE = 'OAP_APP_ID'
 
-/** Resolves to the exit code, after a signal has ended it or where it could not start. */
+/** Resolves with the exit code, after a signal or a failed start. */
 export async function runSandbox(options: SandboxCommandOptions): Promise<number> {
   const { port = DEFAULT_PORT, env, print = console.log, printError = console.error, signals = process } = options
   const signalled = Promise.race([once(signals, 'SIGINT'), once(signals, 'SIGTERM')])
@@ -53,7 +54,7 @@ async function appSecretFrom(env: SandboxCommandOptions['env']): Promise<AppSecr
 function explain(error: unknown): string {
   if (!(error instanceof Error) || !('code' in error)) throw error
   if ('port' in error && error.code === 'EADDRINUSE') {
-    return `port ${error.port} is in use: choose another one with --port, or 0 for any`
+    return `port ${error.port} is in use: choose another with --port, or any free one with --port 0`
   }
   return error.message
 }
@@ -68,13 +69,19 @@ function introduction({ baseUrl, appId }: Sandbox, secret: string): string {
   Get a token:
     curl -X POST -u "${appId}:${secret}" ${baseUrl}/v2/orgs/acme/access
 
-  Let the proxy get it, in another terminal, and ask through the proxy:
-    OAP_BASE_URL=${baseUrl} OAP_APP_ID="${appId}" OAP_APP_SECRET="${secret}" npx org-access-proxy
+  Start the proxy in another terminal, and send a request through it:
+    OAP_BASE_URL=${baseUrl} OAP_APP_ID="${appId}" OAP_APP_SECRET="${secret}" ${programName()}
     curl -H "X-Org-Id: acme" http://localhost:8080/v2/example/endpoint
 
-  See what was counted; make tokens short-lived; end those of one org:
+  Show the statistics; shorten the lifetime of tokens; revoke the tokens of one org:
     curl ${baseUrl}/sandbox/stats
     curl -X PUT -d '{"tokenLifetimeMs": 5000}' ${baseUrl}/sandbox/switches
     curl -X POST '${baseUrl}/sandbox/revoke?org=acme'
 `
+}
+
+/** The program as a person types it here: the installed command, or `node dist/main.js` in a clone. */
+function programName(): string {
+  const script = process.argv[1] ?? ''
+  return basename(script) === 'main.js' ? `node ${relative(process.cwd(), script)}` : 'org-access-proxy'
 }

@@ -1,10 +1,9 @@
-/** The sandbox's own endpoints under `/sandbox/`: numbers, switches and revocation for who cannot call it in process. */
+/** The sandbox's own endpoints under `/sandbox/`: statistics, switches and revocation over HTTP. */
 
 import type { IncomingMessage } from 'node:http'
-import { type Reply, refusal } from './reply.ts'
+import { type Reply, refusal } from './exchange.ts'
 import type { Stats } from './stats.ts'
-import { SwitchError } from './switch-checks.ts'
-import type { SwitchBoard } from './switches.ts'
+import { type SwitchBoard, SwitchError } from './switches.ts'
 import type { TokenRegister } from './tokens.ts'
 
 export interface ControlOptions {
@@ -24,7 +23,7 @@ export class Control {
 
   async answer(request: IncomingMessage, path: string, query: string): Promise<Reply> {
     const { stats, switches } = this.#options
-    // A web page can reach every port of this machine: it may not turn switches here.
+    // Any web page can send requests to this port; it must not change a switch.
     if (request.headers.origin !== undefined) return refusal(403, 'browser_refused', 'No web page may use this.')
     switch (`${request.method} ${path}`) {
       case 'GET /sandbox/stats':
@@ -32,7 +31,7 @@ export class Control {
       case 'GET /sandbox/switches':
         return { status: 200, value: switches.shown }
       case 'PUT /sandbox/switches':
-        return this.#turn(request)
+        return this.#setSwitches(request)
       case 'POST /sandbox/revoke':
         return this.#revoke(new URLSearchParams(query).get('org'))
       default:
@@ -40,7 +39,7 @@ export class Control {
     }
   }
 
-  async #turn(request: IncomingMessage): Promise<Reply> {
+  async #setSwitches(request: IncomingMessage): Promise<Reply> {
     const { switches } = this.#options
     try {
       switches.set(JSON.parse(await contentOf(request)))
@@ -58,7 +57,7 @@ export class Control {
   }
 }
 
-/** @throws {SwitchError} where there is too much of it */
+/** @throws {SwitchError} if the content is too large */
 async function contentOf(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = []
   let lengthBytes = 0

@@ -1,8 +1,9 @@
 /**
- * `npm start`: proxy and sandbox in one process, for the first five minutes. What it runs is what
- * `org-access-proxy serve --config config/sandbox.yaml` would run; only here may the one know the other.
+ * `npm start`: proxy and sandbox in one process. The proxy is configured exactly as by
+ * `org-access-proxy serve --config config/sandbox.yaml`. Only this file imports both.
  */
 
+import '../keep-inspector-closed.ts'
 import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import type { Environment } from '../config/environment.ts'
@@ -15,14 +16,14 @@ const CONFIG_FILE = fileURLToPath(new URL('../../config/sandbox.yaml', import.me
 const SECRET_FILE = fileURLToPath(new URL('../../config/sandbox.secret', import.meta.url))
 const FREE_PORTS = 'OAP_LISTEN_ADDRESS=localhost:0 OAP_ADMIN_ADDRESS=localhost:0 OAP_BASE_URL=http://127.0.0.1:0'
 
-/** Resolves to the exit code. */
+/** Resolves with the exit code. */
 async function runDemo(env: Environment): Promise<number> {
-  // A checkout has no modes: a newcomer should not be warned about a secret that everybody knows.
+  // Git keeps no file modes, and the proxy warns about a readable secret. This one is public.
   await chmod(SECRET_FILE, 0o600).catch(() => undefined)
   const { config } = await loadConfig({ file: CONFIG_FILE, env })
   const { baseUrl, appId, appSecret } = config
   if (baseUrl.hostname !== '127.0.0.1' && baseUrl.hostname !== 'localhost') {
-    throw new Error('the demo brings its own service: leave OAP_BASE_URL out, or set it to http://127.0.0.1:PORT')
+    throw new Error('npm start runs its own service: unset OAP_BASE_URL, or set it to http://127.0.0.1:PORT')
   }
   await using sandbox = await startSandbox({
     port: Number(baseUrl.port || 80),
@@ -30,8 +31,9 @@ async function runDemo(env: Environment): Promise<number> {
     appId,
     appSecret: appSecret.reveal(),
   })
-  // The sandbox may have taken a port of its choosing.
-  const proxy = await serve({ file: CONFIG_FILE, env: { ...env, OAP_BASE_URL: sandbox.baseUrl } })
+  // With port 0 the sandbox has picked a port. People read this log, unless the environment says otherwise.
+  const settings = { OAP_LOG_FORMAT: 'pretty', ...env, OAP_BASE_URL: sandbox.baseUrl }
+  const proxy = await serve({ file: CONFIG_FILE, env: settings })
   console.log(introduction(proxy, sandbox))
   return await proxy.stopped
 }
@@ -40,12 +42,12 @@ function introduction({ address, adminAddress }: Running, { baseUrl }: Sandbox):
   const callLine = (org: string): string => `curl -i -H 'X-Org-Id: ${org}' ${curlTarget(address)}/v2/example/endpoint`
   return `
   proxy    ${curlTarget(address)}
-  sandbox  ${baseUrl}   (what it counts: ${new URL(baseUrl).origin}/sandbox/stats)
+  sandbox  ${baseUrl}   (its statistics: ${new URL(baseUrl).origin}/sandbox/stats)
 ${adminAddress === undefined ? '' : `  status   ${curlTarget(adminAddress)}\n`}
-  An org that is linked: the proxy gets its token, and the sandbox tells what arrived.
+  A linked org: the proxy gets its token, and the sandbox shows the request that arrived.
     ${callLine('acme')}
 
-  An org that is not: the proxy says so.
+  An org that is not linked: the proxy refuses.
     ${callLine('initech')}
 
   Ctrl-C stops both.

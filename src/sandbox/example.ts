@@ -1,12 +1,14 @@
-/** What the sandbox offers under `/v2/example/`; every other path is answered with the echo, since the service's own are not known. */
+/**
+ * The sandbox's API under `/v2/example/`: echo, upload, event stream, bytes, chosen status, slow response, WebSocket.
+ * Every other path gets the echo, because the paths of the real service are not known.
+ */
 
-import { answerEcho, answerUpload } from './example-echo.ts'
-import { answerBytes, answerEvents } from './example-streams.ts'
-import type { OrgExchange } from './exchange.ts'
-import { pause } from './pause.ts'
-import { refusal, send } from './reply.ts'
-import { EchoConnection } from './websocket-echo.ts'
-import { handshakeAnswer, handshakeProblem } from './websocket-handshake.ts'
+import { createHash } from 'node:crypto'
+import type { IncomingMessage } from 'node:http'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { WebSocketServer } from 'ws'
+import { type OrgExchange, pause, refusal, send } from './exchange.ts'
 
 const MAX_EVENTS = 1_000_000
 
@@ -17,15 +19,9 @@ export async function answerExample(exchange: OrgExchange): Promise<void> {
     case 'upload':
       return answerUpload(exchange)
     case 'events':
-      return answerEvents(exchange, {
-        count: numberOf(query, 'count', 5, MAX_EVENTS),
-        intervalMs: numberOf(query, 'intervalMs', 1000),
-      })
+      return answerEvents(exchange, numberOf(query, 'count', 5, MAX_EVENTS), numberOf(query, 'intervalMs', 1000))
     case 'bytes':
-      return answerBytes(exchange, {
-        sizeBytes: numberOf(query, 'size', 1024),
-        chunked: query.get('chunked') === '1',
-      })
+      return answerBytes(exchange, numberOf(query, 'size', 1024), query.get('chunked') === '1')
     case 'status':
       return answerStatus(exchange, Number(parameter))
     case 'slow':
@@ -38,6 +34,49 @@ export async function answerExample(exchange: OrgExchange): Promise<void> {
   }
 }
 
+/** A whole number from the query; `fallback` if it is missing or not a whole number. */
+function numberOf(query: URLSearchParams, name: string, fallback: number, greatest = Number.MAX_SAFE_INTEGER): number {
+  const text = query.get(name)
+  if (text === null || !/^\d+$/.test(text)) return fallback
+  return Math.min(Number(text), greatest)
+}
+
+/** The echo hides these: an app behind the proxy must not learn the token from it. */
+const CREDENTIAL_FIELDS = new Set(['authorization', 'proxy-authorization', 'x-proxy-key'])
+const MASK = '[credentials]'
+
+async function answerEcho(exchange: OrgExchange, status = 200): Promise<void> {
+  const { request, response, org, path, query } = exchange
+  const content = await digest(request)
+  const value = { org, method: request.method, path, query, fields: fieldsOf(request), content }
+  send(response, { status, value })
+}
+
+async function answerUpload({ request, response, org }: OrgExchange): Promise<void> {
+  send(response, { status: 200, value: { org, ...(await digest(request)) } })
+}
+
+async function digest(request: IncomingMessage): Promise<{ lengthBytes: number; sha256: string }> {
+  const hash = createHash('sha256')
+  let lengthBytes = 0
+  for await (const chunk of request) {
+    hash.update(chunk)
+    lengthBytes += chunk.length
+  }
+  return { lengthBytes, sha256: hash.digest('hex') }
+}
+
+/** One string per field line, in the order and case received. */
+function fieldsOf({ rawHeaders }: IncomingMessage): string[] {
+  const fields: string[] = []
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] ?? ''
+    const value = CREDENTIAL_FIELDS.has(name.toLowerCase()) ? MASK : rawHeaders[index + 1]
+    fields.push(`${name}: ${value}`)
+  }
+  return fields
+}
+
 async function answerStatus(exchange: OrgExchange, status: number): Promise<void> {
   const { response } = exchange
   if (!Number.isInteger(status) || status < 200 || status > 599) {
@@ -47,18 +86,51 @@ async function answerStatus(exchange: OrgExchange, status: number): Promise<void
   response.writeHead(status).end()
 }
 
-async function answerSocket({ request, response, upgradeHead }: OrgExchange): Promise<void> {
-  const problem = handshakeProblem(request)
-  if (problem !== undefined) return send(response, problem)
-  const { socket } = request
-  response.detachSocket(socket)
-  socket.write(handshakeAnswer(request))
-  new EchoConnection(socket).open(upgradeHead ?? Buffer.alloc(0))
+/** Server-sent events (WHATWG HTML §9.2): the first at once, each further one after `intervalMs`. */
+async function answerEvents({ response, org }: OrgExchange, count: number, intervalMs: number): Promise<void> {
+  response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
+  response.flushHeaders()
+  for (let number = 1; number <= count; number += 1) {
+    if (number > 1 && !(await pause(intervalMs, response))) return
+    response.write(`id: ${number}\ndata: ${JSON.stringify({ org, number })}\n\n`)
+  }
+  response.end()
 }
 
-/** A whole number of the query; the default where it is missing or no such number. */
-function numberOf(query: URLSearchParams, name: string, fallback: number, greatest = Number.MAX_SAFE_INTEGER): number {
-  const text = query.get(name)
-  if (text === null || !/^\d+$/.test(text)) return fallback
-  return Math.min(Number(text), greatest)
+/** 251 is prime, so the pattern never lines up with a power of two: a lost or doubled block shows. */
+const PATTERN = Buffer.from(Array.from({ length: 251 * 256 }, (_, index) => index % 251))
+
+/** Byte n is n modulo 251, so that a client can check any range. */
+async function answerBytes({ request, response }: OrgExchange, sizeBytes: number, isChunked: boolean): Promise<void> {
+  const length = isChunked ? {} : { 'content-length': sizeBytes }
+  response.writeHead(200, { 'content-type': 'application/octet-stream', ...length })
+  if (request.method === 'HEAD') {
+    response.end()
+    return
+  }
+  await pipeline(Readable.from(patternOf(sizeBytes), { objectMode: false }), response)
+}
+
+function* patternOf(sizeBytes: number): Generator<Buffer> {
+  for (let left = sizeBytes; left > 0; left -= PATTERN.length) {
+    yield left >= PATTERN.length ? PATTERN : PATTERN.subarray(0, left)
+  }
+}
+
+const webSockets = new WebSocketServer({ noServer: true, clientTracking: false })
+
+/** Sends every WebSocket message back. `ws` refuses a bad handshake itself. */
+function answerSocket({ request, response, upgradeHead }: OrgExchange): void {
+  if (upgradeHead === undefined) {
+    send(response, refusal(426, 'upgrade_required', 'Connect with WebSocket.', { upgrade: 'websocket' }))
+    return
+  }
+  response.detachSocket(request.socket)
+  webSockets.handleUpgrade(request, request.socket, upgradeHead, (webSocket) => {
+    webSocket.on('error', () => undefined) // ws closes the connection itself
+    webSocket.on('message', (content, isBinary) => {
+      webSocket.pause() // a client that does not read is not read from
+      webSocket.send(content, { binary: isBinary }, () => webSocket.resume())
+    })
+  })
 }

@@ -1,33 +1,34 @@
-/** Faults on order: which request is hit, and what then happens to its response. */
+/** Faults on request: which requests fail, and how. */
 
 import type { ServerResponse } from 'node:http'
-import { refusal, send } from './reply.ts'
+import { refusal, send } from './exchange.ts'
 
 interface FaultOccasion {
-  /** Only requests of this org are hit. */
+  /** Only requests of this org fail. */
   readonly org?: string
-  /** Share of requests that are hit, 0 to 1; every one if absent. */
+  /** Share of requests that fail, 0 to 1; all if absent. */
   readonly probability?: number
-  /** The fault is over after so many hits; never if absent. */
+  /** The fault ends after this many failed requests; never if absent. */
   readonly count?: number
 }
 
 export type Fault = FaultOccasion &
   (
     | { readonly kind: 'status'; readonly status: number; readonly retryAfterSeconds?: number }
-    /** A page for people in place of JSON, as a load balancer sends it. */
+    /** An HTML page in place of JSON, as load balancers send it. The status is 200 if absent. */
     | { readonly kind: 'html'; readonly status?: number }
-    /** `hang`: no answer; `reset`: TCP reset; `cut`: content shorter than declared; `truncated-json`: a whole message, half a value. */
+    /**
+     * `hang`: no response. `reset`: TCP reset. `cut`: the content is shorter than its declared length.
+     * `truncated-json`: a complete response that holds half a JSON value.
+     */
     | { readonly kind: 'hang' | 'reset' | 'cut' | 'truncated-json' }
   )
-
-export type FaultKind = Fault['kind']
 
 const HTML = '<!doctype html><title>Bad gateway</title><h1>Something went wrong</h1>\n'
 const JSON_CONTENT = JSON.stringify({ orgAccessToken: 'this-token-was-never-issued' })
 const HALF_JSON = JSON_CONTENT.slice(0, JSON_CONTENT.length / 2)
 
-/** A list of faults and how often each may still strike. */
+/** A list of faults, and how often each may still happen. */
 export class FaultPlan {
   readonly #random: () => number
   readonly #entries: { readonly fault: Fault; remaining: number }[]
@@ -37,7 +38,7 @@ export class FaultPlan {
     this.#entries = faults.map((fault) => ({ fault, remaining: fault.count ?? Number.POSITIVE_INFINITY }))
   }
 
-  /** The first fault that strikes this request, if any does. */
+  /** The first fault that applies to this request. */
   next(org: string | undefined): Fault | undefined {
     for (const entry of this.#entries) {
       const { fault } = entry
@@ -55,7 +56,7 @@ export function commitFault(fault: Fault, response: ServerResponse): void {
   switch (fault.kind) {
     case 'status': {
       const fields = fault.retryAfterSeconds === undefined ? {} : { 'retry-after': `${fault.retryAfterSeconds}` }
-      send(response, refusal(fault.status, 'sandbox_fault', 'A fault that was asked for.', fields))
+      send(response, refusal(fault.status, 'sandbox_fault', 'The sandbox was told to fail this request.', fields))
       return
     }
     case 'html':

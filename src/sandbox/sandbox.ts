@@ -1,13 +1,13 @@
 /**
- * A stand-in for the specified part of the service: for a first run without an account, for demos, and for tests of
- * one's own. It stands alone: nothing of the proxy is used here, so that neither hides the other's faults.
+ * A stand-in for the specified part of the service: for a first run without an account, for demos, and for users' tests.
+ * It uses no code of the proxy, so that neither can hide the other's bugs.
  */
 
 import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { Control } from './control.ts'
-import { refusal, send } from './reply.ts'
+import { refusal, send } from './exchange.ts'
 import { Service, type ServiceHandler } from './service.ts'
 import { type SandboxStats, Stats } from './stats.ts'
 import { SwitchBoard, type Switches } from './switches.ts'
@@ -22,40 +22,40 @@ export const DEFAULT_APP_ID = 'sandbox-app'
 const BASE_PATH = /^(\/[^/?#]+)*$/
 
 export interface SandboxOptions extends Partial<Switches> {
-  /** Of 127.0.0.1; 0, the default, takes a free one. */
+  /** Port on 127.0.0.1. The default, 0, takes a free one. */
   readonly port?: number
-  /** Before every path, such as `/api`; none by default. */
+  /** Prefix of every path, such as `/api`; none by default. */
   readonly basePath?: string
   readonly appId?: string
-  /** Answers for the paths of your service's API; without it they are answered with an echo of the request. */
+  /** Answers for the paths of your service's API. Without it, the sandbox answers with an echo of the request. */
   readonly handler?: ServiceHandler
-  /** Monotonic milliseconds by which tokens age; a test may own it. */
+  /** Monotonic clock in milliseconds, by which tokens age. A test may control it. */
   readonly now?: () => number
-  /** 0 up to 1, by which faults with a probability strike; a test may own it. */
+  /** Random number from 0 up to 1, for faults with a probability. A test may control it. */
   readonly random?: () => number
 }
 
 export interface Sandbox extends AsyncDisposable {
-  /** What the proxy takes as `baseUrl`. */
+  /** Value for the proxy's `baseUrl`. */
   readonly baseUrl: string
   readonly appId: string
-  /** The secret that is accepted; the last one where several are. */
+  /** The accepted secret; the last one if there are several. */
   readonly appSecret: string
   /**
-   * Turns the switches that are named, from now on.
-   * @throws {TypeError} that names every value which a switch cannot take
+   * Changes the switches that are named, from now on.
+   * @throws {TypeError} whose message names every wrong value
    */
   set(switches: Partial<Switches>): void
-  /** Ends every live token of the org before its time, or of all orgs with `*`; tells how many there were. */
+  /** Revokes every live token of the org, or of all orgs for `*`. Returns their number. */
   revoke(org: string): number
   stats(): SandboxStats
-  /** Breaks off what is open and resolves when nothing is left. */
+  /** Closes every connection, and resolves when all are closed. */
   close(): Promise<void>
 }
 
 /**
- * Resolves when the sandbox listens; rejects where the port is taken.
- * @throws {TypeError} that names every value which an option cannot take
+ * Resolves when the sandbox listens; rejects if the port is taken.
+ * @throws {TypeError} whose message names every wrong option
  */
 export async function startSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
   const {
@@ -67,7 +67,7 @@ export async function startSandbox(options: SandboxOptions = {}): Promise<Sandbo
     random = Math.random,
     ...switches
   } = options
-  if (!BASE_PATH.test(basePath)) throw new TypeError('basePath wants the form /api')
+  if (!BASE_PATH.test(basePath)) throw new TypeError('basePath must look like /api')
   const board = new SwitchBoard(random)
   board.set(switches)
   const sandbox = new RunningSandbox({ basePath, appId, handler, switches: board, tokens: new TokenRegister(now) })
@@ -97,7 +97,7 @@ class RunningSandbox implements Sandbox {
     this.#options = options
     this.#service = new Service({ appId, handler, switches, tokens, stats: this.#stats })
     this.#control = new Control({ switches, tokens, stats: this.#stats })
-    // No limit on a whole request: an upload may take as long as it takes.
+    // An upload may take any time.
     this.#server = createServer({ requestTimeout: 0 })
     this.#server.maxHeadersCount = 0
     this.#server.on('request', (request, response) => this.#answer(request, response, undefined))
@@ -153,19 +153,19 @@ class RunningSandbox implements Sandbox {
 
   #answer(request: IncomingMessage, response: ServerResponse, upgradeHead: Buffer | undefined): void {
     this.#route(request, response, upgradeHead).catch((error: unknown) => {
-      // A client that left early is no fault; anything else shows, or a handler's bug would look like a hang.
+      // Without a response, an error in a handler would look like a hang.
       if (response.closed || response.headersSent) return response.destroy()
       send(response, refusal(500, 'sandbox_failed', error instanceof Error ? error.message : String(error)))
     })
   }
 
-  /** The same answers as ever, unless the path is the one that speaks WebSocket: this one takes the socket over. */
+  /** Answers an upgrade request like any other; only the WebSocket example takes the socket over. */
   #answerUpgrade(request: IncomingMessage, socket: Socket, head: Buffer): void {
     const response = new ServerResponse(request)
     response.shouldKeepAlive = false
     response.assignSocket(socket)
     response.once('finish', () => socket.end())
-    // Node has let go of the socket: what it did for the response is done here.
+    // Node no longer serves this socket, so we forward its events to the response.
     socket.on('drain', () => response.emit('drain'))
     socket.on('error', () => socket.destroy())
     if (hasContent(request)) send(response, refusal(400, 'upgrade_invalid', 'An upgrade takes no content.'))
@@ -185,12 +185,12 @@ class RunningSandbox implements Sandbox {
   }
 }
 
-/** Content behind an upgrade request is never parsed: an answer as if there were none would be a lie. */
+/** Node never parses the content of an upgrade request, so an echo of it would be wrong. */
 function hasContent({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 }
 
-/** Cut, not parsed: the echo has to show what came, byte for byte. */
+/** Not parsed with URL: the echo shows the target byte for byte. */
 function splitTarget(target: string): { path: string; query: string } {
   const queryAt = target.indexOf('?')
   if (queryAt === -1) return { path: target, query: '' }

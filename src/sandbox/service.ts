@@ -1,18 +1,15 @@
-/** The stand-in for the service itself: who may ask for what under `/v2`, and what they get. */
+/** The service under `/v2`: the token endpoint, the link endpoint, and everything that needs a bearer token. */
 
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { appCredentialsOf, bearerTokenOf } from './credentials.ts'
 import { answerExample } from './example.ts'
-import type { ServiceExchange } from './exchange.ts'
+import { methodRefusal, pause, type Reply, refusal, type ServiceExchange, send } from './exchange.ts'
 import { commitFault } from './fault.ts'
-import { pause } from './pause.ts'
-import { methodRefusal, type Reply, refusal, send } from './reply.ts'
 import type { Stats } from './stats.ts'
 import type { SwitchBoard } from './switches.ts'
 import type { TokenRegister } from './tokens.ts'
 
-/** Answers of one's own: gets what comes with a live token for any path outside of `/v2/example/`. */
+/** Your own answers: called for each request with a live token, except below `/v2/example/`. */
 export type ServiceHandler = (request: IncomingMessage, response: ServerResponse, org: string) => void | Promise<void>
 
 export interface ServiceOptions {
@@ -24,7 +21,7 @@ export interface ServiceOptions {
 }
 
 const TOKEN_ENDPOINT = /^\/v2\/orgs\/([^/]+)\/access$/
-/** The real path of the request for a link URL is not known; this one is an example. */
+/** An example: the service's real path for link URLs is not known. */
 const LINK_ENDPOINT = '/v2/links'
 
 export class Service {
@@ -44,7 +41,8 @@ export class Service {
   async #answerMint({ request, response }: ServiceExchange, segment: string): Promise<void> {
     const { stats, switches } = this.#options
     const org = decoded(segment)
-    if (org === undefined) return send(response, refusal(400, 'org_invalid', 'The org id is not well encoded.'))
+    if (org === undefined)
+      return send(response, refusal(400, 'org_invalid', 'The org id has a broken percent-encoding.'))
     if (request.method !== 'POST') return send(response, methodRefusal('POST'))
 
     stats.mintStarted(org)
@@ -116,7 +114,7 @@ export class Service {
   }
 }
 
-/** A 401 has to say how one may authenticate (RFC 9110 §15.5.2). */
+/** A 401 must name a way to authenticate (RFC 9110 §15.5.2). */
 function challenge(status: number, value: string): OutgoingHttpHeaders {
   return status === 401 ? { 'www-authenticate': value } : {}
 }
@@ -127,4 +125,25 @@ function decoded(segment: string): string | undefined {
   } catch {
     return undefined
   }
+}
+
+/** Basic (RFC 7617) or Bearer (RFC 6750) credentials. */
+const AUTHORIZATION = /^(basic|bearer) +([^\s]+)$/i
+
+function bearerTokenOf(request: IncomingMessage): string | undefined {
+  return credentialsOf(request, 'bearer')
+}
+
+function appCredentialsOf(request: IncomingMessage): { appId: string; appSecret: string } | undefined {
+  const encoded = credentialsOf(request, 'basic')
+  if (encoded === undefined) return undefined
+  const pair = Buffer.from(encoded, 'base64').toString('utf8')
+  const colonAt = pair.indexOf(':') // the secret may hold further colons
+  if (colonAt === -1) return undefined
+  return { appId: pair.slice(0, colonAt), appSecret: pair.slice(colonAt + 1) }
+}
+
+function credentialsOf(request: IncomingMessage, scheme: string): string | undefined {
+  const [, given, credentials] = AUTHORIZATION.exec(request.headers.authorization ?? '') ?? []
+  return given?.toLowerCase() === scheme ? credentials : undefined
 }

@@ -1,25 +1,25 @@
-/** What the sandbox has seen, per org and in all: the numbers that a test of a proxy or of a service asks for. */
+/** What the sandbox has counted, per org and in total. */
 
 export interface OrgStats {
   /** Calls of the token endpoint for this org. */
   readonly mints: number
-  /** Tokens that they gave. */
+  /** Tokens issued by those calls. */
   readonly tokens: number
   /** Requests that came with a live token of this org. */
   readonly requests: number
   /** Requests that came with an expired or revoked token of this org. */
   readonly rejected: number
-  /** The most calls of the token endpoint for this org at one time. */
+  /** The most calls of the token endpoint that ran at the same time. */
   readonly peakConcurrentMints: number
 }
 
 export interface TotalStats extends OrgStats {
-  /** Requests made as the bare App, with its own credentials. */
+  /** Requests made as the App, with Basic credentials. */
   readonly appRequests: number
 }
 
 export interface SandboxStats {
-  /** `rejected` counts requests without a token, or with one that was never issued, too: these belong to no org. */
+  /** Here `rejected` includes requests without a token or with an unknown one; they belong to no org. */
   readonly totals: TotalStats
   readonly orgs: Readonly<Record<string, OrgStats>>
 }

@@ -1,17 +1,17 @@
-/** Everything that the service's specification leaves open, as switches that can be turned while the sandbox runs. */
+/** The switches: everything the service's specification leaves open, changeable while the sandbox runs. */
 
+import { z } from 'zod'
 import { type Fault, FaultPlan } from './fault.ts'
-import { parseSwitches } from './switch-checks.ts'
 import type { TokenFormat } from './tokens.ts'
 
 export interface Switches {
-  /** The App's secret; a list while a rotation lets several stand. */
+  /** The App secret; a list while a rotation makes several valid. */
   readonly appSecret: string | readonly string[]
-  /** Orgs that the App may act for: ids, beginnings of ids with a trailing `*`, or `*` for all. */
+  /** Linked orgs: ids, prefixes with a trailing `*`, or `*` for all. */
   readonly linked: '*' | readonly string[]
-  /** Of tokens that are issued from now on. */
+  /** Lifetime of tokens issued from now on. */
   readonly tokenLifetimeMs: number
-  /** `jwt` tokens tell their end in `exp`. */
+  /** `jwt` tokens carry `exp`. */
   readonly tokenFormat: TokenFormat
   /** Status for wrong App credentials. */
   readonly badCredentialsStatus: number
@@ -19,17 +19,22 @@ export interface Switches {
   readonly unlinkedStatus: number
   /** Status for a token that is expired, revoked, unknown or missing. */
   readonly expiredStatus: number
-  /** The token endpoint waits so long before it answers. */
+  /** Delay of the token endpoint. */
   readonly mintLatencyMs: number
-  /** Everything else waits so long before it answers. */
+  /** Delay of everything else. */
   readonly requestLatencyMs: number
-  /** Faults of the token endpoint, tried in their order. */
+  /** Faults of the token endpoint; the first that applies happens. */
   readonly mintFaults: readonly Fault[]
   /** Faults of everything else. */
   readonly requestFaults: readonly Fault[]
 }
 
-/** The one in `config/sandbox.secret`: proxy and sandbox fit each other when both are started without further ado. */
+/** A value was refused. The message names every wrong switch. */
+export class SwitchError extends TypeError {
+  override readonly name = 'SwitchError'
+}
+
+/** The secret in `config/sandbox.secret`, so that proxy and sandbox work together without any setting. */
 export const DEFAULT_APP_SECRET = 'sandbox-secret-that-opens-nothing-else'
 
 export const DEFAULT_SWITCHES: Switches = {
@@ -46,7 +51,37 @@ export const DEFAULT_SWITCHES: Switches = {
   requestFaults: [],
 }
 
-/** The switches as they stand, and the faults that are still to come. */
+const text = z.string().min(1)
+const milliseconds = z.number().min(0)
+const wholeNumber = z.int().min(0)
+const status = z.int().min(200).max(599)
+const occasion = {
+  org: text.exactOptional(),
+  probability: z.number().min(0).max(1).exactOptional(),
+  count: wholeNumber.exactOptional(),
+}
+const faults = z.array(
+  z.discriminatedUnion('kind', [
+    z.strictObject({ ...occasion, kind: z.literal('status'), status, retryAfterSeconds: wholeNumber.exactOptional() }),
+    z.strictObject({ ...occasion, kind: z.literal('html'), status: status.exactOptional() }),
+    z.strictObject({ ...occasion, kind: z.enum(['hang', 'reset', 'cut', 'truncated-json']) }),
+  ]),
+)
+const switchesSchema = z.strictObject({
+  appSecret: z.union([text, z.array(text).min(1)]),
+  linked: z.union([z.literal('*'), z.array(text)]),
+  tokenLifetimeMs: milliseconds,
+  tokenFormat: z.enum(['opaque', 'jwt']),
+  badCredentialsStatus: status,
+  unlinkedStatus: status,
+  expiredStatus: status,
+  mintLatencyMs: milliseconds,
+  requestLatencyMs: milliseconds,
+  mintFaults: faults,
+  requestFaults: faults,
+} satisfies Readonly<Record<keyof Switches, z.ZodType>>)
+
+/** The current switches, and the faults still to come. */
 export class SwitchBoard {
   readonly #random: () => number
   #values = DEFAULT_SWITCHES
@@ -63,7 +98,7 @@ export class SwitchBoard {
     return this.#values
   }
 
-  /** As they may be shown: without the secret. */
+  /** All switches but the secret. */
   get shown(): Omit<Switches, 'appSecret'> {
     const { appSecret: _, ...shown } = this.#values
     return shown
@@ -88,7 +123,7 @@ export class SwitchBoard {
   }
 
   /**
-   * Turns the switches that are named and leaves the others; all of them, or none if one is wrong.
+   * Changes the switches that are named, and leaves the others. If one is wrong, none changes.
    * @throws {SwitchError}
    */
   set(input: unknown): void {
@@ -97,4 +132,14 @@ export class SwitchBoard {
     if (changes.mintFaults !== undefined) this.#mintFaults = new FaultPlan(changes.mintFaults, this.#random)
     if (changes.requestFaults !== undefined) this.#requestFaults = new FaultPlan(changes.requestFaults, this.#random)
   }
+}
+
+function parseSwitches(input: unknown): Partial<Switches> {
+  const { data, error } = switchesSchema.partial().safeParse(input)
+  if (error !== undefined) throw new SwitchError(error.issues.map(describeIssue).join('; '))
+  return Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined))
+}
+
+function describeIssue({ path, message }: z.core.$ZodIssue): string {
+  return path.length === 0 ? message : `${path.join('.')}: ${message}`
 }

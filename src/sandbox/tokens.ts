@@ -1,4 +1,4 @@
-/** The tokens that the sandbox has issued: opaque, short-lived, and revocable before their time. */
+/** The tokens issued by the sandbox: opaque, short-lived and revocable. */
 
 import { randomBytes } from 'node:crypto'
 
@@ -15,7 +15,7 @@ interface IssuedToken {
   revoked: boolean
 }
 
-/** Beyond this many, the oldest dead tokens are forgotten: they turn from `expired` into `unknown`. */
+/** Above this number the oldest dead tokens are dropped, and then count as `unknown`. */
 const MAX_REMEMBERED_TOKENS = 100_000
 
 export class TokenRegister {
@@ -42,7 +42,7 @@ export class TokenRegister {
     return { state: 'live', org: issued.org }
   }
 
-  /** Ends every live token of the org, or of all orgs with `*`; tells how many there were. */
+  /** Revokes every live token of the org, or of all orgs for `*`. Returns their number. */
   revoke(org: string): number {
     let revoked = 0
     for (const [token, issued] of this.#issued) {
@@ -66,7 +66,7 @@ function random(bytes: number): string {
   return randomBytes(bytes).toString('base64url')
 }
 
-/** In the shape of RFC 7519, with `exp` on the wall clock and a signature that nobody can check. Names neither org nor App. */
+/** A JWT (RFC 7519) with `exp` and a random signature. It names neither org nor App. */
 function jwt(lifetimeMs: number): string {
   const issuedAtSeconds = Math.floor(Date.now() / 1000)
   const claims = { iat: issuedAtSeconds, exp: issuedAtSeconds + Math.ceil(lifetimeMs / 1000), jti: random(16) }

@@ -1,4 +1,4 @@
-/** The App's id and secret, rendered once for the Basic scheme (RFC 7617) and replaced as a whole. */
+/** The App's id and secret, rendered once for the Basic scheme (RFC 7617). */
 
 import { Redacted, type Secret } from '../secret.ts'
 

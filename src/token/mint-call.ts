@@ -1,30 +1,23 @@
 /**
- * The exchange with the token endpoint: one dispatch, one deadline over all of it, a bounded reply. Thousands of orgs may
- * need their tokens at once, so it is one object without streams and signals.
+ * One exchange with the token endpoint: one dispatch, one deadline for all of it, a bounded reply. It is one object without
+ * streams and signals, because thousands of orgs may need their tokens at once.
  */
 
 import type { Dispatcher } from 'undici'
 import { TokenError } from '../errors.ts'
-
-export interface MintReply {
-  readonly status: number
-  /** Names and values in turn, as they came. */
-  readonly rawFields: readonly Buffer[]
-  /** Of a success; a refusal is told by its status, and its content may be huge, cut, or never come. */
-  readonly content: Buffer
-}
+import type { MintReply } from './token-reply.ts'
 
 const MAX_REPLY_BYTES = 64 * 1024
-/** For the content of a refusal: read away in that time, it leaves a connection that can be used again. */
+/** If the content of a refusal is read within this time, its connection can be used again. */
 const READ_AWAY_MS = 1_000
 
 /**
- * To be written as one object literal. Where `body` was added to a copy of the rest, V8 made a hidden class for each mint,
- * and undici met all its properties for the first time.
+ * Write it as one object literal. When `body` was added to a copy of the rest, V8 made a hidden class for each mint, and
+ * undici's lookups were slow.
  */
 export type MintRequest = Pick<Dispatcher.DispatchOptions, 'origin' | 'path' | 'method' | 'headers' | 'body'>
 
-/** Rejects with a `TokenError` of its own, or with what undici says. */
+/** Rejects with a `TokenError` of its own, or with an error of undici. */
 export function callTokenEndpoint(pool: Dispatcher, request: MintRequest, timeoutMs: number): Promise<MintReply> {
   return new Promise((resolve, reject) => {
     pool.dispatch(request, new MintCall(resolve, reject, timeoutMs))
@@ -81,7 +74,9 @@ class MintCall implements Dispatcher.DispatchHandler {
 
   onError(error: Error): void {
     clearTimeout(this.#timer)
-    this.#reject(error)
+    this.#reject(
+      this.#isSuccess ? new TokenError('token_response_invalid', 'the reply was cut off', { cause: error }) : error,
+    )
   }
 
   get #isSuccess(): boolean {
@@ -97,7 +92,7 @@ class MintCall implements Dispatcher.DispatchHandler {
     return setTimeout(expire, Math.max(delayMs, 0))
   }
 
-  /** Now, or as soon as it leaves the queue of a full pool; who waits for it is told at once. */
+  /** Rejects at once. The exchange ends now, or as soon as it leaves the queue of a full pool. */
   #breakOff(reason: TokenError): void {
     clearTimeout(this.#timer)
     this.#abortReason = reason

@@ -1,35 +1,36 @@
 /**
- * What stands between the cache and the token endpoint, so that neither trouble there nor a flood here becomes a storm:
- * retries inside one deadline, a budget, pauses with one probe at their end.
+ * Stands between the cache and the token endpoint, so that neither trouble there nor a flood here becomes a storm of mints:
+ * retries inside one deadline, a budget (`mint-queue.ts`), and pauses with one probe at their end (`mint-pauses.ts`).
  */
 
 import { performance } from 'node:perf_hooks'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { AccessToken } from './access-token.ts'
-import { MintBudget } from './mint-budget.ts'
-import { MintNotSent } from './mint-not-sent.ts'
-import { type MintPass, MintPause } from './mint-pause.ts'
+import { isProbe, type MintPass, MintPauses, mayHang } from './mint-pauses.ts'
+import { MintQueue, type MintTurn } from './mint-queue.ts'
 import type { TokenObserver } from './token-observer.ts'
-import type { MintOptions, MintReason, TokenSource } from './token-source.ts'
+import { MintGoesOn, MintNotSent, type MintOptions, type MintReason, type TokenSource } from './token-source.ts'
 
 export interface MintGuardOptions {
-  /** Whole mint: waiting for its turn, all attempts, the pauses between. */
+  /** Whole mint: the wait for its turn, all attempts, the pauses between them. */
   readonly mintTimeoutMs: number
   readonly mintConcurrency: number
   /** Per second. */
   readonly mintRate: number
   /**
-   * The endpoint has rejected the credentials of a call made at that instant. Resolves with true where they have changed
+   * The endpoint has rejected the credentials of a call made at that instant. Resolves with true if they have changed
    * since, so that the call is worth a repeat. Must not reject.
    */
   readonly recoverCredentials?: ((calledAt: number) => Promise<boolean>) | undefined
+  /** The endpoint wants no call for any org before `untilMs` (monotonic). */
+  readonly onLimited?: ((untilMs: number) => void) | undefined
   readonly observer?: TokenObserver | undefined
   readonly now?: () => number
   readonly random?: () => number
 }
 
-interface Call {
+interface Call extends MintOptions {
   readonly org: OrgId
   readonly reason: MintReason
   readonly deadlineAt: number
@@ -37,16 +38,20 @@ interface Call {
 
 const MAX_ATTEMPTS = 4
 const FIRST_RETRY_MS = 200
-/** While failing fast, a request is answered after this, whatever its probe is waiting for. */
+/** While the endpoint hangs, a request gets its answer after this; its probe goes on. */
 const FAST_ANSWER_MS = 80
-/** A probe that hangs must not put off the discovery that the endpoint is well again. */
+/** A probe that gets no answer must not put off the discovery of a recovery. */
 const PROBE_TIMEOUT_MS = 2_000
+/** How long a call may keep a place that is only lent. */
+const LENT_MS = 1_000
+/** Whether most orgs fail is judged by the outcomes of this time, or of two mints that time out, whichever is longer. */
+const MIN_WINDOW_MS = 10_000
 
 export class MintGuard implements TokenSource {
   readonly #options: MintGuardOptions
   readonly #source: TokenSource
-  readonly #budget: MintBudget
-  readonly #pause: MintPause
+  readonly #queue: MintQueue
+  readonly #pauses: MintPauses
   readonly #now: () => number
   readonly #random: () => number
   #recovery: Promise<boolean> | undefined
@@ -54,16 +59,27 @@ export class MintGuard implements TokenSource {
   constructor(options: MintGuardOptions, source: TokenSource) {
     this.#options = options
     this.#source = source
-    this.#now = options.now ?? (() => performance.now())
-    this.#random = options.random ?? Math.random
-    const { mintConcurrency: concurrency, mintRate: ratePerSecond, observer } = options
-    this.#budget = new MintBudget({ concurrency, ratePerSecond, now: this.#now })
-    this.#pause = new MintPause({ now: this.#now, random: this.#random, observer })
+    const { now = () => performance.now(), random = Math.random, observer, onLimited } = options
+    this.#now = now
+    this.#random = random
+    this.#queue = new MintQueue({ concurrency: options.mintConcurrency, ratePerSecond: options.mintRate, now })
+    this.#pauses = new MintPauses({
+      now,
+      random,
+      windowMs: Math.max(MIN_WINDOW_MS, 2 * options.mintTimeoutMs),
+      onPaused: (code, pauseMs) => observer?.mintsPaused?.(code, pauseMs),
+      onResumed: () => observer?.mintsResumed?.(),
+      onLimited,
+    })
   }
 
-  async mint(org: OrgId, { reason = 'cold' }: MintOptions = {}): Promise<AccessToken> {
+  /** @throws {TokenError} `MintNotSent` if no call was made, `MintGoesOn` if the token may come later */
+  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+    const { reason = 'cold', replaces, requester, requestId, deadlineAt = Number.POSITIVE_INFINITY } = options
     try {
-      return await this.#mint({ org, reason, deadlineAt: this.#now() + this.#options.mintTimeoutMs })
+      const latest = this.#now() + this.#options.mintTimeoutMs
+      // No spread: V8 makes a hash table of it, and a flood makes thousands of these calls in a second.
+      return await this.#mint({ org, reason, replaces, requester, requestId, deadlineAt: Math.min(deadlineAt, latest) })
     } catch (error) {
       if (error instanceof MintNotSent) this.#options.observer?.mintRefused?.(org, reason, error)
       throw error
@@ -72,89 +88,130 @@ export class MintGuard implements TokenSource {
 
   /** The credentials are other ones now. */
   credentialsChanged(): void {
-    this.#pause.credentialsChanged()
+    this.#pauses.credentialsChanged()
   }
 
-  /** No call may be made before this instant, not even with other credentials. */
-  get limitedUntil(): number {
-    return this.#pause.limitedUntil
+  /** The token endpoint rejects the App, and not just one org. */
+  get areCredentialsRejected(): boolean {
+    return this.#pauses.areCredentialsRejected
+  }
+
+  /** The endpoint has answered 401, if only for one org, and has not accepted the App since. */
+  get mayCredentialsBeWrong(): boolean {
+    return this.#pauses.mayCredentialsBeWrong
+  }
+
+  /** No call for the org may be made before this instant, not even with other credentials. */
+  limitedUntil(org: OrgId): number {
+    return this.#pauses.limitedUntil(org)
+  }
+
+  /** Another proxy was told that no call may be made for any org before `until` (monotonic milliseconds of this process). */
+  pauseUntil(until: number): void {
+    this.#pauses.pauseUntil(until)
   }
 
   async #mint(call: Call): Promise<AccessToken> {
     for (let attempt = 1; ; attempt += 1) {
-      if (this.#recovery !== undefined) await within(this.#recovery, call.deadlineAt - this.#now())
-      const pass = this.#pause.admit(call.org)
       const retryAt = this.#now() + FIRST_RETRY_MS * 2 ** (attempt - 1) * (0.5 + this.#random() / 2)
+      const pass = this.#pauses.admit(call.org)
       try {
-        const token = await (pass === 'probe' && this.#pause.failsFast ? this.#probe(call) : this.#send(call, pass))
-        if (token !== undefined) return token
+        return await (isProbe(pass) ? this.#probe(call, pass) : this.#call(call, pass))
       } catch (error) {
-        const isPassing = error instanceof TokenError && error.code === 'token_endpoint_unavailable'
-        if (!isPassing || error instanceof MintNotSent || pass === 'probe') throw error
-        if (attempt >= MAX_ATTEMPTS || retryAt >= call.deadlineAt) throw error
-        await passed(retryAt - this.#now())
+        const isWorthIt = error instanceof WorthRepeating
+        const nextAt = isWorthIt ? this.#now() : retryAt
+        const isOver = attempt >= MAX_ATTEMPTS || nextAt >= call.deadlineAt
+        if (isOver || !(isWorthIt || mayPass(error, pass))) throw isWorthIt ? error.cause : error
+        if (!isWorthIt) await passed(retryAt - this.#now())
       }
     }
   }
 
-  /** The answer comes at once, the outcome when it comes: it decides for those after. */
-  async #probe(call: Call): Promise<AccessToken | undefined> {
+  /** The outcome applies to later mints, however long it takes. */
+  async #probe(call: Call, pass: MintPass): Promise<AccessToken> {
     const deadlineAt = Math.min(call.deadlineAt, this.#now() + PROBE_TIMEOUT_MS)
-    const outcome = this.#send({ ...call, deadlineAt }, 'probe')
-    outcome.catch(() => undefined) // it may come after the answer
+    const outcome = this.#call({ ...call, deadlineAt }, pass)
+    // An endpoint that answered its failures quickly is worth waiting for; one that hung probably hangs still.
+    if (!mayHang(pass)) return outcome
     const token = await within(outcome, FAST_ANSWER_MS)
     if (token !== undefined) return token
-    throw new MintNotSent('token_endpoint_unavailable', 'it has failed again and again', { retryAfterSeconds: 1 })
+    const message = 'it has failed repeatedly; one call probes it'
+    throw new MintGoesOn('token_endpoint_unavailable', message, outcome, { retryAfterSeconds: 1 })
   }
 
-  /** Undefined where the credentials were rejected, but have changed meanwhile. */
-  async #send(call: Call, pass: MintPass): Promise<AccessToken | undefined> {
-    const lane = call.reason === 'cold' ? 'cold' : 'known'
+  async #call(call: Call, pass: MintPass): Promise<AccessToken> {
+    const { org, reason, requester, deadlineAt } = call
+    const candidate = { isKnown: reason !== 'cold', hangs: this.#pauses.hangs(org), requester, deadlineAt }
     let calledAt = this.#now()
+    let turn: MintTurn | undefined
+    let token: AccessToken
     try {
-      await this.#budget.enter(lane, call.deadlineAt)
-      try {
-        if (pass === 'go') this.#pause.confirm(call.org)
-        calledAt = this.#now()
-        const token = await this.#source.mint(call.org, call)
-        this.#pause.succeeded(pass)
-        return token
-      } finally {
-        this.#budget.leave(lane)
-      }
+      turn = await this.#queue.enter(candidate)
+      this.#pauses.confirm(pass)
+      calledAt = this.#now()
+      const lentUntil = calledAt + LENT_MS
+      token = await this.#source.mint(org, {
+        ...call,
+        deadlineAt: turn.isLent && !isProbe(pass) ? Math.min(deadlineAt, lentUntil) : deadlineAt,
+      })
     } catch (error) {
-      if (error instanceof MintNotSent) this.#pause.abandon(pass)
-      else if (isRejection(error) && (await this.#hasRecovered(calledAt, call.deadlineAt, pass))) return undefined
-      else this.#noteFailure(call.org, error, pass)
-      throw error
+      turn?.leave()
+      throw await this.#settleFailure(error, { call, pass, calledAt, isLent: turn?.isLent ?? false })
     }
+    turn.leave()
+    this.#pauses.settle(pass)
+    return token
   }
 
-  /** While it is being found out, no mint is sent: it would use the credentials that were rejected. */
-  async #hasRecovered(calledAt: number, deadlineAt: number, pass: MintPass): Promise<boolean> {
+  /** Returns the error to throw. */
+  async #settleFailure(error: unknown, context: FailedCall): Promise<unknown> {
+    const { call, pass, calledAt, isLent } = context
+    if (!(error instanceof TokenError) || error instanceof MintNotSent) {
+      this.#pauses.abandon(pass)
+      return error
+    }
+    if (error.code === 'token_endpoint_timeout' && isLent && !isProbe(pass) && this.#now() < call.deadlineAt) {
+      this.#pauses.gaveWay(pass)
+      return new WorthRepeating(error)
+    }
+    if (error.code === 'app_credentials_rejected' && (await this.#hasRecovered(calledAt, call.deadlineAt))) {
+      this.#pauses.abandon(pass)
+      this.#pauses.credentialsChanged()
+      return new WorthRepeating(error)
+    }
+    const refusal = this.#pauses.settle(pass, error)
+    if (refusal !== undefined) this.#queue.refuseAll(refusal)
+    return error
+  }
+
+  async #hasRecovered(calledAt: number, deadlineAt: number): Promise<boolean> {
     const { recoverCredentials } = this.#options
     if (recoverCredentials === undefined) return false
     this.#recovery ??= recoverCredentials(calledAt).finally(() => {
       this.#recovery = undefined
     })
-    if ((await within(this.#recovery, deadlineAt - this.#now())) !== true) return false
-    this.#pause.succeeded(pass) // it answers, and with these credentials it will say something else
-    this.#pause.credentialsChanged()
-    return true
-  }
-
-  #noteFailure(org: OrgId, error: unknown, pass: MintPass): void {
-    if (!(error instanceof TokenError)) {
-      this.#pause.abandon(pass)
-      return
-    }
-    const refusal = this.#pause.failed(org, error, pass)
-    if (refusal !== undefined) this.#budget.refuseAll(refusal)
+    return (await within(this.#recovery, deadlineAt - this.#now())) === true
   }
 }
 
-function isRejection(error: unknown): boolean {
-  return error instanceof TokenError && error.code === 'app_credentials_rejected'
+interface FailedCall {
+  readonly call: Call
+  readonly pass: MintPass
+  readonly calledAt: number
+  readonly isLent: boolean
+}
+
+/** The next attempt can be made at once. Never leaves the guard: `cause` is thrown if there is no next attempt. */
+class WorthRepeating extends Error {
+  constructor(cause: TokenError) {
+    super('worth repeating', { cause })
+  }
+}
+
+/** True if the call failed in a way that the next attempt may not meet. A probe is not repeated. */
+function mayPass(error: unknown, pass: MintPass): boolean {
+  const isPassing = error instanceof TokenError && error.code === 'token_endpoint_unavailable'
+  return isPassing && !(error instanceof MintNotSent) && !isProbe(pass)
 }
 
 function passed(delayMs: number): Promise<void> {
@@ -163,7 +220,7 @@ function passed(delayMs: number): Promise<void> {
   })
 }
 
-/** The result, or undefined where it is not there in time. */
+/** The result, or undefined if it is not there in time. */
 async function within<T>(result: Promise<T>, limitMs: number): Promise<T | undefined> {
   let timer: NodeJS.Timeout | undefined
   const limit = new Promise<undefined>((resolve) => {

@@ -1,6 +1,6 @@
 /**
- * A changed App secret takes over only after a mint has proved it: a half-written or wrong file leaves the old one in
- * use. Where no org is known to mint for, it waits until there is one, or until the old secret is rejected.
+ * Replaces the App secret, but only after a mint has proved the new one: a half-written or wrong file leaves the old one in
+ * use. If no org is known to mint for, the new one waits for an org, unless the old one has been rejected.
  */
 
 import { performance } from 'node:perf_hooks'
@@ -14,18 +14,20 @@ export interface SecretRotationOptions {
   readonly credentials: AppCredentials
   /** One mint with the candidate. @throws {TokenError} */
   readonly prove: (candidate: AppCredentials, org: OrgId) => Promise<unknown>
-  /** Orgs that tokens were had for, most recently used first. */
+  /** Orgs with a token, most recently used first. */
   readonly knownOrgs: () => readonly OrgId[]
-  /** Reads the secret again; what is found comes back through `offer` before it resolves. */
+  /** The last that the token endpoint said about the secret in use is a 401. */
+  readonly isRejected: () => boolean
+  /** Reads the secret again. Calls `offer` with it before it resolves. */
   readonly reread?: (() => Promise<void>) | undefined
-  /** No call of the token endpoint may be made before this instant. */
-  readonly limitedUntil: () => number
-  readonly onReplaced: () => void
+  /** No call of the token endpoint may be made for the org before this instant. */
+  readonly limitedUntil: (org: OrgId) => number
+  readonly onReplaced: (secret: Secret) => void
   readonly observer?: TokenObserver | undefined
   readonly now?: () => number
 }
 
-/** One org may have been unlinked since; this many rejections are no coincidence. */
+/** An org that has been unlinked is refused. The next ones are asked too, because a token is the better proof. */
 const MAX_WITNESSES = 3
 const FIRST_RETRY_MS = 1_000
 const MAX_RETRY_MS = 30_000
@@ -47,7 +49,7 @@ export class SecretRotation {
     this.#now = options.now ?? (() => performance.now())
   }
 
-  /** A secret that may be the new one. Offered again, it is tried again. */
+  /** `candidate` may be the new secret. If it is offered again, it is tried again. */
   offer(candidate: Secret): void {
     const isInUse = this.#options.credentials.holds(candidate)
     this.#candidate = isInUse ? undefined : candidate
@@ -56,18 +58,18 @@ export class SecretRotation {
   }
 
   /**
-   * For who was told at a call of that instant that the secret in use is no longer good: looks for a new one. Resolves
-   * with true where there has been one since; never rejects.
+   * Looks for a new secret after the endpoint rejected the present one in a call made at `calledAt`. Resolves with true if
+   * the secret has been replaced since then. Never rejects.
    */
   async recover(calledAt: number): Promise<boolean> {
     if (this.#replacedAt > calledAt) return true
     this.#isUrgent = true
     try {
-      await this.#work // whatever it is at may be the answer already
+      await this.#work // a candidate that is being tried may be the new secret
       if (this.#replacedAt <= calledAt) await this.#options.reread?.()
       await this.#work
     } catch {
-      // What cannot be read has been reported where it was read.
+      // A file that cannot be read has been reported by its reader.
     } finally {
       this.#isUrgent = false
     }
@@ -102,31 +104,35 @@ export class SecretRotation {
   }
 
   async #judge(secret: Secret): Promise<SecretReloadOutcome> {
-    const { credentials, knownOrgs, limitedUntil, prove } = this.#options
+    const { credentials, isRejected, knownOrgs, limitedUntil, prove } = this.#options
     const orgs = knownOrgs().slice(0, MAX_WITNESSES)
-    if (orgs.length === 0) return this.#isUrgent ? 'unproved' : 'undecided'
+    // A rejected secret is worth nothing, so the new one is used at once. To wait for a request could be to wait for ever:
+    // a pod that is not ready gets none.
+    if (orgs.length === 0) return this.#isUrgent || isRejected() ? 'unproved' : 'undecided'
     const candidate = credentials.withSecret(secret)
+    let rejections = 0
     for (const org of orgs) {
-      if (this.#now() < limitedUntil()) return 'undecided'
+      if (this.#now() < limitedUntil(org)) return 'undecided'
       try {
         await prove(candidate, org)
         return 'proved'
       } catch (error) {
         if (!(error instanceof TokenError)) return 'undecided'
-        if (error.code === 'app_credentials_rejected') return 'rejected'
-        if (error.code !== 'org_access_refused') return 'undecided'
+        if (error.code === 'app_credentials_rejected') rejections += 1
+        else if (error.code !== 'org_access_refused') return 'undecided'
       }
     }
-    return 'rejected'
+    // A 401 may be one org's trouble. A refusal of an org is no rejection of the App: it proves the credentials.
+    return rejections === orgs.length ? 'rejected' : 'proved'
   }
 
   #replace(secret: Secret): void {
     this.#options.credentials.replace(secret)
     this.#replacedAt = this.#now()
-    this.#options.onReplaced()
+    this.#options.onReplaced(secret)
   }
 
-  /** A candidate that stays the same is reported once, however often it is tried. */
+  /** Reports a candidate once for each outcome, however often it is tried. */
   #report(secret: Secret, outcome: SecretReloadOutcome): void {
     if (this.#reported?.outcome === outcome && this.#reported.secret.equals(secret)) return
     this.#reported = { secret, outcome }

@@ -1,27 +1,33 @@
 /**
- * The tokens in hand, one for each org: leased to requests, renewed ahead of their end, replaced after a rejection. One
- * mint per org at a time, whoever waits for it.
+ * Keeps one token per org: gives tokens out to requests, renews them before they end, and replaces them after a rejection.
+ *
+ * A *mint* is one call of the token endpoint. There is one mint per org at a time, whoever waits for it; nobody who waits can
+ * end it, and none that fails can end the process. Refused orgs are kept apart from tokens, so that a flood of unknown orgs
+ * evicts no token.
  */
 
 import { performance } from 'node:perf_hooks'
+import { LRUCache } from 'lru-cache'
+import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { AccessToken } from './access-token.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
-import type { Lease, LeaseResult, TokenEntry } from './token-entry.ts'
+import { TokenEntry, type TokenLookup, type TokenPhase } from './token-entry.ts'
 import type { TokenObserver } from './token-observer.ts'
-import { isPassing, TokenRenewal } from './token-renewal.ts'
-import type { MintReason, TokenSource } from './token-source.ts'
-import type { OrgStatus } from './token-status.ts'
-import { TokenStore } from './token-store.ts'
-
-export type { Lease, LeaseResult, OrgStatus }
+import { MintGoesOn, type MintReason, type Requester, type TokenSource } from './token-source.ts'
 
 export interface TokenCacheOptions {
+  /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
   /** How long a refusal of an org is remembered. */
   readonly refusalTtlMs: number
-  /** Per org: at most one mint caused by a rejection in this time. */
+  /** Per org: a rejection causes no mint for so long after one that did not help. */
   readonly rejectedCooldownMs: number
+  /**
+   * Multiplies the share of a life that is for the refresh; 1 by default. Smaller for a cache of several that share tokens,
+   * because the earliest of them refreshes for all.
+   */
+  readonly refreshScale?: number | undefined
   /** Shared by all orgs. */
   readonly estimator: LifetimeEstimator
   readonly observer?: TokenObserver | undefined
@@ -30,56 +36,103 @@ export interface TokenCacheOptions {
   readonly random?: () => number
 }
 
+export interface ObtainOptions {
+  /** For a WebSocket handshake: only a token in the first half of its life will do. */
+  readonly forHandshake?: boolean
+  /** The client connection or the caller that waits: cold mints are shared out fairly between them. */
+  readonly requester?: Requester | undefined
+  /** Id of the request, for the log. */
+  readonly requestId?: string | undefined
+}
+
+/** Describes an org to an operator. Never contains a token. */
+export interface OrgStatus {
+  readonly org: string
+  /** `refused`: the token endpoint gives no token for the org. */
+  readonly state: TokenPhase | 'refused'
+  readonly ageMs: number | undefined
+  /** Assumed for the present token. */
+  readonly lifetimeMs: number | undefined
+  readonly lastRefusal: LastRefusal | undefined
+}
+
+export interface LastRefusal {
+  readonly tokenEndpointStatus: number | undefined
+  readonly agoMs: number
+}
+
+interface Refusal {
+  readonly error: TokenError
+  readonly refusedAt: number
+}
+
+/** Pauses between mints behind requests while these fail: doubled each time, and jittered. */
+const FIRST_RETRY_MS = 100
+const MAX_RETRY_MS = 5_000
+
 export class TokenCache {
-  readonly #store: TokenStore
-  readonly #renewal: TokenRenewal
-  readonly #estimator: LifetimeEstimator
+  readonly #source: TokenSource
+  readonly #entries: LRUCache<OrgId, TokenEntry>
+  readonly #refusals: LRUCache<OrgId, Refusal>
+  readonly #refusalTtlMs: number
   readonly #rejectedCooldownMs: number
+  readonly #refreshScale: number
+  readonly #estimator: LifetimeEstimator
   readonly #observer: TokenObserver
   readonly #now: () => number
+  readonly #random: () => number
+  readonly #mints = new Map<OrgId, Promise<AccessToken>>()
+  /** Mints that nobody waits for any longer, and whose token may still come. */
+  readonly #lateMints = new Map<OrgId, Promise<AccessToken>>()
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
-    this.#observer = options.observer ?? {}
-    this.#store = new TokenStore({ ...options, observer: this.#observer })
-    this.#estimator = options.estimator
+    const { maxOrgs, observer = {}, now = () => performance.now(), random = Math.random } = options
+    this.#source = source
+    this.#entries = new LRUCache({
+      max: maxOrgs,
+      dispose: (_, org, reason) => {
+        if (reason === 'evict') observer.tokenEvicted?.(org)
+      },
+    })
+    this.#refusals = new LRUCache({ max: maxOrgs })
+    this.#refusalTtlMs = options.refusalTtlMs
     this.#rejectedCooldownMs = options.rejectedCooldownMs
-    this.#now = options.now ?? (() => performance.now())
-    const { estimator, random = Math.random } = options
-    this.#renewal = new TokenRenewal(
-      { store: this.#store, estimator, observer: this.#observer, now: this.#now, random },
-      source,
-    )
+    this.#refreshScale = options.refreshScale ?? 1
+    this.#estimator = options.estimator
+    this.#observer = observer
+    this.#now = now
+    this.#random = random
   }
 
-  /** A token to send now; undefined where the request has to wait for one. On every request: no promise. */
-  get(org: OrgId): Lease | undefined {
-    return this.#lease(org, true)
+  /** A token to send now, or undefined if the request has to wait for one. Runs on every request, so it makes no promise. */
+  get(org: OrgId): TokenLookup | undefined {
+    return this.#lookUp(org, true)
   }
 
   /** For a request that cannot be repeated: never a token that is only tried out. */
-  getUnrepeatable(org: OrgId): Lease | undefined {
-    return this.#lease(org, false)
+  getUnrepeatable(org: OrgId): TokenLookup | undefined {
+    return this.#lookUp(org, false)
   }
 
-  /** For what outlives its answer (a WebSocket): undefined in the last half of the token's life. */
-  getForHandshake(org: OrgId): Lease | undefined {
-    const entry = this.#store.find(org)
-    return entry?.isInFirstHalf(this.#now(), this.#estimator) ? entry.lease('hit') : undefined
+  /** For a WebSocket, which outlives its handshake: undefined in the last half of the token's life. */
+  getForHandshake(org: OrgId): TokenLookup | undefined {
+    const entry = this.#entries.get(org)
+    return entry?.isInFirstHalf(this.#now(), this.#estimator) ? entry.give('hit') : undefined
   }
 
   /**
-   * Waits for a mint, or joins the one on its way. Where it fails for a reason that passes, an old token that was not
+   * Waits for a mint, or joins the one that is under way. If it fails for a passing reason, an old token that was not
    * rejected serves: the estimate is a guess, and the origin is the judge.
    * @throws {TokenError}
    */
-  async obtain(org: OrgId, forHandshake = false): Promise<Lease> {
-    const lease = forHandshake ? this.getForHandshake(org) : this.getUnrepeatable(org)
-    if (lease !== undefined) return lease
-    const refusal = this.#store.standingRefusal(org, this.#now())
-    if (refusal !== undefined) throw refusal
-    const result = this.#renewal.isUnderway(org) ? 'joined' : 'miss'
+  async obtain(org: OrgId, options: ObtainOptions = {}): Promise<TokenLookup> {
+    const lookup = options.forHandshake === true ? this.getForHandshake(org) : this.getUnrepeatable(org)
+    if (lookup !== undefined) return lookup
+    const refusal = this.#refusals.get(org)
+    if (refusal !== undefined && this.#stands(refusal)) throw refusal.error
+    const result = this.#mints.has(org) ? 'joined' : 'miss'
     try {
-      return { token: await this.#renewal.mint(org, this.#reasonToMint(org)), result }
+      return { token: await this.#mint(org, this.#reasonToMint(org), options), result }
     } catch (error) {
       const fallback = this.#fallBack(org, error)
       if (fallback === undefined) throw error
@@ -89,108 +142,128 @@ export class TokenCache {
 
   /** Mints before anybody asks. @throws {TokenError} */
   async warm(org: OrgId): Promise<void> {
-    await this.#renewal.mint(org, 'warm')
+    await this.#mint(org, 'warm')
   }
 
   /**
-   * The origin's answer to a request sent at `sentAt` was no rejection. On every request.
-   * Without `sentAt`, a slow answer makes the token look older than it was when the origin looked at it.
+   * The origin did not reject the token of a request that was sent at `sentAt`. Runs on every request. Without `sentAt`, a
+   * slow answer makes the token look older than it was when the origin checked it.
    */
   accepted(org: OrgId, token: AccessToken, sentAt: number = this.#now()): void {
-    this.#store.peek(org)?.noteAccepted(token, sentAt, this.#estimator)
+    this.#entries.peek(org)?.noteAccepted(token, sentAt, this.#estimator)
   }
 
   /**
-   * The origin says that the token is no longer good. Retires it, unless it has been replaced already, and resolves with
-   * the replacement. Undefined in the cool-down: pass the rejection on, the token is kept.
+   * The origin rejected the token. Retires it, unless it has been replaced already, and resolves with the replacement.
+   * Undefined in the cool-down: the rejection should be passed on, and the token is kept.
    */
   rejected(org: OrgId, token: AccessToken): Promise<AccessToken> | undefined {
     this.#observer.tokenRejected?.(org)
-    const entry = this.#store.peek(org)
-    if (entry === undefined) return this.#renewal.mint(org, 'rejected')
+    const entry = this.#entries.peek(org)
+    if (entry === undefined) return this.#mint(org, 'rejected')
     const now = this.#now()
     if (entry.rejectScout(token) || token !== entry.token) return this.#successor(org, entry, now)
-    if (this.#retire(entry, now)) {
-      entry.suspectDeath(now)
-      return this.#renewal.mint(org, 'rejected')
-    }
-    return entry.isRejected && this.#renewal.isUnderway(org) ? this.#renewal.mint(org, 'rejected') : undefined
+    if (entry.reject(now, this.#rejectedCooldownMs)) entry.suspectDeath(now)
+    return entry.isRejected ? this.#mint(org, 'rejected') : undefined
   }
 
-  /** What came of the one repeat with the replacement `token`. */
+  /** The one repeat with the replacement `token` was accepted, or rejected too. */
   repeatSettled(org: OrgId, token: AccessToken, isAccepted: boolean): void {
-    const entry = this.#store.peek(org)
+    const entry = this.#entries.peek(org)
     if (entry === undefined) return
     if (isAccepted) this.accepted(org, token)
-    entry.settleSuspicion(isAccepted, this.#estimator, this.#store.size, this.#now())
+    entry.settleSuspicion(isAccepted, this.#estimator, this.#entries.size, this.#now())
   }
 
-  /** For a rejection that cannot be repeated: the next request mints. True where the token was retired. */
+  /** For a rejection that cannot be repeated: the next request mints. Returns true if the token was retired. */
   retire(org: OrgId, token: AccessToken): boolean {
     this.#observer.tokenRejected?.(org)
-    const entry = this.#store.peek(org)
-    return entry !== undefined && token === entry.token && this.#retire(entry, this.#now())
+    const entry = this.#entries.peek(org)
+    return entry !== undefined && token === entry.token && entry.reject(this.#now(), this.#rejectedCooldownMs)
   }
 
-  /** True where there was a token to forget. */
+  /** Returns true if there was a token to forget. A mint that is under way serves those who wait, and is then forgotten. */
   purge(org: OrgId): boolean {
-    this.#renewal.forget(org)
-    return this.#store.delete(org)
+    this.#mints.delete(org)
+    this.#lateMints.delete(org)
+    this.#refusals.delete(org)
+    return this.#entries.delete(org)
   }
 
   /** Returns how many tokens were forgotten. */
   purgeAll(): number {
-    const { size } = this.#store
-    this.#renewal.forgetAll()
-    this.#store.clear()
+    const { size } = this.#entries
+    this.#mints.clear()
+    this.#lateMints.clear()
+    this.#refusals.clear()
+    this.#entries.clear()
     return size
   }
 
   get size(): number {
-    return this.#store.size
+    return this.#entries.size
   }
 
   /** Orgs with a token, most recently used first. */
   knownOrgs(): OrgId[] {
-    return this.#store.orgs()
+    return [...this.#entries.keys()]
   }
 
+  /** Most recently used first; then the orgs that have no token because they are refused. */
   status(): readonly OrgStatus[] {
-    return this.#store.status(this.#estimator, this.#now())
+    const now = this.#now()
+    const held = Array.from(this.#entries.values(), (entry) => ({
+      org: entry.org,
+      state: entry.phaseAt(now, this.#estimator),
+      ageMs: now - entry.token.mintedAt,
+      lifetimeMs: entry.lifeMs(this.#estimator),
+      lastRefusal: describeRefusal(this.#refusals.peek(entry.org), now),
+    }))
+    const refused = Array.from(this.#refusals.entries())
+      .filter(([org, refusal]) => this.#stands(refusal) && !this.#entries.has(org))
+      .map(([org, refusal]) => ({
+        org,
+        state: 'refused' as const,
+        ageMs: undefined,
+        lifetimeMs: undefined,
+        lastRefusal: describeRefusal(refusal, now),
+      }))
+    return [...held, ...refused]
   }
 
   close(): void {
     this.purgeAll()
   }
 
-  #lease(org: OrgId, isRepeatable: boolean): Lease | undefined {
-    const entry = this.#store.find(org)
+  #lookUp(org: OrgId, isRepeatable: boolean): TokenLookup | undefined {
+    const entry = this.#entries.get(org)
     if (entry === undefined) return undefined
     const now = this.#now()
     switch (entry.phaseAt(now, this.#estimator)) {
       case 'fresh':
-        return isRepeatable ? entry.leaseFresh(now) : entry.lease('hit')
+        return isRepeatable ? entry.giveFresh(now) : entry.give('hit')
       case 'refreshing':
-        return this.#refresh(org, entry, now)
+        return this.#refresh(entry, now)
       case 'stale':
-        if (isRepeatable && entry.isScoutPastEnd(now, this.#estimator)) return this.#refresh(org, entry, now)
-        return this.#leaseStale(org, entry, now)
+        if (isRepeatable && entry.isScoutPastEnd(now, this.#estimator)) return this.#refresh(entry, now)
+        if (!entry.hasPassingFailure) return undefined
+        // While mints fail, no request waits for the next failure.
+        this.#mintBehind(entry, now, 'expired')
+        return entry.give('stale')
       case 'rejected':
         return undefined
     }
   }
 
   /** The token as it is, and one mint behind the request. */
-  #refresh(org: OrgId, entry: TokenEntry, now: number): Lease {
-    this.#renewal.mintBehind(org, entry, now, 'refresh')
-    return entry.lease('refreshing')
+  #refresh(entry: TokenEntry, now: number): TokenLookup {
+    this.#mintBehind(entry, now, 'refresh')
+    return entry.give('refreshing')
   }
 
-  /** While mints fail, nobody has to wait for the next failure. */
-  #leaseStale(org: OrgId, entry: TokenEntry, now: number): Lease | undefined {
-    if (!entry.hasPassingFailure) return undefined
-    this.#renewal.mintBehind(org, entry, now, 'expired')
-    return entry.lease('stale')
+  /** One mint that no request waits for, unless one is under way or the last one failed a moment ago. */
+  #mintBehind(entry: TokenEntry, now: number, reason: MintReason): void {
+    if (!entry.isPausingAt(now)) this.#mint(entry.org, reason)
   }
 
   #successor(org: OrgId, entry: TokenEntry, now: number): Promise<AccessToken> {
@@ -199,21 +272,14 @@ export class TokenCache {
       case 'refreshing':
         return Promise.resolve(entry.token)
       case 'stale':
-        return this.#renewal.mint(org, 'expired')
+        return this.#mint(org, 'expired')
       case 'rejected':
-        return this.#renewal.mint(org, 'rejected')
+        return this.#mint(org, 'rejected')
     }
   }
 
-  #retire(entry: TokenEntry, now: number): boolean {
-    const isInCooldown = entry.rejectedAt !== undefined && now - entry.rejectedAt < this.#rejectedCooldownMs
-    if (entry.isRejected || isInCooldown) return false
-    entry.reject(now)
-    return true
-  }
-
   #reasonToMint(org: OrgId): MintReason {
-    const entry = this.#store.peek(org)
+    const entry = this.#entries.peek(org)
     if (entry === undefined) return 'cold'
     switch (entry.phaseAt(this.#now(), this.#estimator)) {
       case 'fresh':
@@ -226,17 +292,97 @@ export class TokenCache {
     }
   }
 
-  #fallBack(org: OrgId, error: unknown): Lease | undefined {
-    const entry = this.#store.peek(org)
+  #fallBack(org: OrgId, error: unknown): TokenLookup | undefined {
+    const entry = this.#entries.peek(org)
     if (entry === undefined) return undefined
     switch (entry.phaseAt(this.#now(), this.#estimator)) {
       case 'fresh':
       case 'refreshing':
-        return entry.lease('hit')
+        return entry.give('hit')
       case 'stale':
-        return isPassing(error) ? entry.lease('stale') : undefined
+        return isPassing(error) ? entry.give('stale') : undefined
       case 'rejected':
         return undefined
     }
   }
+
+  /** Joins the mint that is under way, or starts one. */
+  #mint(org: OrgId, reason: MintReason, { requester, requestId }: ObtainOptions = {}): Promise<AccessToken> {
+    const underway = this.#mints.get(org)
+    if (underway !== undefined) return underway
+    const replaces = this.#entries.peek(org)?.token
+    const mint: Promise<AccessToken> = this.#source.mint(org, { reason, replaces, requester, requestId }).then(
+      (token) => (this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token),
+      (error: unknown) => {
+        if (this.#isCurrent(org, mint)) this.#noteFailure(org, error, reason)
+        throw error
+      },
+    )
+    this.#mints.set(org, mint)
+    mint.catch(() => undefined) // whoever waits handles the error; a mint may have nobody who waits
+    return mint
+  }
+
+  /** Ends the mint. Returns false if it was forgotten meanwhile: then its result changes nothing here. */
+  #isCurrent(org: OrgId, mint: Promise<AccessToken>): boolean {
+    if (this.#mints.get(org) !== mint) return false
+    this.#lateMints.delete(org)
+    return this.#mints.delete(org)
+  }
+
+  /** Returns the token to give out: the present one if the endpoint gave the same again. */
+  #take(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
+    this.#refusals.delete(org)
+    const entry = this.#entries.peek(org)
+    const jitter = this.#jitter() * this.#refreshScale
+    if (entry === undefined) {
+      this.#entries.set(org, new TokenEntry(org, token, jitter))
+      return token
+    }
+    entry.replace(token, { reason, jitter, shared: this.#estimator, now: this.#now() })
+    return entry.token
+  }
+
+  #noteFailure(org: OrgId, error: unknown, reason: MintReason): void {
+    if (error instanceof MintGoesOn) this.#awaitLate(org, error.token, reason)
+    const now = this.#now()
+    if (error instanceof TokenError && error.code === 'org_access_refused') {
+      this.#refusals.set(org, { error, refusedAt: now })
+      this.#observer.orgRefused?.(org, error)
+    }
+    const entry = this.#entries.peek(org)
+    if (entry === undefined) return
+    const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** entry.failures, MAX_RETRY_MS) * this.#jitter()
+    entry.noteFailure(isPassing(error), now + pauseMs)
+  }
+
+  #awaitLate(org: OrgId, late: Promise<AccessToken>, reason: MintReason): void {
+    this.#lateMints.set(org, late)
+    const isAwaited = () => this.#lateMints.get(org) === late && this.#lateMints.delete(org)
+    late.then(
+      (token) => {
+        if (isAwaited()) this.#take(org, token, reason)
+      },
+      () => isAwaited(),
+    )
+  }
+
+  #stands(refusal: Refusal): boolean {
+    return this.#now() - refusal.refusedAt < this.#refusalTtlMs
+  }
+
+  /** At least one half, at most one. */
+  #jitter(): number {
+    return (1 + this.#random()) / 2
+  }
+}
+
+/** All but a refusal of the org itself: the endpoint, its limits or our credentials may be well again in a moment. */
+function isPassing(error: unknown): boolean {
+  return !(error instanceof TokenError) || error.code !== 'org_access_refused'
+}
+
+function describeRefusal(refusal: Refusal | undefined, now: number): LastRefusal | undefined {
+  if (refusal === undefined) return undefined
+  return { tokenEndpointStatus: refusal.error.tokenEndpointStatus, agoMs: now - refusal.refusedAt }
 }

@@ -1,19 +1,15 @@
-/** One call of the token endpoint, and what its outcome means. No retries here, no redirects, nothing of the client. */
+/** Calls the token endpoint. Each mint is one call: nothing is retried here, redirects are not followed, and nothing of the client goes along. */
 
 import { performance } from 'node:perf_hooks'
 import type { SecureContext } from 'node:tls'
 import type { Dispatcher } from 'undici'
-import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { newProxyAgent, Pool, type ProxyVariables } from '../undici.ts'
-import { AccessToken } from './access-token.ts'
+import type { AccessToken } from './access-token.ts'
 import type { AppCredentials } from './app-credentials.ts'
-import { jwtRestMs } from './jwt-expiry.ts'
 import { callTokenEndpoint, type MintRequest } from './mint-call.ts'
-import { parseRetryAfter } from './retry-after.ts'
-import { translateMintError } from './token-endpoint-failure.ts'
 import type { TokenObserver } from './token-observer.ts'
-import { readOrgAccessToken } from './token-response.ts'
+import { readToken, translateMintError } from './token-reply.ts'
 import type { MintOptions, TokenSource } from './token-source.ts'
 
 export interface TokenEndpointOptions {
@@ -22,10 +18,10 @@ export interface TokenEndpointOptions {
   /** Put in front of the path. */
   readonly prefix: string
   readonly connections: number
-  /** From the call to the last byte of the reply. */
+  /** From the start of the call to the last byte of the reply. */
   readonly timeoutMs: number
   readonly connectTimeoutMs?: number | undefined
-  /** What is trusted in place of the CA certificates of the runtime. */
+  /** Replaces the CA certificates of the runtime. */
   readonly secureContext?: SecureContext | undefined
   readonly proxies?: ProxyVariables | undefined
   readonly observer?: TokenObserver | undefined
@@ -38,7 +34,7 @@ const MAX_REPLY_HEAD_BYTES = 16 * 1024
 export class TokenEndpoint implements TokenSource {
   readonly #options: TokenEndpointOptions
   readonly #credentials: AppCredentials
-  readonly #pool: Dispatcher
+  #pool: Dispatcher
   readonly #now: () => number
 
   constructor(options: TokenEndpointOptions, credentials: AppCredentials) {
@@ -48,27 +44,32 @@ export class TokenEndpoint implements TokenSource {
     this.#now = options.now ?? (() => performance.now())
   }
 
+  /** Later calls trust these certificates, on connections of their own. Calls under way end as they began. */
+  trust(secureContext: SecureContext | undefined): void {
+    const former = this.#pool
+    this.#pool = openPool({ ...this.#options, secureContext })
+    former.close().catch(() => undefined)
+  }
+
   mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
     return this.mintAs(this.#credentials, org, options)
   }
 
   /** With other credentials than those in use. */
   async mintAs(credentials: AppCredentials, org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
-    const { reason = 'cold', deadlineAt = Number.POSITIVE_INFINITY } = options
-    const { observer } = this.#options
+    const { reason = 'cold', deadlineAt = Number.POSITIVE_INFINITY, requestId } = options
+    const { observer, timeoutMs, baseUrl, prefix } = this.#options
+    const path = `${prefix}/v2/orgs/${encodeURIComponent(org)}/access`
+    const url = baseUrl.origin + path
     const startedAt = this.#now()
+    const durationMs = () => this.#now() - startedAt
     try {
-      const token = await this.#call(
-        credentials,
-        org,
-        startedAt,
-        Math.min(this.#options.timeoutMs, deadlineAt - startedAt),
-      )
-      observer?.mintSettled?.({ org, reason, outcome: 'ok', durationMs: this.#now() - startedAt })
+      const token = await this.#call(credentials, path, startedAt, Math.min(timeoutMs, deadlineAt - startedAt))
+      observer?.mintSettled?.({ org, url, reason, outcome: 'ok', durationMs: durationMs() })
       return token
     } catch (cause) {
       const error = translateMintError(cause)
-      observer?.mintSettled?.({ org, reason, outcome: error.code, durationMs: this.#now() - startedAt, error })
+      observer?.mintSettled?.({ org, url, reason, requestId, outcome: error.code, durationMs: durationMs(), error })
       throw error
     }
   }
@@ -77,52 +78,17 @@ export class TokenEndpoint implements TokenSource {
     await this.#pool.destroy()
   }
 
-  async #call(credentials: AppCredentials, org: OrgId, startedAt: number, timeoutMs: number): Promise<AccessToken> {
+  async #call(credentials: AppCredentials, path: string, startedAt: number, timeoutMs: number): Promise<AccessToken> {
     const request: MintRequest = {
       origin: this.#options.baseUrl.origin,
-      path: `${this.#options.prefix}/v2/orgs/${encodeURIComponent(org)}/access`,
+      path,
       method: 'POST',
       headers: ['authorization', credentials.authorization()],
       body: null,
     }
-    const { status, rawFields, content } = await callTokenEndpoint(this.#pool, request, timeoutMs)
-    refuseUnlessOk(status, rawFields, this.#wallNow())
-    return this.#readToken(content, startedAt, fieldValue(rawFields, 'date'))
+    const reply = await callTokenEndpoint(this.#pool, request, timeoutMs)
+    return readToken(reply, startedAt, (this.#options.wallNow ?? Date.now)())
   }
-
-  #readToken(content: Buffer, startedAt: number, date: string | undefined): AccessToken {
-    const token = readOrgAccessToken(content)
-    if (token === undefined) throw new TokenError('token_response_invalid', 'no usable orgAccessToken in the reply')
-    // The clock that a token is stamped by is best read where it was issued (RFC 9110 §6.6.1): ours may be wrong.
-    const issuedAt = date === undefined ? Number.NaN : Date.parse(date)
-    const restMs = jwtRestMs(token, Number.isNaN(issuedAt) ? this.#wallNow() : issuedAt)
-    return new AccessToken(token, startedAt, restMs === undefined ? undefined : startedAt + restMs)
-  }
-
-  #wallNow(): number {
-    return (this.#options.wallNow ?? Date.now)()
-  }
-}
-
-/** Undefined where there is none, and where several contradict each other. */
-function fieldValue(rawFields: readonly Buffer[], name: string): string | undefined {
-  const isNamed = (field: Buffer) => field.length === name.length && field.toString('latin1').toLowerCase() === name
-  const values = rawFields.filter((_, index) => index % 2 === 1 && isNamed(rawFields[index - 1] ?? Buffer.alloc(0)))
-  return values.length === 1 ? values[0]?.toString('latin1') : undefined
-}
-
-/** @throws {TokenError} */
-function refuseUnlessOk(status: number, rawFields: readonly Buffer[], wallNowMs: number): void {
-  const message = `the token endpoint answered ${status}`
-  if (status >= 200 && status <= 299) return
-  if (status < 400) throw new TokenError('token_response_invalid', message)
-  if (status === 401) throw new TokenError('app_credentials_rejected', message)
-  if (status === 429) {
-    const retryAfterSeconds = parseRetryAfter(fieldValue(rawFields, 'retry-after'), wallNowMs)
-    throw new TokenError('token_endpoint_rate_limited', message, { retryAfterSeconds })
-  }
-  if (status === 408 || status >= 500) throw new TokenError('token_endpoint_unavailable', message)
-  throw new TokenError('org_access_refused', message, { tokenEndpointStatus: status })
 }
 
 function openPool({
@@ -136,7 +102,7 @@ function openPool({
     connections,
     pipelining: 1,
     allowH2: false,
-    // The call keeps its own deadline over all of it.
+    // The call has one deadline of its own.
     headersTimeout: 0,
     bodyTimeout: 0,
     maxHeaderSize: MAX_REPLY_HEAD_BYTES,

@@ -1,67 +1,66 @@
-/** What the cache holds for one org: the token, how far it is through its life, and what its renewal has met with. */
+/** What the cache holds for one org: the token, how far it is through its life, and how its renewal goes. */
 
 import type { OrgId } from '../http/org-id.ts'
 import type { AccessToken } from './access-token.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
-import { OrgLearning } from './org-learning.ts'
+import { OrgLifetime } from './org-lifetime.ts'
 import type { MintReason } from './token-source.ts'
 
-/** How a request came by its token. */
-export type LeaseResult = 'hit' | 'refreshing' | 'miss' | 'joined' | 'stale'
+/** How a request got its token. See `TokenResult` of the request record. */
+export type LookupResult = 'hit' | 'refreshing' | 'miss' | 'joined' | 'stale'
 
-export interface Lease {
+export interface TokenLookup {
   readonly token: AccessToken
-  readonly result: LeaseResult
+  readonly result: LookupResult
 }
 
-/** `refreshing`: to be replaced behind the request. `stale`: past the end that is assumed of it. `rejected`: by the origin. */
+/** `refreshing`: to be replaced behind a request. `stale`: past its assumed end. `rejected`: by the origin. */
 export type TokenPhase = 'fresh' | 'refreshing' | 'stale' | 'rejected'
 
 export interface Replacement {
   readonly reason: MintReason
-  /** From one half to one. */
+  /** The part of the time for a refresh that is used, at most one. */
   readonly jitter: number
   readonly shared: LifetimeEstimator
   readonly now: number
 }
 
-/** The last tenth of a life, but no more than this, is for the refresh. */
-const REFRESH_SHARE = 1 / 10
-const MAX_REFRESH_MS = 30_000
-/** After the same token again, this share of its life passes before the next mint. */
-const REPEAT_SHARE = 1 / 40
-/** A token this much older than the estimate is likelier dead than worth a try. */
-const MAX_SCOUT_SHARE = 2
-
 /** Failed mints in a row. */
 interface RenewalFailure {
   readonly count: number
-  /** The last of them says nothing against the token. */
+  /** The last failure says nothing against the token. */
   readonly isPassing: boolean
   /** No mint behind a request before this instant. */
   readonly retryAt: number
 }
 
-/**
- * There may be a hundred thousand: what few of them need stands in objects of its own, fractions of numbers nowhere. What
- * each request reads comes first, and nothing but the token is another object: the caches have forgotten most orgs.
- */
+/** The last tenth of a life, but no more than `MAX_REFRESH_MS`, is for the refresh. */
+const REFRESH_SHARE = 1 / 10
+const MAX_REFRESH_MS = 30_000
+/** If a mint gave the same token again, this share of its life passes before the next mint. */
+const SAME_TOKEN_PAUSE_SHARE = 1 / 40
+/** A token this much older than the estimate is likelier dead than worth a try. */
+const MAX_SCOUT_SHARE = 2
+/** Mints in one cool-down that rejections may cause if each brought a token that was accepted. */
+const MAX_REJECTED_MINTS = 3
+
+/** There may be a hundred thousand entries. Rarely used state lives in separate objects; all numbers are integers, so V8 stores them inline. */
 export class TokenEntry {
   readonly org: OrgId
   token: AccessToken
-  /** Which of all uses of entries its last one was: for `RecentEntries`. */
-  lastUse = 0
-  /** The token was rejected and must not be used again. */
+  /** The origin rejected the token: it must not be used again. */
   isRejected = false
-  /** Greatest age at which the token is known to have been accepted; whole, so that V8 keeps it in place. */
+  /** The origin has accepted the token. */
+  #isAccepted = false
+  /** True once the token was considered as a scout. */
+  #isEndNoted = false
+  /** Greatest age at which the token is known to have been accepted. */
   #aliveMs = 0
   /** Spreads the refreshes of tokens that were minted together. */
   #jitterPermille: number
-  #learning: OrgLearning | undefined
-  /** Whether the token may be the scout has been asked. */
-  #isEndNoted = false
-  /** When a rejection last caused a mint. */
-  rejectedAt: number | undefined
+  #lifetime: OrgLifetime | undefined
+  /** When rejections caused a mint, the latest at the end. */
+  #rejectedAt: readonly number[] = []
   #failure: RenewalFailure | undefined
 
   constructor(org: OrgId, token: AccessToken, jitter: number) {
@@ -70,15 +69,16 @@ export class TokenEntry {
     this.#jitterPermille = toPermille(jitter)
   }
 
-  lease(result: LeaseResult): Lease {
+  give(result: LookupResult): TokenLookup {
     return { token: this.token, result }
   }
 
+  /** Failed mints in a row. */
   get failures(): number {
     return this.#failure?.count ?? 0
   }
 
-  /** Renewal fails at present, and for nothing that the token is to blame for. */
+  /** Renewal fails at present, for a reason that says nothing against the token. */
   get hasPassingFailure(): boolean {
     return this.#failure?.isPassing ?? false
   }
@@ -88,7 +88,7 @@ export class TokenEntry {
     return this.#failure !== undefined && now < this.#failure.retryAt
   }
 
-  /** The whole life that is assumed of the token. */
+  /** The whole life that is assumed for the token. */
   lifeMs(shared: LifetimeEstimator): number {
     return Math.min(this.#estimateMs(shared), this.token.statedLifeMs)
   }
@@ -105,24 +105,25 @@ export class TokenEntry {
     return !this.isRejected && now - this.token.mintedAt < this.lifeMs(shared) / 2
   }
 
-  /** The scout where it is due, the token otherwise. */
-  leaseFresh(now: number): Lease {
-    return { token: this.#learning?.takeScout(now) ?? this.token, result: 'hit' }
+  /** The scout if it is due, the token otherwise. */
+  giveFresh(now: number): TokenLookup {
+    return { token: this.#lifetime?.takeScout(now) ?? this.token, result: 'hit' }
   }
 
-  /** True where this request tries the token past its end instead of waiting for a new one. */
+  /** Returns true if this request tries the token past its end instead of waiting for a new one. */
   isScoutPastEnd(now: number, shared: LifetimeEstimator): boolean {
     if (this.failures > 0 || this.#isEndNoted) return false
     if (now - this.token.mintedAt > this.#estimateMs(shared) * MAX_SCOUT_SHARE) return false
     this.#noteEnd(now, shared)
-    return this.#learning?.takeScout(now) === this.token
+    return this.#lifetime?.takeScout(now) === this.token
   }
 
-  /** The origin has taken `token`, which need not be the present one, from a request sent at `sentAt`. */
+  /** The origin accepted `token`, which need not be the present one, from a request sent at `sentAt`. */
   noteAccepted(token: AccessToken, sentAt: number, shared: LifetimeEstimator): void {
     const ageMs = sentAt - token.mintedAt
-    this.#learning?.noteScoutAccepted(token, sentAt)
+    this.#lifetime?.noteScoutAccepted(token, sentAt)
     if (token !== this.token) return
+    this.#isAccepted = true
     if (ageMs >= this.#aliveMs + 1) this.#aliveMs = Math.floor(ageMs)
     const estimator = this.#estimator(shared)
     if (ageMs > estimator.estimateMs) estimator.accepted(ageMs, token.mintedAt)
@@ -130,13 +131,15 @@ export class TokenEntry {
 
   replace(token: AccessToken, { reason, jitter, shared, now }: Replacement): void {
     if (token.equals(this.token)) {
-      this.#keep(now + this.lifeMs(shared) * REPEAT_SHARE)
+      this.#keep(now + this.lifeMs(shared) * SAME_TOKEN_PAUSE_SHARE)
       return
     }
+    if (this.isRejected) this.#noteSuccessor(token)
     const isAtItsEnd = !this.isRejected && (reason === 'refresh' || reason === 'expired')
     if (isAtItsEnd) this.#noteEnd(now, shared)
-    if (this.#learning?.startAnew(shared) === 'over') this.#learning = undefined
+    if (this.#lifetime?.startAnew(shared) === 'over') this.#lifetime = undefined
     this.token = token
+    this.#isAccepted = false
     this.#aliveMs = 0
     this.#isEndNoted = false
     this.isRejected = false
@@ -148,54 +151,73 @@ export class TokenEntry {
     this.#failure = { count: this.failures + 1, isPassing, retryAt }
   }
 
-  reject(now: number): void {
+  /**
+   * Retires the token. Returns false if it is retired already, or in the cool-down: a rejection caused a mint lately, and
+   * its token has not been accepted yet, or there were several such mints.
+   */
+  reject(now: number, cooldownMs: number): boolean {
+    if (this.isRejected) return false
+    const recent = this.#rejectedAt.filter((at) => now - at < cooldownMs)
+    if (recent.length > 0 && (!this.#isAccepted || recent.length >= MAX_REJECTED_MINTS)) return false
+    this.#rejectedAt = [...recent, now]
     this.isRejected = true
-    this.rejectedAt = now
+    return true
   }
 
   /** The rejected token counts as dead once its replacement has been accepted: see `settleSuspicion`. */
   suspectDeath(now: number): void {
-    this.#learning ??= new OrgLearning()
-    this.#learning.suspectDeath(this.token, this.#aliveMs, now)
+    this.#lifetime ??= new OrgLifetime()
+    this.#lifetime.suspectDeath(this.token, this.#aliveMs, now)
   }
 
   settleSuspicion(isReplacementAccepted: boolean, shared: LifetimeEstimator, orgs: number, now: number): void {
-    this.#learning?.settleSuspicion(this.org, isReplacementAccepted, shared, orgs, now)
+    this.#lifetime?.settleSuspicion(this.org, isReplacementAccepted, shared, orgs, now)
   }
 
-  /** True where `token` was only tried out: that it is dead says nothing against its successor, and costs no cool-down. */
+  /** Returns true if `token` was only tried out. Its death says nothing against its successor and starts no cool-down. */
   rejectScout(token: AccessToken): boolean {
-    if (!this.#learning?.isScout(token)) return false
-    this.#learning.suspectScout()
+    if (!this.#lifetime?.isScout(token)) return false
+    this.#lifetime.suspectScout()
     if (token === this.token) this.isRejected = true
     return true
   }
 
-  /** The endpoint has handed out the same token again: it is as old as it was, and serves until there is another. */
+  /**
+   * A successor that was minted before the rejection was under way already, or was minted by another replica. The rejection
+   * cost no mint. The service may have ended the old token when it issued this one, so its age says nothing of the lifetime.
+   */
+  #noteSuccessor(token: AccessToken): void {
+    const rejectedAt = this.#rejectedAt.at(-1)
+    if (rejectedAt === undefined || token.mintedAt >= Math.floor(rejectedAt)) return
+    this.#rejectedAt = this.#rejectedAt.slice(0, -1)
+    this.#lifetime?.dropSuspicion()
+  }
+
+  /** The endpoint gave the same token again. It is as old as it was, and serves until there is another one. */
   #keep(retryAt: number): void {
     this.isRejected = false
-    this.#learning?.dropSuspicion()
+    this.#isAccepted = false
+    this.#lifetime?.dropSuspicion()
     this.noteFailure(true, retryAt)
   }
 
-  /** What is assumed of the org's tokens. */
   #estimateMs(shared: LifetimeEstimator): number {
-    return this.#learning?.estimateMs(shared) ?? shared.estimateMs
+    return this.#lifetime?.estimateMs(shared) ?? shared.estimateMs
   }
 
   #estimator(shared: LifetimeEstimator): LifetimeEstimator {
-    return this.#learning?.estimator(shared) ?? shared
+    return this.#lifetime?.estimator(shared) ?? shared
   }
 
-  /** The token has come to the end of the estimate: alive, as far as is known. */
+  /** The token has reached the end of the estimate, alive as far as is known. */
   #noteEnd(now: number, shared: LifetimeEstimator): void {
     const estimator = this.#estimator(shared)
     if (this.#isEndNoted || this.token.statedLifeMs < estimator.estimateMs) return
     this.#isEndNoted = true
     if (this.#aliveMs > estimator.estimateMs / 2) estimator.survived(now)
     if (!estimator.electsScout(this.token, now)) return
-    this.#learning ??= new OrgLearning()
-    this.#learning.sendAhead(this.token, estimator)
+    this.#lifetime ??= new OrgLifetime()
+    this.#lifetime.sendAhead(this.token, estimator)
   }
 }
 

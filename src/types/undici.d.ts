@@ -1,4 +1,4 @@
-// The modules behind undici's index, typed by what the index says of them.
+// A file of undici that has no types of its own. The index exports the same class, with types.
 
 declare module 'undici/lib/dispatcher/pool.js' {
   import { Pool } from 'undici'

@@ -2,14 +2,14 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { WebSocket } from 'ws'
 import { eventually } from '../support/changes.ts'
+import { programPath } from '../support/programs.ts'
 
-const EXECUTABLE = '/usr/bin/chromium'
 /** Without the background switches it calls its maker's hosts at every start. */
 const ARGUMENTS = [
   '--headless',
@@ -26,8 +26,6 @@ const ARGUMENTS = [
   '--host-resolver-rules=MAP *.example 127.0.0.1',
 ]
 const DEADLINE_MS = 15_000
-
-export const hasBrowser = existsSync(EXECUTABLE)
 
 interface Message {
   readonly id?: number
@@ -60,7 +58,7 @@ export class Browser implements AsyncDisposable {
 
   static async start(): Promise<Browser> {
     const profile = mkdtempSync(join(tmpdir(), 'browser-'))
-    const child = spawn(EXECUTABLE, [...ARGUMENTS, `--user-data-dir=${profile}`, 'about:blank'], {
+    const child = spawn(programPath('chromium'), [...ARGUMENTS, `--user-data-dir=${profile}`, 'about:blank'], {
       stdio: ['ignore', 'ignore', 'pipe'],
     })
     const socket = new WebSocket(await devToolsAddress(child))

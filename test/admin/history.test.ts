@@ -20,6 +20,7 @@ test('a sample tells the rates since the one before', () => {
   end({ status: 503 })
   end({ status: 400, code: 'org_id_missing', token: 'none' })
   metrics.tokens.mintSettled({
+    url: 'http://localhost/',
     org: 'acme' as OrgId,
     reason: 'refresh',
     outcome: 'token_endpoint_timeout',
@@ -67,6 +68,17 @@ test('five minutes are kept, and no more', () => {
   const { requestsPerSecond, intervalMs } = history.series()
   expect(requestsPerSecond.length * intervalMs).toBe(5 * 60_000)
   expect(requestsPerSecond.at(-1)).toBe(500)
+})
+
+test('the totals of the last five minutes count what has ended since, up to now', () => {
+  const { history, end } = started()
+  end({}, 7)
+  for (let i = 1; i <= 150; i++) history.sample(i * SAMPLE_INTERVAL_MS)
+  end({ startedAt: 0, endedAt: 3 }, 3)
+  end({ status: 502, code: 'dns_error', startedAt: 0, endedAt: 3 })
+  expect(history.recent(300_500)).toMatchObject({ spanMs: 300_500, requests: 11, refused: 1, serviceErrors: 0 })
+  history.sample(302_000) // the sample with the first seven is dropped
+  expect(history.recent(302_500)).toMatchObject({ spanMs: 300_500, requests: 4, refused: 1, p50Ms: 3.75 })
 })
 
 test('a clock that stands still makes no sample of infinite rates', () => {

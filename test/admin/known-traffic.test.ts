@@ -109,8 +109,25 @@ test('readiness follows the credentials of the App, and liveness does not', asyn
   await using proxy = await startProxy(service, ADMIN)
   await ask(proxy, '/readyz')
   await request(proxy.port, get('/v2/x', 'acme'))
+  await ask(proxy, '/readyz')
+  await request(proxy.port, get('/v2/x', 'globex')) // one org's 401 is its own; a second one shows that it is the App
   const ready = await request(proxy.adminPort, 'GET /readyz?verbose HTTP/1.1\r\nHost: localhost\r\n\r\n')
   expect(ready.status).toBe(503)
   expect(ready.content.toString()).toContain('[-]credentials failed')
   await ask(proxy, '/livez')
+})
+
+test('a wrong address is named by the problem and by the log, with the request that met it', async () => {
+  await using service = await startService({ mint: () => ({ status: 404, content: '<h1>Not Found</h1>' }) })
+  await using proxy = await startProxy(service, ADMIN)
+  const response = await request(proxy.port, get('/v2/x', 'acme'))
+  const problem = JSON.parse(response.content.toString())
+  expect([problem.code, problem.detail]).toEqual(['org_access_refused', expect.stringContaining('check baseUrl')])
+  await eventually(() => proxy.logs.some(({ msg }) => msg === 'mint failed'), 'the failed mint to be logged')
+  expect(proxy.logs.find(({ msg }) => msg === 'mint failed')).toMatchObject({
+    orgId: 'acme',
+    requestId: problem.requestId,
+    url: `${service.baseUrl}/v2/orgs/acme/access`,
+    detail: expect.stringContaining('answered 404, as a wrong address does'),
+  })
 })

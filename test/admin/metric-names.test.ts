@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
+import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { type Exposed, parseExposition } from './exposed.ts'
 import { AdminUnderTest } from './start-admin.ts'
@@ -15,6 +16,7 @@ const PROMISED: Readonly<Record<string, string>> = {
   oap_overhead_seconds: 'histogram',
   oap_requests_in_flight: 'gauge',
   oap_refused_total: 'counter',
+  oap_caller_requests_total: 'counter',
   oap_token_lookups_total: 'counter',
   oap_mints_total: 'counter',
   oap_mint_duration_seconds: 'histogram',
@@ -24,10 +26,26 @@ const PROMISED: Readonly<Record<string, string>> = {
   oap_cached_tokens: 'gauge',
   oap_token_evictions_total: 'counter',
   oap_secret_reloads_total: 'counter',
+  oap_config_reloads_total: 'counter',
   oap_origin_connections: 'gauge',
+  oap_fleet_requests_total: 'counter',
+  oap_fleet_request_duration_seconds: 'histogram',
+  oap_fleet_available: 'gauge',
   oap_build_info: 'gauge',
 }
-const LABELS = ['method', 'status', 'code', 'result', 'reason', 'outcome', 'state', 'version', 'node']
+const LABELS = [
+  'caller',
+  'method',
+  'status',
+  'code',
+  'result',
+  'reason',
+  'outcome',
+  'state',
+  'version',
+  'node',
+  'operation',
+]
 
 const SCRAPE = 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'
 const ALERTS = readFileSync(new URL('../../deploy/prometheus/alerts.yaml', import.meta.url), 'utf8')
@@ -37,16 +55,16 @@ async function scrape(): Promise<string> {
   await using admin = await AdminUnderTest.start()
   await admin.mint('acme')
   admin.requestEnded()
-  admin.requestEnded({ method: 'POST', status: 502, code: 'dns_error' })
+  admin.requestEnded({ method: 'POST', status: 502, code: 'dns_error', caller: 'billing' })
   return (await request(admin.port, SCRAPE)).content.toString()
 }
 
-function hasPromtool(): boolean {
-  return spawnSync('promtool', ['--version']).status === 0
-}
-
 function promtool(args: readonly string[], input = ''): void {
-  const { status, stdout, stderr } = spawnSync('promtool', args, { input, cwd: import.meta.dirname, encoding: 'utf8' })
+  const { status, stdout, stderr } = spawnSync(programPath('promtool'), args, {
+    input,
+    cwd: import.meta.dirname,
+    encoding: 'utf8',
+  })
   if (status !== 0) throw new Error(`promtool ${args.join(' ')}: ${stdout}${stderr}`)
 }
 
@@ -136,13 +154,16 @@ describe('what is shipped to look at them', () => {
     expect(Object.keys(PROMISED).filter((name) => !shown.has(name))).toEqual([])
   })
 
-  test.skipIf(!hasPromtool())('promtool finds nothing wrong with metrics, alerts and what they fire on', async () => {
-    promtool(['check', 'metrics'], await scrape())
-    promtool(['check', 'rules', '../../deploy/prometheus/alerts.yaml'])
-    promtool(['test', 'rules', 'alerts-cases.yaml'])
-  })
+  test.skipIf(lacks('promtool'))(
+    'promtool finds nothing wrong with metrics, alerts and what they fire on',
+    async () => {
+      promtool(['check', 'metrics'], await scrape())
+      promtool(['check', 'rules', '../../deploy/prometheus/alerts.yaml'])
+      promtool(['test', 'rules', 'alerts-cases.yaml'])
+    },
+  )
 
-  test.skipIf(!hasPromtool())('promtool understands every expression of the dashboard', () => {
+  test.skipIf(lacks('promtool'))('promtool understands every expression of the dashboard', () => {
     const { panels }: { panels: { targets: { expr: string }[] }[] } = JSON.parse(DASHBOARD)
     const expressions = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr))
     const rules = expressions.map((expr, i) => ({ record: `p:${i}`, expr: expr.replaceAll('$__rate_interval', '5m') }))

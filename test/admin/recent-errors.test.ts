@@ -13,6 +13,8 @@ test('an error is told with what to do about it and where it was seen', () => {
       detail: PROBLEMS.org_access_refused.detail,
       count: 1,
       lastAgoMs: 2_500,
+      orgs: [{ org: 'acme', count: 1 }],
+      orgCount: 1,
       examples: [
         { requestId: 'request-1', orgId: 'acme', method: 'GET', path: '/v2/members', status: 403, agoMs: 2_500 },
       ],
@@ -34,11 +36,22 @@ test('a flood of one kind leaves the others in sight, and keeps its last three',
   expect(reports[0]?.examples.map(({ requestId }) => requestId)).toEqual(['r9999', 'r9998', 'r9997'])
 })
 
-test('what the service answered, and clients that left, are no errors of the proxy', () => {
+test('a 5xx of the service has an entry of its own; clients that left have none', () => {
   const errors = new RecentErrors()
   errors.requestEnded(record({ status: 503 }))
+  errors.requestEnded(record({ status: 404 }))
   errors.requestEnded(record({ status: 499, code: 'client_closed' }))
-  expect(errors.reports(0)).toEqual([])
+  expect(errors.reports(0).map(({ code, count }) => [code, count])).toEqual([['service_error', 1]])
+})
+
+test('a flood of Orgs stays within its bounds: the latest five are shown, and at most a hundred are kept', () => {
+  const errors = new RecentErrors()
+  for (let i = 0; i < 1_000; i++) {
+    errors.requestEnded(record({ status: 403, code: 'org_access_refused', orgId: `org-${i % 300}` }))
+  }
+  const [report] = errors.reports(0)
+  expect(report?.orgs.map(({ org }) => org)).toEqual(['org-99', 'org-98', 'org-97', 'org-96', 'org-95'])
+  expect([report?.count, report?.orgCount]).toEqual([1_000, 100])
 })
 
 test('of a long path only the beginning is kept', () => {

@@ -1,11 +1,12 @@
 /** Records of requests as the gateway makes them, with what a test has to say about them. */
 
-import type { RequestRecord } from '../../src/gateway/request-record.ts'
+import type { RequestRecord } from '../../src/http/request-record.ts'
 
 export function record(given: Partial<RequestRecord> = {}): RequestRecord {
   return {
     requestId: 'request-1',
     orgId: 'acme',
+    caller: undefined,
     method: 'GET',
     path: '/v2/members',
     status: 200,

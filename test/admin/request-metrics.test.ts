@@ -1,35 +1,35 @@
 import { expect, test } from 'vitest'
 import { renderFamilies } from '../../src/admin/exposition.ts'
 import { RequestMetrics } from '../../src/admin/request-metrics.ts'
-import type { RequestRecord } from '../../src/gateway/request-record.ts'
 import { PROBLEMS } from '../../src/http/problem.ts'
+import type { RequestRecord } from '../../src/http/request-record.ts'
 import { parseExposition } from './exposed.ts'
 import { record } from './records.ts'
 
-function measured(...records: Partial<RequestRecord>[]) {
+async function measured(...records: Partial<RequestRecord>[]) {
   const metrics = new RequestMetrics()
   for (const given of records) metrics.requestEnded(record(given))
-  const { values } = parseExposition(renderFamilies(metrics.families()))
+  const { values } = parseExposition(await renderFamilies(metrics.families()))
   return { totals: metrics.totals(), value: (name: string) => values.get(name), names: [...values.keys()] }
 }
 
-test('requests are counted by method and status', () => {
-  const { value, totals } = measured({}, {}, { status: 404 }, { method: 'POST', status: 502, code: 'dns_error' })
+test('requests are counted by method and status', async () => {
+  const { value, totals } = await measured({}, {}, { status: 404 }, { method: 'POST', status: 502, code: 'dns_error' })
   expect(value('oap_requests_total{method="GET",status="200"}')).toBe(2)
   expect(value('oap_requests_total{method="GET",status="404"}')).toBe(1)
   expect(value('oap_requests_total{method="POST",status="502"}')).toBe(1)
   expect(totals.requests).toBe(4)
 })
 
-test('methods that clients invent share one label', () => {
+test('methods that clients invent share one label', async () => {
   const invented = Array.from({ length: 100 }, (_, i) => ({ method: `INVENTED-${i}` }))
-  const { value, names } = measured(...invented, { method: '' }, { method: 'PROPFIND' })
+  const { value, names } = await measured(...invented, { method: '' }, { method: 'PROPFIND' })
   expect(value('oap_requests_total{method="OTHER",status="200"}')).toBe(102)
   expect(names.filter((name) => name.startsWith('oap_requests_total'))).toHaveLength(1)
 })
 
-test('the overhead is what is left of a request without the wait for the service', () => {
-  const { value } = measured(
+test('the overhead is what is left of a request without the wait for the service', async () => {
+  const { value } = await measured(
     { startedAt: 0, dispatchedAt: 2, respondedAt: 102, endedAt: 103 },
     { startedAt: 0, dispatchedAt: 4, respondedAt: undefined, endedAt: 504 }, // never answered
     { startedAt: 0, dispatchedAt: undefined, respondedAt: undefined, endedAt: 8 }, // refused
@@ -40,14 +40,14 @@ test('the overhead is what is left of a request without the wait for the service
   expect(value('oap_request_duration_seconds_count')).toBe(3)
 })
 
-test('an hour of WebSocket is no hour of overhead', () => {
-  const { value } = measured({ status: 101, startedAt: 0, dispatchedAt: 1, respondedAt: 3, endedAt: 3_600_000 })
+test('an hour of WebSocket is no hour of overhead', async () => {
+  const { value } = await measured({ status: 101, startedAt: 0, dispatchedAt: 1, respondedAt: 3, endedAt: 3_600_000 })
   expect(value('oap_overhead_seconds_count')).toBe(0)
   expect(value('oap_requests_total{method="GET",status="101"}')).toBe(1)
 })
 
-test('only answers of the proxy itself count as refused', () => {
-  const { value, totals } = measured(
+test('only answers of the proxy itself count as refused', async () => {
+  const { value, totals } = await measured(
     { status: 400, code: 'org_id_missing' },
     { status: 400 },
     { status: 503 },
@@ -57,23 +57,23 @@ test('only answers of the proxy itself count as refused', () => {
   expect(totals).toMatchObject({ requests: 4, refused: 1, serviceErrors: 1 })
 })
 
-test('every code is there from the start, so that its first rise is seen', () => {
-  const { value } = measured()
+test('every code is there from the start, so that its first rise is seen', async () => {
+  const { value } = await measured()
   for (const code of Object.keys(PROBLEMS)) expect(value(`oap_refused_total{code="${code}"}`)).toBe(0)
 })
 
-test('look-ups are counted by how the token was come by, and not where none was needed', () => {
-  const { value, totals } = measured({ token: 'miss' }, { token: 'hit' }, { token: 'hit' }, { token: 'none' })
+test('look-ups are counted by how the token was come by, and not where none was needed', async () => {
+  const { value, totals } = await measured({ token: 'miss' }, { token: 'hit' }, { token: 'hit' }, { token: 'none' })
   expect(value('oap_token_lookups_total{result="hit"}')).toBe(2)
   expect(value('oap_token_lookups_total{result="miss"}')).toBe(1)
   expect(value('oap_token_lookups_total{result="replayed"}')).toBe(0)
   expect(Object.values(totals.lookups).reduce((sum, count) => sum + count)).toBe(3)
 })
 
-test('what comes of a rejected token is counted', () => {
+test('what comes of a rejected token is counted', async () => {
   const metrics = new RequestMetrics()
-  for (const outcome of ['accepted', 'accepted', 'passed'] as const) metrics.replaySettled(outcome)
-  const { values } = parseExposition(renderFamilies(metrics.families()))
+  for (const outcome of ['accepted', 'accepted', 'passed'] as const) metrics.repeatSettled(outcome)
+  const { values } = parseExposition(await renderFamilies(metrics.families()))
   expect(values.get('oap_replays_total{outcome="accepted"}')).toBe(2)
   expect(values.get('oap_replays_total{outcome="passed"}')).toBe(1)
   expect(values.get('oap_replays_total{outcome="failed"}')).toBe(0)

@@ -1,13 +1,13 @@
 /** The admin listener on a free port, in front of a real token cache; what the rest of the program would say is the test's. */
 
 import { AdminListener, type AdminOptions } from '../../src/admin/admin-server.ts'
-import type { ReadinessCheck } from '../../src/admin/health.ts'
 import { Metrics } from '../../src/admin/metrics.ts'
 import { RecentErrors } from '../../src/admin/recent-errors.ts'
 import type { AdminSources } from '../../src/admin/routes.ts'
-import type { RequestRecord } from '../../src/gateway/request-record.ts'
+import type { CallerStatus, ReadinessCheck } from '../../src/admin/status.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
+import type { RequestRecord } from '../../src/http/request-record.ts'
 import { AccessToken } from '../../src/token/access-token.ts'
 import { LifetimeEstimator } from '../../src/token/lifetime.ts'
 import { TokenCache } from '../../src/token/token-cache.ts'
@@ -22,11 +22,12 @@ export interface AdminSettings extends Partial<AdminOptions> {
 }
 
 export class AdminUnderTest implements AsyncDisposable {
-  readonly metrics = new Metrics()
+  readonly metrics = new Metrics({ hasFleet: true })
   readonly errors = new RecentErrors()
   readonly tokens: TokenCache
   readonly reported: unknown[] = []
   readonly #listener: AdminListener
+  callers: CallerStatus[] = []
   checks: ReadinessCheck[] = [{ name: 'listening', isOk: true }]
   address = ''
 
@@ -43,6 +44,9 @@ export class AdminUnderTest implements AsyncDisposable {
       { mint: async (org) => new AccessToken(`${tokenMarker}-${org}`, performance.now()) },
     )
     const sources: AdminSources = {
+      service: { baseUrl: 'https://api.example.com/', appId: 'my-app' },
+      configuration: () => ({ takenOverAt: '2026-01-01T00:00:00.000Z', lastReload: undefined, settings: {} }),
+      callers: () => this.callers,
       readiness: () => this.checks,
       metrics: this.metrics,
       errors: this.errors,

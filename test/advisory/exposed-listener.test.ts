@@ -4,11 +4,11 @@
  */
 
 import { spawnSync } from 'node:child_process'
-import { existsSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { networkInterfaces, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
@@ -129,6 +129,36 @@ describe('T-BR-16 a unix socket', () => {
     expect(existsSync(join(folder, 'a'))).toBe(false)
     await using _ = await startProxy(service, at('a', { 'listen.socketMode': '0600' }))
     expect(modeOf('a')).toBe(0o600)
+  })
+
+  test('is bound under a umask that leaves nothing beyond its mode, and the umask is put back', async () => {
+    const before = process.umask(0)
+    const umask = vi.spyOn(process, 'umask')
+    try {
+      await using _ = await startProxy(service, at('narrow', { 'listen.socketMode': '0600' }))
+      expect(modeOf('narrow')).toBe(0o600)
+      expect(umask.mock.calls[0]).toEqual([0o177])
+      umask.mockRestore()
+      expect(process.umask()).toBe(0)
+    } finally {
+      umask.mockRestore()
+      process.umask(before)
+    }
+  })
+
+  test('that of a successor is left alone by the instance that stops', async () => {
+    const old = await startProxy(service, at('handed-over'))
+    unlinkSync(join(folder, 'handed-over')) // as a deployment does that cannot wait
+    await using _ = await startProxy(service, at('handed-over'))
+    await old[Symbol.asyncDispose]()
+    expect((await request(join(folder, 'handed-over'), get('/v2/x', 'acme'))).status).toBe(200)
+  })
+
+  test('nothing is left of its temporary name, whether it could be bound or not', async () => {
+    mkdirSync(join(folder, 'alone'))
+    await using _ = await startProxy(service, at('alone/socket'))
+    await expect(startProxy(service, at('alone/socket'))).rejects.toThrow(/in use/)
+    expect(readdirSync(join(folder, 'alone'))).toEqual(['socket'])
   })
 
   test('a stale one in the way is removed', async () => {

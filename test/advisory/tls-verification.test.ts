@@ -6,6 +6,7 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import { scaledSetting } from '../support/pace.ts'
 import { problemOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -13,7 +14,7 @@ import { startProxy } from '../support/start-proxy.ts'
 const startTlsService = (name: CertificateName): Promise<Service> => startService({ tls: certificate(name) })
 const withCa = { 'origin.caFile': CA_FILE }
 /** Retries included: none of them can help here. */
-const soon = { 'tokens.mintTimeout': '300ms' }
+const soon = { 'tokens.mintTimeout': scaledSetting(300) }
 
 afterEach(() => {
   vi.unstubAllEnvs()

@@ -31,6 +31,14 @@ const SPELLINGS = [
   '/v2/orgs/a%2fb/access',
   '/v2/orgs/{other}/access%3bx',
   '/v2%5corgs%5c{other}%5caccess',
+  // Tomcat drops a segment that is only parameters.
+  '/v2/orgs/;/{other}/access',
+  '/;/v2/orgs/{other}/access',
+  // nginx and Starlette end a pattern before a line feed.
+  '/v2/orgs/{other}/access%0a',
+  '/v2/orgs/{other}/access%20',
+  '/v2/orgs/{other}/access.json',
+  '/v2/orgs/{other}/%2561ccess',
 ]
 
 describe.each(['POST', 'GET', 'HEAD', 'PUT', 'OPTIONS', 'PURGE'])('T-PT-21 %s', (method) => {
@@ -56,8 +64,43 @@ test.each([
   '/v2/orgs/{org}/accessories',
   '/v2/orgs/{org}',
   '/v2/orgs/{org}/access/log',
+  '/v2/orgs/{org}/access-logs',
   '/v2/x?next=/v2/orgs/a/access',
 ])('T-PT-21 what only resembles it is forwarded: %s', async (target) => {
   const { org } = { org: target }
   await table.run({ name: org, send: get(target, '{org}'), status: 200, forwards: [`GET ${target}`] })
+})
+
+describe('where Basic may go to /v2/orgs/*', async () => {
+  const app = await startTable({ appRoutes: 'POST /v2/orgs/*' }, { acceptsAnyToken: true })
+  afterAll(() => app[Symbol.asyncDispose]())
+  test.each(SPELLINGS)('the token endpoint gets none of it: %s', (target) =>
+    app.run({
+      name: target,
+      send: head(`POST ${target} HTTP/1.1`, HOST, 'Content-Length: 0'),
+      status: 403,
+      code: 'token_endpoint_refused',
+    }),
+  )
+})
+
+describe('with routes.allowTokenEndpoint', async () => {
+  const open = await startTable({ 'routes.allowTokenEndpoint': 'true', appRoutes: 'POST /v2/orgs/*' })
+  afterAll(() => open[Symbol.asyncDispose]())
+
+  test('it is forwarded, with the token of an Org', () =>
+    open.run({
+      name: 'allowed',
+      send: head('POST /v2/orgs/{other}/access;x HTTP/1.1', HOST, ORG, 'Content-Length: 0'),
+      status: 200,
+      forwards: ['POST /v2/orgs/{other}/access;x'],
+    }))
+
+  test('but never with Basic, not even as an App route', () =>
+    open.run({
+      name: 'basic',
+      send: head('POST /v2/orgs/{other}/access HTTP/1.1', HOST, 'Content-Length: 0'),
+      status: 400,
+      code: 'org_id_missing',
+    }))
 })

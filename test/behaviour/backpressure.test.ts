@@ -1,22 +1,37 @@
-/** Content streams: whoever is slow holds up the other side, and the proxy keeps next to nothing of it. */
+/** Content streams: the slower side holds the other one up, and the proxy stores next to nothing. */
 
 import { createHash } from 'node:crypto'
+import { setImmediate as turn } from 'node:timers/promises'
 import { afterAll, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { RawClient } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable()
 afterAll(() => table[Symbol.asyncDispose]())
 
 const MIB = 1024 * 1024
+/** More than the proxy copies behind what waits, and far less than it reads at once. */
+const SMALL = 10_000
 const TOTAL = 64 * MIB
 /** Four sockets' buffers, those of the system included, and what the proxy holds; far below the whole. */
 const MOST_UNDER_WAY = 32 * MIB
 
-const piece = Buffer.alloc(MIB, 'abcdefgh')
+/** The mebibyte at `index`: no four octets of the whole are like any others, so that bytes in a wrong place show. */
+function piece(index: number): Buffer {
+  const words = Uint32Array.from({ length: MIB / 4 }, (_, i) => (index * MIB) / 4 + i)
+  return Buffer.from(words.buffer)
+}
+
+const SMALL_PIECE = Buffer.alloc(2 * 1024)
+const SMALL_PIECES_TOTAL = 48 * MIB
+/** The service never has this much waiting while the proxy keeps reading. */
+const MOST_WAITING = 2 * MIB
+
 const digest = createHash('sha256')
-for (let i = 0; i < TOTAL / MIB; i++) digest.update(piece)
+for (let i = 0; i < TOTAL / MIB; i++) digest.update(piece(i))
 const expected = digest.digest('hex')
 
 test('T-UP-25 a client that does not read holds up the origin, and then gets everything', {
@@ -24,7 +39,7 @@ test('T-UP-25 a client that does not read holds up the origin, and then gets eve
 }, async () => {
   const target = table.target(async (_, connection) => {
     connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${TOTAL}\r\n\r\n`)
-    for (let i = 0; i < TOTAL / MIB; i++) if (!connection.socket.write(piece)) await connection.drained()
+    for (let i = 0; i < TOTAL / MIB; i++) if (!connection.socket.write(piece(i))) await connection.drained()
     return undefined
   })
   await using client = await RawClient.connect(table.proxy.port)
@@ -38,13 +53,72 @@ test('T-UP-25 a client that does not read holds up the origin, and then gets eve
   expect(createHash('sha256').update(response.content).digest('hex')).toBe(expected)
 })
 
+test('a client that does not read gets the right bytes, where they come in small pieces', {
+  timeout: 30_000,
+}, async () => {
+  const whole = Buffer.concat(Array.from({ length: 16 }, (_, i) => piece(i)))
+  const target = table.target(async (_, connection) => {
+    connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${whole.length}\r\n\r\n`)
+    for (let at = 0; at < whole.length; at += SMALL) {
+      if (!connection.socket.write(whole.subarray(at, at + SMALL))) await connection.drained()
+      // One piece a turn, so that the proxy reads them one by one.
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    return undefined
+  })
+  await using client = await RawClient.connect(table.proxy.port)
+  client.socket.pause()
+  client.send(get(target, 'acme'))
+  await table.service.origin.waitFor(() => table.requestsFor(target).length === 1)
+  await settled(() => table.requestsFor(target)[0]?.connection.socket.bytesWritten ?? 0)
+  client.socket.resume()
+  const response = await client.response()
+  expect(response.content.equals(whole)).toBe(true)
+})
+
+test('many small chunks for a client that does not read cost no warning of Node, and arrive whole', {
+  timeout: 30_000,
+}, async () => {
+  const CHUNK = `64\r\n${'c'.repeat(100)}\r\n`
+  const CHUNKS = 200_000
+  const target = table.target(async (_, connection) => {
+    connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+    for (let sent = 0; sent < CHUNKS; sent += 1_000) {
+      if (!connection.socket.write(CHUNK.repeat(1_000))) await connection.drained()
+    }
+    connection.write('0\r\n\r\n')
+    return undefined
+  })
+  const warnings: Error[] = []
+  const note = (warning: Error) => warnings.push(warning)
+  process.on('warning', note)
+  try {
+    await using client = await RawClient.connect(table.proxy.port, { deadlineMs: 20_000 })
+    client.socket.pause()
+    client.send(get(target, 'acme'))
+    await table.service.origin.waitFor(() => table.requestsFor(target).length === 1)
+    await settled(() => table.requestsFor(target)[0]?.connection.socket.bytesWritten ?? 0)
+    client.socket.resume()
+    const response = await client.response()
+    expect([response.isComplete, response.content.length]).toEqual([true, CHUNKS * 100])
+  } finally {
+    process.off('warning', note)
+  }
+  expect(warnings).toEqual([])
+})
+
 test('T-RL-01 an origin that does not read holds up the client, and then gets everything', {
   timeout: 30_000,
 }, async () => {
   let resume = () => {}
+  const received = createHash('sha256')
   const target = table.target(async (seen, connection) => {
     connection.socket.pause()
     resume = () => connection.socket.resume()
+    seen.record = (bytes) => {
+      seen.contentBytes += bytes.length
+      received.update(bytes)
+    }
     await seen.ended
     return { content: 'thank you' }
   })
@@ -52,7 +126,7 @@ test('T-RL-01 an origin that does not read holds up the client, and then gets ev
   client.send(get(target, 'acme', `Content-Length: ${TOTAL}`).replace('GET', 'POST'))
   const sending = (async () => {
     for (let i = 0; i < TOTAL / MIB; i++) {
-      if (!client.socket.write(piece)) await new Promise((resolve) => client.socket.once('drain', resolve))
+      if (!client.socket.write(piece(i))) await new Promise((resolve) => client.socket.once('drain', resolve))
     }
   })()
   await table.service.origin.waitFor(() => table.requestsFor(target).length === 1)
@@ -62,6 +136,7 @@ test('T-RL-01 an origin that does not read holds up the client, and then gets ev
   await sending
   expect((await client.response('POST')).content.toString()).toBe('thank you')
   expect(table.requestsFor(target)[0]).toMatchObject({ state: 'complete', contentBytes: TOTAL })
+  expect(received.digest('hex')).toBe(expected)
 })
 
 /** The number once it has stopped growing. */
@@ -74,3 +149,30 @@ async function settled(read: () => number): Promise<number> {
     if (still === 6) return now
   }
 }
+
+test('T-UP-25 small pieces do not pile up behind a client that reads none of them', { timeout: 30_000 }, async () => {
+  let resolve = (_: boolean) => {}
+  const ended = new Promise<boolean>((settle) => {
+    resolve = settle
+  })
+  await using service = await startService({
+    script: async (_, connection) => {
+      connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${SMALL_PIECES_TOTAL}\r\n\r\n`)
+      for (
+        let sent = 0;
+        sent < SMALL_PIECES_TOTAL && connection.socket.writableLength < MOST_WAITING;
+        sent += SMALL_PIECE.length
+      ) {
+        connection.socket.write(SMALL_PIECE)
+        await turn()
+      }
+      resolve(connection.socket.writableLength >= MOST_WAITING)
+      return undefined
+    },
+  })
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.socket.pause()
+  client.send(get('/v2/x', 'acme'))
+  expect(await ended, 'the origin has to wait').toBe(true)
+})

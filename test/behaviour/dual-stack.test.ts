@@ -26,4 +26,12 @@ describe.each(['127.0.0.1', '::1'])('T-UP-30 only on %s', async (host) => {
     expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('hello')
     expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
   })
+
+  test.skipIf(service === undefined)('and where the base URL names the address itself', async () => {
+    if (service === undefined) return
+    const literal = host.includes(':') ? `[${host}]` : host
+    await using proxy = await startProxy(service, { baseUrl: `http://${literal}:${service.origin.port}` })
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('hello')
+    expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
+  })
 })

@@ -92,3 +92,27 @@ test('the line of a request that was refused for its Org names the Org, if it is
   expect((await request(proxy.port, get('/v2/none', 'a/b'))).status).toBe(400)
   expect(await proxy.logOf('/v2/none')).not.toHaveProperty('orgId')
 })
+
+test('listen.headersTimeout may be any number of milliseconds', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'listen.headersTimeout': '2603ms' })
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+})
+
+test('orgs.pattern decides which ids are let through', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'orgs.pattern': '^org-[0-9]+$' })
+  expect((await request(proxy.port, get('/v2/x', 'org-1'))).status).toBe(200)
+  for (const id of ['acme', 'org-', 'org-1x', 'ORG-1']) {
+    const refused = await request(proxy.port, get('/v2/x', id))
+    expect([refused.status, problemOf(refused).code]).toEqual([400, 'org_id_invalid'])
+  }
+  expect(service.tokens.mints.map(({ org }) => org)).toEqual(['org-1'])
+})
+
+test('an id of 256 characters is the longest, whatever orgs.pattern says', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'orgs.pattern': '^a*$' })
+  expect((await request(proxy.port, get('/v2/x', 'a'.repeat(256)))).status).toBe(200)
+  expect((await request(proxy.port, get('/v2/x', 'a'.repeat(257)))).status).toBe(400)
+})

@@ -1,10 +1,11 @@
 /** A token that the origin rejects is replaced once, and the request that found out is repeated once. */
 
 import { createHash, randomBytes } from 'node:crypto'
+import { setTimeout } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
-import { RawClient, request } from '../support/raw-client.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
@@ -68,6 +69,40 @@ test('T-TK-22 content too large to keep: the rejection is passed on, the next re
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
+test('a rejection that cannot be answered by a repeat is counted as refused', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'replay.maxBody': '1KiB', 'admin.address': 'localhost:0' })
+  await request(proxy.port, get('/v2/first', 'acme'))
+  service.tokens.revoke('acme')
+  await using client = await RawClient.connect(proxy.port)
+  client.send(post('/v2/too-large', 'acme', randomBytes(2_000)))
+  expect((await client.response('POST')).status).toBe(401)
+  const metrics = (await request(proxy.adminPort, get('/metrics', 'acme'))).content.toString()
+  const counts = [...metrics.matchAll(/^oap_replays_total\{outcome="(\w+)"\} ([1-9]\d*)$/gm)]
+  expect(counts.map(([, outcome, count]) => [outcome, count])).toEqual([['refused', '1']])
+})
+
+test('a repeat is counted as accepted or rejected, and a request with content keeps its connection', async () => {
+  const seen = new Set<string>()
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: ({ target }) => {
+      const isRejected = target === '/v2/rejected' || !seen.has(target)
+      seen.add(target)
+      return isRejected ? { status: 401 } : { content: 'good' }
+    },
+  })
+  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
+  await using client = await RawClient.connect(proxy.port)
+  client.send(post('/v2/accepted', 'acme', Buffer.from('content')))
+  expect((await client.response('POST')).status).toBe(200)
+  client.send(post('/v2/rejected', 'other', Buffer.from('content')))
+  expect((await client.response('POST')).status).toBe(401)
+  const metrics = (await request(proxy.adminPort, get('/metrics', 'acme'))).content.toString()
+  expect(metrics).toContain('\noap_replays_total{outcome="accepted"} 1\n')
+  expect(metrics).toContain('\noap_replays_total{outcome="rejected"} 1\n')
+})
+
 test('T-TK-19 an origin that always rejects a thousand requests costs one mint and one repeat in a cool-down', async () => {
   await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
   await using proxy = await startProxy(service)
@@ -98,12 +133,12 @@ test('T-TK-23 another refusal of the origin says nothing about the token', async
 
 test('a replacement that cannot be had is a failure of ours, not a 401', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '300ms' })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '2s' })
   await request(proxy.port, get('/v2/first', 'acme'))
   service.tokens.revoke('acme')
   service.tokens.script = () => ({ status: 500 })
   const answer = await request(proxy.port, get('/v2/x', 'acme'))
-  expect([503, 504]).toContain(answer.status)
+  expect([answer.status, problemOf(answer).code]).toEqual([503, 'token_endpoint_unavailable'])
 })
 
 test('a large rejection is not read to its end', async () => {
@@ -118,4 +153,94 @@ test('a large rejection is not read to its end', async () => {
   service.tokens.revoke('acme')
   const answer = await request(proxy.port, get('/v2/x', 'acme'))
   expect(answer.content.toString()).toBe('welcome')
+})
+
+test('a rejection that stalls does not hold the repeat up: its connection is given up', async () => {
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: (received, connection) => {
+      if (service.orgOf(received) !== undefined) return { content: 'welcome' }
+      connection.write('HTTP/1.1 401 Unauthorized\r\nContent-Length: 10\r\n\r\nhalf')
+      return undefined
+    },
+  })
+  await using proxy = await startProxy(service)
+  await request(proxy.port, get('/v2/first', 'acme'))
+  service.tokens.revoke('acme')
+  const answer = await request(proxy.port, get('/v2/x', 'acme'))
+  expect(answer).toMatchObject({ status: 200, isComplete: true })
+  expect(answer.content.toString()).toBe('welcome')
+  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
+  const [, stalled, repeated] = service.requests
+  expect(repeated?.connection).not.toBe(stalled?.connection)
+  await service.origin.waitFor(() => stalled?.connection.peerEnd !== undefined, 'the end of the stalled connection')
+})
+
+test('a rejection that stalls before its mint has ended waits for the mint', async () => {
+  let release = () => {}
+  const released = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  await using service = await startService({
+    acceptsAnyToken: true,
+    mint: async (mint) => {
+      if (service.tokens.mintsOf('acme').length > 1) await released
+      return mint.issue()
+    },
+    script: (received, connection) => {
+      if (service.orgOf(received) !== undefined) return { content: 'welcome' }
+      connection.write('HTTP/1.1 401 Unauthorized\r\nContent-Length: 10\r\n\r\nhalf')
+      return undefined
+    },
+  })
+  await using proxy = await startProxy(service, { 'origin.idleTimeout': '100ms', 'origin.responseTimeout': '100ms' })
+  await request(proxy.port, get('/v2/first', 'acme'))
+  service.tokens.revoke('acme')
+  const answer = request(proxy.port, get('/v2/x', 'acme'))
+  await service.origin.waitFor(() => service.tokens.mintsOf('acme').length === 2, 'the mint')
+  await setTimeout(300) // both time limits of the origin
+  release()
+  expect((await answer).content.toString()).toBe('welcome')
+})
+
+test.each([
+  ['is read to its end, and its connection is used again', 64 * 1024, true],
+  ['costs its connection', 64 * 1024 + 1, false],
+])('a rejection of %s', async (_, length, isReused) => {
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: (received) =>
+      service.orgOf(received) === undefined
+        ? { status: 401, content: Buffer.alloc(length) }
+        : { content: received.target },
+  })
+  await using proxy = await startProxy(service)
+  await request(proxy.port, get('/v2/first', 'acme'))
+  service.tokens.revoke('acme')
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('/v2/x')
+  const [, rejected, repeated] = service.requests
+  expect(repeated?.connection === rejected?.connection).toBe(isReused)
+})
+
+test('tokens.rejectedStatuses names the statuses that reject a token: 401 is not one of them unless it is listed', async () => {
+  let status = 419
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: (received) => (service.orgOf(received) === undefined ? { status } : { content: 'welcome' }),
+  })
+  await using proxy = await startProxy(service, {
+    'tokens.rejectedStatuses': '419,498',
+    'tokens.rejectedCooldown': '1ms',
+  })
+  const answer = async () => (await request(proxy.port, get('/v2/x', 'acme'))).status
+  const mints = () => service.tokens.mintsOf('acme').length
+  expect([await answer(), mints()]).toEqual([200, 1])
+  service.tokens.revoke('acme')
+  expect([await answer(), mints()]).toEqual([200, 2])
+  status = 498
+  service.tokens.revoke('acme')
+  expect([await answer(), mints()]).toEqual([200, 3])
+  status = 401
+  service.tokens.revoke('acme')
+  expect([await answer(), mints()], 'passed on, and nothing is minted').toEqual([401, 3])
 })

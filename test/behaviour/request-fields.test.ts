@@ -90,6 +90,11 @@ describe('fields that end here', () => {
       [],
     ),
     forwarded(
+      'what would change the method behind routes.allow',
+      ['X-HTTP-Method-Override: DELETE', 'x-http-method: PUT', 'X-Method-Override: PATCH'],
+      [],
+    ),
+    forwarded(
       'T-HH-27 what belongs to an upgrade that is none',
       ['HTTP2-Settings: AAMAAABkAAQAAP', 'Sec-WebSocket-Key: x', 'Sec-WebSocket-Version: 13'],
       [],

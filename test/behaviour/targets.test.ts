@@ -17,7 +17,7 @@ const TARGETS = [
   '/v2/...',
   '/v2/..a/.b/c..',
   '/v2/x;a=b/y',
-  '/%E2%82%AC/%ff/%00',
+  '/%E2%82%AC/%ff/%2500',
   '/?',
   '/??',
   '/?a=%2F&b=+&c=;d&&=',
@@ -43,6 +43,16 @@ describe.each([
     (name, target) =>
       table.run({ name, send: get(target, '{org}'), status: 200, forwards: [`GET ${joined}${target}`] }),
   )
+})
+
+describe('an encoded control in the path', async () => {
+  const table = await startTable()
+  afterAll(() => table[Symbol.asyncDispose]())
+  test.each(['/v2/x%00', '/v2/%0d%0aX/y', '/%1F', '/v2/x%7f/y'])('%s', (target) =>
+    table.run({ name: target, send: get(target, '{org}'), status: 400, code: 'target_invalid' }),
+  )
+  test('in the query it is the origin’s business', () =>
+    table.run({ name: 'query', send: get('/v2/x?a=%00', '{org}'), status: 200, forwards: ['GET /v2/x?a=%00'] }))
 })
 
 describe('T-PT-20 methods', async () => {

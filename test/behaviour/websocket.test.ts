@@ -114,12 +114,38 @@ describe('the end', () => {
     await expectAlive()
   })
 
+  test('T-WS-05 a client that resets leaves the origin no half of its connection, however long that keeps it', async () => {
+    await using other = await startService({
+      script: (_, connection) => {
+        connection.tunnel()
+        connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
+        return undefined
+      },
+    })
+    await using own = await startProxy(other)
+    await using client = await RawClient.connect(own.port)
+    client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+    expect((await client.response()).status).toBe(101)
+    client.reset()
+    const connection = other.requests[0]?.connection
+    await other.origin.waitFor(() => connection?.peerEnd !== undefined, 'the end at the origin')
+    await eventually(() => {
+      connection?.write('x')
+      return connection?.isClosed || undefined
+    }, 'both halves closed')
+  })
+
   test("T-WS-05 an origin that resets ends the client's side", async () => {
     await using client = await RawClient.connect(proxy.port)
     client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
     service.requests.at(-1)?.connection.reset()
     await client.untilClosed()
+    client.socket.on('error', () => {})
+    await eventually(() => {
+      if (!client.socket.destroyed) client.send('x')
+      return client.socket.destroyed || undefined
+    }, 'both halves closed')
     await expectAlive()
   })
 
@@ -132,6 +158,27 @@ describe('the end', () => {
     client.endSending()
     expect(await client.bytes(2)).toEqual(Buffer.from([0x8a, 0x00])) // its pong
     await service.origin.waitFor(() => connection?.peerEnd === 'fin', 'the FIN at the origin')
+  })
+
+  test('half-close by the service: what the client still sends arrives', async () => {
+    await using other = await startService({
+      script: (_, connection) => {
+        connection.tunnel()
+        connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nlast')
+        connection.end()
+        return undefined
+      },
+    })
+    await using own = await startProxy(other)
+    await using client = await RawClient.connect(own.port)
+    client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+    expect((await client.response()).status).toBe(101)
+    expect((await client.untilClosed()).bytes.toString()).toBe('last')
+    client.send('still sent')
+    const connection = other.requests[0]?.connection
+    await other.origin.waitFor(() => connection?.received.includes('still sent') === true, 'what the client sent')
+    client.endSending()
+    await other.origin.waitFor(() => connection?.peerEnd === 'fin', 'the FIN at the origin')
   })
 
   test('T-WS-13 closing the proxy closes the tunnels', async () => {

@@ -7,13 +7,15 @@ import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { Browser, hasBrowser } from '../admin/browser.ts'
+import { Browser } from '../admin/browser.ts'
 import { get } from '../support/case-table.ts'
+import { lacks } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
 const ORG = 'acme'
+const hasBrowser = !lacks('chromium')
 
 let browser: Browser
 let service: Service
@@ -137,27 +139,20 @@ function siteUrl(host: string): string {
   return `http://${host}:${(site.address() as AddressInfo).port}/`
 }
 
-test.skipIf(!hasBrowser).each(ATTACKS)(
-  `T-BR-01..12 a page from %s${hasBrowser ? '' : ' (skipped: no /usr/bin/chromium here)'}`,
-  { timeout: 60_000 },
-  async (_, from, to) => {
-    const refusals = () => proxy.logs.filter(({ msg }) => msg === 'request').length
-    const before = refusals()
-    const page = await browser.open(from())
-    const told = await page.evaluate<Record<string, string>>(tries(to()))
-    expect(Object.keys(told)).toEqual(expect.arrayContaining(NAMES))
-    expect(
-      Object.entries(told).filter(([, outcome]) => outcome === '200' || outcome === 'open' || outcome === 'loaded'),
-    ).toEqual([])
-    expect(refusals() - before, 'tries that got as far as the proxy').toBeGreaterThan(3)
-    expect(service.requests, 'what reached the origin').toEqual([])
-    expect(service.tokens.mints, 'what reached the token endpoint').toEqual([])
-  },
-)
+test.skipIf(!hasBrowser).each(ATTACKS)('T-BR-01..12 a page from %s', { timeout: 60_000 }, async (_, from, to) => {
+  const refusals = () => proxy.logs.filter(({ msg }) => msg === 'request').length
+  const before = refusals()
+  const page = await browser.open(from())
+  const told = await page.evaluate<Record<string, string>>(tries(to()))
+  expect(Object.keys(told)).toEqual(expect.arrayContaining(NAMES))
+  expect(
+    Object.entries(told).filter(([, outcome]) => outcome === '200' || outcome === 'open' || outcome === 'loaded'),
+  ).toEqual([])
+  expect(refusals() - before, 'tries that got as far as the proxy').toBeGreaterThan(3)
+  expect(service.requests, 'what reached the origin').toEqual([])
+  expect(service.tokens.mints, 'what reached the token endpoint').toEqual([])
+})
 
-test.skipIf(!hasBrowser)(
-  `a program of this machine is served all the same${hasBrowser ? '' : ' (skipped: no /usr/bin/chromium here)'}`,
-  async () => {
-    expect((await request(proxy.port, get('/v2/x', ORG))).status).toBe(200)
-  },
-)
+test.skipIf(!hasBrowser)('a program of this machine is served all the same', async () => {
+  expect((await request(proxy.port, get('/v2/x', ORG))).status).toBe(200)
+})

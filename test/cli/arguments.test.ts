@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { parseArguments, UsageError } from '../../src/cli/arguments.ts'
+import { helpText, parseArguments, UsageError } from '../../src/cli/arguments.ts'
 
 describe('calls that are understood', () => {
   test.each([
@@ -7,17 +7,18 @@ describe('calls that are understood', () => {
     ['serve', { name: 'serve', file: undefined }],
     ['--config a.yaml', { name: 'serve', file: 'a.yaml' }],
     ['serve --config=a.yaml', { name: 'serve', file: 'a.yaml' }],
-    ['--config a.yaml check', { name: 'check', file: 'a.yaml', mint: undefined }],
-    ['check --mint acme', { name: 'check', file: undefined, mint: 'acme' }],
-    ['check --mint=-acme', { name: 'check', file: undefined, mint: '-acme' }],
+    ['--config a.yaml check', { name: 'check', file: 'a.yaml', mint: undefined, diff: false }],
+    ['check --mint acme', { name: 'check', file: undefined, mint: 'acme', diff: false }],
+    ['check --mint=-acme', { name: 'check', file: undefined, mint: '-acme', diff: false }],
+    ['check --diff', { name: 'check', file: undefined, mint: undefined, diff: true }],
     ['sandbox', { name: 'sandbox', port: undefined }],
     ['sandbox --port 0', { name: 'sandbox', port: 0 }],
     ['healthcheck', { name: 'healthcheck', file: undefined }],
     ['healthcheck --config a.yaml', { name: 'healthcheck', file: 'a.yaml' }],
-    ['--help', { name: 'help' }],
-    ['-h', { name: 'help' }],
-    ['help', { name: 'help' }],
-    ['check --help', { name: 'help' }],
+    ['--help', { name: 'help', text: helpText }],
+    ['-h', { name: 'help', text: helpText }],
+    ['help', { name: 'help', text: helpText }],
+    ['status --config a.yaml', { name: 'status', file: 'a.yaml' }],
     ['--version', { name: 'version' }],
     ['-v', { name: 'version' }],
   ])('%s', (line, expected) => {
@@ -29,7 +30,7 @@ describe('calls that are not are answered in one line', () => {
   test.each([
     [['srve'], 'there is no command "srve"'],
     [['constructor'], 'there is no command "constructor"'],
-    [['serve', 'check'], 'one command is enough, and "check" is one too many'],
+    [['serve', 'check'], 'give one command; "check" is a second one'],
     [['--cnfig', 'a'], "Unknown option '--cnfig'"],
     [['--secret=hunter2'], "Unknown option '--secret'"],
     [['-x'], "Unknown option '-x'"],
@@ -56,3 +57,36 @@ describe('calls that are not are answered in one line', () => {
     expect(message).toBe(`org-access-proxy: ${expected}; see org-access-proxy --help`)
   })
 })
+
+describe('help', () => {
+  test.each(['serve', 'check', 'status', 'healthcheck', 'sandbox'])('%s has help of its own', (name) => {
+    const command = parseArguments([name, '--help'])
+    const text = command.name === 'help' ? command.text : ''
+    expect(text).toMatch(new RegExp(`^Usage: org-access-proxy \\[?${name}`))
+    expect(helpText).toContain(`  ${name} [`)
+    // Every option that it names is taken, and it names every option that is taken.
+    for (const option of ['--config', '--mint', '--port']) {
+      let isTaken = true
+      try {
+        parseArguments([name, option, '1'])
+      } catch {
+        isTaken = false
+      }
+      expect([option, text.includes(option)]).toEqual([option, isTaken])
+    }
+  })
+
+  test.each([
+    ['', helpText],
+    ...['serve', 'check', 'status', 'healthcheck', 'sandbox'].map((name) => [name, textOf(name)]),
+  ])('"%s" fits a screen of 24 by 80', (_, text = '') => {
+    const lines = text.trimEnd().split('\n')
+    expect(lines.length).toBeLessThan(24)
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(80)
+  })
+})
+
+function textOf(name: string): string {
+  const command = parseArguments([name, '--help'])
+  return command.name === 'help' ? command.text : ''
+}

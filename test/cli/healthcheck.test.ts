@@ -1,7 +1,7 @@
 import { createServer, type RequestListener, type Server } from 'node:http'
 import { type AddressInfo, createServer as createTcpServer, type Server as TcpServer } from 'node:net'
 import { describe, expect, test } from 'vitest'
-import { checkHealth } from '../../src/cli/healthcheck.ts'
+import { checkHealth } from '../../src/cli/admin-client.ts'
 import type { ListenAddress } from '../../src/config/address.ts'
 import { makeFolder } from '../config/folder.ts'
 
@@ -67,7 +67,7 @@ describe('not healthy, and told why in one line', () => {
     await close()
     expect(await ask({ kind: 'tcp', host: '127.0.0.1', port })).toEqual({
       exitCode: 1,
-      said: 'healthcheck: the admin listener cannot be asked (ECONNREFUSED): is the proxy running?\n',
+      said: `healthcheck: the admin listener at 127.0.0.1:${port} cannot be reached (ECONNREFUSED)\n`,
     })
   })
 
@@ -76,25 +76,25 @@ describe('not healthy, and told why in one line', () => {
     await using admin = await listening(server, LOCAL)
     const { exitCode, said } = await ask({ kind: 'tcp', host: '127.0.0.1', port: admin.port })
     expect(exitCode).toBe(1)
-    expect(said).toMatch(/^healthcheck: the admin listener cannot be asked \(HPE_\w+\).*\n$/)
+    expect(said).toMatch(/^healthcheck: the admin listener at 127\.0\.0\.1:\d+ cannot be reached \(HPE_\w+\)\n$/)
   })
 
   test('where no answer comes within the deadline', async () => {
     await using admin = await serving(() => undefined, LOCAL)
     expect(await ask({ kind: 'tcp', host: '127.0.0.1', port: admin.port })).toEqual({
       exitCode: 1,
-      said: 'healthcheck: the admin listener does not answer within 2 s: does the event loop turn?\n',
+      said: `healthcheck: the admin listener at 127.0.0.1:${admin.port} did not answer within 2 s\n`,
     })
   })
 
   test('where there is nobody to ask, or nobody knows where', async () => {
     expect(await ask('off')).toEqual({
       exitCode: 1,
-      said: 'healthcheck: admin.address is off, so there is nobody to ask\n',
+      said: 'healthcheck: admin.address is off: there is no admin listener\n',
     })
     expect(await ask({ kind: 'tcp', host: 'localhost', port: 0 })).toEqual({
       exitCode: 1,
-      said: 'healthcheck: admin.address has port 0: give it a port that can be known\n',
+      said: 'healthcheck: admin.address has port 0, so its port is not known: set a fixed port\n',
     })
   })
 })

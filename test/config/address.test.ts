@@ -1,8 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { formatAddress, isLoopback, parseAddress } from '../../src/config/address.ts'
-import { isReadableOnTheWay, parseBaseUrl } from '../../src/config/base-url.ts'
-import { parseRoutePattern } from '../../src/config/route-pattern.ts'
-import { Unsuitable } from '../../src/config/unsuitable.ts'
+import { Unsuitable } from '../../src/config/problem.ts'
+import { isReadableOnTheWay, parseBaseUrl, parseRoutePattern } from '../../src/config/setting-parsers.ts'
 
 describe('addresses', () => {
   test.each([

@@ -32,6 +32,10 @@ describe('where a value comes from', () => {
       'baseUrl',
       'listen.callerKeyFile',
       'origin.caFile',
+      'fleet.store',
+      'fleet.username',
+      'fleet.passwordFile',
+      'fleet.caFile',
     ])
   })
 
@@ -127,7 +131,7 @@ describe('what is wrong', () => {
     )
     const env = { OAP_BASE_URL: 'http://api.example.com', OAP_LOG_LEVEL: 'loud', OAP_TOKENS_LEARN: 'yes' }
     expect(await refusalOf({ file, env })).toEqual([
-      `listen.adress (${file}:3:3): is no setting: did you mean listen.address?`,
+      `listen.adress (${file}:3:3): is not a setting: did you mean listen.address?`,
       `listen.headersTimeout (${file}:4:19): 10 has no unit: write 250ms, 30s, 5m or 1h`,
       'tokens.learn (OAP_TOKENS_LEARN): "yes" is not true or false',
       'log.level (OAP_LOG_LEVEL): "loud" is not one of trace, debug, info, warn, error, fatal, silent',
@@ -178,7 +182,7 @@ describe('what is wrong', () => {
     })
     expect([config.orgs.allow, config.log.level]).toEqual([[], 'info'])
     expect(sources.get('log.level')).toEqual({ kind: 'default' })
-    const line = 'set to nothing, which counts as not set: OAP_APP_SECRET_FILE, OAP_ORGS_ALLOW, OAP_LOG_LEVEL'
+    const line = 'these variables are empty and count as not set: OAP_APP_SECRET_FILE, OAP_ORGS_ALLOW, OAP_LOG_LEVEL'
     expect(warnings).toContain(line)
     expect(await refusalWith({ OAP_APP_ID: '' })).toEqual([
       'appId (not set): is required: set it in the config file, or as OAP_APP_ID',
@@ -193,7 +197,7 @@ describe('what is wrong', () => {
 
   test('an App id with a colon is refused: the secret would begin at another place', async () => {
     expect(await refusalWith({ OAP_APP_ID: 'my:hunter2' })).toEqual([
-      'appId (OAP_APP_ID): has a ":" in it: Basic credentials would be ambiguous (RFC 7617 §2)',
+      'appId (OAP_APP_ID): contains ":": Basic credentials would be ambiguous (RFC 7617 §2)',
     ])
   })
 
@@ -231,7 +235,7 @@ describe('what is read of a config that nobody else may see', () => {
     const env = { ...GOOD, HTTPS_PROXY: 'http://proxy.example.com:3128', no_proxy: 'localhost' }
     const ignored = await loadConfig({ env })
     expect(ignored.config.origin.proxies).toBeUndefined()
-    expect(ignored.warnings).toContain('HTTPS_PROXY is set and ignored: set origin.proxyFromEnv to true to honour it')
+    expect(ignored.warnings).toContain('HTTPS_PROXY is set and ignored: set origin.proxyFromEnv to true to use it')
     const honoured = await loadConfig({ env: { ...env, OAP_ORIGIN_PROXY_FROM_ENV: 'true' } })
     expect(honoured.config.origin.proxies?.httpsProxy?.reveal()).toBe('http://proxy.example.com:3128')
     expect(honoured.config.origin.proxies).toMatchObject({ httpProxy: undefined, noProxy: 'localhost' })
@@ -242,8 +246,8 @@ describe('what is read of a config that nobody else may see', () => {
     const { warnings } = await loadConfig({
       env: { ...GOOD, OAP_LISTN_ADDRESS: 'localhost:1', OAP_SERVICE_HOST_X: 'hunter2', OAPX: '1' },
     })
-    expect(warnings).toContain('OAP_LISTN_ADDRESS is no setting and is ignored: did you mean OAP_LISTEN_ADDRESS?')
-    expect(warnings).toContain('OAP_SERVICE_HOST_X is no setting and is ignored')
+    expect(warnings).toContain('OAP_LISTN_ADDRESS is not a setting and is ignored: did you mean OAP_LISTEN_ADDRESS?')
+    expect(warnings).toContain('OAP_SERVICE_HOST_X is not a setting and is ignored')
     expect(warnings.join('\n')).not.toMatch(/hunter2|OAPX/)
   })
 

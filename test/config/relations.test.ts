@@ -9,18 +9,21 @@ async function warningsWith(variables: Record<string, string>): Promise<string> 
 describe('settings that contradict each other', () => {
   test.each([
     [{ OAP_BASE_URL: 'http://api.example.com' }, 'baseUrl (OAP_BASE_URL): is plain http to another machine'],
-    [{ OAP_LISTEN_ADDRESS: '0.0.0.0:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): can be reached from other machines'],
-    [{ OAP_LISTEN_ADDRESS: '[::]:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): can be reached from other machines'],
-    [{ OAP_LISTEN_ADDRESS: 'proxy.internal:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): can be reached'],
+    [{ OAP_LISTEN_ADDRESS: '0.0.0.0:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): is open to other machines'],
+    [{ OAP_LISTEN_ADDRESS: '[::]:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): is open to other machines'],
+    [{ OAP_LISTEN_ADDRESS: 'proxy.internal:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): is open'],
     [{ OAP_ADMIN_ADDRESS: 'localhost:8080' }, 'admin.address (OAP_ADMIN_ADDRESS): is the same as listen.address'],
     [{ OAP_LISTEN_ADDRESS: 'localhost:9090' }, 'admin.address (default): is the same as listen.address'],
-    [{ OAP_LISTEN_HOSTS: '*,a.example' }, 'listen.hosts (OAP_LISTEN_HOSTS): has "*" beside other names'],
+    [{ OAP_LISTEN_HOSTS: '*,a.example' }, 'listen.hosts (OAP_LISTEN_HOSTS): has "*" and other names'],
     [{ OAP_TOKENS_LIFETIME: '2h' }, 'tokens.lifetime (OAP_TOKENS_LIFETIME): is not between tokens.minLifetime and'],
     [{ OAP_TOKENS_MIN_LIFETIME: '6m' }, 'tokens.lifetime (default): is not between tokens.minLifetime and'],
     [{ OAP_TOKENS_MIN_LIFETIME: '2h' }, 'tokens.minLifetime (OAP_TOKENS_MIN_LIFETIME): is longer than'],
-    [{ OAP_ORGS_ALLOW: 'acme,a/b' }, 'orgs.allow (OAP_ORGS_ALLOW): has "a/b", which is no org id (see orgs.pattern)'],
-    [{ OAP_TOKENS_WARM: '..' }, 'tokens.warm (OAP_TOKENS_WARM): has "..", which is no org id (see orgs.pattern)'],
-    [{ OAP_TOKENS_WARM: 'acme,' }, 'tokens.warm (OAP_TOKENS_WARM): has "", which is no org id (see orgs.pattern)'],
+    [
+      { OAP_ORGS_ALLOW: 'acme,a/b' },
+      'orgs.allow (OAP_ORGS_ALLOW): has "a/b", which is not an org id (see orgs.pattern)',
+    ],
+    [{ OAP_TOKENS_WARM: '..' }, 'tokens.warm (OAP_TOKENS_WARM): has "..", which is not an org id (see orgs.pattern)'],
+    [{ OAP_TOKENS_WARM: 'acme,' }, 'tokens.warm (OAP_TOKENS_WARM): has "", which is not an org id (see orgs.pattern)'],
     [
       { OAP_TOKENS_WARM: 'b', OAP_ORGS_ALLOW: 'a' },
       'tokens.warm (OAP_TOKENS_WARM): has "b", which is not in orgs.allow',
@@ -71,10 +74,12 @@ describe('settings that contradict each other', () => {
 describe('what is permitted and deserves a word', () => {
   test.each([
     [{ OAP_BASE_URL: 'https://api.example.com/v2' }, 'ends in /v2'],
-    [{ OAP_BASE_URL: 'http://a.example', OAP_ORIGIN_ALLOW_INSECURE: 'true' }, 'travel readable'],
-    [{ OAP_LISTEN_ADDRESS: '0.0.0.0:1', OAP_LISTEN_ALLOW_REMOTE: 'true' }, 'whoever reaches it acts as the App'],
+    [{ OAP_BASE_URL: 'https://api.example.com/v2/orgs/acme/access' }, 'contains /orgs'],
+    [{ OAP_BASE_URL: 'https://api.example.com/orgs' }, 'contains /orgs'],
+    [{ OAP_BASE_URL: 'http://a.example', OAP_ORIGIN_ALLOW_INSECURE: 'true' }, 'can read the App secret'],
+    [{ OAP_LISTEN_ADDRESS: '0.0.0.0:1', OAP_LISTEN_ALLOW_REMOTE: 'true' }, 'anyone there acts as the App'],
     [{ OAP_LISTEN_HOSTS: '*' }, 'accepts every Host'],
-    [{ OAP_APP_ROUTES: '* /v2/*' }, 'covers everything'],
+    [{ OAP_APP_ROUTES: '* /v2/*' }, 'covers every path'],
   ])('%j', async (variables, expected) => {
     expect(await warningsWith(variables as Record<string, string>)).toContain(expected)
     expect(await warningsWith({})).not.toContain(expected)

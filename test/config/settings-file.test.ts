@@ -11,31 +11,31 @@ async function problemsOf(content: string | Uint8Array): Promise<string[]> {
   await using folder = await makeFolder()
   const file = await folder.write('proxy.yaml', content)
   const lines = await refusalOf({ file, env: GOOD })
-  return lines.map((line) => line.replace(`${file}:`, '').replace(file, 'the file'))
+  return lines.map((line) => line.replace(`${file}:`, '').replaceAll(file, 'the file'))
 }
 
 describe('keys', () => {
   test.each([
-    ['apId: x', 'apId (1:1): is no setting: did you mean appId?'],
-    ['listen: {adress: x}', 'listen.adress (1:10): is no setting: did you mean listen.address?'],
-    ['tokens:\n  lifeTime: 5m', 'tokens.lifeTime (2:3): is no setting: did you mean tokens.lifetime?'],
-    ['tokns: {}', 'tokns (1:1): is no setting: did you mean tokens?'],
-    ['maxOrgs: 5', 'maxOrgs (1:1): is no setting: remove it'],
-    ['somethingElse: 5', 'somethingElse (1:1): is no setting: remove it'],
+    ['apId: x', 'apId (1:1): is not a setting: did you mean appId?'],
+    ['listen: {adress: x}', 'listen.adress (1:10): is not a setting: did you mean listen.address?'],
+    ['tokens:\n  lifeTime: 5m', 'tokens.lifeTime (2:3): is not a setting: did you mean tokens.lifetime?'],
+    ['tokns: {}', 'tokns (1:1): is not a setting: did you mean tokens?'],
+    ['maxOrgs: 5', 'maxOrgs (1:1): is not a setting: remove it'],
+    ['somethingElse: 5', 'somethingElse (1:1): is not a setting: remove it'],
     [
       'listen.address: x',
-      'listen.address (1:1): is written in one line: write listen:, and indented below it address:',
+      'listen.address (1:1): is written on one line: write "listen:", and "address: …" indented below it',
     ],
-    ['"a\\nb": 1', '"a\\nb" (1:1): is no setting: remove it'],
-    ['__proto__: {x: 1}', '__proto__ (1:1): is no setting: remove it'],
-    ['constructor: 1', 'constructor (1:1): is no setting: remove it'],
-    ['7: x', '7 (1:1): is no setting: remove it'],
-    ['? [a]\n: x', '"?" (1:3): is no setting: remove it'],
-    ['<<: {appId: x}', '"<<" (1:1): is no setting: remove it'],
-    ['appId: a\nappId: b', 'appId (2:1): is given a second time: keep one'],
-    ['log: {level: info, level: warn}', 'log.level (1:20): is given a second time: keep one'],
-    ['log: {}\nlog: {}', 'log (2:1): is given a second time: keep one'],
-    ['appSecret: hunter2', 'appSecret (1:1): must not stand in a file: use appSecretFile, or OAP_APP_SECRET'],
+    ['"a\\nb": 1', '"a\\nb" (1:1): is not a setting: remove it'],
+    ['__proto__: {x: 1}', '__proto__ (1:1): is not a setting: remove it'],
+    ['constructor: 1', 'constructor (1:1): is not a setting: remove it'],
+    ['7: x', '7 (1:1): is not a setting: remove it'],
+    ['? [a]\n: x', '"?" (1:3): is not a setting: remove it'],
+    ['<<: {appId: x}', '"<<" (1:1): is not a setting: remove it'],
+    ['appId: a\nappId: b', 'appId (2:1): is given twice: keep one'],
+    ['log: {level: info, level: warn}', 'log.level (1:20): is given twice: keep one'],
+    ['log: {}\nlog: {}', 'log (2:1): is given twice: keep one'],
+    ['appSecret: hunter2', 'appSecret (1:1): must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET'],
   ])('%j', async (content, expected) => {
     expect(await problemsOf(content)).toEqual([expected])
   })
@@ -85,34 +85,34 @@ async function acceptedOrgs(content: string): Promise<readonly string[]> {
 
 describe('a file that is no configuration', () => {
   test.each([
-    ['- appId', '(1:1): is not a mapping: write "key: value" lines'],
-    ['hunter2', '(1:1): is not a mapping: write "key: value" lines'],
-    ['*hunter2', '(1:1): is not a mapping: write "key: value" lines'],
+    ['- appId', '(1:1): is not a mapping: write lines of "key: value"'],
+    ['hunter2', '(1:1): is not a mapping: write lines of "key: value"'],
+    ['*hunter2', '(1:1): is not a mapping: write lines of "key: value"'],
     [
       'appId: [hunter2',
-      '(1:16): is not valid YAML here: the indentation does not fit the lines before, or a bracket is not closed',
+      '(1:16): is not valid YAML here: the indentation does not match the lines before, or a bracket is not closed',
     ],
     ['appId: "hunter2', '(1:16): is not valid YAML here: a quote, bracket, comma or ":" is missing'],
     [
       'appId: "\\qhunter2"',
-      '(1:9): is not valid YAML here: a "\\" in double quotes starts no known escape: use single quotes',
+      '(1:9): is not valid YAML here: "\\" in double quotes starts an unknown escape: use single quotes',
     ],
     ['appId: @hunter2', '(1:8): is not valid YAML here: a value cannot start with this character: put it in quotes'],
-    ['appId: !hunter2 x', '(1:8): is not valid YAML here: a tag ("!…") is not known: put the value in quotes'],
-    ['listen: {hosts: [*]}', '(1:18): is not valid YAML here: a "*" starts an alias: put the value in quotes'],
-    ['appId: a\n---\nappId: hunter2', '(2:1): is not valid YAML here: a second document begins: keep one'],
-    ['log:\n\tlevel: info', '(2:1): is not valid YAML here: a tab indents: use blanks'],
+    ['appId: !hunter2 x', '(1:8): is not valid YAML here: "!" starts an unknown tag: put the value in quotes'],
+    ['listen: {hosts: [*]}', '(1:18): is not valid YAML here: "*" starts an alias: put the value in quotes'],
+    ['appId: a\n---\nappId: hunter2', '(2:1): is not valid YAML here: a second document begins: keep one document'],
+    ['log:\n\tlevel: info', '(2:1): is not valid YAML here: the line is indented with a tab: use spaces'],
     [new Uint8Array([0x61, 0x3a, 0x20, 0xff]), '(the file): is not UTF-8 text: save it as UTF-8'],
-    ['[ '.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
-    ['[a,'.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
-    ['{a: '.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
-    ['- '.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
-    ['? '.repeat(20_000), '(the file): is nested too deeply to be a configuration'],
+    ['[ '.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
+    ['[a,'.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
+    ['{a: '.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
+    ['- '.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
+    ['? '.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
     [
       Array.from({ length: 1_000 }, (_, depth) => `${' '.repeat(depth)}a:`).join('\n'),
-      '(the file): is nested too deeply to be a configuration',
+      '(the file): is nested too deeply: is it the right file?',
     ],
-    [`# ${'x'.repeat(1_048_576)}`, '(the file): is larger than 1 MiB: is it the right file?'],
+    [`# ${'x'.repeat(1_048_576)}`, '(the file): the file is larger than 1024 KiB'],
   ])('%j', async (content, expected) => {
     const problems = await problemsOf(content)
     expect(problems).toEqual([`config file ${expected}`])
@@ -129,11 +129,11 @@ describe('a file that is no configuration', () => {
     await using folder = await makeFolder()
     const missing = folder.at('missing.yaml')
     expect(await refusalOf({ file: missing, env: GOOD })).toEqual([
-      `config file (${missing}): does not exist (ENOENT): check the path`,
+      `config file (${missing}): ${missing} does not exist (ENOENT)`,
     ])
     await mkdir(folder.at('folder'))
     expect(await refusalOf({ file: folder.at('folder'), env: GOOD })).toEqual([
-      expect.stringContaining('is a folder (EISDIR)'),
+      expect.stringContaining('is a folder, not a file (EISDIR)'),
     ])
   })
 

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { parseDuration } from '../../src/config/units.ts'
+import { parseDuration } from '../../src/config/setting-types.ts'
 import { projectPath, readProjectFile } from '../support/project-files.ts'
 
 interface Service {
@@ -72,4 +72,25 @@ describe('files of the project that it mounts', () => {
   test.each(mounted)('%s is there', (path) => {
     expect(existsSync(projectPath(path))).toBe(true)
   })
+})
+
+test('the second proxy of the fleet takes its settings, and the store knows no other user', async () => {
+  const fleet = parse(readProjectFile('deploy/compose/fleet.yaml'), { merge: true })
+  const second: Service = fleet.services['second-proxy']
+  const passwordFile = projectPath('deploy/compose/store.password')
+  const env = {
+    ...second.environment,
+    OAP_APP_SECRET_FILE: projectPath(secretFile),
+    OAP_FLEET_PASSWORD_FILE: passwordFile,
+  }
+  const { config } = await loadConfig({ env })
+  expect(config.fleet).toMatchObject({ store: { host: 'store', port: 6379 }, username: 'oap' })
+  expect(Object.keys(fleet.services.proxy.environment)).toEqual(
+    Object.keys(second.environment).filter((name) => name.startsWith('OAP_FLEET_')),
+  )
+  const users = readProjectFile('deploy/compose/store.users').trim().split('\n')
+  expect(users[0]).toBe('user default off')
+  expect(users[1]).toContain(`>${readProjectFile('deploy/compose/store.password').trim()} `)
+  // The rule of the documentation, which another test proves to be enough.
+  expect(readProjectFile('docs/fleet.md')).toContain(users[1]?.split(' ').slice(4).join(' '))
 })

@@ -8,7 +8,8 @@ import { dirname } from 'node:path/posix'
 import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { parseDuration } from '../../src/config/units.ts'
+import { parseDuration } from '../../src/config/setting-types.ts'
+import { lacks, programPath } from '../support/programs.ts'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 
 interface Container {
@@ -76,7 +77,7 @@ describe('the sidecar', () => {
     expect(sidecar?.ports).toEqual([{ name: 'oap-admin', containerPort: 9090 }])
     const probes = [sidecar?.startupProbe, sidecar?.readinessProbe, sidecar?.livenessProbe]
     expect(probes.map((probe) => probe?.httpGet)).toEqual([
-      { path: '/readyz', port: 'oap-admin' },
+      { path: '/livez', port: 'oap-admin' },
       { path: '/readyz', port: 'oap-admin' },
       { path: '/livez', port: 'oap-admin' },
     ])
@@ -124,9 +125,44 @@ test('the image is that of this version', () => {
   expect(images).toEqual([expect.objectContaining({ name: sidecar?.image, newTag: readManifest().version })])
 })
 
-const hasKubectl = spawnSync('kubectl', ['version', '--client']).status === 0
+describe('the fleet', () => {
+  const FLEET = 'deploy/kubernetes/fleet'
+  const { resources, configMapGenerator, patches, replicas } = parse(
+    readProjectFile(`${FLEET}/kustomization.yaml`),
+    yaml11,
+  )
+  const text = readProjectFile(`${FLEET}/proxy.yaml`)
 
-describe.skipIf(!hasKubectl)('what kustomize makes of them', () => {
+  test('is the base, with more replicas and a configuration that the proxy takes without a warning about the store', async () => {
+    expect(resources).toEqual(['../base'])
+    expect(configMapGenerator).toEqual([{ name: 'org-access-proxy', behavior: 'replace', files: ['proxy.yaml'] }])
+    expect(replicas).toEqual([{ name: 'example-app', count: expect.toSatisfy((count: number) => count > 1) }])
+    const env = { OAP_APP_SECRET_FILE: KEY, OAP_FLEET_PASSWORD_FILE: projectPath('deploy/compose/store.password') }
+    const { config: fleet, warnings } = await loadConfig({ file: projectPath(`${FLEET}/proxy.yaml`), env })
+    expect(fleet.fleet).toMatchObject({ store: { kind: 'tcp', tls: true }, username: 'oap' })
+    expect(warnings.filter((warning) => warning.startsWith('fleet.store'))).toEqual([])
+    const base = await config()
+    expect({ ...fleet, fleet: base.fleet }).toEqual({ ...base, appSecret: fleet.appSecret })
+  })
+
+  test('mounts the password of the store as a directory, for the sidecar alone', () => {
+    const operations: readonly { readonly path: string; readonly value: unknown }[] = parse(patches[0].patch, yaml11)
+    const [mount, volume] = operations
+    expect(mount).toMatchObject({
+      path: '/spec/template/spec/initContainers/0/volumeMounts/-',
+      value: { name: 'store-password', mountPath: dirname(parse(text).fleet.passwordFile), readOnly: true },
+    })
+    expect(mount?.value).not.toHaveProperty('subPath')
+    expect(volume).toEqual({
+      op: 'add',
+      path: '/spec/template/spec/volumes/-',
+      value: { name: 'store-password', secret: { secretName: 'org-access-proxy-store', defaultMode: 0o440 } },
+    })
+    expect(operations).toHaveLength(2)
+  })
+})
+
+describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
   test('the base has its configuration, under a name that changes with it', () => {
     const { configMap, spec } = render('deploy/kubernetes/base')
     expect(configMap.data['proxy.yaml']).toBe(readProjectFile(`${BASE}/proxy.yaml`))
@@ -146,6 +182,14 @@ describe.skipIf(!hasKubectl)('what kustomize makes of them', () => {
     const { shutdown } = await config()
     expect(spec.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(delayMs + shutdown.timeout)
   })
+
+  test('the fleet has more replicas, with the store and its password', () => {
+    const { configMap, spec } = render('deploy/kubernetes/fleet')
+    expect(configMap.data['proxy.yaml']).toBe(readProjectFile('deploy/kubernetes/fleet/proxy.yaml'))
+    expect(spec.initContainers?.[0]?.volumeMounts?.map(({ name }) => name)).toContain('store-password')
+    expect(spec.volumes.find(({ name }) => name === 'store-password')?.secret?.defaultMode).toBe(0o440)
+    expect(spec.containers.flatMap(({ volumeMounts }) => volumeMounts ?? [])).toEqual([])
+  })
 })
 
 interface ConfigMap {
@@ -154,7 +198,9 @@ interface ConfigMap {
 }
 
 function render(folder: string): { configMap: ConfigMap; spec: PodSpec } {
-  const { status, stdout, stderr } = spawnSync('kubectl', ['kustomize', projectPath(folder)], { encoding: 'utf8' })
+  const { status, stdout, stderr } = spawnSync(programPath('kubectl'), ['kustomize', projectPath(folder)], {
+    encoding: 'utf8',
+  })
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
   const [configMap, deployment] = parseAllDocuments(stdout, yaml11).map((document) => document.toJS())
   return { configMap, spec: deployment.spec.template.spec }

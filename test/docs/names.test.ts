@@ -44,7 +44,7 @@ describe('metrics', () => {
     cachedTokens: () => 0,
     originConnections: () => ({}),
   }
-  const names = new Metrics().families(gauges).map(({ name }) => name)
+  const names = new Metrics({ hasFleet: true }).families(gauges).map(({ name }) => name)
 
   test('each has its row in Operations, and no other', () => {
     expect(firstCells('## Metrics').toSorted()).toEqual(names.toSorted())

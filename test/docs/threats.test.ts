@@ -11,7 +11,7 @@ test('every advisory is in the threat model', () => {
 })
 
 test('every row of it says which test shows it', () => {
-  const rows = tablesBelow(security, '## Who, by what way, and what stops it')
+  const rows = tablesBelow(security, '## The attacks, and what stops them')
   expect(rows.length).toBeGreaterThan(30)
   for (const row of rows) expect(row.at(-1)).toMatch(/^`test\/[\w/-]+\.test\.ts`/)
 })

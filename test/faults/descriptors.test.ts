@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
-import { RawClient, request } from '../support/raw-client.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { environmentFor, MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 
@@ -22,15 +22,19 @@ async function cpuMs(pid: number): Promise<number> {
   return ((Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND) * 1_000
 }
 
-test(`T-RL-04: ${CLIENTS} connections and ${DESCRIPTORS} descriptors`, { timeout: 60_000 }, async () => {
-  await using service = await startService()
-  await using env = await environmentFor(service)
+function spawnWith(descriptors: number, env: Readonly<Record<string, string>>): SpawnedProxy {
   const { PATH } = process.env
-  const child = spawn('sh', ['-c', `ulimit -n ${DESCRIPTORS} && exec "$0" "$@"`, process.execPath, MAIN], {
+  const child = spawn('sh', ['-c', `ulimit -n ${descriptors} && exec "$0" "$@"`, process.execPath, MAIN], {
     env: { PATH, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  await using proxy = new SpawnedProxy(child)
+  return new SpawnedProxy(child)
+}
+
+test(`T-RL-04: ${CLIENTS} connections and ${DESCRIPTORS} descriptors`, { timeout: 60_000 }, async () => {
+  await using service = await startService()
+  await using env = await environmentFor(service)
+  await using proxy = spawnWith(DESCRIPTORS, env)
   const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
   expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
 
@@ -51,4 +55,29 @@ test(`T-RL-04: ${CLIENTS} connections and ${DESCRIPTORS} descriptors`, { timeout
   await eventually(serves, 'a good answer', 5_000)
   proxy.signal('SIGTERM')
   expect((await proxy.exited).code).toBe(0)
+})
+
+test('a request that finds no descriptor for the service is told so, and the next one is served', async () => {
+  await using service = await startService({ script: () => ({ content: 'served', closes: true }) })
+  await using env = await environmentFor(service)
+  await using proxy = spawnWith(DESCRIPTORS, env)
+  const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+  await using asking = await RawClient.connect(port)
+  const ask = async () => {
+    asking.send(get('/v2/x', 'acme'))
+    return await asking.response()
+  }
+  expect((await ask()).status).toBe(200)
+
+  const clients: RawClient[] = []
+  const crowd = async () => {
+    clients.push(...(await Promise.all(Array.from({ length: DESCRIPTORS }, () => RawClient.connect(port)))))
+    const response = await ask()
+    return response.status === 200 ? undefined : response
+  }
+  const refused = await eventually(crowd, 'a request without a descriptor', 20_000)
+  expect([refused.status, problemOf(refused).code]).toEqual([503, 'overloaded'])
+
+  for (const client of clients) await client[Symbol.asyncDispose]()
+  await eventually(async () => ((await ask()).status === 200 ? true : undefined), 'a good answer', 20_000)
 })

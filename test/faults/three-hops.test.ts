@@ -9,6 +9,7 @@ import { badNetwork, byHop, type FaultSchedule } from '../support/bad-network.ts
 import { get } from '../support/case-table.ts'
 import { type FaultProxy, startFaultProxy } from '../support/fault-proxy.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
+import { scaled, scaledSetting } from '../support/pace.ts'
 import { startProxyProcess } from '../support/proxy-process.ts'
 import { fieldOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
 import { type Random, withSeed } from '../support/seed.ts'
@@ -30,11 +31,11 @@ type Method = (typeof METHODS)[number]
 
 const SETTINGS = {
   'origin.connections': `${PLACES}`,
-  'origin.responseTimeout': '1s',
-  'origin.idleTimeout': '500ms',
-  'listen.idleTimeout': '500ms',
-  'listen.headersTimeout': '500ms',
-  'tokens.mintTimeout': '1s',
+  'origin.responseTimeout': scaledSetting(1_000),
+  'origin.idleTimeout': scaledSetting(500),
+  'listen.idleTimeout': scaledSetting(500),
+  'listen.headersTimeout': scaledSetting(500),
+  'tokens.mintTimeout': scaledSetting(1_000),
   'tokens.mintRate': '10000',
 } as const
 
@@ -106,7 +107,7 @@ class Run {
     const takesContent = method === 'POST' || method === 'PATCH' || method === 'PUT'
     const content = takesContent && kind === 'stormy' ? contentOf(`${number}`) : ''
     const lines = takesContent ? [`Content-Length: ${content.length}`] : []
-    await using client = await RawClient.connect(this.#network.port, { deadlineMs: CLIENT_DEADLINE_MS })
+    await using client = await RawClient.connect(this.#network.port, { deadlineMs: scaled(CLIENT_DEADLINE_MS) })
     client.send(get(target, org, ...lines).replace('GET', method) + content)
     const response = await client.response(method).catch(({ name }: Error) => {
       if (name !== 'DeadlineExceeded') return 'broken' as const
@@ -173,7 +174,7 @@ test(`R2 to R5, R9, R11: ${REQUESTS} requests, ${RACES} races, ${ABORTS} aborts`
     expect(toProxy.strikes, 'faults before the proxy').toBeGreaterThan(REQUESTS / 20)
     expect(laterMs.length, 'aborts that were to cross').toBeGreaterThan(ABORTS / 2)
     const p99Ms = laterMs.toSorted((a, b) => a - b)[Math.ceil(laterMs.length * 0.99) - 1]
-    expect(p99Ms, `p99 in ms of ${laterMs.length} aborts`).toBeLessThan(ABORT_LIMIT_MS)
+    expect(p99Ms, `p99 in ms of ${laterMs.length} aborts`).toBeLessThan(scaled(ABORT_LIMIT_MS))
 
     toService.drop((firstLine) => !firstLine.startsWith('POST /v2/orgs/'))
     toService.schedule = byHop({ mints: mintFaults, requests: idleFaults })

@@ -24,7 +24,7 @@ const AT_ONCE = 10
 const PLACES = 16
 const MINT_TIMEOUT_MS = 1_000
 /** For the way there and back, on a busy machine. */
-const SLACK_MS = 2_000
+const SLACK_MS = 20_000
 /** Without a call of the token endpoint, though asked for all the time: only the longest of the pauses is as long. */
 const LONG_PAUSE_MS = 1_200
 const FAST_MS = 100

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { isFieldValue, namedByConnection, requestFieldKind, withoutFields } from '../../src/http/fields.ts'
+import { groupFields, isFieldValue, namedByConnection, requestFieldKind, withoutFields } from '../../src/http/fields.ts'
 
 describe('request fields', () => {
   test.each([
@@ -11,6 +11,9 @@ describe('request fields', () => {
     'Trailer',
     'Keep-Alive',
     'X-Rewrite-URL',
+    'X-HTTP-Method-Override',
+    'X-HTTP-Method',
+    'X-Method-Override',
   ])('%s ends here', (name) => {
     expect(requestFieldKind(name)).toBe('dropped')
   })
@@ -24,6 +27,9 @@ describe('request fields', () => {
     '_authorization',
     'Host_',
     'X_Proxy_Key',
+    'X_HTTP_Method_Override',
+    '__Host__',
+    '-Authorization_-',
   ])('%s imitates a protected one', (name) => {
     expect(requestFieldKind(name)).toBe('imitation')
   })
@@ -52,17 +58,25 @@ test('Connection options that name fields', () => {
   expect(namedByConnection('keep-alive')).toBeUndefined()
   expect(namedByConnection('close')).toBeUndefined()
   expect(namedByConnection('Close , Keep-Alive')).toBeUndefined()
-  expect(namedByConnection('close, AUTHORIZATION , Host,,content-length')).toEqual([
-    'authorization',
-    'host',
-    'content-length',
-  ])
+  const first = namedByConnection('close, AUTHORIZATION , Host,,content-length')
+  expect([...(first ?? [])]).toEqual(['authorization', 'host', 'content-length'])
+  expect(namedByConnection('close', first)).toBe(first)
+  expect([...(namedByConnection('x-a, host', first) ?? [])]).toEqual(['authorization', 'host', 'content-length', 'x-a'])
 })
 
 test('fields are left out without changing what was received', () => {
   const fields = ['A', '1', 'B', '2', 'a', '3']
-  expect(withoutFields(fields, ['a'])).toEqual(['B', '2'])
+  expect(withoutFields(fields, new Set(['a']))).toEqual(['B', '2'])
   expect(fields).toEqual(['A', '1', 'B', '2', 'a', '3'])
+})
+
+test('fields grouped by name keep their order and the first spelling', () => {
+  const grouped = groupFields(['A', '1', 'b', '2', 'a', '3', 'A', '4', '__proto__', '5'])
+  expect(Object.entries(grouped)).toEqual([
+    ['A', ['1', '3', '4']],
+    ['b', '2'],
+    ['__proto__', '5'],
+  ])
 })
 
 test('field values', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { parseOrgId } from '../../src/http/org-id.ts'
+import { MAX_ORG_ID_LENGTH, parseOrgId } from '../../src/http/org-id.ts'
 
 const DEFAULT = /^[\w-][\w.~:@+=-]{0,127}$/
 
@@ -36,4 +36,13 @@ describe('an org id', () => {
       expect(parseOrgId(id, /^[\s\S]*$/)).toBeUndefined()
     },
   )
+
+  test('its length is looked at before the pattern, which may backtrack', () => {
+    const looked: string[] = []
+    const pattern = /^a*$/
+    pattern.test = (value) => looked.push(value) > 0
+    expect(parseOrgId('a'.repeat(MAX_ORG_ID_LENGTH), pattern)).toBeDefined()
+    expect(parseOrgId('a'.repeat(MAX_ORG_ID_LENGTH + 1), pattern)).toBeUndefined()
+    expect(looked).toHaveLength(1)
+  })
 })

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import {
+  hasEncodedControl,
   isForwardable,
   isTokenEndpoint,
   matchesRoute,
@@ -119,8 +120,26 @@ describe('the token endpoint', () => {
     '/v2/orgs/;x/access',
     '/v2/orgs/%3Bx/access',
     '/v2%2forgs/a%2fb/access',
+    '/v2%2Forgs/a%252Fb/access',
+    '/v2/orgs/;/x/access',
+    '/;/v2/orgs/x/access',
+    '/v2/;/orgs/;/x/;/access/;',
+    '/v2/orgs/x/access/%3b',
+    '/v2/orgs/x/access%0a',
+    '/v2/orgs/x/access%00.html',
+    '/v2/orgs/x/access%250A',
+    '/v2/orgs/x/access%20',
+    '/v2/orgs/x/access%20%09',
+    '/v2/orgs/x/access.json',
+    '/v2/orgs/x/access.',
+    '/v2/orgs/x/access.json;a',
+    '/v2/orgs/x/%2561ccess',
+    '/v2/%256frgs/x/access',
+    '/orgs/x/access',
+    '/v3/tenant/orgs/x/access',
+    '/v2/orgs/orgs/access',
   ])('%s is recognized', (target) => {
-    expect(isTokenEndpoint(target)).toBe(true)
+    expect(isTokenEndpoint(pathOf(target))).toBe(true)
   })
 
   test.each([
@@ -129,10 +148,24 @@ describe('the token endpoint', () => {
     '/v2/orgs/access',
     '/v2/access',
     '/v2/orgs/b/accessories',
+    '/v2/orgs/b/access-logs',
+    '/v2/orgs/b/access/x',
+    '/v2/orgs/b/access%20logs',
+    '/v2/orgs/b/files/a%2Fb/access',
+    '/v2/orgs/b/groups/c/access',
+    '/v2/orgs/',
+    '/access',
+    '/%',
     '/v2/x?y=/v2/orgs/b/access',
   ])('%s is not it', (target) => {
-    expect(isTokenEndpoint(target)).toBe(false)
+    expect(isTokenEndpoint(pathOf(target))).toBe(false)
   })
+})
+
+test('encoded controls', () => {
+  for (const path of ['/%00', '/a%1fb', '/a%1F', '/%7f/x', '/%7F', '/x%0d%0aY'])
+    expect(hasEncodedControl(path)).toBe(true)
+  for (const path of ['/', '/a', '/%20', '/%80', '/%2500', '/%7e', '/%a0']) expect(hasEncodedControl(path)).toBe(false)
 })
 
 describe('routes', () => {

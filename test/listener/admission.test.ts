@@ -1,13 +1,14 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
-import { type AdmissionOptions, admit } from '../../src/listener/admission.ts'
+import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
 
-const options: AdmissionOptions = {
+const rules: AdmissionRules = {
   hosts: new HostList(LOOPBACK_NAMES),
   browserOrigins: [],
   refusesForwarded: true,
   isCallerKey: undefined,
+  callers: undefined,
   orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
   allowedOrgs: new Set(),
   allowedRoutes: [],
@@ -15,8 +16,9 @@ const options: AdmissionOptions = {
   appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
   targetPrefix: '/api',
   originHost: 'service.example',
-  newRequestId: () => 'generated',
 }
+
+const newRequestId = () => 'generated'
 
 const HOST = ['Host', 'localhost:8080']
 const ORG = ['X-Org-Id', 'acme']
@@ -34,14 +36,14 @@ function head(
   }
 }
 
-function admitted(fields: readonly string[], more = {}, changed: Partial<AdmissionOptions> = {}) {
-  const result = admit(head([...HOST, ...ORG, ...fields], more), { ...options, ...changed })
+function admitted(fields: readonly string[], more = {}, changed: Partial<AdmissionRules> = {}) {
+  const result = admit(head([...HOST, ...ORG, ...fields], more), { ...rules, ...changed }, newRequestId)
   if (!result.isAdmitted) throw new Error(`refused: ${JSON.stringify(result)}`)
   return result
 }
 
-function refused(rawHeaders: readonly string[], more = {}, changed: Partial<AdmissionOptions> = {}) {
-  const result = admit(head(rawHeaders, more), { ...options, ...changed })
+function refused(rawHeaders: readonly string[], more = {}, changed: Partial<AdmissionRules> = {}) {
+  const result = admit(head(rawHeaders, more), { ...rules, ...changed }, newRequestId)
   return 'code' in result ? result.code : 'not refused'
 }
 
@@ -52,7 +54,7 @@ describe('what is admitted', () => {
       'Accept', 'a', 'x-B', '1', 'X-b', '2', 'Cookie', 'c=1', 'Range', 'bytes=0-1',
       'host', 'service.example', 'via', '1.1 org-access-proxy', 'x-request-id', 'generated',
     ]) // biome-ignore format: pairs
-    expect(request).toMatchObject({ orgId: 'acme', target: '/api/v2/x?y', path: '/v2/x', mustClose: false })
+    expect(request).toMatchObject({ orgId: 'acme', target: '/api/v2/x?y', path: '/v2/x' })
   })
 
   test('keeps a request id of visible ASCII, and replaces any other', () => {
@@ -62,6 +64,19 @@ describe('what is admitted', () => {
     expect(
       admitted(['X-Request-Id', 'a', 'X-Request-Id', 'b']).fields.filter((f) => f === 'x-request-id'),
     ).toHaveLength(1)
+  })
+
+  test('keeps its request id where Connection names that field, and gets it once', () => {
+    const { fields, requestId } = admitted(['Connection', 'x-request-id', 'X-Request-Id', 'mine-1'])
+    expect(requestId).toBe('mine-1')
+    expect(fields.filter((text) => /^x-request-id$/i.test(text))).toEqual(['x-request-id'])
+    expect(fields.at(-1)).toBe('mine-1')
+  })
+
+  test('is told to continue if it asks for that, but not in HTTP/1.0, which has no interim responses', () => {
+    expect(admitted(['Expect', '100-continue']).expectsContinue).toBe(true)
+    expect(admitted(['Expect', '100-continue'], { minor: 0 }).expectsContinue).toBe(false)
+    expect(admitted([]).expectsContinue).toBe(false)
   })
 
   test('loses what Connection names, but neither our fields nor the framing', () => {
@@ -91,7 +106,7 @@ describe('what is admitted', () => {
     expect(request.orgId).toBe('acme')
   })
 
-  test('an unknown Upgrade is dropped and the connection not used again', () => {
+  test('an unknown Upgrade is dropped', () => {
     const request = admitted([
       'Connection',
       'Upgrade, HTTP2-Settings',
@@ -102,7 +117,7 @@ describe('what is admitted', () => {
       'Sec-WebSocket-Key',
       'k',
     ])
-    expect(request).toMatchObject({ isWebSocket: false, mustClose: true })
+    expect(request).toMatchObject({ isWebSocket: false })
     expect(request.fields).toHaveLength(6)
   })
 
@@ -121,8 +136,39 @@ describe('what is admitted', () => {
     expect(request.fields).toContain('Sec-WebSocket-Key')
   })
 
+  test('a handshake may ask for a subprotocol that is called like one of its fields', () => {
+    const request = admitted([
+      'Connection',
+      'Upgrade',
+      'Upgrade',
+      'websocket',
+      'Sec-WebSocket-Version',
+      '13',
+      'Sec-WebSocket-Protocol',
+      'sec-websocket-key',
+      'Sec-WebSocket-Key',
+      'dGhlIHNhbXBsZSBub25jZQ==',
+      'Sec-WebSocket-Protocol',
+      'sec-websocket-version',
+      'Sec-WebSocket-Extensions',
+      'x',
+    ])
+    expect(request.isWebSocket).toBe(true)
+  })
+
+  test('the right caller key is enough, and goes no further', () => {
+    const request = admitted(['X-Proxy-Key', 'k'], {}, { isCallerKey: (key) => key === 'k' })
+    expect(request.fields).not.toContain('k')
+  })
+
+  test('the Via of another proxy goes on, before ours', () => {
+    const { fields } = admitted(['Via', '1.0 fred'])
+    expect(fields.slice(0, 2)).toEqual(['Via', '1.0 fred'])
+    expect(fields).toContain('1.1 org-access-proxy')
+  })
+
   test('an App route needs no org and does not show one', () => {
-    const result = admit(head(HOST, { method: 'POST', url: '/v2/links' }), options)
+    const result = admit(head(HOST, { method: 'POST', url: '/v2/links' }), rules, newRequestId)
     expect(result).toMatchObject({ isAdmitted: true, orgId: undefined })
   })
 
@@ -134,7 +180,11 @@ describe('what is admitted', () => {
 
   test('a preflight of a listed page is answered here; of any other it is refused', () => {
     const page = [...HOST, 'Origin', 'https://app.example', 'Access-Control-Request-Method', 'PUT']
-    const preflight = admit(head(page, { method: 'OPTIONS' }), { ...options, browserOrigins: ['https://app.example'] })
+    const preflight = admit(
+      head(page, { method: 'OPTIONS' }),
+      { ...rules, browserOrigins: ['https://app.example'] },
+      newRequestId,
+    )
     expect(preflight).toEqual({ isAdmitted: false, preflightOrigin: 'https://app.example' })
     expect(refused(page, { method: 'OPTIONS' })).toBe('browser_refused')
   })
@@ -146,7 +196,7 @@ describe('what is admitted', () => {
 
 describe('refused', () => {
   const handshake = ['Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ==']
-  test.each<[string, string, readonly string[], object?, Partial<AdmissionOptions>?]>([
+  test.each<[string, string, readonly string[], object?, Partial<AdmissionRules>?]>([
     ['HTTP/2.0', 'http_version_refused', [...HOST, ...ORG], { major: 2, minor: 0 }],
     ['HTTP/0.9', 'http_version_refused', [...HOST, ...ORG], { major: 0, minor: 9 }],
     ['two lengths', 'request_invalid', [...HOST, ...ORG, 'Content-Length', '1', 'Content-Length', '1']],
@@ -211,6 +261,19 @@ describe('refused', () => {
     ['an imitated field', 'field_invalid', [...HOST, ...ORG, 'X_Org_Id', 'b']],
     ['a control in a value', 'field_invalid', [...HOST, ...ORG, 'X', 'a\u007f']],
     ['a loop', 'proxy_loop_detected', [...HOST, ...ORG, 'Via', '1.0 fred, 1.1 org-access-proxy']],
+    [
+      'a loop that only the first of two fields shows',
+      'proxy_loop_detected',
+      [...HOST, ...ORG, 'Via', '1.1 org-access-proxy', 'Via', '1.1 fred'],
+    ],
+    ['an encoded control', 'target_invalid', [...HOST, ...ORG], { url: '/v2/x%0a' }],
+    [
+      'the token endpoint as an App route',
+      'org_id_missing',
+      HOST,
+      { url: '/v2/orgs/x/;/access', method: 'POST' },
+      { allowsTokenEndpoint: true, appRoutes: [{ method: '*', path: '/', isPrefix: true }] },
+    ],
     [
       'a handshake of another version',
       'upgrade_invalid',
@@ -311,7 +374,7 @@ describe('for arbitrary requests', () => {
         targets,
         fc.constantFrom('GET', 'POST', 'DELETE'),
         (pairs, url, method) => {
-          const result = admit(head([...HOST, ...ORG, ...pairs.flat()], { url, method }), options)
+          const result = admit(head([...HOST, ...ORG, ...pairs.flat()], { url, method }), rules, newRequestId)
           if (!result.isAdmitted) return
           admissions++
           const sent = result.fields.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase())

@@ -8,7 +8,7 @@ function readBothWays(text: string): { readonly stop: number; readonly isOver: b
   return [bytes.length, 1].map((step) => {
     let content = ''
     const chunked = new ChunkedContent((from, start, end) => {
-      content += from.latin1Slice(start, end)
+      content += from.toString('latin1', start, end)
     })
     let stop = 0
     while (stop < bytes.length && !chunked.isOver) stop = chunked.read(bytes, stop, Math.min(stop + step, bytes.length))
@@ -39,6 +39,8 @@ describe('chunks', () => {
       `00a\r\n${'x'.repeat(10)}\r\nA\r\n${'y'.repeat(10)}\r\n000\r\n\r\n`,
       'xxxxxxxxxxyyyyyyyyyy',
     ],
+    ['a size padded with zeros to 16 digits', `${'1'.padStart(16, '0')}\r\na\r\n${'0'.repeat(16)}\r\n\r\n`, 'a'],
+    ['blanks before an extension', '1 ; a=b\r\na\r\n1\t;c\r\nb\r\n0 ;last\r\n\r\n', 'ab'],
     ['extensions', '1;a\r\na\r\n1;a="b;c"\r\nb\r\n0;last\r\n\r\n', 'ab'],
     ['line ends as content', '4\r\n\r\n\r\n\r\n0\r\n\r\n', '\r\n\r\n'],
     ['trailers', '1\r\na\r\n0\r\nContent-Length: 9\r\nAuthorization: x\r\n\r\n', 'a'],
@@ -77,9 +79,10 @@ describe('what is no chunk', () => {
     ['a prefix', '0x1\r\na\r\n'],
     ['a space before the size', ' 1\r\na\r\n'],
     ['a space behind the size', '1 \r\na\r\n'],
+    ['a tab behind the size', '1\t\r\na\r\n'],
     ['an underscore', '1_0\r\n'],
     ['a size beyond all numbers', `${'f'.repeat(14)}\r\n`],
-    ['a size of zeros beyond all bounds', `${'0'.repeat(14)}\r\n`],
+    ['a size of zeros beyond all bounds', `${'0'.repeat(40)}\r\n`],
     ['a line feed alone behind the size', '1\na\r\n0\r\n\r\n'],
     ['a carriage return alone behind the size', '1\ra\r\n'],
     ['two carriage returns', '1\r\r\na\r\n'],

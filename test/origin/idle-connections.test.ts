@@ -47,6 +47,8 @@ test('one that has waited too long is not used again, even before it is closed',
   expect(pool.origin.stats.free).toBe(1)
   await pool.send('/2').ended()
   expect(pool.connectionOf('/2')).not.toBe(pool.connectionOf('/1'))
+  await pool.left(pool.connectionOf('/1'))
+  expect(pool.origin.stats).toMatchObject({ connected: 1, free: 1 })
 })
 
 test.each([

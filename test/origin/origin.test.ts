@@ -1,12 +1,16 @@
 /** The pool of connections to the origin: which is used, how many there are, and who waits. */
 
 import { readFileSync } from 'node:fs'
+import { setTimeout } from 'node:timers/promises'
 import { createSecureContext } from 'node:tls'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
+import type { ContentFate } from '../../src/origin/attempt.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { onCue, startOriginPool } from '../support/origin-pool.ts'
+import { Recorder } from '../support/recorder.ts'
 
+const OVERLOADED = expect.objectContaining({ code: 'overloaded' })
 const BROKEN = { code: 'connection_terminated' }
 
 describe('a connection', () => {
@@ -26,16 +30,38 @@ describe('a connection', () => {
     expect(pool.server.connections).toHaveLength(1)
   })
 
-  test('opened for one attempt says so, serves no other, and is closed behind it', async () => {
+  test('that has carried nothing before is opened for a retry, and kept behind it', async () => {
     await using pool = await startOriginPool()
     await pool.send('/pooled').ended()
     const fresh = await pool.sendFresh('/fresh').ended()
     expect(fresh.attempt).toMatchObject({ isConnected: true, isReused: false })
-    const connection = pool.connectionOf('/fresh')
-    expect(connection).not.toBe(pool.connectionOf('/pooled'))
-    expect(connection?.requests[0]?.values('connection')).toEqual(['close'])
-    await pool.left(connection)
+    expect(pool.connectionOf('/fresh')).not.toBe(pool.connectionOf('/pooled'))
+    expect(pool.origin.stats).toEqual({ connected: 2, free: 2, pending: 0 })
+  })
+
+  test('takes the place of a free one if the pool is full', async () => {
+    await using pool = await startOriginPool(undefined, { connections: 1 })
+    await pool.send('/pooled').ended()
+    await pool.sendFresh('/fresh').ended()
+    await pool.left(pool.connectionOf('/pooled'))
+    expect(pool.server.connections).toHaveLength(2)
     expect(pool.origin.stats).toEqual({ connected: 1, free: 1, pending: 0 })
+  })
+
+  test('is never one too many: a retry waits for its turn in a full pool', async () => {
+    const cue = onCue()
+    await using pool = await startOriginPool(cue.script, { connections: 2 })
+    const busy = ['/1', '/2'].map((target) => pool.send(target))
+    await pool.seen(2)
+    const retries = ['/3', '/4', '/5'].map((target) => pool.sendFresh(target))
+    expect(pool.origin.stats).toEqual({ connected: 2, free: 0, pending: 3 })
+    for (const [i, recorder] of [...busy, ...retries].entries()) {
+      await pool.seen(i + 1)
+      expect(pool.server.openConnections.filter(({ peerEnd }) => peerEnd === undefined).length).toBeLessThanOrEqual(2)
+      cue.answer(recorder.attempt.request.target)
+      await recorder.ended()
+    }
+    expect(pool.server.connections, 'each retry came on a connection of its own').toHaveLength(5)
   })
 
   test('tells whether it has served before, and whether an answer has begun', async () => {
@@ -70,6 +96,41 @@ describe('a connection', () => {
     const next = await pool.send('/next').ended()
     expect(next.content).toHaveLength(100_000)
     expect(pool.server.connections).toHaveLength(1)
+  })
+})
+
+describe('bytes of content that their reader keeps', () => {
+  const CONTENT = Buffer.from(Uint32Array.from({ length: 256 * 1024 }, (_, i) => i).buffer)
+
+  /** Keeps what `keeps` says, without a copy, and copies the rest. */
+  class Keeper extends Recorder {
+    readonly pieces: Buffer[] = []
+    #count = 0
+
+    constructor(keeps: (piece: number) => ContentFate) {
+      super({ target: '/' })
+      this.responseContent = (bytes, start, end) => {
+        const piece = bytes.subarray(start, end)
+        const fate = keeps(this.#count++)
+        this.pieces.push(fate === 'taken' ? Buffer.from(piece) : piece)
+        if (fate === 'full') setImmediate(() => this.attempt.resume())
+        return fate
+      }
+    }
+  }
+
+  test.each<[string, (piece: number) => ContentFate]>([
+    ['all', () => 'kept'],
+    ['all, a pause behind each', () => 'full'],
+    ['every third', (piece) => (piece % 3 === 0 ? 'kept' : 'taken')],
+    ['every third, a pause behind each', (piece) => (piece % 3 === 0 ? 'full' : 'taken')],
+  ])('are not overwritten: %s', async (_, keeps) => {
+    await using pool = await startOriginPool(() => ({ content: CONTENT }))
+    const keeper = new Keeper(keeps)
+    pool.origin.dispatch(keeper.attempt)
+    await keeper.ended()
+    expect(keeper.pieces.length).toBeGreaterThan(3)
+    expect(Buffer.concat(keeper.pieces).equals(CONTENT)).toBe(true)
   })
 })
 
@@ -150,6 +211,128 @@ describe('the pool', () => {
     })
     expect(await second).toBe('hello from the origin')
     expect(pool.server.connections).toHaveLength(1)
+  })
+})
+
+describe('while orgs share the pool', () => {
+  /** Answers `/stream…` with a response that does not end, and everything else at once. */
+  const script: OriginScript = ({ target }, connection) => {
+    if (!target.startsWith('/stream')) return { content: target }
+    connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n')
+    return undefined
+  }
+  const hasBegun = (recorders: readonly Recorder[]) =>
+    Promise.all(recorders.map((recorder) => recorder.waitFor(({ head }) => head !== undefined, 'a head')))
+
+  test('one org alone may have all connections', async () => {
+    await using pool = await startOriginPool(script, { connections: 8 })
+    await hasBegun(Array.from({ length: 8 }, (_, i) => pool.send(`/stream/${i}`)))
+    expect(pool.origin.stats).toEqual({ connected: 8, free: 0, pending: 0 })
+  })
+
+  test('streams of one org do not keep the others out: it is brought down to three quarters, and no further', async () => {
+    await using pool = await startOriginPool(script, { connections: 8 })
+    const streams = Array.from({ length: 12 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
+    await hasBegun(streams.slice(0, 8))
+    const others = Array.from({ length: 6 }, (_, i) => pool.send(`/other/${i}`, { org: `org-${i}` }))
+    for (const other of others) expect((await other.ended()).content.toString()).toBe(other.attempt.request.target)
+    const failed = streams.filter(({ isOver }) => isOver)
+    expect(failed.map(({ error }) => error)).toEqual([OVERLOADED, OVERLOADED])
+    for (let i = 0; i < 5; i++) await pool.send('/later', { org: 'later' }).ended()
+    await setTimeout(1_100) // more than two looks at what has expired
+    await pool.send('/later', { org: 'later' }).ended()
+    const broken = streams.filter(({ isOver }) => isOver)
+    expect(broken, 'no more are broken off').toHaveLength(2)
+    expect(pool.origin.stats, 'streams wait behind the share of their org').toMatchObject({ pending: 4 })
+  })
+
+  test('no more streams are broken off than others wait', async () => {
+    await using pool = await startOriginPool(script, { connections: 8 })
+    const streams = Array.from({ length: 8 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
+    await hasBegun(streams)
+    await pool.send('/other', { org: 'other' }).ended()
+    expect(streams.filter(({ isOver }) => isOver)).toHaveLength(1)
+  })
+
+  test('the response that has run longest is broken off first, on whichever connection it runs', async () => {
+    await using pool = await startOriginPool(script, { connections: 4 })
+    const streams = [pool.send('/stream/0', { org: 'greedy' })]
+    const short = pool.send('/short', { org: 'greedy' })
+    await hasBegun([...streams, short])
+    await short.ended()
+    // These two get new connections, and the last one gets the connection of `/short`, which is older than theirs.
+    for (const i of [1, 2]) {
+      streams.push(pool.sendFresh(`/stream/${i}`, { org: 'greedy' }))
+      await hasBegun(streams)
+    }
+    streams.push(pool.send('/stream/3', { org: 'greedy' }))
+    await hasBegun(streams)
+    expect(pool.connectionOf('/stream/3')).toBe(pool.connectionOf('/short'))
+    await pool.send('/other/0', { org: 'other' }).ended()
+    expect(streams.map(({ isOver }) => isOver)).toEqual([true, false, false, false])
+  })
+
+  test('a response is broken off only for a request that has waited for a second', async () => {
+    await using pool = await startOriginPool(script, { connections: 4 })
+    const streams = Array.from({ length: 4 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
+    await hasBegun(streams)
+    const askedAt = performance.now()
+    await pool.send('/other', { org: 'other' }).ended()
+    expect(performance.now() - askedAt).toBeGreaterThan(990)
+  })
+
+  test('only streams of the org above its share are broken off, however long another has run', async () => {
+    await using pool = await startOriginPool(script, { connections: 8 })
+    const oldest = pool.send('/stream/oldest', { org: 'modest' })
+    await hasBegun([oldest])
+    const streams = Array.from({ length: 7 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
+    await hasBegun(streams)
+    await pool.send('/other', { org: 'other' }).ended()
+    expect(oldest.isOver).toBe(false)
+    expect(streams.filter(({ isOver }) => isOver)).toHaveLength(1)
+  })
+
+  test('a minute after the last wait of another org, streams take the places that are left', async () => {
+    await using pool = await startOriginPool(script, { connections: 8 })
+    const streams = Array.from({ length: 10 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
+    await hasBegun(streams.slice(0, 8))
+    await pool.send('/other', { org: 'other' }).ended()
+    await setTimeout(600) // more than one look at what has expired
+    expect(pool.origin.stats, 'two streams wait beside a free connection').toMatchObject({ free: 1, pending: 2 })
+    const now = performance.now.bind(performance)
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 60_001)
+    try {
+      await hasBegun(streams.slice(8, 9))
+      expect(pool.origin.stats).toMatchObject({ connected: 8, free: 0, pending: 1 })
+    } finally {
+      clock.mockRestore()
+    }
+  })
+
+  test('an org that holds no more than its share loses nothing', async () => {
+    await using pool = await startOriginPool(script, { connections: 4 })
+    const streams = Array.from({ length: 3 }, (_, i) => pool.send(`/stream/${i}`, { org: 'a' }))
+    const other = pool.send('/stream/b', { org: 'b' })
+    await hasBegun([...streams, other])
+    const waiting = pool.send('/waits', { org: 'c' })
+    await setTimeout(1_300) // more than one look for room
+    expect([...streams, other, waiting].some(({ isOver }) => isOver)).toBe(false)
+    other.attempt.abort(new Error('the client has left'))
+    await waiting.ended()
+  })
+
+  test('a request without a response is not broken off', async () => {
+    const cue = onCue()
+    await using pool = await startOriginPool(cue.script, { connections: 4 })
+    const busy = Array.from({ length: 4 }, (_, i) => pool.send(`/busy/${i}`, { org: 'a' }))
+    await pool.seen(4)
+    const waiting = pool.send('/waits', { org: 'b' })
+    await setTimeout(1_300) // more than one look for room
+    expect(busy.some(({ isOver }) => isOver)).toBe(false)
+    cue.answer('/busy/0')
+    await pool.seen(5)
+    cue.answer('/waits')
+    await waiting.ended()
   })
 })
 

@@ -27,15 +27,21 @@ interface Behind {
   /** The origin speaks TLS, with this. */
   readonly presents?: CertificateName
   readonly userInfo?: string
+  /** By default more than a busy machine needs. */
+  readonly connectTimeoutMs?: number
 }
 
-async function startBehind(proxy: ConnectProxy, { presents, userInfo = `user:${ENCODED}@` }: Behind = {}) {
+/** For a connection that is never there. */
+const SHORT_MS = 1_000
+
+async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
+  const { presents, userInfo = `user:${ENCODED}@`, connectTimeoutMs = 10_000 } = behind
   const server = await startOrigin(undefined, presents === undefined ? {} : { tls: certificate(presents) })
   const baseUrl = new URL(server.url)
   const origin = new Origin({
     baseUrl,
     connections: 2,
-    connectTimeoutMs: 400,
+    connectTimeoutMs,
     keepsAccessControl: false,
     tunnel: tunnelFor(baseUrl, variables(proxy.url(userInfo))),
     secureContext: presents === undefined ? undefined : createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
@@ -117,7 +123,7 @@ describe('a proxy that does not open the way', () => {
     ['hang', 'connection_timeout'],
   ])('%s: %s, nothing sent, no word of the password, nothing left open', async (behaviour, code) => {
     await using proxy = await startConnectProxy()
-    await using pool = await startBehind(proxy)
+    await using pool = await startBehind(proxy, behaviour === 'hang' ? { connectTimeoutMs: SHORT_MS } : {})
     proxy.behaviour = behaviour
     const recorder = pool.send('/')
     const error = await recorder.failed()
@@ -152,7 +158,7 @@ describe('a proxy that does not open the way', () => {
 
   test('a handshake of TLS in the tunnel that never ends leaves nothing open', async () => {
     await using proxy = await startConnectProxy()
-    await using pool = await startBehind(proxy, { presents: 'localhost' })
+    await using pool = await startBehind(proxy, { presents: 'localhost', connectTimeoutMs: SHORT_MS })
     proxy.behaviour = 'late'
     const recorder = pool.send('/')
     await proxy.waitFor(({ requests }) => requests.length === 1, 'the CONNECT')

@@ -85,50 +85,35 @@ test('what comes in arrives, in order, whatever the pieces', async () => {
   )
 })
 
-test('two full reads go out in one write', () => {
+test('nothing goes out behind the end of the exchange', () => {
   const { socket, content } = startContent()
-  content.write(piece(FULL_READ, 1), true)
-  expect(socket.writes).toEqual([])
-  content.write(piece(FULL_READ, 2), true)
-  expect(socket.writes.map(({ length }) => length)).toEqual([2 * FULL_READ])
-})
-
-test('one with nothing behind it goes out before the next turn', async () => {
-  const { socket, content } = startContent()
-  content.write(piece(FULL_READ, 1), true)
-  await turnEnded()
-  expect(socket.bytes).toHaveLength(FULL_READ)
-})
-
-test('nothing that was held goes out behind the end of the exchange', async () => {
-  const { socket, content } = startContent()
-  content.write(piece(FULL_READ, 1), true)
   content.detach()
-  await turnEnded()
+  expect(content.write(piece(FULL_READ, 1), true)).toBe(true)
+  content.end()
   expect([socket.writes, content.isOver]).toEqual([[], true])
 })
 
-test('memory is given back where it is ours and the socket has taken it', () => {
-  const lengthsAfter = (isSlow: boolean, isOwned: boolean) => {
+test('memory is freed if it is ours and the socket has taken it', () => {
+  const lengthAfter = (isSlow: boolean, isOwned: boolean) => {
     const { content } = startContent({ isSlow })
-    const pieces = [piece(FULL_READ, 1), piece(FULL_READ, 2)]
-    for (const chunk of pieces) content.write(chunk, isOwned)
-    return pieces.map(({ length }) => length)
+    const chunk = piece(FULL_READ, 1)
+    content.write(chunk, isOwned)
+    return chunk.length
   }
-  expect(lengthsAfter(false, true)).toEqual([0, 0])
-  expect(lengthsAfter(false, false)).toEqual([FULL_READ, FULL_READ])
-  expect(lengthsAfter(true, true)).toEqual([FULL_READ, FULL_READ])
+  expect([lengthAfter(false, true), lengthAfter(false, false), lengthAfter(true, true)]).toEqual([
+    0,
+    FULL_READ,
+    FULL_READ,
+  ])
 })
 
-test('one full read a turn is not taken for ever by a socket that takes none', async () => {
-  const stuck = new Writable({ write: () => {} })
-  const content = new RequestContent(stuck as unknown as Socket, source, false, { contentSent: () => {} })
-  let taken = 0
-  while (taken < 10 && content.write(piece(FULL_READ, taken), true)) {
-    taken += 1
-    await turnEnded()
-  }
-  expect(taken).toBe(1)
+test('memory that others share, or that is small, is left alone', () => {
+  const { content } = startContent()
+  const whole = piece(2 * FULL_READ, 1)
+  const small = piece(1_024, 2)
+  content.write(whole.subarray(0, FULL_READ), true)
+  content.write(small, true)
+  expect([whole.length, small.length]).toEqual([2 * FULL_READ, 1_024])
 })
 
 test('a socket that is full wants no more', async () => {

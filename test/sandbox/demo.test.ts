@@ -39,7 +39,7 @@ test('both curl lines work when pasted, stand behind the log, and a signal ends 
   expect(unlinked).toContain('org_access_refused')
 
   const firstOwnLine = demo.stdout.findIndex((line) => line.startsWith('  proxy'))
-  const readyLine = demo.stdout.findIndex((line) => line.includes('"msg":"ready"'))
+  const readyLine = demo.stdout.findIndex((line) => line.includes(' ready '))
   expect(readyLine).toBeGreaterThanOrEqual(0)
   expect(firstOwnLine).toBeGreaterThan(readyLine)
   expect(demo.output).not.toContain(DEFAULT_APP_SECRET)
@@ -62,13 +62,13 @@ test.each([
   await using demo = startDemo({ ...FREE_PORTS, ...settingsFor(host) })
   expect((await demo.exited).code).toBe(1)
   expect(demo.stderr).toEqual([
-    `org-access-proxy: ${host} is in use: stop what listens there, or choose another address`,
+    `org-access-proxy: ${host} is in use: stop the program that listens there, or choose another address`,
     expect.stringMatching(/^With free ports: OAP_\S+ OAP_\S+ OAP_\S+ npm start$/),
   ])
 })
 
 test.each([
-  ['a service elsewhere', { OAP_BASE_URL: 'https://api.example.com' }, 1, /the demo brings its own service/],
+  ['a service elsewhere', { OAP_BASE_URL: 'https://api.example.com' }, 1, /npm start runs its own service/],
   ['a setting that is wrong', { OAP_TOKENS_LIFETIME: '5' }, 78, /^tokens\.lifetime /],
 ])('%s is refused in one line', async (_, env, code, message) => {
   await using demo = startDemo({ ...FREE_PORTS, ...env })

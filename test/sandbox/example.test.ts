@@ -211,7 +211,7 @@ test('a base path stands before everything of the service', async () => {
 })
 
 test.each(['api', '/api/', '/', '/api//v', '/a?b'])('base path %j is refused', async (basePath) => {
-  await expect(startSandbox({ basePath })).rejects.toThrow('basePath wants the form /api')
+  await expect(startSandbox({ basePath })).rejects.toThrow('basePath must look like /api')
 })
 
 test('an early rejection does not wait for the content', async () => {

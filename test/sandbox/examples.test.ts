@@ -1,10 +1,11 @@
 /** The examples, run as the README says, before the real proxy and the sandbox. */
 
-import { execFile, spawnSync } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
+import { lacks } from '../support/programs.ts'
 import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 const EXAMPLES = fileURLToPath(new URL('../../examples/', import.meta.url))
@@ -53,14 +54,12 @@ async function call(command: readonly string[], org: string): Promise<Outcome> {
 }
 
 describe.each([
-  { command: ['sh', 'call.sh'], probe: ['curl', '--version'] },
-  { command: [process.execPath, 'call.js'], probe: [process.execPath, '--version'] },
-  { command: ['python3', 'call.py'], probe: ['python3', '--version'] },
-  { command: ['go', 'run', 'call.go'], probe: ['go', 'version'] },
-])('$command', ({ command, probe: [program = '', ...args] }) => {
-  const isPresent = spawnSync(program, args).status === 0
-
-  test.skipIf(!isPresent)(
+  { command: ['sh', 'call.sh'], needs: ['curl'] },
+  { command: [process.execPath, 'call.js'], needs: [] },
+  { command: ['python3', 'call.py'], needs: ['python3'] },
+  { command: ['go', 'run', 'call.go'], needs: ['go'] },
+] as const)('$command', ({ command, needs }) => {
+  test.skipIf(lacks(...needs))(
     'gets the answer for a linked org, and the reason for another',
     async () => {
       const linked = await call(command, 'acme')

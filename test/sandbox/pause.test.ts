@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, request, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
-import { pause } from '../../src/sandbox/pause.ts'
+import { pause } from '../../src/sandbox/exchange.ts'
 
 test('a pause ends with the client, however long it was to be', async () => {
   const server = createServer().listen(0, '127.0.0.1')

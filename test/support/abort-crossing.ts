@@ -8,6 +8,7 @@ import { get } from './case-table.ts'
 import { type FaultProxy, startFaultProxy } from './fault-proxy.ts'
 import { type Origin, startOrigin } from './origin.ts'
 import type { OriginConnection, OriginScript } from './origin-connection.ts'
+import { scaled } from './pace.ts'
 import { RawClient } from './raw-client.ts'
 import type { Random } from './seed.ts'
 
@@ -17,7 +18,7 @@ type Kind = (typeof KINDS)[number]
 
 /** For the request to reach the origin, and its answer the client; the network may have taken either. */
 const BEGUN_WITHIN_MS = 1_500
-const CROSSED_WITHIN_MS = 3_000
+const CROSSED_WITHIN_MS = scaled(3_000)
 
 const STATUS_LINE = 'HTTP/1.1 200 OK'
 

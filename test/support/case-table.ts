@@ -50,7 +50,7 @@ export interface Seen {
 }
 
 const PROBE_ORG = 'probe'
-const PROBE_DEADLINE_MS = 1000
+const PROBE_DEADLINE_MS = 10_000
 
 export class CaseTable implements AsyncDisposable {
   readonly service: Service

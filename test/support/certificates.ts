@@ -16,3 +16,8 @@ export type CertificateName = 'localhost' | 'expired' | 'other-host' | 'self-sig
 export function certificate(name: CertificateName): { readonly key: Buffer; readonly cert: Buffer } {
   return { key: readFileSync(pathOf('key')), cert: readFileSync(pathOf(name)) }
 }
+
+/** For servers that read them by themselves. */
+export function certificateFiles(name: CertificateName): { readonly key: string; readonly certificate: string } {
+  return { key: pathOf('key'), certificate: pathOf(name) }
+}

@@ -1,6 +1,7 @@
 /** Waiting for a condition instead of for a time. */
 
-const DEFAULT_DEADLINE_MS = 5000
+/** Not a limit on anything: what comes at all, comes long before. */
+const DEFAULT_DEADLINE_MS = 15_000
 
 /** Whoever owns a state says when it has changed; whoever waits says for what. */
 export class Changes {

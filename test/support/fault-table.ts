@@ -73,7 +73,7 @@ export class FaultTable implements AsyncDisposable {
 
   /** A good request, soon. */
   async expectAlive(): Promise<void> {
-    const response = await request(this.proxy.port, get('/v2/alive', ORG), { deadlineMs: 1000 })
+    const response = await request(this.proxy.port, get('/v2/alive', ORG), { deadlineMs: 10_000 })
     expect(response.status, 'the proxy lives').toBe(200)
     expect(response.content.toString(), 'the right answer').toBe('alive')
   }

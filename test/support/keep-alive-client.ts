@@ -21,22 +21,32 @@ const CONTENT_LENGTH = /\r\ncontent-length: *(\d+)\r\n/i
 const CLOSES = /\r\nconnection: *close\r\n/i
 
 export class KeepAliveClient implements Disposable {
-  readonly #port: number
+  readonly #at: number | string
   #socket: Socket | undefined
   #received = ''
   #pending: Pending | undefined
 
-  constructor(port: number) {
-    this.#port = port
+  /** `at` is a port of 127.0.0.1 or the path of a unix socket. */
+  constructor(at: number | string) {
+    this.#at = at
   }
 
   /** Rejects where the connection ends before the answer does. */
   get(target: string, org: string, ...lines: readonly string[]): Promise<Answer> {
+    return this.#send([`GET ${target} HTTP/1.1`, 'Host: localhost', `X-Org-Id: ${org}`, ...lines], '')
+  }
+
+  /** The same with content of ASCII. */
+  post(target: string, org: string, content: string): Promise<Answer> {
+    const length = `Content-Length: ${content.length}`
+    return this.#send([`POST ${target} HTTP/1.1`, 'Host: localhost', `X-Org-Id: ${org}`, length], content)
+  }
+
+  #send(head: readonly string[], content: string): Promise<Answer> {
     if (this.#pending !== undefined) throw new Error('one request at a time')
-    const fields = [`GET ${target} HTTP/1.1`, 'Host: localhost', `X-Org-Id: ${org}`, ...lines]
     return new Promise((resolve, reject) => {
       this.#pending = { resolve, reject, sentAt: performance.now() }
-      this.#open().write(`${fields.join('\r\n')}\r\n\r\n`)
+      this.#open().write(`${head.join('\r\n')}\r\n\r\n${content}`)
     })
   }
 
@@ -55,7 +65,10 @@ export class KeepAliveClient implements Disposable {
 
   #open(): Socket {
     if (this.#socket !== undefined) return this.#socket
-    const socket = connect({ port: this.#port, host: '127.0.0.1', noDelay: true })
+    const socket =
+      typeof this.#at === 'string'
+        ? connect({ path: this.#at })
+        : connect({ port: this.#at, host: '127.0.0.1', noDelay: true })
     socket.setEncoding('latin1')
     socket.on('data', (text: string) => {
       if (this.#socket === socket) this.#read(text)

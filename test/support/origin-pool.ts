@@ -22,9 +22,10 @@ export class OriginPool implements AsyncDisposable {
     return recorder
   }
 
-  sendFresh(target: string): Recorder {
-    const recorder = new Recorder({ target })
-    this.origin.dispatchFresh(recorder.attempt)
+  /** On a connection that has carried nothing before. */
+  sendFresh(target: string, request: Partial<Request> = {}): Recorder {
+    const recorder = new Recorder({ ...request, target }, true)
+    this.origin.dispatch(recorder.attempt)
     return recorder
   }
 
@@ -39,7 +40,7 @@ export class OriginPool implements AsyncDisposable {
   }
 
   /** Resolves when our end of the connection has gone: by default, before it could have gone for being idle. */
-  left(connection: OriginConnection | undefined, deadlineMs = 2_000): Promise<void> {
+  left(connection: OriginConnection | undefined, deadlineMs = 15_000): Promise<void> {
     const isLeft = () => connection?.peerEnd !== undefined
     return this.server.waitFor(isLeft, 'the end of a connection', deadlineMs)
   }

@@ -63,11 +63,17 @@ export interface ProxyProcessOptions {
   readonly settings?: ProxySettings
   /** Below the folder made for this proxy; it has to exist when this is given. */
   readonly secretFile?: (folder: string) => Promise<string>
+  /** Options of Node itself. */
+  readonly nodeArgs?: readonly string[]
 }
 
 export async function startProxyProcess(
   service: ServiceIdentity,
-  { settings = {}, secretFile = (folder) => writeSecret(folder, service.appSecret) }: ProxyProcessOptions = {},
+  {
+    settings = {},
+    secretFile = (folder) => writeSecret(folder, service.appSecret),
+    nodeArgs = [],
+  }: ProxyProcessOptions = {},
 ): Promise<ProxyProcess> {
   const folder = await mkdtemp(join(tmpdir(), 'oap-'))
   const path = await secretFile(folder)
@@ -78,7 +84,7 @@ export async function startProxyProcess(
     'listen.address': '127.0.0.1:0',
     'admin.address': '127.0.0.1:0',
   }
-  const spawned = spawnProxy({ env: environmentOf({ ...basis, ...settings }) })
+  const spawned = spawnProxy({ nodeArgs, env: environmentOf({ ...basis, ...settings }) })
   try {
     const ready = JSON.parse(await spawned.waitForLine(/"msg":"ready"/))
     return new ProxyProcess(spawned, folder, path, ready)

@@ -13,6 +13,7 @@ import {
   readHead,
   valuesOf,
 } from './http-message.ts'
+import { scaled } from './pace.ts'
 import { resetNow } from './reset-now.ts'
 
 export interface RawResponse {
@@ -63,7 +64,7 @@ export class RawClient implements AsyncDisposable {
             ...(options.localAddress === undefined ? {} : { localAddress: options.localAddress }),
           })
     await once(socket, 'connect')
-    return new RawClient(socket, options.deadlineMs ?? 5000)
+    return new RawClient(socket, options.deadlineMs ?? scaled(5_000))
   }
 
   /** All bytes that ever came. */

@@ -19,15 +19,17 @@ export class Recorder implements AttemptSink {
   readonly #pieces: Buffer[] = []
   readonly #changes = new Changes()
 
-  constructor(request: Partial<OriginRequest> = {}) {
+  constructor(request: Partial<OriginRequest> = {}, needsNewConnection = false) {
     const basis: OriginRequest = {
       method: 'GET',
       target: '/',
       fields: ['host', 'origin.example'],
       content: undefined,
       contentLength: undefined,
+      webSocketClient: undefined,
+      org: 'acme',
     }
-    this.attempt = new Attempt({ ...basis, ...request }, this)
+    this.attempt = new Attempt({ ...basis, ...request }, this, needsNewConnection)
   }
 
   get content(): Buffer {
@@ -79,6 +81,8 @@ export class Recorder implements AttemptSink {
   responseEnd(): void {
     this.#tell('end')
   }
+
+  upgraded(): void {}
 
   attemptFailed(_: Attempt, error: Error): void {
     this.error = error

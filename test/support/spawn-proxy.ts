@@ -11,6 +11,9 @@ import type { Service } from './service.ts'
 
 export const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 
+/** What Node is told when the program starts, in the image and in the unit of systemd. */
+export const START_ARGS: readonly string[] = ['--max-semi-space-size=8']
+
 export interface SpawnOptions {
   readonly args?: readonly string[]
   /** The whole environment, `PATH` and `HOME` aside: nothing of the test runner's own gets in. */
@@ -57,7 +60,7 @@ export class SpawnedProxy implements AsyncDisposable {
   }
 
   /** The first line, of either stream, that matches; fails when the process ends without one. */
-  async waitForLine(pattern: RegExp, deadlineMs = 15_000): Promise<string> {
+  async waitForLine(pattern: RegExp, deadlineMs = 30_000): Promise<string> {
     const find = () => [...this.stdout, ...this.stderr].find((line) => pattern.test(line))
     const hasEnded = () => this.child.exitCode !== null || this.child.signalCode !== null
     await this.#changes.until(() => find() !== undefined || hasEnded(), `a line like ${pattern}`, deadlineMs)
@@ -92,7 +95,7 @@ export class SpawnedProxy implements AsyncDisposable {
 
 export function spawnProxy(options: SpawnOptions = {}): SpawnedProxy {
   const { PATH = '', HOME = '' } = process.env
-  const child = spawn(process.execPath, [...(options.nodeArgs ?? []), MAIN, ...(options.args ?? [])], {
+  const child = spawn(process.execPath, [...START_ARGS, ...(options.nodeArgs ?? []), MAIN, ...(options.args ?? [])], {
     env: { PATH, HOME, ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],
     ...(options.cwd === undefined ? {} : { cwd: options.cwd }),

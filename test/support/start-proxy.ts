@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { type App, startApp } from '../../src/app.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { settings as declared, type SettingKey } from '../../src/config/settings.ts'
-import { openLog } from '../../src/log.ts'
+import { Log } from '../../src/log.ts'
 import { Changes } from './changes.ts'
 import type { Service } from './service.ts'
 
@@ -27,17 +27,30 @@ export class ProxyUnderTest implements AsyncDisposable {
   readonly app: App
   readonly port: number
   readonly secretFile: string
+  /** Everything that it was started with, but for its files. */
+  readonly settings: ProxySettings
   readonly #lines: string[]
   readonly #changes: Changes
   readonly #folder: string
 
-  constructor(app: App, folder: string, lines: string[], changes: Changes) {
+  constructor(app: App, folder: string, settings: ProxySettings, lines: string[], changes: Changes) {
+    this.settings = settings
     this.app = app
     this.port = portOf(app.address)
     this.#folder = folder
     this.secretFile = join(folder, 'secret')
     this.#lines = lines
     this.#changes = changes
+  }
+
+  /** Resolves when the condition holds; looked at after each line of the log. */
+  until(condition: () => boolean, what: string): Promise<void> {
+    return this.#changes.until(condition, what)
+  }
+
+  /** A file in the folder of the proxy. */
+  at(name: string): string {
+    return join(this.#folder, name)
   }
 
   get adminPort(): number {
@@ -72,9 +85,21 @@ function portOf(address: string): number {
   return Number(/:(\d+)\/?$/.exec(address)?.[1] ?? 0)
 }
 
-/** Before this service, with free ports, no admin listener and a log that is kept; `settings` go on top. */
-export async function startProxy(service: Service, settings: ProxySettings = {}): Promise<ProxyUnderTest> {
+/**
+ * Before this service, with free ports, no admin listener and a log that is kept. `settings` go on top. `files` are written
+ * into the folder of the proxy; one named `proxy.yaml` is its config file. `$FOLDER` in them is
+ * the path of that folder.
+ */
+export async function startProxy(
+  service: Service,
+  settings: ProxySettings = {},
+  files: Readonly<Record<string, string>> = {},
+): Promise<ProxyUnderTest> {
   const folder = await mkdtemp(join(tmpdir(), 'oap-'))
+  for (const [name, content] of Object.entries(files)) {
+    await writeFile(join(folder, name), content.replaceAll('$FOLDER', folder), { mode: 0o600 })
+  }
+  const file = 'proxy.yaml' in files ? join(folder, 'proxy.yaml') : undefined
   const secretFile = join(folder, 'secret')
   await writeFile(secretFile, service.tokens.appSecret, { mode: 0o600 })
   const lines: string[] = []
@@ -92,14 +117,20 @@ export async function startProxy(service: Service, settings: ProxySettings = {})
     'listen.address': 'localhost:0',
     'admin.address': 'off',
   }
-  const { config } = await loadConfig({ env: environmentOf({ ...basis, ...settings }) })
-  const log = openLog({ level: 'trace', requests: 'all', format: 'json', destination })
-  const app = await startApp(config, log)
+  const all = { ...basis, ...settings }
+  const source = { file, env: environmentOf(all) }
+  const loaded = await loadConfig(source)
+  const log = new Log({ level: 'trace', requests: 'all', format: 'json', destination })
+  const app = await startApp(loaded, log, source)
   await app.warmed
-  return new ProxyUnderTest(app, folder, lines, changes)
+  return new ProxyUnderTest(app, folder, all, lines, changes)
 }
 
 export function environmentOf(given: ProxySettings): Record<string, string> {
-  const variables = declared.map(({ key, variable }) => [variable, given[key]] as const)
-  return Object.fromEntries(variables.filter((entry): entry is [(typeof entry)[0], string] => entry[1] !== undefined))
+  return Object.fromEntries(
+    declared.flatMap(({ key, variable }) => {
+      const value = given[key]
+      return variable === undefined || value === undefined ? [] : [[variable, value]]
+    }),
+  )
 }

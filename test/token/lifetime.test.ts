@@ -169,6 +169,35 @@ test('changes are told when they are worth telling', () => {
   expect(told).toEqual([330_000, 363_000, 400_000, 440_000, 484_000])
 })
 
+describe('what another proxy has learned', () => {
+  test('is taken over within the bounds, and not told again', () => {
+    const told: number[] = []
+    const lifetime = estimator({ onChange: (estimateMs) => told.push(estimateMs) })
+    lifetime.adopt(60 * SECOND)
+    expect(lifetime.estimateMs).toBe(60 * SECOND)
+    lifetime.adopt(SECOND)
+    expect(lifetime.estimateMs).toBe(10 * SECOND)
+    lifetime.adopt(9_999 * SECOND)
+    expect(lifetime.estimateMs).toBe(3_600 * SECOND)
+    lifetime.adopt(Number.NaN)
+    expect(lifetime.estimateMs).toBe(3_600 * SECOND)
+    expect(told).toEqual([])
+  })
+
+  test('is where learning goes on from', () => {
+    const lifetime = estimator()
+    lifetime.adopt(60 * SECOND)
+    expect(lifetime.died(death('a', 19_900, 20_100), 1, 20_100)).toBe(true)
+    expect(lifetime.estimateMs).toBe(19_900)
+  })
+
+  test('does not count if learning is switched off', () => {
+    const lifetime = estimator({ learns: false })
+    lifetime.adopt(60 * SECOND)
+    expect(lifetime.estimateMs).toBe(300 * SECOND)
+  })
+})
+
 describe('whatever happens', () => {
   const age = fc.integer({ min: 0, max: 8_000_000 })
   const event = fc.oneof(

@@ -3,7 +3,7 @@ import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../s
 import type { OrgId } from '../../src/http/org-id.ts'
 import { AccessToken } from '../../src/token/access-token.ts'
 import { MintGuard, type MintGuardOptions } from '../../src/token/mint-guard.ts'
-import type { MintOptions, TokenSource } from '../../src/token/token-source.ts'
+import { MintGoesOn, MintNotSent, type MintOptions, type TokenSource } from '../../src/token/token-source.ts'
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 0, toFake: ['setTimeout', 'clearTimeout', 'Date'] })
@@ -89,7 +89,7 @@ function setUp(options: Partial<MintGuardOptions> = {}) {
 /** Lets the endpoint fail until it is not asked any more. */
 async function openCircuit(guard: MintGuard, endpoint: Endpoint): Promise<void> {
   endpoint.behave = failing('token_endpoint_unavailable')
-  for (const org of ['x', 'y', 'z'] as OrgId[]) mint(guard, org)
+  for (const org of ['v', 'w', 'x', 'y', 'z'] as OrgId[]) mint(guard, org)
   await vi.advanceTimersByTimeAsync(220)
 }
 
@@ -202,9 +202,9 @@ describe('failing fast', () => {
 
   test('a probe that hangs holds up neither the request that carries it nor the recovery', async () => {
     const { endpoint, guard } = setUp()
-    await openCircuit(guard, endpoint)
     endpoint.behave = hanging(endpoint)
-    await vi.advanceTimersByTimeAsync(2_000)
+    for (const org of ['v', 'w', 'x', 'y', 'z'] as OrgId[]) mint(guard, org)
+    await vi.advanceTimersByTimeAsync(7_000)
     const probing = mint(guard, 'probing' as OrgId)
     const meanwhile = mint(guard, 'other' as OrgId)
     await vi.advanceTimersByTimeAsync(100)
@@ -222,15 +222,42 @@ describe('failing fast', () => {
     expect(now() - upAt).toBeLessThan(5_000)
   })
 
-  test('a success in between starts the count anew', async () => {
+  test('while half of the orgs succeed, no healthy org is held up', async () => {
     const { endpoint, guard, events } = setUp()
     for (let i = 0; i < 20; i += 1) {
-      endpoint.behave = i % 4 === 3 ? () => {} : failing('token_response_invalid')
+      endpoint.behave = i % 2 === 0 ? () => {} : failing('token_response_invalid')
       mint(guard, `org-${i}` as OrgId)
       await vi.advanceTimersByTimeAsync(10)
     }
     expect(endpoint.calls).toHaveLength(20)
     expect(events).toEqual([])
+  })
+
+  test('a probe that is slow serves its request if the failures before it were quick', async () => {
+    const { endpoint, guard } = setUp()
+    await openCircuit(guard, endpoint)
+    endpoint.behave = () => new Promise((resolve) => setTimeout(resolve, 700))
+    await vi.advanceTimersByTimeAsync(2_000)
+    const probing = mint(guard, 'probing' as OrgId)
+    await vi.advanceTimersByTimeAsync(700)
+    expect(probing).toMatchObject({ code: 'ok', tookMs: 700 })
+  })
+
+  test('behind calls that hung, a slow probe hands its token over when it comes', async () => {
+    const { endpoint, guard, events } = setUp({ mintTimeoutMs: 1_000 })
+    endpoint.behave = hanging(endpoint)
+    for (let i = 0; i < 8; i += 1) mint(guard, `org-${i}` as OrgId)
+    await vi.advanceTimersByTimeAsync(2_000)
+    expect(events).toContain('paused token_endpoint_unavailable')
+    endpoint.behave = () => new Promise((resolve) => setTimeout(resolve, 300))
+    const probing = mint(guard, 'probing' as OrgId)
+    await vi.advanceTimersByTimeAsync(100)
+    expect(probing.code).toBe('token_endpoint_unavailable')
+    expect(probing.error).toBeInstanceOf(MintGoesOn)
+    const { token } = probing.error as MintGoesOn
+    await vi.advanceTimersByTimeAsync(300)
+    expect((await token).reveal()).toMatch(/^Bearer token-/)
+    expect(events.at(-1)).toBe('resumed')
   })
 
   test('refusals of orgs are answers, not failures', async () => {
@@ -247,7 +274,7 @@ describe('failing fast', () => {
     endpoint.behave = (org) => {
       if (org === ACME) failing('token_endpoint_unavailable')()
     }
-    for (let i = 0; i < 3; i += 1) {
+    for (let i = 0; i < 5; i += 1) {
       mint(guard)
       await vi.advanceTimersByTimeAsync(200)
     }
@@ -266,6 +293,7 @@ describe('T-TK-11 told to wait', () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = failing('token_endpoint_rate_limited', { retryAfterSeconds: 17 })
     const first = mint(guard)
+    mint(guard, 'globex' as OrgId)
     await vi.advanceTimersByTimeAsync(0)
     expect(first.error?.retryAfterSeconds).toBe(17)
     endpoint.behave = () => {}
@@ -276,11 +304,11 @@ describe('T-TK-11 told to wait', () => {
       expect(outcome.error?.retryAfterSeconds).toBe(17 - second)
       await vi.advanceTimersByTimeAsync(1_000)
     }
-    expect(endpoint.calls).toHaveLength(1)
+    expect(endpoint.calls).toHaveLength(2)
     const after = mint(guard)
     await vi.advanceTimersByTimeAsync(0)
     expect(after.code).toBe('ok')
-    expect(endpoint.calledAt).toEqual([0, 17_000])
+    expect(endpoint.calledAt).toEqual([0, 0, 17_000])
   })
 
   test('without a time: growing pauses', async () => {
@@ -295,33 +323,34 @@ describe('T-TK-11 told to wait', () => {
     expect(Math.max(...pauses)).toBe(30_000)
   })
 
-  test('those who wait in the queue are told too', async () => {
-    const { endpoint, guard } = setUp({ mintConcurrency: 1 })
+  test('those who wait in the queue are told too, and not only when their turn comes', async () => {
+    const { endpoint, guard } = setUp({ mintConcurrency: 1, mintRate: 4 })
     endpoint.behave = () =>
       new Promise((_, reject) => {
         setTimeout(() => reject(new TokenError('token_endpoint_rate_limited', 'x', { retryAfterSeconds: 9 })), 50)
       })
     const outcomes = Array.from({ length: 10 }, (_, i) => mint(guard, `org-${i}` as OrgId))
-    await vi.advanceTimersByTimeAsync(50)
+    await vi.advanceTimersByTimeAsync(100)
     for (const outcome of outcomes) expect(outcome.code).toBe('token_endpoint_rate_limited')
-    expect(endpoint.calls).toHaveLength(1)
+    expect(endpoint.calls).toHaveLength(2)
   })
 
   test('neither a success that was on its way nor new credentials end it', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = (org) =>
-      org === ACME
+      org !== 'globex'
         ? failing('token_endpoint_rate_limited', { retryAfterSeconds: 30 })()
         : new Promise((resolve) => setTimeout(resolve, 100))
     const underway = mint(guard, 'globex' as OrgId)
     mint(guard)
+    mint(guard, 'hooli' as OrgId)
     await vi.advanceTimersByTimeAsync(200)
     expect(underway.code).toBe('ok')
     guard.credentialsChanged()
     mint(guard, 'initech' as OrgId)
     await vi.advanceTimersByTimeAsync(0)
-    expect(endpoint.calls).toHaveLength(2)
-    expect(guard.limitedUntil).toBe(30_000)
+    expect(endpoint.calls).toHaveLength(3)
+    expect(guard.limitedUntil('initech' as OrgId)).toBe(30_000)
   })
 })
 
@@ -335,7 +364,7 @@ describe('T-TK-09 rejected credentials', () => {
       expect(outcome.code).toBe('app_credentials_rejected')
     }
     const pauses = endpoint.calledAt.slice(1).map((at, i) => at - (endpoint.calledAt[i] ?? 0))
-    expect(pauses.slice(0, 6)).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 32_000])
+    expect(pauses.slice(0, 7)).toEqual([100, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000])
     expect(Math.max(...pauses)).toBe(60_000)
   })
 
@@ -343,9 +372,12 @@ describe('T-TK-09 rejected credentials', () => {
     const { endpoint, guard, events } = setUp()
     endpoint.behave = failing('app_credentials_rejected')
     mint(guard)
+    mint(guard, 'globex' as OrgId)
     await vi.advanceTimersByTimeAsync(10)
+    expect(guard.areCredentialsRejected).toBe(true)
     endpoint.behave = () => {}
     guard.credentialsChanged()
+    expect(guard.areCredentialsRejected).toBe(false)
     const outcome = mint(guard)
     await vi.advanceTimersByTimeAsync(0)
     expect(outcome.code).toBe('ok')
@@ -375,7 +407,7 @@ describe('T-TK-09 rejected credentials', () => {
     await vi.advanceTimersByTimeAsync(500)
     for (const outcome of outcomes) expect(outcome.code).toBe('ok')
     expect(recoveries).toEqual([0])
-    expect(endpoint.calls).toHaveLength(20 + 21)
+    expect(endpoint.calls).toHaveLength(2 * 21)
     expect(events).toEqual([])
   })
 
@@ -399,6 +431,104 @@ describe('T-TK-09 rejected credentials', () => {
     const outcome = mint(guard)
     await vi.advanceTimersByTimeAsync(0)
     expect(outcome.code).toBe('ok')
+  })
+})
+
+describe('a probe', () => {
+  test('has two seconds, so that one that hangs does not put off the next', async () => {
+    const { endpoint, guard } = setUp()
+    await openCircuit(guard, endpoint)
+    await vi.advanceTimersByTimeAsync(2_000)
+    endpoint.behave = () => {}
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    const probe = endpoint.calls.at(-1)
+    expect((probe?.options.deadlineAt ?? 0) - (probe?.at ?? 0)).toBe(2_000)
+  })
+
+  test('that is rejected while the secret changes is repeated', async () => {
+    const { endpoint, guard } = setUp({ recoverCredentials: () => Promise.resolve(true) })
+    guard.pauseUntil(1_000)
+    await vi.advanceTimersByTimeAsync(1_000)
+    endpoint.behave = () => {
+      if (endpoint.calls.length === 1) failing('app_credentials_rejected')()
+    }
+    const outcome = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(outcome.code).toBe('ok')
+    expect(endpoint.calls).toHaveLength(2)
+  })
+})
+
+describe('several proxies that keep to one limit', () => {
+  test('a limit of all orgs is told, once for each answer that extends it', async () => {
+    const limits: number[] = []
+    const { endpoint, guard } = setUp({ onLimited: (untilMs) => limits.push(untilMs) })
+    endpoint.behave = failing('token_endpoint_rate_limited', { retryAfterSeconds: 17 })
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(limits).toEqual([])
+    mint(guard, 'globex' as OrgId)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(limits).toEqual([17_000])
+  })
+
+  test('a limit that another was told is kept, and not told on', async () => {
+    const limits: number[] = []
+    const { endpoint, guard } = setUp({ onLimited: (untilMs) => limits.push(untilMs) })
+    guard.pauseUntil(5_000)
+    const early = mint(guard)
+    await vi.advanceTimersByTimeAsync(4_999)
+    expect(early.error).toBeInstanceOf(MintNotSent)
+    expect(early.error).toMatchObject({ code: 'token_endpoint_rate_limited', retryAfterSeconds: 5 })
+    await vi.advanceTimersByTimeAsync(1)
+    const after = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(after.code).toBe('ok')
+    expect(endpoint.calledAt).toEqual([5_000])
+    expect(limits).toEqual([])
+  })
+})
+
+describe('the deadline of whoever asks', () => {
+  test('counts if it comes first', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = hanging(endpoint)
+    const outcome = mint(guard, ACME, { deadlineAt: 700 })
+    await vi.advanceTimersByTimeAsync(700)
+    expect(outcome).toMatchObject({ code: 'token_endpoint_timeout', tookMs: 700 })
+  })
+})
+
+describe('calls that hang', () => {
+  test('forty orgs at once: a healthy org that comes after them is served in time', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = (org) => (org.startsWith('sick') ? hanging(endpoint)() : undefined)
+    const sick = new Map<number, Outcome>()
+    const healthy: Outcome[] = []
+    for (let i = 0; i < 200; i += 1) {
+      // As the cache does: one mint per org at a time.
+      for (let j = 0; j < 40; j += 1) {
+        const last = sick.get(j)
+        if (last === undefined || last.code !== undefined) sick.set(j, mint(guard, `sick-${j}` as OrgId))
+      }
+      healthy.push(mint(guard, `healthy-${i}` as OrgId))
+      await vi.advanceTimersByTimeAsync(100)
+    }
+    await vi.advanceTimersByTimeAsync(5_000)
+    expect(healthy.flatMap(({ code, error }, i) => (code === 'ok' ? [] : [`${i}: ${error?.message}`]))).toEqual([])
+  })
+
+  test('a call in a lent place gives it up after a second, and gets another turn with all the time that is left', async () => {
+    const { endpoint, guard, events } = setUp({ mintConcurrency: 8 })
+    endpoint.behave = hanging(endpoint)
+    const outcomes = Array.from({ length: 6 }, (_, i) => mint(guard, `org-${i}` as OrgId))
+    await vi.advanceTimersByTimeAsync(1_000)
+    expect(outcomes.map(({ code }) => code)).toEqual(outcomes.map(() => undefined))
+    await vi.advanceTimersByTimeAsync(4_000)
+    expect(outcomes.at(0)).toMatchObject({ code: 'token_endpoint_timeout', tookMs: 5_000 })
+    expect(endpoint.calls).toHaveLength(6)
+    expect(events.some((event) => event.startsWith('paused'))).toBe(true)
   })
 })
 

@@ -36,6 +36,7 @@ function setUp(verdicts: Verdicts, options: Partial<SecretRotationOptions> = {})
       if (verdict !== 'ok') throw new TokenError(verdict, 'scripted')
     },
     knownOrgs: () => [ACME],
+    isRejected: () => false,
     limitedUntil: () => Number.NEGATIVE_INFINITY,
     onReplaced: () => {
       replaced += 1
@@ -114,7 +115,37 @@ describe('T-TK-32 a changed secret', () => {
     refused.rotation.offer(NEW)
     await quiet()
     expect(refused.proofs).toEqual(['new with a', 'new with b', 'new with c'])
-    expect(refused.outcomes).toEqual(['rejected'])
+    expect(refused.outcomes, 'a refusal of an org proves the credentials').toEqual(['proved'])
+  })
+
+  test('is taken though the only known org has been unlinked', async () => {
+    const { rotation, credentials, outcomes } = setUp({ new: 'org_access_refused' })
+    rotation.offer(NEW)
+    await quiet()
+    expect(outcomes).toEqual(['proved'])
+    expect(credentials.holds(NEW)).toBe(true)
+  })
+
+  test('is taken though one org meets a 401 of its own, and refused if all do', async () => {
+    const orgs = ['a', 'b', 'c', 'd'] as OrgId[]
+    const sick = setUp({ 'new a': 'app_credentials_rejected', 'new b': 'ok' }, { knownOrgs: () => orgs })
+    sick.rotation.offer(NEW)
+    await quiet()
+    expect(sick.outcomes).toEqual(['proved'])
+
+    const unlinked = setUp(
+      { 'new a': 'app_credentials_rejected', new: 'org_access_refused' },
+      { knownOrgs: () => orgs },
+    )
+    unlinked.rotation.offer(NEW)
+    await quiet()
+    expect(unlinked.outcomes).toEqual(['proved'])
+
+    const wrong = setUp({ new: 'app_credentials_rejected' }, { knownOrgs: () => orgs })
+    wrong.rotation.offer(NEW)
+    await quiet()
+    expect(wrong.proofs).toHaveLength(3)
+    expect(wrong.outcomes).toEqual(['rejected'])
   })
 })
 
@@ -141,6 +172,25 @@ describe('where it cannot be proved now', () => {
     await quiet()
     expect(credentials.holds(NEW)).toBe(true)
     expect(outcomes).toEqual(['undecided', 'proved'])
+  })
+
+  test('no org is known, and the old one has been rejected: it takes over unproved, without a wait', async () => {
+    const { rotation, credentials, proofs, outcomes } = setUp({}, { knownOrgs: () => [], isRejected: () => true })
+    rotation.offer(NEW)
+    await quiet()
+    expect(credentials.holds(NEW)).toBe(true)
+    expect([proofs, outcomes]).toEqual([[], ['unproved']])
+  })
+
+  test('an org is known, and the old one has been rejected: it is proved all the same', async () => {
+    const { rotation, credentials, proofs } = setUp({ new: 'ok' }, { isRejected: () => true })
+    rotation.offer(WRONG)
+    await quiet()
+    expect(credentials.holds(OLD)).toBe(true)
+    rotation.offer(NEW)
+    await quiet()
+    expect(credentials.holds(NEW)).toBe(true)
+    expect(proofs).toEqual(['wrong with acme', 'new with acme'])
   })
 
   test('no org is known: it waits for one', async () => {

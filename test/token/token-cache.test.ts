@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
-import type { AccessToken } from '../../src/token/access-token.ts'
+import { AccessToken } from '../../src/token/access-token.ts'
 import { LifetimeEstimator } from '../../src/token/lifetime.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
+import { MintGoesOn } from '../../src/token/token-source.ts'
 import { ManualClock } from '../support/clock.ts'
 import { ScriptedSource, settled } from './scripted-source.ts'
 
@@ -176,7 +177,7 @@ describe('ahead of time', () => {
     const token = await withToken(fixture)
     clock.advance(LIFETIME_MS * 0.905)
     const triedAt: number[] = []
-    for (let i = 0; i < 1_500; i += 1) {
+    for (let i = 0; i < 4_500; i += 1) {
       expect(cache.get(ACME)?.token).toBe(token)
       if (source.mints.length > 1 + triedAt.length) {
         triedAt.push(clock.now())
@@ -185,7 +186,34 @@ describe('ahead of time', () => {
       clock.advance(5)
     }
     const pauses = triedAt.slice(1).map((at, i) => at - (triedAt[i] ?? 0))
-    expect(pauses).toEqual([100, 200, 400, 800, 1_600, 3_200])
+    expect(pauses, 'five seconds at most').toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000])
+  })
+
+  test('a refresh that succeeds ends the failing: pauses start anew, and past the estimate a request waits again', async () => {
+    const fixture = setUp({ random: () => 1 })
+    const { cache, source, clock } = fixture
+    await withToken(fixture)
+    clock.advance(LIFETIME_MS * 0.95)
+    for (const pauseMs of [100, 200, 400]) {
+      cache.get(ACME)
+      await source.last.fail('token_endpoint_unavailable')
+      clock.advance(pauseMs)
+    }
+    cache.get(ACME)
+    await source.last.issue()
+    clock.advance(LIFETIME_MS * 0.95)
+    const mints = source.mints.length
+    cache.get(ACME)
+    await source.last.fail('token_endpoint_unavailable')
+    clock.advance(99)
+    cache.get(ACME)
+    expect(source.mints).toHaveLength(mints + 1)
+    clock.advance(1)
+    cache.get(ACME)
+    expect(source.mints).toHaveLength(mints + 2)
+    await source.last.issue()
+    clock.advance(LIFETIME_MS * 1.01)
+    expect(cache.get(ACME)).toBeUndefined()
   })
 
   test('a background mint that fails is nobody’s unhandled rejection', async () => {
@@ -219,7 +247,7 @@ describe('ahead of time', () => {
     expect(cache.getForHandshake(ACME)).toEqual({ token, result: 'hit' })
     clock.advance(1)
     expect(cache.getForHandshake(ACME)).toBeUndefined()
-    const obtained = cache.obtain(ACME, true)
+    const obtained = cache.obtain(ACME, { forHandshake: true })
     expect(source.last.options.reason).toBe('handshake')
     const fresh = await source.last.issue()
     expect(await obtained).toEqual({ token: fresh, result: 'miss' })
@@ -230,7 +258,7 @@ describe('ahead of time', () => {
     const fixture = setUp()
     const token = await withToken(fixture)
     fixture.clock.advance(LIFETIME_MS * 0.7)
-    const obtained = fixture.cache.obtain(ACME, true)
+    const obtained = fixture.cache.obtain(ACME, { forHandshake: true })
     await fixture.source.last.fail('token_endpoint_unavailable')
     expect(await obtained).toEqual({ token, result: 'hit' })
   })
@@ -407,10 +435,13 @@ describe('rejected by the origin', () => {
     const replacement = cache.rejected(ACME, token)
     await source.last.fail('token_endpoint_unavailable')
     expect(await codeOf(replacement ?? Promise.resolve())).toBe('token_endpoint_unavailable')
-    expect(cache.rejected(ACME, token)).toBeUndefined()
+    // A request that was sent with the dead token is not told of it: it waits for the next mint, as any other does.
+    const later = cache.rejected(ACME, token)
     const obtained = cache.obtain(ACME)
     const fresh = await source.last.issue()
+    expect(await later).toBe(fresh)
     expect((await obtained).token).toBe(fresh)
+    expect(source.mints).toHaveLength(3)
   })
 
   test('of an org that was evicted meanwhile: one mint for all', async () => {
@@ -422,6 +453,124 @@ describe('rejected by the origin', () => {
     const fresh = await source.last.issue()
     expect(await Promise.all(replacements)).toEqual([fresh, fresh])
     expect(source.mints).toHaveLength(3)
+  })
+})
+
+describe('deaths in quick succession', () => {
+  /** The token is accepted, dies, and its replacement is had. Undefined in the cool-down. */
+  async function die(fixture: Fixture, token: AccessToken): Promise<AccessToken | undefined> {
+    const replacement = fixture.cache.rejected(ACME, token)
+    if (replacement !== undefined) await fixture.source.last.issue()
+    return await replacement
+  }
+
+  test('cause a mint each while each new token was accepted, three in a cool-down', async () => {
+    const fixture = setUp()
+    const { cache, clock } = fixture
+    let token = await withToken(fixture)
+    for (let death = 0; death < 3; death += 1) {
+      clock.advance(1_000)
+      const successor = await die(fixture, token)
+      expect(successor).toBeDefined()
+      token = successor ?? token
+      cache.repeatSettled(ACME, token, true)
+    }
+    clock.advance(1_000)
+    expect(await die(fixture, token)).toBeUndefined()
+    clock.advance(7_000)
+    expect(await die(fixture, token), 'the first of the three is ten seconds ago').toBeDefined()
+  })
+
+  test('cause one mint if the token before was accepted and its replacement is not', async () => {
+    const fixture = setUp()
+    const old = await withToken(fixture)
+    fixture.cache.accepted(ACME, old)
+    const token = (await die(fixture, old)) ?? old
+    expect(token).not.toBe(old)
+    expect(await die(fixture, token)).toBeUndefined()
+  })
+
+  test('cause one mint if the endpoint gives the accepted token again', async () => {
+    const fixture = setUp()
+    const { cache, source } = fixture
+    const token = await withToken(fixture)
+    cache.accepted(ACME, token)
+    const replacement = cache.rejected(ACME, token)
+    await source.last.issue(token.reveal().slice('Bearer '.length))
+    expect(await replacement).toBe(token)
+    expect(cache.rejected(ACME, token)).toBeUndefined()
+  })
+
+  test('cause none if the new token was not accepted yet, or an older one was', async () => {
+    const fixture = setUp()
+    const { cache } = fixture
+    const old = await withToken(fixture)
+    const token = (await die(fixture, old)) ?? old
+    cache.accepted(ACME, old)
+    expect(await die(fixture, token)).toBeUndefined()
+    cache.accepted(ACME, token)
+    expect(await die(fixture, token)).toBeDefined()
+  })
+})
+
+describe('what the source is told', () => {
+  test('the reason, the token to be replaced, and who asks', async () => {
+    const fixture = setUp()
+    const { cache, source, clock } = fixture
+    const requester = { connection: 1 }
+    const obtained = cache.obtain(ACME, { requester })
+    const { options } = source.last
+    expect(options).toMatchObject({ reason: 'cold', replaces: undefined })
+    expect(options.requester).toBe(requester)
+    const token = await source.last.issue()
+    await obtained
+    clock.advance(LIFETIME_MS * 0.95)
+    cache.get(ACME)
+    expect(source.last.options.reason).toBe('refresh')
+    expect(source.last.options.replaces).toBe(token)
+    await source.last.fail('token_endpoint_unavailable')
+    cache.rejected(ACME, token)
+    expect(source.last.options.reason).toBe('rejected')
+    expect(source.last.options.replaces).toBe(token)
+  })
+})
+
+describe('a token that comes late', () => {
+  async function untilLate(fixture: Fixture) {
+    const { cache, source, clock } = fixture
+    const obtained = cache.obtain(ACME)
+    let issue: (token: AccessToken) => void = () => {}
+    const late = new Promise<AccessToken>((resolve) => {
+      issue = resolve
+    })
+    await source.last.failWith(new MintGoesOn('token_endpoint_unavailable', 'scripted', late))
+    expect(await codeOf(obtained)).toBe('token_endpoint_unavailable')
+    expect(cache.get(ACME)).toBeUndefined()
+    return async () => {
+      issue(new AccessToken('late', clock.now()))
+      await settled()
+    }
+  }
+
+  test('is kept for its org', async () => {
+    const fixture = setUp()
+    const issue = await untilLate(fixture)
+    await issue()
+    expect(fixture.cache.get(ACME)?.token.reveal()).toBe('Bearer late')
+  })
+
+  test('is not kept if the org was purged meanwhile, or has a newer one', async () => {
+    const purged = setUp()
+    const issue = await untilLate(purged)
+    purged.cache.purge(ACME)
+    await issue()
+    expect(purged.cache.get(ACME)).toBeUndefined()
+
+    const renewed = setUp()
+    const issueOld = await untilLate(renewed)
+    const token = await withToken(renewed)
+    await issueOld()
+    expect(renewed.cache.get(ACME)?.token).toBe(token)
   })
 })
 
@@ -651,6 +800,48 @@ describe('learning', () => {
     expect(estimator.estimateMs).toBe(LIFETIME_MS)
     clock.advance(50_000)
     expect(cache.get(ACME)?.token).toBe(successor)
+  })
+
+  test('a scout and its successor that have both died: the second rejection mints', async () => {
+    const fixture = setUp({}, true)
+    const { cache, source, clock } = fixture
+    const old = await withToken(fixture)
+    useUntil(fixture, old, 92_000)
+    cache.get(ACME)
+    const successor = await source.last.issue()
+    clock.advance(9_000)
+    expect(cache.get(ACME)?.token).toBe(old)
+    expect(await cache.rejected(ACME, old)).toBe(successor)
+    cache.repeatSettled(ACME, successor, false)
+    const replacement = cache.rejected(ACME, successor)
+    expect(source.mints).toHaveLength(3)
+    const token = await source.last.issue()
+    expect(await replacement).toBe(token)
+  })
+
+  test('late answers to the old token say nothing of the age of the new one', async () => {
+    const fixture = setUp({}, true)
+    const { cache, source, clock, estimator } = fixture
+    const old = await withToken(fixture)
+    clock.advance(30_000)
+    const sentAt = clock.now()
+    const replacement = cache.rejected(ACME, old)
+    const token = await source.last.issue()
+    await replacement
+    cache.accepted(ACME, old, sentAt)
+    cache.repeatSettled(ACME, token, false)
+    clock.advance(40_000)
+    await die(fixture, token, 40_000)
+    expect(estimator.estimateMs, 'half-way to the death of a token that was never seen alive').toBe(20_000)
+  })
+
+  test('past the estimate a request that cannot be repeated is never the scout', async () => {
+    const fixture = setUp({}, true)
+    const { cache, source, clock } = fixture
+    await withToken(fixture)
+    clock.advance(LIFETIME_MS * 1.5)
+    expect(cache.getUnrepeatable(ACME)).toBeUndefined()
+    expect(source.mints).toHaveLength(1)
   })
 
   test('past the estimate a request may be the scout itself, and a mint goes behind it', async () => {

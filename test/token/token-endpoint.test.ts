@@ -92,6 +92,11 @@ describe('what the reply means', () => {
       { status: 429, fields: ['Retry-After', '3', 'Retry-After', '4'] },
       { code: 'token_endpoint_rate_limited', retryAfterSeconds: undefined },
     ],
+    [
+      'T-TK-11 429 beside a field whose name is as long',
+      { status: 429, fields: ['Retry-After', '17', 'X-Rate-Next', '3'] },
+      { code: 'token_endpoint_rate_limited', retryAfterSeconds: 17 },
+    ],
     ['T-TK-12 408', { status: 408 }, { code: 'token_endpoint_unavailable' }],
     ['T-TK-12 500', { status: 500 }, { code: 'token_endpoint_unavailable' }],
     ['T-TK-12 503', { status: 503 }, { code: 'token_endpoint_unavailable' }],
@@ -196,8 +201,9 @@ describe('T-TK-06 no connection', () => {
   test('reset, cut off, or no HTTP at all', async () => {
     const scripts: [MintScript, string][] = [
       [cutWith(''), 'token_endpoint_unavailable'],
-      [cutWith('HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n{"orgAccessToken"'), 'token_endpoint_unavailable'],
-      [cutWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"org'), 'token_endpoint_unavailable'],
+      [cutWith('HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n{"orgAccessToken"'), 'token_response_invalid'],
+      [cutWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"org'), 'token_response_invalid'],
+      [cutWith('HTTP/1.1 503 Sorry\r\nContent-Length: 60\r\n\r\nwait'), 'token_endpoint_unavailable'],
       [sayOnly('SSH-2.0-OpenSSH_9.2\r\n'), 'token_response_invalid'],
     ]
     for (const [script, code] of scripts) {

@@ -3,12 +3,14 @@
 import { expect, test } from 'vitest'
 import { eventually } from '../support/changes.ts'
 import { type Answer, KeepAliveClient } from '../support/keep-alive-client.ts'
+import { scaled, scaledSetting } from '../support/pace.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
 
-const OUTAGE_MS = 2_000
+const OUTAGE_MS = Math.min(10_000, scaled(2_000))
 const FAST_MS = 100
+const MINT_TIMEOUT_MS = 1_000
 const RECOVERY_MS = 5_000
 
 /** The most mints that the endpoint has had to do with at one time, from now on. */
@@ -33,10 +35,9 @@ const outages: [string, MintScript][] = [
   ['hangs', () => undefined],
 ]
 
-// A hundred milliseconds are looked for: a machine that stalls for longer than that gets another try.
-test.concurrent.each(outages)('it %s', { timeout: 60_000, retry: 2 }, async (_, script) => {
+test.concurrent.each(outages)('it %s', { timeout: 120_000 }, async (_, script) => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '1s' })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(MINT_TIMEOUT_MS) })
   using warm = new KeepAliveClient(proxy.port)
   using cold = new KeepAliveClient(proxy.port)
   expect((await warm.get('/v2/x', 'warm')).status).toBe(200)
@@ -62,7 +63,8 @@ test.concurrent.each(outages)('it %s', { timeout: 60_000, retry: 2 }, async (_, 
   const seen = concurrencyOf(service, script)
   const mintsBefore = service.tokens.mints.length
   const answers: Answer[] = []
-  const endsAt = performance.now() + OUTAGE_MS
+  const startedAt = performance.now()
+  const endsAt = startedAt + OUTAGE_MS
   let warmed = 0
   while (performance.now() < endsAt) {
     const [mine, other] = await Promise.all([warm.get('/v2/x', 'warm'), cold.get('/v2/x', `cold-${++orgs}`)])
@@ -74,31 +76,31 @@ test.concurrent.each(outages)('it %s', { timeout: 60_000, retry: 2 }, async (_, 
     warmed += 1
     await new Promise((resolve) => setTimeout(resolve, 3))
   }
-  expect(warmed).toBeGreaterThan(50)
-  expect(median(answers)).toBeLessThan(FAST_MS / 2)
+  expect(warmed).toBeGreaterThan(25)
+  expect(median(answers)).toBeLessThan(scaled(FAST_MS / 2))
   // A few may be as slow as a busy machine is; none waits for the mint to fail, which takes a second where it hangs.
-  const slow = answers.filter((answer) => answer.durationMs > FAST_MS).map((answer) => answer.durationMs)
+  const slow = answers.filter((answer) => answer.durationMs > scaled(FAST_MS)).map((answer) => answer.durationMs)
   expect(slow.length, `slower than ${FAST_MS} ms: ${slow}`).toBeLessThanOrEqual(answers.length / 20)
-  expect(Math.max(0, ...slow)).toBeLessThan(750)
+  expect(Math.max(0, ...slow)).toBeLessThan(scaled(MINT_TIMEOUT_MS * 0.75))
   expect(seen.peak, 'probes at a time').toBe(1)
   // Pauses of a quarter of a second and more, each with one probe at its end.
-  expect(service.tokens.mints.length - mintsBefore).toBeLessThanOrEqual(OUTAGE_MS / 180 + 1)
+  expect(service.tokens.mints.length - mintsBefore).toBeLessThanOrEqual((performance.now() - startedAt) / 180 + 1)
 
   service.tokens.script = (mint) => mint.issue()
   const wellAt = performance.now()
   await eventually(
     async () => (await cold.get('/v2/x', `new-${++orgs}`)).status === 200 || undefined,
     'recovery',
-    8_000,
+    scaled(8_000),
   )
-  expect(performance.now() - wellAt).toBeLessThan(RECOVERY_MS)
+  expect(performance.now() - wellAt).toBeLessThan(scaled(RECOVERY_MS))
 })
 
 test.concurrent('it is gone, the whole service is, and comes back: no herd, every org served', {
   timeout: 40_000,
 }, async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '1s' })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(1_000) })
   const { port } = service.origin
   await service.origin.stop()
   using client = new KeepAliveClient(proxy.port)
@@ -114,7 +116,7 @@ test.concurrent('it is gone, the whole service is, and comes back: no herd, ever
       eventually(async () => (await each.get('/v2/x', `org-${i}`)).status === 200 || undefined, `org-${i}`, 8_000),
     ),
   )
-  expect(performance.now() - backAt).toBeLessThan(RECOVERY_MS)
+  expect(performance.now() - backAt).toBeLessThan(scaled(RECOVERY_MS))
   // A probe that takes long is not waited for, and its org asks once more.
   expect(service.tokens.mints.length).toBeLessThanOrEqual(45)
   for (const each of clients) each[Symbol.dispose]()
@@ -122,7 +124,7 @@ test.concurrent('it is gone, the whole service is, and comes back: no herd, ever
 
 test.concurrent('one org whose mints alone hang does not pause the others', async () => {
   await using service = await startService({ mint: (mint) => (mint.org === 'sick' ? undefined : mint.issue()) })
-  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '200ms' })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(200) })
   using sick = new KeepAliveClient(proxy.port)
   using well = new KeepAliveClient(proxy.port)
   for (let i = 0; i < 8; i++) {

@@ -4,6 +4,7 @@ import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Changes, eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { scaledSetting } from '../support/pace.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -42,6 +43,35 @@ test('T-TK-21 rejections of the old token that come late, one after the other: t
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
+test('T-TK-21 a late rejection, and the new token has died too: the request goes a third time, with a token of its own', async () => {
+  const changes = new Changes()
+  let isReleased = false
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: async (received) => {
+      if (received.target === '/v2/held') await changes.until(() => isReleased, 'the release', 15_000)
+      return service.orgOf(received) === undefined ? { status: 401 } : { content: 'welcome' }
+    },
+  })
+  await using proxy = await startProxy(service)
+  using quick = new KeepAliveClient(proxy.port)
+  await using slow = await RawClient.connect(proxy.port)
+  expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
+  slow.send(get('/v2/held', 'acme'))
+  await service.origin.waitFor(() => service.requests.length === 2)
+  service.tokens.revoke('acme')
+  expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
+  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
+
+  // A restart of the service, for example: it has forgotten the old token and its successor.
+  service.tokens.revoke('acme')
+  isReleased = true
+  changes.notify()
+  expect((await slow.response()).status).toBe(200)
+  expect(service.tokens.mintsOf('acme')).toHaveLength(3)
+  expect(service.requests.filter(({ target }) => target === '/v2/held')).toHaveLength(3)
+})
+
 test('a token endpoint that hands out the rejected token again is not asked in a loop', async () => {
   await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
   const reply = { content: JSON.stringify({ orgAccessToken: 'the-same-again' }) }
@@ -53,26 +83,63 @@ test('a token endpoint that hands out the rejected token again is not asked in a
   expect(service.requests.length).toBeLessThanOrEqual(101)
 })
 
-test('in the cool-down rejections are passed on; when it is over, one counts again', async () => {
+test('deaths in quick succession are hidden while each new token is accepted, three in a cool-down', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1s' })
+  await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1h' })
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
+  for (let death = 1; death <= 3; death++) {
+    service.tokens.revoke('acme')
+    for (let i = 0; i < 3; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(200)
+  }
+  service.tokens.revoke('acme')
+  for (let i = 0; i < 10; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(401)
+  expect(service.tokens.mintsOf('acme')).toHaveLength(4)
+})
+
+test('a death while the token endpoint is down is a 503 that says so, for every request that could be repeated', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(1_000) })
   using client = new KeepAliveClient(proxy.port)
   expect((await client.get('/v2/x', 'acme')).status).toBe(200)
   service.tokens.revoke('acme')
-  const startedAt = performance.now()
+  service.tokens.script = () => ({ status: 503 })
+  const clients = Array.from({ length: 10 }, () => new KeepAliveClient(proxy.port))
+  const answers = (await Promise.all(clients.map((each) => each.get('/v2/x', 'acme')))).concat([
+    await client.get('/v2/x', 'acme'),
+    await client.get('/v2/x', 'acme'),
+  ])
+  for (const each of clients) each[Symbol.dispose]()
+  for (const answer of answers) {
+    expect(answer.status).toBe(503)
+    expect(answer.content).toContain('"token_endpoint_unavailable"')
+  }
+})
+
+test('in the cool-down rejections are passed on; when it is over, one counts again', async () => {
+  let isRejecting = false
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: () => ({ status: isRejecting ? 401 : 200 }),
+  })
+  await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1s' })
+  using client = new KeepAliveClient(proxy.port)
   expect((await client.get('/v2/x', 'acme')).status).toBe(200)
-  service.tokens.revoke('acme')
-  expect((await client.get('/v2/x', 'acme')).status).toBe(401)
+  isRejecting = true
+  const startedAt = performance.now()
   await eventually(async () => {
-    const { status } = await client.get('/v2/x', 'acme')
-    return status === 200 || undefined
+    expect((await client.get('/v2/x', 'acme')).status).toBe(401)
+    return service.tokens.mintsOf('acme').length > 2 || undefined
   }, 'the end of the cool-down')
   expect(performance.now() - startedAt).toBeGreaterThanOrEqual(1_000)
-  expect(service.tokens.mintsOf('acme')).toHaveLength(3)
 })
 
 test('what came of rejections is counted', async () => {
-  await using service = await startService()
+  let isRejecting = false
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: (received) => ({ status: isRejecting || service.orgOf(received) === undefined ? 401 : 200 }),
+  })
   await using proxy = await startProxy(service, { 'admin.address': 'localhost:0', 'replay.maxBody': '1KiB' })
   using client = new KeepAliveClient(proxy.port)
   for (const org of ['repeated', 'refused']) await client.get('/v2/x', org)
@@ -83,7 +150,8 @@ test('what came of rejections is counted', async () => {
     `POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: refused\r\nContent-Length: 2000\r\n\r\n${'x'.repeat(2_000)}`,
   )
   expect((await upload.response('POST')).status).toBe(401)
-  service.tokens.revoke()
+  isRejecting = true
+  expect((await client.get('/v2/x', 'repeated')).status).toBe(401)
   expect((await client.get('/v2/x', 'repeated')).status).toBe(401)
 
   const metrics = await (await fetch(`http://127.0.0.1:${proxy.adminPort}/metrics`)).text()
@@ -92,6 +160,7 @@ test('what came of rejections is counted', async () => {
     'oap_replays_total{outcome="accepted"} 1',
     'oap_replays_total{outcome="passed"} 1',
     'oap_replays_total{outcome="refused"} 1',
-    'oap_token_rejections_total 3',
+    'oap_replays_total{outcome="rejected"} 1',
+    'oap_token_rejections_total 4',
   ])
 })

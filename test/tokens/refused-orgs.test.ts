@@ -45,7 +45,7 @@ test.concurrent('an org that has been linked meanwhile is served when the memory
 
 test.concurrent('many waiters share the refusal', async () => {
   await using service = await startService({ mint: () => ({ status: 403 }) })
-  await using proxy = await startProxy(service)
+  await using proxy = await startProxy(service, { 'tokens.refusalTtl': '10m' })
   const answers = await Promise.all(Array.from({ length: 200 }, () => request(proxy.port, get('/v2/x', 'acme'))))
   expect(new Set(answers.map((answer) => problemOf(answer).code))).toEqual(new Set(['org_access_refused']))
   expect(service.tokens.mints).toHaveLength(1)

@@ -5,8 +5,21 @@ import { expect, test } from 'vitest'
 import { randomSecret } from '../support/canaries.ts'
 import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
-import { startService } from '../support/service.ts'
+import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
+
+/** The token endpoint takes no secret but `appSecret`. */
+function takeOnly(service: Service, appSecret: string): void {
+  const { tokens, origin } = service
+  const expected = `Basic ${Buffer.from(`${tokens.appId}:${appSecret}`).toString('base64')}`
+  const answer = origin.script
+  origin.script = (received, connection) => {
+    const org = service.orgOfMint(received)
+    if (org === undefined) return answer(received, connection)
+    if (received.values('authorization').join() !== expected) return { status: 401 }
+    return { content: JSON.stringify({ orgAccessToken: tokens.issueToken(org) }) }
+  }
+}
 
 test.concurrent('hundreds of requests for new orgs, a few mints; the org with a token is served throughout', async () => {
   await using service = await startService()
@@ -24,9 +37,9 @@ test.concurrent('hundreds of requests for new orgs, a few mints; the org with a 
     expect(answer.content).toContain('"app_credentials_rejected"')
     expect((await warm.get('/v2/x', 'warm')).status).toBe(200)
   }
-  expect(requests).toBeGreaterThan(100)
-  // The first mint, then one at the end of each pause: of about 1 s, of about 2 s.
-  expect(service.tokens.mints.length - 1).toBeLessThanOrEqual(3)
+  expect(requests).toBeGreaterThan(10)
+  // Two orgs show that all are rejected; then one mint at the end of each pause: of about 1 s, of about 2 s.
+  expect(service.tokens.mints.length - 1).toBeLessThanOrEqual(4)
   const ready = await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)
   expect(ready.status).toBe(503)
 })
@@ -50,10 +63,11 @@ test.concurrent('a secret that has changed ends the pause, whatever is left of i
   }
   // Three rejections: the pause has grown to several seconds.
   isNewAccepted = false
+  let orgs = 0
   const pauses = () => proxy.logs.filter((line) => line.msg === 'mints paused').length
   await eventually(
     async () => {
-      expect((await client.get('/v2/x', 'cold')).status).toBe(502)
+      expect((await client.get('/v2/x', `cold-${orgs++}`)).status).toBe(502)
       return pauses() >= 3 || undefined
     },
     'a pause that has grown',
@@ -62,8 +76,49 @@ test.concurrent('a secret that has changed ends the pause, whatever is left of i
   isNewAccepted = true
   const changedAt = performance.now()
   await writeFile(proxy.secretFile, appSecret)
-  await eventually(async () => (await client.get('/v2/x', 'cold')).status === 200 || undefined, 'the new secret in use')
+  await eventually(
+    async () => (await client.get('/v2/x', `cold-${orgs++}`)).status === 200 || undefined,
+    'the new secret in use',
+  )
   expect(performance.now() - changedAt).toBeLessThan(2_000)
+})
+
+test.concurrent('a wrong secret from the start, then the right one: ready again before any request', async () => {
+  await using service = await startService()
+  const right = randomSecret()
+  takeOnly(service, right)
+  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
+  using client = new KeepAliveClient(proxy.port)
+  const readiness = async () => (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status
+  for (const org of ['a', 'b']) expect((await client.get('/v2/x', org)).status).toBe(502)
+  expect(await readiness()).toBe(503)
+  // An instance that is not ready may get no request: nothing but the file tells it.
+  await writeFile(proxy.secretFile, right)
+  await eventually(async () => (await readiness()) === 200 || undefined, 'readiness')
+  expect(proxy.logs).toContainEqual(expect.objectContaining({ msg: 'secret replaced', outcome: 'unproved' }))
+  expect((await client.get('/v2/x', 'a')).status).toBe(200)
+})
+
+test.concurrent('the only org: a changed secret ends its pause', async () => {
+  await using service = await startService()
+  const right = randomSecret()
+  takeOnly(service, right)
+  await using proxy = await startProxy(service)
+  using client = new KeepAliveClient(proxy.port)
+  const mints = () => service.origin.requests.length - service.requests.length
+  // Three rejections: the pause has grown to several seconds.
+  await eventually(
+    async () => {
+      expect((await client.get('/v2/x', 'acme')).status).toBe(502)
+      return mints() >= 3 || undefined
+    },
+    'a pause that has grown',
+    10_000,
+  )
+  await writeFile(proxy.secretFile, right)
+  await eventually(() => proxy.logs.some(({ msg }) => msg === 'secret replaced') || undefined, 'the new secret in use')
+  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
+  expect(mints()).toBe(4)
 })
 
 test.concurrent('a changed secret that is already in the file when the old one is rejected costs no request', async () => {
@@ -71,15 +126,7 @@ test.concurrent('a changed secret that is already in the file when the old one i
   await using service = await startService()
   await using proxy = await startProxy(service)
   using client = new KeepAliveClient(proxy.port)
-  const { tokens, origin } = service
-  const expected = `Basic ${Buffer.from(`${tokens.appId}:${fresh}`).toString('base64')}`
-  const answer = origin.script
-  origin.script = (received, connection) => {
-    const org = service.orgOfMint(received)
-    if (org === undefined) return answer(received, connection)
-    if (received.values('authorization').join() !== expected) return { status: 401 }
-    return { content: JSON.stringify({ orgAccessToken: tokens.issueToken(org) }) }
-  }
+  takeOnly(service, fresh)
   await writeFile(proxy.secretFile, fresh)
   expect((await client.get('/v2/x', 'acme')).status).toBe(200)
   expect(proxy.logs.filter((line) => line.msg === 'secret replaced')).toHaveLength(1)

@@ -1,96 +1,90 @@
-/** Script of the status page, third part: the Orgs and the last errors. */
+/** The lists of errors and of orgs. */
 
-export const LISTS_SCRIPT = `
-/** Keeps one child a key, in the order of the items: what is open stays open, what is selected stays selected. */
-function keyed(parent, items, keyOf, create, update) {
-  const before = new Map([...parent.children].map((child) => [child.dataset.key, child]))
-  items.forEach((item, i) => {
-    const key = keyOf(item)
-    const child = before.get(key) ?? create(item)
-    child.dataset.key = key
-    before.delete(key)
-    update(child, item)
-    if (parent.children[i] !== child) parent.insertBefore(child, parent.children[i] ?? null)
-  })
-  for (const child of before.values()) child.remove()
+import type { OrgStatus } from '../../token/token-cache.ts'
+import type { ErrorExample, ErrorReport } from '../recent-errors.ts'
+import type { StatusDocument } from '../status.ts'
+import { ago, byId, count, counted, duration, element, part, setItems, setLines, setText } from './dom.ts'
+
+export function showErrors(errors: readonly ErrorReport[]): void {
+  setItems(byId('errors'), errors, ({ code }) => code, errorItem, updateErrorItem)
+  setText(byId('errors-note'), errors.length === 0 ? 'None since the start.' : '')
+  setText(byId('errors-count'), errors.length === 0 ? '' : 'since the start, the latest first')
 }
 
-/** One child a text, by position: for what holds nothing but text. */
-function texts(parent, name, lines) {
-  while (parent.children.length > lines.length) parent.lastChild.remove()
-  while (parent.children.length < lines.length) parent.append(document.createElement(name))
-  for (const [i, line] of lines.entries()) setText(parent.children[i], line)
+function errorItem(): HTMLElement {
+  const item = element('li', 'error')
+  const head = element('p', 'error-head')
+  head.append(
+    element('span', 'badge status'),
+    element('strong', 'title'),
+    element('span', 'code'),
+    element('span', 'quiet times'),
+  )
+  const examples = element('details', 'examples')
+  examples.append(element('summary', 'quiet', 'Last requests'), element('ul', 'list'))
+  item.append(head, element('p', 'concerned'), element('p', 'quiet advice'), examples)
+  return item
 }
 
-function part(parent, name) {
-  return parent.querySelector('.' + name)
+function updateErrorItem(item: HTMLElement, report: ErrorReport): void {
+  const { code, title, detail, count: times, lastAgoMs, examples } = report
+  setText(part(item, 'status'), String(examples[0]?.status ?? ''))
+  setText(part(item, 'title'), title)
+  setText(part(item, 'code'), code)
+  setText(part(item, 'times'), `${counted(times, 'time')}, ${ago(lastAgoMs)}`)
+  setText(part(item, 'concerned'), concernedText(report))
+  setText(part(item, 'advice'), detail)
+  setLines(part(item, 'list'), 'li', examples.map(exampleText))
 }
 
-function showOrgs({ orgs, orgCount, totals }, search) {
-  keyed(byId('orgs'), orgs, ({ org }) => org, orgRow, updateOrgRow)
+function concernedText({ orgs, orgCount }: ErrorReport): string {
+  if (orgs.length === 0) return ''
+  const more = orgCount > orgs.length ? ` and ${count(orgCount - orgs.length)} more` : ''
+  const listed = orgs.map(({ org, count: times }) => `${org} (${count(times)})`).join(', ')
+  return `${orgCount === 1 ? 'Org' : 'Orgs'} ${listed}${more}`
+}
+
+function exampleText({ method, path, orgId, requestId, agoMs }: ErrorExample): string {
+  const org = orgId === undefined ? '' : ` for ${orgId}`
+  return `${method} ${path}${org}, ${ago(agoMs)}, request ${requestId}`
+}
+
+/** `search`: the text that the listed orgs match. */
+export function showOrgs({ orgs, orgCount, totals }: StatusDocument, search: string): void {
+  setItems(byId('orgs'), orgs, ({ org }) => org, orgRow, updateOrgRow)
   byId('orgs-table').hidden = orgs.length === 0
   byId('search').hidden = search === '' && orgCount <= 10
-  const none = search === '' ? 'No token is held: none was asked for yet.' : 'No Org matches.'
+  const none = search === '' ? 'No Org has been asked for yet.' : 'No Org matches.'
   setText(byId('orgs-note'), orgs.length === 0 ? none : '')
-  const left = orgCount > orgs.length ? count(orgs.length) + ' of ' + count(orgCount) + ' shown' : ''
-  setText(byId('orgs-count'), left || count(totals.cachedTokens) + (totals.cachedTokens === 1 ? ' token' : ' tokens'))
+  const all = `${counted(orgCount, 'Org')}, ${counted(totals.cachedTokens, 'token')}`
+  setText(byId('orgs-count'), orgCount > orgs.length ? `${count(orgs.length)} of ${count(orgCount)} shown` : all)
 }
 
-function orgRow() {
+function orgRow(): HTMLElement {
   const row = element('tr', '')
   const org = element('th', 'org')
-  org.scope = 'row'
+  org.setAttribute('scope', 'row')
   const token = element('td', 'token')
   token.append(element('span', 'badge'))
   const age = element('td', 'age')
-  const bar = element('progress', 'bar')
-  age.append(element('span', 'age-text'), bar)
+  age.append(element('span', 'age-text'), element('progress', 'bar'))
   row.append(org, token, age, element('td', 'refusal'))
   return row
 }
 
-function updateOrgRow(row, { org, state, ageMs, lifetimeMs, lastRefusal }) {
+function updateOrgRow(row: HTMLElement, { org, state, ageMs, lifetimeMs, lastRefusal }: OrgStatus): void {
   setText(part(row, 'org'), org)
   part(row, 'org').title = org
   setText(part(row, 'badge'), state)
   part(row, 'badge').dataset.state = state
   const isHeld = ageMs !== undefined && lifetimeMs !== undefined
-  setText(part(row, 'age-text'), isHeld ? duration(ageMs) + ' of ' + duration(lifetimeMs) : '')
-  part(row, 'bar').hidden = !isHeld
-  if (isHeld) part(row, 'bar').value = Math.min(1, ageMs / lifetimeMs)
+  setText(part(row, 'age-text'), isHeld ? `${duration(ageMs)} of ${duration(lifetimeMs)}` : '')
+  const bar = part(row, 'bar')
+  bar.hidden = !isHeld
+  if (isHeld && bar instanceof HTMLProgressElement) bar.value = Math.min(1, ageMs / lifetimeMs)
   setText(part(row, 'refusal'), lastRefusal === undefined ? '' : refusalText(lastRefusal))
 }
 
-function refusalText({ tokenEndpointStatus, agoMs }) {
-  return (tokenEndpointStatus === undefined ? '' : tokenEndpointStatus + ', ') + ago(agoMs)
+function refusalText({ tokenEndpointStatus, agoMs }: NonNullable<OrgStatus['lastRefusal']>): string {
+  return (tokenEndpointStatus === undefined ? '' : `${tokenEndpointStatus}, `) + ago(agoMs)
 }
-
-function showErrors(errors) {
-  keyed(byId('errors'), errors, (error) => error.code, errorItem, updateErrorItem)
-  setText(byId('errors-note'), errors.length === 0 ? 'None since the start.' : '')
-}
-
-function errorItem() {
-  const item = element('li', 'error')
-  const head = element('p', 'error-head')
-  head.append(element('span', 'badge status'), element('strong', 'title'), element('span', 'quiet times'))
-  const details = element('details', 'examples')
-  details.append(element('summary', 'quiet code'), element('ul', 'list'))
-  item.append(head, element('p', 'todo'), details)
-  return item
-}
-
-function updateErrorItem(item, { code, title, detail, count: times, lastAgoMs, examples }) {
-  setText(part(item, 'status'), String(examples[0].status))
-  setText(part(item, 'title'), title)
-  setText(part(item, 'times'), (times === 1 ? 'once' : count(times) + ' times') + ', ' + ago(lastAgoMs))
-  setText(part(item, 'todo'), detail)
-  setText(part(item, 'code'), code)
-  texts(part(item, 'list'), 'li', examples.map(exampleText))
-}
-
-function exampleText({ method, path, orgId, requestId, agoMs }) {
-  const org = orgId === undefined ? '' : ' for ' + orgId
-  return method + ' ' + path + org + ', ' + ago(agoMs) + ', request ' + requestId
-}
-`

@@ -1,43 +1,93 @@
-/** Script of the status page, second part: the plots. They are plain SVG in a box that is stretched to its place; text stands beside it, so that it is not. */
+/** The plots of the last five minutes: SVG stretched to its box, with the text in HTML beside it, which must not stretch. */
 
-export const PLOTS_SCRIPT = `
+import type { Series } from '../history.ts'
+import { byId, duration, element, milliseconds, part, rate, setLines, setText } from './dom.ts'
+
 const SVG_NAMESPACE = 'http://www.w3.org/2000/svg'
 const SLOTS = 150
 const WIDTH = 300
 const HEIGHT = 100
 
-/** All plots show one moment together: a place among the slots, or undefined for the latest. */
-let shownSlot
+type Values = readonly (number | null)[]
+type ValuesOf = (history: Series) => Values
 
-const plots = [
-  plot('requests', rate, linear, [
-    ['Requests', 'blue', (history) => history.requestsPerSecond],
-    ['Errors', 'red', (history) => history.errorsPerSecond],
+/** Where the values go on the vertical axis. */
+interface Arrangement {
+  /** The upper edge of each line. */
+  readonly tops: readonly Values[]
+  readonly ticks: readonly number[]
+  /** Height of a value, 0 to 1. */
+  readonly share: (value: number) => number
+}
+
+interface Line {
+  readonly valuesOf: ValuesOf
+  readonly value: HTMLElement
+  readonly area: Element
+  readonly stroke: Element
+}
+
+interface Plot {
+  readonly figure: HTMLElement
+  readonly title: string
+  readonly svg: Element
+  readonly crosshair: Element
+  readonly lines: readonly Line[]
+  readonly format: (value: number) => string
+  readonly arrange: (values: readonly Values[]) => Arrangement
+}
+
+/** All plots show the same moment: a slot, or undefined for the latest. */
+let shownSlot: number | undefined
+let shownHistory: Series | undefined
+
+const plots: readonly Plot[] = [
+  plot('requests', 'Requests', rate, linear, [
+    ['requests', 'blue', (history) => history.requestsPerSecond],
+    ['errors', 'red', (history) => history.errorsPerSecond],
   ]),
-  plot('latency', milliseconds, decades, [
-    ['99 % below', 'violet', (history) => history.p99Ms],
-    ['Half below', 'blue', (history) => history.p50Ms],
+  plot('latency', 'Latency', milliseconds, decades, [
+    ['p99', 'violet', (history) => history.p99Ms],
+    ['p50', 'blue', (history) => history.p50Ms],
   ]),
-  plot('lookups', rate, stack, [
-    ['At hand', 'green', (history) => history.lookups.ready],
-    ['Waited for', 'blue', (history) => history.lookups.waited],
-    ['Past estimate', 'amber', (history) => history.lookups.stale],
-    ['Replaced', 'red', (history) => history.lookups.replayed],
+  plot('lookups', 'Token lookups', rate, stack, [
+    ['hit, refreshing', 'green', (history) => history.lookups.ready],
+    ['miss, joined', 'blue', (history) => history.lookups.waited],
+    ['stale', 'amber', (history) => history.lookups.stale],
+    ['replayed', 'red', (history) => history.lookups.replayed],
   ]),
 ]
 
-function plot(id, format, arrange, lines) {
-  const figure = byId(id)
-  const svg = figure.querySelector('svg')
-  const frame = svg.parentElement
+export function drawPlots(history: Series | undefined): void {
+  if (history === undefined) return
+  shownHistory = history
+  for (const each of plots) drawPlot(each, history)
+}
+
+function showMoment(slot: number | undefined): void {
+  shownSlot = slot
+  drawPlots(shownHistory)
+}
+
+function plot(
+  id: string,
+  title: string,
+  format: Plot['format'],
+  arrange: Plot['arrange'],
+  lines: readonly (readonly [name: string, colour: string, valuesOf: ValuesOf])[],
+): Plot {
+  const figure = newFigure(id, title)
+  const frame = part(figure, 'frame')
+  const svg = frame.getElementsByTagName('svg')[0] ?? frame
   figure.classList.toggle('is-stacked', arrange === stack)
   const crosshair = svgElement('line', { class: 'crosshair', y1: 0, y2: HEIGHT })
   const drawn = lines.map(([name, colour, valuesOf]) => {
-    const key = figure.querySelector('.legend').appendChild(element('li', 'key ' + colour))
+    const key = element('li', `key ${colour}`)
     const value = element('span', 'value')
     key.append(element('span', 'name', name), value)
-    const area = svgElement('path', { class: 'area ' + colour })
-    return { valuesOf, value, area, stroke: svgElement('path', { class: 'stroke ' + colour }) }
+    part(figure, 'legend').append(key)
+    const area = svgElement('path', { class: `area ${colour}` })
+    return { valuesOf, value, area, stroke: svgElement('path', { class: `stroke ${colour}` }) }
   })
   svg.append(...drawn.map((line) => line.area), ...drawn.map((line) => line.stroke), crosshair)
   frame.addEventListener('pointermove', (event) => {
@@ -45,104 +95,116 @@ function plot(id, format, arrange, lines) {
     showMoment(Math.round(((event.clientX - box.left) / box.width) * (SLOTS - 1)))
   })
   frame.addEventListener('pointerleave', () => showMoment(undefined))
-  return { figure, svg, crosshair, lines: drawn, format, arrange }
+  return { figure, title, svg, crosshair, lines: drawn, format, arrange }
 }
 
-function showMoment(slot) {
-  shownSlot = slot
-  drawPlots()
+function newFigure(id: string, title: string): HTMLElement {
+  const template = byId('plot')
+  const content = template instanceof HTMLTemplateElement ? template.content.firstElementChild : null
+  const figure = content?.cloneNode(true)
+  if (!(figure instanceof HTMLElement)) throw new Error('the page has no template for plots')
+  figure.id = id
+  setText(figure.getElementsByTagName('h2')[0] ?? figure, title)
+  byId('plots').append(figure)
+  return figure
 }
 
-let shownHistory
-
-function drawPlots(history = shownHistory) {
-  if (history === undefined) return
-  shownHistory = history
-  for (const each of plots) drawPlot(each, history)
-}
-
-function drawPlot({ figure, svg, crosshair, lines, format, arrange }, history) {
+function drawPlot({ figure, title, svg, crosshair, lines, format, arrange }: Plot, history: Series): void {
   const values = lines.map((line) => line.valuesOf(history))
-  const first = SLOTS - values[0].length
+  const first = SLOTS - (values[0]?.length ?? 0)
   const { tops, ticks, share } = arrange(values)
-  const x = (i) => ((first + i) / (SLOTS - 1)) * WIDTH
-  const y = (value) => HEIGHT * (1 - share(value))
+  const x = (i: number) => ((first + i) / (SLOTS - 1)) * WIDTH
+  const y = (value: number) => HEIGHT * (1 - share(value))
   for (const [i, line] of lines.entries()) {
-    const floor = arrange === stack && i > 0 ? tops[i - 1].map(y) : undefined
-    line.stroke.setAttribute('d', strokePath(tops[i], x, y))
-    line.area.setAttribute('d', areaPath(tops[i], floor, x, y))
-    const value = values[i].at(shownSlot === undefined ? -1 : Math.max(0, shownSlot - first))
+    const top = tops[i] ?? []
+    const floor = arrange === stack ? tops[i - 1] : undefined
+    line.stroke.setAttribute('d', strokePath(top, x, y))
+    line.area.setAttribute('d', areaPath(top, floor, x, y))
+    const value = values[i]?.at(shownSlot === undefined ? -1 : Math.max(0, shownSlot - first))
     setText(line.value, value === null || value === undefined ? '–' : format(value))
   }
   crosshair.setAttribute('visibility', shownSlot === undefined ? 'hidden' : 'visible')
-  for (const end of ['x1', 'x2']) crosshair.setAttribute(end, ((shownSlot ?? 0) / (SLOTS - 1)) * WIDTH)
-  texts(part(figure, 'ticks'), 'li', ticks.map(format))
-  for (const [i, tick] of ticks.entries()) part(figure, 'ticks').children[i].style.top = y(tick) + '%'
+  for (const end of ['x1', 'x2']) crosshair.setAttribute(end, String(((shownSlot ?? 0) / (SLOTS - 1)) * WIDTH))
+  setLines(part(figure, 'ticks'), 'li', ticks.map(format))
+  for (const [i, tick] of [...part(figure, 'ticks').children].entries()) {
+    if (tick instanceof HTMLElement) tick.style.top = `${y(ticks[i] ?? 0)}%`
+  }
   setText(part(figure, 'moment'), momentText(history))
-  const peak = Math.max(0, ...tops.flat())
+  const peak = Math.max(0, ...known(tops))
   figure.classList.toggle('is-empty', peak === 0)
-  svg.setAttribute('aria-label', figure.querySelector('h2').textContent + ', at most ' + format(peak))
+  svg.setAttribute('aria-label', `${title}, at most ${format(peak)}`)
 }
 
-function linear(values) {
-  const ceiling = niceCeiling(Math.max(0, ...values.flat()))
+function known(values: readonly Values[]): number[] {
+  return values.flat().filter((value) => value !== null)
+}
+
+function linear(values: readonly Values[]): Arrangement {
+  const ceiling = niceCeiling(Math.max(0, ...known(values)))
   return { tops: values, ticks: [ceiling / 2, ceiling], share: (value) => value / ceiling }
 }
 
-/** Each on top of the ones before it. */
-function stack(values) {
-  const sums = values[0].map(() => 0)
-  const tops = values.map((list) => list.map((value, i) => (sums[i] += value)))
+/** Each line on top of the ones before. */
+function stack(values: readonly Values[]): Arrangement {
+  const sums = (values[0] ?? []).map(() => 0)
+  const tops = values.map((list) =>
+    list.map((value, i) => {
+      const sum = (sums[i] ?? 0) + (value ?? 0)
+      sums[i] = sum
+      return sum
+    }),
+  )
   return { ...linear(tops), tops }
 }
 
-/** The same height for every power of ten: what is usual and what is rare are both to be seen. */
-function decades(values) {
-  const known = values.flat().filter((value) => value > 0)
-  const low = Math.floor(Math.log10(Math.min(1000, ...known)))
-  const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(1, ...known))))
+/** A logarithmic axis, which shows usual and rare latencies together. */
+function decades(values: readonly Values[]): Arrangement {
+  const positive = known(values).filter((value) => value > 0)
+  const low = Math.floor(Math.log10(Math.min(1000, ...positive)))
+  const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(1, ...positive))))
   const ticks = Array.from({ length: high - low + 1 }, (_, i) => 10 ** (low + i))
-  const share = (value) => Math.max(0, Math.log10(value / 10 ** low) / (high - low))
+  const share = (value: number) => Math.max(0, Math.log10(value / 10 ** low) / (high - low))
   return { tops: values, ticks, share }
 }
 
-function momentText(history) {
+function momentText(history: Series): string {
   if (shownSlot === undefined) return 'last 5 minutes'
-  return duration((SLOTS - 1 - shownSlot) * history.intervalMs) + ' ago'
+  return `${duration((SLOTS - 1 - shownSlot) * history.intervalMs)} ago`
 }
 
-function strokePath(values, x, y) {
+type Coordinate = (value: number) => number
+
+/** A missing value interrupts the line; a single value becomes a dot. */
+function strokePath(values: Values, x: Coordinate, y: Coordinate): string {
   let path = ''
   let isDown = false
-  values.forEach((value, i) => {
-    // A moment without a value breaks the line; a moment alone is a dot.
+  for (const [i, value] of values.entries()) {
     if (value !== null) path += (isDown ? 'L' : 'M') + point(x(i), y(value)) + (isDown ? '' : 'h0')
     isDown = value !== null
-  })
+  }
   return path
 }
 
-function areaPath(values, floor, x, y) {
-  if (values.length < 2 || values.includes(null)) return ''
-  const above = values.map((value, i) => point(x(i), y(value)))
-  const below = values.map((_, i) => point(x(i), floor === undefined ? HEIGHT : floor[i]))
-  return 'M' + [...above, ...below.reverse()].join('L') + 'Z'
+function areaPath(top: Values, floor: Values | undefined, x: Coordinate, y: Coordinate): string {
+  if (top.length < 2 || top.includes(null)) return ''
+  const above = top.map((value, i) => point(x(i), y(value ?? 0)))
+  const below = top.map((_, i) => point(x(i), floor === undefined ? HEIGHT : y(floor[i] ?? 0)))
+  return `M${[...above, ...below.reverse()].join('L')}Z`
 }
 
-function point(x, y) {
-  return x.toFixed(2) + ' ' + y.toFixed(2)
+function point(x: number, y: number): string {
+  return `${x.toFixed(2)} ${y.toFixed(2)}`
 }
 
-/** The least round number that is not below. */
-function niceCeiling(value) {
+/** The next round number. */
+function niceCeiling(value: number): number {
   if (value <= 0) return 1
   const power = 10 ** Math.floor(Math.log10(value))
-  return [1, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value)
+  return [1, 2, 3, 4, 6, 8].map((step) => step * power).find((step) => step >= value) ?? 10 * power
 }
 
-function svgElement(name, attributes) {
+function svgElement(name: string, attributes: Readonly<Record<string, string | number>>): Element {
   const made = document.createElementNS(SVG_NAMESPACE, name)
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value))
   return made
 }
-`

@@ -1,0 +1,111 @@
+/** This replica's part in a fleet, from the configuration. Nothing of it is loaded unless `fleet.store` is set. */
+
+import type { Logger } from 'pino'
+import type { FleetMetrics } from './admin/fleet-metrics.ts'
+import type { Config } from './config/schema.ts'
+import { parseSecretBytes } from './config/secret-text.ts'
+import type { Fleet, FleetObserver } from './fleet/fleet.ts'
+import { targetPrefix } from './http/target.ts'
+import type { Secret } from './secret.ts'
+import { contextTrusting } from './trusted-certificates.ts'
+import { WatchedFile } from './watched-file.ts'
+
+export interface FleetPart {
+  readonly fleet: Fleet
+  /** Reads the password of the store again, if it is in a file. */
+  reloadPassword(): Promise<void>
+  close(): Promise<void>
+}
+
+export interface FleetHooks {
+  readonly observer: FleetObserver
+  /** How long a token lives, as far as this replica knows. */
+  readonly lifetimeMs: () => number
+  readonly onPasswordProblem: (problem: string) => void
+}
+
+/** Undefined without `fleet.store`. Does not wait for the store. */
+export async function openFleet(config: Config, hooks: FleetHooks): Promise<FleetPart | undefined> {
+  const { fleet: settings, tokens, baseUrl } = config
+  if (settings.store === undefined) return undefined
+  const { Fleet } = await import('./fleet/fleet.ts')
+  let password = settings.password
+  const fleet = new Fleet({
+    appId: config.appId,
+    baseUrl: `${baseUrl.origin}${targetPrefix(baseUrl)}`,
+    appSecret: config.appSecret,
+    store: {
+      address: settings.store,
+      isCluster: settings.cluster,
+      username: settings.username,
+      password: () => password,
+      secureContext: contextTrusting(settings.caCertificates),
+      prefix: settings.prefix,
+      timeoutMs: settings.timeout,
+    },
+    mintTimeoutMs: tokens.mintTimeout,
+    mintRate: tokens.mintRate,
+    maxLifetimeMs: tokens.maxLifetime,
+    maxOrgs: tokens.maxOrgs,
+    lifetimeMs: hooks.lifetimeMs,
+    observer: hooks.observer,
+  })
+  const take = (secret: Secret) => {
+    if (password?.equals(secret)) return
+    password = secret
+    fleet.reconnect()
+  }
+  const file = watchPassword(settings.passwordFile, take, hooks.onPasswordProblem)
+  return {
+    fleet,
+    reloadPassword: async () => {
+      await file?.reload()
+    },
+    close: async () => {
+      file?.close()
+      await fleet.close()
+    },
+  }
+}
+
+function watchPassword(
+  path: string | undefined,
+  take: (password: Secret) => void,
+  onProblem: (problem: string) => void,
+): WatchedFile | undefined {
+  if (path === undefined) return undefined
+  return new WatchedFile({ path, onContent: (bytes) => take(parseSecretBytes(bytes)), onProblem })
+}
+
+/** The log and the metrics of the fleet. */
+export class FleetEvents implements FleetObserver {
+  readonly #logger: Logger
+  readonly #metrics: FleetMetrics
+
+  constructor(logger: Logger, metrics: FleetMetrics) {
+    this.#logger = logger
+    this.#metrics = metrics
+  }
+
+  storeAsked(...asked: Parameters<FleetObserver['storeAsked']>): void {
+    this.#metrics.storeAsked(...asked)
+  }
+
+  storeLost(reason: string): void {
+    this.#metrics.storeLost()
+    this.#logger.warn({ reason }, 'fleet store lost: this replica mints for itself')
+  }
+
+  storeBack(): void {
+    this.#metrics.storeBack()
+    this.#logger.info('fleet store available')
+  }
+
+  valueUnusable(): void {
+    this.#metrics.valueUnusable()
+  }
+
+  passwordUnusable(problem: string): void {
+    this.#logger.warn({ problem }, 'fleet password file not usable: the old password stays in use')
+  }
+}

@@ -1,0 +1,451 @@
+/**
+ * The store in Redis or Valkey. Each operation is one script and takes at most `timeoutMs`, whatever the server does. After
+ * some failures the server is left alone and a probe looks after it, so that requests pay for an outage only at its start.
+ */
+
+import type { SecureContext } from 'node:tls'
+import type { Secret } from '../secret.ts'
+import type { Link, StoreAddress } from './redis-link.ts'
+import * as scripts from './scripts.ts'
+import type {
+  Board,
+  ClaimReply,
+  ClaimRequest,
+  FleetStore,
+  PermitReply,
+  PermitRequest,
+  PublishReply,
+  PublishRequest,
+  ReleaseNote,
+  StoreError,
+} from './store.ts'
+
+export interface FleetStoreOptions {
+  readonly address: StoreAddress
+  readonly isCluster: boolean
+  readonly username: string | undefined
+  /** Asked for each connection. */
+  readonly password: () => Secret | undefined
+  /** What is trusted in place of the CA certificates of the runtime. */
+  readonly secureContext: SecureContext | undefined
+  readonly prefix: string
+  readonly timeoutMs: number
+  readonly connectTimeoutMs?: number
+  readonly observer: StoreObserver
+  readonly now: () => number
+  readonly random: () => number
+}
+
+export type StoreOperation = 'claim' | 'publish' | 'release' | 'forget' | 'permit' | 'board' | 'note' | 'probe'
+
+/** What the store answered; or `skipped`, because it failed a moment ago and was not asked. */
+export type StoreOutcome =
+  | Exclude<ClaimReply['kind'] | PublishReply['kind'] | PermitReply['kind'], 'error'>
+  | 'ok'
+  | 'timeout'
+  | 'error'
+  | 'skipped'
+
+/** Must not throw. */
+export interface StoreObserver {
+  storeAsked(operation: StoreOperation, outcome: StoreOutcome, durationMs: number): void
+  storeLost(reason: string): void
+  /** Also after the first connection. */
+  storeBack(): void
+}
+
+export type StoreState = 'connecting' | 'available' | 'lost'
+
+/** Failures in a row after which the store is left alone. */
+const MAX_FAILURES = 3
+const FIRST_PAUSE_MS = 250
+/** Together with an attempt to connect, it decides how soon a recovery is seen. */
+const LONGEST_PAUSE_MS = 2_000
+/** A store that was there for so long starts again with the first pause. */
+const STEADY_MS = 10_000
+const CONNECT_TIMEOUT_MS = 1_000
+/** In a cluster, one node may be gone while the others answer: the map of slots is fetched anew, but not more often. */
+const RENEWAL_MS = 1_000
+
+class StoreTimeout extends Error {
+  override readonly message = 'no answer in time'
+}
+
+class StoreSkipped extends Error {}
+
+class StoreNonsense extends Error {
+  override readonly message = 'an answer that makes no sense'
+}
+
+export class RedisStore implements FleetStore {
+  readonly #options: FleetStoreOptions
+  #state: StoreState = 'connecting'
+  #link: Promise<Link>
+  #failures = 0
+  #pauseMs = FIRST_PAUSE_MS
+  #availableSince = Number.NEGATIVE_INFINITY
+  #renewedAt = Number.NEGATIVE_INFINITY
+  #timer: NodeJS.Timeout | undefined
+  #isClosed = false
+  #lossReason = ''
+
+  constructor(options: FleetStoreOptions) {
+    this.#options = options
+    this.#link = this.#open()
+    // A connection alone shows nothing: the server may refuse writes, or be no store at all.
+    const probed = this.#link.then((link) => within(this.#probe(link), this.#connectTimeoutMs))
+    probed.then(
+      () => this.#recovered(),
+      (error: unknown) => this.#lose(error),
+    )
+  }
+
+  get state(): StoreState {
+    return this.#state
+  }
+
+  /** Why it was lost last; empty while it is there. For people: it holds no secret. */
+  get lossReason(): string {
+    return this.#state === 'lost' ? this.#lossReason : ''
+  }
+
+  async claim(name: string, request: ClaimRequest, limitMs: number): Promise<ClaimReply> {
+    const { owner, leaseMs, except, maxAgeMs } = request
+    const args = [owner, String(leaseMs), whole(maxAgeMs), ...except]
+    return await this.#ask('claim', scripts.CLAIM, this.#keys(name, 't', 'l'), args, parseClaim, limitMs)
+  }
+
+  async publish(name: string, { owner, token, ageMs }: PublishRequest): Promise<PublishReply> {
+    const value = `${token.mark}${String(token.spanMs).padStart(scripts.SPAN_LENGTH, '0')}${token.sealed}`
+    const args = [owner, value, whole(token.spanMs - ageMs), whole(ageMs)]
+    return await this.#ask('publish', scripts.PUBLISH, this.#keys(name, 't', 'l'), args, parsePublish)
+  }
+
+  async release(name: string, owner: string, note?: ReleaseNote): Promise<void> {
+    const args = note === undefined ? [owner] : [owner, note.text, whole(note.noteMs)]
+    await this.#ask('release', scripts.RELEASE, this.#keys(name, 'l'), args, parseDone)
+  }
+
+  async forget(name: string): Promise<void> {
+    await this.#ask('forget', scripts.FORGET, this.#keys(name, 't', 'l'), [], parseDone)
+  }
+
+  async permit(name: string, { calls, windowMs }: PermitRequest, limitMs: number): Promise<PermitReply> {
+    const args = [whole(calls), whole(windowMs)]
+    return await this.#ask('permit', scripts.PERMIT, this.#keys(name, 'calls', 'limit'), args, parsePermit, limitMs)
+  }
+
+  async readBoard(name: string, since: string | undefined): Promise<Board | StoreError> {
+    const args = since === undefined ? [] : [since]
+    return await this.#ask('board', scripts.READ_BOARD, this.#keys(name, 'life', 'limit', 'purges'), args, parseBoard)
+  }
+
+  async setLifetime(name: string, sealed: string): Promise<void> {
+    await this.#ask('note', scripts.SET_LIFETIME, this.#keys(name, 'life'), [sealed], parseDone)
+  }
+
+  async setLimit(name: string, sealed: string, limitMs: number): Promise<void> {
+    await this.#ask('note', scripts.SET_LIMIT, this.#keys(name, 'limit'), [sealed, whole(limitMs)], parseDone)
+  }
+
+  async addPurge(name: string, sealed: string): Promise<void> {
+    await this.#ask('note', scripts.ADD_PURGE, this.#keys(name, 'purges'), [sealed], parseDone)
+  }
+
+  /** Connects anew, with a changed password for example. What is under way goes on with the old connection. */
+  renew(): void {
+    if (this.#state === 'available') this.#renew()
+    else this.#scheduleProbe(0)
+  }
+
+  /** For `check`. Resolves with what went wrong, or undefined. */
+  async tryOut(): Promise<string | undefined> {
+    try {
+      await within(this.#link, this.#connectTimeoutMs + this.#options.timeoutMs)
+      await within(this.#probe(await this.#link), this.#options.timeoutMs)
+      return undefined
+    } catch (error) {
+      return reasonOf(error)
+    }
+  }
+
+  close(): void {
+    this.#isClosed = true
+    clearTimeout(this.#timer)
+    dispose(this.#link)
+  }
+
+  async #ask<T extends { readonly kind: StoreOutcome | 'board' }>(
+    operation: StoreOperation,
+    script: scripts.Script,
+    keys: readonly string[],
+    args: readonly string[],
+    parse: (reply: unknown) => T | undefined,
+    limitMs: number = this.#options.timeoutMs,
+  ): Promise<T | StoreError> {
+    const { now, timeoutMs, observer } = this.#options
+    const startedAt = now()
+    const link = this.#link
+    try {
+      if (this.#state === 'lost' || this.#isClosed) throw new StoreSkipped()
+      const answer = link.then((opened) => opened.run(script, keys, args))
+      const reply = parse(await within(answer, Math.min(limitMs, timeoutMs)))
+      if (reply === undefined) throw new StoreNonsense()
+      this.#failures = 0
+      observer.storeAsked(operation, reply.kind === 'board' ? 'ok' : reply.kind, now() - startedAt)
+      return reply
+    } catch (error) {
+      const outcome = error instanceof StoreSkipped ? 'skipped' : error instanceof StoreTimeout ? 'timeout' : 'error'
+      observer.storeAsked(operation, outcome, now() - startedAt)
+      // What was left of a request's time may have been too short for any server.
+      const isTooShort = outcome === 'timeout' && limitMs < timeoutMs / 2
+      if (outcome !== 'skipped' && !isTooShort && link === this.#link) this.#noteFailure(error)
+      return { kind: 'error' }
+    }
+  }
+
+  #noteFailure(error: unknown): void {
+    if (this.#state !== 'available') return
+    this.#failures += 1
+    // A server that was demoted stays up and answers reads: only another connection can lead to its successor.
+    if (this.#failures >= MAX_FAILURES || isReadOnly(error)) this.#lose(error)
+    else if (this.#options.isCluster) this.#renew()
+  }
+
+  #lose(reason: unknown): void {
+    if (this.#isClosed || this.#state === 'lost') return
+    const { now, observer } = this.#options
+    if (now() - this.#availableSince >= STEADY_MS) this.#pauseMs = FIRST_PAUSE_MS
+    this.#state = 'lost'
+    this.#lossReason = reasonOf(reason)
+    dispose(this.#link)
+    observer.storeLost(this.#lossReason)
+    this.#scheduleProbe(this.#pauseMs)
+  }
+
+  #recovered(): void {
+    if (this.#isClosed || this.#state === 'available') return
+    this.#state = 'available'
+    this.#failures = 0
+    this.#availableSince = this.#options.now()
+    this.#options.observer.storeBack()
+  }
+
+  #scheduleProbe(delayMs: number): void {
+    if (this.#isClosed || this.#state !== 'lost') return
+    clearTimeout(this.#timer)
+    const jittered = delayMs * (0.75 + this.#options.random() / 4)
+    this.#timer = setTimeout(() => {
+      this.#tryAgain().catch(() => undefined)
+    }, jittered).unref()
+  }
+
+  /** One at a time: the next is scheduled when this one has failed. */
+  async #tryAgain(): Promise<void> {
+    const { now, observer } = this.#options
+    const startedAt = now()
+    const link = this.#open()
+    try {
+      await within(this.#probe(await link), this.#options.timeoutMs)
+    } catch (error) {
+      dispose(link)
+      observer.storeAsked('probe', error instanceof StoreTimeout ? 'timeout' : 'error', now() - startedAt)
+      this.#lossReason = reasonOf(error)
+      this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS)
+      this.#scheduleProbe(this.#pauseMs)
+      return
+    }
+    if (this.#isClosed) {
+      dispose(link)
+      return
+    }
+    observer.storeAsked('probe', 'ok', now() - startedAt)
+    this.#link = link
+    this.#recovered()
+  }
+
+  async #probe(link: Link): Promise<void> {
+    const reply = await link.run(scripts.PROBE, this.#keys('probe', 'p'), [])
+    if (reply !== 'written') throw new StoreNonsense()
+  }
+
+  /** Puts another connection in place of this one as soon as it is there. */
+  #renew(): void {
+    const { now } = this.#options
+    if (now() - this.#renewedAt < RENEWAL_MS) return
+    this.#renewedAt = now()
+    const link = this.#open()
+    link.then(
+      () => {
+        if (this.#isClosed || this.#state !== 'available') return dispose(link)
+        const old = this.#link
+        this.#link = link
+        // Its last answers may still be on their way.
+        setTimeout(() => dispose(old), this.#options.timeoutMs).unref()
+      },
+      () => undefined,
+    )
+  }
+
+  #open(): Promise<Link> {
+    const opening: Promise<Link> = this.#connect((cause) => {
+      if (this.#link === opening) this.#lose(cause)
+    })
+    return opening
+  }
+
+  /** Rejects after a time even if the server never ends its greeting. */
+  async #connect(onLost: (cause: unknown) => void): Promise<Link> {
+    const { openLink } = await import('./redis-link.ts')
+    if (this.#isClosed) throw new StoreSkipped()
+    const { address, isCluster, username, password, secureContext } = this.#options
+    const connectTimeoutMs = this.#connectTimeoutMs
+    const link = openLink({
+      address,
+      isCluster,
+      username,
+      password: password(),
+      secureContext,
+      connectTimeoutMs,
+      onLost,
+    })
+    try {
+      return await within(link, this.#connectTimeoutMs)
+    } catch (error) {
+      dispose(link)
+      throw error
+    }
+  }
+
+  get #connectTimeoutMs(): number {
+    return this.#options.connectTimeoutMs ?? Math.max(CONNECT_TIMEOUT_MS, this.#options.timeoutMs)
+  }
+
+  #keys(name: string, ...parts: string[]): string[] {
+    return parts.map((part) => `${this.#options.prefix}:{${name}}:${part}`)
+  }
+}
+
+interface Done {
+  readonly kind: 'ok'
+}
+
+function parseDone(): Done {
+  return { kind: 'ok' }
+}
+
+function parseClaim(reply: unknown): ClaimReply | undefined {
+  const [kind, first, second] = Array.isArray(reply) ? reply : []
+  switch (kind) {
+    case 'token': {
+      if (typeof first !== 'string' || typeof second !== 'number') return undefined
+      const sealedAt = scripts.MARK_LENGTH + scripts.SPAN_LENGTH
+      const mark = first.slice(0, scripts.MARK_LENGTH)
+      const spanMs = Number(first.slice(scripts.MARK_LENGTH, sealedAt))
+      return { kind, token: { mark, spanMs, sealed: first.slice(sealedAt) }, ageMs: second }
+    }
+    case 'held':
+      return typeof first === 'number' ? { kind, restMs: first } : undefined
+    case 'noted':
+      return typeof first === 'string' ? { kind, note: first } : undefined
+    case 'acquired':
+      return { kind }
+    default:
+      return undefined
+  }
+}
+
+function parsePublish(reply: unknown): PublishReply | undefined {
+  return reply === 'published' || reply === 'lost' ? { kind: reply } : undefined
+}
+
+function parsePermit(reply: unknown): PermitReply | undefined {
+  const [kind, first, second] = Array.isArray(reply) ? reply : []
+  if (kind === 'granted') return { kind }
+  if (kind === 'wait' && typeof first === 'number') return { kind, waitMs: first }
+  if (kind !== 'limited' || typeof first !== 'string' || typeof second !== 'number') return undefined
+  return { kind, limit: { sealed: first, restMs: second } }
+}
+
+function parseBoard(reply: unknown): Board | undefined {
+  const [lifetime, limit, restMs, until, entries] = Array.isArray(reply) ? reply : []
+  if (typeof until !== 'string' || !Array.isArray(entries)) return undefined
+  return {
+    kind: 'board',
+    lifetime: typeof lifetime === 'string' ? lifetime : undefined,
+    limit: typeof limit === 'string' && typeof restMs === 'number' ? { sealed: limit, restMs } : undefined,
+    purges: entries.flatMap((sealed, index) =>
+      index % 2 === 0 ? [{ sealed: String(sealed), ageMs: Number(entries[index + 1]) }] : [],
+    ),
+    until,
+  }
+}
+
+/** Scripts take whole numbers. Infinity stands for "whatever it is". */
+function whole(value: number): string {
+  return String(Math.max(0, Math.floor(Math.min(value, Number.MAX_SAFE_INTEGER))))
+}
+
+/** @throws {StoreTimeout} */
+async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const limit = new Promise<never>((_, reject) => {
+    // After a stall of this process the answer may be there already: it is read before the immediate runs.
+    timer = setTimeout(() => setImmediate(() => reject(new StoreTimeout())), Math.max(0, limitMs))
+  })
+  try {
+    return await Promise.race([work, limit])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Also of a connection that is not there yet. */
+function dispose(link: Promise<Link>): void {
+  link.then(
+    (opened) => opened.close(),
+    () => undefined,
+  )
+}
+
+function isReadOnly(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith('READONLY')
+}
+
+/** Not the message of the error: it is the server's, and may repeat what was sent. */
+function reasonOf(error: unknown): string {
+  if (error instanceof StoreTimeout || error instanceof StoreNonsense) return error.message
+  if (!(error instanceof Error)) return 'unknown'
+  if ('code' in error && typeof error.code === 'string') return error.code
+  const [, code] = /^([A-Z]{3,16})\b/.exec(error.message) ?? []
+  if (code === undefined) return NAMES[error.constructor.name] ?? error.constructor.name
+  const meaning = code === 'ERR' ? meaningOf(error.message) : MEANINGS[code]
+  return meaning === undefined ? code : `${meaning} (${code})`
+}
+
+/** Only texts that are known: others may quote what was sent. */
+function meaningOf(message: string): string {
+  if (/DB index/.test(message)) return 'it has no database of this number'
+  if (/cluster support disabled/.test(message)) return 'it is no cluster, but fleet.cluster is true'
+  if (/SELECT is not allowed in cluster mode/.test(message))
+    return 'it is a cluster, so set fleet.cluster and no database'
+  return 'it refuses a command'
+}
+
+const NAMES: Readonly<Record<string, string>> = {
+  ConnectionTimeoutError: 'no answer in time',
+  SocketClosedUnexpectedlyError: 'the connection has ended',
+}
+
+const MEANINGS: Readonly<Record<string, string>> = {
+  CLUSTERDOWN: 'the cluster is incomplete',
+  LOADING: 'it is loading its data',
+  MISCONF: 'it cannot save its data and refuses writes',
+  MOVED: 'it is a cluster, so set fleet.cluster',
+  NOAUTH: 'it asks for a password',
+  NOPERM: 'the ACL does not permit what the proxy needs',
+  NOREPLICAS: 'it has too few replicas and refuses writes',
+  OOM: 'it is full',
+  READONLY: 'it is a replica or read-only',
+  WRONGPASS: 'it rejects the user name or password',
+}

@@ -1,0 +1,108 @@
+/**
+ * What the replicas need of a store: a few operations, each of them atomic and on keys of one hash slot. No operation
+ * rejects: an outage is an answer (`error`), never to be mistaken for another replica at work (`held`).
+ */
+
+/** `error`: no answer in time, or none that can be used. Nothing is known of what the store has done. */
+export interface StoreError {
+  readonly kind: 'error'
+}
+
+/** A token as the store holds it. All of it but the time left is authenticated by the seal. */
+export interface StoredToken {
+  /** See `FleetKeys.markOf`. */
+  readonly mark: string
+  /** What was left of its time when it was new. Its age is this less what is left now, so no clock is shared. */
+  readonly spanMs: number
+  readonly sealed: string
+}
+
+export interface ClaimRequest {
+  /** Drawn at random for each mint. */
+  readonly owner: string
+  readonly leaseMs: number
+  /** Marks of tokens that are no answer: the caller's own, and ones that it could not use. */
+  readonly except: readonly string[]
+  /** A token that is this old or older is no answer. */
+  readonly maxAgeMs: number
+}
+
+export type ClaimReply =
+  | { readonly kind: 'token'; readonly token: StoredToken; readonly ageMs: number }
+  /** The caller is to mint. Everybody else who claims waits for it until the lease ends. */
+  | { readonly kind: 'acquired' }
+  /** Another replica mints; its lease ends by itself after `restMs`. */
+  | { readonly kind: 'held'; readonly restMs: number }
+  /** The last mint has ended without a new token; `note` tells how, for a short while. */
+  | { readonly kind: 'noted'; readonly note: string }
+  | StoreError
+
+export interface PublishRequest {
+  readonly owner: string
+  readonly token: StoredToken
+  readonly ageMs: number
+}
+
+/** `lost`: the lease belongs to another replica by now, or a younger token is there. */
+export type PublishReply = { readonly kind: 'published' | 'lost' } | StoreError
+
+/** What becomes known to all replicas at the same place. */
+export interface Board {
+  readonly kind: 'board'
+  /** Sealed; undefined where nobody has learned anything. */
+  readonly lifetime: string | undefined
+  readonly limit: Limit | undefined
+  /** Later than `since`, oldest first. */
+  readonly purges: readonly Purge[]
+  /** To be given as `since` the next time. */
+  readonly until: string
+}
+
+export interface Purge {
+  readonly sealed: string
+  readonly ageMs: number
+}
+
+/** The token endpoint wants no call for `restMs`. */
+export interface Limit {
+  readonly sealed: string
+  readonly restMs: number
+}
+
+export interface PermitRequest {
+  /** At most so many calls of the token endpoint in any stretch of one window. */
+  readonly calls: number
+  readonly windowMs: number
+}
+
+export type PermitReply =
+  | { readonly kind: 'granted' }
+  /** All calls of the window are taken. */
+  | { readonly kind: 'wait'; readonly waitMs: number }
+  | { readonly kind: 'limited'; readonly limit: Limit }
+  | StoreError
+
+/** `name` is that of an org or of the App: see `FleetKeys`. `limitMs` bounds the wait for the answer. */
+export interface FleetStore {
+  claim(name: string, request: ClaimRequest, limitMs: number): Promise<ClaimReply>
+  publish(name: string, request: PublishRequest): Promise<PublishReply>
+  /** Ends the lease if it is still the owner's. With a note, the next claims get that for `noteMs`. */
+  release(name: string, owner: string, note?: ReleaseNote): Promise<void>
+  /** Deletes the token and a note, not the lease of a mint under way. */
+  forget(name: string): Promise<void>
+
+  permit(name: string, request: PermitRequest, limitMs: number): Promise<PermitReply>
+  /** Without `since`, nothing of what was purged before. */
+  readBoard(name: string, since: string | undefined): Promise<Board | StoreError>
+  setLifetime(name: string, sealed: string): Promise<void>
+  setLimit(name: string, sealed: string, limitMs: number): Promise<void>
+  addPurge(name: string, sealed: string): Promise<void>
+}
+
+export interface ReleaseNote {
+  readonly text: string
+  readonly noteMs: number
+}
+
+/** A lease with more than this left, or without an end, was not written by a replica. */
+export const MAX_LEASE_MS = 60_000

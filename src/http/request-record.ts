@@ -1,0 +1,59 @@
+/** What is known about a request when it has ended. Its log line and its metrics are made from this alone. */
+
+import type { ErrorCode } from '../errors.ts'
+
+/**
+ * How a request got its token. `hit`: from the cache. `miss`: from a mint. `joined`: from a mint that was already under way.
+ * `refreshing`: from the cache, and a mint for later requests was started. `stale`: from the cache past its assumed end,
+ * because mints fail. `replayed`: the request was repeated after a rejection. `none`: it needed no token, or got none.
+ */
+export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed' | 'none'
+
+/** Logged if the client left before it got an answer. Never sent. */
+export const CLIENT_CLOSED_STATUS = 499
+
+/** Instants are monotonic milliseconds. */
+export class RequestRecord {
+  readonly requestId: string
+  readonly orgId: string | undefined
+  readonly method: string
+  /** Without the query. */
+  readonly path: string
+  /** The head was received. */
+  readonly startedAt: number
+  /** The request was handed to the connection pool; if it was sent twice, the second time. */
+  dispatchedAt: number | undefined
+  /** The response head was received. */
+  respondedAt: number | undefined
+  endedAt = 0
+  /** The status that was sent; 499 if the client left before, 0 if the proxy stopped before. */
+  status = 0
+  /** Name of the caller, if callers are configured and this one was recognised. */
+  caller: string | undefined
+  /** Why the answer was our own, or was broken off. */
+  code: ErrorCode | 'client_closed' | undefined
+  token: TokenResult = 'none'
+  /** Octets of request and response content. */
+  bytesIn = 0
+  bytesOut = 0
+
+  constructor(requestId: string, orgId: string | undefined, method: string, path: string, startedAt: number) {
+    this.requestId = requestId
+    this.orgId = orgId
+    this.method = method
+    this.path = path
+    this.startedAt = startedAt
+  }
+}
+
+/**
+ * What came of a rejection. `accepted`, `rejected`: the repeat was. `failed`: no new token could be had. `refused`: the
+ * request could not be repeated. `passed`: the org was in its cool-down, so the client got the rejection.
+ */
+export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
+
+/** The log and the metrics. */
+export interface GatewayObserver {
+  requestEnded(record: RequestRecord): void
+  repeatSettled(outcome: RepeatOutcome): void
+}

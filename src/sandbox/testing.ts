@@ -1,0 +1,69 @@
+/**
+ * `startProxy`, for users' tests: the real proxy inside the test process, on a free port. It reads no environment variables
+ * and installs no signal handlers.
+ */
+
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { startApp } from '../app.ts'
+import { loadConfig } from '../config/load.ts'
+import { ConfigRefused, describeProblem } from '../config/problem.ts'
+import { Log } from '../log.ts'
+
+/** A `Sandbox` has the first three, so `startProxy(sandbox)` works. */
+export interface ProxyOptions {
+  readonly baseUrl: string
+  readonly appId: string
+  readonly appSecret: string
+}
+
+export interface ProxySettings {
+  /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. */
+  readonly config?: Readonly<Record<string, unknown>>
+  /** Gets each line of the log, as JSON. Nothing is logged without it. */
+  readonly log?: (line: string) => void
+}
+
+export interface Proxy extends AsyncDisposable {
+  /** Address for clients, such as `http://127.0.0.1:40123`. */
+  readonly url: string
+  /** Address of the admin listener: `/status`, `/metrics`, `/tokens/purge`. */
+  readonly adminUrl: string
+  /** Closes every connection, and resolves when all are closed. */
+  close(): Promise<void>
+}
+
+const LISTEN = { OAP_LISTEN_ADDRESS: '127.0.0.1:0', OAP_ADMIN_ADDRESS: '127.0.0.1:0' }
+
+/**
+ * Resolves when the proxy listens and the orgs of `tokens.warm` were tried.
+ * @throws {TypeError} whose message names every wrong setting
+ */
+export async function startProxy(options: ProxyOptions, { config, log }: ProxySettings = {}): Promise<Proxy> {
+  const env = {
+    ...LISTEN,
+    OAP_BASE_URL: options.baseUrl,
+    OAP_APP_ID: options.appId,
+    OAP_APP_SECRET: options.appSecret,
+  }
+  const folder = await mkdtemp(join(tmpdir(), 'org-access-proxy-'))
+  try {
+    const file = join(folder, 'config.json')
+    await writeFile(file, JSON.stringify(config ?? {}))
+    const loaded = await loadConfig({ file, env })
+    const destination = { write: (line: string) => log?.(line) }
+    const app = await startApp(loaded, new Log({ ...loaded.config.log, format: 'json', destination }))
+    await app.warmed
+    const close = async () => {
+      await app.close()
+    }
+    const [url, adminUrl] = [`http://${app.address}`, `http://${app.adminAddress}`]
+    return { url, adminUrl, close, [Symbol.asyncDispose]: close }
+  } catch (error) {
+    if (!(error instanceof ConfigRefused)) throw error
+    throw new TypeError(error.problems.map(describeProblem).join('\n'), { cause: error })
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+}

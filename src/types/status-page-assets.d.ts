@@ -1,0 +1,6 @@
+/** The files of `src/admin/page/`, built by `statusPageAssets` in `rolldown.config.ts`. */
+declare module 'status-page-assets' {
+  export const markup: string
+  export const script: string
+  export const style: string
+}

@@ -1,0 +1,141 @@
+/**
+ * The attack: a head within the size limit that takes out of proportion long to look at, before anything is checked. A name of
+ * 15,900 underscores cost half a second, a handshake of 15,500 empty fields 22 seconds.
+ *
+ * Every pass over a head has to be linear. The worst heads are measured at the size limit and at a sixteenth of it: linear
+ * work grows by 16, quadratic work by 256.
+ */
+
+import { describe, expect, test } from 'vitest'
+import { groupFields } from '../../src/http/fields.ts'
+import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
+import { parseResponseHead } from '../../src/http/response-head.ts'
+import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
+
+const LIMIT_BYTES = 16 * 1024
+const FACTOR = 16
+/** Half-way between linear and quadratic on a logarithmic scale. */
+const MOST_GROWTH = 64
+
+const rules: AdmissionRules = {
+  hosts: new HostList(LOOPBACK_NAMES),
+  browserOrigins: [],
+  refusesForwarded: true,
+  isCallerKey: undefined,
+  callers: undefined,
+  orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
+  allowedOrgs: new Set(),
+  allowedRoutes: [],
+  allowsTokenEndpoint: false,
+  appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
+  targetPrefix: '/api',
+  originHost: 'service.example',
+}
+
+const repeated = (fields: readonly string[], bytes: number) => {
+  const size = fields.join('').length + 2 * fields.length
+  return Array.from({ length: Math.floor(bytes / size) }, () => fields).flat()
+}
+const numbered = (bytes: number) => Array.from({ length: Math.floor(bytes / 8) }, (_, i) => [`n${i}`, '']).flat()
+const names = (bytes: number) => Array.from({ length: Math.floor(bytes / 6) }, (_, i) => `n${i}`).join(',')
+const HANDSHAKE = [
+  'Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ==', 'Sec-WebSocket-Version', '13',
+] // biome-ignore format: pairs
+
+/** All that happens to a head before the request leaves. */
+function check(fields: readonly string[], url: string): void {
+  const rawHeaders = ['Host', 'localhost', 'X-Org-Id', 'acme', ...fields]
+  const head = { method: 'GET', url, httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
+  const admission = admit(head, rules, () => 'id')
+  if (admission.isAdmitted && admission.isWebSocket) groupFields(admission.fields)
+}
+
+function fastest(work: () => void, times: number): number {
+  let best = Number.POSITIVE_INFINITY
+  for (let i = 0; i < times; i++) {
+    const startedAt = performance.now()
+    work()
+    best = Math.min(best, performance.now() - startedAt)
+  }
+  return best
+}
+
+function growth(work: (bytes: number) => () => void): number {
+  const small = work(LIMIT_BYTES / FACTOR)
+  const large = work(LIMIT_BYTES)
+  for (let i = 0; i < 20; i++) small() // compiled by now
+  return fastest(large, 10) / fastest(small, 50)
+}
+
+describe('the head of a request', () => {
+  test.each<[string, (bytes: number) => readonly string[]]>([
+    ['a name of underscores', (bytes) => ['_'.repeat(bytes), '1']],
+    ['a name of underscores between letters', (bytes) => [`a${'_'.repeat(bytes)}b`, '1']],
+    ['names with underscores', (bytes) => repeated(['_a_', ''], bytes)],
+    [
+      'Connection that names as many fields as there are',
+      (bytes) => ['Connection', names(bytes / 2), ...numbered(bytes / 2)],
+    ],
+    ['many lines of Connection', (bytes) => repeated(['Connection', 'x'], bytes)],
+    ['Connection full of commas', (bytes) => ['Connection', ','.repeat(bytes)]],
+    ['Connection full of blanks', (bytes) => ['Connection', `a${' '.repeat(bytes)}b`]],
+    ['a handshake of empty fields of one name', (bytes) => [...HANDSHAKE, ...repeated(['a', ''], bytes)]],
+    ['a handshake of empty fields of two spellings', (bytes) => [...HANDSHAKE, ...repeated(['a', '', 'A', ''], bytes)]],
+    ['many lines of Upgrade', (bytes) => repeated(['Upgrade', 'h2c'], bytes)],
+    ['many keys of a handshake', (bytes) => [...HANDSHAKE, ...repeated(['Sec-WebSocket-Key', 'x'], bytes)]],
+    ['Via of one word', (bytes) => ['Via', 'a'.repeat(bytes)]],
+    ['Via of blanks', (bytes) => ['Via', `1.1 a${' '.repeat(bytes)}b`]],
+    ['Via of commas', (bytes) => ['Via', ',a '.repeat(bytes / 3)]],
+    ['many request ids', (bytes) => repeated(['X-Request-Id', ''], bytes)],
+    ['one long value', (bytes) => ['X', 'a'.repeat(bytes)]],
+  ])('%s', (_, fields) => {
+    expect(growth((bytes) => () => check(fields(bytes), '/v2/x'))).toBeLessThan(MOST_GROWTH)
+  })
+
+  test.each<[string, (bytes: number) => string]>([
+    ['one segment', (bytes) => `/${'a'.repeat(bytes)}`],
+    ['many segments', (bytes) => '/a'.repeat(bytes / 2)],
+    ['a plain path that ends otherwise', (bytes) => `${'/aa'.repeat(bytes / 3)}%`],
+    ['slashes', (bytes) => '/'.repeat(bytes)],
+    ['dots', (bytes) => `/a${'.'.repeat(bytes)}`],
+    ['encoded dots and slashes', (bytes) => '/a%2e%2f'.repeat(bytes / 8)],
+    ['double encoding', (bytes) => `/${'%252f'.repeat(bytes / 5)}access`],
+    ['parameters', (bytes) => `/v2/orgs${'/;a'.repeat(bytes / 3)}/access`],
+    ['blanks behind access', (bytes) => `/v2/access${'%20'.repeat(bytes / 3)}x`],
+    ['absolute-form', (bytes) => `http://localhost/${'?'.repeat(bytes)}`],
+    ['an authority', (bytes) => `http://${'a'.repeat(bytes)}/`],
+  ])('a target: %s', (_, target) => {
+    expect(growth((bytes) => () => check([], target(bytes)))).toBeLessThan(MOST_GROWTH)
+  })
+
+  test.each<[string, (bytes: number) => readonly string[]]>([
+    ['Host', (bytes) => ['Host', `[${':'.repeat(bytes)}`]],
+    ['X-Org-Id', (bytes) => ['X-Org-Id', 'a'.repeat(bytes)]],
+    ['Content-Length', (bytes) => ['Content-Length', '1'.repeat(bytes)]],
+  ])('a long %s', (_, fields) => {
+    const head = { method: 'GET', url: '/v2/x', httpVersionMajor: 1, httpVersionMinor: 1 }
+    const work = (bytes: number) => {
+      const rawHeaders = fields(bytes)
+      return () => void admit({ ...head, rawHeaders }, rules, () => 'id')
+    }
+    expect(growth(work)).toBeLessThan(MOST_GROWTH)
+  })
+})
+
+test.each<[string, (bytes: number) => string]>([
+  [
+    'Connection that names as many fields as there are',
+    (bytes) =>
+      `Connection: ${names(bytes / 2)}\r\n${Array.from({ length: Math.floor(bytes / 16) }, (_, i) => `n${i}: 1`).join('\r\n')}`,
+  ],
+  ['many lines of Connection', (bytes) => 'Connection: xy\r\n'.repeat(bytes / 16).trimEnd()],
+  ['a name of underscores', (bytes) => `${'_'.repeat(bytes)}: 1`],
+  ['Keep-Alive', (bytes) => `Keep-Alive: ${'timeout='.repeat(bytes / 8)}`],
+  ['a value of blanks', (bytes) => `X: a${' '.repeat(bytes)}b`],
+])('the head of a response: %s', (_, fields) => {
+  const work = (bytes: number) => {
+    const text = `HTTP/1.1 200 OK\r\n${fields(bytes)}`
+    return () => void parseResponseHead(text, { keepsAccessControl: false })
+  }
+  expect(growth(work)).toBeLessThan(MOST_GROWTH)
+})

@@ -1,0 +1,87 @@
+/** `origin.connections`: never more connections than that, and a part of them for every org. */
+
+import { expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import type { OriginScript } from '../support/origin-connection.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+const STREAM = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n'
+
+const streams: OriginScript = ({ target }, connection) => {
+  if (target !== '/v2/events') return { content: target }
+  connection.write(STREAM)
+  return undefined
+}
+
+test('retries count: connections that die while they are reused are replaced one for one', async () => {
+  const PLACES = 4
+  let isDying = false
+  await using service = await startService({
+    script: async ({ target }, connection) => {
+      if (target !== '/v2/held') return { content: 'good' }
+      if (isDying) {
+        connection.reset()
+        return undefined
+      }
+      return { content: 'good' }
+    },
+  })
+  await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
+  const use = () => service.origin.openConnections.filter(({ requests: [first] }) => first?.method === 'GET').length
+  let most = 0
+  const round = () =>
+    Promise.all(
+      Array.from({ length: 3 * PLACES }, async () => {
+        const { status } = await request(proxy.port, get('/v2/held', 'acme'))
+        most = Math.max(most, use())
+        return status
+      }),
+    )
+  expect(new Set(await round())).toEqual(new Set([200]))
+  const before = service.origin.script
+  service.origin.script = (seen, connection) => {
+    // A connection dies under its second request; the retry comes on a new one.
+    isDying = connection.requests.length > 1
+    most = Math.max(most, use())
+    return before(seen, connection)
+  }
+  for (let i = 0; i < 5; i++) expect(new Set(await round())).toEqual(new Set([200]))
+  expect(most).toBeLessThanOrEqual(PLACES)
+})
+
+test('event streams of one org do not keep another org out', async () => {
+  const PLACES = 8
+  await using service = await startService({ script: streams })
+  await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
+  const clients = await Promise.all(
+    Array.from({ length: PLACES }, async () => {
+      const client = await RawClient.connect(proxy.port)
+      client.send(get('/v2/events', 'greedy'))
+      await client.untilBytes('begun')
+      return client
+    }),
+  )
+  const answers = await Promise.all(['a', 'b', 'c', 'd'].map((org) => request(proxy.port, get('/v2/x', org))))
+  for (const { status, content } of answers) expect([status, content.toString()]).toEqual([200, '/v2/x'])
+  const broken = clients.filter(({ end }) => end !== undefined)
+  expect(broken.length, 'the org keeps three quarters').toBeLessThanOrEqual(PLACES / 4)
+  expect(await proxy.logOf('/v2/events')).toMatchObject({ status: 200, code: 'overloaded', orgId: 'greedy' })
+  for (const client of clients) await client[Symbol.asyncDispose]()
+})
+
+test('who waits for a connection in vain is told which limit it was', async () => {
+  await using service = await startService({ script: streams })
+  await using proxy = await startProxy(service, { 'origin.connections': '1', 'origin.responseTimeout': '200ms' })
+  await using holder = await RawClient.connect(proxy.port)
+  holder.send(get('/v2/events', 'acme'))
+  await holder.untilBytes('begun')
+  const refused = await request(proxy.port, get('/v2/x', 'acme'))
+  expect(refused.status).toBe(503)
+  expect(problemOf(refused)).toMatchObject({
+    code: 'overloaded',
+    detail: expect.stringContaining('origin.connections'),
+  })
+  expect(await proxy.logOf('/v2/x')).toMatchObject({ bytesOut: refused.content.length })
+})

@@ -1,0 +1,120 @@
+/** `origin.responseTimeout`, `origin.idleTimeout` and `origin.connectTimeout`: each ends what it is for, and nothing else. */
+
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { get, head } from '../support/case-table.ts'
+import { CA_FILE } from '../support/certificates.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('a response that moves may take longer than origin.idleTimeout', async () => {
+  const PIECES = 15
+  await using service = await startService({
+    script: async (_, connection) => {
+      connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${PIECES}\r\n\r\n`)
+      for (let i = 0; i < PIECES; i++) {
+        await setTimeout(100)
+        connection.write('x')
+      }
+      return undefined
+    },
+  })
+  await using proxy = await startProxy(service, { 'origin.idleTimeout': '1s' })
+  const answer = await request(proxy.port, get('/v2/slow', 'acme'))
+  expect(answer).toMatchObject({ status: 200, isComplete: true })
+  const { durationMs } = await proxy.logOf('/v2/slow')
+  expect(durationMs).toBeGreaterThan(1_000)
+})
+
+test('content that is still being sent does not put off the end of an early response that stalls', async () => {
+  await using service = await startService({
+    script: (_, connection) => {
+      connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
+      return undefined
+    },
+  })
+  await using proxy = await startProxy(service, { 'origin.idleTimeout': '500ms', 'origin.responseTimeout': '60s' })
+  await using client = await RawClient.connect(proxy.port)
+  client.send(head('POST /v2/x HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', 'Content-Length: 1000000'))
+  let isSending = true
+  const sending = (async () => {
+    while (isSending) {
+      client.send('x'.repeat(100))
+      await setTimeout(50)
+    }
+  })()
+  client.socket.on('error', () => {})
+  expect(await client.response('POST')).toMatchObject({ status: 200, isComplete: false })
+  isSending = false
+  await sending
+  expect(await proxy.logOf('/v2/x')).toMatchObject({ code: 'http_response_timeout' })
+})
+
+test.each([
+  ['a request', []],
+  ['a handshake', HANDSHAKE],
+])('%s to a service that does not finish TLS gets connection_timeout', async (_, lines) => {
+  await using service = await startService()
+  const silent = createServer(() => {}).listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  const { port } = silent.address() as { port: number }
+  const { appRoutes, ...limits } = {
+    appRoutes: 'GET /v2/*',
+    'origin.connectTimeout': '5s',
+    'origin.responseTimeout': '200ms',
+    'origin.caFile': CA_FILE,
+  }
+  await using proxy = await startProxy(service, { ...limits, appRoutes, baseUrl: `https://localhost:${port}` })
+  const answer = await request(proxy.port, head('GET /v2/x HTTP/1.1', 'Host: localhost', ...lines))
+  expect([answer.status, problemOf(answer).code]).toEqual([504, 'connection_timeout'])
+  await proxy.app.close()
+  silent.close()
+})
+
+test('the time that a request waits for a connection does not count for origin.responseTimeout', async () => {
+  const HELD_MS = 1_200
+  await using service = await startService({
+    script: async () => {
+      await setTimeout(HELD_MS)
+      return { content: 'good' }
+    },
+  })
+  await using proxy = await startProxy(service, { 'origin.connections': '1', 'origin.responseTimeout': '2s' })
+  const answers = await Promise.all(
+    ['/v2/first', '/v2/second'].map((target) => request(proxy.port, get(target, 'acme'))),
+  )
+  expect(answers.map(({ status }) => status)).toEqual([200, 200])
+})
+
+test('a pause of the client inside its content does not count, either', async () => {
+  await using service = await startService({
+    script: async (seen) => {
+      await seen.ended
+      return { content: seen.content }
+    },
+  })
+  await using proxy = await startProxy(service, { 'origin.responseTimeout': '500ms' })
+  await using client = await RawClient.connect(proxy.port)
+  client.send(`${head('POST /v2/x HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', 'Content-Length: 10')}hello`)
+  await setTimeout(1_500)
+  client.send('world')
+  expect((await client.response('POST')).content.toString()).toBe('helloworld')
+})
+
+test('a client that reads nothing for longer than origin.idleTimeout gets all of its response', async () => {
+  const content = Buffer.alloc(32 * 1024 * 1024)
+  await using service = await startService({ script: () => ({ content }) })
+  await using proxy = await startProxy(service, { 'origin.idleTimeout': '500ms' })
+  await using client = await RawClient.connect(proxy.port, { deadlineMs: 20_000 })
+  client.socket.pause()
+  client.send(get('/v2/large', 'acme'))
+  await service.origin.waitFor(() => service.requests.length === 1, 'the request')
+  await setTimeout(1_500)
+  client.socket.resume()
+  const response = await client.response()
+  expect([response.isComplete, response.content.length]).toEqual([true, content.length])
+})

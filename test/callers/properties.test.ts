@@ -1,0 +1,128 @@
+/**
+ * For arbitrary rules, credentials and requests: nothing is admitted that the rules do not allow, what they allow is
+ * admitted, and no credential of a caller goes on. The oracle below reads the rules in the plainest way there is.
+ */
+
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import type { CallerRule, OrgRule } from '../../src/callers/caller-rule.ts'
+import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
+import type { RoutePattern } from '../../src/http/target.ts'
+import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
+import { Secret } from '../../src/secret.ts'
+import { makeCallers } from './make-callers.ts'
+
+const KEYS = ['key-of-a', 'key-of-b', 'key-of-c', 'key-of-d']
+const SOCKETS = ['/run/a.sock', '/run/b.sock']
+const ORGS = ['acme', 'acme-1', 'acm', 'globex', 'a']
+const PATHS = ['/v2/x', '/v2/x/1', '/v2/y', '/v2']
+const METHODS = ['GET', 'POST']
+
+const orgRule: fc.Arbitrary<OrgRule> = fc.record({
+  id: fc.constantFrom('', 'a', 'acme', 'acme-', 'globex'),
+  isPrefix: fc.boolean(),
+})
+
+const route: fc.Arbitrary<RoutePattern> = fc
+  .record({
+    method: fc.constantFrom('*', ...METHODS),
+    path: fc.constantFrom('/v2/x', '/v2/x/', '/v2/'),
+    isPrefix: fc.boolean(),
+  })
+  .map((pattern) => ({ ...pattern, isPrefix: pattern.isPrefix && pattern.path.endsWith('/') }))
+
+/** Each credential belongs to one caller at most, as the configuration demands. */
+const rules: fc.Arbitrary<CallerRule[]> = fc
+  .record({
+    keys: fc.subarray(KEYS),
+    sockets: fc.subarray(SOCKETS),
+    more: fc.array(
+      fc.record({ orgs: fc.array(orgRule, { maxLength: 3 }), routes: fc.array(route, { maxLength: 2 }) }),
+      { minLength: 6, maxLength: 6 },
+    ),
+  })
+  .map(({ keys, sockets, more }) =>
+    [
+      ...keys.map((key): CallerRule['credential'] => ({ kind: 'key', keys: [new Secret(key)] })),
+      ...sockets.map((path): CallerRule['credential'] => ({ kind: 'socket', path })),
+    ].map((credential, index) => ({
+      name: `caller-${index}`,
+      credential,
+      orgs: more[index]?.orgs ?? [],
+      routes: more[index]?.routes ?? [],
+      maxInFlight: undefined,
+    })),
+  )
+
+const sent = fc.record({
+  socket: fc.option(fc.constantFrom(...SOCKETS, '/run/other.sock'), { nil: undefined }),
+  keys: fc.array(fc.constantFrom(...KEYS, 'key-of-nobody', ''), { maxLength: 2 }),
+  org: fc.constantFrom(...ORGS),
+  method: fc.constantFrom(...METHODS),
+  path: fc.constantFrom(...PATHS),
+  keyName: fc.constantFrom('X-Proxy-Key', 'x-proxy-key', 'X-PROXY-KEY'),
+})
+
+function ownerOf(
+  all: readonly CallerRule[],
+  socket: string | undefined,
+  keys: readonly string[],
+): CallerRule | undefined {
+  return all.find(({ credential }) => {
+    if (credential.kind === 'socket') return credential.path === socket && keys.length === 0
+    if (credential.kind !== 'key') return false
+    return socket === undefined && keys.length === 1 && credential.keys[0]?.reveal() === keys[0]
+  })
+}
+
+function mayName({ orgs }: CallerRule, org: string): boolean {
+  return orgs.some(({ id, isPrefix }) => (isPrefix ? org.slice(0, id.length) === id : id === org))
+}
+
+function mayUse({ routes }: CallerRule, method: string, path: string): boolean {
+  if (routes.length === 0) return true
+  return routes.some(
+    (pattern) =>
+      (pattern.method === '*' || pattern.method === method) &&
+      (pattern.isPrefix ? path.slice(0, pattern.path.length) === pattern.path : path === pattern.path),
+  )
+}
+
+test('a request is admitted exactly if the rules of its caller allow it, and its credential stays here', () => {
+  fc.assert(
+    fc.property(rules, sent, (all, { socket, keys, org, method, path, keyName }) => {
+      const callers = makeCallers(all)
+      const options: AdmissionRules = {
+        hosts: new HostList(LOOPBACK_NAMES),
+        browserOrigins: [],
+        refusesForwarded: true,
+        isCallerKey: undefined,
+        callers,
+        orgPattern: /^[a-z0-9-]+$/,
+        allowedOrgs: new Set(),
+        allowedRoutes: [],
+        allowsTokenEndpoint: false,
+        appRoutes: [],
+        targetPrefix: '',
+        originHost: 'service.example',
+      }
+      const rawHeaders = ['Host', 'localhost', 'X-Org-Id', org, ...keys.flatMap((key) => [keyName, key])]
+      const head = { method, url: path, httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
+      const admission = admit(head, options, () => 'request-id', { callerSocket: socket })
+      const owner = ownerOf(all, socket, keys)
+      const expected =
+        owner === undefined
+          ? 'caller_refused'
+          : !mayUse(owner, method, path)
+            ? 'route_refused'
+            : !mayName(owner, org)
+              ? 'org_not_allowed'
+              : owner.name
+      if (admission.isAdmitted) {
+        expect(admission.caller?.name).toBe(expected)
+        expect(admission.fields.join('\n')).not.toMatch(/key-of|proxy-key/i)
+      } else expect('code' in admission && admission.code).toBe(expected)
+    }),
+    { numRuns: 2_000 },
+  )
+})

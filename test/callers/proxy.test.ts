@@ -1,0 +1,273 @@
+/** Callers in the assembled program: who may name which Org, on which route, and how much of the room is theirs. */
+
+import { stat } from 'node:fs/promises'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { CA_FILE } from '../support/certificates.ts'
+import { eventually } from '../support/changes.ts'
+import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+import { type Issuer, makeIssuer, sign } from './issuer.ts'
+import { KeySetServer } from './key-set-server.ts'
+
+const REPORTS_KEY = 'reports-key-0123456789'
+const NEXT_KEY = 'reports-next-key-0123456789'
+
+const CALLERS = `
+routes: {allow: ["GET /v2/*", "POST /v2/invoices"]}
+callers:
+  - name: billing
+    socket: $FOLDER/billing.sock
+    orgs: [acme, "globex-*"]
+    routes: ["GET /v2/invoices/*"]
+  - name: reports
+    keyFiles: [reports.key, reports.next.key]
+    orgs: ["*"]
+  - name: batch
+    jwt:
+      issuer: https://issuer.example
+      audience: org-access-proxy
+      subject: system:serviceaccount:jobs:batch
+      jwks: jwks.json
+    orgs: [acme]
+  - name: idle
+    keyFiles: [idle.key]
+`
+
+let issuer: Issuer
+let service: Service
+let proxy: ProxyUnderTest
+
+beforeAll(async () => {
+  issuer = await makeIssuer()
+  service = await startService()
+  proxy = await startProxy(
+    service,
+    { 'admin.address': 'localhost:0' },
+    {
+      'proxy.yaml': CALLERS,
+      'reports.key': `${REPORTS_KEY}\n`,
+      'reports.next.key': NEXT_KEY,
+      'idle.key': 'idle-key-0123456789',
+      'jwks.json': issuer.jwks,
+    },
+  )
+})
+
+afterAll(async () => {
+  await proxy[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+interface Sent {
+  readonly key?: string | undefined
+  readonly org?: string
+  readonly route?: string
+  readonly on?: number | string
+}
+
+async function send({ key, org = 'acme', route = 'GET /v2/invoices/1', on = proxy.port }: Sent) {
+  const field = key === undefined ? '' : `X-Proxy-Key: ${key}\r\n`
+  const answer = await request(on, `${route} HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: ${org}\r\n${field}\r\n`)
+  const isOurs = answer.fields.some((name) => name.toLowerCase() === 'proxy-status')
+  const code: string | undefined = isOurs ? JSON.parse(answer.content.toString()).code : undefined
+  return code ?? answer.status
+}
+
+describe('by socket', () => {
+  const on = () => proxy.at('billing.sock')
+
+  test('its Orgs and routes are admitted, others are not', async () => {
+    expect(await send({ on: on() })).toBe(200)
+    expect(await send({ on: on(), org: 'globex-7' })).toBe(200)
+    expect(await send({ on: on(), org: 'globex' })).toBe('org_not_allowed')
+    expect(await send({ on: on(), org: 'initech' })).toBe('org_not_allowed')
+    expect(await send({ on: on(), route: 'GET /v2/members' })).toBe('route_refused')
+    expect(await send({ on: on(), route: 'POST /v2/invoices/1' })).toBe('route_refused')
+  })
+
+  test('the mode of the socket is that of listen.socketMode', async () => {
+    expect((await stat(on())).mode & 0o777).toBe(0o660)
+  })
+
+  test('a key of another caller beside it is refused', async () => {
+    expect(await send({ on: on(), key: REPORTS_KEY })).toBe('caller_refused')
+  })
+})
+
+describe('by key', () => {
+  test('each key opens, on the common address only', async () => {
+    expect(await send({ key: REPORTS_KEY, org: 'any-org' })).toBe(200)
+    expect(await send({ key: NEXT_KEY, route: 'GET /v2/members' })).toBe(200)
+    expect(await send({ key: REPORTS_KEY, route: 'DELETE /v2/members' })).toBe('route_refused')
+    expect(await send({ key: 'idle-key-0123456789' })).toBe('org_not_allowed')
+  })
+
+  test('whoever is nobody is refused, whatever else is wrong with the request', async () => {
+    expect(await send({})).toBe('caller_refused')
+    expect(await send({ key: 'wrong' })).toBe('caller_refused')
+    expect(await send({ route: 'GET /v2/../x' })).toBe('caller_refused')
+    expect(await send({ route: 'POST /v2/orgs/acme/access' })).toBe('caller_refused')
+    expect(await send({ key: REPORTS_KEY, route: 'POST /v2/orgs/acme/access' })).toBe('token_endpoint_refused')
+  })
+})
+
+describe('by JWT', () => {
+  test('a token is verified, and admitted again without waiting', async () => {
+    const token = await sign(issuer)
+    expect(await send({ key: token })).toBe(200)
+    expect(await send({ key: token })).toBe(200)
+    expect(await send({ key: token, org: 'globex' })).toBe('org_not_allowed')
+    expect(await send({ key: await sign(issuer, { expiresIn: -60 }) })).toBe('caller_refused')
+    expect(await send({ key: await sign(await makeIssuer()) })).toBe('caller_refused')
+  })
+
+  test('many requests with one new token, pipelined and in parallel', async () => {
+    const token = await sign(issuer, { claims: { jti: 'parallel' } })
+    const head = `GET /v2/invoices/1 HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${token}\r\n\r\n`
+    const clients = await Promise.all(Array.from({ length: 10 }, () => RawClient.connect(proxy.port)))
+    const statuses = await Promise.all(
+      clients.map(async (client) => {
+        await using _ = client
+        client.send(head.repeat(3))
+        return [await client.response(), await client.response(), await client.response()]
+      }),
+    )
+    expect(new Set(statuses.flat().map(({ status }) => status))).toEqual(new Set([200]))
+  })
+
+  test('a content that comes before the verification has ended goes through', async () => {
+    const token = await sign(issuer, { claims: { jti: 'content' } })
+    const head = `POST /v2/invoices HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${token}\r\nContent-Length: 7\r\n\r\n`
+    expect((await request(proxy.port, `${head}content`)).status).toBe(200)
+    expect(service.requests.at(-1)?.content.toString()).toBe('content')
+  })
+})
+
+test('no credential of a caller goes on, is logged, or is shown', async () => {
+  const token = await sign(issuer, { claims: { jti: 'shown' } })
+  await send({ key: token })
+  await send({ key: REPORTS_KEY })
+  await send({ key: 'a-wrong-key-that-is-not-told' })
+  const status = await request(proxy.adminPort, 'GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const metrics = await request(proxy.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const seen = [
+    proxy.output,
+    status.content.toString(),
+    metrics.content.toString(),
+    ...service.requests.map(({ fields }) => fields.join()),
+  ].join('\n')
+  for (const secret of [token, token.split('.')[2] ?? '', REPORTS_KEY, NEXT_KEY, 'a-wrong-key-that-is-not-told']) {
+    expect(seen).not.toContain(secret)
+    expect(seen).not.toContain(Buffer.from(secret).toString('base64'))
+  }
+  expect(
+    service.requests
+      .flatMap(({ fields }) => fields)
+      .join()
+      .toLowerCase(),
+  ).not.toContain('x-proxy-key')
+})
+
+test('the caller stands in the log and in the metrics, for refusals too', async () => {
+  await send({ on: proxy.at('billing.sock'), org: 'nobody', route: 'GET /v2/invoices/log' })
+  expect(await proxy.logOf('/v2/invoices/log')).toMatchObject({ caller: 'billing', code: 'org_not_allowed' })
+  const { content } = await request(proxy.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  expect(content.toString()).toMatch(/oap_caller_requests_total\{caller="billing",status="4xx"\} \d/)
+  expect(content.toString()).toMatch(/oap_caller_requests_total\{caller="reports",status="2xx"\} \d/)
+  expect(content.toString()).not.toMatch(/oap_caller_requests_total\{caller="(undefined|)"/)
+})
+
+test('a caller has no more requests in flight than are its own, and others are not held up', async () => {
+  let release: () => void = () => undefined
+  const held = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  await using slow = await startService({ script: async () => held.then(() => ({ status: 200 })) })
+  await using limited = await startProxy(
+    slow,
+    {},
+    {
+      'proxy.yaml': `
+callers:
+  - {name: small, keyFiles: [small.key], orgs: ["*"], maxInFlight: 2}
+  - {name: other, keyFiles: [other.key], orgs: ["*"]}
+`,
+      'small.key': 'small-key-0123456789',
+      'other.key': 'other-key-0123456789',
+    },
+  )
+  const get = (key: string) =>
+    request(limited.port, `GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${key}\r\n\r\n`)
+  const first = [get('small-key-0123456789'), get('small-key-0123456789')]
+  await slow.origin.waitFor(() => slow.requests.length === 2, 'two requests at the service')
+  const refused = await get('small-key-0123456789')
+  expect([refused.status, JSON.parse(refused.content.toString()).code]).toEqual([503, 'overloaded'])
+  const other = get('other-key-0123456789')
+  await slow.origin.waitFor(() => slow.requests.length === 3, 'the request of the other caller')
+  release()
+  expect((await Promise.all([...first, other])).map(({ status }) => status)).toEqual([200, 200, 200])
+  expect((await get('small-key-0123456789')).status).toBe(200)
+})
+
+test('a client that leaves during the verification leaves nothing behind', async () => {
+  await using server = await KeySetServer.start(issuer.jwks)
+  server.answer = () => undefined // never
+  await using waiting = await startProxy(
+    service,
+    {},
+    {
+      'proxy.yaml': `
+callers:
+  - name: batch
+    jwt: {issuer: "https://issuer.example", audience: org-access-proxy, subject: "system:serviceaccount:jobs:batch", jwks: "${server.url}", jwksCaFile: ${CA_FILE}}
+    orgs: [acme]
+`,
+    },
+  )
+  const client = await RawClient.connect(waiting.port)
+  client.send(
+    `GET /v2/gone HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
+  )
+  await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
+  await client[Symbol.asyncDispose]()
+  expect(await waiting.logOf('/v2/gone')).toMatchObject({ status: 499, code: 'client_closed' })
+})
+
+test('a request whose caller is verified while the proxy stops gets 503 draining', async () => {
+  await using server = await KeySetServer.start(issuer.jwks)
+  let release = () => {}
+  server.answer = (response) => {
+    release = () => response.end(issuer.jwks)
+  }
+  await using stopping = await startProxy(
+    service,
+    { 'admin.address': 'localhost:0' },
+    {
+      'proxy.yaml': `
+callers:
+  - name: batch
+    jwt: {issuer: "https://issuer.example", audience: org-access-proxy, subject: "system:serviceaccount:jobs:batch", jwks: "${server.url}", jwksCaFile: ${CA_FILE}}
+    orgs: [acme]
+`,
+    },
+  )
+  await using client = await RawClient.connect(stopping.port)
+  client.send(
+    `GET /v2/late HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
+  )
+  const inFlight = async () => {
+    const text = await (await fetch(`http://127.0.0.1:${stopping.adminPort}/metrics`)).text()
+    return text.includes('\noap_requests_in_flight 1\n') || undefined
+  }
+  await eventually(inFlight, 'a request in flight')
+  await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
+  const drained = stopping.app.drain()
+  release()
+  const response = await client.response()
+  expect([response.status, problemOf(response).code]).toEqual([503, 'draining'])
+  expect(Number(fieldOf(response, 'retry-after'))).toBeGreaterThan(0)
+  expect(fieldOf(response, 'connection')).toBe('close')
+  await drained
+  expect(await stopping.logOf('/v2/late')).toMatchObject({ status: 503, code: 'draining', caller: 'batch' })
+})

@@ -1,0 +1,72 @@
+import { expect, test } from 'vitest'
+import { printStatus } from '../../src/cli/status.ts'
+import { AdminUnderTest } from '../admin/start-admin.ts'
+
+async function run(port: number) {
+  let printed = ''
+  let complained = ''
+  const exitCode = await printStatus(
+    { kind: 'tcp', host: 'localhost', port },
+    { write: (text) => (printed += text) },
+    { write: (text) => (complained += text) },
+  )
+  return { exitCode, printed, complained }
+}
+
+test('a ready proxy is told with its App, its errors and its Orgs', async () => {
+  await using admin = await AdminUnderTest.start()
+  await admin.mint('acme')
+  admin.requestEnded()
+  admin.requestEnded({ status: 403, code: 'org_access_refused', orgId: 'initech', path: '/v2/members' })
+  const { exitCode, printed } = await run(admin.port)
+  expect(exitCode).toBe(0)
+  expect(printed).toMatch(/^ready {2}org-access-proxy 0\.0\.0-test on Node /)
+  for (const line of [
+    'App my-app at https://api.example.com/',
+    '  requests  2 (2 in flight)',
+    '  errors    1 from the proxy, 0 from the service (5xx)',
+    '      Orgs: initech (1)',
+    '      last: GET /v2/members, request request-1',
+  ]) {
+    expect(printed.split('\n')).toContain(line)
+  }
+  expect(printed).toMatch(/^ {2}403 org_access_refused {2}1 x, last \d+ s ago: /m)
+  expect(printed).toMatch(/^ {2}acme {2}fresh +\d s of 300 s$/m)
+})
+
+test('a proxy that is not ready says why, and the exit code is 1', async () => {
+  await using admin = await AdminUnderTest.start()
+  admin.checks = [{ name: 'credentials', isOk: false, detail: 'rejected' }]
+  const { exitCode, printed } = await run(admin.port)
+  expect(exitCode).toBe(1)
+  expect(printed).toContain('NOT READY')
+  expect(printed).toContain('not ready: credentials: rejected\n')
+})
+
+test('what a client sent cannot control the terminal', async () => {
+  await using admin = await AdminUnderTest.start()
+  admin.requestEnded({ status: 400, code: 'target_invalid', path: '/\u001b[2J\n\u009b31m', orgId: undefined })
+  const { printed } = await run(admin.port)
+  expect(printed).toContain('/\\u001b[2J\\n')
+  expect(printed.replaceAll('\n', '')).not.toMatch(/\p{Cc}/u)
+})
+
+test('an address that serves health only is told with the advice to open it', async () => {
+  await using admin = await AdminUnderTest.start({ isRemote: true })
+  const { exitCode, complained } = await run(admin.port)
+  expect(exitCode).toBe(1)
+  expect(complained).toContain(
+    'the admin listener answered 403: Other machines can reach this address. Set admin.allowRemote',
+  )
+})
+
+test('no proxy is one line', async () => {
+  const admin = await AdminUnderTest.start()
+  const { port } = admin
+  await admin[Symbol.asyncDispose]()
+  const { exitCode, complained } = await run(port)
+  expect([exitCode, complained]).toEqual([
+    1,
+    `status: the admin listener at localhost:${port} cannot be reached (ECONNREFUSED)\n`,
+  ])
+})

@@ -1,0 +1,143 @@
+import { generateKeyPairSync } from 'node:crypto'
+import { describe, expect, test } from 'vitest'
+import { loadConfig } from '../../src/config/load.ts'
+import { type Folder, makeFolder } from './folder.ts'
+import { GOOD, refusalOf } from './refusal.ts'
+
+const JWKS = JSON.stringify({
+  keys: [{ ...generateKeyPairSync('ec', { namedCurve: 'P-256' }).publicKey.export({ format: 'jwk' }), kid: 'a' }],
+})
+
+const JWT = 'issuer: https://issuer.example, audience: a, subject: s'
+
+async function folderWith(callers: string): Promise<Folder & { readonly file: string }> {
+  const folder = await makeFolder()
+  await folder.write('one.key', 'the-first-key-0123456789\n')
+  await folder.write('two.key', 'the-second-key-0123456789')
+  await folder.write('same.key', 'the-first-key-0123456789')
+  await folder.write('jwks.json', JWKS)
+  return { ...folder, file: await folder.write('proxy.yaml', callers) }
+}
+
+/** The problems of a file, without its path. */
+async function problemsOf(callers: string, files: Readonly<Record<string, string>> = {}): Promise<string[]> {
+  await using folder = await folderWith(callers)
+  for (const [name, content] of Object.entries(files)) await folder.write(name, content)
+  const lines = await refusalOf({ file: folder.file, env: GOOD })
+  return lines.map((line) => line.replace(`${folder.file}:`, '').replaceAll(folder.path, ''))
+}
+
+test('a caller of each kind, with its files read and its paths resolved against the config file', async () => {
+  await using folder = await folderWith(`
+callers:
+  - {name: billing, socket: /run/oap/billing.sock, orgs: [acme, "globex-*"], routes: ["GET /v2/invoices/*"]}
+  - {name: reports, keyFiles: [one.key, two.key], orgs: ["*"], maxInFlight: 64}
+  - {name: batch, jwt: {${JWT}, jwks: jwks.json}}
+  - {name: cloud, jwt: {${JWT}2, jwks: "https://issuer.example/keys", jwksTokenFile: token}}
+`)
+  const { config, texts } = await loadConfig({ file: folder.file, env: GOOD })
+  const [billing, reports, batch, cloud] = config.callers
+  expect(billing).toEqual({
+    name: 'billing',
+    credential: { kind: 'socket', path: '/run/oap/billing.sock' },
+    orgs: [
+      { id: 'acme', isPrefix: false },
+      { id: 'globex-', isPrefix: true },
+    ],
+    routes: [{ method: 'GET', path: '/v2/invoices/', isPrefix: true }],
+    maxInFlight: undefined,
+  })
+  expect(reports).toMatchObject({ maxInFlight: 64, orgs: [{ id: '', isPrefix: true }] })
+  const keys = reports?.credential.kind === 'key' ? reports.credential.keys : []
+  expect(keys.map((key) => key.reveal())).toEqual(['the-first-key-0123456789', 'the-second-key-0123456789'])
+  expect(batch?.credential).toMatchObject({
+    kind: 'jwt',
+    issuer: 'https://issuer.example',
+    keySet: { kind: 'file', path: folder.at('jwks.json'), keySet: { keys: [{ kid: 'a', kty: 'EC' }] } },
+  })
+  expect(batch?.orgs).toEqual([])
+  expect(cloud?.credential).toMatchObject({
+    keySet: { kind: 'url', url: 'https://issuer.example/keys', tokenFile: folder.at('token') },
+  })
+  expect(texts.get('callers')).toContain('reports (keys one.key, two.key): orgs *, routes all, at most 64 at once')
+  expect(JSON.stringify(config.callers)).not.toContain('the-first-key')
+})
+
+describe('what is wrong is told with its place', () => {
+  test.each([
+    ['callers: billing', 'callers (1:10): is not a list: write [one, two]'],
+    ['callers: [billing]', 'callers[0] (1:11): is not a mapping of names to values'],
+    ['callers: [{socket: /a}]', 'callers[0].name (1:11): is required'],
+    ['callers:\n  - name: a b\n    socket: /a', 'callers[0].name (2:5): is not a name'],
+    ['callers: [{name: a}]', 'callers[0] (1:11): needs exactly one of socket, keyFiles and jwt'],
+    ['callers: [{name: a, socket: /a, keyFiles: [one.key]}]', 'callers[0] (1:11): needs exactly one of'],
+    ['callers: [{name: a, socket: a.sock}]', 'callers[0].socket (1:21): needs an absolute path'],
+    ['callers: [{name: a, sockett: /a}]', 'callers[0].sockett (1:21): is not a setting: did you mean socket?'],
+    ['callers: [{name: a, socket: /a, orgs: ["a*b"]}]', 'callers[0].orgs[0] (1:40): is not an org id'],
+    ['callers: [{name: a, socket: /a, routes: [/v2]}]', 'callers[0].routes[0] (1:42): is not a route'],
+    ['callers: [{name: a, socket: /a, maxInFlight: 0}]', 'callers[0].maxInFlight (1:33): is not a whole number'],
+    ['callers: [{name: a, keyFiles: []}]', 'callers[0].keyFiles (1:21): is empty: name a file'],
+    ['callers: [{name: a, keyFiles: [no.key]}]', 'callers[0].keyFiles[0] (1:32): /no.key does not exist'],
+    [`callers: [{name: a, jwt: {${JWT}, jwks: "http://a.example"}}]`, 'callers[0].jwt.jwks (1:'],
+    [`callers: [{name: a, jwt: {${JWT}, jwks: one.key}}]`, 'is not JSON'],
+    [`callers: [{name: a, jwt: {${JWT}, jwks: jwks.json, jwksCaFile: x}}]`, 'jwksCaFile (1:'],
+    [
+      'callers: [{name: a, jwt: {issuer: a, subject: s, jwks: jwks.json}}]',
+      'callers[0].jwt.audience (1:21): is required',
+    ],
+    ['callers: [{name: a, name: b, socket: /a}]', 'callers[0].name (1:21): is given twice: keep one'],
+  ])('%s', async (yaml, expected) => {
+    expect(await problemsOf(yaml)).toEqual(expect.arrayContaining([expect.stringContaining(expected)]))
+  })
+})
+
+describe('one credential that two callers could mean is refused', () => {
+  test.each([
+    ['the same name', '{name: a, socket: /a}, {name: a, socket: /b}', '[1].name'],
+    ['the same socket', '{name: a, socket: /a}, {name: b, socket: /a}', '[1].socket'],
+    ['the same key file', '{name: a, keyFiles: [one.key]}, {name: b, keyFiles: [one.key]}', '[1].keyFiles[0]'],
+    ['the same key', '{name: a, keyFiles: [one.key]}, {name: b, keyFiles: [two.key, same.key]}', '[1].keyFiles[1]'],
+    [
+      'the same claims',
+      `{name: a, jwt: {${JWT}, jwks: jwks.json}}, {name: b, jwt: {${JWT}, jwks: "https://x.example"}}`,
+      '[1].jwt',
+    ],
+  ])('%s', async (_, callers, part) => {
+    expect(await problemsOf(`callers: [${callers}]`)).toEqual(
+      expect.arrayContaining([expect.stringContaining(`callers${part} (1:`)]),
+    )
+  })
+
+  test('a socket that the proxy itself listens on', async () => {
+    const yaml = 'listen: {address: "unix:/a"}\ncallers: [{name: a, socket: /a}]'
+    expect(await problemsOf(yaml)).toEqual([expect.stringContaining('callers[0].socket (2:')])
+  })
+
+  test('listen.callerKeyFile beside them', async () => {
+    const yaml = 'listen: {callerKeyFile: two.key}\ncallers: [{name: a, socket: /a}]'
+    expect(await problemsOf(yaml)).toEqual([expect.stringContaining('listen.callerKeyFile (1:')])
+  })
+
+  test('a JWT in a key file, which is not repeated', async () => {
+    const problems = await problemsOf('callers: [{name: a, keyFiles: [jwt.key]}]', {
+      'jwt.key': 'eyJhbGci.eyJpc3Mi.c2ln',
+    })
+    expect(problems).toEqual([expect.stringContaining('holds a JWT, not a key')])
+    expect(problems.join()).not.toContain('eyJ')
+  })
+})
+
+test('what is permitted and probably a mistake gets a warning', async () => {
+  await using folder = await folderWith('callers: [{name: a, keyFiles: [short.key], maxInFlight: 9999}]')
+  await folder.write('short.key', 'short')
+  const warnings = (await loadConfig({ file: folder.file, env: GOOD })).warnings.join('\n')
+  expect(warnings).toContain('has no orgs, so it may name none')
+  expect(warnings).toContain('is more than listen.maxInFlight')
+  expect(warnings).toContain('fewer than 16 characters')
+})
+
+test('there is no variable for them: OAP_CALLERS is unknown', async () => {
+  const { config, warnings } = await loadConfig({ env: { ...GOOD, OAP_CALLERS: 'a' } })
+  expect(config.callers).toEqual([])
+  expect(warnings.join()).toContain('OAP_CALLERS is not a setting and is ignored')
+})

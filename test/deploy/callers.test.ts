@@ -1,0 +1,228 @@
+/** The manifests and examples for callers: the program takes them, and they agree with each other. */
+
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { parse, parseAllDocuments } from 'yaml'
+import { loadConfig } from '../../src/config/load.ts'
+import { lacks, programPath } from '../support/programs.ts'
+import { projectPath, readProjectFile } from '../support/project-files.ts'
+
+const SHARED = 'deploy/kubernetes/shared'
+
+interface Manifest {
+  readonly kind: string
+  readonly metadata: { readonly name: string; readonly namespace?: string }
+  readonly spec?: {
+    readonly ports?: readonly { readonly port: number; readonly targetPort: string }[]
+    readonly template?: { readonly spec: Pod }
+  }
+}
+
+interface Pod {
+  readonly serviceAccountName: string
+  readonly automountServiceAccountToken?: boolean
+  readonly containers: readonly {
+    readonly args?: readonly string[]
+    readonly ports?: readonly { readonly name: string; readonly containerPort: number }[]
+    readonly env?: readonly { readonly name: string; readonly value: string }[]
+    readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[]
+  }[]
+  readonly volumes: readonly {
+    readonly name: string
+    readonly projected?: { readonly sources: readonly { readonly serviceAccountToken: ProjectedToken }[] }
+  }[]
+}
+
+interface ProjectedToken {
+  readonly path: string
+  readonly audience: string
+  readonly expirationSeconds: number
+}
+
+const manifests = ['gateway.yaml', 'caller.yaml'].flatMap((name): Manifest[] =>
+  parseAllDocuments(readProjectFile(`${SHARED}/${name}`), { version: '1.1' }).map((document) => document.toJS()),
+)
+
+function find(kind: string, name: string): Manifest | undefined {
+  return manifests.find((manifest) => manifest.kind === kind && manifest.metadata.name === name)
+}
+
+const proxyPod = find('Deployment', 'org-access-proxy')?.spec?.template?.spec
+const callerPod = find('Deployment', 'billing')?.spec?.template?.spec
+
+describe('the shared gateway', () => {
+  /** The file with the paths of a pod replaced by ones that exist here. */
+  async function load() {
+    const folder = await mkdtemp(join(tmpdir(), 'oap-'))
+    try {
+      const text = readProjectFile(`${SHARED}/proxy.yaml`)
+        .replace(/appSecretFile: .*/, `appSecretFile: ${projectPath('config/sandbox.secret')}`)
+        .replaceAll(/jwksCaFile: .*/g, `jwksCaFile: ${projectPath('test/support/certificates/ca.pem')}`)
+      await writeFile(join(folder, 'proxy.yaml'), text)
+      return await loadConfig({ file: join(folder, 'proxy.yaml'), env: {} })
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  }
+
+  test('is started with a configuration that it takes, without a warning about who may connect', async () => {
+    const { config, warnings } = await load()
+    expect(config.callers.map(({ name }) => name)).toEqual(['billing', 'reports'])
+    expect(warnings.join('\n')).not.toMatch(/listen\.address|callers/)
+    expect(proxyPod?.containers[0]?.args).toEqual(['serve', '--config', '/etc/org-access-proxy/proxy.yaml'])
+    const { address } = config.listen
+    expect(proxyPod?.containers[0]?.ports).toContainEqual({
+      name: 'proxy',
+      containerPort: address.kind === 'tcp' && address.port,
+    })
+  })
+
+  test('its own token is there to fetch the keys of the cluster', async () => {
+    expect(proxyPod?.automountServiceAccountToken).not.toBe(false)
+    expect(find('ServiceAccount', proxyPod?.serviceAccountName ?? '')).toBeDefined()
+    const mounted = '/var/run/secrets/kubernetes.io/serviceaccount/'
+    for (const line of readProjectFile(`${SHARED}/proxy.yaml`).match(/jwks(Ca|Token)File: .*/g) ?? []) {
+      expect(line).toContain(mounted)
+    }
+  })
+
+  test('the caller asks for a token of ten minutes, for the audience and as the subject of the configuration', async () => {
+    const { config } = await load()
+    const token = callerPod?.volumes[0]?.projected?.sources[0]?.serviceAccountToken
+    const credential = config.callers.find(({ name }) => name === 'billing')?.credential
+    expect(credential).toMatchObject({
+      audience: token?.audience,
+      subject: `system:serviceaccount:default:${callerPod?.serviceAccountName}`,
+    })
+    expect(token?.expirationSeconds).toBe(600)
+    const container = callerPod?.containers[0]
+    const file = container?.env?.find(({ name }) => name === 'PROXY_TOKEN_FILE')?.value
+    expect(file).toBe(`${container?.volumeMounts[0]?.mountPath}/${token?.path}`)
+  })
+
+  test('the caller finds the proxy by a name that is accepted in Host', async () => {
+    const { config } = await load()
+    const url = new URL(callerPod?.containers[0]?.env?.find(({ name }) => name === 'PROXY_URL')?.value ?? '')
+    expect(config.listen.hosts).toContain(url.hostname)
+    const service = find('Service', url.hostname)
+    expect(service?.spec?.ports).toEqual([{ name: 'proxy', port: Number(url.port), targetPort: 'proxy' }])
+  })
+
+  test.skipIf(lacks('kubectl'))('kustomize builds it, and the ConfigMap keeps its name', () => {
+    const { stdout, status } = spawnSync(programPath('kubectl'), ['kustomize', projectPath(SHARED)], {
+      encoding: 'utf8',
+    })
+    expect(status).toBe(0)
+    const made = parseAllDocuments(stdout).map((document): Manifest => document.toJS())
+    expect(made.find(({ kind }) => kind === 'ConfigMap')?.metadata.name).toBe('org-access-proxy')
+  })
+})
+
+describe('callers on one host', () => {
+  test('each has a directory of its own, made by tmpfiles.d and writable for the unit', () => {
+    const { callers }: { callers: { name: string; socket: string }[] } = parse(
+      readProjectFile('deploy/systemd/callers.yaml'),
+    )
+    const lines = readProjectFile('deploy/systemd/callers.tmpfiles.conf')
+      .split('\n')
+      .map((line) => line.split(/\s+/))
+    expect(readProjectFile('deploy/systemd/callers.service.conf')).toContain('ReadWritePaths=/run/oap\n')
+    for (const { name, socket } of callers) {
+      const folder = socket.slice(0, socket.lastIndexOf('/'))
+      expect(lines).toContainEqual(['d', folder, '2750', 'org-access-proxy', name])
+    }
+  })
+
+  test('the configuration is one that the program takes', async () => {
+    const file = projectPath('deploy/systemd/callers.yaml')
+    const env = {
+      OAP_APP_ID: 'a',
+      OAP_APP_SECRET: 'correct horse battery staple',
+      OAP_BASE_URL: 'https://api.example.com',
+    }
+    expect((await loadConfig({ file, env })).config.callers.map(({ name }) => name)).toEqual(['billing', 'reports'])
+  })
+})
+
+describe('the examples in docs/callers.md', () => {
+  const page = readProjectFile('docs/callers.md')
+  const example = (language: string) => new RegExp(`\`\`\`${language}\\n([^]*?)\`\`\``).exec(page)?.[1] ?? ''
+  const seen: (string | string[] | undefined)[][] = []
+  const server = createServer(({ url, headers }, response) => {
+    seen.push([url, headers['x-org-id'], headers['x-proxy-key']])
+    response.end('ok')
+  })
+  let folder: string
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'oap-'))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+  })
+
+  afterAll(async () => {
+    server.close()
+    await rm(folder, { recursive: true })
+  })
+
+  /** Runs a program that calls twice, and waits between the calls for a line on its input. */
+  async function callTwice(command: string, args: readonly string[]): Promise<void> {
+    seen.length = 0
+    await writeFile(join(folder, 'token'), 'first\n')
+    const env = {
+      ...process.env,
+      PROXY_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+      PROXY_TOKEN_FILE: join(folder, 'token'),
+    }
+    const child = spawn(command, args, { cwd: folder, env, stdio: ['pipe', 'pipe', 'inherit'] })
+    await once(child.stdout, 'data')
+    await writeFile(join(folder, 'token'), 'second\n')
+    child.stdin.end('go on\n')
+    await once(child, 'exit')
+    expect(seen).toEqual([
+      ['/v2/x', 'acme', 'first'],
+      ['/v2/x', 'acme', 'second'],
+    ])
+  }
+
+  test('Node reads the token anew', async () => {
+    const main = `
+await callService('/v2/x', 'acme')
+console.log('called')
+process.stdin.once('data', async () => {
+  await callService('/v2/x', 'acme')
+  process.exit()
+})`
+    await writeFile(join(folder, 'example.mjs'), example('js') + main)
+    await callTwice(process.execPath, ['example.mjs'])
+  })
+
+  test.skipIf(lacks('python3'))('Python reads the token anew', async () => {
+    const main = `
+call_service("/v2/x", "acme").read()
+print("called", flush=True)
+input()
+call_service("/v2/x", "acme").read()
+`
+    await writeFile(join(folder, 'example.py'), example('python') + main)
+    await callTwice(programPath('python3'), ['example.py'])
+  })
+
+  test.skipIf(lacks('go'))('Go compiles', { timeout: 120_000 }, async () => {
+    await writeFile(join(folder, 'go.mod'), 'module service\n')
+    await writeFile(join(folder, 'service.go'), example('go'))
+    const { status, stderr } = spawnSync(programPath('go'), ['vet', '.'], { cwd: folder, encoding: 'utf8' })
+    expect([status, stderr]).toEqual([0, ''])
+  })
+
+  test('the configuration is one that the program takes, in shape', () => {
+    const { callers }: { callers: { name: string }[] } = parse(example('yaml'))
+    expect(callers.map(({ name }) => name)).toEqual(['billing', 'reports', 'batch'])
+  })
+})

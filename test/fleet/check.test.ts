@@ -1,0 +1,53 @@
+/** `check` tries the store and says what it found. */
+
+import { expect, test } from 'vitest'
+import { lacks } from '../support/programs.ts'
+import { startService } from '../support/service.ts'
+import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { RedisServer } from './redis-server.ts'
+
+async function checkWith(
+  store: string,
+  more: Record<string, string> = {},
+): Promise<{ readonly code: number | null; readonly line: string | undefined }> {
+  await using service = await startService()
+  await using env = await environmentFor(service)
+  await using proxy = spawnProxy({
+    args: ['check'],
+    env: { ...env, OAP_FLEET_STORE: store, OAP_FLEET_TIMEOUT: '2s', ...more },
+  })
+  const { code } = await proxy.exited
+  return { code, line: proxy.stdout.find((line) => line.startsWith('fleet.store: ')) }
+}
+
+test.skipIf(lacks('redis-server'))('a store that can be used, and one that refuses', async () => {
+  await using server = await RedisServer.start()
+  const { port } = server
+  expect(await checkWith(server.url)).toEqual({ code: 0, line: `fleet.store: redis://127.0.0.1:${port}/0 can be used` })
+  await server.cli('config', 'set', 'requirepass', 'sesame')
+  const line = `fleet.store: redis://127.0.0.1:${port}/0 cannot be used: it asks for a password (NOAUTH)`
+  expect(await checkWith(server.url)).toEqual({ code: 0, line })
+})
+
+test.skipIf(lacks('redis-server'))('a store that is not what the settings say', async () => {
+  await using server = await RedisServer.start()
+  const refused = (address: string, why: string) => ({
+    code: 0,
+    line: `fleet.store: ${address} cannot be used: ${why}`,
+  })
+  expect(await checkWith(`${server.url}/99`)).toEqual(
+    refused(`${server.url}/99`, 'it has no database of this number (ERR)'),
+  )
+  expect(await checkWith(server.url, { OAP_FLEET_CLUSTER: 'true' })).toEqual(
+    refused(`${server.url}/0`, 'it is no cluster, but fleet.cluster is true (ERR)'),
+  )
+  await using node = await RedisServer.start({ args: ['--cluster-enabled', 'yes'] })
+  await node.cli('cluster', 'addslotsrange', '0', '8000')
+  const { line } = await checkWith(node.url)
+  expect(line).toMatch(/the cluster is incomplete|it is a cluster/)
+})
+
+test('a store that is not there', async () => {
+  const line = 'fleet.store: redis://127.0.0.1:1/0 cannot be used: ECONNREFUSED'
+  expect(await checkWith('redis://127.0.0.1:1')).toEqual({ code: 0, line })
+})

@@ -1,0 +1,30 @@
+/** A fleet before a real cluster of three nodes. */
+
+import { expect, test } from 'vitest'
+import { lacks } from '../support/programs.ts'
+import { startService } from '../support/service.ts'
+import { RedisCluster } from './cluster.ts'
+import { FleetUnderTest, untilState } from './fleet.ts'
+
+const CLUSTER = { 'fleet.cluster': 'true', 'fleet.timeout': '2s' }
+
+test.skipIf(lacks('redis-server'))(
+  'orgs lie in all nodes, each operation in one slot, and a node that is gone takes only its own orgs along',
+  { timeout: 60_000 },
+  async () => {
+    await using service = await startService()
+    await using cluster = await RedisCluster.start()
+    await using fleet = await FleetUnderTest.start(3, service, cluster, CLUSTER)
+    await untilState(fleet, 'available')
+    // The names of the keys are random: with so many, hardly ever is a node left without one.
+    const orgs = Array.from({ length: 30 }, (_, i) => `org-${i}`)
+    for (const org of orgs) {
+      expect(await fleet.askAll(org)).toEqual([200, 200, 200])
+      expect(service.tokens.mintsOf(org), org).toHaveLength(1)
+    }
+    for (const node of cluster.nodes) expect(Number(await node.cli('dbsize')), 'keys in each node').toBeGreaterThan(0)
+
+    await cluster.nodes[2]?.kill()
+    for (let i = 0; i < 12; i += 1) expect(await fleet.askAll(`late-${i}`)).toEqual([200, 200, 200])
+  },
+)

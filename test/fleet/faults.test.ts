@@ -1,0 +1,188 @@
+/**
+ * The store is a convenience: whatever becomes of it, requests are served, and when it is well again it is used again.
+ * Each fault happens to a real Redis.
+ */
+
+import { once } from 'node:events'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { describe, expect, test } from 'vitest'
+import { CA_FILE, certificateFiles } from '../support/certificates.ts'
+import { eventually } from '../support/changes.ts'
+import { lacks } from '../support/programs.ts'
+import { type Service, startService } from '../support/service.ts'
+import { ask, FleetUnderTest, untilState } from './fleet.ts'
+import { RedisServer } from './redis-server.ts'
+
+const TIMEOUT_MS = 100
+/** The contract promises 5 s on a machine that has time. */
+const RECOVERY_MS = 10_000
+
+interface Fault {
+  readonly begin: (server: RedisServer) => unknown
+  readonly end: (server: RedisServer) => unknown
+  /** Some faults end before a replica may notice them. */
+  readonly isNoticed?: boolean
+}
+
+const FAULTS: Readonly<Record<string, Fault>> = {
+  'killed and started again': { begin: (server) => server.kill(), end: (server) => server.restart() },
+  'stopped with SIGSTOP': { begin: (server) => server.signal('SIGSTOP'), end: (server) => server.signal('SIGCONT') },
+  'too slow for any client': {
+    begin: (server) => server.cli('client', 'pause', '60000', 'all'),
+    end: (server) => server.restart(),
+  },
+  full: {
+    begin: (server) => server.cli('config', 'set', 'maxmemory', '1'),
+    end: (server) => server.cli('config', 'set', 'maxmemory', '0'),
+  },
+  'demoted to a replica': {
+    begin: (server) => server.cli('replicaof', '127.0.0.1', '1'),
+    end: (server) => server.cli('replicaof', 'no', 'one'),
+  },
+  'asking for another password': {
+    begin: async (server) => {
+      await server.cli('config', 'set', 'requirepass', 'changed')
+      await server.cli('-a', 'changed', 'client', 'kill', 'type', 'normal')
+    },
+    end: (server) => server.cli('-a', 'changed', 'config', 'set', 'requirepass', ''),
+  },
+  'without the right to run scripts': {
+    begin: (server) => server.cli('acl', 'setuser', 'default', '-@scripting'),
+    end: (server) => server.cli('acl', 'setuser', 'default', '+@scripting'),
+  },
+  flushed: { begin: (server) => server.cli('flushall'), end: () => undefined, isNoticed: false },
+  'without its scripts': { begin: (server) => server.cli('script', 'flush'), end: () => undefined, isNoticed: false },
+}
+
+async function startTestService(): Promise<Service> {
+  return await startService()
+}
+
+describe.skipIf(lacks('redis-server'))('a store that is', () => {
+  test.each(Object.entries(FAULTS))('%s', { timeout: 60_000 }, async (_, { begin, end, isNoticed = true }) => {
+    await using service = await startTestService()
+    await using server = await RedisServer.start()
+    await using fleet = await FleetUnderTest.start(3, service, server, { 'fleet.timeout': `${TIMEOUT_MS}ms` })
+    await untilState(fleet, 'available')
+    expect(await fleet.askAll('before')).toEqual([200, 200, 200])
+
+    await begin(server)
+    // Cached, cold, and cold again: nothing fails, neither while the fault is found out nor when it is known.
+    for (const org of ['before', 'during-1', 'during-2', 'during-3', 'during-4']) {
+      expect(await fleet.askAll(org), org).toEqual([200, 200, 200])
+    }
+    if (isNoticed) await untilState(fleet, 'lost')
+    service.tokens.revoke()
+    expect(await fleet.askAll('during-1'), 'after a revocation').toEqual([200, 200, 200])
+
+    await end(server)
+    const endedAt = performance.now()
+    await untilState(fleet, 'available', RECOVERY_MS)
+    if (isNoticed) console.log(`back after ${Math.round(performance.now() - endedAt)} ms`)
+    await eventually(
+      async () => {
+        const org = `after-${Math.round(performance.now())}`
+        expect(await fleet.askAll(org)).toEqual([200, 200, 200])
+        return service.tokens.mintsOf(org).length === 1 || undefined
+      },
+      'the fleet to share again',
+      RECOVERY_MS,
+    )
+    for (const { logs } of fleet.replicas) {
+      const lost = logs.filter(({ msg }) => msg?.startsWith('fleet store lost'))
+      const back = logs.filter(({ msg }) => msg === 'fleet store available')
+      expect(lost.length, 'one line when it is lost').toBe(isNoticed ? 1 : 0)
+      expect(back.length, 'one when it is there').toBe(lost.length + 1)
+    }
+  })
+
+  test('there from the start, but with an expired certificate', async () => {
+    await using service = await startTestService()
+    const tls = certificateFiles('expired')
+    await using server = await RedisServer.start({ tls })
+    await expectServedWithout(server, service, { 'fleet.caFile': CA_FILE }, 'CERT_HAS_EXPIRED')
+  })
+
+  test('there over TLS, with a good certificate', async () => {
+    await using service = await startTestService()
+    const tls = certificateFiles('localhost')
+    await using server = await RedisServer.start({ tls })
+    const store = { url: `rediss://localhost:${server.port}` }
+    const settings = { 'fleet.caFile': CA_FILE, 'fleet.timeout': '2s' }
+    await using fleet = await FleetUnderTest.start(2, service, store, settings)
+    await untilState(fleet, 'available')
+    expect(await fleet.askAll('acme')).toEqual([200, 200])
+    expect(service.tokens.mintsOf('acme')).toHaveLength(1)
+  })
+})
+
+describe('a store that is no store', () => {
+  test.each<[string, (socket: Socket) => void]>([
+    ['says nothing', () => undefined],
+    [
+      'says garbage',
+      (socket) => socket.write(Buffer.from('HTTP/1.1 400 Bad Request\r\n\r\n$-9\r\n*x\r\n\0\xff'.repeat(50), 'latin1')),
+    ],
+    ['hangs up', (socket) => socket.destroy()],
+    ['answers OK to everything', (socket) => socket.on('data', () => socket.write('+OK\r\n'))],
+    ['answers with other types', (socket) => socket.on('data', () => socket.write('*2\r\n$5\r\ntoken\r\n:1\r\n'))],
+  ])('%s', async (_, misbehave) => {
+    await using service = await startTestService()
+    const sockets = new Set<Socket>()
+    const server = createServer((socket) => {
+      sockets.add(socket.on('error', () => undefined))
+      misbehave(socket)
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    try {
+      await expectServedWithout({ url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}` }, service)
+    } finally {
+      for (const socket of sockets) socket.destroy()
+      server.close()
+    }
+  })
+
+  test('answers OK to everything, and is never taken for a store that is back', { timeout: 30_000 }, async () => {
+    await using service = await startTestService()
+    const sockets = new Set<Socket>()
+    let connections = 0
+    const server = createServer((socket) => {
+      connections++
+      sockets.add(socket.on('error', () => undefined))
+      socket.on('data', () => socket.write('+OK\r\n'))
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    try {
+      const url = `redis://127.0.0.1:${(server.address() as AddressInfo).port}`
+      await using fleet = await FleetUnderTest.start(1, service, { url })
+      await eventually(() => connections >= 4 || undefined, 'three probes after the first')
+      const lines = fleet.replicas[0]?.logs.filter(({ msg }) => msg?.startsWith('fleet store'))
+      expect(lines).toEqual([expect.objectContaining({ reason: 'an answer that makes no sense' })])
+    } finally {
+      for (const socket of sockets) socket.destroy()
+      server.close()
+    }
+  })
+
+  test('nobody listens', async () => {
+    await using service = await startTestService()
+    await expectServedWithout({ url: 'redis://127.0.0.1:1' }, service, {}, 'ECONNREFUSED')
+  })
+})
+
+/** Serves from the start on, and goes on when the store is known to be lost. */
+async function expectServedWithout(
+  store: { readonly url: string },
+  service: Service,
+  settings: Record<string, string> = {},
+  reason?: string,
+): Promise<void> {
+  await using fleet = await FleetUnderTest.start(1, service, store, settings)
+  const [replica] = fleet.replicas
+  for (const org of ['a', 'b', 'c', 'd', 'e']) expect(await ask(replica!, org)).toBe(200)
+  await eventually(() => replica!.logs.some(({ msg }) => msg?.startsWith('fleet store lost')) || undefined, 'its loss')
+  expect(await ask(replica!, 'f')).toBe(200)
+  if (reason !== undefined) {
+    expect(replica!.logs.find(({ msg }) => msg?.startsWith('fleet store lost'))).toMatchObject({ reason })
+  }
+}

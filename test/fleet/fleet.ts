@@ -1,0 +1,76 @@
+/** Several proxies in this process that share one store, before one service. */
+
+import { get } from '../support/case-table.ts'
+import { request } from '../support/raw-client.ts'
+import type { Service } from '../support/service.ts'
+import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+import type { RedisServer } from './redis-server.ts'
+
+export class FleetUnderTest implements AsyncDisposable {
+  readonly replicas: ProxyUnderTest[] = []
+  readonly #service: Service
+
+  constructor(service: Service) {
+    this.#service = service
+  }
+
+  static async start(
+    count: number,
+    service: Service,
+    store: Pick<RedisServer, 'url'>,
+    settings: ProxySettings = {},
+  ): Promise<FleetUnderTest> {
+    const fleet = new FleetUnderTest(service)
+    for (let i = 0; i < count; i += 1) await fleet.add(store, settings)
+    return fleet
+  }
+
+  async add(store: Pick<RedisServer, 'url'>, settings: ProxySettings = {}): Promise<ProxyUnderTest> {
+    const replica = await startProxy(this.#service, {
+      'fleet.store': store.url,
+      'admin.address': 'localhost:0',
+      ...settings,
+    })
+    this.replicas.push(replica)
+    return replica
+  }
+
+  /** One request for the org through each replica at the same moment; the statuses. */
+  async askAll(org: string): Promise<number[]> {
+    return await Promise.all(this.replicas.map((replica) => ask(replica, org)))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.replicas.map((replica) => replica[Symbol.asyncDispose]()))
+  }
+}
+
+export async function ask(replica: { readonly port: number }, org: string): Promise<number> {
+  return (await request(replica.port, get('/v2/x', org, 'Connection: close'))).status
+}
+
+/** The value of one metric. */
+export async function metric(replica: ProxyUnderTest, name: string): Promise<number> {
+  const response = await request(replica.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const line = response.content
+    .toString()
+    .split('\n')
+    .find((text) => text.startsWith(`${name} `))
+  return Number(line?.split(' ').at(-1) ?? Number.NaN)
+}
+
+/** Resolves when each replica has reached the store, or has lost it. */
+export async function untilState(
+  fleet: FleetUnderTest,
+  state: 'available' | 'lost',
+  deadlineMs = 10_000,
+): Promise<void> {
+  const end = performance.now() + deadlineMs
+  for (const replica of fleet.replicas) {
+    for (;;) {
+      if ((await metric(replica, 'oap_fleet_available')) === (state === 'available' ? 1 : 0)) break
+      if (performance.now() > end) throw new Error(`not ${state} within ${deadlineMs} ms`)
+      await new Promise((resolve) => setTimeout(resolve, 10))
+    }
+  }
+}

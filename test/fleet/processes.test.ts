@@ -1,0 +1,74 @@
+/** The built program, as many processes before one real Redis. */
+
+import { expect, test } from 'vitest'
+import { lacks } from '../support/programs.ts'
+import { startService } from '../support/service.ts'
+import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { ask } from './fleet.ts'
+import { RedisServer } from './redis-server.ts'
+
+const REPLICAS = 20
+/** So many are started at a time: a machine with two cores has to get them up. */
+const AT_A_TIME = 5
+const FLEET = { OAP_FLEET_TIMEOUT: '5s' }
+
+async function portOf(proxy: SpawnedProxy): Promise<number> {
+  const line = await proxy.waitForLine(/"msg":"ready"/, 60_000)
+  await proxy.waitForLine(/"msg":"fleet store available"/, 60_000)
+  return Number(/:(\d+)$/.exec(JSON.parse(line).address)?.[1])
+}
+
+test.skipIf(lacks('redis-server'))(
+  '20 cold processes asked for 3 orgs at the same moment: 3 mints',
+  {
+    timeout: 180_000,
+  },
+  async () => {
+    await using service = await startService()
+    await using server = await RedisServer.start()
+    await using env = await environmentFor(service)
+    const processes: SpawnedProxy[] = []
+    try {
+      const ports: number[] = []
+      while (ports.length < REPLICAS) {
+        const batch = Array.from({ length: AT_A_TIME }, () =>
+          spawnProxy({ env: { ...env, ...FLEET, OAP_FLEET_STORE: server.url } }),
+        )
+        processes.push(...batch)
+        ports.push(...(await Promise.all(batch.map(portOf))))
+      }
+      const asked = ports.flatMap((port) => ['acme', 'globex', 'initech'].map((org) => ask({ port }, org)))
+      expect(await Promise.all(asked)).toEqual(Array(3 * REPLICAS).fill(200))
+    } finally {
+      await Promise.all(processes.map((proxy) => proxy[Symbol.asyncDispose]()))
+    }
+    expect(service.tokens.mints.map(({ org }) => org).toSorted()).toEqual(['acme', 'globex', 'initech'])
+  },
+)
+
+test.skipIf(lacks('redis-server'))(
+  'a process that is killed in the middle of its mint holds up nobody for long',
+  {
+    timeout: 60_000,
+  },
+  async () => {
+    let asked = 0
+    await using service = await startService({
+      // The first call never gets an answer.
+      mint: (mint) => (asked++ === 0 ? new Promise(() => undefined) : mint.issue()),
+    })
+    await using server = await RedisServer.start()
+    await using env = await environmentFor(service)
+    const settings = { ...env, ...FLEET, OAP_FLEET_STORE: server.url }
+    await using dying = spawnProxy({ env: settings })
+    await using other = spawnProxy({ env: settings })
+    const [dyingPort, port] = await Promise.all([portOf(dying), portOf(other)])
+    const lost = ask({ port: dyingPort }, 'acme').catch(() => 0)
+    while (asked === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+    const answer = ask({ port }, 'acme')
+    dying.signal('SIGKILL')
+    expect(await answer).toBe(200)
+    expect(await lost).toBe(0)
+    expect(asked).toBe(2)
+  },
+)

@@ -1,0 +1,135 @@
+/** Real servers of Redis for the tests: Debian's, each a process of its own on a free port. */
+
+import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { eventually } from '../support/changes.ts'
+
+const run = promisify(execFile)
+
+/** Redis 7 is the oldest that the proxy supports. */
+export const hasRedis = hasVersion('redis-server')
+export const hasValkey = hasVersion('valkey-server')
+
+function hasVersion(program: string): boolean {
+  const major = /v=(\d+)/.exec(spawnSync(program, ['--version']).stdout?.toString() ?? '')?.[1]
+  return Number(major ?? 0) >= 7
+}
+
+export interface RedisOptions {
+  /** Further options, as on the command line: `['--requirepass', 'x']`. */
+  readonly args?: readonly string[]
+  readonly port?: number
+  readonly tls?: { readonly certificate: string; readonly key: string }
+  readonly program?: string
+}
+
+export class RedisServer implements AsyncDisposable {
+  readonly port: number
+  readonly folder: string
+  readonly #options: RedisOptions
+  #child: ChildProcess
+
+  private constructor(port: number, folder: string, options: RedisOptions) {
+    this.port = port
+    this.folder = folder
+    this.#options = options
+    this.#child = this.#spawn()
+  }
+
+  static async start(options: RedisOptions = {}): Promise<RedisServer> {
+    const folder = await mkdtemp(join(tmpdir(), 'oap-redis-'))
+    const server = new RedisServer(options.port ?? (await freePort()), folder, options)
+    await server.#untilReady()
+    return server
+  }
+
+  get url(): string {
+    return `${this.#options.tls ? 'rediss' : 'redis'}://127.0.0.1:${this.port}`
+  }
+
+  get pid(): number {
+    if (this.#child.pid === undefined) throw new Error('redis-server did not start')
+    return this.#child.pid
+  }
+
+  /** A command, as with `redis-cli`; resolves with what it prints. */
+  async cli(...args: string[]): Promise<string> {
+    const tls = this.#options.tls ? ['--tls', '--insecure'] : []
+    const { stdout } = await run('redis-cli', ['-p', String(this.port), ...tls, ...args], {
+      maxBuffer: 1 << 26,
+      timeout: 5_000,
+    })
+    return stdout.trim()
+  }
+
+  /** One field of INFO. */
+  async info(section: string, field: string): Promise<string> {
+    return new RegExp(`^${field}:(.*?)\\r?$`, 'm').exec(await this.cli('info', section))?.[1] ?? ''
+  }
+
+  signal(name: NodeJS.Signals): void {
+    this.#child.kill(name)
+  }
+
+  async kill(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return
+    const exited = once(this.#child, 'exit')
+    this.#child.kill('SIGKILL')
+    await exited
+  }
+
+  /** On the same port. What it held is gone. */
+  async restart(): Promise<void> {
+    await this.kill()
+    this.#child = this.#spawn()
+    await this.#untilReady()
+  }
+
+  log(): Promise<Buffer> {
+    return readFile(join(this.folder, 'redis.log'))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#child.kill('SIGCONT')
+    await this.kill()
+    await rm(this.folder, { recursive: true, force: true })
+  }
+
+  #spawn(): ChildProcess {
+    const { tls, args = [], program = 'redis-server' } = this.#options
+    const ports = tls
+      ? ['--port', '0', '--tls-port', String(this.port), '--tls-auth-clients', 'no']
+      : ['--port', String(this.port)]
+    const certificates = tls
+      ? ['--tls-cert-file', tls.certificate, '--tls-key-file', tls.key, '--tls-ca-cert-file', tls.certificate]
+      : []
+    const common = ['--bind', '127.0.0.1', '--save', '', '--dir', this.folder, '--logfile', 'redis.log']
+    return spawn(program, [...ports, ...certificates, ...common, '--loglevel', 'debug', ...args], { stdio: 'ignore' })
+  }
+
+  async #untilReady(): Promise<void> {
+    await eventually(
+      async () => {
+        const answer = await this.cli('ping').catch(() => '')
+        return answer.includes('PONG') || answer.includes('NOAUTH') ? true : undefined
+      },
+      'redis-server to answer',
+      10_000,
+    )
+  }
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  const port = typeof address === 'object' && address !== null ? address.port : 0
+  server.close()
+  await once(server, 'close')
+  return port
+}

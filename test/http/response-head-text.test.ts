@@ -1,0 +1,67 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import {
+  type Persistence,
+  parseResponseHead,
+  type ResponseFraming,
+  ResponseHead,
+  responseHeadText,
+} from '../../src/http/response-head.ts'
+import { chooseSeed } from '../support/seed.ts'
+
+const KEPT = { isKept: true, keepAliveSeconds: 75 }
+const CLOSING = { isKept: false, keepAliveSeconds: 75 }
+
+function headWith(fields: readonly string[], hasDate = true, status = 200, reason = 'OK'): ResponseHead {
+  return Object.assign(new ResponseHead(status, reason, true), { fields, hasDate })
+}
+
+test.each<[string, ResponseFraming, Persistence, string]>([
+  ['counted', 'counted', KEPT, 'Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n'],
+  ['counted, the last', 'counted', CLOSING, 'Connection: close\r\n'],
+  ['chunked', 'chunked', KEPT, 'Transfer-Encoding: chunked\r\nConnection: keep-alive\r\nKeep-Alive: timeout=75\r\n'],
+  ['until the close', 'until close', CLOSING, 'Connection: close\r\n'],
+  ['without content', 'none', KEPT, 'Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n'],
+])('%s', (_, framing, connection, added) => {
+  const head = headWith(['X-A', '1', 'x-a', 'caf\u00e9'])
+  expect(responseHeadText(head, framing, connection)).toBe(
+    `HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: caf\u00e9\r\n${added}\r\n`,
+  )
+})
+
+test('an empty reason keeps its space', () => {
+  expect(responseHeadText(headWith([], true, 404, ''), 'none', CLOSING)).toMatch(/^HTTP\/1\.1 404 \r\n/)
+})
+
+test('a date is added where there is none', () => {
+  const before = Math.floor(Date.now() / 1_000) * 1_000
+  const [, date = ''] = /\r\nDate: (.*)\r\n/.exec(responseHeadText(headWith([], false), 'none', KEPT)) ?? []
+  expect(date).toBe(new Date(date).toUTCString())
+  expect(Date.parse(date)).toBeGreaterThanOrEqual(before)
+  expect(Date.parse(date)).toBeLessThanOrEqual(Date.now())
+  expect(responseHeadText(headWith(['date', 'never'], true), 'none', KEPT)).not.toContain('Date:')
+})
+
+test('whatever head is taken goes on as one head, and nothing of it becomes a line of its own', () => {
+  const lines = fc.array(
+    fc.oneof(
+      fc.string({ unit: fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code)), maxLength: 20 }),
+      fc.constantFrom('X: 1', 'Set-Cookie: a=1', 'Connection: x', 'X: a\rY: b', 'X: a\nY: b', 'Content-Length: 3'),
+    ),
+    { maxLength: 6 },
+  )
+  const reason = fc.string({ unit: fc.constantFrom('a', ' ', '\r', '\n', '\u0000', '\u00e9', ':'), maxLength: 6 })
+  let taken = 0
+  const property = fc.property(reason, lines, (words, fields) => {
+    const head = parseResponseHead([`HTTP/1.1 200 ${words}`, ...fields].join('\r\n'), { keepsAccessControl: true })
+    if (head === undefined) return
+    taken++
+    const text = responseHeadText(head, 'none', CLOSING)
+    expect(text.indexOf('\r\n\r\n')).toBe(text.length - 4)
+    const written = text.slice(0, -4).split('\r\n')
+    expect(written).toHaveLength(1 + head.fields.length / 2 + (head.hasDate ? 0 : 1) + 1)
+    for (const line of written) expect(line).toMatch(/^[\t\x20-\x7e\x80-\xff]+$/)
+  })
+  fc.assert(property, { seed: chooseSeed(), numRuns: 2_000 })
+  expect(taken).toBeGreaterThan(50)
+})

@@ -1,0 +1,79 @@
+/** Connections on which no whole request arrives: which of them get an answer, and which leave a line in the log. */
+
+import { expect, test } from 'vitest'
+import { get, head } from '../support/case-table.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+test('a client that resets inside its head leaves no line in the log, and frees its place', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'listen.maxConnections': '2' })
+  await using client = await RawClient.connect(proxy.port)
+  client.send('GET /v2/x HTTP/1.1\r\nHost:')
+  expect((await request(proxy.port, get('/v2/first', 'acme'))).status).toBe(200) // so the proxy has read the bytes above
+  client.reset()
+  await using second = await RawClient.connect(proxy.port)
+  second.send(get('/v2/second', 'acme'))
+  expect((await second.response()).status).toBe(200)
+  await using third = await RawClient.connect(proxy.port)
+  third.send(get('/v2/third', 'acme'))
+  expect((await third.response()).status).toBe(200)
+  await proxy.logOf('/v2/third')
+  const paths = proxy.logs.filter(({ msg }) => msg === 'request').map(({ path }) => path)
+  expect(paths).toEqual(['/v2/first', '/v2/second', '/v2/third'])
+})
+
+test('a client that ends its side inside its head gets 400', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.send('GET /v2/x HTTP/1.1\r\nHost:')
+  client.endSending()
+  const answer = await client.response()
+  expect([answer.status, problemOf(answer).code]).toEqual([400, 'request_invalid'])
+  expect((await client.untilClosed()).bytes.toString()).toBe('')
+})
+
+test('a connection that ends without a byte gets no answer and no line', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.endSending()
+  expect((await client.untilClosed()).bytes.toString()).toBe('')
+  expect(proxy.logs.filter(({ msg }) => msg === 'request')).toEqual([])
+})
+
+test('a connection that is not used within headersTimeout is closed without an answer and a line', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'listen.headersTimeout': '300ms' })
+  await using client = await RawClient.connect(proxy.port)
+  expect((await client.untilClosed()).bytes.toString()).toBe('')
+  expect(proxy.logs.filter(({ msg }) => msg === 'request')).toEqual([])
+})
+
+test('CONNECT gets 405, in its turn, and its connection closes', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.send(get('/v2/first', 'acme') + head('CONNECT service.example:443 HTTP/1.1', 'Host: localhost'))
+  expect((await client.response()).status).toBe(200)
+  const answer = await client.response()
+  expect([answer.status, problemOf(answer).code]).toEqual([405, 'method_refused'])
+  expect((await client.untilClosed()).bytes.toString()).toBe('')
+})
+
+test('what follows a refused handshake is read and dropped, so that no reset takes the answer away', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.send(head('GET /v2/x HTTP/1.1', 'Host: localhost', ...HANDSHAKE)) // without an Org
+  const answer = await client.response()
+  expect([answer.status, problemOf(answer).code]).toEqual([400, 'org_id_missing'])
+  client.send('x'.repeat(200_000))
+  client.endSending()
+  const closed = new Promise<boolean>((resolve) => client.socket.once('close', resolve))
+  expect((await client.untilClosed()).end).toBe('fin')
+  expect(await closed, 'closed by an error').toBe(false)
+})

@@ -1,0 +1,193 @@
+/**
+ * A service answers before it has read the content, and closes: its kernel resets the connection. Our next write fails
+ * while the answer still lies in our receive buffer. Each test writes in the same turn of the event loop in which the
+ * service closes, so that the write fails before the answer has been read.
+ */
+
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { createSecureContext, createServer as createTlsServer } from 'node:tls'
+import { describe, expect, test } from 'vitest'
+import type { ContentSource, ContentWriter } from '../../src/origin/attempt.ts'
+import { Origin } from '../../src/origin/origin.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
+import { Recorder } from '../support/recorder.ts'
+
+const EARLY = 'HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nearly'
+const PIECE = Buffer.alloc(16 * 1024, 'x')
+
+/** Content that the test sends piece by piece. */
+class Upload implements ContentSource {
+  isDetached = false
+  #writer: ContentWriter | undefined
+
+  streamTo(writer: ContentWriter): void {
+    this.#writer = writer
+  }
+
+  send(): void {
+    this.#writer?.write(Buffer.from(PIECE), false)
+  }
+
+  resume(): void {}
+
+  detach(): void {
+    this.isDetached = true
+  }
+}
+
+interface Meeting extends Disposable {
+  readonly recorder: Recorder
+  readonly upload: Upload
+  /** The service's end of the connection; it reads nothing, and there is something to read. */
+  readonly service: Socket
+  readonly origin: Origin
+}
+
+async function meet(isSecure: boolean, fields: { readonly contentLength?: number | undefined } = {}): Promise<Meeting> {
+  const server: Server = isSecure ? createTlsServer(certificate('localhost')) : createServer()
+  server.listen(0, isSecure ? 'localhost' : '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const secureContext = createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') })
+  const origin = new Origin({
+    baseUrl: new URL(isSecure ? `https://localhost:${port}` : `http://127.0.0.1:${port}`),
+    connections: 1,
+    connectTimeoutMs: 5_000,
+    keepsAccessControl: false,
+    ...(isSecure && { secureContext }),
+  })
+  const upload = new Upload()
+  const recorder = new Recorder({ method: 'PUT', content: upload, contentLength: 2_000_000, ...fields })
+  const accepted = once(server, isSecure ? 'secureConnection' : 'connection')
+  origin.dispatch(recorder.attempt)
+  const [service] = (await accepted) as [Socket]
+  service.on('error', () => {})
+  await once(service, 'data')
+  service.pause()
+  upload.send()
+  // Lies unread in the kernel of the service.
+  await new Promise((resolve) => setImmediate(resolve))
+  return {
+    recorder,
+    upload,
+    service,
+    origin,
+    [Symbol.dispose]: () => {
+      origin.close()
+      service.destroy()
+      server.close()
+    },
+  }
+}
+
+/**
+ * Writes `answer`, closes, and sends more of `upload` in the same turn. The kernel answers the first write behind the
+ * close with a reset, if it has not sent one for what it had not read; so at least the second one fails.
+ */
+function answerAndClose(service: Socket, answer: string, upload: Upload): Promise<void> {
+  return new Promise((resolve) => {
+    service.write(answer, () => {
+      service.destroy()
+      upload.send()
+      upload.send()
+      resolve()
+    })
+  })
+}
+
+test('an answer on a connection that stays open ends the upload, too', async () => {
+  using meeting = await meet(false)
+  const { service, recorder, upload } = meeting
+  service.write(EARLY)
+  await recorder.ended()
+  expect(upload.isDetached).toBe(true)
+  expect(recorder.attempt.place).toBeUndefined()
+  // What is left of the content must not be read as the next request.
+  expect(meeting.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+})
+
+test('an upload that is given up ends', async () => {
+  using meeting = await meet(false)
+  const { recorder, upload } = meeting
+  recorder.attempt.abort(new Error('given up'))
+  expect((await recorder.failed()).message).toBe('given up')
+  expect([upload.isDetached, recorder.attempt.place]).toEqual([true, undefined])
+})
+
+describe.each([
+  ['TCP', false],
+  ['TLS', true],
+])('over %s', (_, isSecure) => {
+  test.each([
+    ['with its length', 2_000_000],
+    ['in chunks', undefined],
+  ])('the answer arrives although the next write of content %s fails', async (_, contentLength) => {
+    using meeting = await meet(isSecure, { contentLength })
+    const { service, recorder, upload } = meeting
+    await answerAndClose(service, EARLY, upload)
+    await recorder.ended()
+    expect(recorder.head?.status).toBe(413)
+    expect(recorder.content.toString()).toBe('early')
+    expect(upload.isDetached).toBe(true)
+    expect(meeting.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  })
+
+  test('a FIN before the reset changes nothing', async () => {
+    using meeting = await meet(isSecure)
+    const { service, recorder, upload } = meeting
+    service.end(EARLY)
+    await once(service, 'finish')
+    service.destroy()
+    upload.send()
+    upload.send()
+    await recorder.ended()
+    expect([recorder.head?.status, recorder.content.toString()]).toEqual([413, 'early'])
+  })
+
+  test('a reset without an answer is a failure, told once', async () => {
+    using meeting = await meet(isSecure)
+    const { service, recorder, upload } = meeting
+    service.destroy()
+    upload.send()
+    upload.send()
+    await recorder.failed()
+    expect(recorder.attempt.hasResponse).toBe(false)
+    expect(recorder.told).toEqual(['connected', 'failed'])
+    expect(upload.isDetached).toBe(true)
+  })
+
+  test('a cut answer is a failure, and what came of it is told', async () => {
+    using meeting = await meet(isSecure)
+    const { service, recorder, upload } = meeting
+    await answerAndClose(service, EARLY.slice(0, -2), upload)
+    await recorder.failed()
+    expect([recorder.head?.status, recorder.content.toString()]).toEqual([413, 'ear'])
+  })
+
+  test('content that would end with the connection is broken by the reset', async () => {
+    using meeting = await meet(isSecure)
+    const { service, recorder, upload } = meeting
+    await answerAndClose(service, 'HTTP/1.1 413 Content Too Large\r\n\r\nearly', upload)
+    await recorder.failed()
+    expect(recorder.head?.status).toBe(413)
+  })
+
+  test('a reader that was slow gets all of it', async () => {
+    using meeting = await meet(isSecure)
+    const { service, recorder, upload } = meeting
+    recorder.fate = 'full'
+    service.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 30000\r\n\r\nfirst')
+    await recorder.waitFor(({ content }) => content.length > 0, 'the first content')
+    // Nobody reads: this stays in our receive buffer.
+    await answerAndClose(service, 'y'.repeat(30_000 - 'first'.length), upload)
+    while (!recorder.isOver) {
+      const { length } = recorder.content
+      recorder.attempt.resume()
+      await recorder.waitFor(({ content, isOver }) => content.length > length || isOver, 'more content')
+    }
+    expect(recorder.error).toBeUndefined()
+    expect(recorder.content).toHaveLength(30_000)
+  })
+})

@@ -1,0 +1,60 @@
+/** Settings that reach the admin listener: as the whole program takes them from its configuration. */
+
+import { statSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { problemOf, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+let service: Service
+beforeAll(async () => {
+  service = await startService()
+})
+afterAll(() => service[Symbol.asyncDispose]())
+
+const from = (host: string, path: string) => get(path, 'acme').replace('Host: localhost', `Host: ${host}`)
+
+describe('an address that other machines can reach', () => {
+  const ANYWHERE = { 'admin.address': '0.0.0.0:0' }
+
+  test('answers health and metrics, to any Host, and nothing else', async () => {
+    await using proxy = await startProxy(service, ANYWHERE)
+    for (const path of ['/livez', '/readyz', '/metrics']) {
+      expect((await request(proxy.adminPort, from('10.0.0.1', path))).status).toBe(200)
+    }
+    for (const path of ['/', '/status']) {
+      const { status, content } = await request(proxy.adminPort, from('localhost', path))
+      expect([status, JSON.parse(content.toString()).code]).toEqual([403, 'remote_refused'])
+    }
+  })
+
+  test('admin.allowRemote opens the rest, under the names of listen.hosts', async () => {
+    const settings = { ...ANYWHERE, 'admin.allowRemote': 'true', 'listen.hosts': 'proxy.internal' }
+    await using proxy = await startProxy(service, settings)
+    for (const path of ['/', '/status']) {
+      expect((await request(proxy.adminPort, from('proxy.internal', path))).status).toBe(200)
+      const foreign = await request(proxy.adminPort, from('other.internal', path))
+      expect([foreign.status, problemOf(foreign).code]).toEqual([421, 'host_refused'])
+    }
+  })
+})
+
+test('listen.socketMode is the mode of its unix socket, too, whatever the umask', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'oap-admin-'))
+  const before = process.umask(0o027)
+  try {
+    for (const mode of ['0600', '0666']) {
+      const path = join(folder, `admin-${mode}.sock`)
+      await using _ = await startProxy(service, { 'admin.address': `unix:${path}`, 'listen.socketMode': mode })
+      expect((statSync(path).mode & 0o777).toString(8)).toBe(mode.slice(1))
+      expect((await request(path, get('/livez', 'acme'))).status).toBe(200)
+    }
+  } finally {
+    process.umask(before)
+    await rm(folder, { recursive: true })
+  }
+})

@@ -1,0 +1,112 @@
+/** Sockets from systemd: a restart refuses no connection, and a socket of another address is refused. */
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
+import { lacks, programPath } from '../support/programs.ts'
+import { request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
+
+let service: Service
+let env: Awaited<ReturnType<typeof environmentFor>>
+
+beforeAll(async () => {
+  service = await startService()
+  env = await environmentFor(service)
+})
+
+afterAll(async () => {
+  await env[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+/** As systemd: holds a socket that it never accepts from, and starts the program with it for each line of its input. */
+const HOLDER = `
+import os, socket, sys
+held = socket.create_server(("127.0.0.1", 0))
+port = held.getsockname()[1]
+os.dup2(held.fileno(), 3)
+os.set_inheritable(3, True)
+print("port", port, flush=True)
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="org-access-proxy.socket")
+        os.environ["OAP_LISTEN_ADDRESS"] = "localhost:" + (line.strip() or str(port))
+        os.execv(sys.argv[1], sys.argv[1:])
+    print("pid", pid, flush=True)
+    print("exit", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+`
+
+async function holdSocket() {
+  const args = ['-c', HOLDER, process.execPath, MAIN]
+  const child = spawn(programPath('python3'), args, { env: { PATH: process.env['PATH'], ...env } })
+  const holder = new SpawnedProxy(child)
+  const numberIn = async (pattern: RegExp) => Number(/\d+/.exec(await holder.waitForLine(pattern))?.[0])
+  /** Starts the program, and resolves with its pid. `port`: another one for listen.address than that of the socket. */
+  const start = async (port = '') => {
+    holder.stdout.length = 0
+    child.stdin?.write(`${port}\n`)
+    return numberIn(/^pid/)
+  }
+  return { holder, port: await numberIn(/^port/), start }
+}
+
+test.skipIf(lacks('python3'))('a restart refuses no connection', async () => {
+  const { holder, port, start } = await holdSocket()
+  await using _ = holder
+  const first = await start()
+  expect(JSON.parse(await holder.waitForLine(/"msg":"ready"/)).address).toBe(`localhost:${port}`)
+  expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+  process.kill(first, 'SIGTERM')
+  expect(await holder.waitForLine(/^exit/)).toBe('exit 0')
+  // Nobody accepts now, so the connection waits.
+  const waiting = request(port, get('/v2/x', 'acme'))
+  const second = await start()
+  expect((await waiting).status).toBe(200)
+  process.kill(second, 'SIGTERM')
+  await holder.waitForLine(/^exit 0/)
+})
+
+test.skipIf(lacks('python3'))('a socket for another address than the configured one is refused', async () => {
+  const { holder, port, start } = await holdSocket()
+  await using _ = holder
+  await start('1')
+  expect(await holder.waitForLine(/^exit/)).toBe('exit 1')
+  expect(holder.stderr).toEqual([
+    `org-access-proxy: systemd passed a socket for 127.0.0.1:${port}, but the configured address is localhost:1: make them the same`,
+  ])
+})
+
+test.skipIf(lacks('systemd-socket-activate'))(
+  'systemd-socket-activate starts it with the first connection',
+  async () => {
+    const free = createServer().listen(0, '127.0.0.1')
+    await once(free, 'listening')
+    const { port } = free.address() as AddressInfo
+    await new Promise((resolve) => free.close(resolve))
+    const names = [
+      '--setenv=PATH',
+      ...Object.keys(env).map((name) => `--setenv=${name}`),
+      '--setenv=OAP_LISTEN_ADDRESS',
+    ]
+    const child = spawn(
+      programPath('systemd-socket-activate'),
+      [`--listen=127.0.0.1:${port}`, ...names, process.execPath, MAIN],
+      {
+        env: { PATH: process.env['PATH'], ...env, OAP_LISTEN_ADDRESS: `localhost:${port}` },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      },
+    )
+    await using proxy = new SpawnedProxy(child)
+    await eventually(
+      () => proxy.stderr.some((line) => line.includes('Listening on')),
+      'systemd-socket-activate to listen',
+    )
+    expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+  },
+)

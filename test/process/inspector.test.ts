@@ -1,0 +1,73 @@
+/**
+ * The attack: SIGUSR1 makes Node open its inspector, which shows the whole memory to every user of the machine. Whoever may
+ * send the signal sends it while the program starts, before its own listener is there.
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
+import { request } from '../support/raw-client.ts'
+import { withSeed } from '../support/seed.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+
+const STARTS = 40
+/** Beyond the time that a start takes. */
+const LATEST_MS = 300
+const INSPECTOR = /Debugger listening on ws:\/\/127\.0\.0\.1:(\d+)/
+
+let service: Service
+let env: Awaited<ReturnType<typeof environmentFor>>
+
+beforeAll(async () => {
+  service = await startService()
+  env = await environmentFor(service)
+})
+afterAll(async () => {
+  await env[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+/** Undefined if the signal came before Node itself was there, which ends the process. */
+async function signalEarly(delayMs: number): Promise<'closed' | 'never opened' | undefined> {
+  // Only names the port: without it, programs that start at the same time would share one.
+  await using proxy = spawnProxy({ env, nodeArgs: ['--inspect-port=0'] })
+  await sleep(delayMs)
+  proxy.signal('SIGUSR1')
+  const ready = await proxy.waitForLine(/"msg":"ready"/).catch(() => undefined)
+  if (ready === undefined) {
+    expect(await proxy.exited).toEqual({ code: null, signal: 'SIGUSR1' })
+    return undefined
+  }
+  const port = Number(JSON.parse(ready).address.split(':').pop())
+  expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+  const [, inspectorPort] = INSPECTOR.exec(proxy.output) ?? []
+  if (inspectorPort === undefined) return 'never opened'
+  const isClosed = () =>
+    request(Number(inspectorPort), 'GET /json/list HTTP/1.1\r\nHost: localhost\r\n\r\n').then(
+      () => undefined,
+      () => true,
+    )
+  await eventually(isClosed, 'the inspector closes')
+  return 'closed'
+}
+
+test(`SIGUSR1 in the first ${LATEST_MS} ms leaves no inspector open`, { timeout: 90_000 }, () =>
+  withSeed(async (random) => {
+    const outcomes: unknown[] = []
+    const start = async () => {
+      while (outcomes.length < STARTS) outcomes.push(await signalEarly(random.integer(0, LATEST_MS)))
+    }
+    await Promise.all([start(), start()])
+    expect(outcomes.filter((outcome) => outcome !== undefined).length).toBeGreaterThan(STARTS / 2)
+  }),
+)
+
+test('SIGUSR1 later is told in the log', async () => {
+  await using proxy = spawnProxy({ env, nodeArgs: ['--inspect-port=0'] })
+  await proxy.waitForLine(/"msg":"ready"/)
+  proxy.signal('SIGUSR1')
+  await proxy.waitForLine(/inspector stays closed/)
+  expect(proxy.output).not.toMatch(INSPECTOR)
+})

@@ -1,0 +1,72 @@
+/** What the settings of the log make of its lines, in the whole program. */
+
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+
+let service: Service
+let env: Awaited<ReturnType<typeof environmentFor>>
+
+beforeAll(async () => {
+  service = await startService({
+    script: ({ target }) => (target === '/v2/missing' ? { status: 404, content: 'no' } : { content: 'yes' }),
+  })
+  env = await environmentFor(service)
+})
+afterAll(async () => {
+  await env[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+/** A good request, one that the service refuses, one that the proxy refuses; then a stop, so that all lines are there. */
+async function runWith(settings: Record<string, string>, ready = /"msg":"ready"/): Promise<SpawnedProxy> {
+  await using proxy = spawnProxy({ env: { ...env, ...settings } })
+  const line = await proxy.waitForLine(ready)
+  const port = Number(/address"?[:=]"?[\w.[\]]+:(\d+)/.exec(line)?.[1])
+  expect((await request(port, get('/v2/good', 'acme'))).status).toBe(200)
+  expect((await request(port, get('/v2/missing', 'acme'))).status).toBe(404)
+  expect((await request(port, get('/v2/refused', 'a b'))).status).toBe(400)
+  proxy.signal('SIGTERM')
+  expect((await proxy.exited).code).toBe(0)
+  return proxy
+}
+
+const requestsIn = (proxy: SpawnedProxy) =>
+  proxy.logs.filter(({ msg }) => msg === 'request').map(({ path, status, code }) => [path, status, code])
+
+const GOOD = ['/v2/good', 200, undefined]
+const MISSING = ['/v2/missing', 404, undefined]
+const REFUSED = ['/v2/refused', 400, 'org_id_invalid']
+
+test.each([
+  ['all', [GOOD, MISSING, REFUSED]],
+  ['errors', [MISSING, REFUSED]],
+  ['off', []],
+])('log.requests: %s', async (requests, lines) => {
+  const proxy = await runWith({ OAP_LOG_REQUESTS: requests })
+  expect(requestsIn(proxy)).toEqual(lines)
+  expect(proxy.logs.map(({ msg }) => msg)).toEqual(expect.arrayContaining(['start', 'ready', 'drain', 'stopped']))
+})
+
+test('log.level: warn leaves out what is less, requests included', async () => {
+  await using proxy = spawnProxy({
+    env: { ...env, OAP_LOG_LEVEL: 'warn', OAP_APP_SECRET_FILE: '', OAP_APP_SECRET: 'x' },
+  })
+  await proxy.waitForLine(/"level":"warn"/)
+  proxy.signal('SIGTERM')
+  await proxy.exited
+  expect(proxy.logs.length).toBeGreaterThan(0)
+  expect(proxy.logs.filter(({ level }) => level !== 'warn')).toEqual([])
+})
+
+test('log.format: pretty writes one readable line for each event, without colours unless on a terminal', async () => {
+  const proxy = await runWith({ OAP_LOG_FORMAT: 'pretty' }, / ready /)
+  expect(proxy.logs).toEqual([])
+  const line = proxy.stdout.find((text) => text.includes('/v2/missing'))
+  expect(line).toMatch(
+    /^\d\d:\d\d:\d\d\.\d{3} INFO {2}request requestId=\S+ orgId=acme method=GET path=\/v2\/missing status=404 durationMs=[\d.]+ originMs=[\d.]+ token=hit bytesIn=0 bytesOut=2$/,
+  )
+  expect(proxy.output).not.toContain('\x1b')
+})

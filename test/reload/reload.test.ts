@@ -1,0 +1,353 @@
+/** Reload in the assembled program: what is taken over, what is not, and that no request notices. */
+
+import { readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { Agent, request as httpRequest } from 'node:http'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { printDiff } from '../../src/cli/check.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
+import { request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { environmentOf, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+
+const KEY = 'billing-key-0123456789'
+const OTHER_KEY = 'reports-key-0123456789'
+
+const caller = (orgs: string) => `callers: [{name: billing, keyFiles: [billing.key], orgs: [${orgs}]}]\n`
+
+let service: Service
+let proxy: ProxyUnderTest
+
+beforeEach(async () => {
+  service = await startService()
+})
+
+afterEach(async () => {
+  await proxy[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+})
+
+async function start(yaml: string, more: Readonly<Record<string, string>> = {}): Promise<void> {
+  proxy = await startProxy(
+    service,
+    { 'admin.address': 'localhost:0' },
+    {
+      'proxy.yaml': yaml,
+      'billing.key': KEY,
+      'reports.key': OTHER_KEY,
+      ...more,
+    },
+  )
+}
+
+/** As an editor saves: a new file takes the place of the old one. */
+async function write(name: string, content: string): Promise<void> {
+  await writeFile(proxy.at('.new'), content, { mode: 0o600 })
+  await rename(proxy.at('.new'), proxy.at(name))
+}
+
+async function send(
+  fields: Readonly<Record<string, string>> = {},
+  route = 'GET /v2/x',
+  on: number | string = proxy.port,
+) {
+  const all = { Host: 'localhost', 'X-Org-Id': 'acme', ...fields }
+  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`)
+  const answer = await request(on, `${route} HTTP/1.1\r\n${lines.join('')}\r\n`)
+  const isOurs = answer.fields.some((name) => name.toLowerCase() === 'proxy-status')
+  const code: string | undefined = isOurs ? JSON.parse(answer.content.toString()).code : undefined
+  return code ?? answer.status
+}
+
+async function metric(name: string): Promise<number> {
+  const { content } = await request(proxy.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const line = content
+    .toString()
+    .split('\n')
+    .find((text) => text.startsWith(`${name} `))
+  return Number(line?.split(' ').at(-1))
+}
+
+async function ready(): Promise<string> {
+  const { content } = await request(proxy.adminPort, 'GET /readyz?verbose HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  return content.toString()
+}
+
+describe('what a reload takes over', () => {
+  test('the Orgs and keys of callers, and new callers', async () => {
+    await start(caller('acme'))
+    expect([await send({ 'X-Proxy-Key': KEY }), await send({ 'X-Proxy-Key': OTHER_KEY })]).toEqual([
+      200,
+      'caller_refused',
+    ])
+    await write(
+      'proxy.yaml',
+      `callers:\n  - {name: billing, keyFiles: [billing.key], orgs: [globex]}\n  - {name: reports, keyFiles: [reports.key], orgs: ["*"]}\n`,
+    )
+    await proxy.app.reload()
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
+    expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': 'globex' })).toBe(200)
+    expect(await send({ 'X-Proxy-Key': OTHER_KEY })).toBe(200)
+    await write('billing.key', 'a-new-key-0123456789')
+    await proxy.app.reload()
+    expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': 'globex' })).toBe('caller_refused')
+    expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
+  })
+
+  test('sockets of callers are opened and closed', async () => {
+    const bySocket = (name: string) => `callers: [{name: billing, socket: $FOLDER/${name}, orgs: [acme]}]\n`
+    await start(bySocket('one.sock'))
+    expect(await send({}, 'GET /v2/x', proxy.at('one.sock'))).toBe(200)
+    await write('proxy.yaml', bySocket('two.sock').replace('$FOLDER', proxy.at('.')))
+    await proxy.app.reload()
+    expect(await send({}, 'GET /v2/x', proxy.at('two.sock'))).toBe(200)
+    await expect(send({}, 'GET /v2/x', proxy.at('one.sock'))).rejects.toThrow()
+  })
+
+  test('orgs, routes, hosts, origins and the volume of the log', async () => {
+    await start('')
+    const before = [
+      await send({ 'X-Org-Id': 'globex' }),
+      await send({}, 'GET /v2/y'),
+      await send({ Host: 'proxy.internal' }),
+      await send({ Origin: 'https://app.example.com' }),
+      await send({ 'X-Org-Id': 'a.b' }),
+    ]
+    expect(before).toEqual([200, 200, 'host_refused', 'browser_refused', 200])
+    await write(
+      'proxy.yaml',
+      'orgs: {allow: [acme, a.b], pattern: "[a-z]+"}\nroutes: {allow: [GET /v2/x]}\nlisten: {hosts: [proxy.internal], origins: ["https://app.example.com"]}\nlog: {requests: off}\n'.replace(
+        'acme, a.b',
+        'acme',
+      ),
+    )
+    await proxy.app.reload()
+    const after = [
+      await send({ 'X-Org-Id': 'globex' }),
+      await send({}, 'GET /v2/y'),
+      await send({ Host: 'proxy.internal' }),
+      await send({ Origin: 'https://app.example.com' }),
+      await send({ 'X-Org-Id': 'a.b' }),
+    ]
+    expect(after).toEqual(['org_not_allowed', 'route_refused', 200, 200, 'org_id_invalid'])
+    const lines = proxy.logs.filter(({ msg }) => msg === 'request')
+    expect(lines).toHaveLength(before.length)
+  })
+
+  test('CA certificates, for requests and for mints', async () => {
+    await service[Symbol.asyncDispose]()
+    service = await startService({ tls: certificate('localhost') })
+    await start('')
+    const first = await send()
+    await write('proxy.yaml', `origin: {caFile: ${CA_FILE}}\n`)
+    await proxy.app.reload()
+    expect([first, await send()]).toEqual(['token_endpoint_unavailable', 200])
+    await write('proxy.yaml', '')
+    await proxy.app.reload()
+    service.origin.present(certificate('localhost')) // resets the connections
+    expect(await send()).toBe('tls_certificate_error')
+  })
+
+  test('a change of the file is enough; so is one of a key that it names', async () => {
+    await start(caller('acme'))
+    await write('proxy.yaml', caller('globex'))
+    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration taken over'), 'the config file')
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
+    await write('billing.key', 'a-new-key-0123456789')
+    await proxy.until(() => proxy.logs.filter(({ msg }) => msg === 'configuration taken over').length === 2, 'the key')
+    expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
+  })
+})
+
+describe('all or nothing', () => {
+  test('every problem is told, and nothing changes, until it is mended', async () => {
+    await start(caller('acme'))
+    await write(
+      'proxy.yaml',
+      'callers:\n  - {name: billing, keyFiles: [missing.key], orgs: [globex]}\norgs: {allow: [a/b]}\n',
+    )
+    await proxy.app.reload()
+    const problems = proxy.logs.flatMap(({ problem }) => (typeof problem === 'string' ? [problem] : []))
+    expect(problems).toEqual([
+      expect.stringContaining('orgs.allow'),
+      expect.stringMatching(/callers\[0\]\.keyFiles\[0\].*does not exist/),
+    ])
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
+    expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
+    expect(await ready()).toContain('the last reload was refused')
+    await write('proxy.yaml', 'callers:\n  - {name: billing, keyFiles: [missing.key], orgs: [globex]}\n')
+    await write('missing.key', 'the-missing-key-0123456789')
+    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration taken over'), 'the missing key')
+    expect(await send({ 'X-Proxy-Key': 'the-missing-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
+  })
+
+  test.each([
+    ['half a file', 'callers: [{name: billing'],
+    ['nothing that is YAML', '\u0000'],
+    ['too deep', '- '.repeat(20_000)],
+  ])('%s', async (_, content) => {
+    await start(caller('acme'))
+    await write('proxy.yaml', content)
+    await proxy.app.reload()
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
+    expect(proxy.logs.filter(({ msg }) => msg?.startsWith('configuration refused'))).toHaveLength(1)
+  })
+
+  test('a file that has gone', async () => {
+    await start(caller('acme'))
+    await rm(proxy.at('proxy.yaml'))
+    await proxy.app.reload()
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
+  })
+
+  test.each(['proxy.yaml', 'billing.key'])(
+    '%s that was gone, and is back as it was, is no problem any more',
+    async (name) => {
+      await start(caller('acme'))
+      const content = await readFile(proxy.at(name), 'utf8')
+      await rm(proxy.at(name))
+      await proxy.until(() => proxy.logs.some(({ msg }) => msg?.startsWith('configuration refused')), 'the refusal')
+      expect(await ready()).toContain('the last reload was refused')
+      await write(name, content)
+      await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration unchanged'), 'the end of the problem')
+      expect(await ready()).not.toContain('the last reload was refused')
+    },
+  )
+
+  test('a socket that cannot be opened leaves the former configuration in use, and no socket behind', async () => {
+    await start(caller('acme'))
+    await writeFile(proxy.at('taken.sock'), 'not a socket')
+    const folder = proxy.at('.')
+    await write(
+      'proxy.yaml',
+      `callers:\n  - {name: a, socket: ${folder}/free.sock, orgs: [acme]}\n  - {name: b, socket: ${folder}/taken.sock, orgs: [acme]}\n`,
+    )
+    await proxy.app.reload()
+    expect(await metric('oap_config_reloads_total{outcome="failed"}')).toBe(1)
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
+    await expect(send({}, 'GET /v2/x', proxy.at('free.sock'))).rejects.toThrow()
+  })
+
+  test('settings that need a restart are named, each time, and the others are taken over', async () => {
+    await start(caller('acme'))
+    for (const org of ['globex', 'initech']) {
+      await write('proxy.yaml', `${caller(org)}listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n`)
+      await proxy.app.reload()
+      expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': org })).toBe(200)
+    }
+    const named = proxy.logs.filter(({ msg }) => msg === 'changed settings need a restart')
+    expect(named.map(({ settings }) => settings)).toEqual(Array(2).fill(['listen.maxInFlight', 'tokens.maxOrgs']))
+    const taken = proxy.logs.filter(({ msg }) => msg === 'configuration taken over')
+    expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
+  })
+})
+
+test('a reload that finds nothing changed is a line when it was asked for', async () => {
+  await start(caller('acme'))
+  const since = /taken over at (\S+)/.exec(await ready())?.[1]
+  await proxy.app.reload()
+  expect(proxy.logs.filter(({ msg }) => msg === 'configuration unchanged')).toHaveLength(1)
+  expect(await metric('oap_config_reloads_total{outcome="unchanged"}')).toBe(1)
+  expect(/taken over at (\S+)/.exec(await ready())?.[1]).toBe(since)
+})
+
+test('the status shows the configuration in use, and no secret', async () => {
+  await start(caller('acme'))
+  await write('proxy.yaml', caller('globex'))
+  await proxy.app.reload()
+  const { content } = await request(proxy.adminPort, 'GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const { configuration, callers } = JSON.parse(content.toString())
+  expect(configuration).toMatchObject({ lastReload: 'applied', settings: { 'log.level': 'info' } })
+  expect(configuration.settings.callers).toContain('orgs globex')
+  expect(callers).toEqual([{ name: 'billing', requests: 0, requestsInFlight: 0 }])
+  expect(content.toString()).not.toContain(KEY)
+  expect(content.toString()).not.toContain(service.tokens.appSecret)
+})
+
+test('a request in flight ends under the rules that it began with', async () => {
+  let release: () => void = () => undefined
+  const held = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  const [slowService, slow] = [await startService({ script: async () => held.then(() => ({ status: 200 })) }), service]
+  await slow[Symbol.asyncDispose]()
+  service = slowService
+  await start(caller('acme'))
+  const inFlight = send({ 'X-Proxy-Key': KEY })
+  await service.origin.waitFor(() => service.requests.length === 1, 'the request at the service')
+  await write('proxy.yaml', caller('globex'))
+  await proxy.app.reload()
+  release()
+  expect(await inFlight).toBe(200)
+  expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
+})
+
+test('under load no request fails, whatever is reloaded', { timeout: 60_000 }, async () => {
+  await start(`${caller('acme')}`)
+  const agent = new Agent({ keepAlive: true, maxSockets: 16 })
+  const statuses: number[] = []
+  const failures: unknown[] = []
+  let isOver = false
+  const headers = { 'X-Org-Id': 'acme', 'X-Proxy-Key': KEY }
+  const get = () =>
+    new Promise<void>((resolve) => {
+      const asking = httpRequest({ host: '127.0.0.1', port: proxy.port, path: '/v2/x', agent, headers }, (response) => {
+        statuses.push(response.statusCode ?? 0)
+        response.resume().once('close', resolve)
+      })
+      asking.once('error', (error) => {
+        failures.push(error)
+        resolve()
+      })
+      asking.end()
+    })
+  const load = Promise.all(
+    Array.from({ length: 16 }, async () => {
+      while (!isOver) await get()
+    }),
+  )
+  for (let round = 0; round < 20; round++) {
+    const extra =
+      round % 3 === 0 ? 'orgs: {allow: [acme]}\n' : round % 3 === 1 ? 'listen: {hosts: [a.example]}\n' : '{broken'
+    const more = `, {name: extra${round}, socket: ${proxy.at(`${round}.sock`)}, orgs: [acme]}`
+    await write('proxy.yaml', `${caller('acme').replace(']}]', `]}${more}]`)}${extra}`)
+    await proxy.app.reload()
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  isOver = true
+  await load
+  agent.destroy()
+  expect(failures).toEqual([])
+  expect(new Set(statuses)).toEqual(new Set([200]))
+  expect(await metric('oap_config_reloads_total{outcome="applied"}')).toBeGreaterThanOrEqual(13)
+  expect(statuses.length).toBeGreaterThan(200)
+})
+
+describe('check --diff', () => {
+  test('tells what a reload would change, and what needs a restart', async () => {
+    await start(caller('acme'))
+    await write('changed.yaml', `${caller('globex')}listen: {maxInFlight: 7}\n`)
+    const env = environmentOf({ ...proxy.settings, 'admin.address': `localhost:${proxy.adminPort}` })
+    const diffOf = async (name: string) => {
+      let printed = ''
+      const stdout = {
+        write: (text: string) => {
+          printed += text
+        },
+      }
+      expect(await printDiff(await loadConfig({ file: proxy.at(name), env }), stdout)).toBe(0)
+      return printed.split('\n').map((line) => line.trim())
+    }
+    const lines = await diffOf('changed.yaml')
+    expect(lines).toEqual(
+      expect.arrayContaining([
+        'callers',
+        expect.stringMatching(/^- billing.*orgs acme/),
+        expect.stringMatching(/^\+ billing.*orgs globex/),
+      ]),
+    )
+    expect(lines.join('\n')).toContain('listen.maxInFlight (needs a restart)\n- 2048\n+ 7')
+    // The port was free for the proxy to choose.
+    expect((await diffOf('proxy.yaml')).filter((line) => !/admin\.address|localhost:|^$/.test(line))).toEqual([])
+  })
+})

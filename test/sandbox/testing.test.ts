@@ -1,0 +1,37 @@
+import { expect, test } from 'vitest'
+import { startSandbox } from '../../src/sandbox/sandbox.ts'
+import { startProxy } from '../../src/sandbox/testing.ts'
+
+test('a proxy in front of a sandbox, with its settings and its log', async () => {
+  await using sandbox = await startSandbox()
+  const lines: string[] = []
+  await using proxy = await startProxy(sandbox, {
+    config: { orgs: { allow: ['acme'] }, tokens: { warm: ['acme'] } },
+    log: (line) => lines.push(line),
+  })
+  expect(sandbox.stats().orgs['acme']?.mints).toBe(1)
+  const call = (org: string) => fetch(`${proxy.url}/v2/example/endpoint`, { headers: { 'x-org-id': org } })
+  expect((await call('acme')).status).toBe(200)
+  expect((await call('globex')).status).toBe(403)
+  const status = await (await fetch(`${proxy.adminUrl}/status`)).json()
+  expect(status).toMatchObject({ isReady: true, service: { baseUrl: `${sandbox.baseUrl}/` } })
+  const requests = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'request')
+  expect(requests.map(({ orgId, status }) => [orgId, status])).toEqual([
+    ['acme', 200],
+    ['globex', 403],
+  ])
+})
+
+test('wrong settings are named, and nothing is left running', async () => {
+  await using sandbox = await startSandbox()
+  await expect(startProxy(sandbox, { config: { tokens: { lifeTime: '2s' } } })).rejects.toThrow(
+    /^tokens\.lifeTime .*did you mean tokens\.lifetime\?$/,
+  )
+})
+
+test('closed, it refuses connections', async () => {
+  await using sandbox = await startSandbox()
+  const proxy = await startProxy(sandbox)
+  await proxy.close()
+  await expect(fetch(proxy.url)).rejects.toThrow()
+})

@@ -1,0 +1,545 @@
+/** One org's trouble is its own: each sentence of that promise, and random schedules against all of them. */
+
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { TokenError, type TokenErrorCode } from '../../src/errors.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { isProbe, type MintPass, MintPauses, mayHang } from '../../src/token/mint-pauses.ts'
+import { MintNotSent } from '../../src/token/token-source.ts'
+import { ManualClock } from '../support/clock.ts'
+import { chooseSeed } from '../support/seed.ts'
+
+const [A, B, C, D, E] = ['a', 'b', 'c', 'd', 'e'] as OrgId[] as [OrgId, OrgId, OrgId, OrgId, OrgId]
+const FAILURES = ['token_endpoint_unavailable', 'token_response_invalid', 'token_endpoint_timeout'] as const
+const REJECTED = 'app_credentials_rejected'
+const LIMITED = 'token_endpoint_rate_limited'
+const DOWN = 'token_endpoint_unavailable'
+
+class World {
+  readonly clock = new ManualClock(1_000)
+  readonly events: string[] = []
+  readonly limits: number[] = []
+  readonly pauses = new MintPauses({
+    now: this.clock.now,
+    random: () => 1,
+    windowMs: 10_000,
+    onPaused: (code, pauseMs) => this.events.push(`${code} ${pauseMs}`),
+    onResumed: () => this.events.push('resumed'),
+    onLimited: (untilMs) => this.limits.push(untilMs),
+  })
+
+  /** The pass, or the code with which the org is refused. */
+  admit(org: OrgId): MintPass | TokenErrorCode {
+    try {
+      return this.pauses.admit(org)
+    } catch (error) {
+      if (error instanceof MintNotSent) return error.code
+      throw error
+    }
+  }
+
+  pass(org: OrgId): MintPass {
+    return this.pauses.admit(org)
+  }
+
+  settle(pass: MintPass, code?: TokenErrorCode, retryAfterSeconds?: number): void {
+    this.pauses.settle(pass, code && new TokenError(code, 'scripted', { retryAfterSeconds }))
+  }
+
+  /** One call from admission to outcome. Returns the refusal if there was no call. */
+  call(org: OrgId, code?: TokenErrorCode, retryAfterSeconds?: number): TokenErrorCode | undefined {
+    const pass = this.admit(org)
+    if (typeof pass === 'string') return pass
+    this.settle(pass, code, retryAfterSeconds)
+    return undefined
+  }
+
+  /** Undefined if the org may go. Leaves no trace. */
+  refusalOf(org: OrgId): MintNotSent | undefined {
+    try {
+      this.pauses.abandon(this.pauses.admit(org))
+      return undefined
+    } catch (error) {
+      return error as MintNotSent
+    }
+  }
+}
+
+describe('an org whose trouble is its own', () => {
+  test('its 401 says that the credentials may be wrong, until a mint succeeds or they change', () => {
+    const world = new World()
+    expect(world.pauses.mayCredentialsBeWrong).toBe(false)
+    world.call(A, REJECTED)
+    expect([world.pauses.mayCredentialsBeWrong, world.pauses.areCredentialsRejected]).toEqual([true, false])
+    world.call(B)
+    expect(world.pauses.mayCredentialsBeWrong).toBe(false)
+    world.clock.advance(61_000)
+    world.call(A, REJECTED)
+    world.pauses.credentialsChanged()
+    expect(world.pauses.mayCredentialsBeWrong).toBe(false)
+  })
+
+  test.each([REJECTED, LIMITED] as const)('%s at its first call pauses that org alone, however often', (code) => {
+    const world = new World()
+    for (let i = 0; i < 20; i += 1) {
+      expect(world.call(A, code)).toBeUndefined()
+      expect(world.refusalOf(A)?.code).toBe(code)
+      expect(world.refusalOf(B)).toBeUndefined()
+      world.clock.advance(61_000)
+    }
+    expect(world.pauses.areCredentialsRejected).toBe(false)
+    expect(world.events).toEqual([])
+  })
+
+  test.each(FAILURES)('%s five times in a row pauses that org alone', (code) => {
+    const world = new World()
+    for (let i = 0; i < 4; i += 1) expect(world.call(A, code)).toBeUndefined()
+    expect(world.refusalOf(A)).toBeUndefined()
+    world.call(A, code)
+    expect(world.refusalOf(A)?.code).toBe(DOWN)
+    expect(world.refusalOf(B)).toBeUndefined()
+  })
+
+  test('a success of the org starts its count anew', () => {
+    const world = new World()
+    for (let i = 0; i < 4; i += 1) world.call(A, DOWN)
+    world.call(A)
+    for (let i = 0; i < 4; i += 1) world.call(A, DOWN)
+    expect(world.refusalOf(A)).toBeUndefined()
+  })
+
+  test.each(FAILURES)('two orgs that meet %s, however often, pause nobody else', (code) => {
+    const world = new World()
+    for (let i = 0; i < 50; i += 1) {
+      world.call(A, code)
+      world.call(B, code)
+      world.clock.advance(500)
+      expect(world.refusalOf(C)).toBeUndefined()
+    }
+  })
+
+  test('its pauses grow while it fails, and are over with its first success', () => {
+    const world = new World()
+    const pauses: number[] = []
+    for (let i = 0; i < 10; i += 1) {
+      world.call(A, REJECTED)
+      const startedAt = world.clock.now()
+      while (world.refusalOf(A) !== undefined) world.clock.advance(250)
+      pauses.push(world.clock.now() - startedAt)
+    }
+    expect(pauses).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000, 60_000])
+    world.call(A)
+    world.call(A, REJECTED)
+    world.clock.advance(1_000)
+    expect(world.refusalOf(A)).toBeUndefined()
+  })
+
+  test('does not keep a pause of all orgs from starting when it goes quiet', () => {
+    const world = new World()
+    for (let i = 0; i < 5; i += 1) world.call(A, DOWN)
+    for (const org of [B, C, D]) for (let i = 0; i < 2; i += 1) world.call(org, DOWN)
+    expect(world.refusalOf(E)?.code).toBe(DOWN)
+  })
+
+  test('has one call at a time at the end of its pause', () => {
+    const world = new World()
+    for (let i = 0; i < 5; i += 1) world.call(A, DOWN)
+    world.clock.advance(250)
+    const probe = world.pass(A)
+    expect(isProbe(probe)).toBe(true)
+    expect(world.admit(A)).toBe(DOWN)
+    world.pauses.abandon(probe)
+    expect(world.refusalOf(A)).toBeUndefined()
+  })
+})
+
+describe('all orgs are paused', () => {
+  test.each([REJECTED, LIMITED] as const)('by %s of a second org, while none succeeds', (code) => {
+    const world = new World()
+    world.call(A, code)
+    world.call(B, code)
+    expect(world.refusalOf(C)?.code).toBe(code)
+    expect(world.pauses.areCredentialsRejected).toBe(code === REJECTED)
+    expect(world.events).toEqual([`${code} 1000`])
+  })
+
+  test.each<[string, TokenErrorCode | undefined]>([
+    ['a token', undefined],
+    ['a refusal of an org', 'org_access_refused'],
+  ])('not if there is %s in between', (_, success) => {
+    for (const code of [REJECTED, LIMITED] as const) {
+      const world = new World()
+      world.call(A, code)
+      world.call(B, success)
+      world.call(C, code)
+      expect(world.refusalOf(D)).toBeUndefined()
+      world.call(E, code)
+      expect(world.refusalOf(D)?.code).toBe(code)
+    }
+  })
+
+  test.each(FAILURES)('by %s of most orgs', (code) => {
+    const world = new World()
+    for (const org of [A, B, C]) world.call(org, code)
+    expect(world.refusalOf(D)).toBeUndefined()
+    world.call(A, code)
+    expect(world.refusalOf(D)).toBeUndefined()
+    world.call(B, code)
+    expect(world.refusalOf(D)?.code).toBe(DOWN)
+  })
+
+  test('not by a blip: three orgs that fail once each', () => {
+    const world = new World()
+    for (const org of [A, B, C]) world.call(org, DOWN)
+    expect(world.refusalOf(D)).toBeUndefined()
+  })
+
+  test('not if half of the orgs heard of lately do well', () => {
+    const world = new World()
+    for (let i = 0; i < 40; i += 1) world.call(`well-${i}` as OrgId)
+    for (let i = 0; i < 40; i += 1) world.call(`sick-${i}` as OrgId, 'token_endpoint_timeout')
+    expect(world.refusalOf(A)).toBeUndefined()
+    world.call('sick-40' as OrgId, 'token_endpoint_timeout')
+    expect(world.refusalOf(A)?.code).toBe(DOWN)
+  })
+
+  test('but what was heard long ago does not count', () => {
+    const world = new World()
+    for (let i = 0; i < 40; i += 1) world.call(`well-${i}` as OrgId)
+    world.clock.advance(10_001)
+    for (const org of [A, B, C, A, B]) world.call(org, DOWN)
+    expect(world.refusalOf(D)?.code).toBe(DOWN)
+  })
+
+  test('orgs that fail by themselves cause that once, and not again', () => {
+    const world = new World()
+    const sick = Array.from({ length: 40 }, (_, i) => `sick-${i}` as OrgId)
+    for (const pass of sick.map((org) => world.pass(org))) world.settle(pass, 'token_endpoint_timeout')
+    expect(world.refusalOf(A)?.code).toBe(DOWN)
+    world.clock.advance(250)
+    expect(world.call(A)).toBeUndefined()
+    for (let i = 0; i < 100; i += 1) {
+      for (const org of sick) world.call(org, 'token_endpoint_timeout')
+      expect(world.refusalOf(`new-${i}` as OrgId)).toBeUndefined()
+      world.clock.advance(500)
+    }
+  })
+})
+
+describe('the probe', () => {
+  function down(): World {
+    const world = new World()
+    for (const org of [A, B, C, A, B]) world.call(org, DOWN)
+    return world
+  }
+
+  test('is one call, made when the pause is over; the others are refused meanwhile', () => {
+    const world = down()
+    world.clock.advance(249)
+    expect(world.admit(D)).toBe(DOWN)
+    world.clock.advance(1)
+    const probe = world.pass(D)
+    expect(isProbe(probe)).toBe(true)
+    expect(world.admit(E)).toBe(DOWN)
+    world.settle(probe)
+    expect(world.refusalOf(E)).toBeUndefined()
+    expect(world.events).toEqual([`${DOWN} 250`, 'resumed'])
+  })
+
+  test('that fails starts the next pause, up to two seconds', () => {
+    const world = down()
+    const pauses: number[] = []
+    for (let i = 0; i < 6; i += 1) {
+      const startedAt = world.clock.now()
+      while (world.refusalOf(`org-${i}` as OrgId) !== undefined) world.clock.advance(50)
+      pauses.push(world.clock.now() - startedAt)
+      world.call(`org-${i}` as OrgId, DOWN)
+    }
+    expect(pauses).toEqual([250, 500, 1_000, 2_000, 2_000, 2_000])
+  })
+
+  test('that is abandoned leaves its place to another', () => {
+    const world = down()
+    world.clock.advance(250)
+    world.pauses.abandon(world.pass(D))
+    expect(world.call(E)).toBeUndefined()
+    expect(world.refusalOf(D)).toBeUndefined()
+  })
+
+  test('failures of calls that were under way neither lengthen the pause nor end the probe', () => {
+    const world = new World()
+    const late = [D, E].map((org) => world.pass(org))
+    for (const org of [A, B, C, A, B]) world.call(org, DOWN)
+    for (const pass of late) world.settle(pass, DOWN)
+    world.clock.advance(250)
+    const probe = world.pass('f' as OrgId)
+    expect(world.admit('g' as OrgId)).toBe(DOWN)
+    world.settle(probe)
+    expect(world.refusalOf('g' as OrgId)).toBeUndefined()
+  })
+
+  test('tells whether the failures before it were hangs', () => {
+    for (const [code, hangs] of [
+      ['token_endpoint_timeout', true],
+      [DOWN, false],
+    ] as const) {
+      const world = new World()
+      for (const org of [A, B, C, A, B]) world.call(org, code)
+      world.clock.advance(250)
+      expect(mayHang(world.pass(D))).toBe(hangs)
+    }
+  })
+
+  test.each([REJECTED, LIMITED] as const)('that is answered with %s ends the outage', (code) => {
+    const world = down()
+    world.clock.advance(250)
+    expect(world.call(D, code)).toBeUndefined()
+    expect(world.refusalOf(E)).toBeUndefined()
+  })
+})
+
+describe('Retry-After', () => {
+  function limited(seconds: number): World {
+    const world = new World()
+    world.call(A, LIMITED, seconds)
+    world.call(B, LIMITED, seconds)
+    return world
+  }
+
+  test('is kept for all, and told to the second', () => {
+    const world = limited(17)
+    expect(world.limits).toEqual([18_000])
+    for (let second = 17; second > 0; second -= 1) {
+      expect(world.refusalOf(C)?.retryAfterSeconds).toBe(second)
+      world.clock.advance(1_000)
+    }
+    expect(world.call(C)).toBeUndefined()
+    expect(world.refusalOf(D)).toBeUndefined()
+  })
+
+  test('of one org is kept for that org, whatever the others do', () => {
+    const world = new World()
+    world.call(A, LIMITED, 3_600)
+    world.call(B)
+    world.clock.advance(3_599_000)
+    expect(world.refusalOf(A)?.retryAfterSeconds).toBe(1)
+    world.clock.advance(1_000)
+    expect(world.refusalOf(A)).toBeUndefined()
+  })
+
+  test('of one org is forgotten with the success of its probe: the next pause is a first one', () => {
+    const world = new World()
+    world.call(A, LIMITED)
+    world.clock.advance(1_000)
+    world.call(A)
+    world.call(A, LIMITED)
+    world.clock.advance(1_000)
+    expect(world.refusalOf(A)).toBeUndefined()
+  })
+
+  test.each<[string, TokenErrorCode | undefined]>([
+    ['succeeds', undefined],
+    ['fails', DOWN],
+    ['is told 401', REJECTED],
+    ['is told a shorter time', LIMITED],
+  ])('is not forgotten when a call that was under way %s', (_, code) => {
+    const world = new World()
+    const late = world.pass(C)
+    world.call(A, LIMITED, 30)
+    world.call(B, LIMITED, 30)
+    world.settle(late, code, 1)
+    world.clock.advance(29_999)
+    expect(world.admit(D)).toBe(LIMITED)
+    world.clock.advance(1)
+    expect(world.refusalOf(D)).toBeUndefined()
+  })
+
+  test.each<[string, TokenErrorCode | undefined]>([
+    ['success', undefined],
+    ['failure', DOWN],
+  ])('that comes while a probe is under way outlives its %s', (_, code) => {
+    const world = new World()
+    const late = world.pass(E)
+    world.call(A, LIMITED, 2)
+    world.call(B, LIMITED, 2)
+    world.clock.advance(2_000)
+    const probe = world.pass(C)
+    world.settle(late, LIMITED, 60)
+    world.settle(probe, code)
+    world.clock.advance(59_000)
+    expect(world.admit(D)).toBe(LIMITED)
+    world.clock.advance(1_000)
+    expect(world.refusalOf(D)).toBeUndefined()
+  })
+
+  test('without a time: growing pauses, up to thirty seconds', () => {
+    const world = limited(0)
+    const pauses: number[] = []
+    for (let i = 0; i < 7; i += 1) {
+      const startedAt = world.clock.now()
+      while (world.refusalOf(`org-${i}` as OrgId) !== undefined) world.clock.advance(500)
+      pauses.push(world.clock.now() - startedAt)
+      world.call(`org-${i}` as OrgId, LIMITED)
+    }
+    expect(pauses).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000])
+  })
+
+  test('that another proxy was told is kept here', () => {
+    const world = new World()
+    world.pauses.pauseUntil(9_000)
+    world.pauses.pauseUntil(5_000)
+    expect(world.refusalOf(A)).toMatchObject({ code: LIMITED, retryAfterSeconds: 8 })
+    expect(world.pauses.limitedUntil(A)).toBe(9_000)
+    world.clock.advance(8_000)
+    expect(world.refusalOf(A)).toBeUndefined()
+    expect(world.limits).toEqual([])
+  })
+})
+
+describe('a changed secret', () => {
+  test('ends what was held against the old one, for all orgs and for each', () => {
+    const world = new World()
+    for (const org of [A, B, C]) world.call(org, REJECTED)
+    world.pauses.credentialsChanged()
+    for (const org of [A, B, C, D]) expect(world.refusalOf(org)).toBeUndefined()
+    expect(world.pauses.areCredentialsRejected).toBe(false)
+    world.call(B, REJECTED)
+    expect(world.refusalOf(D), 'the first to meet it with the new secret').toBeUndefined()
+  })
+
+  test('ends no limit', () => {
+    const world = new World()
+    world.call(A, REJECTED)
+    world.call(B, REJECTED)
+    world.clock.advance(1_000)
+    world.call(C, LIMITED, 30)
+    world.pauses.credentialsChanged()
+    expect(world.refusalOf(C)?.code).toBe(LIMITED)
+    expect(world.refusalOf(D)).toBeUndefined()
+  })
+})
+
+test('a pass that waited in the queue is refused if a pause has begun since, and its own probe is not', () => {
+  const world = new World()
+  const waiting = world.pass(C)
+  world.call(A, REJECTED)
+  world.pauses.confirm(waiting)
+  world.call(B, REJECTED)
+  expect(() => world.pauses.confirm(waiting)).toThrow(MintNotSent)
+  world.pauses.abandon(waiting)
+  world.clock.advance(1_000)
+  const probe = world.pass(D)
+  world.pauses.confirm(probe)
+})
+
+test('an org that gave way hangs until it gets an answer, and was not counted', () => {
+  const world = new World()
+  for (let i = 0; i < 10; i += 1) world.pauses.gaveWay(world.pass(A))
+  expect(world.pauses.hangs(A)).toBe(true)
+  expect(world.refusalOf(A)).toBeUndefined()
+  world.call(A)
+  expect(world.pauses.hangs(A)).toBe(false)
+})
+
+describe('whatever happens in whatever order', () => {
+  const outcomes = [undefined, 'org_access_refused', REJECTED, LIMITED, ...FAILURES] as const
+  const step = fc.record({
+    org: fc.integer({ min: 0, max: 7 }),
+    outcome: fc.constantFrom<(TokenErrorCode | undefined)[]>(...outcomes),
+    retryAfterSeconds: fc.constantFrom(undefined, 0, 1, 5, 60),
+    /** How many steps later the call ends. */
+    lasts: fc.integer({ min: 0, max: 6 }),
+    pauseMs: fc.constantFrom(0, 1, 100, 250, 1_000, 5_000),
+    isAbandoned: fc.boolean(),
+  })
+  type Step = typeof step extends fc.Arbitrary<infer T> ? T : never
+
+  /** Plays the steps; `outcomeOf` may overrule what a call of that org gets. Ends with no call under way. */
+  function play(world: World, steps: readonly Step[], outcomeOf: (step: Step) => TokenErrorCode | undefined): void {
+    const underway: { pass: MintPass; step: Step; endsAt: number }[] = []
+    const end = (index: number) => {
+      for (const each of [...underway]) {
+        if (each.endsAt > index) continue
+        underway.splice(underway.indexOf(each), 1)
+        const { pass, step } = each
+        if (step.isAbandoned && step.lasts === 0) world.pauses.abandon(pass)
+        else world.settle(pass, outcomeOf(step), step.retryAfterSeconds)
+      }
+    }
+    steps.forEach((step, index) => {
+      end(index)
+      world.clock.advance(step.pauseMs)
+      const org = `org-${step.org}` as OrgId
+      if (underway.some(({ pass }) => pass.org === org)) return
+      const pass = world.admit(org)
+      if (typeof pass !== 'string') underway.push({ pass, step, endsAt: index + step.lasts })
+      // One probe of all orgs at a time: never two calls under way that name the same pause.
+      const probes = underway.flatMap((each) => each.pass.probes)
+      expect(new Set(probes).size).toBe(probes.length)
+    })
+    end(Number.POSITIVE_INFINITY)
+  }
+
+  const options = { seed: chooseSeed(), numRuns: 500 }
+
+  test('one sick org never pauses another', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
+        const world = new World()
+        play(world, steps, ({ org, outcome }) => (org === 0 ? outcome : undefined))
+        for (let i = 1; i < 9; i += 1) expect(world.refusalOf(`org-${i}` as OrgId)).toBeUndefined()
+        expect(world.events).toEqual([])
+      }),
+      options,
+    )
+  })
+
+  test('two orgs that fail never pause another', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 80 }), fc.constantFrom(...FAILURES), (steps, code) => {
+        const world = new World()
+        play(world, steps, ({ org }) => (org < 2 ? code : undefined))
+        for (let i = 2; i < 9; i += 1) expect(world.refusalOf(`org-${i}` as OrgId)).toBeUndefined()
+        expect(world.events).toEqual([])
+      }),
+      options,
+    )
+  })
+
+  test('a limit of all orgs is kept to its end', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
+        const world = new World()
+        play(world, steps, ({ outcome }) => outcome)
+        const until = Math.max(0, ...world.limits)
+        if (until > world.clock.now()) expect(world.refusalOf('new' as OrgId)).toBeDefined()
+      }),
+      options,
+    )
+  })
+
+  test('nothing is stuck: when all is well again, every org succeeds after the longest pause', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
+        const world = new World()
+        play(world, steps, ({ outcome }) => outcome)
+        world.clock.advance(60_000)
+        for (let i = 0; i < 9; i += 1) expect(world.call(`org-${i}` as OrgId)).toBeUndefined()
+        expect(world.pauses.areCredentialsRejected).toBe(false)
+      }),
+      options,
+    )
+  })
+
+  test('after failures alone, every org succeeds within two seconds', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 80 }), fc.constantFrom(...FAILURES), (steps, code) => {
+        const world = new World()
+        play(world, steps, ({ outcome }) => (outcome === undefined ? undefined : code))
+        world.clock.advance(2_000)
+        for (let i = 0; i < 9; i += 1) expect(world.call(`org-${i}` as OrgId)).toBeUndefined()
+      }),
+      options,
+    )
+  })
+})

@@ -1,0 +1,129 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { jwtRestMs, parseRetryAfter, readOrgAccessToken } from '../../src/token/token-reply.ts'
+
+describe('the token of a success', () => {
+  const read = (text: string) => readOrgAccessToken(Buffer.from(text))
+
+  test.each([
+    ['as specified', '{"orgAccessToken":"abc.DEF-123_~+/="}', 'abc.DEF-123_~+/='],
+    ['with white space', ' {\n "orgAccessToken" : "t" } ', 't'],
+    ['with members of a later version', '{"expiresIn":60,"orgAccessToken":"t","scope":["a"]}', 't'],
+    ['named in another value', '{"hint":"\\"orgAccessToken\\": is below","orgAccessToken":"t"}', 't'],
+    ['with its name escaped', '{"\\u006frgAccessToken":"t"}', 't'],
+    ['as long as may be', `{"orgAccessToken":"${'x'.repeat(16 * 1024)}"}`, 'x'.repeat(16 * 1024)],
+  ])('%s', (_, text, token) => {
+    expect(read(text)).toBe(token)
+  })
+
+  describe('no usable token', () => {
+    test.each([
+      ['nothing', ''],
+      ['HTML', '<html><body>Sign in</body></html>'],
+      ['an empty object', '{}'],
+      ['null', 'null'],
+      ['a list', '["orgAccessToken"]'],
+      ['a string', '"orgAccessToken"'],
+      ['null for a token', '{"orgAccessToken":null}'],
+      ['a number for a token', '{"orgAccessToken":12}'],
+      ['a list for a token', '{"orgAccessToken":["t"]}'],
+      ['an empty token', '{"orgAccessToken":""}'],
+      ['cut off', '{"orgAccessToken":"abc'],
+      ['a byte order mark', '\ufeff{"orgAccessToken":"t"}'],
+      ['the member twice', '{"orgAccessToken":"a","orgAccessToken":"b"}'],
+      ['the member twice, once escaped', '{"orgAccessToken":"a","\\u006frgAccessToken":"b"}'],
+      ['behind a prototype', '{"__proto__":{"orgAccessToken":"t"}}'],
+      ['one level down', '{"data":{"orgAccessToken":"t"}}'],
+      ['with CR LF', '{"orgAccessToken":"a\\r\\nX: y"}'],
+      ['with NUL', '{"orgAccessToken":"a\\u0000"}'],
+      ['with a space', '{"orgAccessToken":"a b"}'],
+      ['beyond ASCII', '{"orgAccessToken":"tökén"}'],
+      ['too long', `{"orgAccessToken":"${'x'.repeat(16 * 1024 + 1)}"}`],
+    ])('%s', (_, text) => {
+      expect(read(text)).toBeUndefined()
+    })
+  })
+
+  test('whatever the bytes, it neither throws nor gives out what may not stand in a field', () => {
+    fc.assert(
+      fc.property(
+        fc.oneof(
+          fc.uint8Array({ maxLength: 200 }),
+          fc.json().map((text) => Buffer.from(text)),
+        ),
+        (bytes) => {
+          const token = readOrgAccessToken(Buffer.from(bytes))
+          expect(token ?? 'none').toMatch(/^[\x21-\x7e]+$/)
+        },
+      ),
+    )
+  })
+
+  test('a string that may stand in a field is given out as it came, whatever else is in the object', () => {
+    const visible = fc.stringMatching(/^[\x21-\x7e]{1,40}$/)
+    fc.assert(
+      fc.property(visible, fc.dictionary(fc.string(), fc.jsonValue()), (token, others) => {
+        fc.pre(!JSON.stringify(others).includes('orgAccessToken'))
+        expect(read(JSON.stringify({ ...others, orgAccessToken: token }))).toBe(token)
+      }),
+    )
+  })
+})
+
+describe('the end that a JWT states', () => {
+  const ISSUED_AT = Date.UTC(2026, 0, 1)
+  const NOW_SECONDS = ISSUED_AT / 1_000
+
+  function jwt(payload: unknown): string {
+    const part = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url')
+    return `${part({ alg: 'HS256' })}.${part(payload)}.c2lnbmF0dXJl`
+  }
+
+  test('an end in seconds that lies ahead counts from the issue', () => {
+    expect(jwtRestMs(jwt({ exp: NOW_SECONDS + 300 }), ISSUED_AT)).toBe(300_000)
+    expect(jwtRestMs(jwt({ exp: NOW_SECONDS + 1.5 }), ISSUED_AT)).toBe(1_500)
+  })
+
+  test('an end in milliseconds is so far ahead that it binds nothing', () => {
+    expect(jwtRestMs(jwt({ exp: ISSUED_AT + 300_000 }), ISSUED_AT)).toBeGreaterThan(1e12)
+  })
+
+  describe('no end that could be relied on', () => {
+    test.each([
+      ['in the past', jwt({ exp: NOW_SECONDS - 1 })],
+      ['now', jwt({ exp: NOW_SECONDS })],
+      ['closer than two clocks agree', jwt({ exp: NOW_SECONDS + 0.9 })],
+      ['a string', jwt({ exp: String(NOW_SECONDS + 300) })],
+      ['null', jwt({ exp: null })],
+      ['negative', jwt({ exp: -1 })],
+      ['beyond all numbers', jwt({}).replace(/\.[^.]+\./, `.${Buffer.from('{"exp":1e999}').toString('base64url')}.`)],
+      ['absent', jwt({ iat: NOW_SECONDS })],
+      ['in a list', jwt([{ exp: NOW_SECONDS + 300 }])],
+      ['no JSON', 'aaaa.bbbb.cccc'],
+      ['not three parts', 'opaque'],
+      ['empty parts', '..'],
+      ['five parts', 'a.b.c.d.e'],
+    ])('%s', (_, token) => {
+      expect(jwtRestMs(token, ISSUED_AT)).toBeUndefined()
+    })
+  })
+})
+
+describe('Retry-After', () => {
+  const NOW = Date.UTC(2026, 0, 1, 12, 0, 0)
+
+  test.each([
+    ['17', 17],
+    ['0', 0],
+    ['Thu, 01 Jan 2026 12:00:42 GMT', 42],
+    ['Thu, 01 Jan 2026 11:59:00 GMT', 0],
+    ['999999999', 3_600],
+    ['Fri, 01 Jan 2100 00:00:00 GMT', 3_600],
+  ])('%s is %d seconds', (value, seconds) => {
+    expect(parseRetryAfter(value, NOW)).toBe(seconds)
+  })
+
+  test.each([undefined, '', 'soon', '-5x', '1.5.2'])('%s is none', (value) => {
+    expect(parseRetryAfter(value, NOW)).toBeUndefined()
+  })
+})

@@ -1,0 +1,131 @@
+/** One org's trouble is its own: however an org fails, no healthy org is refused, and the pod stays in its Service. */
+
+import { execFileSync } from 'node:child_process'
+import { unlink, writeFile } from 'node:fs/promises'
+import { expect, test } from 'vitest'
+import { randomSecret } from '../support/canaries.ts'
+import { eventually } from '../support/changes.ts'
+import { type Answer, KeepAliveClient } from '../support/keep-alive-client.ts'
+import { startService } from '../support/service.ts'
+import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+import type { MintScript } from '../support/token-endpoint.ts'
+
+const HEALTHY = 150
+
+async function isReady(proxy: ProxyUnderTest): Promise<boolean> {
+  return (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status === 200
+}
+
+/** The sick orgs ask again and again; meanwhile healthy orgs that were never seen come one after the other. */
+async function besideSickOrgs(proxy: ProxyUnderTest, sickOrgs: number, healthy = HEALTHY): Promise<Answer[]> {
+  let isOver = false
+  const sick = Array.from({ length: sickOrgs }, async (_, i) => {
+    using client = new KeepAliveClient(proxy.port)
+    while (!isOver) {
+      expect((await client.get('/v2/x', `sick-${i}`)).status).toBeGreaterThanOrEqual(500)
+      await new Promise((resolve) => setTimeout(resolve, 5))
+    }
+  })
+  using client = new KeepAliveClient(proxy.port)
+  const answers: Answer[] = []
+  for (let i = 0; i < healthy; i++) {
+    answers.push(await client.get('/v2/x', `healthy-${i}`))
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+  isOver = true
+  await Promise.all(sick)
+  return answers
+}
+
+const settings = { 'admin.address': 'localhost:0', 'tokens.mintRate': '1000' } as const
+
+test.concurrent.each<[string, number, MintScript]>([
+  ['one org is answered 401', 1, () => ({ status: 401 })],
+  ['one org is answered 429', 1, () => ({ status: 429, fields: ['Retry-After', '3600'] })],
+  ['two orgs get no usable token', 2, () => ({ content: '<html>' })],
+  ['two orgs are answered 503', 2, () => ({ status: 503 })],
+  ['two orgs are cut off', 2, ({ request }) => void request.connection.reset()],
+])('%s: every healthy org is served, and the proxy stays ready', { timeout: 60_000 }, async (_, sickOrgs, sick) => {
+  await using service = await startService({
+    mint: (mint) => (mint.org.startsWith('sick') ? sick(mint) : mint.issue()),
+  })
+  await using proxy = await startProxy(service, settings)
+  const answers = await besideSickOrgs(proxy, sickOrgs)
+  expect(answers.filter((answer) => answer.status !== 200).length).toBe(0)
+  expect(await isReady(proxy)).toBe(true)
+  expect(proxy.output).not.toContain('mints paused')
+})
+
+test('forty orgs hang: every healthy org is served', { timeout: 90_000 }, async () => {
+  await using service = await startService({ mint: (mint) => (mint.org.startsWith('sick') ? undefined : mint.issue()) })
+  await using proxy = await startProxy(service, { ...settings, 'tokens.mintTimeout': '10s' })
+  const answers = await besideSickOrgs(proxy, 40)
+  expect(answers.filter((answer) => answer.status !== 200).map((answer) => answer.content)).toEqual([])
+})
+
+test('two orgs are answered 401 while none succeeds: the proxy is not ready until a mint succeeds', async () => {
+  let isRejecting = true
+  await using service = await startService({ mint: (mint) => (isRejecting ? { status: 401 } : mint.issue()) })
+  await using proxy = await startProxy(service, settings)
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'a')).status).toBe(502)
+  expect(await isReady(proxy)).toBe(true)
+  expect((await client.get('/v2/x', 'b')).status).toBe(502)
+  expect(await isReady(proxy)).toBe(false)
+  isRejecting = false
+  await eventually(async () => (await client.get('/v2/x', 'c')).status === 200 || undefined, 'the next probe', 10_000)
+  expect(await isReady(proxy)).toBe(true)
+})
+
+// The secret file becomes a FIFO, as a mount that stalls: the read that a 401 causes must not hold up the mints of others.
+test('a 401 while the secret file cannot be read ends no mint but its own', { timeout: 30_000 }, async () => {
+  await using service = await startService({
+    mint: (mint) => (mint.org === 'sick' ? { status: 401 } : mint.issue()),
+  })
+  await using proxy = await startProxy(service, settings)
+  await unlink(proxy.secretFile)
+  execFileSync('mkfifo', [proxy.secretFile])
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'sick')).status).toBe(502)
+  for (let i = 0; i < 20; i++) expect((await client.get('/v2/x', `org-${i}`)).status).toBe(200)
+
+  await unlink(proxy.secretFile)
+  const fresh = randomSecret()
+  await writeFile(proxy.secretFile, fresh)
+  // The service does not take this one, and says so: it was read and tried.
+  await eventually(
+    () => proxy.output.includes('changed secret not taken over') || undefined,
+    'the next secret tried',
+    10_000,
+  )
+})
+
+test('a flood of unknown orgs over many connections does not keep a new connection waiting', {
+  timeout: 60_000,
+}, async () => {
+  await using service = await startService({
+    mint: (mint) => (mint.org.startsWith('unknown') ? { status: 404 } : mint.issue()),
+  })
+  await using proxy = await startProxy(service, { 'tokens.mintRate': '50' })
+  let isOver = false
+  let unknown = 0
+  const floodWaits: number[] = []
+  const flood = Array.from({ length: 40 }, async () => {
+    using client = new KeepAliveClient(proxy.port)
+    while (!isOver) {
+      floodWaits.push((await client.get('/v2/x', `unknown-${unknown++}`)).durationMs)
+    }
+  })
+  await eventually(() => service.tokens.mints.length > 150 || undefined, 'a flood that uses the rate up', 20_000)
+  const answers: Answer[] = []
+  for (let i = 0; i < 10; i++) {
+    using client = new KeepAliveClient(proxy.port)
+    answers.push(await client.get('/v2/x', `healthy-${i}`))
+  }
+  isOver = true
+  await Promise.all(flood)
+  expect(answers.map((answer) => answer.status)).toEqual(answers.map(() => 200))
+  // Those of the flood wait behind each other, a newcomer before them.
+  const median = (waits: number[]) => waits.toSorted((x, y) => x - y)[waits.length >> 1] ?? Number.NaN
+  expect(median(answers.map((answer) => answer.durationMs))).toBeLessThan(median(floodWaits) / 2)
+})
