@@ -1,4 +1,4 @@
-/** The service under test: greets the members of an org. It knows the proxy's address, and no secret at all. */
+/** The service under test: it greets the members of an org. It knows the proxy's address, and no secret. */
 
 import { createServer } from 'node:http'
 

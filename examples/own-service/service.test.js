@@ -1,10 +1,10 @@
-/** The service against the real proxy and a stand-in for what is behind it; every fault can be had on order. */
+/** Tests of the service with the real proxy, and the sandbox behind it, which fails when it is told to. */
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { after, before, beforeEach, test } from 'node:test'
 import { startSandbox } from 'org-access-proxy/sandbox'
-import { startProxy } from './proxy.js'
+import { startProxy } from 'org-access-proxy/testing'
 import { createService } from './service.js'
 
 const MEMBERS = { acme: ['Wile E.', 'Road Runner'], globex: ['Hank'] }
