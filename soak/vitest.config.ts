@@ -1,6 +1,8 @@
-import { defineConfig } from 'vitest/config'
+import tests from '../vitest.config.ts'
 
-export default defineConfig({
-  test: { include: ['soak/long-run.ts'], pool: 'forks', testTimeout: 24 * 3_600_000, disableConsoleIntercept: true },
-  oxc: { target: 'es2022' },
-})
+const DAY_MS = 24 * 3_600_000
+
+export default {
+  ...tests,
+  test: { ...tests.test, include: ['soak/long-run.ts'], testTimeout: DAY_MS, disableConsoleIntercept: true },
+}

@@ -12,11 +12,12 @@ const APP_ID = 'sandbox-app'
 const APP_SECRET = 'sandbox-secret-that-opens-nothing-else'
 
 /**
+ * The program as the image starts it.
  * @param {readonly string[]} args
  * @returns {import('../harness/children.mjs').Program}
  */
 export function productProgram(...args) {
-  return { command: process.execPath, args: [MAIN, ...args] }
+  return { command: process.execPath, args: ['--max-semi-space-size=8', MAIN, ...args] }
 }
 
 /** @type {import('./candidate.mjs').Candidate} */

@@ -2,6 +2,7 @@
 
 import { latencyScenarios } from './added-latency.mjs'
 import { cachedOrgs } from './cached-orgs.mjs'
+import { coldFleet } from './cold-fleet.mjs'
 import { coldStorm } from './cold-storm.mjs'
 import { growthScenarios } from './growth.mjs'
 import { idleConnections } from './idle-connections.mjs'
@@ -17,6 +18,7 @@ export const SCENARIOS = [
   ...latencyScenarios,
   websocket,
   coldStorm,
+  coldFleet,
   startUp,
   idleConnections,
   cachedOrgs,
