@@ -1,0 +1,86 @@
+/**
+ * Reads vitest's JSON reports, prints failures and skips, and ends with one line of totals. Arguments: for each run a file
+ * `REPORT.exit` with the exit code of the test command; the report stands beside it. Exits with 1 if a run failed or a test
+ * was skipped without a reason from the list below.
+ */
+
+import { spawnSync } from 'node:child_process'
+import { lookup } from 'node:dns/promises'
+import { existsSync, readFileSync } from 'node:fs'
+import { networkInterfaces } from 'node:os'
+import { relative } from 'node:path'
+
+const addresses = Object.values(networkInterfaces()).flat()
+const [, descriptors] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
+const isRoot = process.getuid?.() === 0
+const hasIpv6 = addresses.some(({ address }) => address === '::1')
+const namesOfLocalhost = await lookup('localhost', { all: true })
+const isLocalhostIpv6 = namesOfLocalhost.some(({ address }) => address === '::1')
+const hasOutwardAddress = addresses.some(({ family, internal }) => family === 'IPv4' && !internal)
+const hasValkey = spawnSync('valkey-server', ['--version']).status === 0
+const hasManyDescriptors = Number(descriptors) >= 11_000
+
+/** A skip is allowed only if its reason holds on this machine. */
+const ALLOWED_SKIPS = [
+  { tests: /^test\/deploy\/kubernetes\.test\.ts: what kustomize/, reason: "Debian's kubectl is too old", holds: true },
+  { tests: /^test\/fleet\/.* in Valkey /, reason: "Debian's release has no Valkey", holds: !hasValkey },
+  { tests: /^test\/config\/.*may not be read says/, reason: 'root may read every file', holds: isRoot },
+  { tests: /IPv6|::1/, reason: 'no IPv6 on this machine', holds: !hasIpv6 },
+  { tests: /dual-stack.*only on ::1/, reason: 'localhost is not ::1 on this machine', holds: !isLocalhostIpv6 },
+  {
+    tests: /^test\/(advisory\/exposed-listener|admin\/)/,
+    reason: 'this machine has only loopback addresses',
+    holds: !hasOutwardAddress,
+  },
+  {
+    tests: /^test\/faults\/idle-/,
+    reason: 'fewer than 11,000 descriptors allowed',
+    holds: !hasManyDescriptors,
+  },
+]
+
+const totals = { passed: 0, failed: 0, skipped: 0, unexpectedly: 0 }
+
+for (const exitFile of process.argv.slice(2)) {
+  const reportFile = exitFile.replace(/\.exit$/, '')
+  console.log(`=== ${reportFile.replace(/.*report-(\d+)\.json/, 'Node $1')}`)
+  const exitCode = readFileSync(exitFile, 'utf8').trim()
+  const failedBefore = totals.failed
+  if (existsSync(reportFile)) {
+    for (const file of JSON.parse(readFileSync(reportFile, 'utf8')).testResults) count(file)
+  } else {
+    console.log('no report: the run did not get to its end')
+  }
+  // Also errors that belong to no test, such as an unhandled rejection, and a lint error before the tests.
+  if (exitCode !== '0' && totals.failed === failedBefore) {
+    totals.failed += 1
+    console.log(`failed: the test command exited with ${exitCode}`)
+  }
+}
+
+function count({ name: path, status: fileStatus, message, assertionResults }) {
+  const file = relative(process.cwd(), path)
+  let failedHere = 0
+  for (const { status, fullName, failureMessages } of assertionResults) {
+    const name = `${file}: ${fullName.trim()}`
+    if (status === 'passed') totals.passed += 1
+    else if (status === 'failed') {
+      failedHere += 1
+      console.log(`failed: ${name}\n  ${failureMessages.join('\n').split('\n').slice(0, 12).join('\n  ')}`)
+    } else {
+      const allowed = ALLOWED_SKIPS.find(({ tests, holds }) => holds && tests.test(name))
+      totals.skipped += 1
+      if (allowed === undefined) totals.unexpectedly += 1
+      console.log(`skipped: ${name} (${allowed?.reason ?? 'NO REASON IN .ci/summary.mjs HOLDS HERE'})`)
+    }
+  }
+  if (fileStatus === 'failed' && failedHere === 0) {
+    failedHere = 1
+    console.log(`failed: ${file}\n  ${message}`)
+  }
+  totals.failed += failedHere
+}
+
+const { passed, failed, skipped, unexpectedly } = totals
+console.log(`${passed} passed, ${failed} failed, ${skipped} skipped (${unexpectedly} of them should have run)`)
+process.exit(failed === 0 && unexpectedly === 0 && passed > 0 ? 0 : 1)
