@@ -9,7 +9,7 @@ async function run(): Promise<number> {
   const command = parseArguments(process.argv.slice(2))
   switch (command.name) {
     case 'serve': {
-      const { serve } = await import('./serve.ts')
+      const { serve } = await import('./app/serve.ts')
       const running = await serve({ file: command.file, env: process.env })
       return running.stopped
     }
@@ -51,7 +51,7 @@ async function run(): Promise<number> {
 
 async function fail(error: unknown): Promise<number> {
   try {
-    const { explainStartupFailure } = await import('./startup-failure.ts')
+    const { explainStartupFailure } = await import('./cli/startup-failure.ts')
     const { lines, exitCode } = explainStartupFailure(error)
     for (const line of lines) process.stderr.write(`${line}\n`)
     return exitCode

@@ -1,7 +1,7 @@
 /** `check`: prints the configuration, each value with its source, and gets one token if asked to. */
 
 import { performance } from 'node:perf_hooks'
-import { openFleet } from '../app-fleet.ts'
+import { openFleet } from '../app/fleet.ts'
 import { changedSettings } from '../config/changes.ts'
 import type { Environment } from '../config/environment.ts'
 import { formatFleetStore } from '../config/fleet-store.ts'

@@ -1,7 +1,7 @@
 /** The content of a request on its way to the service. Small content is kept, so that the request can be repeated. */
 
 import type { IncomingMessage } from 'node:http'
-import { markEmpty } from '../node-internals.ts'
+import { markEmpty } from '../http/node-internals.ts'
 import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
 
 export interface ClientContentOptions {

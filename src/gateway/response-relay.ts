@@ -1,8 +1,8 @@
 /** Writes the service's response to the client's socket: a small one in a single write, a large one as it comes. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { keepsConnection, markBegun, markEnded, resetNow } from '../http/node-internals.ts'
 import { type ResponseFraming, type ResponseHead, responseHeadText } from '../http/response-head.ts'
-import { keepsConnection, markBegun, markEnded, resetNow } from '../node-internals.ts'
 import type { ContentFate } from '../origin/attempt.ts'
 
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */

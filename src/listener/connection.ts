@@ -15,7 +15,7 @@ import {
   markLast,
   restartParser,
   type StoppedParser,
-} from '../node-internals.ts'
+} from '../http/node-internals.ts'
 
 /** The exchange of the current request, as its connection sees it. */
 export interface Carried {

@@ -6,10 +6,10 @@
 import '../keep-inspector-closed.ts'
 import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
+import { type Running, serve } from '../app/serve.ts'
+import { explainStartupFailure } from '../cli/startup-failure.ts'
 import type { Environment } from '../config/environment.ts'
 import { loadConfig } from '../config/load.ts'
-import { type Running, serve } from '../serve.ts'
-import { explainStartupFailure } from '../startup-failure.ts'
 import { type Sandbox, startSandbox } from './sandbox.ts'
 
 const CONFIG_FILE = fileURLToPath(new URL('../../config/sandbox.yaml', import.meta.url))

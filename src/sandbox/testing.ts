@@ -6,10 +6,10 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { startApp } from '../app.ts'
+import { startApp } from '../app/app.ts'
+import { Log } from '../app/log.ts'
 import { loadConfig } from '../config/load.ts'
 import { ConfigRefused, describeProblem } from '../config/problem.ts'
-import { Log } from '../log.ts'
 
 /** A `Sandbox` has the first three, so `startProxy(sandbox)` works. */
 export interface ProxyOptions {

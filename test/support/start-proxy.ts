@@ -3,10 +3,10 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type App, startApp } from '../../src/app.ts'
+import { type App, startApp } from '../../src/app/app.ts'
+import { Log } from '../../src/app/log.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { settings as declared, type SettingKey } from '../../src/config/settings.ts'
-import { Log } from '../../src/log.ts'
 import { Changes } from './changes.ts'
 import type { Service } from './service.ts'
 

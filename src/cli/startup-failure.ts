@@ -1,7 +1,7 @@
 /** Errors that end the program before it runs, as lines for people, and the exit code. */
 
-import { UsageError } from './cli/arguments.ts'
-import { ConfigRefused, describeProblem } from './config/problem.ts'
+import { ConfigRefused, describeProblem } from '../config/problem.ts'
+import { UsageError } from './arguments.ts'
 
 /** EX_CONFIG of sysexits.h: the configuration was refused. */
 const EXIT_CONFIG = 78

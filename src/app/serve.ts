@@ -3,13 +3,13 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isatty } from 'node:tty'
+import type { Environment } from '../config/environment.ts'
+import { loadConfig } from '../config/load.ts'
+import type { Config } from '../config/schema.ts'
+import { takeInheritedSockets } from '../listener/inherited-sockets.ts'
+import { readVersion } from '../version.ts'
 import { type App, startApp } from './app.ts'
-import type { Environment } from './config/environment.ts'
-import { loadConfig } from './config/load.ts'
-import type { Config } from './config/schema.ts'
-import { takeInheritedSockets } from './listener/inherited-sockets.ts'
 import { Log } from './log.ts'
-import { readVersion } from './version.ts'
 
 export interface ServeOptions {
   readonly file?: string | undefined

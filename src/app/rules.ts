@@ -1,14 +1,14 @@
 /** The rules of admission that are in use: made from a configuration, and replaced in one step by a reload. */
 
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { type Caller, Callers, CallerUsage } from './callers/callers.ts'
-import { KeySets, type KeySetsObserver } from './callers/key-sets.ts'
-import type { Config } from './config/schema.ts'
-import { HostList, LOOPBACK_NAMES } from './http/host.ts'
-import { targetPrefix } from './http/target.ts'
-import type { AdmissionRules } from './listener/admission.ts'
-import type { ListenAddress } from './listener/bind.ts'
-import type { Secret } from './secret.ts'
+import { type Caller, Callers, CallerUsage } from '../callers/callers.ts'
+import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
+import type { Config } from '../config/schema.ts'
+import { HostList, LOOPBACK_NAMES } from '../http/host.ts'
+import { targetPrefix } from '../http/target.ts'
+import type { AdmissionRules } from '../listener/admission.ts'
+import type { ListenAddress } from '../listener/bind.ts'
+import type { Secret } from '../secret.ts'
 
 export type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
 

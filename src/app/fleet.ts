@@ -1,14 +1,12 @@
 /** This replica's part in a fleet, from the configuration. Nothing of it is loaded unless `fleet.store` is set. */
 
-import type { Logger } from 'pino'
-import type { FleetMetrics } from './admin/fleet-metrics.ts'
-import type { Config } from './config/schema.ts'
-import { parseSecretBytes } from './config/secret-text.ts'
-import type { Fleet, FleetObserver } from './fleet/fleet.ts'
-import { targetPrefix } from './http/target.ts'
-import type { Secret } from './secret.ts'
-import { contextTrusting } from './trusted-certificates.ts'
-import { WatchedFile } from './watched-file.ts'
+import type { Config } from '../config/schema.ts'
+import { parseSecretBytes } from '../config/secret-text.ts'
+import type { Fleet, FleetObserver } from '../fleet/fleet.ts'
+import { targetPrefix } from '../http/target.ts'
+import type { Secret } from '../secret.ts'
+import { contextTrusting } from '../trusted-certificates.ts'
+import { WatchedFile } from '../watched-file.ts'
 
 export interface FleetPart {
   readonly fleet: Fleet
@@ -28,7 +26,7 @@ export interface FleetHooks {
 export async function openFleet(config: Config, hooks: FleetHooks): Promise<FleetPart | undefined> {
   const { fleet: settings, tokens, baseUrl } = config
   if (settings.store === undefined) return undefined
-  const { Fleet } = await import('./fleet/fleet.ts')
+  const { Fleet } = await import('../fleet/fleet.ts')
   let password = settings.password
   const fleet = new Fleet({
     appId: config.appId,
@@ -75,37 +73,4 @@ function watchPassword(
 ): WatchedFile | undefined {
   if (path === undefined) return undefined
   return new WatchedFile({ path, onContent: (bytes) => take(parseSecretBytes(bytes)), onProblem })
-}
-
-/** The log and the metrics of the fleet. */
-export class FleetEvents implements FleetObserver {
-  readonly #logger: Logger
-  readonly #metrics: FleetMetrics
-
-  constructor(logger: Logger, metrics: FleetMetrics) {
-    this.#logger = logger
-    this.#metrics = metrics
-  }
-
-  storeAsked(...asked: Parameters<FleetObserver['storeAsked']>): void {
-    this.#metrics.storeAsked(...asked)
-  }
-
-  storeLost(reason: string): void {
-    this.#metrics.storeLost()
-    this.#logger.warn({ reason }, 'fleet store lost: this replica mints for itself')
-  }
-
-  storeBack(): void {
-    this.#metrics.storeBack()
-    this.#logger.info('fleet store available')
-  }
-
-  valueUnusable(): void {
-    this.#metrics.valueUnusable()
-  }
-
-  passwordUnusable(problem: string): void {
-    this.#logger.warn({ problem }, 'fleet password file not usable: the old password stays in use')
-  }
 }

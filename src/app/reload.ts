@@ -3,13 +3,13 @@
  * read from. All or nothing: a configuration with a problem changes nothing, and every problem is logged.
  */
 
-import type { ReloadOutcome } from './admin/metrics.ts'
-import { MAX_CERTIFICATE_FILE_BYTES } from './config/attachments.ts'
-import { changedSettings, haveFilesChanged, type SettingChange, withReloadable } from './config/changes.ts'
-import { type LoadedConfig, type LoadOptions, loadConfig } from './config/load.ts'
-import { ConfigRefused } from './config/problem.ts'
-import type { Config } from './config/schema.ts'
-import { Reruns, WatchedFile } from './watched-file.ts'
+import type { ReloadOutcome } from '../admin/metrics.ts'
+import { MAX_CERTIFICATE_FILE_BYTES } from '../config/attachments.ts'
+import { changedSettings, haveFilesChanged, type SettingChange, withReloadable } from '../config/changes.ts'
+import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.ts'
+import { ConfigRefused } from '../config/problem.ts'
+import type { Config } from '../config/schema.ts'
+import { Reruns, WatchedFile } from '../watched-file.ts'
 
 export interface ReloadObserver {
   configReloaded(outcome: ReloadOutcome): void

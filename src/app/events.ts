@@ -1,17 +1,19 @@
 /** Passes the events of the parts on to the log and the metrics. */
 
 import type { Logger } from 'pino'
-import type { Metrics, ReloadOutcome } from './admin/metrics.ts'
-import type { RecentErrors } from './admin/recent-errors.ts'
-import type { SettingChange } from './config/changes.ts'
-import type { TokenError, TokenErrorCode } from './errors.ts'
-import type { OrgId } from './http/org-id.ts'
-import type { GatewayObserver, RepeatOutcome, RequestRecord } from './http/request-record.ts'
+import type { FleetMetrics } from '../admin/fleet-metrics.ts'
+import type { Metrics, ReloadOutcome } from '../admin/metrics.ts'
+import type { RecentErrors } from '../admin/recent-errors.ts'
+import type { SettingChange } from '../config/changes.ts'
+import type { TokenError, TokenErrorCode } from '../errors.ts'
+import type { FleetObserver } from '../fleet/fleet.ts'
+import type { OrgId } from '../http/org-id.ts'
+import type { GatewayObserver, RepeatOutcome, RequestRecord } from '../http/request-record.ts'
+import { OverBudget } from '../token/mint-queue.ts'
+import type { SecretReloadOutcome, SettledMint, TokenObserver } from '../token/token-observer.ts'
+import type { MintReason } from '../token/token-source.ts'
 import type { Log } from './log.ts'
 import type { ReloadObserver } from './reload.ts'
-import { OverBudget } from './token/mint-queue.ts'
-import type { SecretReloadOutcome, SettledMint, TokenObserver } from './token/token-observer.ts'
-import type { MintReason } from './token/token-source.ts'
 
 export class RequestEvents implements GatewayObserver, ReloadObserver {
   readonly #log: Log
@@ -161,5 +163,38 @@ export class TokenEvents implements TokenObserver {
   secretUnusable(problem: string): void {
     this.#metrics.tokens.secretReloaded('unusable')
     this.#logger.warn({ problem }, 'secret file not usable: the old secret stays in use')
+  }
+}
+
+/** The log and the metrics of the fleet. */
+export class FleetEvents implements FleetObserver {
+  readonly #logger: Logger
+  readonly #metrics: FleetMetrics
+
+  constructor(logger: Logger, metrics: FleetMetrics) {
+    this.#logger = logger
+    this.#metrics = metrics
+  }
+
+  storeAsked(...asked: Parameters<FleetObserver['storeAsked']>): void {
+    this.#metrics.storeAsked(...asked)
+  }
+
+  storeLost(reason: string): void {
+    this.#metrics.storeLost()
+    this.#logger.warn({ reason }, 'fleet store lost: this replica mints for itself')
+  }
+
+  storeBack(): void {
+    this.#metrics.storeBack()
+    this.#logger.info('fleet store available')
+  }
+
+  valueUnusable(): void {
+    this.#metrics.valueUnusable()
+  }
+
+  passwordUnusable(problem: string): void {
+    this.#logger.warn({ problem }, 'fleet password file not usable: the old password stays in use')
   }
 }

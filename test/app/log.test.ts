@@ -1,7 +1,7 @@
 /** Lines of the log for people. */
 
 import { expect, test } from 'vitest'
-import { Log, prettyLine } from '../src/log.ts'
+import { Log, prettyLine } from '../../src/app/log.ts'
 
 const line = (fields: object) =>
   JSON.stringify({ level: 'warn', time: '2026-11-20T08:09:10.123Z', msg: 'it happened', ...fields })

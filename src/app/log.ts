@@ -4,7 +4,7 @@
  */
 
 import pino, { type Logger } from 'pino'
-import type { RequestRecord } from './http/request-record.ts'
+import type { RequestRecord } from '../http/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent'

@@ -1,28 +1,29 @@
 /** The composition root: builds every part from the configuration, starts them, and ends them in order. */
 
 import { randomBytes } from 'node:crypto'
-import { AdminListener, type AdminOptions } from './admin/admin-server.ts'
-import { type Gauges, Metrics } from './admin/metrics.ts'
-import { RecentErrors } from './admin/recent-errors.ts'
-import type { AdminSources } from './admin/routes.ts'
-import type { CallerStatus, ConfigurationStatus, ReadinessCheck } from './admin/status.ts'
-import { RequestEvents, TokenEvents } from './app-events.ts'
-import { FleetEvents, type FleetPart, openFleet } from './app-fleet.ts'
-import { callerSockets, LiveRules } from './app-rules.ts'
-import { assembleTokens, type TokenSide } from './app-tokens.ts'
-import { isLoopback } from './config/address.ts'
-import type { LoadedConfig, LoadOptions } from './config/load.ts'
-import type { Config } from './config/schema.ts'
-import { Deadlines } from './gateway/deadlines.ts'
-import { Gateway } from './gateway/handler.ts'
-import type { InheritedSockets } from './listener/inherited-sockets.ts'
-import { Listener } from './listener/server.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { AdminListener, type AdminOptions } from '../admin/admin-server.ts'
+import { type Gauges, Metrics } from '../admin/metrics.ts'
+import { RecentErrors } from '../admin/recent-errors.ts'
+import type { AdminSources } from '../admin/routes.ts'
+import type { CallerStatus, ConfigurationStatus, ReadinessCheck } from '../admin/status.ts'
+import { isLoopback } from '../config/address.ts'
+import type { LoadedConfig, LoadOptions } from '../config/load.ts'
+import type { Config } from '../config/schema.ts'
+import { Deadlines } from '../gateway/deadlines.ts'
+import { Gateway } from '../gateway/handler.ts'
+import type { InheritedSockets } from '../listener/inherited-sockets.ts'
+import { Listener } from '../listener/server.ts'
+import { Origin } from '../origin/origin.ts'
+import { tunnelFor } from '../origin/proxy-tunnel.ts'
+import { contextTrusting } from '../trusted-certificates.ts'
+import { readVersion } from '../version.ts'
+import { FleetEvents, RequestEvents, TokenEvents } from './events.ts'
+import { type FleetPart, openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
-import { Origin } from './origin/origin.ts'
-import { tunnelFor } from './origin/proxy-tunnel.ts'
 import { ConfigReload, type ReloadState } from './reload.ts'
-import { contextTrusting } from './trusted-certificates.ts'
-import { readVersion } from './version.ts'
+import { callerSockets, LiveRules } from './rules.ts'
+import { assembleTokens, type TokenSide } from './tokens.ts'
 
 export interface App {
   /** As it stands in a URL. */
@@ -182,7 +183,7 @@ export async function startApp(
       },
       drain: async () => {
         phase.isDraining = true
-        await withinMs(listener.drain(), config.shutdown.timeout)
+        await Promise.race([listener.drain(), sleep(config.shutdown.timeout, undefined, { ref: false })])
         return close()
       },
       close,
@@ -306,14 +307,4 @@ function openAdmin(
     },
     report: (error) => log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
   })
-}
-
-/** Resolves when `work` has ended, or when the time is over. */
-async function withinMs(work: Promise<void>, limitMs: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined
-  const limit = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, limitMs)
-  })
-  await Promise.race([work, limit])
-  clearTimeout(timer)
 }
