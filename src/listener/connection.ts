@@ -220,7 +220,14 @@ export class ClientConnection implements ExchangeOwner {
   #inputFed(): void {
     if (this.#waiting !== undefined) return // nobody may read on meanwhile, least of all bytes of another protocol
     this.socket.resume()
-    if (this.#hasInputEnded && this.#response !== undefined) markLast(this.#response, true)
+    if (!this.#hasInputEnded) return
+    if (this.#message?.complete === false) this.inputBroken({ code: 'request_invalid' })
+    else if (this.#response !== undefined) markLast(this.#response, true)
+    else {
+      // The last request was answered before the rest of the input was parsed, and the rest holds no other one.
+      this.isClosing = true
+      if (!this.isBusy) this.linger()
+    }
   }
 
   /** Takes bytes that arrived while the parser was stopped. */

@@ -209,6 +209,32 @@ test('a client that has finished sending gets all its answers, and only the last
   await client.untilClosed()
 })
 
+describe('a client that has finished sending is not kept waiting', async () => {
+  const service = await startService({ script: (seen) => ({ content: seen.target }) })
+  const proxy = await startProxy(service)
+  afterAll(async () => {
+    await proxy[Symbol.asyncDispose]()
+    await service[Symbol.asyncDispose]()
+  })
+  const good = get('/v2/1', 'acme')
+  const refused = head('GET /v2/2 HTTP/1.1', HOST)
+  const halfAPost = `${head('POST /v2/3 HTTP/1.1', HOST, 'X-Org-Id: acme', 'Content-Length: 10')}abc`
+
+  test.each([
+    ['a blank line behind a request that is refused', `${good}${refused}\r\n`, [200, 400]],
+    ['a blank line behind several', `${good}${refused}${refused}\r\n`, [200, 400, 400]],
+    ['a part of a head', `${good}${refused}GET /v2`, [200, 400]],
+    ['a part of the content', `${good}${halfAPost}`, [200, 400]],
+    ['a part of the content behind a request that is refused', `${good}${refused}${halfAPost}`, [200, 400, 400]],
+  ])('%s', async (_, sent, statuses) => {
+    await using client = await RawClient.connect(proxy.port)
+    client.send(sent)
+    client.endSending()
+    for (const status of statuses) expect((await client.response()).status).toBe(status)
+    await client.untilClosed()
+  })
+})
+
 test('the end of the proxy does not begin what waits', async () => {
   const changes = new Changes()
   let isReleased = false
