@@ -3,13 +3,13 @@
  * admitted, and no credential of a caller goes on. The oracle below reads the rules in the plainest way there is.
  */
 
-import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { CallerRule, OrgRule } from '../../src/callers/caller-rule.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import type { RoutePattern } from '../../src/http/target.ts'
 import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
 import { Secret } from '../../src/secret.ts'
+import { fc } from '../support/properties.ts'
 import { makeCallers } from './make-callers.ts'
 
 const KEYS = ['key-of-a', 'key-of-b', 'key-of-c', 'key-of-d']

@@ -1,7 +1,7 @@
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { Unsuitable } from '../../src/config/problem.ts'
 import { formatDuration, formatSize, parseDuration, parseSize } from '../../src/config/setting-types.ts'
+import { fc } from '../support/properties.ts'
 
 describe('durations', () => {
   test.each([

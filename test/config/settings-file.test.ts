@@ -1,8 +1,8 @@
 import { chmod, mkdir } from 'node:fs/promises'
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
 import { readSettingsFile } from '../../src/config/settings-file.ts'
+import { fc } from '../support/properties.ts'
 import { makeFolder } from './folder.ts'
 import { GOOD, refusalOf } from './refusal.ts'
 

@@ -1,8 +1,8 @@
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { FleetKeys, type SealedKind } from '../../src/fleet/sealing.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
+import { fc } from '../support/properties.ts'
 
 const ACME = 'acme' as OrgId
 const GLOBEX = 'globex' as OrgId

@@ -1,4 +1,3 @@
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import {
   hasEncodedControl,
@@ -9,6 +8,7 @@ import {
   pathOf,
   targetPrefix,
 } from '../../src/http/target.ts'
+import { fc } from '../support/properties.ts'
 
 describe('a target that may go on', () => {
   test.each([

@@ -1,7 +1,7 @@
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
+import { fc } from '../support/properties.ts'
 
 const rules: AdmissionRules = {
   hosts: new HostList(LOOPBACK_NAMES),

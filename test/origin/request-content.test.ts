@@ -3,10 +3,10 @@
 import type { Socket } from 'node:net'
 import { Writable } from 'node:stream'
 import { setImmediate as turnEnded } from 'node:timers/promises'
-import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { ContentSource } from '../../src/origin/attempt.ts'
 import { RequestContent } from '../../src/origin/request-content.ts'
+import { fc } from '../support/properties.ts'
 
 const FULL_READ = 64 * 1024
 

@@ -1,11 +1,10 @@
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { OriginError } from '../../src/errors.ts'
 import { type ResponseEvents, ResponseParser } from '../../src/origin/response-parser.ts'
+import { fc } from '../support/properties.ts'
 import { renderedResponse } from '../support/rendered-response.ts'
-import { chooseSeed } from '../support/seed.ts'
 
-const RUNS = { seed: chooseSeed(), numRuns: 1_000 }
+const RUNS = { numRuns: 1_000 }
 
 interface Read {
   /** What was told, in order; pieces of content count as one. */

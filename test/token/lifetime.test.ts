@@ -1,12 +1,10 @@
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { LifetimeEstimator, type LifetimeOptions } from '../../src/token/lifetime.ts'
-import { chooseSeed } from '../support/seed.ts'
+import { fc } from '../support/properties.ts'
 
 const SECOND = 1_000
 const BOUNDS = { minLifetimeMs: 10 * SECOND, maxLifetimeMs: 3_600 * SECOND }
 /** fast-check prints it on failure; `TEST_SEED` runs it again. */
-const RUN = { seed: chooseSeed() }
 
 function estimator(options: Partial<LifetimeOptions> = {}): LifetimeEstimator {
   return new LifetimeEstimator({ lifetimeMs: 300 * SECOND, ...BOUNDS, learns: true, ...options })
@@ -238,7 +236,6 @@ describe('whatever happens', () => {
           if (step.kind !== 'died') expect(lifetime.estimateMs).toBeGreaterThanOrEqual(beforeMs)
         }
       }),
-      RUN,
     )
   })
 
@@ -254,7 +251,6 @@ describe('whatever happens', () => {
         }
         expect(lifetime.estimateMs).toBe(300 * SECOND)
       }),
-      RUN,
     )
   })
 
@@ -282,7 +278,6 @@ describe('whatever happens', () => {
           expect(deaths).toBeLessThanOrEqual(12)
         },
       ),
-      RUN,
     )
   })
 })

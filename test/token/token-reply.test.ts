@@ -1,6 +1,6 @@
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { jwtRestMs, parseRetryAfter, readOrgAccessToken } from '../../src/token/token-reply.ts'
+import { fc } from '../support/properties.ts'
 
 describe('the token of a success', () => {
   const read = (text: string) => readOrgAccessToken(Buffer.from(text))
