@@ -1,7 +1,7 @@
 /**
  * Reads vitest's JSON reports, prints failures and skips, and ends with one line of totals. Arguments: for each run a file
- * `REPORT.exit` with the exit code of the test command; the report stands beside it. Exits with 1 if a run failed or a test
- * was skipped without a reason from the list below.
+ * `REPORT.exit` with the exit code of the test command; the report stands beside it, and perhaps `REPORT.again`, a second run
+ * of the files that failed. Exits with 1 if a test failed in both runs, or was skipped without a reason from the list below.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -39,34 +39,42 @@ const ALLOWED_SKIPS = [
   },
 ]
 
-const totals = { passed: 0, failed: 0, skipped: 0, unexpectedly: 0 }
+const totals = { passed: 0, failed: 0, unsteady: 0, skipped: 0, unexpectedly: 0 }
 
 for (const exitFile of process.argv.slice(2)) {
   const reportFile = exitFile.replace(/\.exit$/, '')
   console.log(`=== ${reportFile.replace(/.*report-(\d+)\.json/, 'Node $1')}`)
   const exitCode = readFileSync(exitFile, 'utf8').trim()
-  const failedBefore = totals.failed
+  const failuresBefore = totals.failed + totals.unsteady
+  const passedAgain = filesPassedIn(`${reportFile}.again`)
   if (existsSync(reportFile)) {
-    for (const file of JSON.parse(readFileSync(reportFile, 'utf8')).testResults) count(file)
+    for (const file of JSON.parse(readFileSync(reportFile, 'utf8')).testResults) count(file, passedAgain)
   } else {
     console.log('no report: the run did not get to its end')
   }
   // Also errors that belong to no test, such as an unhandled rejection, and a lint error before the tests.
-  if (exitCode !== '0' && totals.failed === failedBefore) {
+  if (exitCode !== '0' && totals.failed + totals.unsteady === failuresBefore) {
     totals.failed += 1
     console.log(`failed: the test command exited with ${exitCode}`)
   }
 }
 
-function count({ name: path, status: fileStatus, message, assertionResults }) {
+function filesPassedIn(report) {
+  if (!existsSync(report)) return new Set()
+  const { testResults } = JSON.parse(readFileSync(report, 'utf8'))
+  return new Set(testResults.filter(({ status }) => status === 'passed').map(({ name }) => name))
+}
+
+function count({ name: path, status: fileStatus, message, assertionResults }, passedAgain) {
   const file = relative(process.cwd(), path)
+  const verdict = passedAgain.has(path) ? 'unsteady: failed, and passed when it ran alone' : 'failed'
   let failedHere = 0
   for (const { status, fullName, failureMessages } of assertionResults) {
     const name = `${file}: ${fullName.trim()}`
     if (status === 'passed') totals.passed += 1
     else if (status === 'failed') {
       failedHere += 1
-      console.log(`failed: ${name}\n  ${failureMessages.join('\n').split('\n').slice(0, 12).join('\n  ')}`)
+      console.log(`${verdict}: ${name}\n  ${failureMessages.join('\n').split('\n').slice(0, 12).join('\n  ')}`)
     } else {
       const allowed = ALLOWED_SKIPS.find(({ tests, holds }) => holds && tests.test(name))
       totals.skipped += 1
@@ -76,11 +84,14 @@ function count({ name: path, status: fileStatus, message, assertionResults }) {
   }
   if (fileStatus === 'failed' && failedHere === 0) {
     failedHere = 1
-    console.log(`failed: ${file}\n  ${message}`)
+    console.log(`${verdict}: ${file}\n  ${message}`)
   }
-  totals.failed += failedHere
+  if (passedAgain.has(path)) totals.unsteady += failedHere
+  else totals.failed += failedHere
 }
 
-const { passed, failed, skipped, unexpectedly } = totals
-console.log(`${passed} passed, ${failed} failed, ${skipped} skipped (${unexpectedly} of them should have run)`)
+const { passed, failed, unsteady, skipped, unexpectedly } = totals
+console.log(
+  `${passed} passed, ${failed} failed, ${unsteady} unsteady, ${skipped} skipped (${unexpectedly} of them should have run)`,
+)
 process.exit(failed === 0 && unexpectedly === 0 && passed > 0 ? 0 : 1)
