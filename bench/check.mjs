@@ -1,4 +1,4 @@
-/** `npm run bench:check`: which targets the last results hold, and which fall short. Reads; measures nothing. */
+/** `npm run bench:check` compares the last results with the targets. It measures nothing. */
 
 import { fileURLToPath } from 'node:url'
 import { readResults } from './harness/results.mjs'

@@ -1,4 +1,4 @@
-/** `npm run bench`: builds, starts the origin, runs the scenarios one after the other, and writes down what they gave. */
+/** `npm run bench` builds, starts the origin, runs the scenarios in turn, and writes their results. */
 
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
@@ -24,7 +24,7 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => p
 const out = resolve(options.out)
 mkdirSync(out, { recursive: true })
 await runBench({ options, scenarios, ...chosen, folder, out })
-// The origin and whatever is left end with this process.
+// The origin and all other children end with this process.
 process.exit(0)
 
 function choiceOrUsage() {

@@ -1,5 +1,5 @@
 // Before: request.Header.Set("Authorization", "Bearer "+token), to https://api.example.com
-// Now the proxy gets the token, and knows when to get a new one.
+// Now: the proxy gets the token, and renews it in time.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	defer response.Body.Close()
 
 	if response.Header.Get("Proxy-Status") != "" {
-		// The proxy speaks for itself: the service has not answered this.
+		// This is an error of the proxy, not an answer of the service.
 		var problem struct{ Code, Detail string }
 		if err := json.NewDecoder(response.Body).Decode(&problem); err != nil {
 			log.Fatal(err)

@@ -1,5 +1,5 @@
 # Before: Request("https://api.example.com/v2/example/endpoint", headers={"Authorization": f"Bearer {token}"})
-# Now the proxy gets the token, and knows when to get a new one.
+# Now: the proxy gets the token, and renews it in time.
 
 import json
 import os
@@ -17,6 +17,6 @@ try:
 except HTTPError as error:
     if "Proxy-Status" not in error.headers:
         raise
-    # The proxy speaks for itself: the service has not answered this.
+    # This is an error of the proxy, not an answer of the service.
     problem = json.load(error)
     sys.exit(f"{problem['code']}: {problem['detail']}")

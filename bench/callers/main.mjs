@@ -1,8 +1,7 @@
 /**
- * What callers cost: CPU time of the proxy for a small GET, with callers off, with 100 callers by key, with 100 by socket,
+ * The cost of callers: CPU time of the proxy for a small GET with callers off, with 100 callers by key, with 100 by socket,
  * and with 100 by JWT (verified once, then remembered). The proxies run side by side and take turns in short windows, so
- * that the load of the machine meets all of them alike. The least
- * cost of all rounds is the one that other programs on the machine disturbed least.
+ * that other load on the machine affects all of them. The lowest cost of all rounds is the least disturbed one.
  *
  * node bench/callers/main.mjs [ROUNDS] [BEFORE]      after `npm run build`; BEFORE is the dist/main.js of an older build
  */
@@ -34,7 +33,7 @@ process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
 
 const { privateKey, publicKey } = await generateKeyPair('ES256')
 writeFileSync(join(folder, 'jwks.json'), JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: 'a' }] }))
-// As long as a projected token of Kubernetes.
+// A projected token of Kubernetes has about this length.
 const token = await new SignJWT({ 'kubernetes.io': { padding: 'x'.repeat(400) } })
   .setProtectedHeader({ alg: 'ES256', kid: 'a' })
   .setIssuer('https://issuer.example')
@@ -63,7 +62,7 @@ const variants = {
     callers: names.map((name) => ({ name, keyFiles: [join(folder, `${name}.key`)], orgs })),
     key: 'the-key-of-caller-50',
   },
-  // The same field without callers: it is read and dropped.
+  // Without callers, the proxy reads and drops the same field.
   'off, key sent': { key: 'the-key-of-caller-50' },
   'off, JWT sent': { key: token },
   'off, unix': { socket: join(folder, 'listen.sock') },
@@ -163,7 +162,7 @@ async function measure({ port, key, socket, child }) {
 const BASES = { 'by key': 'off, key sent', 'by socket': 'off, unix', 'by JWT': 'off, JWT sent' }
 const WARM_UP_ROUNDS = 3
 for (let round = -WARM_UP_ROUNDS; round < rounds; round++) {
-  // Another order in each round: whoever follows a busy moment of the machine is not always the same.
+  // Each round has another order, so that a busy moment of the machine does not always affect the same candidate.
   for (const proxy of proxies.toSorted(() => Math.random() - 0.5)) {
     const cost = await measure(proxy)
     if (round >= 0) proxy.costs.push(cost)

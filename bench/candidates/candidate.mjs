@@ -1,4 +1,4 @@
-/** What the bench knows of a proxy that it measures, and how it starts one. */
+/** A candidate is a proxy that the bench can start and measure. */
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,7 +7,7 @@ import { freePort } from '../harness/ports.mjs'
 import { untilAnswering } from '../harness/readiness.mjs'
 
 /**
- * Where a proxy stands: what it is to listen on, and in front of what.
+ * The place of a proxy: its port, and the origin behind it.
  * @typedef {object} Site
  * @property {number} port
  * @property {string} originUrl
@@ -28,7 +28,7 @@ import { untilAnswering } from '../harness/readiness.mjs'
 
 /**
  * @typedef {object} RunningProxy
- * @property {string} url What the load asks.
+ * @property {string} url The load requests this URL.
  * @property {number} port
  * @property {number | undefined} pid Undefined where nothing stands before the origin.
  * @property {number} startMs From the start of the process to its first proxied answer.

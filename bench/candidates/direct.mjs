@@ -1,4 +1,4 @@
-/** Nothing before the origin: what load and origin cost by themselves. */
+/** No proxy: the load calls the origin. This is the cost of load and origin alone. */
 
 /** @type {import('./candidate.mjs').Candidate} */
 export const direct = {

@@ -1,4 +1,4 @@
-/** Go's httputil.ReverseProxy: what a compiled language reaches with its standard library. */
+/** Go's httputil.ReverseProxy, the proxy of the standard library of a compiled language. */
 
 import { goProgram, missingGo } from '../harness/go-programs.mjs'
 

@@ -1,4 +1,4 @@
-/** HAProxy with its log on: the other well-known gateway in C. */
+/** HAProxy with its log on, a well-known gateway in C. */
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

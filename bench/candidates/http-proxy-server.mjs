@@ -1,5 +1,5 @@
 /**
- * http-proxy in front of an origin, with kept connections.
+ * http-proxy in front of an origin, with keep-alive connections.
  *
  * node http-proxy-server.mjs PORT ORIGIN_URL CA_FILE
  */
@@ -27,7 +27,7 @@ proxy.on('error', (/** @type {Error} */ _error, /** @type {unknown} */ _request,
   response.end()
 })
 
-// Node's own 5 s would close connections that the other candidates keep.
+// Node's default of 5 s would close connections that the other candidates keep.
 const server = createServer({ keepAliveTimeout: 65_000 }, (request, response) => {
   delete request.headers['x-org-id']
   proxy.web(request, response)

@@ -1,4 +1,4 @@
-/** http-proxy 1.18.1: what most Node programs proxy with. */
+/** http-proxy 1.18.1, the last release of the well-known package. */
 
 import { nodePeer } from './node-peer.mjs'
 

@@ -1,4 +1,4 @@
-/** nginx as a gateway with its access log on: what is reached in C. */
+/** nginx as a gateway with its access log on, a well-known gateway in C. */
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

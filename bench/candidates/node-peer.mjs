@@ -1,4 +1,4 @@
-/** A peer that is a script of this folder, run by the same Node as this program. */
+/** A peer written as a script in this folder. The same Node runs it and this program. */
 
 import { fileURLToPath } from 'node:url'
 

@@ -1,4 +1,4 @@
-/** This program: as it comes, everything on; and without its request log. */
+/** This program with its default settings; and the same without its request log. */
 
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -39,7 +39,7 @@ export const orgAccessProxyUnlogged = {
 }
 
 /**
- * Its tokens are taken for so short-lived that each measurement sees several renewed.
+ * The assumed lifetime of tokens is so short that each measurement includes several renewals.
  * @type {import('./candidate.mjs').Candidate}
  */
 export const orgAccessProxyRefreshing = {
@@ -55,7 +55,7 @@ export const orgAccessProxyRefreshing = {
  * @param {Readonly<Record<string, unknown>>} settings
  */
 async function serve({ port, originUrl, caFile, folder, settings: further }, settings) {
-  // In a folder of its own, as in production: the program watches it, and the log would wake it up.
+  // The secret has its own folder, as in production: the program watches the folder, so a log file in it would wake it up.
   const secretFolder = join(folder, 'secrets')
   mkdirSync(secretFolder, { recursive: true })
   const secretFile = join(secretFolder, 'secret')

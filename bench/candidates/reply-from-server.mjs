@@ -1,5 +1,5 @@
 /**
- * @fastify/reply-from in front of an origin; contents go through as streams.
+ * @fastify/reply-from in front of an origin. It streams contents.
  *
  * node reply-from-server.mjs PORT ORIGIN_URL CA_FILE
  */

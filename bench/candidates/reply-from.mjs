@@ -1,4 +1,4 @@
-/** @fastify/reply-from: Fastify's way to forward a request, on undici as this program. */
+/** @fastify/reply-from, Fastify's plugin to forward a request. It uses undici. */
 
 import { nodePeer } from './node-peer.mjs'
 

@@ -1,6 +1,6 @@
 /**
- * How many early answers each proxy loses: an origin answers an upload before it has read it, and closes the connection.
- * Lost is an upload whose client does not get the origin's answer. The client is curl.
+ * Counts the early answers that each proxy loses. The origin answers an upload before it has read it, and closes the
+ * connection. An answer is lost if the client, curl, does not get it.
  *
  * node bench/early-answers/main.mjs [UPLOADS]      after `npm run build`
  */

@@ -1,6 +1,6 @@
 /**
  * An origin that answers uploads before it has read them, and closes. It also serves the token endpoint and small GETs.
- * The last segment of the target names how it ends (see `ENDINGS`).
+ * The last segment of the target selects the way in which it ends the connection (see `ENDINGS`).
  *
  * node origin.mjs PORT
  */
@@ -16,10 +16,10 @@ const SOME_BYTES = 32 * 1024
 
 /** @type {Readonly<Record<string, (socket: import('node:net').Socket) => void>>} */
 const ENDINGS = {
-  // Closing with unread octets makes the kernel send a reset right behind the answer.
+  // If unread octets remain at the close, the kernel sends a reset right after the answer.
   close: (socket) => socket.write(EARLY, () => socket.destroy()),
   'after-some': (socket) => readThen(socket, SOME_BYTES, () => socket.write(EARLY, () => socket.destroy())),
-  // The answer and a FIN; the reset comes when more content meets the closed socket.
+  // Sends the answer and a FIN. The reset follows when more content arrives at the closed socket.
   'fin-then-reset': (socket) => {
     socket.pause()
     socket.end(EARLY, () => setTimeout(() => socket.destroy(), 5))

@@ -1,4 +1,4 @@
-/** Keeps both cores from going to sleep, by processes that run only where nothing else wants to. */
+/** Keeps both cores awake, with processes that run only when nothing else does. */
 
 import { Child, LOAD_CORE, PROXY_CORE } from './children.mjs'
 

@@ -1,4 +1,4 @@
-/** What a scenario has at hand. */
+/** The tools that every scenario gets. */
 
 import { direct } from '../candidates/direct.mjs'
 import { goReverseProxy } from '../candidates/go.mjs'
@@ -14,7 +14,7 @@ import { replyFrom } from '../candidates/reply-from.mjs'
  * @property {string} folder For everything that is written on the way; it is deleted at the end.
  * @property {import('../origins/nginx-origin.mjs').Origin} origin
  * @property {readonly import('../candidates/candidate.mjs').Candidate[]} candidates Those that can run here.
- * @property {(text: string) => void} say Tells the person who waits how far it is.
+ * @property {(text: string) => void} say Prints the progress.
  */
 
 /** @typedef {Readonly<Record<string, string>>} Skipped The reason, by the name of what was skipped. */

@@ -1,4 +1,4 @@
-/** Child processes, each pinned to a core, none of which outlives the bench. */
+/** Child processes. Each is pinned to a core, and none outlives the bench. */
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline'
 
 /** The proxy under test has this core for itself. */
 export const PROXY_CORE = 0
-/** Load and origin share this one: they are the same for all candidates. */
+/** The load and the origin share this core. They are the same for all candidates. */
 export const LOAD_CORE = 1
 
 /**

@@ -1,4 +1,4 @@
-/** Where and with what it was measured. */
+/** Describes the machine and the programs of a run. */
 
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-/** What the command line of the bench asks for. */
+/** The command line of the bench. */
 
 import { parseArgs } from 'node:util'
 

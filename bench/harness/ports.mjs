@@ -1,4 +1,4 @@
-/** Ports for programs that have to be told theirs. */
+/** Free ports, for programs that need a port on their command line. */
 
 import { once } from 'node:events'
 import { createServer } from 'node:net'

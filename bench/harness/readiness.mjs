@@ -1,4 +1,4 @@
-/** Waiting for a server that was just started, and asking one simple things. */
+/** Waits for a server that was just started, and sends it simple requests. */
 
 import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,4 +1,4 @@
-/** The results for people: RESULTS.md, and each table by itself while the bench runs. */
+/** Writes the results for people: RESULTS.md, and each table while the bench runs. */
 
 import { SCENARIOS } from '../scenarios/all.mjs'
 import { TITLES } from './bench.mjs'
@@ -12,7 +12,7 @@ import { targetTable } from './targets.mjs'
 /** @typedef {import('../scenarios/scenario.mjs').Scenario} Scenario */
 
 /**
- * The medians of a scenario, and what failed.
+ * The medians of a scenario, and its failures.
  * @param {Scenario} scenario
  * @param {Samples} samples
  */
@@ -71,9 +71,9 @@ export function renderResults(results) {
 
 const HEAD = `# Results
 
-Written by \`npm run bench\`; the method stands in [README.md](README.md), every single sample in
-[results.json](results.json). Numbers are medians over the rounds. Ratios and differences are taken between two
-candidates of the same round, and then their median: compare ratios across machines, not microseconds.`
+\`npm run bench\` writes this page. [README.md](README.md) describes the method; [results.json](results.json) has every
+sample. Numbers are medians over the rounds. A ratio or difference is the median of the values of single rounds. Compare
+ratios across machines, not microseconds.`
 
 /** @param {Run} run */
 function describeRun({ startedAt, rounds, seconds, machine, skipped }) {

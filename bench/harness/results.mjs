@@ -1,4 +1,4 @@
-/** Results as they are kept: every sample of every scenario, so that tables and verdicts can be made from them again. */
+/** The saved results: every sample of every scenario. Tables and verdicts are made from them. */
 
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-/** The run itself: each chosen scenario in turn, its table shown and its samples saved as soon as they are there. */
+/** Runs each chosen scenario in turn, prints its table, and saves its samples at once. */
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

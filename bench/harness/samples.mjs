@@ -1,4 +1,4 @@
-/** What is measured: numbers by name, a set of them for each round, the rounds by what was measured. */
+/** Measured values: a set of named numbers for each round, and a list of rounds for each row of the table. */
 
 import { median } from './statistics.mjs'
 

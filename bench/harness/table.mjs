@@ -1,4 +1,4 @@
-/** Markdown tables that can be read as they are, too. */
+/** Markdown tables with aligned columns, so that they are readable as plain text. */
 
 /**
  * @param {readonly string[]} titles

@@ -1,4 +1,4 @@
-/** What the project wants to reach, and whether the results show it. */
+/** The targets of the project, and the comparison of the results with them. */
 
 import { medianDifference, medianOf, medianRatio, valuesOf } from './samples.mjs'
 import { markdownTable, shown } from './table.mjs'
@@ -11,8 +11,8 @@ import { markdownTable, shown } from './table.mjs'
  * @property {string} text
  * @property {string} unit
  * @property {number} digits
- * @property {(results: Results) => number} limit The most that holds.
- * @property {(results: Results) => number} value NaN where it was not measured.
+ * @property {(results: Results) => number} limit The largest value that meets the target.
+ * @property {(results: Results) => number} value NaN if it was not measured.
  */
 
 /** @typedef {'holds' | 'falls short' | 'not measured'} Verdict */
@@ -21,7 +21,7 @@ const OURS = 'org-access-proxy'
 const REFRESHING = 'org-access-proxy-refreshing'
 const MEBIBYTE = 1_048_576
 const KIBIBYTE = 1_024
-/** What a process holds under load is asked for where the number of connections is a usual one. */
+/** The target for peak memory covers the scenarios with a usual number of connections. */
 const USUAL_LOADS = [
   'small-get',
   'post-1kib',
@@ -32,12 +32,12 @@ const USUAL_LOADS = [
   'orgs-1000',
   'https-origin',
 ]
-/** The cost grows with this power of what grows; somewhat above 1 is noise. */
+/** The exponent of linear growth. The part above 1 allows for noise. */
 const LINEAR = 1.1
 const DISTURBING_SHARE = 0.1
-/** Of the client with a schedule: on a quiet machine it is late by some tenths of a millisecond. */
+/** On a quiet machine, the open-loop client is late by some tenths of a millisecond. */
 const DISTURBING_LATENESS_MS = 5
-/** What the client of the latency scenario cannot tell from nothing. */
+/** The client of the latency scenario cannot measure smaller differences. */
 const RESOLUTION_MS = 0.02
 
 /** @type {readonly Target[]} */
@@ -173,7 +173,7 @@ function addedLatency(text, metric, candidate, limit) {
 }
 
 /**
- * No worse means: not by more than the rounds without a refresh differ among themselves.
+ * The limit is the difference between the rounds without a refresh.
  * @param {string} text
  * @param {'p50Ms' | 'p99Ms'} metric
  * @returns {Target}
@@ -202,8 +202,8 @@ function memory(text, limitMib, bytes) {
 }
 
 /**
- * The power with which the cost of a request grows, between those neighbours where it grows the most: 0 is not at all,
- * 1 is in proportion.
+ * The exponent with which the cost of a request grows, between the two neighbouring sizes with the largest growth: 0 means
+ * no growth, 1 growth in proportion.
  * @param {string} text
  * @param {string} scenario
  * @returns {Target}

@@ -7,11 +7,11 @@ import { fillTokenCache } from './each-org.mjs'
 import { busyMicros, cpuMicros, peakResidentBytes } from './usage.mjs'
 import { runWrk } from './wrk.mjs'
 
-/** A dynamic compiler needs so long to be done with the request path. */
+/** After this time, a dynamic compiler has compiled the request path. */
 const WARM_UP_SECONDS = 2
-/** Where the load itself makes so few requests that it would not be done, these come first. */
+/** These come first if the load makes too few requests for that. */
 const REHEARSAL = { path: '/v2/small', connections: 64 }
-/** The measured window opens when all connections stand: making them is no part of a request. */
+/** The measured window opens when all connections are open: their cost is no part of a request. */
 const SETTLE_SECONDS = 0.3
 const CONNECTIONS_PER_SECOND = 4_000
 const QUIET_DEADLINE_MS = 5_000
@@ -45,7 +45,7 @@ export async function measureThroughput(bench, candidate, { load, isSecure = fal
 }
 
 /**
- * One run of wrk against a proxy that is warm.
+ * One run of wrk against a warm proxy.
  * @param {import('./bench.mjs').Bench} bench
  * @param {import('../candidates/candidate.mjs').RunningProxy} proxy
  * @param {import('./wrk.mjs').Load} load
@@ -78,7 +78,7 @@ async function measureWindow({ origin, options }, proxy, load) {
 }
 
 /**
- * What the warm-up left in the proxy's queues is no part of the measurement.
+ * Waits until the proxy has worked off the warm-up, which is no part of the measurement.
  * @param {import('../origins/nginx-origin.mjs').Origin} origin
  */
 async function untilQuiet(origin) {
@@ -93,7 +93,7 @@ async function untilQuiet(origin) {
 }
 
 /**
- * The origin counts the requests: its count and the kernel's can be read at any time, wrk's only at its end.
+ * Uses the origin's count of requests, because it can be read at any time. wrk reports its count only at the end.
  * @param {import('../origins/nginx-origin.mjs').Origin} origin
  * @param {number | undefined} pid
  */

@@ -1,6 +1,6 @@
 /**
- * Loads that take turns within one run of wrk: what the machine does meanwhile, and how this very process happens to have
- * been laid out and compiled, touches all of them.
+ * Loads that take turns within one run of wrk. So a disturbance of the machine, and the memory layout and compiled code of
+ * this process, affect all of them.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises'

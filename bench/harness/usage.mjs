@@ -1,4 +1,4 @@
-/** What a process has used so far, as the kernel counts it: all its threads together. */
+/** The CPU time and memory of a process, from the kernel, for all its threads together. */
 
 import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'

@@ -6,21 +6,21 @@ import { runLoad } from './children.mjs'
 const SCRIPT = fileURLToPath(new URL('../load/request.lua', import.meta.url))
 
 /**
- * The request that is made over and over.
+ * The request that wrk repeats.
  * @typedef {object} Load
  * @property {string} path
  * @property {number} connections
  * @property {string} [method] GET if left out.
  * @property {number} [contentBytes]
  * @property {number} [furtherFields] Beside Host and X-Org-Id.
- * @property {number} [leastSeconds] For requests so long that the usual time sees few of them end.
- * @property {boolean} [makesFewRequests] Too few for a dynamic compiler to be done with them in a warm-up.
- * @property {number} [orgs] One of so many at random for each request; left out, always the same and no dice thrown.
+ * @property {number} [leastSeconds] For requests so long that few of them would end in the usual time.
+ * @property {boolean} [makesFewRequests] Too few for a dynamic compiler to finish its work in a warm-up.
+ * @property {number} [orgs] Each request names one of this many orgs at random. If left out, all requests name the same org.
  * @property {Turns} [turns] Instead of `orgs`.
  */
 
 /**
- * Numbers of orgs, over and over, each for that many milliseconds of the monotonic clock.
+ * Repeats these numbers of orgs, each for `turnMs` milliseconds of the monotonic clock.
  * @typedef {object} Turns
  * @property {number} turnMs
  * @property {readonly number[]} orgs
@@ -31,7 +31,7 @@ const SCRIPT = fileURLToPath(new URL('../load/request.lua', import.meta.url))
  * @property {number} requests
  * @property {number} refused Answers with a status of 400 and above.
  * @property {number} broken Connections that could not be made or broke, and answers that did not come.
- * @property {number | null} p50Ms Null where nothing came back.
+ * @property {number | null} p50Ms Null if no answer came.
  * @property {number | null} p99Ms
  */
 

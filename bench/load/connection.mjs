@@ -1,4 +1,4 @@
-/** One keep-alive connection that knows just enough HTTP/1.1: one request at a time, answers with a Content-Length. */
+/** One keep-alive connection with a minimum of HTTP/1.1: one request at a time, answers with a Content-Length. */
 
 import { connect } from 'node:net'
 

@@ -1,6 +1,6 @@
 /**
- * A fixed number of requests for a fixed number of orgs, each org equally often: to fill the token cache, and to storm
- * a cold one. An own process; prints one line of JSON.
+ * Sends a fixed number of requests for a fixed number of orgs, equally many for each org. It fills the token cache, or makes
+ * the storm on a cold cache. It is a separate process and prints one line of JSON.
  *
  * node each-org.mjs PORT PATH REQUESTS ORGS CONNECTIONS
  */

@@ -1,6 +1,6 @@
 /**
- * Opens connections, makes one request on each, and keeps them open for a while. An own process; prints a line of JSON
- * when all are there.
+ * Opens connections, makes one request on each, and keeps them open for a while. It is a separate process and prints a
+ * line of JSON once all are open.
  *
  * node idle-connections.mjs PORT PATH CONNECTIONS SECONDS
  */

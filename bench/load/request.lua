@@ -1,9 +1,9 @@
 -- The request that wrk sends, described by arguments, and its result as one line of JSON.
 --
 -- wrk ... -s request.lua URL -- METHOD CONTENT_BYTES FURTHER_FIELDS TURN_MS ORGS [ORGS ...]
--- ORGS 0: always the same org, and the request is rendered once; from 1 on: one of so many orgs at random. Their ids
--- are those of each-org.mjs, all of one length, so that nothing but their number differs.
--- Several ORGS take turns, TURN_MS each by the monotonic clock, so that another process can tell whose turn it is.
+-- If ORGS is 0, all requests name the same org, and the script renders the request once. Otherwise each request names one
+-- of ORGS orgs at random. The ids are those of each-org.mjs. All have the same length, so that only their number differs.
+-- Several ORGS take turns of TURN_MS each. The turns follow the monotonic clock, so another process knows the current turn.
 
 local ffi = require("ffi")
 ffi.cdef[[

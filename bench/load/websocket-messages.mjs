@@ -1,6 +1,6 @@
 /**
- * WebSocket messages to and fro: each connection sends its next message when the echo of the last one is back. An own
- * process; prints a line of JSON when the measured time begins and one when it ends.
+ * WebSocket messages: each connection sends its next message when it has received the echo of the last one. It is a
+ * separate process and prints a line of JSON when the measured time begins, and one when it ends.
  *
  * node websocket-messages.mjs URL CONNECTIONS MESSAGE_BYTES WARM_UP_SECONDS SECONDS
  */

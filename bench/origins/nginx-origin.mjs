@@ -1,4 +1,4 @@
-/** The service that all candidates stand in front of: an nginx that answers at once, gives tokens and counts. */
+/** The service behind all candidates: an nginx that answers at once, issues tokens, and counts requests. */
 
 import { execFileSync } from 'node:child_process'
 import { closeSync, ftruncateSync, mkdirSync, openSync, writeFileSync } from 'node:fs'
@@ -7,7 +7,7 @@ import { Child, LOAD_CORE } from '../harness/children.mjs'
 import { freePort } from '../harness/ports.mjs'
 import { fetchText, untilAnswering } from '../harness/readiness.mjs'
 
-/** What the downloads are made of. */
+/** The content of downloads repeats this. */
 const CONTENT_BYTES = [0, 1_024, 65_536, 1_048_576, 10_485_760, 104_857_600]
 
 /** @typedef {{ port: number, securePort: number, tokenServicePort: number, folder: string }} Layout */
@@ -76,7 +76,7 @@ function makeCertificate(folder) {
 }
 
 /**
- * An upload is answered when all of it is there: `mirror` makes nginx read it, where `return` alone would not wait.
+ * `mirror` makes nginx read an upload completely before it answers. `return` alone would not wait.
  * @param {Layout} layout
  */
 function configuration({ port, securePort, tokenServicePort, folder }) {

@@ -1,4 +1,4 @@
-/** The sandbox as the token endpoint behind the origin: it takes its time for a mint, and counts. */
+/** The sandbox as the token endpoint behind the origin: each mint takes some time, and is counted. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { productProgram } from '../candidates/org-access-proxy.mjs'

@@ -1,5 +1,6 @@
 /**
- * The service for WebSocket messages: an echo, a token endpoint, and a small answer to everything else. An own process.
+ * The service for WebSocket messages: an echo, a token endpoint, and a small answer to all other requests. It is a separate
+ * process.
  *
  * node websocket-server.mjs PORT
  */

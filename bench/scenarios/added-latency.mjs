@@ -1,4 +1,4 @@
-/** The time that a proxy adds at a load that does not press it: 1,000 requests per second, open loop. */
+/** The time that a proxy adds at a low load: 1,000 requests per second in an open loop. */
 
 import { startCandidate } from '../candidates/candidate.mjs'
 import { orgAccessProxyRefreshing } from '../candidates/org-access-proxy.mjs'
@@ -11,9 +11,9 @@ import { runWrk } from '../harness/wrk.mjs'
 import { startTokenService } from '../origins/token-service.mjs'
 
 const REQUESTS_PER_SECOND = 1_000
-/** As fast as it goes, for the compilers. */
+/** At full speed, for the compilers. */
 const PRESSING_SECONDS = 2
-/** At the rate of the measurement. Code that was compiled for the press is thrown away here, and compiled anew. */
+/** At the rate of the measurement. The compilers discard code that they made for full speed, and compile it again. */
 const WARM_UP_SECONDS = 8
 /** A token endpoint far away. */
 const MINT_LATENCY_MS = 20

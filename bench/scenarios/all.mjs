@@ -1,4 +1,4 @@
-/** The scenarios, in the order in which they run and are shown. */
+/** The scenarios, in the order of the run and of the results. */
 
 import { latencyScenarios } from './added-latency.mjs'
 import { cachedOrgs } from './cached-orgs.mjs'

@@ -1,4 +1,4 @@
-/** What 100,000 cached tokens cost in memory. */
+/** The memory of 100,000 cached tokens. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startCandidate } from '../candidates/candidate.mjs'

@@ -1,4 +1,4 @@
-/** Twenty replicas that start cold and are asked for the same orgs at the same moment, with and without a shared store. */
+/** Twenty cold replicas get requests for the same orgs at the same moment, with and without a shared store. */
 
 import { execFileSync } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -15,7 +15,7 @@ import { LATENCY_COLUMNS } from './scenario.mjs'
 const REPLICAS = 20
 const ORGS = 20
 const MINT_LATENCY_MS = 20
-/** All replicas share two cores here: what a store that has a core of its own answers in a millisecond takes longer. */
+/** All replicas and the store share two cores here, so the store answers later than it would on its own core. */
 const FLEET = { timeout: '2s' }
 const TOKENS = { mintRate: 100_000 }
 

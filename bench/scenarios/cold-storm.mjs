@@ -1,4 +1,4 @@
-/** A cold cache and everybody at once: 10,000 requests for 1,000 orgs whose tokens are all still to be minted. */
+/** A cold cache: 10,000 requests at once for 1,000 orgs that have no token yet. */
 
 import { startCandidate } from '../candidates/candidate.mjs'
 import { orgAccessProxy } from '../candidates/org-access-proxy.mjs'

@@ -1,4 +1,4 @@
-/** What a request of this program costs while one thing about the load grows. */
+/** The cost of a request to this program while one property of the load grows. */
 
 import { orgAccessProxy } from '../candidates/org-access-proxy.mjs'
 import { alternate } from '../harness/samples.mjs'
@@ -35,8 +35,8 @@ export const growthScenarios = [
 ]
 
 /**
- * One request at a time: with several, what waits in the kernel's queues would grow along with the content. Large ones take
- * more time, for a measurement should see many requests end.
+ * One request at a time: with several, the kernel's queues would grow along with the content. Large contents get more time,
+ * so that many requests end within a measurement.
  * @param {number} contentBytes
  */
 function paceFor(contentBytes) {

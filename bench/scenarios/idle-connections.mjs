@@ -1,4 +1,4 @@
-/** What a connection costs that does nothing. */
+/** The memory of an idle connection. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'

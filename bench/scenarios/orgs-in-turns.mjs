@@ -1,4 +1,4 @@
-/** Whether many orgs cost more than one: a difference of some percent, for which two processes are too different. */
+/** Compares many orgs with one org. The difference is a few percent, less than between two processes. */
 
 import { startCandidate } from '../candidates/candidate.mjs'
 import { orgAccessProxy } from '../candidates/org-access-proxy.mjs'
@@ -8,9 +8,9 @@ import { runWrk } from '../harness/wrk.mjs'
 import { OTHERS_COLUMN } from './scenario.mjs'
 
 const MANY = 1_000
-/** Forth and back, so that a machine that grows slower meanwhile does so for both. */
+/** In both orders, so that a machine that gets slower affects both. */
 const LOAD = { path: '/v2/small', connections: 64, turns: { turnMs: 400, orgs: [1, MANY, MANY, 1] } }
-/** Minting is not what is measured; all else as it comes. */
+/** The limits of minting would disturb the measurement. All other settings keep their defaults. */
 const SETTINGS = { tokens: { mintRate: 100_000 } }
 const WARM_UP_SECONDS = 5
 const SECONDS = 60

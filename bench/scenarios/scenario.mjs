@@ -1,4 +1,4 @@
-/** What a scenario is: something that can be run, and how its numbers are shown. */
+/** A scenario can be run, and describes the table of its numbers. */
 
 /**
  * A column of its table: the median of a metric.
@@ -6,11 +6,11 @@
  * @property {string} title
  * @property {string} metric
  * @property {number} digits
- * @property {number} [divisor] What the metric is divided by to be shown; 1 if left out.
+ * @property {number} [divisor] The table shows the metric divided by this number; 1 if left out.
  */
 
 /**
- * A column that sets one row against all: that row's metric divided by each other one's, round by round.
+ * A column that compares one row with all others: its metric divided by the metric of each other row, in each round.
  * @typedef {object} RatioColumn
  * @property {string} title
  * @property {string} ratioOf The metric.
@@ -18,7 +18,7 @@
  */
 
 /**
- * A column that sets all rows against one: each row's metric less that one's, round by round.
+ * A column that compares all rows with one: the metric of each row minus the metric of that row, in each round.
  * @typedef {object} DifferenceColumn
  * @property {string} title
  * @property {string} differenceOf The metric.
@@ -30,7 +30,7 @@
  * @typedef {object} Scenario
  * @property {string} name
  * @property {string} title
- * @property {string} about How it is measured, where the README does not say it for all.
+ * @property {string} about The method, if it differs from the one in the README.
  * @property {() => string | undefined} [missing] Why it cannot run on this machine, if it cannot.
  * @property {string} rowTitle
  * @property {readonly (Column | RatioColumn | DifferenceColumn)[]} columns
@@ -50,7 +50,7 @@ export const LATENCY_COLUMNS = [
 ]
 
 /**
- * How much of the proxy's core went to anybody else: some percent are the kernel's, more is a disturbed measurement.
+ * The share of the proxy's core that other programs used. Some percent are the kernel's; more is a disturbed measurement.
  * @type {Column}
  */
 export const OTHERS_COLUMN = { title: 'core: others %', metric: 'othersShare', digits: 0, divisor: 0.01 }

@@ -1,4 +1,4 @@
-/** From the start of the process to its first proxied answer, and what it holds then. */
+/** The time from the start of the process to its first proxied answer, and the memory at that moment. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startCandidate } from '../candidates/candidate.mjs'

@@ -1,4 +1,4 @@
-/** All candidates as fast as they can: many connections, each with its next request as soon as it has its answer. */
+/** All candidates at full speed: many connections, each sending its next request as soon as it has its answer. */
 
 import { alternate } from '../harness/samples.mjs'
 import { measureThroughput } from '../harness/throughput.mjs'
@@ -7,9 +7,9 @@ import { CPU_RATIO_COLUMN, LATENCY_COLUMNS, OTHERS_COLUMN, PEAK_COLUMN } from '.
 /** @typedef {import('./scenario.mjs').Scenario} Scenario */
 
 const SMALL = '/v2/small'
-/** No limit of this program is in the way of so many connections. */
+/** Raises the limits of this program for so many connections. */
 export const MANY_CONNECTIONS = { listen: { maxConnections: 20_000, maxInFlight: 20_000 } }
-/** Minting is not what is measured where all tokens are there before. */
+/** Raises the limits of tokens, so that all tokens can be cached quickly before the measurement. */
 export const MANY_ORGS = { tokens: { maxOrgs: 200_000, mintRate: 100_000 } }
 
 /** @type {Scenario[]} */

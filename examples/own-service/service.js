@@ -1,4 +1,4 @@
-/** The service under test: it greets the members of an org. It knows the proxy's address, and no secret. */
+/** The service under test. It greets the members of an org. It knows the proxy's address, but no secret. */
 
 import { createServer } from 'node:http'
 

@@ -1,4 +1,4 @@
-/** Tests of the service with the real proxy, and the sandbox behind it, which fails when it is told to. */
+/** Tests of the service with the real proxy in front of the sandbox. The sandbox fails when a test tells it to. */
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

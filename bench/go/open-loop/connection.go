@@ -20,7 +20,7 @@ var (
 	lengthField = []byte("\r\ncontent-length:")
 )
 
-// A connection knows just enough HTTP/1.1: one small answer with a Content-Length at a time.
+// A connection reads only one kind of HTTP/1.1 response: small, with a Content-Length, one at a time.
 type connection struct {
 	fd        int
 	received  [4_096]byte
@@ -51,7 +51,7 @@ func prepare(fd, port int) error {
 	return syscall.SetNonblock(fd, true)
 }
 
-// read takes what has come; the status once the response is whole.
+// read takes the bytes that have arrived. It returns the status once the response is complete.
 func (c *connection) read() (string, error) {
 	if c.length == len(c.received) {
 		return "", errTooLarge

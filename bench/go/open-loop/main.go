@@ -1,8 +1,8 @@
-// Command open-loop sends requests at their times, whether earlier ones were answered or not, so that a slow answer
-// delays no later request and hides nothing. Prints one line of JSON: the latencies, how late each request left, both in
-// milliseconds, and how many requests failed.
+// Command open-loop sends requests on a fixed schedule and does not wait for earlier answers, so a slow answer delays no
+// later request. It prints one line of JSON: the latency of each request and the delay of its start, both in
+// milliseconds, and the number of failed requests.
 //
-// One thread waits for everything: a timer of the kernel tells when a request is due, to some tens of microseconds.
+// One thread waits for everything. A kernel timer starts each request, with a precision of some tens of microseconds.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Whoever answers later than this does not answer.
+// An answer that takes longer than this counts as missing.
 const patience = 5 * time.Second
 
 type load struct {
@@ -48,7 +48,7 @@ func main() {
 	duration := flag.Duration("for", time.Second, "how long to send")
 	flag.Parse()
 
-	// What it leaves behind is little, and a collection in between would be measured.
+	// The program makes little garbage, and a collection would disturb the measurement.
 	debug.SetGCPercent(-1)
 	runtime.LockOSThread()
 	total := int(duration.Seconds() * float64(*rate))
@@ -74,7 +74,7 @@ func (l *load) run() {
 	l.poll = newPoll(l.interval)
 	for !l.isOver() {
 		readable, isDue := l.poll.wait()
-		// Answers first: what is sent next is not to be in their time.
+		// Read answers first, so that the next requests do not count as part of their latency.
 		for _, fd := range readable {
 			l.read(l.byFd[fd])
 		}
@@ -107,7 +107,7 @@ func (l *load) send(index int) {
 		return
 	}
 	c.isWaiting = true
-	// From here on it is the other side's time. How late this process was is its own, and told apart.
+	// The latency begins here. The delay of this process is reported separately.
 	c.sentAt = time.Now()
 	l.results.LatenessMs = append(l.results.LatenessMs, milliseconds(c.sentAt.Sub(l.dueAt(index))))
 	if _, err := syscall.Write(c.fd, l.request); err != nil {
@@ -132,7 +132,7 @@ func (l *load) takeConnection() (*connection, error) {
 
 func (l *load) read(c *connection) {
 	if !c.isWaiting {
-		// The other side may close what it is not asked on.
+		// The other side may close an idle connection.
 		l.removeIdle(c)
 		l.forget(c)
 		return

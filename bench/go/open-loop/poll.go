@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// One wait tells of so many sockets at most.
+// One wait returns at most this many sockets.
 const eventsAtOnce = 64
 
 const (
 	clockMonotonic = 1
-	// What a read of a timer takes: how often it went off.
+	// A read of the timer returns the number of times that it went off.
 	timerBytes = 8
 )
 
@@ -54,7 +54,7 @@ func (p *poll) add(fd int) error {
 	return syscall.EpollCtl(p.fd, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)})
 }
 
-// wait returns the sockets that can be read, which are good until the next call, and whether the timer has gone off.
+// wait returns the readable sockets, valid until the next call, and true if the timer has gone off.
 func (p *poll) wait() (readable []int, isDue bool) {
 	count, err := syscall.EpollWait(p.fd, p.events[:], -1)
 	for err == syscall.EINTR {

@@ -1,5 +1,5 @@
-// Command reverse-proxy is the standard library's reverse proxy, with as much added as the comparison needs:
-// the credentials, and enough idle connections to the origin that none is opened twice.
+// Command reverse-proxy is the standard library's reverse proxy. It adds only the credentials, and keeps enough idle
+// connections to the origin that it does not open new ones.
 package main
 
 import (
