@@ -47,6 +47,7 @@ const SETTLE_MS = 100
 /** In a directory that is never quiet, the file is read after this many times `settleMs`. */
 const MAX_POSTPONEMENTS = 10
 const TIMEOUT_MS = 2_000
+const TICKS = 20
 
 export class WatchedFile {
   readonly #options: WatchedFileOptions
@@ -242,13 +243,22 @@ async function readUntimed(path: string, maxBytes = MAX_FILE_BYTES): Promise<Fil
   }
 }
 
-/** Rejects at the time limit. The read itself cannot be stopped; `onStall` is called if it goes on. */
+/**
+ * Rejects at the time limit. The read itself cannot be stopped; `onStall` is called if it goes on.
+ *
+ * Counts ticks instead of setting one timer. A process that got no CPU for two seconds runs its timers before it looks at
+ * the reads that have ended meanwhile: one timer would blame the file system, and the program would not start.
+ */
 async function inTime<T>(reading: Promise<T>, timeoutMs = TIMEOUT_MS, onStall?: () => void): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const limit = new Promise<undefined>((resolve) => {
-    timer = setTimeout(() => resolve(undefined), timeoutMs).unref()
+    let ticks = 0
+    timer = setInterval(() => {
+      ticks += 1
+      if (ticks === TICKS) resolve(undefined)
+    }, timeoutMs / TICKS).unref()
   })
-  const content = await Promise.race([reading, limit]).finally(() => clearTimeout(timer))
+  const content = await Promise.race([reading, limit]).finally(() => clearInterval(timer))
   if (content !== undefined) return content
   onStall?.()
   reading.catch(() => undefined)

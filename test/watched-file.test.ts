@@ -289,6 +289,21 @@ describe('a file system that does not answer', () => {
     expect(mount.waiting).toHaveLength(1)
   })
 
+  test('is not blamed for a process that gets no time to look at the answer', async () => {
+    const timeoutMs = 400
+    const read = async (): Promise<FileContent> => {
+      for (let turn = 0; turn < 2; turn++) {
+        await new Promise(setImmediate)
+        const startedAt = performance.now()
+        while (performance.now() - startedAt < timeoutMs);
+      }
+      return { bytes: Buffer.from('new'), mode: 0o600 }
+    }
+    open(folder.at('file'), { read, timeoutMs })
+    await contentsBecome('new')
+    expect(problems).toEqual([])
+  })
+
   test('is read anew as soon as it answers; what it says late is not used', async () => {
     const mount = stalledReader()
     const file = open(folder.at('file'), { read: mount.read, timeoutMs: 20 })
