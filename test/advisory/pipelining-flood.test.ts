@@ -59,7 +59,7 @@ describe('a flood behind a request in hand', () => {
     ['requests of 18 bytes', tiny],
     ['requests with 60 KiB of content', large],
     ['offers of h2c', offers],
-  ])('%s', { timeout: 60_000 }, async (_, piece) => {
+  ])('%s', async (_, piece) => {
     await using service = await startService({
       script: (seen) => (seen.target === '/v2/held' ? new Promise(() => {}) : { content: 'alive' }),
     })

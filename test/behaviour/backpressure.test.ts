@@ -34,9 +34,7 @@ const digest = createHash('sha256')
 for (let i = 0; i < TOTAL / MIB; i++) digest.update(piece(i))
 const expected = digest.digest('hex')
 
-test('T-UP-25 a client that does not read holds up the origin, and then gets everything', {
-  timeout: 30_000,
-}, async () => {
+test('T-UP-25 a client that does not read holds up the origin, and then gets everything', async () => {
   const target = table.target(async (_, connection) => {
     connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${TOTAL}\r\n\r\n`)
     for (let i = 0; i < TOTAL / MIB; i++) if (!connection.socket.write(piece(i))) await connection.drained()
@@ -53,9 +51,7 @@ test('T-UP-25 a client that does not read holds up the origin, and then gets eve
   expect(createHash('sha256').update(response.content).digest('hex')).toBe(expected)
 })
 
-test('a client that does not read gets the right bytes, where they come in small pieces', {
-  timeout: 30_000,
-}, async () => {
+test('a client that does not read gets the right bytes, where they come in small pieces', async () => {
   const whole = Buffer.concat(Array.from({ length: 16 }, (_, i) => piece(i)))
   const target = table.target(async (_, connection) => {
     connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${whole.length}\r\n\r\n`)
@@ -76,9 +72,7 @@ test('a client that does not read gets the right bytes, where they come in small
   expect(response.content.equals(whole)).toBe(true)
 })
 
-test('many small chunks for a client that does not read cost no warning of Node, and arrive whole', {
-  timeout: 30_000,
-}, async () => {
+test('many small chunks for a client that does not read cost no warning of Node, and arrive whole', async () => {
   const CHUNK = `64\r\n${'c'.repeat(100)}\r\n`
   const CHUNKS = 200_000
   const target = table.target(async (_, connection) => {
@@ -107,9 +101,7 @@ test('many small chunks for a client that does not read cost no warning of Node,
   expect(warnings).toEqual([])
 })
 
-test('T-RL-01 an origin that does not read holds up the client, and then gets everything', {
-  timeout: 30_000,
-}, async () => {
+test('T-RL-01 an origin that does not read holds up the client, and then gets everything', async () => {
   let resume = () => {}
   const received = createHash('sha256')
   const target = table.target(async (seen, connection) => {
@@ -150,7 +142,7 @@ async function settled(read: () => number): Promise<number> {
   }
 }
 
-test('T-UP-25 small pieces do not pile up behind a client that reads none of them', { timeout: 30_000 }, async () => {
+test('T-UP-25 small pieces do not pile up behind a client that reads none of them', async () => {
   let resolve = (_: boolean) => {}
   const ended = new Promise<boolean>((settle) => {
     resolve = settle

@@ -52,7 +52,7 @@ test.each([
   // These connections serve many requests: those that never break would soon be the only ones.
   ['before the service', 'origin', { faultShare: 1, withinBytes: 8000 }],
   ['before the proxy', 'client', { faultShare: 0.3, withinBytes: 1200 }],
-] as const)(`R2, R3, R4 %s, ${REQUESTS} requests`, { timeout: 60_000 }, (_, where, conditions) =>
+] as const)(`R2, R3, R4 %s, ${REQUESTS} requests`, (_, where, conditions) =>
   withSeed(async (random) => {
     await using service = await startService({
       script: async (seen) => {

@@ -298,9 +298,7 @@ function randomRequest(
   }
 }
 
-test('the parser stays in step, wherever the bytes are cut, with content and with offers of h2c', {
-  timeout: 60_000,
-}, async () => {
+test('the parser stays in step, wherever the bytes are cut, with content and with offers of h2c', async () => {
   await using service = await startService({
     script: async (seen) => {
       await seen.ended

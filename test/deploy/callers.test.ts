@@ -214,7 +214,7 @@ call_service("/v2/x", "acme").read()
     await callTwice(programPath('python3'), ['example.py'])
   })
 
-  test.skipIf(lacks('go'))('Go compiles', { timeout: 120_000 }, async () => {
+  test.skipIf(lacks('go'))('Go compiles', async () => {
     await writeFile(join(folder, 'go.mod'), 'module service\n')
     await writeFile(join(folder, 'service.go'), example('go'))
     const { status, stderr } = spawnSync(programPath('go'), ['vet', '.'], { cwd: folder, encoding: 'utf8' })

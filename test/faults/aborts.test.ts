@@ -38,7 +38,7 @@ test.each([
   ['while it waits for the response', 'silent', ''],
   ['inside its own content', 'silent', 'Content-Length: 100'],
   ['inside the response', 'begun', ''],
-])(`R9: a client leaves %s, ${ABORTS} times`, { timeout: 60_000 }, async (_, kind, line) => {
+])(`R9: a client leaves %s, ${ABORTS} times`, async (_, kind, line) => {
   await using service = await heldService()
   await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
   const durations: number[] = []
@@ -61,7 +61,6 @@ test.each([
 
 test.each(['fin', 'reset'] as const)(
   `R9: the origin leaves inside its response with %s, ${ABORTS} times`,
-  { timeout: 60_000 },
   async (end) => {
     await using service = await heldService()
     await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })

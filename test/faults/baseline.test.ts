@@ -28,7 +28,7 @@ function isWithin(counts: Record<string, number>, limits: Record<string, number>
   return Object.entries(counts).every(([kind, count]) => count <= (limits[kind] ?? 0))
 }
 
-test(`R11: ${REQUESTS} faults, and what is open is what was open before`, { timeout: 90_000 }, () =>
+test(`R11: ${REQUESTS} faults, and what is open is what was open before`, () =>
   withSeed(async (random) => {
     const beforeAll = handles()
     {
@@ -49,5 +49,4 @@ test(`R11: ${REQUESTS} faults, and what is open is what was open before`, { time
       await expectWholePool(proxy.port, service, PLACES)
     }
     await eventually(() => isWithin(handles(), beforeAll) || undefined, 'the handles before the start', 5_000)
-  }),
-)
+  }))

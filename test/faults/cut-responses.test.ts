@@ -59,7 +59,7 @@ async function receive(client: RawClient): Promise<RawResponse | undefined> {
   })
 }
 
-test(`R3, R4: ${RESPONSES} cuts`, { timeout: 60_000 }, () =>
+test(`R3, R4: ${RESPONSES} cuts`, () =>
   withSeed(async (random) => {
     const cuts = Array.from({ length: RESPONSES }, () => cutResponse(random))
     const script: OriginScript = (seen, connection) => {
@@ -87,5 +87,4 @@ test(`R3, R4: ${RESPONSES} cuts`, { timeout: 60_000 }, () =>
     await Promise.all(Array.from({ length: AT_ONCE }, client))
     expect(visiblyCut, 'responses that had begun').toBeGreaterThan(RESPONSES / 4)
     await expectWholePool(proxy.port, service, PLACES)
-  }),
-)
+  }))

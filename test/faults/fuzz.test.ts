@@ -6,14 +6,10 @@ import { withSeed } from '../support/seed.ts'
 
 const RUNS = 1_500
 
-test(
-  `R1, R3, R4, R11, R12: ${RUNS} damaged messages, from clients, origin and token endpoint`,
-  { timeout: 90_000 },
-  () =>
-    withSeed(async ({ seed }) => {
-      const { requests, responses, mints, forwarded } = await runFuzz({ seed, runs: RUNS })
-      expect(requests + responses + mints).toBe(RUNS)
-      // What stops at the door all alike would show little.
-      expect(forwarded).toBeGreaterThan(RUNS / 4)
-    }),
-)
+test(`R1, R3, R4, R11, R12: ${RUNS} damaged messages, from clients, origin and token endpoint`, () =>
+  withSeed(async ({ seed }) => {
+    const { requests, responses, mints, forwarded } = await runFuzz({ seed, runs: RUNS })
+    expect(requests + responses + mints).toBe(RUNS)
+    // What stops at the door all alike would show little.
+    expect(forwarded).toBeGreaterThan(RUNS / 4)
+  }))

@@ -25,7 +25,7 @@ const PLACES = 16
 const MAX_GROWTH_BYTES = 96 * 1024
 const SETTLED_WITHIN_MS = 10_000
 
-test(`R11: ${FAULTS} faults, until the heap has settled`, { timeout: 180_000 }, () =>
+test(`R11: ${FAULTS} faults, until the heap has settled`, () =>
   withSeed(async (random) => {
     await using service = await startService({ script: badOrigin(random), mint: shortMint })
     await using env = await environmentFor(service)
@@ -61,8 +61,7 @@ test(`R11: ${FAULTS} faults, until the heap has settled`, { timeout: 180_000 }, 
     probe[Symbol.dispose]()
     proxy.signal('SIGTERM')
     expect(await proxy.exited).toEqual({ code: 0, signal: null })
-  }),
-)
+  }))
 
 /** From one storm to the next, over the last of them. A leak never settles: it is in each. */
 function medianGrowth(heapBytes: readonly number[]): number {

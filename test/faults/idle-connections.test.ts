@@ -27,7 +27,6 @@ function openIdle(port: number): Promise<Socket> {
 
 test.skipIf(!hasRoom)(
   `T-CL-11: ${IDLE} idle connections${hasRoom ? '' : ` (skipped: ${descriptors} descriptors)`}`,
-  { timeout: 90_000 },
   async () => {
     await using service = await startService()
     await using env = await environmentFor(service)

@@ -19,7 +19,6 @@ const hasRoom = Number(descriptors) >= 2 * TUNNELS + 500
 
 test.skipIf(!hasRoom)(
   `T-WS-13: ${TUNNELS} idle tunnels${hasRoom ? '' : ` (skipped: ${descriptors} descriptors)`}`,
-  { timeout: 60_000 },
   async () => {
     const echo = echoServer()
     await using service = await startService({

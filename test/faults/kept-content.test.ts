@@ -10,7 +10,7 @@ import { startService } from '../support/service.ts'
 const UPLOADS = 400
 const CONTENT = 'x'.repeat(60 * 1024)
 
-test('uploads that are answered by streams do not stay in memory', { timeout: 60_000 }, async () => {
+test('uploads that are answered by streams do not stay in memory', async () => {
   await using service = await startService({
     script: async (seen, connection) => {
       if (seen.target !== '/v2/upload') return { content: 'good' }

@@ -62,7 +62,7 @@ function badNetwork(seeded: Random): MintScript {
   }
 }
 
-test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, { timeout: 180_000 }, () =>
+test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, () =>
   withSeed(async (random) => {
     await using service = await startService({
       mint: badNetwork(random),
@@ -107,5 +107,4 @@ test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones
     while ((await request(proxy.port, get('/v2/again', 'late'))).status !== 200) await sleep(50)
     expect(performance.now() - wellAt).toBeLessThan(5_000 + SLACK_MS)
     await expectWholePool(proxy.port, service, PLACES)
-  }),
-)
+  }))

@@ -77,7 +77,7 @@ function isServed(response: RawResponse, what: string): boolean {
   return false
 }
 
-test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, { timeout: 90_000 }, () =>
+test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, () =>
   withSeed(async (random) => {
     await using service = await startService({ mint: anyFraming, script: ({ target }) => ({ content: target }) })
     await using network = await startFaultProxy(service.origin.port, random.numbered(1))
@@ -156,5 +156,4 @@ test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones
     const foreign = service.requests.filter((seen) => service.orgOf(seen) === undefined)
     expect(foreign, 'requests with what is no token').toEqual([])
     await expectWholePool(proxy.port, service, PLACES)
-  }),
-)
+  }))

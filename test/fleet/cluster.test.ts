@@ -10,7 +10,6 @@ const CLUSTER = { 'fleet.cluster': 'true', 'fleet.timeout': '2s' }
 
 test.skipIf(lacks('redis-server'))(
   'orgs lie in all nodes, each operation in one slot, and a node that is gone takes only its own orgs along',
-  { timeout: 60_000 },
   async () => {
     await using service = await startService()
     await using cluster = await RedisCluster.start()

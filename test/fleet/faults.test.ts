@@ -59,7 +59,7 @@ async function startTestService(): Promise<Service> {
 }
 
 describe.skipIf(lacks('redis-server'))('a store that is', () => {
-  test.each(Object.entries(FAULTS))('%s', { timeout: 60_000 }, async (_, { begin, end, isNoticed = true }) => {
+  test.each(Object.entries(FAULTS))('%s', async (_, { begin, end, isNoticed = true }) => {
     await using service = await startTestService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(3, service, server, { 'fleet.timeout': `${TIMEOUT_MS}ms` })
@@ -142,7 +142,7 @@ describe('a store that is no store', () => {
     }
   })
 
-  test('answers OK to everything, and is never taken for a store that is back', { timeout: 30_000 }, async () => {
+  test('answers OK to everything, and is never taken for a store that is back', async () => {
     await using service = await startTestService()
     const sockets = new Set<Socket>()
     let connections = 0

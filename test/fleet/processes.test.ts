@@ -18,39 +18,30 @@ async function portOf(proxy: SpawnedProxy): Promise<number> {
   return Number(/:(\d+)$/.exec(JSON.parse(line).address)?.[1])
 }
 
-test.skipIf(lacks('redis-server'))(
-  '20 cold processes asked for 3 orgs at the same moment: 3 mints',
-  {
-    timeout: 180_000,
-  },
-  async () => {
-    await using service = await startService()
-    await using server = await RedisServer.start()
-    await using env = await environmentFor(service)
-    const processes: SpawnedProxy[] = []
-    try {
-      const ports: number[] = []
-      while (ports.length < REPLICAS) {
-        const batch = Array.from({ length: AT_A_TIME }, () =>
-          spawnProxy({ env: { ...env, ...FLEET, OAP_FLEET_STORE: server.url } }),
-        )
-        processes.push(...batch)
-        ports.push(...(await Promise.all(batch.map(portOf))))
-      }
-      const asked = ports.flatMap((port) => ['acme', 'globex', 'initech'].map((org) => ask({ port }, org)))
-      expect(await Promise.all(asked)).toEqual(Array(3 * REPLICAS).fill(200))
-    } finally {
-      await Promise.all(processes.map((proxy) => proxy[Symbol.asyncDispose]()))
+test.skipIf(lacks('redis-server'))('20 cold processes asked for 3 orgs at the same moment: 3 mints', async () => {
+  await using service = await startService()
+  await using server = await RedisServer.start()
+  await using env = await environmentFor(service)
+  const processes: SpawnedProxy[] = []
+  try {
+    const ports: number[] = []
+    while (ports.length < REPLICAS) {
+      const batch = Array.from({ length: AT_A_TIME }, () =>
+        spawnProxy({ env: { ...env, ...FLEET, OAP_FLEET_STORE: server.url } }),
+      )
+      processes.push(...batch)
+      ports.push(...(await Promise.all(batch.map(portOf))))
     }
-    expect(service.tokens.mints.map(({ org }) => org).toSorted()).toEqual(['acme', 'globex', 'initech'])
-  },
-)
+    const asked = ports.flatMap((port) => ['acme', 'globex', 'initech'].map((org) => ask({ port }, org)))
+    expect(await Promise.all(asked)).toEqual(Array(3 * REPLICAS).fill(200))
+  } finally {
+    await Promise.all(processes.map((proxy) => proxy[Symbol.asyncDispose]()))
+  }
+  expect(service.tokens.mints.map(({ org }) => org).toSorted()).toEqual(['acme', 'globex', 'initech'])
+})
 
 test.skipIf(lacks('redis-server'))(
   'a process that is killed in the middle of its mint holds up nobody for long',
-  {
-    timeout: 60_000,
-  },
   async () => {
     let asked = 0
     await using service = await startService({

@@ -154,9 +154,7 @@ function portsOf(proxy: SpawnedProxy): { readonly port: number; readonly adminPo
   return { port: portOf(address), adminPort: portOf(adminAddress) }
 }
 
-test('R12, T-SE-01, 02, 05, 08, 14, 21: responses, logs, admin pages and the process in /proc', {
-  timeout: 60_000,
-}, async () => {
+test('R12, T-SE-01, 02, 05, 08, 14, 21: responses, logs, admin pages and the process in /proc', async () => {
   await using proxy = await startTraced()
   const { port, adminPort } = portsOf(proxy)
   for (const raw of TRAFFIC) expectClean(await exchange(port, raw), `the answer to ${raw.slice(0, 60)}`)

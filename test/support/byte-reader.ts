@@ -23,7 +23,9 @@ const LINE_FEED = 0x0a
 
 export class ByteReader {
   readonly #deadlineMs: number
-  #pending: Buffer = Buffer.alloc(0)
+  /** Joined only when somebody looks, so that much content is copied once. */
+  #chunks: Buffer[] = []
+  #length = 0
   #end: StreamEnd | undefined
   #wake: () => void = () => {}
 
@@ -31,7 +33,8 @@ export class ByteReader {
   constructor(socket: Socket, deadlineMs: number = Number.POSITIVE_INFINITY) {
     this.#deadlineMs = deadlineMs
     socket.on('data', (chunk: Buffer) => {
-      this.#pending = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk])
+      this.#chunks.push(chunk)
+      this.#length += chunk.length
       this.#wake()
     })
     socket.on('end', () => this.#finish('fin'))
@@ -41,7 +44,8 @@ export class ByteReader {
 
   /** What has come and was not taken. */
   get pending(): Buffer {
-    return this.#pending
+    if (this.#chunks.length > 1) this.#chunks = [Buffer.concat(this.#chunks, this.#length)]
+    return this.#chunks[0] ?? Buffer.alloc(0)
   }
 
   get end(): StreamEnd | undefined {
@@ -50,33 +54,34 @@ export class ByteReader {
 
   /** One line with its end, as it came. */
   async line(limitBytes = 1024 * 1024): Promise<string> {
-    await this.#until(() => this.#pending.includes(LINE_FEED) || this.#pending.length > limitBytes, 'the end of a line')
-    const end = this.#pending.indexOf(LINE_FEED)
+    await this.#until(() => this.pending.includes(LINE_FEED) || this.#length > limitBytes, 'the end of a line')
+    const end = this.pending.indexOf(LINE_FEED)
     if (end === -1) throw new Error(`a line of more than ${limitBytes} bytes`)
     return this.#take(end + 1).toString('latin1')
   }
 
   /** Between one byte and `limit`. */
   async some(limit: number): Promise<Buffer> {
-    await this.#until(() => this.#pending.length > 0, 'a byte')
-    return this.#take(Math.min(limit, this.#pending.length))
+    await this.#until(() => this.#length > 0, 'a byte')
+    return this.#take(Math.min(limit, this.#length))
   }
 
   async exactly(count: number): Promise<Buffer> {
-    await this.#until(() => this.#pending.length >= count, `${count} bytes`)
+    await this.#until(() => this.#length >= count, `${count} bytes`)
     return this.#take(count)
   }
 
   /** Everything up to the end of the stream. */
   async toEnd(): Promise<Buffer> {
     await this.#until(() => this.#end !== undefined, 'the end of the stream')
-    return this.#take(this.#pending.length)
+    return this.#take(this.#length)
   }
 
   #take(count: number): Buffer {
-    const taken = this.#pending.subarray(0, count)
-    this.#pending = this.#pending.subarray(count)
-    return taken
+    const { pending } = this
+    this.#length -= count
+    this.#chunks = this.#length === 0 ? [] : [pending.subarray(count)]
+    return pending.subarray(0, count)
   }
 
   #finish(end: StreamEnd): void {
@@ -97,7 +102,7 @@ export class ByteReader {
         if (this.#end !== undefined) throw new StreamEnded(this.#end)
         if (expired)
           throw new DeadlineExceeded(
-            `${what} did not come within ${this.#deadlineMs} ms; so far: ${preview(this.#pending)}`,
+            `${what} did not come within ${this.#deadlineMs} ms; so far: ${preview(this.pending)}`,
           )
         await new Promise<void>((resolve) => {
           this.#wake = resolve

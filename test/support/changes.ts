@@ -1,4 +1,6 @@
-/** Waiting for a condition instead of for a time. */
+/** Waiting for a condition instead of for a time. All deadlines are those of a quiet machine. */
+
+import { scaled } from './pace.ts'
 
 /** Not a limit on anything: what comes at all, comes long before. */
 const DEFAULT_DEADLINE_MS = 15_000
@@ -20,10 +22,17 @@ export class Changes {
         finish()
         resolve()
       }
-      const timer = setTimeout(() => {
+      const startedAt = performance.now()
+      const expire = () => {
+        const leftMs = scaled(deadlineMs) - (performance.now() - startedAt)
+        if (leftMs > 0) {
+          timer = setTimeout(expire, leftMs)
+          return
+        }
         finish()
         reject(new Error(`not within ${deadlineMs} ms: ${what}`))
-      }, deadlineMs)
+      }
+      let timer = setTimeout(expire, deadlineMs)
       const finish = () => {
         clearTimeout(timer)
         this.#waiting.delete(check)
@@ -39,11 +48,13 @@ export async function eventually<T>(
   what: string,
   deadlineMs = DEFAULT_DEADLINE_MS,
 ): Promise<T> {
-  const end = performance.now() + deadlineMs
+  const startedAt = performance.now()
   for (;;) {
     const seen = await look()
     if (seen !== undefined && seen !== false) return seen
-    if (performance.now() > end) throw new Error(`not within ${deadlineMs} ms: ${what}`)
+    const tookMs = performance.now() - startedAt
+    if (tookMs > deadlineMs && tookMs > scaled(deadlineMs))
+      throw new Error(`not within ${Math.round(tookMs)} ms: ${what}`)
     await new Promise((resolve) => setTimeout(resolve, 5))
   }
 }

@@ -30,7 +30,7 @@ export interface RawResponse {
 }
 
 export interface RawClientOptions {
-  /** Of each single wait. */
+  /** Of each single wait, on a quiet machine. */
   readonly deadlineMs?: number
   readonly host?: string
   /** Where the connection comes from, in the eyes of the peer. */
@@ -64,7 +64,7 @@ export class RawClient implements AsyncDisposable {
             ...(options.localAddress === undefined ? {} : { localAddress: options.localAddress }),
           })
     await once(socket, 'connect')
-    return new RawClient(socket, options.deadlineMs ?? scaled(5_000))
+    return new RawClient(socket, scaled(options.deadlineMs ?? 5_000))
   }
 
   /** All bytes that ever came. */

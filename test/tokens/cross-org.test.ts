@@ -32,7 +32,7 @@ const SETTINGS: ProxySettings = {
   'log.requests': 'off',
 }
 
-test('eviction, rotation and aborts over a thousand orgs', { timeout: 150_000 }, () =>
+test('eviction, rotation and aborts over a thousand orgs', () =>
   withSeed(async ({ seed }) => {
     await using service = await startRotatingService({ rotatesEveryMs: scaled(ROTATION_MS) })
     await using proxy = await startProxyProcess(service, { settings: SETTINGS })
@@ -50,8 +50,7 @@ test('eviction, rotation and aborts over a thousand orgs', { timeout: 150_000 },
     expect(run.aborted).toBeGreaterThan(REQUESTS / 1_000)
     expect(await proxy.metric('oap_token_evictions_total')).toBeGreaterThan(ORGS)
     expect(proxy.spawned.stderr).toEqual([])
-  }),
-)
+  }))
 
 class CrossOrgRun {
   readonly #port: number

@@ -35,7 +35,7 @@ const outages: [string, MintScript][] = [
   ['hangs', () => undefined],
 ]
 
-test.concurrent.each(outages)('it %s', { timeout: 120_000 }, async (_, script) => {
+test.concurrent.each(outages)('it %s', async (_, script) => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(MINT_TIMEOUT_MS) })
   using warm = new KeepAliveClient(proxy.port)
@@ -96,9 +96,7 @@ test.concurrent.each(outages)('it %s', { timeout: 120_000 }, async (_, script) =
   expect(performance.now() - wellAt).toBeLessThan(scaled(RECOVERY_MS))
 })
 
-test.concurrent('it is gone, the whole service is, and comes back: no herd, every org served', {
-  timeout: 40_000,
-}, async () => {
+test.concurrent('it is gone, the whole service is, and comes back: no herd, every org served', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(1_000) })
   const { port } = service.origin

@@ -89,9 +89,7 @@ const REPLACED = 'secret replaced'
 const NOT_TAKEN = 'changed secret not taken over'
 const UNUSABLE = 'secret file not usable: the old secret stays in use'
 
-test.concurrent('a directory swapped as Kubernetes does it, twice; the service stops taking the old secret', {
-  timeout: 120_000,
-}, async () => {
+test.concurrent('a directory swapped as Kubernetes does it, twice; the service stops taking the old secret', async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
   await using proxy = await startProjected(sandbox)
   const { appSecret: first } = sandbox
@@ -117,9 +115,7 @@ test.concurrent('a directory swapped as Kubernetes does it, twice; the service s
   expect(canaries.search(proxy.spawned.output)).toEqual([])
 })
 
-test.concurrent('half of it, garbage, nothing, then the right one while the old is no longer taken', {
-  timeout: 120_000,
-}, async () => {
+test.concurrent('half of it, garbage, nothing, then the right one while the old is no longer taken', async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
   await using proxy = await startProxyProcess(sandbox, { settings: SETTINGS })
   const { secretFile } = proxy
@@ -150,9 +146,7 @@ test.concurrent('half of it, garbage, nothing, then the right one while the old 
   expect(await proxy.metric('oap_secret_reloads_total{outcome="proved"}')).toBe(1)
 })
 
-test.concurrent('SIGHUP reads the file again; what is still wrong is told once, however often it is asked for', {
-  timeout: 120_000,
-}, async () => {
+test.concurrent('SIGHUP reads the file again; what is still wrong is told once, however often it is asked for', async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
   await using proxy = await startProxyProcess(sandbox, { settings: SETTINGS })
   const fresh = 'a-secret-that-the-service-will-take-later'
