@@ -173,12 +173,14 @@ export class ClientConnection implements ExchangeOwner {
     this.#response = undefined
     this.#owner.exchangeEnded(this)
     if (this.isTunnel) return
-    if (isFlushed(response) && this.#waiting === undefined && !this.isClosing) this.isBusy = false
-    else whenFlushed(this.socket, response, () => this.#goOn())
+    // Until Node has taken the socket from this response, the next one has none to be written to.
+    if (response === undefined || response.socket === null) this.#goOn()
+    else response.once('finish', () => this.#goOn())
   }
 
-  /** The last response has been handed to the system. Before that, the next one would have no socket to be written to. */
+  /** The last response has been handed to the system. */
   #goOn(): void {
+    if (this.socket.destroyed) return
     if (this.#waiting !== undefined && !this.isClosing) {
       // Other connections run first. A chain of requests that are refused at once would never return to the event loop.
       setImmediate(() => this.#startWaiting())
@@ -340,8 +342,7 @@ export class ClientConnection implements ExchangeOwner {
     if (this.#lingersUntil !== Number.POSITIVE_INFINITY) return
     this.#lingersUntil = performance.now() + LINGER_MS
     this.socket.end()
-    if (this.#isParserStopped) discardInput(this.socket)
-    else if (!this.socket.readableEnded) this.socket.resume()
+    discardInput(this.socket)
   }
 
   /** Ends what has been silent for too long. Called several times within each limit. `now` is monotonic milliseconds. */
@@ -390,18 +391,4 @@ export class ClientConnection implements ExchangeOwner {
       this.socket.destroy()
     }
   }
-}
-
-/** With `finish` Node takes the socket from a response, whoever has written the bytes. Newer versions also note `writableFinished`. */
-function isFlushed(response: ServerResponse | undefined): boolean {
-  return response === undefined || response.socket === null
-}
-
-/** Responses leave in order, so the next request has to wait for this. */
-function whenFlushed(socket: Socket, response: ServerResponse | undefined, next: () => void): void {
-  if (isFlushed(response)) process.nextTick(next)
-  else
-    response?.once('finish', () => {
-      if (!socket.destroyed) next()
-    })
 }
