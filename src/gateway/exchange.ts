@@ -53,6 +53,15 @@ export interface ExchangeOwner {
   exchangeEnded(): void
 }
 
+/** A request as the listener received it, and what it takes to answer it. */
+export interface ReceivedRequest {
+  readonly message: IncomingMessage
+  readonly response: ServerResponse
+  readonly connection: ExchangeOwner
+  /** Monotonic milliseconds: its head had arrived. */
+  readonly startedAt: number
+}
+
 /** Methods that are safe to carry out twice (RFC 9110 §9.2.2). */
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
@@ -82,19 +91,13 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   slot: number | undefined = undefined
   readonly #record: RequestRecord
 
-  constructor(
-    context: ExchangeContext,
-    request: AdmittedRequest,
-    message: IncomingMessage,
-    response: ServerResponse,
-    owner: ExchangeOwner,
-    startedAt: number,
-  ) {
+  constructor(context: ExchangeContext, request: AdmittedRequest, received: ReceivedRequest) {
+    const { message, response, connection, startedAt } = received
     this.#context = context
     this.#request = request
     this.#message = message
     this.#response = response
-    this.#owner = owner
+    this.#owner = connection
     this.#relay = new ResponseRelay(message, response, context.clientKeepAliveSeconds)
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     this.#record.caller = request.caller?.name

@@ -1,11 +1,10 @@
 /** Gives each admitted request its credential, and starts its exchange. */
 
-import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { AdmittedRequest } from '../http/admitted-request.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
 import type { TokenLookup } from '../token/token-entry.ts'
-import { Exchange, type ExchangeContext, type ExchangeOwner } from './exchange.ts'
+import { Exchange, type ExchangeContext, type ReceivedRequest } from './exchange.ts'
 
 export interface GatewayOptions extends ExchangeContext {
   readonly app: AppCredentials
@@ -18,15 +17,8 @@ export class Gateway {
     this.#options = options
   }
 
-  /** `startedAt` is the monotonic instant at which the head had arrived. `owner` is told when the exchange has ended. */
-  handle(
-    request: AdmittedRequest,
-    message: IncomingMessage,
-    response: ServerResponse,
-    owner: ExchangeOwner,
-    startedAt: number,
-  ): Exchange {
-    const exchange = new Exchange(this.#options, request, message, response, owner, startedAt)
+  handle(request: AdmittedRequest, received: ReceivedRequest): Exchange {
+    const exchange = new Exchange(this.#options, request, received)
     const { tokens, app } = this.#options
     const { orgId, isWebSocket, caller } = request
     if (orgId === undefined) {
@@ -38,7 +30,11 @@ export class Gateway {
     if (lookup !== undefined) exchange.forward(lookup)
     else {
       tokens
-        .obtain(orgId, { forHandshake: isWebSocket, requester: caller?.name ?? owner, requestId: request.requestId })
+        .obtain(orgId, {
+          forHandshake: isWebSocket,
+          requester: caller?.name ?? received.connection,
+          requestId: request.requestId,
+        })
         .then(
           (obtained) => exchange.forward(obtained),
           (error: unknown) => exchange.failWith(error),

@@ -93,15 +93,16 @@ const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
 const LENGTH = /^\d{1,15}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
-const refusals = new Map<RefusalCode, Refusal>()
-
 function refuse(code: RefusalCode): Refusal {
-  let refusal = refusals.get(code)
-  if (refusal === undefined) {
-    refusal = { isAdmitted: false, code }
-    refusals.set(code, refusal)
-  }
-  return refusal
+  return { isAdmitted: false, code }
+}
+
+/** A request whose sender may ask for something. */
+interface Candidate {
+  readonly head: RequestHead
+  readonly found: FieldFindings
+  readonly rules: AdmissionRules
+  readonly caller: Caller | undefined
 }
 
 /** `newRequestId` is called for an admitted request without a usable `X-Request-Id`. */
@@ -112,20 +113,19 @@ export function admit(
   sender: Sender = ANYONE,
 ): Admission {
   const found = gatherFields(head.rawHeaders)
-  const method = head.method ?? ''
   const early =
     checkFraming(head, found) ??
-    checkMethod(method, found) ??
+    checkMethod(head, found) ??
     checkHost(found, rules) ??
-    checkBrowser(method, found, rules) ??
+    checkBrowser(head, found, rules) ??
     checkForwarded(found, rules) ??
     checkKey(found, rules)
   if (early !== undefined) return early
-  if (rules.callers === undefined) return admitTarget(head, method, found, rules, newRequestId, undefined)
+  if (rules.callers === undefined) return admitTarget({ head, found, rules, caller: undefined }, newRequestId)
   const caller = findCaller(found, rules.callers, sender)
   if (caller === undefined) return refuse('caller_refused')
   if (caller === 'unverified') return { isAdmitted: false, token: found.callerKey }
-  const admission = admitTarget(head, method, found, rules, newRequestId, caller)
+  const admission = admitTarget({ head, found, rules, caller }, newRequestId)
   return admission.isAdmitted ? admission : { ...admission, caller }
 }
 
@@ -143,7 +143,7 @@ function checkFraming(head: RequestHead, found: FieldFindings): Refusal | undefi
   return undefined
 }
 
-function checkMethod(method: string, found: FieldFindings): Refusal | undefined {
+function checkMethod({ method }: RequestHead, found: FieldFindings): Refusal | undefined {
   if (method === 'CONNECT' || method === 'TRACE') return refuse('method_refused')
   if (found.expectations > 1) return refuse('expectation_failed')
   if (found.expectations === 1 && found.expectation.toLowerCase() !== '100-continue')
@@ -164,11 +164,14 @@ function checkHost(found: FieldFindings, rules: AdmissionRules): Refusal | undef
 }
 
 /** Refuses requests that a page sent through a browser, unless its origin is listed. */
-function checkBrowser(method: string, found: FieldFindings, rules: AdmissionRules): Refusal | Preflight | undefined {
-  const { browserOrigin } = found
-  if (browserOrigin === undefined) return found.isCrossSite ? refuse('browser_refused') : undefined
+function checkBrowser(
+  { method }: RequestHead,
+  { browserOrigin, isCrossSite, isPreflight }: FieldFindings,
+  rules: AdmissionRules,
+): Refusal | Preflight | undefined {
+  if (browserOrigin === undefined) return isCrossSite ? refuse('browser_refused') : undefined
   if (!rules.browserOrigins.includes(browserOrigin)) return refuse('browser_refused')
-  if (method === 'OPTIONS' && found.isPreflight) return { isAdmitted: false, preflightOrigin: browserOrigin }
+  if (method === 'OPTIONS' && isPreflight) return { isAdmitted: false, preflightOrigin: browserOrigin }
   return undefined
 }
 
@@ -187,21 +190,11 @@ function findCaller(found: FieldFindings, callers: Callers, sender: Sender): Cal
   return callers.identify(sender.callerSocket, found.callerKeys, found.callerKey)
 }
 
-function admitTarget(
-  head: RequestHead,
-  method: string,
-  found: FieldFindings,
-  rules: AdmissionRules,
-  newRequestId: () => string,
-  caller: Caller | undefined,
-): AdmittedBy | Refusal {
-  let target = head.url ?? ''
-  if (!target.startsWith('/') && target !== '*') {
-    const absolute = parseAbsoluteForm(target)
-    if (absolute === undefined) return refuse('target_invalid')
-    if (rules.hosts.check(absolute.authority) !== 'allowed') return refuse('host_refused')
-    target = absolute.originForm
-  }
+function admitTarget(candidate: Candidate, newRequestId: () => string): AdmittedBy | Refusal {
+  const { head, found, rules, caller } = candidate
+  const { method = '' } = head
+  const target = originFormOf(head, rules.hosts)
+  if (typeof target !== 'string') return target
   if (!isForwardable(target)) return refuse('target_invalid')
   const path = pathOf(target)
   const mayMint = isTokenEndpoint(path)
@@ -211,14 +204,38 @@ function admitTarget(
   if (caller !== undefined && !caller.mayUseRoute(method, path)) return refuse('route_refused')
   // The App's own credential never goes where it could mint a token for the client.
   const isAppRoute = !mayMint && rules.appRoutes.length > 0 && matchesRoute(rules.appRoutes, method, path)
-  const orgId = isAppRoute ? undefined : admitOrg(found, rules, caller)
+  const orgId = isAppRoute ? undefined : admitOrg(candidate)
   if (typeof orgId === 'object') return orgId
   if (found.hasImitation || found.hasBadValue) return refuse('field_invalid')
   if (found.hasLoop) return refuse('proxy_loop_detected')
-  return assemble(head, method, target, path, orgId, found, rules, newRequestId, caller)
+  const isWebSocket = asksForWebSocket(found)
+  if (isWebSocket && !isValidHandshake(head, found)) return refuse('upgrade_invalid')
+  const requestId = hasUsableRequestId(found) ? found.requestId : newRequestId()
+  return {
+    isAdmitted: true,
+    method,
+    orgId,
+    caller,
+    target: rules.targetPrefix + target,
+    path,
+    fields: fieldsForOrigin(found, rules.originHost, requestId, isWebSocket),
+    requestId,
+    contentLength: found.lengths === 1 ? Number(found.length) : undefined,
+    isChunked: found.codings === 1,
+    expectsContinue: found.expectations === 1 && head.httpVersionMinor > 0,
+    isWebSocket,
+  }
 }
 
-function admitOrg(found: FieldFindings, rules: AdmissionRules, caller: Caller | undefined): OrgId | Refusal {
+/** Of a target in absolute-form, only the path is used. Its authority has to pass the same check as `Host`. */
+function originFormOf({ url = '' }: RequestHead, hosts: HostList): string | Refusal {
+  if (url.startsWith('/') || url === '*') return url
+  const absolute = parseAbsoluteForm(url)
+  if (absolute === undefined) return refuse('target_invalid')
+  return hosts.check(absolute.authority) === 'allowed' ? absolute.originForm : refuse('host_refused')
+}
+
+function admitOrg({ found, rules, caller }: Candidate): OrgId | Refusal {
   if (found.orgIds === 0 || (found.orgIds === 1 && found.orgId === '')) return refuse('org_id_missing')
   const orgId = found.orgIds === 1 ? parseOrgId(found.orgId, rules.orgPattern) : undefined
   if (orgId === undefined) return refuse('org_id_invalid')
@@ -229,46 +246,20 @@ function admitOrg(found: FieldFindings, rules: AdmissionRules, caller: Caller | 
   return orgId
 }
 
-function assemble(
-  head: RequestHead,
-  method: string,
-  target: string,
-  path: string,
-  orgId: OrgId | undefined,
-  found: FieldFindings,
-  rules: AdmissionRules,
-  newRequestId: () => string,
-  caller: Caller | undefined,
-): AdmittedBy | Refusal {
-  const isWebSocket = asksForWebSocket(found)
-  const contentLength = found.lengths === 1 ? Number(found.length) : undefined
-  const isChunked = found.codings === 1
-  if (isWebSocket && !isValidHandshake(head, found, isChunked || (contentLength ?? 0) > 0)) {
-    return refuse('upgrade_invalid')
-  }
-  const hasRequestId = found.requestIds === 1 && REQUEST_ID.test(found.requestId)
-  const requestId = hasRequestId ? found.requestId : newRequestId()
+function hasUsableRequestId(found: FieldFindings): boolean {
+  return found.requestIds === 1 && REQUEST_ID.test(found.requestId)
+}
+
+function fieldsForOrigin(found: FieldFindings, host: string, requestId: string, isWebSocket: boolean): string[] {
+  const isOwnId = !hasUsableRequestId(found)
   let stripped = found.connection
-  if (!hasRequestId && found.requestIds > 0) stripped = new Set(stripped).add('x-request-id')
+  if (isOwnId && found.requestIds > 0) stripped = new Set(stripped).add('x-request-id')
   // Strip before we add ours: `Connection: authorization` must not remove our field (RFC 9110 §7.6.1).
   const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
   if (isWebSocket) fields.push(...found.websocket)
-  fields.push('host', rules.originHost, 'via', VIA)
-  if (!hasRequestId || stripped?.has('x-request-id') === true) fields.push('x-request-id', requestId)
-  return {
-    isAdmitted: true,
-    method,
-    orgId,
-    caller,
-    target: rules.targetPrefix === '' ? target : rules.targetPrefix + target,
-    path,
-    fields,
-    requestId,
-    contentLength,
-    isChunked,
-    expectsContinue: found.expectations === 1 && head.httpVersionMinor > 0,
-    isWebSocket,
-  }
+  fields.push('host', host, 'via', VIA)
+  if (isOwnId || stripped?.has('x-request-id') === true) fields.push('x-request-id', requestId)
+  return fields
 }
 
 /** False for a request that offers other protocols only, or whose `Connection` does not name the offer. */
@@ -277,12 +268,13 @@ export function offersWebSocket({ rawHeaders }: RequestHead): boolean {
 }
 
 function asksForWebSocket(found: FieldFindings): boolean {
-  return /\bwebsocket\b/i.test(found.upgrade) && found.connection?.has('upgrade') === true
+  return found.connection?.has('upgrade') === true && /\bwebsocket\b/i.test(found.upgrade)
 }
 
-/** RFC 6455 §4.1. */
-function isValidHandshake(head: RequestHead, found: FieldFindings, hasContent: boolean): boolean {
-  if (head.method !== 'GET' || head.httpVersionMinor === 0 || hasContent) return false
+/** RFC 6455 §4.1. A request with content is none. */
+function isValidHandshake(head: RequestHead, found: FieldFindings): boolean {
+  if (head.method !== 'GET' || head.httpVersionMinor === 0) return false
+  if (found.codings === 1 || (found.lengths === 1 && Number(found.length) > 0)) return false
   if (found.upgrades !== 1 || found.upgrade.toLowerCase() !== 'websocket') return false
   return (
     hasOne(found.websocket, 'sec-websocket-key', WEBSOCKET_KEY) &&

@@ -26,6 +26,14 @@ export interface Carried {
   stopped(): void
 }
 
+/** What is known about a client from the way in which it has connected. */
+export interface ClientOrigin {
+  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
+  readonly isForeign: boolean
+  /** Path of the caller's own socket that it came through; undefined for the common address. */
+  readonly callerSocket: string | undefined
+}
+
 export interface ConnectionOwner {
   /** Starts a request. Calls `carry` on the connection if the request is still under way afterwards. */
   begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse): void
@@ -59,7 +67,7 @@ const INTERIM_PAUSES_MS = [10, 20, 40] as const
 /** After a client has finished sending, part of the response has to be written within this time, or the client counts as gone. */
 const CONTENT_PAUSE_MS = 25
 
-export class ClientConnection implements ExchangeOwner {
+export class ClientConnection implements ExchangeOwner, ClientOrigin {
   readonly socket: Socket
   readonly #owner: ConnectionOwner
   #message: IncomingMessage | undefined
@@ -81,21 +89,20 @@ export class ClientConnection implements ExchangeOwner {
   #takenAt = 0
   isBusy = false
   isTunnel = false
-  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
-  isForeign = false
-  /** Path of the caller's own socket that it came through; undefined for the common address. */
-  callerSocket: string | undefined
+  readonly isForeign: boolean
+  readonly callerSocket: string | undefined
   /** Counts the current request for its caller. */
   #usage: CallerUsage | undefined
   /** No further request is taken. */
   isClosing = false
   /** Monotonic milliseconds. */
-  idleSince: number
+  idleSince = performance.now()
 
-  constructor(socket: Socket, owner: ConnectionOwner, now: number) {
+  constructor(socket: Socket, owner: ConnectionOwner, { isForeign, callerSocket }: ClientOrigin) {
     this.socket = socket
     this.#owner = owner
-    this.idleSince = now
+    this.isForeign = isForeign
+    this.callerSocket = callerSocket
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.on('end', () => this.#inputEnded())
     socket.once('close', () => this.#closed())

@@ -3,12 +3,20 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import type { ErrorCode, Failure } from '../errors.ts'
+import type { ReceivedRequest } from '../gateway/exchange.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { type Answered, endWithProblem, respondWithProblem } from '../http/problem-response.ts'
 import { CLIENT_CLOSED_STATUS, type GatewayObserver, RequestRecord } from '../http/request-record.ts'
 import { pathOf } from '../http/target.ts'
-import type { Preflight, Refusal } from './admission.ts'
+import type { AdmissionRules, Preflight, Refusal } from './admission.ts'
 import type { ClientConnection } from './connection.ts'
+
+/** A request as it arrived. */
+export interface Arrival extends ReceivedRequest {
+  readonly connection: ClientConnection
+  /** It keeps the rules that it began with, whatever a reload changes. */
+  readonly rules: AdmissionRules
+}
 
 export interface OwnAnswerOptions {
   readonly newRequestId: () => string
@@ -33,56 +41,32 @@ export class OwnAnswers {
   }
 
   /** Answers a request that goes no further. */
-  decline(
-    connection: ClientConnection,
-    message: IncomingMessage,
-    response: ServerResponse,
-    verdict: Refusal | Preflight,
-    startedAt: number,
-  ): void {
-    if ('code' in verdict) this.#refuse(connection, message, response, verdict, startedAt)
-    else this.#answerPreflight(message, response, verdict.preflightOrigin, startedAt)
-    connection.exchangeEnded()
+  decline(arrival: Arrival, verdict: Refusal | Preflight): void {
+    if ('code' in verdict) this.#refuse(arrival, verdict)
+    else this.#answerPreflight(arrival, verdict.preflightOrigin)
+    arrival.connection.exchangeEnded()
   }
 
-  #refuse(
-    connection: ClientConnection,
-    message: IncomingMessage,
-    response: ServerResponse,
-    refusal: Refusal,
-    startedAt: number,
-  ): void {
-    const requestId = this.#options.newRequestId()
-    if (ENDS_CONNECTION.has(refusal.code) || declaresContent(message)) {
-      response.shouldKeepAlive = false
-      connection.isClosing = true
-    }
-    const answered = respondWithProblem(response, refusal, requestId)
-    const record = ownRecord(message, refusal.code, answered, requestId, startedAt, refusal.orgId)
+  #refuse({ connection, message, response, startedAt }: Arrival, refusal: Refusal): void {
+    if (ENDS_CONNECTION.has(refusal.code) || declaresContent(message)) closeBehind(connection, response)
+    const record = this.#newRecord(message, startedAt, refusal.orgId)
+    record.code = refusal.code
     record.caller = refusal.caller?.name
-    this.#options.observer.requestEnded(record)
+    this.#tell(record, respondWithProblem(response, refusal, record.requestId))
   }
 
   /** Ends a request that failed, or whose client left, before it was admitted. */
-  abandon(
-    connection: ClientConnection,
-    message: IncomingMessage,
-    response: ServerResponse,
-    failure: Failure | 'client_closed',
-    startedAt: number,
-  ): void {
-    const requestId = this.#options.newRequestId()
+  abandon({ connection, message, response, startedAt }: Arrival, failure: Failure | 'client_closed'): void {
+    closeBehind(connection, response)
+    const record = this.#newRecord(message, startedAt)
     const isGone = failure === 'client_closed'
-    response.shouldKeepAlive = false
-    connection.isClosing = true
-    const answered = isGone ? CLIENT_GONE : respondWithProblem(response, failure, requestId)
-    const code = isGone ? failure : failure.code
-    this.#options.observer.requestEnded(ownRecord(message, code, answered, requestId, startedAt))
+    record.code = isGone ? failure : failure.code
+    this.#tell(record, isGone ? CLIENT_GONE : respondWithProblem(response, failure, record.requestId))
     connection.exchangeEnded()
   }
 
   /** `*` covers `X-Org-Id`. Credentials of the page are not asked for. */
-  #answerPreflight(message: IncomingMessage, response: ServerResponse, origin: string, startedAt: number): void {
+  #answerPreflight({ message, response, startedAt }: Arrival, origin: string): void {
     if (declaresContent(message)) response.shouldKeepAlive = false
     response.writeHead(204, {
       'access-control-allow-origin': origin,
@@ -92,25 +76,41 @@ export class OwnAnswers {
       vary: 'Origin',
     })
     response.end()
-    const requestId = this.#options.newRequestId()
-    this.#options.observer.requestEnded(ownRecord(message, undefined, { status: 204, bytes: 0 }, requestId, startedAt))
+    this.#tell(this.#newRecord(message, startedAt), { status: 204, bytes: 0 })
   }
 
   refuseConnect(connection: ClientConnection, message: IncomingMessage): void {
-    const requestId = this.#options.newRequestId()
-    const answered = endWithProblem(connection.socket, { code: 'method_refused' }, requestId)
-    const record = ownRecord(message, 'method_refused', answered, requestId, performance.now())
-    this.#options.observer.requestEnded(record)
+    const record = this.#newRecord(message, performance.now())
+    record.code = 'method_refused'
+    this.#tell(record, endWithProblem(connection.socket, { code: 'method_refused' }, record.requestId))
     connection.linger()
   }
 
   /** Answers bytes that Node's parser, or the clock that watches it, refused. */
   refuseInput(connection: ClientConnection, code: InputProblem, error: Error): void {
-    const requestId = this.#options.newRequestId()
-    const answered = endWithProblem(connection.socket, { code }, requestId, looksLikeHead(error))
-    this.#options.observer.requestEnded(ownRecord(undefined, code, answered, requestId, performance.now()))
+    const record = this.#newRecord(undefined, performance.now())
+    record.code = code
+    this.#tell(record, endWithProblem(connection.socket, { code }, record.requestId, looksLikeHead(error)))
     connection.linger()
   }
+
+  /** `message` is undefined where no request could be read, `orgId` where the id was not checked, or was refused. */
+  #newRecord(message: IncomingMessage | undefined, startedAt: number, orgId?: OrgId): RequestRecord {
+    const { method = '', url = '' } = message ?? {}
+    return new RequestRecord(this.#options.newRequestId(), orgId, method, pathIn(url), startedAt)
+  }
+
+  #tell(record: RequestRecord, { status, bytes }: Answered): void {
+    record.status = status
+    record.bytesOut = bytes
+    record.endedAt = performance.now()
+    this.#options.observer.requestEnded(record)
+  }
+}
+
+function closeBehind(connection: ClientConnection, response: ServerResponse): void {
+  response.shouldKeepAlive = false
+  connection.isClosing = true
 }
 
 function declaresContent({ headers }: IncomingMessage): boolean {
@@ -132,26 +132,6 @@ const HEAD = Buffer.from('HEAD ')
 /** The parser does not say how far it got. Most heads arrive in one packet, so the first bytes show the method. */
 function looksLikeHead(error: Error): boolean {
   return 'rawPacket' in error && Buffer.isBuffer(error.rawPacket) && error.rawPacket.subarray(0, 5).equals(HEAD)
-}
-
-/**
- * The record of a request that never reached the gateway. `message` is undefined where no request could be read, `orgId` where
- * the id was not checked, or was refused.
- */
-function ownRecord(
-  message: IncomingMessage | undefined,
-  code: RequestRecord['code'],
-  { status, bytes }: Answered,
-  requestId: string,
-  startedAt: number,
-  orgId?: OrgId | undefined,
-): RequestRecord {
-  const record = new RequestRecord(requestId, orgId, message?.method ?? '', pathIn(message?.url ?? ''), startedAt)
-  record.status = status
-  record.bytesOut = bytes
-  record.code = code
-  record.endedAt = performance.now()
-  return record
 }
 
 /** Leaves out an authority, which may hold a password. */

@@ -13,7 +13,7 @@ import type { GatewayObserver } from '../http/request-record.ts'
 import { type Admission, type AdmissionRules, admit, offersWebSocket, type Sender } from './admission.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
 import { type Carried, ClientConnection, type ConnectionOwner } from './connection.ts'
-import { inputProblem, OwnAnswers } from './own-answers.ts'
+import { type Arrival, inputProblem, OwnAnswers } from './own-answers.ts'
 
 export interface ListenerOptions {
   /** For a whole request head. */
@@ -56,15 +56,11 @@ export class Listener implements ConnectionOwner {
   constructor(options: ListenerOptions, gateway: Gateway) {
     this.#options = options
     this.#gateway = gateway
-    this.#answers = new OwnAnswers({ newRequestId: options.newRequestId, observer: options.observer })
+    this.#answers = new OwnAnswers(options)
   }
 
   get requestsInFlight(): number {
     return this.#inFlight
-  }
-
-  get connections(): number {
-    return this.#connections.size
   }
 
   /** Resolves with the address as it stands in a URL. */
@@ -138,9 +134,7 @@ export class Listener implements ConnectionOwner {
       socket.destroy()
       return
     }
-    const connection = new ClientConnection(socket, this, performance.now())
-    connection.isForeign = isForeign
-    connection.callerSocket = callerSocket
+    const connection = new ClientConnection(socket, this, { isForeign, callerSocket })
     this.#connections.set(socket, connection)
     socket.once('close', () => this.#forget(socket))
   }
@@ -166,34 +160,28 @@ export class Listener implements ConnectionOwner {
   }
 
   begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse): void {
-    const startedAt = performance.now()
     this.#inFlight++
-    this.#proceed(connection, message, response, startedAt, this.#options.rules(), connection)
+    const startedAt = performance.now()
+    this.#proceed({ connection, message, response, startedAt, rules: this.#options.rules() }, connection)
   }
 
-  #proceed(
-    connection: ClientConnection,
-    message: IncomingMessage,
-    response: ServerResponse,
-    startedAt: number,
-    rules: AdmissionRules,
-    sender: Sender,
-  ): void {
-    const admission = this.#admit(connection, message, rules, sender)
+  #proceed(arrival: Arrival, sender: Sender): void {
+    const { connection, response, rules } = arrival
+    const admission = this.#admit(arrival, sender)
     if (this.#isDraining) response.shouldKeepAlive = false
-    if (rules.browserOrigins.length > 0) openToPage(message, response, rules)
+    if (rules.browserOrigins.length > 0) openToPage(arrival)
     if (!admission.isAdmitted) {
-      if ('token' in admission) this.#verify(connection, message, response, startedAt, rules, admission.token)
-      else this.#answers.decline(connection, message, response, admission, startedAt)
+      if ('token' in admission) this.#verify(arrival, admission.token)
+      else this.#answers.decline(arrival, admission)
       return
     }
     if (admission.caller !== undefined) connection.countFor(admission.caller.usage)
-    const exchange = this.#gateway.handle(admission, message, response, connection, startedAt)
+    const exchange = this.#gateway.handle(admission, arrival)
     if (!exchange.isOver) connection.carry(exchange)
   }
 
   /** `#inFlight` counts this request already. */
-  #admit(connection: ClientConnection, message: IncomingMessage, rules: AdmissionRules, sender: Sender): Admission {
+  #admit({ connection, message, rules }: Arrival, sender: Sender): Admission {
     if (connection.isForeign) return FOREIGN
     const admission = admit(message, rules, this.#options.newRequestId, sender)
     if (!admission.isAdmitted) return admission
@@ -204,22 +192,14 @@ export class Listener implements ConnectionOwner {
   }
 
   /** Verifies a JWT that is not known yet, then goes on under the rules that the request began with. */
-  #verify(
-    connection: ClientConnection,
-    message: IncomingMessage,
-    response: ServerResponse,
-    startedAt: number,
-    rules: AdmissionRules,
-    token: string,
-  ): void {
+  #verify(arrival: Arrival, token: string): void {
+    const { connection, rules } = arrival
     const verification = new PendingVerification()
     connection.carry(verification)
     const goOn = (caller: Caller | undefined) => {
-      const { failure } = verification
       const { callerSocket } = connection
-      if (failure !== undefined) {
-        this.#answers.abandon(connection, message, response, failure, startedAt)
-      } else this.#proceed(connection, message, response, startedAt, rules, { callerSocket, verified: { caller } })
+      if (verification.failure !== undefined) this.#answers.abandon(arrival, verification.failure)
+      else this.#proceed(arrival, { callerSocket, verified: { caller } })
     }
     const verifying = rules.callers?.verify(token) ?? Promise.resolve(undefined)
     verifying.then(goOn, () => goOn(undefined))
@@ -351,6 +331,7 @@ function ignoreOffer(server: Server, connection: ClientConnection, message: Inco
 }
 
 /** Lets the scripts of a listed page read our own answers. The service decides about its answers itself. */
-function openToPage({ headers: { origin } }: IncomingMessage, response: ServerResponse, rules: AdmissionRules): void {
+function openToPage({ message, response, rules }: Arrival): void {
+  const { origin } = message.headers
   if (origin !== undefined && rules.browserOrigins.includes(origin)) letPageRead(response, origin)
 }

@@ -178,6 +178,11 @@ describe('what is admitted', () => {
     expect(admitted(page, {}, { browserOrigins: ['https://app.example'] }).orgId).toBe('acme')
   })
 
+  test('OPTIONS of a listed page goes on if it is no preflight', () => {
+    const page = ['Origin', 'https://app.example']
+    expect(admitted(page, { method: 'OPTIONS' }, { browserOrigins: ['https://app.example'] }).method).toBe('OPTIONS')
+  })
+
   test('a preflight of a listed page is answered here; of any other it is refused', () => {
     const page = [...HOST, 'Origin', 'https://app.example', 'Access-Control-Request-Method', 'PUT']
     const preflight = admit(
