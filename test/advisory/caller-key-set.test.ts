@@ -153,6 +153,15 @@ test('a flood of made-up key ids reaches the server once in a while', async () =
   expect(server.requests).toBe(2)
 })
 
+test('a withdrawn key is noticed without a request: the set is fetched regularly', async () => {
+  using watched = new Watched(server.url, { refreshMs: 10 })
+  await watched.untilTold()
+  const other = await makeIssuer('ES256', 'other')
+  server.answer = (response) => response.end(other.jwks)
+  await watched.changes.until(() => watched.sets.length === 2, 'the new set')
+  expect(watched.sets[1]).toEqual(parseKeySet(other.jwks))
+})
+
 test('the token for the server is read anew for each request, and never told', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'oap-'))
   try {

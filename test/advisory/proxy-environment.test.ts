@@ -6,7 +6,11 @@
 import { once } from 'node:events'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
+import { CLAIMS, makeIssuer } from '../callers/issuer.ts'
+import { KeySetServer } from '../callers/key-set-server.ts'
+import { makeFolder } from '../config/folder.ts'
 import { get } from '../support/case-table.ts'
+import { CA_FILE } from '../support/certificates.ts'
 import { type Origin, startOrigin } from '../support/origin.ts'
 import { request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
@@ -42,5 +46,17 @@ test('T-UP-32 proxies of the environment are not used unless the settings say so
   })
   await once(socket, 'open')
   socket.terminate()
+  expect(interceptor.connections).toEqual([])
+})
+
+test('the key set of a caller is fetched without them, too', async () => {
+  await using server = await KeySetServer.start((await makeIssuer()).jwks)
+  await using env = await environmentFor(service)
+  const jwt = { issuer: CLAIMS.iss, audience: CLAIMS.aud, subject: CLAIMS.sub, jwks: server.url, jwksCaFile: CA_FILE }
+  await using folder = await makeFolder()
+  const file = await folder.write('config.json', JSON.stringify({ callers: [{ name: 'batch', jwt, orgs: ['*'] }] }))
+  const proxies = { HTTPS_PROXY: interceptor.url, https_proxy: interceptor.url, NODE_USE_ENV_PROXY: '1', NO_PROXY: '' }
+  await using _proxy = spawnProxy({ args: ['--config', file], env: { ...env, ...proxies } })
+  await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
   expect(interceptor.connections).toEqual([])
 })

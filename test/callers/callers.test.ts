@@ -57,6 +57,19 @@ describe('a caller by JWT', () => {
     expect(callers.identify(undefined, 1, token)).toBe('unverified')
   })
 
+  test('10,000 verified tokens are remembered; the least recently used goes first', async () => {
+    const verify: VerifyToken = async () => ({ outcome: 'valid', expiresAtMs: 1_000 })
+    const issuer = await makeIssuer()
+    const callers = new Callers([rule('batch', credentialOf(issuer))], { verify, now: () => 0 })
+    const [header, payload] = (await sign(issuer)).split('.')
+    const tokenOf = (index: number) => `${header}.${payload}.${Buffer.from(`signature-${index}`).toString('base64url')}`
+    for (let index = 0; index < 10_000; index++) await callers.verify(tokenOf(index))
+    expect(callers.identify(undefined, 1, tokenOf(0))).toMatchObject({ name: 'batch' })
+    await callers.verify(tokenOf(10_000))
+    expect(callers.identify(undefined, 1, tokenOf(0))).toMatchObject({ name: 'batch' })
+    expect(callers.identify(undefined, 1, tokenOf(1))).toBe('unverified')
+  })
+
   test('another token with the signature of a remembered one is not taken for it', async () => {
     const issuer = await makeIssuer()
     const callers = makeCallers([rule('batch', credentialOf(issuer))])

@@ -51,6 +51,17 @@ describe('where a value comes from', () => {
     expect(told('origin.caFile')).toBe('not set')
   })
 
+  test('a file may be JSON', async () => {
+    await using folder = await makeFolder()
+    const file = await folder.write(
+      'proxy.json',
+      JSON.stringify({ listen: { maxInFlight: 7 }, tokens: { warm: ['acme'] } }),
+    )
+    const { config } = await loadConfig({ file, env: GOOD })
+    expect(config.listen.maxInFlight).toBe(7)
+    expect(config.tokens.warm).toEqual(['acme'])
+  })
+
   test('OAP_CONFIG names the file; the command line is stronger; empty means none', async () => {
     await using folder = await makeFolder()
     const one = await folder.write('one.yaml', 'appId: one')
