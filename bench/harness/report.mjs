@@ -71,7 +71,7 @@ export function renderResults(results) {
 
 const HEAD = `# Results
 
-\`npm run bench\` writes this page. [README.md](README.md) describes the method; [results.json](results.json) has every
+\`npm run bench\` writes this page. [README.md](README.md) describes the method; \`results.json\` has every
 sample. Numbers are medians over the rounds. A ratio or difference is the median of the values of single rounds. Compare
 ratios across machines, not microseconds.`
 

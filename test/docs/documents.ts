@@ -10,12 +10,17 @@ export interface Document {
   readonly text: string
 }
 
-const ROOT_DOCUMENTS = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md', 'examples/README.md']
+const SHIPPED = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md', 'examples/README.md', 'bench/README.md']
+const OTHERS = ['test/README.md', 'fuzz/README.md', 'soak/README.md']
 
-export const documents: readonly Document[] = [...ROOT_DOCUMENTS, ...projectFilesBelow('docs', '.md')].map((path) => {
+/** The documents in the package. */
+export const shippedDocuments = [...SHIPPED, ...projectFilesBelow('docs', '.md')].map(readDocument)
+export const documents: readonly Document[] = [...shippedDocuments, ...OTHERS.map(readDocument)]
+
+function readDocument(path: string): Document {
   const text = readProjectFile(path)
   return { path, text, prose: text.replaceAll(/^( *)```[\s\S]*?^\1```$/gm, '') }
-})
+}
 
 export function documentAt(path: string): Document {
   const found = documents.find((document) => document.path === path)

@@ -1,0 +1,50 @@
+/** The commands that documents show are ones that the program takes. */
+
+import { describe, expect, test } from 'vitest'
+import { parseArguments } from '../../src/cli/arguments.ts'
+import { DEFAULT_SWITCHES } from '../../src/sandbox/switches.ts'
+import { documentAt, documents, tablesBelow } from './documents.ts'
+
+/** A call of the program at the start of a line or of a code span, behind `node` and its options where it is called by its file. */
+const CALL = /(?:^|`)(?:[\w.]*exec \S+ )?(?:node (?:-\S+ )*\S*dist\/main\.js|org-access-proxy)((?: [\w./=:-]+)*)/gm
+
+const calls = documents.flatMap(({ path, text }) =>
+  [...text.matchAll(CALL)].map(([, args = '']) => ({ path, args: args.trim().split(' ').filter(Boolean) })),
+)
+
+describe('commands', () => {
+  test('every one is understood', () => {
+    expect(calls.length).toBeGreaterThan(20)
+    const refused = calls.filter(({ args }) => !isUnderstood(args))
+    expect(refused).toEqual([])
+  })
+})
+
+test('examples/README.md names each switch of the sandbox with its default', () => {
+  const rows = tablesBelow(documentAt('examples/README.md'), '## Switches of the sandbox')
+  const shown = new Map(
+    rows.flatMap(([names = '', value = '']) => names.split(', ').map((name) => [unquoted(name), unquoted(value)])),
+  )
+  for (const [name, value] of Object.entries(DEFAULT_SWITCHES)) {
+    const expected = name === 'appSecret' ? 'that of config/sandbox.secret' : asWritten(value)
+    expect(`${name}: ${shown.get(name)}`).toBe(`${name}: ${expected}`)
+  }
+})
+
+function isUnderstood(args: readonly string[]): boolean {
+  try {
+    parseArguments(args)
+    return true
+  } catch {
+    return false
+  }
+}
+
+function asWritten(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(asWritten).join(', ')}]`
+  return typeof value === 'string' ? `'${value}'` : String(value)
+}
+
+function unquoted(cell: string): string {
+  return cell.replaceAll('`', '')
+}
