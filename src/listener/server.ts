@@ -239,10 +239,8 @@ export class Listener implements ConnectionOwner {
     else if (connection.inputBroken({ code }) === 'unanswered') this.#answers.refuseInput(connection, code, error)
   }
 
-  exchangeEnded(connection: ClientConnection): void {
+  exchangeEnded(): void {
     this.#inFlight--
-    connection.countFor(undefined)
-    connection.idleSince = performance.now()
   }
 
   #check(): void {
