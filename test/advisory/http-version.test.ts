@@ -24,5 +24,14 @@ test.each<Case>([
   { name: 'T-FR-40 TLS on a plain port', send: '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', status: 400 },
 ])('$name', (row) => table.run({ ...row, closes: true }))
 
+test('T-FR-39 a GET of RTSP/1.0 is HTTP/1.0 for Node, and HTTP/1.1 for the service', () =>
+  table.run({
+    name: 'T-FR-39 GET of RTSP',
+    send: head('GET /v2/x RTSP/1.0', HOST, ORG),
+    status: 200,
+    forwards: ['GET /v2/x'],
+    closes: true,
+  }))
+
 test('T-FR-41 empty lines before a request are no request', () =>
   table.run({ name: 'T-FR-41', send: `\r\n\r\n${get('/v2/x', '{org}')}`, status: 200, forwards: ['GET /v2/x'] }))

@@ -4,6 +4,7 @@ import { stat } from 'node:fs/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { CA_FILE } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
@@ -270,4 +271,43 @@ callers:
   expect(fieldOf(response, 'connection')).toBe('close')
   await drained
   expect(await stopping.logOf('/v2/late')).toMatchObject({ status: 503, code: 'draining', caller: 'batch' })
+})
+
+test('callers share the budget for mints: a flood of one, over ever new connections, holds up no other', async () => {
+  const FLOOD = 40
+  await using busy = await startService({ mint: (mint) => (mint.org.startsWith('x') ? { status: 404 } : mint.issue()) })
+  await using shared = await startProxy(
+    busy,
+    { 'tokens.mintRate': '50' },
+    {
+      'proxy.yaml': `
+callers:
+  - {name: flood, keyFiles: [flood.key], orgs: ["*"]}
+  - {name: other, keyFiles: [other.key], orgs: ["*"]}
+`,
+      'flood.key': REPORTS_KEY,
+      'other.key': NEXT_KEY,
+    },
+  )
+  let isOver = false
+  let unknown = 0
+  const flood = Array.from({ length: FLOOD }, async () => {
+    while (!isOver) {
+      using client = new KeepAliveClient(shared.port)
+      await client.get('/v2/x', `x-${unknown++}`, `X-Proxy-Key: ${REPORTS_KEY}`)
+    }
+  })
+  const { mints } = busy.tokens
+  await eventually(() => mints.length > 100 || undefined, 'a flood that uses the rate up')
+  const mintsBefore: number[] = []
+  for (let i = 0; i < 10; i++) {
+    using client = new KeepAliveClient(shared.port)
+    const askedAt = mints.length
+    expect((await client.get('/v2/x', `acme-${i}`, `X-Proxy-Key: ${NEXT_KEY}`)).status).toBe(200)
+    mintsBefore.push(mints.findIndex(({ org }) => org === `acme-${i}`) - askedAt)
+  }
+  isOver = true
+  await Promise.all(flood)
+  // Each connection of the flood asks for one Org. In shares by connection, all of them would be as new as the newcomer.
+  expect(mintsBefore.toSorted((a, b) => a - b)[5], `before each newcomer: ${mintsBefore}`).toBeLessThan(FLOOD / 2)
 })
