@@ -7,15 +7,13 @@ import { LabelledCounter } from './counters.ts'
 import { histogramFamily, labelled, type MetricFamily, type Sample } from './exposition.ts'
 import { Histogram, type HistogramSnapshot } from './histogram.ts'
 
-export type LookupResult = Exclude<TokenResult, 'none'>
-
 export interface RequestTotals {
   readonly requests: number
   /** Answered by the proxy itself with an error. */
   readonly refused: number
   /** Answered by the service with a 5xx. */
   readonly serviceErrors: number
-  readonly lookups: Readonly<Record<LookupResult, number>>
+  readonly lookups: Readonly<Record<TokenResult, number>>
   readonly replays: Readonly<Record<RepeatOutcome, number>>
 }
 
@@ -35,7 +33,7 @@ export class RequestMetrics implements GatewayObserver {
   readonly #durations = new Histogram(BOUNDS_MS)
   readonly #overheads = new Histogram(OVERHEAD_BOUNDS_MS)
   readonly #refused = new LabelledCounter<ErrorCode>('code', PROBLEMS)
-  readonly #lookups = new LabelledCounter<LookupResult>('result', NO_LOOKUPS)
+  readonly #lookups = new LabelledCounter<TokenResult>('result', NO_LOOKUPS)
   readonly #replays = new LabelledCounter<RepeatOutcome>('outcome', NO_REPLAYS)
   readonly #callers = new Map<string, Float64Array>()
   #serviceErrors = 0

@@ -1,7 +1,6 @@
 /** Counts of mints (calls of the token endpoint), of tokens and of secret reloads. No label holds an org. */
 
-import type { SecretReloadOutcome, SettledMint, TokenObserver } from '../token/token-observer.ts'
-import type { MintReason } from '../token/token-source.ts'
+import type { MintReason, SecretReloadOutcome, SettledMint, TokenObserver } from '../token/token-source.ts'
 import { LabelledCounter, PairCounter } from './counters.ts'
 import { histogramFamily, labelled, type MetricFamily, single } from './exposition.ts'
 import { Histogram } from './histogram.ts'

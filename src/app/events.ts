@@ -9,9 +9,13 @@ import type { TokenError, TokenErrorCode } from '../errors.ts'
 import type { FleetObserver } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { GatewayObserver, RepeatOutcome, RequestRecord } from '../http/request-record.ts'
-import { OverBudget } from '../token/mint-queue.ts'
-import type { SecretReloadOutcome, SettledMint, TokenObserver } from '../token/token-observer.ts'
-import type { MintReason } from '../token/token-source.ts'
+import {
+  type MintReason,
+  OverBudget,
+  type SecretReloadOutcome,
+  type SettledMint,
+  type TokenObserver,
+} from '../token/token-source.ts'
 import type { Log } from './log.ts'
 import type { ReloadObserver } from './reload.ts'
 

@@ -17,11 +17,18 @@ import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import { translateOriginError } from '../origin/origin-failure.ts'
-import type { AccessToken } from '../token/access-token.ts'
 import type { TokenLookup } from '../token/token-entry.ts'
+import type { AccessToken } from '../token/token-source.ts'
 import { ClientContent } from './client-content.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
-import { type JudgeContext, judgeToken, Repeat, type Repeated, type RepeatTarget } from './rejected-token.ts'
+import {
+  type JudgeContext,
+  judgeToken,
+  Repeat,
+  type Repeatability,
+  type Repeated,
+  type RepeatTarget,
+} from './rejected-token.ts'
 import { type RelayOwner, ResponseRelay } from './response-relay.ts'
 
 /** What all exchanges share. */
@@ -124,17 +131,24 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   #send(authorization: string): void {
     if (this.#isOver) return
     this.#request.fields.push('authorization', authorization)
-    if (this.#request.expectsContinue) this.#response.writeContinue()
-    // Content that came together with the head is parsed by the next tick, and then goes on in one piece, too.
-    else if (this.#content !== undefined) {
-      process.nextTick(() => this.#dispatch())
-      return
+    this.#context.deadlines.watch(this, performance.now())
+    if (this.#content === undefined) {
+      this.#dispatch()
+    } else if (this.#request.expectsContinue) {
+      this.#response.writeContinue()
+      this.#dispatch()
+    } else {
+      // Content that came together with the head is parsed by the next tick, and then goes on in one piece, too.
+      process.nextTick(dispatchNow, this)
     }
-    this.#dispatch()
+  }
+
+  /** The second half of a send that waited for the tick to end. */
+  static dispatch(exchange: Exchange): void {
+    if (!exchange.#isOver) exchange.#dispatch()
   }
 
   #dispatch(): void {
-    if (this.#isOver) return
     const { origin, deadlines, responseTimeoutMs } = this.#context
     const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
     const content = this.#content?.whole() ?? this.#content
@@ -142,25 +156,19 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
     const attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
     this.#attempt = attempt
-    const now = performance.now()
-    this.#record.dispatchedAt = now
-    this.deadlineAt = now + responseTimeoutMs
-    deadlines.watch(this, now)
+    this.#record.dispatchedAt = performance.now()
+    this.deadlineAt = deadlines.now + responseTimeoutMs
     origin.dispatch(attempt)
-  }
-
-  #allow(limitMs: number): void {
-    this.deadlineAt = this.#context.deadlines.now + limitMs
   }
 
   /** The service is asked only now: the time before was spent on waiting for a connection. */
   connected(): void {
-    this.#allow(this.#context.responseTimeoutMs)
+    this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
   }
 
   contentSent(): void {
     if (this.#relay.hasHead) return // an early response has a deadline of its own
-    this.#allow(this.#context.responseTimeoutMs)
+    this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
   }
 
   responseHead(head: ResponseHead): void {
@@ -182,7 +190,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   responseContent(bytes: Buffer, start: number, end: number): ContentFate {
     if (this.#isOver) return 'taken'
     if (this.#repeat !== undefined) return this.#discard(this.#repeat, end - start)
-    this.#allow(this.#context.idleTimeoutMs)
+    this.deadlineAt = this.#context.deadlines.now + this.#context.idleTimeoutMs
     const fate = this.#relay.write(bytes, start, end, this)
     if (fate === 'full') this.deadlineAt = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
     return fate
@@ -193,7 +201,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   clientDrained(): void {
-    this.#allow(this.#context.idleTimeoutMs)
+    this.deadlineAt = this.#context.deadlines.now + this.#context.idleTimeoutMs
     this.#attempt?.resume()
   }
 
@@ -258,9 +266,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     const token = this.#accessToken
     const { orgId } = this.#request
     if (token === undefined || orgId === undefined) return false
-    const { isRepeatable } = this
-    const use = { orgId, token, sentAt: this.#record.dispatchedAt, isRepeatable, repeated: this.#repeated }
-    const replacement = judgeToken(this.#context, use, status)
+    const replacement = judgeToken(this.#context, orgId, token, status, this.#repeatability, this.#record.dispatchedAt)
     if (replacement === undefined) return false
     this.#repeat = new Repeat(this, replacement, this.#content)
     return true
@@ -271,13 +277,17 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     return !this.#request.isWebSocket && (this.#content === undefined || this.#content.willBeKept)
   }
 
+  get #repeatability(): Repeatability {
+    return this.#repeated ?? (this.isRepeatable ? 'possible' : 'never')
+  }
+
   #discard(repeat: Repeat, bytes: number): ContentFate {
     if (!repeat.discard(bytes)) this.#giveUpRejection()
     return 'taken'
   }
 
   rejectionIsLate(): void {
-    this.#allow(REJECTION_GRACE_MS)
+    this.deadlineAt = this.#context.deadlines.now + REJECTION_GRACE_MS
   }
 
   /** Ends the connection that the rejection comes on. The repeat takes another. */
@@ -286,6 +296,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   repeat(token: AccessToken): void {
+    if (this.#isOver) return
     this.#repeat = undefined
     // An older token may have died together with the rejected one. The second repeat is the last, whatever its token.
     const isOlder = this.#repeated === undefined && token.mintedAt < Math.floor(this.#record.respondedAt ?? 0)
@@ -307,7 +318,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       this.deadlineAt = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
       this.#giveUpRejection()
     } else if (!this.#relay.hasStarted && this.awaitsClient) {
-      this.#allow(this.#context.responseTimeoutMs)
+      this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
     } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
     else if (this.#attempt.place === this.#context.origin)
       this.fail({ code: 'overloaded', limit: 'origin.connections' })
@@ -378,3 +389,5 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#owner.exchangeEnded()
   }
 }
+
+const dispatchNow = Exchange.dispatch

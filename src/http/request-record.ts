@@ -5,9 +5,9 @@ import type { ErrorCode } from '../errors.ts'
 /**
  * How a request got its token. `hit`: from the cache. `miss`: from a mint. `joined`: from a mint that was already under way.
  * `refreshing`: from the cache, and a mint for later requests was started. `stale`: from the cache past its assumed end,
- * because mints fail. `replayed`: the request was repeated after a rejection. `none`: it needed no token, or got none.
+ * because mints fail. `replayed`: the request was repeated after a rejection.
  */
-export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed' | 'none'
+export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed'
 
 /** Logged if the client left before it got an answer. Never sent. */
 export const CLIENT_CLOSED_STATUS = 499
@@ -32,7 +32,8 @@ export class RequestRecord {
   caller: string | undefined
   /** Why the answer was our own, or was broken off. */
   code: ErrorCode | 'client_closed' | undefined
-  token: TokenResult = 'none'
+  /** `none`: the request needed no token, or got none. */
+  token: TokenResult | 'none' = 'none'
   /** Octets of request and response content. */
   bytesIn = 0
   bytesOut = 0

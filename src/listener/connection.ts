@@ -37,7 +37,7 @@ export interface ClientOrigin {
 export interface ConnectionOwner {
   /** Starts a request. Calls `carry` on the connection if the request is still under way afterwards. */
   begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse): void
-  exchangeEnded(): void
+  exchangeEnded(connection: ClientConnection): void
 }
 
 interface Waiting {
@@ -174,13 +174,11 @@ export class ClientConnection implements ExchangeOwner, ClientOrigin {
   }
 
   exchangeEnded(): void {
-    this.idleSince = performance.now()
-    this.countFor(undefined)
     this.#carried = undefined
     this.#message = undefined
     const response = this.#response
     this.#response = undefined
-    this.#owner.exchangeEnded()
+    this.#owner.exchangeEnded(this)
     if (this.isTunnel) return
     // Until Node has taken the socket from this response, the next one has none to be written to.
     if (response === undefined || response.socket === null) this.#goOn()

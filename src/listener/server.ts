@@ -239,8 +239,10 @@ export class Listener implements ConnectionOwner {
     else if (connection.inputBroken({ code }) === 'unanswered') this.#answers.refuseInput(connection, code, error)
   }
 
-  exchangeEnded(): void {
+  exchangeEnded(connection: ClientConnection): void {
     this.#inFlight--
+    connection.countFor(undefined)
+    connection.idleSince = performance.now()
   }
 
   #check(): void {

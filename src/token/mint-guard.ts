@@ -1,16 +1,25 @@
 /**
- * Stands between the cache and the token endpoint, so that neither trouble there nor a flood here becomes a storm of mints:
- * retries inside one deadline, a budget (`mint-queue.ts`), and pauses with one probe at their end (`mint-pauses.ts`).
+ * Stands between the cache and the token endpoint, so that neither trouble there nor a flood here becomes a storm of mints.
+ *
+ * The way of a mint: `MintPauses` admits it, unless its org or all orgs are paused; `MintQueue` gives it a turn in the budget;
+ * the endpoint is called; the outcome goes back to `MintPauses`. If the call failed in a way that may pass, the mint goes the
+ * same way again, all within one deadline.
  */
 
 import { performance } from 'node:perf_hooks'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { AccessToken } from './access-token.ts'
 import { isProbe, type MintPass, MintPauses, mayHang } from './mint-pauses.ts'
 import { MintQueue, type MintTurn } from './mint-queue.ts'
-import type { TokenObserver } from './token-observer.ts'
-import { MintGoesOn, MintNotSent, type MintOptions, type MintReason, type TokenSource } from './token-source.ts'
+import {
+  AccessToken,
+  MintGoesOn,
+  MintNotSent,
+  type MintOptions,
+  type MintReason,
+  type TokenObserver,
+  type TokenSource,
+} from './token-source.ts'
 
 export interface MintGuardOptions {
   /** Whole mint: the wait for its turn, all attempts, the pauses between them. */
@@ -30,10 +39,17 @@ export interface MintGuardOptions {
   readonly random?: () => number
 }
 
-interface Call extends MintOptions {
+interface Mint extends MintOptions {
   readonly org: OrgId
   readonly reason: MintReason
   readonly deadlineAt: number
+}
+
+/** A call that brought no token. */
+interface FailedCall {
+  readonly error: unknown
+  /** When the mint may make its next call. `later`: after a pause that grows with each attempt. */
+  readonly next: 'at once' | 'later' | 'never'
 }
 
 const MAX_ATTEMPTS = 4
@@ -42,10 +58,16 @@ const FIRST_RETRY_MS = 200
 const FAST_ANSWER_MS = 80
 /** A probe that gets no answer must not put off the discovery of a recovery. */
 const PROBE_TIMEOUT_MS = 2_000
-/** How long a call may keep a place that is only lent. */
-const LENT_MS = 1_000
 /** Whether most orgs fail is judged by the outcomes of this time, or of two mints that time out, whichever is longer. */
 const MIN_WINDOW_MS = 10_000
+/**
+ * How long a call may keep a place that is only lent: this share of the time for a mint, or this many times as long as an
+ * answer takes, whichever is longer. So an endpoint that is slow to answer all orgs gets no call twice.
+ */
+const LENT_SHARE = 1 / 5
+const LENT_FACTOR = 2
+/** With each quicker answer, the longest time that an answer took counts for this much less. */
+const SLOWEST_DECAY = 15 / 16
 
 export class MintGuard implements TokenSource {
   readonly #options: MintGuardOptions
@@ -55,6 +77,8 @@ export class MintGuard implements TokenSource {
   readonly #now: () => number
   readonly #random: () => number
   #recovery: Promise<boolean> | undefined
+  /** How long the slowest answer took lately. */
+  #slowestMs = 0
 
   constructor(options: MintGuardOptions, source: TokenSource) {
     this.#options = options
@@ -111,80 +135,87 @@ export class MintGuard implements TokenSource {
     this.#pauses.pauseUntil(until)
   }
 
-  async #mint(call: Call): Promise<AccessToken> {
+  async #mint(mint: Mint): Promise<AccessToken> {
     for (let attempt = 1; ; attempt += 1) {
-      const retryAt = this.#now() + FIRST_RETRY_MS * 2 ** (attempt - 1) * (0.5 + this.#random() / 2)
-      const pass = this.#pauses.admit(call.org)
-      try {
-        return await (isProbe(pass) ? this.#probe(call, pass) : this.#call(call, pass))
-      } catch (error) {
-        const isWorthIt = error instanceof WorthRepeating
-        const nextAt = isWorthIt ? this.#now() : retryAt
-        const isOver = attempt >= MAX_ATTEMPTS || nextAt >= call.deadlineAt
-        if (isOver || !(isWorthIt || mayPass(error, pass))) throw isWorthIt ? error.cause : error
-        if (!isWorthIt) await passed(retryAt - this.#now())
-      }
+      const startedAt = this.#now()
+      const pass = this.#pauses.admit(mint.org)
+      const result = await (isProbe(pass) ? this.#probe(mint, pass) : this.#call(mint, pass))
+      if (result instanceof AccessToken) return result
+      const backoffMs = FIRST_RETRY_MS * 2 ** (attempt - 1) * (0.5 + this.#random() / 2)
+      const nextAt = result.next === 'later' ? startedAt + backoffMs : this.#now()
+      if (result.next === 'never' || attempt === MAX_ATTEMPTS || nextAt >= mint.deadlineAt) throw result.error
+      if (result.next === 'later') await passed(nextAt - this.#now())
     }
   }
 
-  /** The outcome applies to later mints, however long it takes. */
-  async #probe(call: Call, pass: MintPass): Promise<AccessToken> {
-    const deadlineAt = Math.min(call.deadlineAt, this.#now() + PROBE_TIMEOUT_MS)
-    const outcome = this.#call({ ...call, deadlineAt }, pass)
+  /** One call that finds out whether the trouble is over. It has little time: others are refused while it is under way. */
+  async #probe(mint: Mint, pass: MintPass): Promise<AccessToken | FailedCall> {
+    const deadlineAt = Math.min(mint.deadlineAt, this.#now() + PROBE_TIMEOUT_MS)
+    const outcome = this.#call({ ...mint, deadlineAt }, pass)
     // An endpoint that answered its failures quickly is worth waiting for; one that hung probably hangs still.
     if (!mayHang(pass)) return outcome
-    const token = await within(outcome, FAST_ANSWER_MS)
-    if (token !== undefined) return token
+    const early = await within(outcome, FAST_ANSWER_MS)
+    if (early !== undefined) return early
+    const late = outcome.then((result) => {
+      if (result instanceof AccessToken) return result
+      throw result.error
+    })
+    late.catch(() => undefined) // `MintPauses` knows of the failure already
     const message = 'it has failed repeatedly; one call probes it'
-    throw new MintGoesOn('token_endpoint_unavailable', message, outcome, { retryAfterSeconds: 1 })
+    throw new MintGoesOn('token_endpoint_unavailable', message, late, { retryAfterSeconds: 1 })
   }
 
-  async #call(call: Call, pass: MintPass): Promise<AccessToken> {
-    const { org, reason, requester, deadlineAt } = call
-    const candidate = { isKnown: reason !== 'cold', hangs: this.#pauses.hangs(org), requester, deadlineAt }
-    let calledAt = this.#now()
+  async #call(mint: Mint, pass: MintPass): Promise<AccessToken | FailedCall> {
+    const { org, reason, requester } = mint
+    const hangs = this.#pauses.hangs(org)
     let turn: MintTurn | undefined
-    let token: AccessToken
     try {
-      turn = await this.#queue.enter(candidate)
+      turn = await this.#queue.enter({ isKnown: reason !== 'cold', hangs, requester, deadlineAt: mint.deadlineAt })
       this.#pauses.confirm(pass)
-      calledAt = this.#now()
-      const lentUntil = calledAt + LENT_MS
-      token = await this.#source.mint(org, {
-        ...call,
-        deadlineAt: turn.isLent && !isProbe(pass) ? Math.min(deadlineAt, lentUntil) : deadlineAt,
-      })
     } catch (error) {
       turn?.leave()
-      throw await this.#settleFailure(error, { call, pass, calledAt, isLent: turn?.isLent ?? false })
+      this.#pauses.abandon(pass)
+      return { error, next: 'never' }
     }
+    const calledAt = this.#now()
+    const lentUntil = turn.isLent && !isProbe(pass) ? calledAt + this.#lentMs : Number.POSITIVE_INFINITY
+    const deadlineAt = Math.min(mint.deadlineAt, lentUntil)
+    const result = await this.#source.mint(org, { ...mint, deadlineAt }).catch((error: unknown) => ({ error }))
     turn.leave()
-    this.#pauses.settle(pass)
-    return token
-  }
-
-  /** Returns the error to throw. */
-  async #settleFailure(error: unknown, context: FailedCall): Promise<unknown> {
-    const { call, pass, calledAt, isLent } = context
+    if (result instanceof AccessToken) {
+      this.#noteAnswer(this.#now() - calledAt)
+      this.#pauses.settle(pass)
+      return result
+    }
+    const { error } = result
     if (!(error instanceof TokenError) || error instanceof MintNotSent) {
       this.#pauses.abandon(pass)
-      return error
+      return { error, next: 'never' }
     }
-    if (error.code === 'token_endpoint_timeout' && isLent && !isProbe(pass) && this.#now() < call.deadlineAt) {
+    if (error.code === 'token_endpoint_timeout' && deadlineAt < mint.deadlineAt) {
       this.#pauses.gaveWay(pass)
-      return new WorthRepeating(error)
+      return { error, next: 'at once' }
     }
-    if (error.code === 'app_credentials_rejected' && (await this.#hasRecovered(calledAt, call.deadlineAt))) {
+    if (error.code === 'app_credentials_rejected' && (await this.#haveCredentialsChanged(calledAt, mint.deadlineAt))) {
       this.#pauses.abandon(pass)
       this.#pauses.credentialsChanged()
-      return new WorthRepeating(error)
+      return { error, next: 'at once' }
     }
     const refusal = this.#pauses.settle(pass, error)
     if (refusal !== undefined) this.#queue.refuseAll(refusal)
-    return error
+    // A probe is not repeated: its failure has begun the next pause.
+    return { error, next: error.code === 'token_endpoint_unavailable' && !isProbe(pass) ? 'later' : 'never' }
   }
 
-  async #hasRecovered(calledAt: number, deadlineAt: number): Promise<boolean> {
+  get #lentMs(): number {
+    return Math.max(this.#options.mintTimeoutMs * LENT_SHARE, this.#slowestMs * LENT_FACTOR)
+  }
+
+  #noteAnswer(tookMs: number): void {
+    this.#slowestMs = Math.max(tookMs, this.#slowestMs * SLOWEST_DECAY)
+  }
+
+  async #haveCredentialsChanged(calledAt: number, deadlineAt: number): Promise<boolean> {
     const { recoverCredentials } = this.#options
     if (recoverCredentials === undefined) return false
     this.#recovery ??= recoverCredentials(calledAt).finally(() => {
@@ -192,26 +223,6 @@ export class MintGuard implements TokenSource {
     })
     return (await within(this.#recovery, deadlineAt - this.#now())) === true
   }
-}
-
-interface FailedCall {
-  readonly call: Call
-  readonly pass: MintPass
-  readonly calledAt: number
-  readonly isLent: boolean
-}
-
-/** The next attempt can be made at once. Never leaves the guard: `cause` is thrown if there is no next attempt. */
-class WorthRepeating extends Error {
-  constructor(cause: TokenError) {
-    super('worth repeating', { cause })
-  }
-}
-
-/** True if the call failed in a way that the next attempt may not meet. A probe is not repeated. */
-function mayPass(error: unknown, pass: MintPass): boolean {
-  const isPassing = error instanceof TokenError && error.code === 'token_endpoint_unavailable'
-  return isPassing && !(error instanceof MintNotSent) && !isProbe(pass)
 }
 
 function passed(delayMs: number): Promise<void> {

@@ -1,10 +1,11 @@
 /**
- * Decides whether the token endpoint may be called for an org now. A *mint* is one call of the token endpoint.
+ * Decides whether the token endpoint may be called for an org now.
  *
- * An org's trouble is its own: a 401, a 429 or repeated failures pause that org. All orgs are paused only when the trouble
- * is shown not to be one org's: a second org meets the same 401 or 429 and none succeeds in between, or most of the orgs
- * that were heard of lately fail. When a pause is over, one call goes ahead as the probe; its outcome ends the pause or
- * starts a longer one. Pure: it reads the clock that it is given, and starts no timer.
+ * One org's trouble is its own: a 401, a 429 or repeated failures pause that org. All orgs are paused only if the trouble is
+ * not one org's: a second org meets the same 401 or 429 and none succeeds in between, or most of the orgs that were heard of
+ * lately fail. When a pause is over, one call goes ahead as the probe. Its outcome ends the pause or starts a longer one.
+ *
+ * Pure: it reads the clock that it is given, and starts no timer.
  */
 
 import type { TokenError } from '../errors.ts'
@@ -27,6 +28,7 @@ export interface MintPausesOptions {
 const REJECTED = 'app_credentials_rejected'
 const LIMITED = 'token_endpoint_rate_limited'
 const DOWN = 'token_endpoint_unavailable'
+const TIMEOUT = 'token_endpoint_timeout'
 export type PauseCode = typeof REJECTED | typeof LIMITED | typeof DOWN
 
 /** Replaced as a whole when it is extended, so that a pass names the very pause that its call probes. */
@@ -57,8 +59,8 @@ interface Trouble {
   /** Its last call got no answer in time. */
   hangs: boolean
   pause: Pause | undefined
-  /** The value of `#outages` when the trouble began. */
-  readonly since: number
+  /** The endpoint was down, a call for some org has succeeded since, and this org still fails: it fails by itself. */
+  hasOutlivedOutage: boolean
 }
 
 /** Failures of one org in a row after which it is paused. */
@@ -83,10 +85,8 @@ export class MintPauses {
   readonly #troubles = new Map<OrgId, Trouble>()
   /** The org that met a 401 or a 429 first since the last success. */
   readonly #witnesses = new Map<PauseCode, OrgId>()
-  /** Failed calls in a row and time of the last call, by org; the latest at the end. */
-  readonly #heard = new Map<OrgId, { readonly failures: number; readonly at: number }>()
-  /** How often all orgs were paused as `DOWN` and one then succeeded. */
-  #outages = 0
+  /** When the last call of an org ended; the latest at the end. */
+  readonly #heardAt = new Map<OrgId, number>()
 
   constructor(options: MintPausesOptions) {
     this.#options = options
@@ -96,14 +96,14 @@ export class MintPauses {
   admit(org: OrgId): MintPass {
     const pauses = this.#pausesOf(org)
     const now = this.#options.now()
-    this.#refuseIfStanding(pauses.filter((pause) => pause.isProbing || now < pause.until))
+    this.#refuseIfAny(pauses.filter((pause) => pause.isProbing || now < pause.until))
     for (const pause of pauses) pause.isProbing = true
     return { org, probes: pauses }
   }
 
   /** For a pass whose call had to wait. @throws {MintNotSent} if a pause has begun since */
   confirm(pass: MintPass): void {
-    this.#refuseIfStanding(this.#pausesOf(pass.org).filter((pause) => !pass.probes.includes(pause)))
+    this.#refuseIfAny(this.#pausesOf(pass.org).filter((pause) => !pass.probes.includes(pause)))
   }
 
   /** The call was never made, or says nothing. */
@@ -117,7 +117,7 @@ export class MintPauses {
     this.#troubleOf(pass.org).hangs = true
   }
 
-  /** Returns the error for all who wait if a pause of all orgs begins. */
+  /** The call has ended: with a token, or with `error`. Returns the error for all who wait if a pause of all orgs begins. */
   settle(pass: MintPass, error?: TokenError): MintNotSent | undefined {
     this.abandon(pass)
     const { org } = pass
@@ -125,21 +125,22 @@ export class MintPauses {
       case undefined:
       case 'org_access_refused': // proves the credentials, and that the endpoint works
         this.#witnesses.clear()
-        this.#forgetTrouble(pass)
-        this.#end(pass, [REJECTED, LIMITED, DOWN])
-        this.#hear(org, 0)
+        if (!this.#isLimitedBeyond(pass)) this.#troubles.delete(org)
+        this.#endForAll(pass, [REJECTED, LIMITED, DOWN])
+        this.#hear(org)
         return undefined
       case REJECTED:
-        this.#end(pass, [LIMITED, DOWN])
-        this.#hear(org, 0)
-        return this.#pauseOrgAndPerhapsAll(pass, REJECTED, 0)
+        this.#endForAll(pass, [LIMITED, DOWN])
+        this.#hear(org)
+        return this.#turnedAway(pass, error, REJECTED)
       case LIMITED:
-        this.#end(pass, [DOWN])
-        this.#hear(org, 0)
-        return this.#pauseOrgAndPerhapsAll(pass, LIMITED, (error?.retryAfterSeconds ?? 0) * 1_000)
+        this.#endForAll(pass, [DOWN])
+        this.#hear(org)
+        return this.#turnedAway(pass, error, LIMITED)
       case 'token_response_invalid':
-      case 'token_endpoint_timeout':
+      case TIMEOUT:
       case DOWN:
+        this.#hear(org)
         return this.#failed(pass, error)
     }
   }
@@ -155,7 +156,8 @@ export class MintPauses {
   pauseUntil(until: number): void {
     const before = this.#all.get(LIMITED)
     if (until <= Math.max(before?.until ?? 0, this.#options.now())) return
-    this.#all.set(LIMITED, { ...newPause(LIMITED, before), until })
+    const lengthMs = before?.lengthMs ?? LENGTHS_MS[LIMITED][0]
+    this.#all.set(LIMITED, { code: LIMITED, lengthMs, until, hangs: false, hint: undefined, isProbing: false })
   }
 
   /** No call may be made for the org before this instant, whatever the credentials. In the past if there is no limit. */
@@ -185,61 +187,56 @@ export class MintPauses {
     return own === undefined ? [...this.#all.values()] : [...this.#all.values(), own]
   }
 
-  #pauseOrgAndPerhapsAll(
-    pass: MintPass,
-    code: typeof REJECTED | typeof LIMITED,
-    waitMs: number,
-  ): MintNotSent | undefined {
+  /** A 401 or a 429: one pauses the org, that of a second org pauses all. */
+  #turnedAway(pass: MintPass, error: TokenError, code: typeof REJECTED | typeof LIMITED): MintNotSent | undefined {
     const { org } = pass
     const trouble = this.#troubleOf(org)
+    trouble.failures = 0
     trouble.hangs = false
-    trouble.pause = this.#next(code, trouble.pause, pass, waitMs)
+    trouble.pause = this.#nextPause(trouble.pause, pass, error, code)
     const witness = this.#witnesses.get(code)
     if (witness === undefined) this.#witnesses.set(code, org)
-    if (!this.#all.has(code) && (witness === undefined || witness === org)) return undefined
-    return this.#pauseAll(code, pass, waitMs)
+    const isSecond = witness !== undefined && witness !== org
+    return isSecond || this.#all.has(code) ? this.#pauseAll(pass, error, code) : undefined
   }
 
-  #failed(pass: MintPass, error: TokenError | undefined): MintNotSent | undefined {
-    const { org } = pass
-    const trouble = this.#troubleOf(org)
+  #failed(pass: MintPass, error: TokenError): MintNotSent | undefined {
+    const trouble = this.#troubleOf(pass.org)
     trouble.failures += 1
-    trouble.hangs = error?.code === 'token_endpoint_timeout'
-    const isLimited = trouble.pause?.code === LIMITED && this.#options.now() < trouble.pause.until
-    if (trouble.failures >= MAX_FAILURES && !isLimited) {
-      trouble.pause = this.#next(DOWN, trouble.pause, pass, 0, error)
+    trouble.hangs = error.code === TIMEOUT
+    if (trouble.failures >= MAX_FAILURES && !this.#isLimitedBeyond(pass)) {
+      trouble.pause = this.#nextPause(trouble.pause, pass, error, DOWN)
     }
-    this.#hear(org, trouble.failures)
     const down = this.#all.get(DOWN)
-    if (down === undefined ? !this.#doMostOrgsFail() : !pass.probes.includes(down)) return undefined
-    return this.#pauseAll(DOWN, pass, 0, error)
+    const isDown = down === undefined ? this.#doMostOrgsFail() : pass.probes.includes(down)
+    return isDown ? this.#pauseAll(pass, error, DOWN) : undefined
   }
 
-  #hear(org: OrgId, failures: number): void {
-    this.#heard.delete(org)
-    this.#heard.set(org, { failures, at: this.#options.now() })
-    forgetOldest(this.#heard, MAX_HEARD_ORGS)
+  #hear(org: OrgId): void {
+    this.#heardAt.delete(org)
+    this.#heardAt.set(org, this.#options.now())
+    forgetOldest(this.#heardAt, MAX_HEARD_ORGS)
   }
 
-  /** An org that has failed since before the last outage ended fails by itself: it does not count. */
   #doMostOrgsFail(): boolean {
     const since = this.#options.now() - this.#options.windowMs
     let orgs = 0
     let failingOrgs = 0
     let failedCalls = 0
-    for (const [org, { failures, at }] of this.#heard) {
-      if (at < since || (this.#troubles.get(org)?.since ?? this.#outages) < this.#outages) continue
+    for (const [org, at] of this.#heardAt) {
+      const trouble = this.#troubles.get(org)
+      if (at < since || trouble?.hasOutlivedOutage) continue
+      const failures = trouble?.failures ?? 0
       orgs += 1
-      if (failures === 0) continue
-      failingOrgs += 1
+      if (failures > 0) failingOrgs += 1
       failedCalls += failures
     }
     return failingOrgs >= MIN_FAILING_ORGS && failedCalls >= MIN_FAILED_CALLS && failingOrgs * 2 > orgs
   }
 
-  #pauseAll(code: PauseCode, pass: MintPass, waitMs: number, error?: TokenError): MintNotSent | undefined {
+  #pauseAll(pass: MintPass, error: TokenError, code: PauseCode): MintNotSent | undefined {
     const before = this.#all.get(code)
-    const pause = this.#next(code, before, pass, waitMs, error)
+    const pause = this.#nextPause(before, pass, error, code)
     if (pause === before) return undefined
     this.#all.set(code, pause)
     const { now, onPaused, onLimited } = this.#options
@@ -248,50 +245,63 @@ export class MintPauses {
     return this.#refusal(pause)
   }
 
-  /** The pause that follows `before`, or `before` itself: calls that were under way when it began do not lengthen it. */
-  #next(code: PauseCode, before: Pause | undefined, pass: MintPass, waitMs: number, error?: TokenError): Pause {
-    const { now, random } = this.#options
-    const same = before?.code === code ? before : undefined
-    const isFirst = same === undefined || pass.probes.includes(same)
-    if (!isFirst && now() + waitMs <= same.until) return same
-    if (!isFirst && code !== LIMITED) return same
-    const hangs = error?.code === 'token_endpoint_timeout'
-    const pause = { ...newPause(code, same, isFirst), hangs, hint: error?.hint }
-    const lengthMs = waitMs > 0 ? waitMs : pause.lengthMs * (0.75 + random() / 4)
-    return { ...pause, until: now() + lengthMs }
+  /**
+   * The pause that a call begins, after the pause `before`: twice as long if the call was the probe of that one. Calls that
+   * were under way when a pause began leave it as it is, unless they were told of a later end.
+   */
+  #nextPause(before: Pause | undefined, pass: MintPass, error: TokenError, code: PauseCode): Pause {
+    const now = this.#options.now()
+    const [firstMs, longestMs] = LENGTHS_MS[code]
+    const toldMs = code === LIMITED ? (error.retryAfterSeconds ?? 0) * 1_000 : 0
+    let lengthMs = firstMs
+    if (before?.code === code) {
+      const isProbe = pass.probes.includes(before)
+      if (!isProbe && (code !== LIMITED || now + toldMs <= before.until)) return before
+      lengthMs = isProbe ? Math.min(before.lengthMs * 2, longestMs) : before.lengthMs
+    }
+    return {
+      code,
+      lengthMs,
+      until: now + (toldMs > 0 ? toldMs : lengthMs * (0.75 + this.#options.random() / 4)),
+      hangs: error.code === TIMEOUT,
+      hint: error.hint,
+      isProbing: false,
+    }
   }
 
-  #forgetTrouble({ org, probes }: MintPass): void {
+  /** The org has met a 429 in another call, while this one was under way. */
+  #isLimitedBeyond({ org, probes }: MintPass): boolean {
     const pause = this.#troubles.get(org)?.pause
-    if (pause?.code === LIMITED && !probes.includes(pause)) return
-    this.#troubles.delete(org)
+    return pause?.code === LIMITED && !probes.includes(pause)
   }
 
-  /** Ends pauses of all orgs. A limit ends only through its own probe: a call that was under way before says nothing of it. */
-  #end(pass: MintPass, codes: readonly PauseCode[]): void {
-    this.#drop(
-      codes.filter((code) => code !== LIMITED || pass.probes.some((pause) => pause === this.#all.get(LIMITED))),
-    )
+  /** A limit ends only through its own probe: a call that was under way before says nothing of it. */
+  #endForAll({ probes }: MintPass, codes: readonly PauseCode[]): void {
+    const limit = this.#all.get(LIMITED)
+    const hasProbedLimit = limit !== undefined && probes.includes(limit)
+    this.#drop(codes.filter((code) => code !== LIMITED || hasProbedLimit))
   }
 
   #drop(codes: readonly PauseCode[]): void {
     const dropped = codes.filter((code) => this.#all.delete(code))
     if (dropped.includes(DOWN)) {
-      this.#outages += 1
-      this.#heard.clear()
+      this.#heardAt.clear()
+      for (const trouble of this.#troubles.values()) trouble.hasOutlivedOutage = true
     }
     if (dropped.length > 0 && this.#all.size === 0) this.#options.onResumed?.()
   }
 
   #troubleOf(org: OrgId): Trouble {
-    const trouble = this.#troubles.get(org) ?? { failures: 0, hangs: false, pause: undefined, since: this.#outages }
+    const none = { failures: 0, hangs: false, pause: undefined, hasOutlivedOutage: false }
+    const trouble = this.#troubles.get(org) ?? none
     this.#troubles.delete(org)
     this.#troubles.set(org, trouble)
     forgetOldest(this.#troubles, MAX_TROUBLED_ORGS)
     return trouble
   }
 
-  #refuseIfStanding(pauses: readonly Pause[]): void {
+  /** The pause that ends last speaks for all. */
+  #refuseIfAny(pauses: readonly Pause[]): void {
     if (pauses.length > 0) throw this.#refusal(pauses.reduce((a, b) => (b.until > a.until ? b : a)))
   }
 
@@ -316,13 +326,6 @@ export function mayHang(pass: MintPass): boolean {
 /** True if the call is the probe of a failing endpoint or org. */
 export function isProbe(pass: MintPass): boolean {
   return pass.probes.some((pause) => pause.code === DOWN)
-}
-
-function newPause(code: PauseCode, before: Pause | undefined, isLonger = false): Pause {
-  const [firstMs, longestMs] = LENGTHS_MS[code]
-  const beforeMs = before?.lengthMs ?? firstMs
-  const lengthMs = before !== undefined && isLonger ? Math.min(beforeMs * 2, longestMs) : beforeMs
-  return { code, lengthMs, until: Number.NEGATIVE_INFINITY, hangs: false, hint: undefined, isProbing: false }
 }
 
 function forgetOldest(map: Map<OrgId, unknown>, maxSize: number): void {

@@ -1,17 +1,15 @@
 /**
  * The budget for mints: a number of them at once, and a number in any second. Further mints wait in a bounded queue.
  *
- * Orgs that had a token before go first, and a part of the budget is theirs alone: a flood of unknown ids must not keep a
- * known org from renewing its token. Cold orgs are shared out between those who ask: whoever asked for the fewest lately
- * goes first, so that a flood from one connection cannot hold up another's cold org. Calls that hang cannot take all places:
- * the last quarter of the places is only lent for a short time, and never to an org whose last call hung. Such orgs get at
- * most a quarter of the places.
+ * - Orgs that had a token before go first, and a part of the budget is theirs alone: a flood of unknown ids must not keep a
+ *   known org from renewing its token.
+ * - Cold orgs are shared out between those who ask. Whoever asked for the fewest lately goes first, so that a flood from one
+ *   connection cannot hold up another's cold org.
+ * - Calls that hang cannot take all places. The last quarter of the places is only lent: a call there has to be short. An org
+ *   whose last call hung is lent no place, and all such orgs together get at most a quarter of the places.
  */
 
-import { MintNotSent, type Requester } from './token-source.ts'
-
-/** No token, because the budget of the proxy is used up. */
-export class OverBudget extends MintNotSent {}
+import { type MintNotSent, OverBudget, type Requester } from './token-source.ts'
 
 export interface MintQueueOptions {
   readonly concurrency: number
@@ -46,6 +44,14 @@ interface Waiter {
   timer: NodeJS.Timeout | undefined
 }
 
+/** Mints that wait for the same limits. */
+interface Lane {
+  readonly limits: readonly Limit[]
+  readonly ratePerSecond: number
+  /** Lowest rank first. */
+  readonly waiting: Waiter[]
+}
+
 /** The shares of the budget that cold mints may use. */
 const COLD_SHARE_OF_CONCURRENCY = 3 / 4
 const COLD_SHARE_OF_RATE = 9 / 10
@@ -55,35 +61,28 @@ const HANGING_SHARE_OF_CONCURRENCY = 1 / 4
 /** Shares of the time of a mint: the longest expected wait that is accepted, and the longest wait. The rest is for the call. */
 const EXPECTED_WAIT_SHARE = 1 / 2
 const LONGEST_WAIT_SHARE = 4 / 5
-/** What a requester asked for counts for one to two of these periods. */
-const MEMORY_MS = 5_000
 
 export class MintQueue {
   readonly #now: () => number
-  readonly #maxUnderway: number
-  readonly #maxColdUnderway: number
-  readonly #maxHangingUnderway: number
-  readonly #ratePerSecond: number
-  /** The instants of the last calls, the latest at the end: exact, where a token bucket would allow twice the rate. */
-  #startedAt: number[] = []
-  #coldStartedAt: number[] = []
-  #known: Waiter[] = []
-  /** Lowest rank first. */
-  #cold: Waiter[] = []
-  #underway = 0
-  #coldUnderway = 0
-  #hangingUnderway = 0
+  readonly #known: Lane
+  readonly #cold: Lane
+  readonly #hanging: Limit
+  readonly #asked = new RecentCounts()
   #timer: NodeJS.Timeout | undefined
-  #asked = new Map<Requester | undefined, number>()
-  #askedBefore = new Map<Requester | undefined, number>()
-  #askedSince = Number.NEGATIVE_INFINITY
 
   constructor({ concurrency, ratePerSecond, now }: MintQueueOptions) {
+    const calls = Math.max(1, Math.floor(ratePerSecond))
+    const windowMs = (calls / ratePerSecond) * 1_000 // a rate below one in a second is one in a longer window
+    const all = new Limit(concurrency, calls, windowMs)
+    const cold = new Limit(
+      Math.ceil(concurrency * COLD_SHARE_OF_CONCURRENCY),
+      Math.ceil(calls * COLD_SHARE_OF_RATE),
+      windowMs,
+    )
     this.#now = now
-    this.#maxUnderway = concurrency
-    this.#maxColdUnderway = Math.ceil(concurrency * COLD_SHARE_OF_CONCURRENCY)
-    this.#maxHangingUnderway = Math.ceil(concurrency * HANGING_SHARE_OF_CONCURRENCY)
-    this.#ratePerSecond = ratePerSecond
+    this.#known = { limits: [all], ratePerSecond, waiting: [] }
+    this.#cold = { limits: [all, cold], ratePerSecond: ratePerSecond * COLD_SHARE_OF_RATE, waiting: [] }
+    this.#hanging = new Limit(Math.ceil(concurrency * HANGING_SHARE_OF_CONCURRENCY))
   }
 
   /**
@@ -94,144 +93,156 @@ export class MintQueue {
   enter(candidate: MintCandidate): Promise<MintTurn> {
     const { isKnown, requester, deadlineAt } = candidate
     const now = this.#now()
-    const rank = isKnown ? 0 : this.#rank(requester, now)
-    const queue = isKnown ? this.#known : this.#cold
-    const place = queue.findLastIndex((other) => other.rank <= rank) + 1
-    const waitMs = this.#expectedWaitMs(isKnown, queue.length)
-    const isFull = waitMs > Math.max(deadlineAt - now, 0) * EXPECTED_WAIT_SHARE
-    if (isFull && place === queue.length) return Promise.reject(overBudget(waitMs))
-    if (isFull) {
-      const last = queue.pop()
+    const rank = isKnown ? 0 : this.#asked.count(requester, now)
+    const lane = this.#laneOf(candidate)
+    const { waiting } = lane
+    const place = waiting.findLastIndex((other) => other.rank <= rank) + 1
+    const waitMs = this.#expectedWaitMs(lane)
+    if (waitMs > Math.max(deadlineAt - now, 0) * EXPECTED_WAIT_SHARE) {
+      if (place === waiting.length) return Promise.reject(overBudget(waitMs))
+      const last = waiting.pop()
       clearTimeout(last?.timer)
       last?.refuse(overBudget(waitMs))
     }
     return new Promise((resolve, reject) => {
       const waiter: Waiter = { candidate, rank, go: resolve, refuse: reject, timer: undefined }
-      queue.splice(place, 0, waiter)
+      waiting.splice(place, 0, waiter)
       this.#letGo()
-      if (!queue.includes(waiter)) return
+      if (!waiting.includes(waiter)) return
       waiter.timer = setTimeout(() => this.#expire(waiter), Math.max(deadlineAt - now, 0) * LONGEST_WAIT_SHARE)
     })
   }
 
   /** Nobody has to wait for a call that will not be made. */
   refuseAll(error: MintNotSent): void {
-    const waiters = [...this.#known, ...this.#cold]
-    this.#known = []
-    this.#cold = []
-    for (const { timer, refuse } of waiters) {
-      clearTimeout(timer)
-      refuse(error)
+    for (const { waiting } of [this.#known, this.#cold]) {
+      for (const { timer, refuse } of waiting.splice(0)) {
+        clearTimeout(timer)
+        refuse(error)
+      }
     }
+  }
+
+  #laneOf({ isKnown }: MintCandidate): Lane {
+    return isKnown ? this.#known : this.#cold
   }
 
   #expire(waiter: Waiter): void {
-    this.#known = this.#known.filter((other) => other !== waiter)
-    this.#cold = this.#cold.filter((other) => other !== waiter)
-    waiter.refuse(overBudget(this.#expectedWaitMs(waiter.candidate.isKnown, this.#cold.length)))
+    const lane = this.#laneOf(waiter.candidate)
+    lane.waiting.splice(lane.waiting.indexOf(waiter), 1)
+    waiter.refuse(overBudget(this.#expectedWaitMs(lane)))
   }
 
+  /** Lets all go whose turn has come. */
   #letGo(): void {
     clearTimeout(this.#timer)
-    this.#timer = undefined
     const now = this.#now()
-    for (const queue of [this.#known, this.#cold]) {
-      for (let i = 0; i < queue.length; ) {
-        const waiter = queue[i]
-        if (waiter === undefined || !this.#mayGo(waiter.candidate.isKnown, now)) break
-        if (waiter.candidate.hangs && (this.#isLent(waiter.candidate) || this.#isFullOfHanging)) {
-          i += 1
-          continue
-        }
-        queue.splice(i, 1)
+    for (const lane of [this.#known, this.#cold]) {
+      for (let waiter = this.#next(lane, now); waiter !== undefined; waiter = this.#next(lane, now)) {
         clearTimeout(waiter.timer)
-        waiter.go(this.#start(waiter.candidate, now))
+        waiter.go(this.#take(lane, waiter.candidate.hangs, now))
       }
     }
-    this.#schedule(now)
-  }
-
-  #mayGo(isKnown: boolean, now: number): boolean {
-    if (this.#underway >= this.#maxUnderway || this.#opensAt(isKnown) > now) return false
-    return isKnown || this.#coldUnderway < this.#maxColdUnderway
-  }
-
-  #start(candidate: MintCandidate, now: number): MintTurn {
-    const { isKnown, hangs } = candidate
-    const isLent = this.#isLent(candidate)
-    this.#count(isKnown, hangs, 1)
-    note(this.#startedAt, now, this.#callsPerWindow(true))
-    if (!isKnown) note(this.#coldStartedAt, now, this.#callsPerWindow(false))
-    return {
-      isLent,
-      leave: () => {
-        this.#count(isKnown, hangs, -1)
-        this.#letGo()
-      },
-    }
-  }
-
-  #isLent({ isKnown }: MintCandidate): boolean {
-    return isKnown
-      ? this.#underway >= this.#maxUnderway * LENT_FROM_SHARE
-      : this.#coldUnderway >= this.#maxColdUnderway * LENT_FROM_SHARE
-  }
-
-  get #isFullOfHanging(): boolean {
-    return this.#hangingUnderway >= this.#maxHangingUnderway
-  }
-
-  #count(isKnown: boolean, hangs: boolean, by: 1 | -1): void {
-    this.#underway += by
-    if (!isKnown) this.#coldUnderway += by
-    if (hangs) this.#hangingUnderway += by
-  }
-
-  /** If places are taken, `leave` goes on; if the rate is used up, the clock does. */
-  #schedule(now: number): void {
-    if (this.#known.length + this.#cold.length === 0) return
-    const waitMs = this.#opensAt(this.#known.length > 0) - now
+    // If all places are taken, `leave` goes on. If the rate is used up, the clock does.
+    const next = [this.#known, this.#cold].find(({ waiting }) => waiting.length > 0)
+    const waitMs = next === undefined ? 0 : opensAt(next) - now
     if (waitMs > 0) this.#timer = setTimeout(() => this.#letGo(), Math.ceil(waitMs))
   }
 
-  /** When the rate allows the next call. */
-  #opensAt(isKnown: boolean): number {
-    const opensAt = this.#startedAt.at(-this.#callsPerWindow(true)) ?? Number.NEGATIVE_INFINITY
-    const coldOpensAt = this.#coldStartedAt.at(-this.#callsPerWindow(false)) ?? Number.NEGATIVE_INFINITY
-    return (isKnown ? opensAt : Math.max(opensAt, coldOpensAt)) + this.#windowMs
+  /** The waiter that goes next, taken out of its lane. Undefined if none may go now. */
+  #next({ limits, waiting }: Lane, now: number): Waiter | undefined {
+    if (!limits.every((limit) => limit.hasPlace && limit.opensAt <= now)) return undefined
+    const mayHang = this.#hanging.hasPlace && !isLent(limits)
+    const index = waiting.findIndex(({ candidate }) => mayHang || !candidate.hangs)
+    return index < 0 ? undefined : waiting.splice(index, 1)[0]
   }
 
-  /** A rate below one in a second is one in a longer window. */
-  get #windowMs(): number {
-    return (this.#callsPerWindow(true) / this.#ratePerSecond) * 1_000
-  }
-
-  #callsPerWindow(isKnown: boolean): number {
-    const calls = Math.max(1, Math.floor(this.#ratePerSecond))
-    return isKnown ? calls : Math.ceil(calls * COLD_SHARE_OF_RATE)
-  }
-
-  #expectedWaitMs(isKnown: boolean, ahead: number): number {
-    const perSecond = isKnown ? this.#ratePerSecond : this.#ratePerSecond * COLD_SHARE_OF_RATE
-    const goFirst = isKnown ? 0 : this.#known.length
-    return Math.max(this.#opensAt(isKnown) - this.#now(), 0) + ((ahead + goFirst) * 1_000) / perSecond
-  }
-
-  #rank(requester: Requester | undefined, now: number): number {
-    if (now - this.#askedSince >= MEMORY_MS) {
-      this.#askedBefore = now - this.#askedSince >= 2 * MEMORY_MS ? new Map() : this.#asked
-      this.#asked = new Map()
-      this.#askedSince = now
+  #take(lane: Lane, hangs: boolean, now: number): MintTurn {
+    const limits = hangs ? [...lane.limits, this.#hanging] : lane.limits
+    const turn = {
+      isLent: isLent(lane.limits),
+      leave: () => {
+        for (const limit of limits) limit.leave()
+        this.#letGo()
+      },
     }
-    const asked = this.#asked.get(requester) ?? 0
-    this.#asked.set(requester, asked + 1)
-    return asked + (this.#askedBefore.get(requester) ?? 0)
+    for (const limit of limits) limit.take(now)
+    return turn
+  }
+
+  #expectedWaitMs(lane: Lane): number {
+    const ahead = lane.waiting.length + (lane === this.#cold ? this.#known.waiting.length : 0)
+    return Math.max(opensAt(lane) - this.#now(), 0) + (ahead * 1_000) / lane.ratePerSecond
   }
 }
 
-function note(instants: number[], now: number, max: number): void {
-  instants.push(now)
-  if (instants.length >= 2 * max) instants.splice(0, instants.length - max)
+/** Bounds the calls at once, and the calls in any window. */
+class Limit {
+  readonly #places: number
+  readonly #callsPerWindow: number
+  readonly #windowMs: number
+  /** The instants of the last calls, the latest at the end: exact, where a token bucket would allow twice the rate. */
+  #startedAt: number[] = []
+  #underway = 0
+
+  constructor(places: number, callsPerWindow = 1, windowMs = 0) {
+    this.#places = places
+    this.#callsPerWindow = callsPerWindow
+    this.#windowMs = windowMs
+  }
+
+  get hasPlace(): boolean {
+    return this.#underway < this.#places
+  }
+
+  get hasFewPlaces(): boolean {
+    return this.#underway >= this.#places * LENT_FROM_SHARE
+  }
+
+  /** When the rate allows the next call. */
+  get opensAt(): number {
+    return (this.#startedAt.at(-this.#callsPerWindow) ?? Number.NEGATIVE_INFINITY) + this.#windowMs
+  }
+
+  take(now: number): void {
+    this.#underway += 1
+    this.#startedAt.push(now)
+    if (this.#startedAt.length >= 2 * this.#callsPerWindow) this.#startedAt.splice(0, this.#callsPerWindow)
+  }
+
+  leave(): void {
+    this.#underway -= 1
+  }
+}
+
+function opensAt({ limits }: Lane): number {
+  return Math.max(...limits.map((limit) => limit.opensAt))
+}
+
+/** The next place under these limits is only lent. The last one is the narrowest. */
+function isLent(limits: readonly Limit[]): boolean {
+  return limits.at(-1)?.hasFewPlaces ?? false
+}
+
+/** What a requester asked for counts for one to two of these periods. */
+const MEMORY_MS = 5_000
+
+class RecentCounts {
+  #counts = new Map<Requester | undefined, number>()
+  #olderCounts = new Map<Requester | undefined, number>()
+  #since = Number.NEGATIVE_INFINITY
+
+  /** Counts once more. Returns how often the requester was counted before. */
+  count(requester: Requester | undefined, now: number): number {
+    if (now - this.#since >= MEMORY_MS) {
+      this.#olderCounts = now - this.#since >= 2 * MEMORY_MS ? new Map() : this.#counts
+      this.#counts = new Map()
+      this.#since = now
+    }
+    const count = this.#counts.get(requester) ?? 0
+    this.#counts.set(requester, count + 1)
+    return count + (this.#olderCounts.get(requester) ?? 0)
+  }
 }
 
 function overBudget(waitMs: number): OverBudget {

@@ -3,8 +3,8 @@
  * tokens live shorter than those of the others. Most orgs have none of it, and no object of this kind.
  */
 
-import type { AccessToken } from './access-token.ts'
 import type { Death, LifetimeEstimator } from './lifetime.ts'
+import type { AccessToken } from './token-source.ts'
 
 /** A token past the estimate that is used now and then to find out how long tokens live. Its successor is there or under way. */
 interface Scout {

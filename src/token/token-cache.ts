@@ -10,11 +10,16 @@ import { performance } from 'node:perf_hooks'
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { AccessToken } from './access-token.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
 import { TokenEntry, type TokenLookup, type TokenPhase } from './token-entry.ts'
-import type { TokenObserver } from './token-observer.ts'
-import { MintGoesOn, type MintReason, type Requester, type TokenSource } from './token-source.ts'
+import {
+  type AccessToken,
+  MintGoesOn,
+  type MintReason,
+  type Requester,
+  type TokenObserver,
+  type TokenSource,
+} from './token-source.ts'
 
 export interface TokenCacheOptions {
   /** Tokens kept; the least recently used is evicted. */

@@ -1,17 +1,14 @@
 /** What the cache holds for one org: the token, how far it is through its life, and how its renewal goes. */
 
 import type { OrgId } from '../http/org-id.ts'
-import type { AccessToken } from './access-token.ts'
+import type { TokenResult } from '../http/request-record.ts'
 import type { LifetimeEstimator } from './lifetime.ts'
 import { OrgLifetime } from './org-lifetime.ts'
-import type { MintReason } from './token-source.ts'
-
-/** How a request got its token. See `TokenResult` of the request record. */
-export type LookupResult = 'hit' | 'refreshing' | 'miss' | 'joined' | 'stale'
+import type { AccessToken, MintReason } from './token-source.ts'
 
 export interface TokenLookup {
   readonly token: AccessToken
-  readonly result: LookupResult
+  readonly result: TokenResult
 }
 
 /** `refreshing`: to be replaced behind a request. `stale`: past its assumed end. `rejected`: by the origin. */
@@ -69,7 +66,7 @@ export class TokenEntry {
     this.#jitterPermille = toPermille(jitter)
   }
 
-  give(result: LookupResult): TokenLookup {
+  give(result: TokenResult): TokenLookup {
     return { token: this.token, result }
   }
 

@@ -4,7 +4,7 @@
  */
 
 import { TokenError, type TokenErrorCode } from '../errors.ts'
-import { AccessToken } from './access-token.ts'
+import { AccessToken } from './token-source.ts'
 
 export interface MintReply {
   readonly status: number

@@ -1,11 +1,46 @@
 /**
- * The interface of everything that mints. The cache asks the guard for a token, and the guard asks the endpoint. In a fleet,
- * the shared tokens stand between cache and guard. A *mint* is one call of the token endpoint.
+ * The words of this folder. A *mint* is one call of the token endpoint, and brings an access token of one org.
+ *
+ * Everything that mints is a `TokenSource`. The cache asks the guard for a token, and the guard asks the endpoint. In a fleet,
+ * the shared tokens stand between cache and guard. Each of them reports to one `TokenObserver`.
  */
 
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { AccessToken } from './access-token.ts'
+import { Secret } from '../secret.ts'
+
+/** Visible ASCII without white space: one word of a field value (RFC 9110 §5.5). */
+const USABLE = /^[\x21-\x7e]+$/
+const MAX_TOKEN_BYTES = 16 * 1024
+
+/**
+ * One Org Access Token. It never prints itself. Its secret is the value of the `Authorization` field, rendered once.
+ *
+ * There may be a hundred thousand tokens, so times are whole milliseconds: V8 stores small integers inline, and allocates an
+ * object for each fraction and for `Infinity`.
+ */
+export class AccessToken extends Secret {
+  /** Monotonic milliseconds, taken before the mint was sent. May lie in the past for a token that others share. */
+  readonly mintedAt: number
+  readonly #statedLifeMs: number | undefined
+
+  /** `expiresAt` is the end that the token itself states, by the same clock as `mintedAt`. */
+  constructor(token: string, mintedAt: number, expiresAt?: number) {
+    // Makes one flat string. V8 would keep a concatenated one as a tree of its parts until it is first written.
+    super(Buffer.from(`Bearer ${token}`, 'latin1').toString('latin1'))
+    this.mintedAt = Math.floor(mintedAt)
+    this.#statedLifeMs = expiresAt === undefined ? undefined : Math.floor(expiresAt - mintedAt)
+  }
+
+  /** From the mint to the end that the token itself states. `Infinity` if it states none. */
+  get statedLifeMs(): number {
+    return this.#statedLifeMs ?? Number.POSITIVE_INFINITY
+  }
+
+  static isUsable(token: unknown): token is string {
+    return typeof token === 'string' && token.length <= MAX_TOKEN_BYTES && USABLE.test(token)
+  }
+}
 
 /** What a mint is for. All but `cold` serve an org that had a token before. */
 export type MintReason = 'cold' | 'warm' | 'refresh' | 'expired' | 'rejected' | 'handshake' | 'rotation'
@@ -44,6 +79,9 @@ export class MintNotSent extends TokenError {
   }
 }
 
+/** No token, because the proxy has used up its own budget for the endpoint. */
+export class OverBudget extends MintNotSent {}
+
 /** Nobody should wait any longer, but the mint goes on. Whoever keeps tokens may take the one that comes late. */
 export class MintGoesOn extends TokenError {
   readonly token: Promise<AccessToken>
@@ -52,4 +90,36 @@ export class MintGoesOn extends TokenError {
     super(code, message, options)
     this.token = token
   }
+}
+
+export interface SettledMint {
+  readonly org: OrgId
+  /** The URL that was called. */
+  readonly url: string
+  readonly reason: MintReason
+  /** The request that caused the mint, if one did. */
+  readonly requestId?: string | undefined
+  readonly outcome: 'ok' | TokenErrorCode
+  readonly durationMs: number
+  readonly error?: TokenError
+}
+
+/** `unusable`: the file has no secret that could be tried. `unproved`: in use without a proof, because no org was known to mint for. */
+export type SecretReloadOutcome = 'proved' | 'unproved' | 'rejected' | 'undecided' | 'unusable'
+
+/** Events for the metrics and the log. None of them holds a token or a secret. Each method is optional and must not throw. */
+export interface TokenObserver {
+  mintSettled?(mint: SettledMint): void
+  /** No call was made: over the budget, or in a pause. */
+  mintRefused?(org: OrgId, reason: MintReason, error: TokenError): void
+  /** The origin answered that a token is no longer good. */
+  tokenRejected?(org: OrgId): void
+  tokenEvicted?(org: OrgId): void
+  /** The token endpoint refused the org. */
+  orgRefused?(org: OrgId, error: TokenError): void
+  estimateChanged?(estimateMs: number): void
+  /** The endpoint is not called for any org for `pauseMs`. Then one call is the probe. */
+  mintsPaused?(code: TokenErrorCode, pauseMs: number): void
+  mintsResumed?(): void
+  secretReloaded?(outcome: SecretReloadOutcome): void
 }

@@ -8,9 +8,9 @@ import type { CallerStatus, ReadinessCheck } from '../../src/admin/status.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
-import { AccessToken } from '../../src/token/access-token.ts'
 import { LifetimeEstimator } from '../../src/token/lifetime.ts'
 import { TokenCache } from '../../src/token/token-cache.ts'
+import { AccessToken } from '../../src/token/token-source.ts'
 import { record } from './records.ts'
 
 const LIFETIME_MS = 300_000

@@ -1,7 +1,6 @@
 /** Several proxies in this process that share one store, before one service. */
 
 import { get } from '../support/case-table.ts'
-import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import type { Service } from '../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
@@ -64,11 +63,14 @@ export async function metric(replica: ProxyUnderTest, name: string): Promise<num
 export async function untilState(
   fleet: FleetUnderTest,
   state: 'available' | 'lost',
-  deadlineMs?: number,
+  deadlineMs = 10_000,
 ): Promise<void> {
-  const wanted = state === 'available' ? 1 : 0
+  const end = performance.now() + deadlineMs
   for (const replica of fleet.replicas) {
-    const has = async () => (await metric(replica, 'oap_fleet_available')) === wanted
-    await eventually(has, `a store that is ${state}`, deadlineMs)
+    for (;;) {
+      if ((await metric(replica, 'oap_fleet_available')) === (state === 'available' ? 1 : 0)) break
+      if (performance.now() > end) throw new Error(`not ${state} within ${deadlineMs} ms`)
+      await new Promise((resolve) => setTimeout(resolve, 10))
+    }
   }
 }

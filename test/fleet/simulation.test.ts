@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, test } from 'vitest'
-import type { AccessToken } from '../../src/token/access-token.ts'
+import type { AccessToken } from '../../src/token/token-source.ts'
 import { type Random, withSeed } from '../support/seed.ts'
 import { type Replica, World } from './fleet-world.ts'
 

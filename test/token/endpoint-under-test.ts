@@ -4,7 +4,7 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
 import { AppCredentials } from '../../src/token/app-credentials.ts'
 import { TokenEndpoint, type TokenEndpointOptions } from '../../src/token/token-endpoint.ts'
-import type { SettledMint } from '../../src/token/token-observer.ts'
+import type { SettledMint } from '../../src/token/token-source.ts'
 import type { Service } from '../support/service.ts'
 
 export const ACME = 'acme' as OrgId

@@ -1,9 +1,14 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
-import { AccessToken } from '../../src/token/access-token.ts'
 import { MintGuard, type MintGuardOptions } from '../../src/token/mint-guard.ts'
-import { MintGoesOn, MintNotSent, type MintOptions, type TokenSource } from '../../src/token/token-source.ts'
+import {
+  AccessToken,
+  MintGoesOn,
+  MintNotSent,
+  type MintOptions,
+  type TokenSource,
+} from '../../src/token/token-source.ts'
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 0, toFake: ['setTimeout', 'clearTimeout', 'Date'] })
@@ -44,6 +49,15 @@ function hanging(endpoint: Endpoint): () => Promise<never> {
     return new Promise((_, reject) => {
       setTimeout(() => reject(new TokenError('token_endpoint_timeout', 'scripted')), deadlineAt - now())
     })
+  }
+}
+
+/** Answers after so long, unless the deadline of the call comes first. */
+function answeringAfter(endpoint: Endpoint, ms: number): () => Promise<void> {
+  return async () => {
+    const restMs = (endpoint.calls.at(-1)?.options.deadlineAt ?? Number.NaN) - now()
+    await new Promise((resolve) => setTimeout(resolve, Math.min(ms, restMs)))
+    if (restMs < ms) failing('token_endpoint_timeout')()
   }
 }
 
@@ -529,6 +543,52 @@ describe('calls that hang', () => {
     expect(outcomes.at(0)).toMatchObject({ code: 'token_endpoint_timeout', tookMs: 5_000 })
     expect(endpoint.calls).toHaveLength(6)
     expect(events.some((event) => event.startsWith('paused'))).toBe(true)
+  })
+})
+
+describe('an endpoint that is slow for all orgs', () => {
+  const many = (guard: MintGuard, round: string) =>
+    Array.from({ length: 24 }, (_, i) => mint(guard, `${round}-${i}` as OrgId))
+
+  test('gets each call once, in lent places too', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = answeringAfter(endpoint, 1_500)
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(1_500)
+    const outcomes = many(guard, 'first')
+    await vi.advanceTimersByTimeAsync(1_500)
+    for (const outcome of outcomes) expect(outcome).toMatchObject({ code: 'ok', tookMs: 1_500 })
+    expect(endpoint.calls).toHaveLength(25)
+  })
+
+  test('gets each call once from the start, if a mint has five times as long', async () => {
+    const { endpoint, guard } = setUp({ mintTimeoutMs: 15_000 })
+    endpoint.behave = answeringAfter(endpoint, 2_999)
+    const outcomes = many(guard, 'first')
+    await vi.advanceTimersByTimeAsync(2_999)
+    for (const outcome of outcomes) expect(outcome).toMatchObject({ code: 'ok', tookMs: 2_999 })
+    expect(endpoint.calls).toHaveLength(24)
+  })
+
+  test('and then is quick again: calls that hang give their lent places up early again', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = answeringAfter(endpoint, 2_000)
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(2_000)
+    endpoint.behave = answeringAfter(endpoint, 10)
+    for (let i = 0; i < 24; i += 1) {
+      mint(guard, `quick-${i}` as OrgId)
+      await vi.advanceTimersByTimeAsync(10)
+    }
+    const before = endpoint.calls.length
+    endpoint.behave = hanging(endpoint)
+    many(guard, 'sick')
+    await vi.advanceTimersByTimeAsync(999)
+    expect(endpoint.calls).toHaveLength(before + 24)
+    endpoint.behave = () => {}
+    const waiting = mint(guard)
+    await vi.advanceTimersByTimeAsync(1)
+    expect(waiting.code).toBe('ok')
   })
 })
 

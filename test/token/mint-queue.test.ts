@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { MintQueue, type MintTurn, OverBudget } from '../../src/token/mint-queue.ts'
-import { MintNotSent, type Requester } from '../../src/token/token-source.ts'
+import { MintQueue, type MintTurn } from '../../src/token/mint-queue.ts'
+import { MintNotSent, OverBudget, type Requester } from '../../src/token/token-source.ts'
 import { fc } from '../support/properties.ts'
 
 beforeEach(() => {

@@ -2,8 +2,7 @@
 
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
-import { AccessToken } from '../../src/token/access-token.ts'
-import type { MintOptions, TokenSource } from '../../src/token/token-source.ts'
+import { AccessToken, type MintOptions, type TokenSource } from '../../src/token/token-source.ts'
 
 export class PendingMint {
   readonly org: OrgId

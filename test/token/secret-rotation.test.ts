@@ -2,8 +2,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TokenError, type TokenErrorCode } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
-import { AppCredentials } from '../../src/token/app-credentials.ts'
-import { SecretRotation, type SecretRotationOptions } from '../../src/token/secret-rotation.ts'
+import { AppCredentials, SecretRotation, type SecretRotationOptions } from '../../src/token/app-credentials.ts'
 import { settled } from './scripted-source.ts'
 
 beforeEach(() => {

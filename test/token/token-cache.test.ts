@@ -1,10 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
-import { AccessToken } from '../../src/token/access-token.ts'
 import { LifetimeEstimator } from '../../src/token/lifetime.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
-import { MintGoesOn } from '../../src/token/token-source.ts'
+import { AccessToken, MintGoesOn } from '../../src/token/token-source.ts'
 import { ManualClock } from '../support/clock.ts'
 import { ScriptedSource, settled } from './scripted-source.ts'
 

@@ -4,10 +4,10 @@
  */
 
 import type { OrgId } from '../../../src/http/org-id.ts'
-import { AccessToken } from '../../../src/token/access-token.ts'
 import { LifetimeEstimator } from '../../../src/token/lifetime.ts'
 import { TokenCache } from '../../../src/token/token-cache.ts'
 import { jwtRestMs } from '../../../src/token/token-reply.ts'
+import { AccessToken } from '../../../src/token/token-source.ts'
 import type { Random } from '../../support/seed.ts'
 import { EventQueue } from './event-queue.ts'
 

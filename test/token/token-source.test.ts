@@ -1,6 +1,6 @@
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { AccessToken } from '../../src/token/access-token.ts'
+import { AccessToken } from '../../src/token/token-source.ts'
 import { Canaries, randomMarker } from '../support/canaries.ts'
 
 test('it is revealed as the value of its field, and nowhere else', () => {
