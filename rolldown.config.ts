@@ -12,7 +12,6 @@ const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/
 export default defineConfig({
   input: {
     main: 'src/main.ts',
-    'config/generate': 'src/config/generate.ts',
     'sandbox/demo': 'src/sandbox/demo.ts',
     'sandbox/sandbox': 'src/sandbox/sandbox.ts',
     'sandbox/testing': 'src/sandbox/testing.ts',

@@ -44,8 +44,8 @@ export class RequestEvents implements GatewayObserver, ReloadObserver {
     const { logger } = this.#log
     const keysOf = (needsRestart: boolean) =>
       changes.filter((change) => change.needsRestart === needsRestart).map(({ key }) => key)
-    logger.info({ changed: keysOf(false) }, 'configuration taken over')
-    const waiting = keysOf(true)
+    const [taken, waiting] = [keysOf(false), keysOf(true)]
+    if (taken.length > 0) logger.info({ changed: taken }, 'configuration taken over')
     if (waiting.length > 0) logger.warn({ settings: waiting }, 'changed settings need a restart')
     for (const warning of warnings) logger.warn(warning)
   }

@@ -1,7 +1,7 @@
 /** This replica's part in a fleet, from the configuration. Nothing of it is loaded unless `fleet.store` is set. */
 
+import { parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
-import { parseSecretBytes } from '../config/secret-text.ts'
 import type { Fleet, FleetObserver } from '../fleet/fleet.ts'
 import { targetPrefix } from '../http/target.ts'
 import type { Secret } from '../secret.ts'

@@ -4,11 +4,18 @@
  */
 
 import type { ReloadOutcome } from '../admin/metrics.ts'
-import { MAX_CERTIFICATE_FILE_BYTES } from '../config/attachments.ts'
-import { changedSettings, haveFilesChanged, type SettingChange, withReloadable } from '../config/changes.ts'
+import {
+  changedSettings,
+  RELOADABLE,
+  type SettingChange,
+  settingsWithNewFiles,
+  withReloadable,
+} from '../config/changes.ts'
+import { MAX_CERTIFICATE_FILE_BYTES } from '../config/files.ts'
 import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.ts'
-import { ConfigRefused } from '../config/problem.ts'
+import { ConfigRefused, type NamedFiles } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
+import type { SettingKey } from '../config/settings.ts'
 import { Reruns, WatchedFile } from '../watched-file.ts'
 
 export interface ReloadObserver {
@@ -40,14 +47,16 @@ export interface ConfigReloadOptions {
 export class ConfigReload {
   readonly #options: ConfigReloadOptions
   #config: Config
-  /** What was read last, whether or not all of it could be put in use. */
-  #files: LoadedConfig['files']
-  #texts: ReadonlyMap<string, string>
+  /** What the configuration in use was read from. */
+  #files: NamedFiles
+  #texts: ReadonlyMap<SettingKey, string>
   #warnings: readonly string[]
+  /** Changes that wait for a restart, as they were last logged. */
+  #waiting = ''
   #takenOverAt = new Date()
   #lastOutcome: ReloadOutcome | undefined
-  readonly #watched = new Map<string, WatchedFile>()
   #lastProblems: string | undefined
+  readonly #watched = new Map<string, WatchedFile>()
   readonly #attempts = new Reruns((isAskedFor) => this.#reloadOnce(isAskedFor))
   #isClosed = false
 
@@ -110,35 +119,48 @@ export class ConfigReload {
     const latest = await loadConfig(source)
     if (this.#isClosed) return 'unchanged'
     this.#watch(latest.files)
-    const changes = changedSettings(this.#texts, latest.texts)
-    // A watch may report a change that a reload on demand has read already. What waits for a restart is not named again.
-    const hasNews = haveFilesChanged(this.#files, latest.files) || (isAskedFor && changes.length > 0)
-    if (!hasNews) return 'unchanged'
+    const changes = changedSettings(this.#texts, latest.texts, this.#settingsWithNewFiles(latest.files))
+    const [taken, waiting] = [changes.filter((each) => !each.needsRestart), changes.filter((each) => each.needsRestart)]
+    // What waits for a restart is named once when a file changes, and on every reload that somebody asks for.
+    const waitingText = waiting.map(({ key, to }) => `${key}: ${to}`).join('\n')
+    const isNamed = !isAskedFor && waitingText === this.#waiting
+    if (taken.length === 0 && (waiting.length === 0 || isNamed)) {
+      this.#waiting = waitingText
+      return 'unchanged'
+    }
     const config = withReloadable(this.#config, latest.config)
     await apply(config)
     const warnings = latest.warnings.filter((warning) => !this.#warnings.includes(warning))
     this.#config = config
     this.#files = latest.files
+    this.#texts = new Map([...this.#texts, ...taken.map(({ key, to }) => [key, to] as const)])
     this.#warnings = latest.warnings
+    this.#waiting = waitingText
     this.#takenOverAt = new Date()
-    // A setting that waits for a restart stays different, so that the next reload names it again.
-    const taken = changes.filter(({ needsRestart }) => !needsRestart).map(({ key, to }) => [key, to] as const)
-    this.#texts = new Map([...this.#texts, ...taken])
     observer.configApplied(changes, warnings)
     return 'applied'
   }
 
-  #watch(files: LoadedConfig['files']): void {
+  /** If a change of the setting needs a restart, the file is compared with that of the start. */
+  #settingsWithNewFiles(files: NamedFiles): Set<SettingKey> {
+    const sinceLast = [...settingsWithNewFiles(this.#files, files)].filter((key) => RELOADABLE.has(key))
+    const sinceStart = [...settingsWithNewFiles(this.#options.loaded.files, files)].filter(
+      (key) => !RELOADABLE.has(key),
+    )
+    return new Set([...sinceLast, ...sinceStart])
+  }
+
+  #watch(files: NamedFiles): void {
     for (const [path, file] of this.#watched) {
       if (files.has(path)) continue
       file.close()
       this.#watched.delete(path)
     }
-    for (const [path, known] of files) {
+    for (const [path, { bytes }] of files) {
       if (this.#watched.has(path)) continue
       const file = new WatchedFile({
         path,
-        known,
+        known: bytes,
         maxBytes: MAX_CERTIFICATE_FILE_BYTES, // no other file of a configuration may be larger
         onContent: () => void this.#attempt(false),
         // The reload that reads the file tells the problem, with the setting that names it.

@@ -2,8 +2,8 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
+import { hasOuterWhiteSpace, OUTER_WHITE_SPACE, parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
-import { hasOuterWhiteSpace, OUTER_WHITE_SPACE, parseSecretBytes } from '../config/secret-text.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { targetPrefix } from '../http/target.ts'

@@ -2,9 +2,9 @@
 
 import { performance } from 'node:perf_hooks'
 import { openFleet } from '../app/fleet.ts'
+import { formatFleetStore } from '../config/address.ts'
 import { changedSettings } from '../config/changes.ts'
 import type { Environment } from '../config/environment.ts'
-import { formatFleetStore } from '../config/fleet-store.ts'
 import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import { describeSource } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'

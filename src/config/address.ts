@@ -1,4 +1,7 @@
-/** Addresses to listen on: `host:port`, `[::1]:port` or `unix:/path`. */
+/**
+ * The addresses among the settings: where to listen, the service, the store of a fleet, and the names that clients use. No
+ * message repeats a URL, because a misplaced password would be in it.
+ */
 
 import { BlockList, isIP, isIPv6 } from 'node:net'
 import { Unsuitable } from './problem.ts'
@@ -31,16 +34,12 @@ export function parseAddress(text: string): ListenAddress {
   return text.startsWith('unix:') ? parseUnix(text.slice('unix:'.length)) : parseTcp(text)
 }
 
-export function formatAddress(address: ListenAddress): string {
-  if (address.kind === 'unix') return `unix:${address.path}`
-  return isIPv6(address.host) ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`
+export function parseAdminAddress(text: string): ListenAddress | 'off' {
+  return text === 'off' ? 'off' : parseAddress(text)
 }
 
-/** Returns true if only this machine can reach the host. A name other than `localhost` may resolve to any address. */
-export function isLoopback(host: string): boolean {
-  if (host === 'localhost') return true
-  const family = isIP(host)
-  return family !== 0 && loopback.check(host, family === 4 ? 'ipv4' : 'ipv6')
+export function parseSocketPath(text: string): string {
+  return parseUnix(text).path
 }
 
 function parseUnix(path: string): UnixAddress {
@@ -70,4 +69,132 @@ function parseTcp(text: string): TcpAddress {
 /** Digits and dots are meant as an IPv4 address, so `127.1` and `300.0.0.1` are mistakes, not names. */
 function isNameOrIPv4(host: string): boolean {
   return /^[\d.]+$/.test(host) ? isIP(host) === 4 : NAME.test(host)
+}
+
+export function formatAddress(address: ListenAddress): string {
+  if (address.kind === 'unix') return `unix:${address.path}`
+  return isIPv6(address.host) ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`
+}
+
+/** Returns true if only this machine can reach the host. A name other than `localhost` may resolve to any address. */
+export function isLoopback(host: string): boolean {
+  if (host === 'localhost') return true
+  const family = isIP(host)
+  return family !== 0 && loopback.check(host, family === 4 ? 'ipv4' : 'ipv6')
+}
+
+/** A name as it stands in `Host`, without its port; `*` for all. */
+export function parseHostName(text: string): string {
+  const name = text.toLowerCase()
+  if (name !== '*' && !/^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)$/.test(name)) {
+    throw new Unsuitable('is not a host name: write it without scheme and port, an IPv6 address in brackets')
+  }
+  return name
+}
+
+/** An origin exactly as browsers send it. Any other spelling would never match (RFC 6454 §6.2). */
+export function parseOrigin(text: string): string {
+  if (!/^[a-z][a-z0-9+.-]*:\/\/[^/?#@\s*]+$/.test(text) || !URL.canParse(text)) {
+    throw new Unsuitable('is not an origin: write scheme://host or scheme://host:port')
+  }
+  const { host, origin, protocol } = new URL(text)
+  const sent = origin === 'null' ? `${protocol}//${host}` : origin
+  if (sent !== text) throw new Unsuitable(`is not how a browser sends it: write ${sent}`)
+  return text
+}
+
+const BASE_URL_EXAMPLE = 'write https://api.example.com or https://example.com/prefix'
+
+export function parseBaseUrl(text: string): URL {
+  // Checked before `new URL`, which drops an empty query, trims, and reads a backslash as a slash.
+  const match = /^https?:\/\/([^/?#\\]+)([^?#]*)(.*)$/is.exec(text)
+  if (match === null) throw new Unsuitable(`is not an http(s) URL: ${BASE_URL_EXAMPLE}`)
+  const [, authority = '', path = '', rest = ''] = match
+  if (authority.includes('@')) {
+    throw new Unsuitable('contains a user name or password: remove it, the App authenticates with appId and its secret')
+  }
+  if (rest !== '') throw new Unsuitable(`has a query or a fragment: ${BASE_URL_EXAMPLE}`)
+  if (!URL.canParse(text)) throw new Unsuitable(`is not an http(s) URL: ${BASE_URL_EXAMPLE}`)
+  const url = new URL(text)
+  // The parser rewrites dot segments, blanks, backslashes and non-ASCII: the result would be another path.
+  if (url.pathname !== (path === '' ? '/' : path) || path.includes('//')) {
+    throw new Unsuitable('has a path with "." or ".." segments, "//", "\\", blanks or non-ASCII: write a plain path')
+  }
+  return url
+}
+
+/** Returns true if the network can read what is sent to this URL, the App secret included. */
+export function isReadableOnTheWay(url: URL): boolean {
+  return url.protocol === 'http:' && !isLoopback(url.hostname.replace(/^\[|\]$/g, ''))
+}
+
+/** A file, or an https URL. Anybody who can change the answer can mint tokens for the caller, so plain http is refused. */
+export function parseKeySetLocation(text: string): string {
+  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) return text
+  if (!text.startsWith('https://') || !URL.canParse(text)) throw new Unsuitable('is not a file or an https URL')
+  const { username, password, hash } = new URL(text)
+  if (username !== '' || password !== '' || hash !== '') {
+    throw new Unsuitable('has a user, a password or a fragment: use jwksTokenFile for a credential')
+  }
+  return text
+}
+
+export type FleetStoreAddress =
+  | {
+      readonly kind: 'tcp'
+      /** IPv6 without brackets. */
+      readonly host: string
+      readonly port: number
+      readonly tls: boolean
+      readonly database: number
+    }
+  | { readonly kind: 'unix'; readonly path: string; readonly database: 0 }
+
+const STORE_EXAMPLE = 'write redis://host:6379, rediss://host:6379/0 or redis+unix:///run/redis.sock'
+const DEFAULT_STORE_PORT = 6379
+
+/** @throws {Unsuitable} */
+export function parseFleetStore(text: string): FleetStoreAddress {
+  if (!/^(rediss?|redis\+unix):\/\/[^\s]*$/.test(text) || !URL.canParse(text)) {
+    throw new Unsuitable(`is not the URL of a store: ${STORE_EXAMPLE}`)
+  }
+  const { protocol, username, password, hostname, port, pathname, search, hash } = new URL(text)
+  if (username !== '' || password !== '' || /^[^/]*\/\/[^/]*@/.test(text)) {
+    throw new Unsuitable('holds a user name or password: take it out and set fleet.username and fleet.passwordFile')
+  }
+  const isUnix = protocol === 'redis+unix:'
+  if ((hostname === '') !== isUnix || search !== '' || hash !== '' || (isUnix && pathname.length < 2)) {
+    throw new Unsuitable(`is not the URL of a store: ${STORE_EXAMPLE}`)
+  }
+  if (isUnix) return { kind: 'unix', path: decodePath(pathname), database: 0 }
+  if (port === '0') throw new Unsuitable(`has no port of a server: ${STORE_EXAMPLE}`)
+  return {
+    kind: 'tcp',
+    host: hostname.replace(/^\[|\]$/g, ''),
+    port: port === '' ? DEFAULT_STORE_PORT : Number(port),
+    tls: protocol === 'rediss:',
+    database: parseDatabase(pathname.slice(1)),
+  }
+}
+
+/** @throws {Unsuitable} */
+function decodePath(pathname: string): string {
+  try {
+    return decodeURIComponent(pathname)
+  } catch (error) {
+    throw new Unsuitable(`has a broken % in its path: ${STORE_EXAMPLE}`, { cause: error })
+  }
+}
+
+/** As it is shown to people. */
+export function formatFleetStore(address: FleetStoreAddress): string {
+  if (address.kind === 'unix') return `redis+unix://${address.path}`
+  const host = address.host.includes(':') ? `[${address.host}]` : address.host
+  return `${address.tls ? 'rediss' : 'redis'}://${host}:${address.port}/${address.database}`
+}
+
+function parseDatabase(text: string): number {
+  if (text === '') return 0
+  if (!/^\d{1,4}$/.test(text)) throw new Unsuitable('has a path that is no database number: write redis://host:6379/0')
+  return Number(text)
 }

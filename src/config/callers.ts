@@ -1,51 +1,86 @@
 /** The setting `callers`: what it must not contain, the files that it names, and how it is shown. */
 
-import type { CallerRule, JwtCredential, KeySetSource } from '../callers/caller-rule.ts'
-import { type KeySet, KeySetInvalid, parseKeySet } from '../callers/key-set.ts'
+import type { z } from 'zod'
+import type { CallerRule, KeySetSource } from '../callers/caller-rule.ts'
+import { KeySetInvalid, parseKeySet } from '../callers/key-set.ts'
 import type { Secret } from '../secret.ts'
-import type { AttachmentReader, Place } from './attachments.ts'
 import type { Draft } from './draft.ts'
-import { type Remark, Unsuitable } from './problem.ts'
-import type { SettingValue, SettingValues } from './settings.ts'
+import { readCertificates, readKeyFile } from './files.ts'
+import { type Place, type Remark, Unsuitable } from './problem.ts'
+import { callerMapping, jwtMapping } from './schema.ts'
+import type { SettingValues } from './settings.ts'
 
-type DeclaredCaller = SettingValue<'callers'>[number]
-type DeclaredJwt = DeclaredCaller['jwt'] & {}
+type DeclaredCaller = z.output<typeof callerMapping>
+
+/** A mapping whose wrong values are undefined. Their names are still there. */
+type Sound<T> = { readonly [Name in keyof T]?: T[Name] | undefined }
+type SoundJwt = Sound<z.output<typeof jwtMapping>>
+type SoundCaller = Sound<Omit<DeclaredCaller, 'jwt'>> & { readonly jwt?: SoundJwt | undefined }
+
+/**
+ * The callers without what is wrong in them. If an entry has a problem, the rest of it is checked all the same, so that one
+ * run tells every problem. An entry that is not a mapping is undefined.
+ */
+function soundCallers(draft: Draft): readonly (SoundCaller | undefined)[] {
+  if (draft.values.callers !== undefined) return draft.values.callers
+  const written = draft.givenValue('callers')
+  if (!Array.isArray(written)) return []
+  return written.map((entry) => (isMapping(entry) ? soundParts(entry, callerMapping) : undefined))
+}
+
+function soundParts(written: Readonly<Record<string, unknown>>, { shape }: z.ZodObject): Record<string, unknown> {
+  const parts = Object.entries(written).map(([name, value]) => {
+    if (name === 'jwt' && isMapping(value)) return [name, soundParts(value, jwtMapping)]
+    return [name, Object.hasOwn(shape, name) ? shape[name]?.safeParse(value).data : undefined]
+  })
+  return Object.fromEntries(parts)
+}
+
+function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** As messages name it. */
+function labelOf({ name }: SoundCaller, index: number): string {
+  return name === undefined ? `callers[${index}]` : `caller ${name}`
+}
 
 /** A caller has exactly one kind of credential, and no credential may mean two callers. */
-export function callerContradictions(values: SettingValues): Remark[] {
-  const callers = values.callers ?? []
+export function callerContradictions(draft: Draft): Remark[] {
+  const callers = soundCallers(draft)
   const remarks: Remark[] = []
-  const taken = new Map<string, string>()
-  const refuse = (index: number, part: string, message: string) =>
-    remarks.push({ key: 'callers', part: `[${index}]${part}`, message })
-  const claim = (index: number, part: string, id: string, what: string) => {
-    const owner = taken.get(id)
-    const self = callers[index]?.name ?? ''
-    if (owner !== undefined) refuse(index, part, `${what} of caller ${owner}: give each caller its own`)
-    else taken.set(id, self)
-  }
-  for (const address of [values['listen.address'], values['admin.address']]) {
-    if (address !== undefined && address !== 'off' && address.kind === 'unix') taken.set(`socket ${address.path}`, '')
-  }
+  const owners = new Map<string, string>()
+  const ownSockets = [draft.values['listen.address'], draft.values['admin.address']].flatMap((address) =>
+    address !== undefined && address !== 'off' && address.kind === 'unix' ? [address.path] : [],
+  )
   for (const [index, caller] of callers.entries()) {
-    const { name, socket, keyFiles, jwt } = caller
-    claim(index, '.name', `name ${name}`, 'is the name')
-    const given = [socket, keyFiles, jwt].filter((credential) => credential !== undefined).length
-    if (given !== 1) refuse(index, '', 'needs exactly one of socket, keyFiles and jwt')
-    if (socket !== undefined && taken.get(`socket ${socket}`) === '') {
-      refuse(index, '.socket', 'is also listen.address or admin.address: give the caller a socket of its own')
-    } else if (socket !== undefined) claim(index, '.socket', `socket ${socket}`, 'is the socket')
-    for (const [at, path] of (keyFiles ?? []).entries()) {
-      claim(index, `.keyFiles[${at}]`, `key ${path}`, 'is a key file')
+    if (caller === undefined) continue
+    const refuse = (part: string, message: string) =>
+      remarks.push({ key: 'callers', part: `[${index}]${part}`, message })
+    const claim = (part: string, id: string, what: string) => {
+      const owner = owners.get(id)
+      if (owner === undefined) owners.set(id, labelOf(caller, index))
+      else refuse(part, `${what} of ${owner}: give each caller its own`)
     }
+    const { name, socket, keyFiles = [], jwt } = caller
+    if (name !== undefined) claim('.name', `name ${name}`, 'is the name')
+    const given = ['socket', 'keyFiles', 'jwt'].filter((kind) => Object.hasOwn(caller, kind))
+    if (given.length !== 1) refuse('', 'needs exactly one of socket, keyFiles and jwt')
+    if (socket !== undefined && ownSockets.includes(socket)) {
+      refuse('.socket', 'is also listen.address or admin.address: give the caller a socket of its own')
+    } else if (socket !== undefined) claim('.socket', `socket ${socket}`, 'is the socket')
+    for (const [at, path] of keyFiles.entries()) claim(`.keyFiles[${at}]`, `key ${path}`, 'is a key file')
     if (jwt === undefined) continue
-    const claims = JSON.stringify([jwt.issuer, jwt.audience, jwt.subject])
-    claim(index, '.jwt', `jwt ${claims}`, 'has the issuer, audience and subject')
-    for (const name of ['jwksCaFile', 'jwksTokenFile'] as const) {
-      if (jwt[name] !== undefined && !isUrl(jwt.jwks)) refuse(index, `.jwt.${name}`, 'needs an https URL in jwks')
+    const claims = [jwt.issuer, jwt.audience, jwt.subject]
+    if (!claims.includes(undefined)) {
+      claim('.jwt', `jwt ${JSON.stringify(claims)}`, 'has the issuer, audience and subject')
+    }
+    for (const part of ['jwksCaFile', 'jwksTokenFile'] as const) {
+      const isForFile = jwt.jwks !== undefined && !isUrl(jwt.jwks)
+      if (jwt[part] !== undefined && isForFile) refuse(`.jwt.${part}`, 'needs an https URL in jwks')
     }
   }
-  if (callers.length > 0 && values['listen.callerKeyFile'] !== undefined) {
+  if (callers.length > 0 && draft.values['listen.callerKeyFile'] !== undefined) {
     const message = 'is set, and so is callers: make it a key file of a caller'
     remarks.push({ key: 'listen.callerKeyFile', message })
   }
@@ -54,57 +89,65 @@ export function callerContradictions(values: SettingValues): Remark[] {
 
 export function callerCautions(values: SettingValues): Remark[] {
   const limit = values['listen.maxInFlight'] ?? Number.POSITIVE_INFINITY
-  return (values.callers ?? []).flatMap((caller, index): Remark[] => {
+  return (values.callers ?? []).flatMap(({ name, orgs, maxInFlight = 0 }, index): Remark[] => {
     const remark = (part: string, message: string): Remark => ({ key: 'callers', part: `[${index}]${part}`, message })
     return [
-      ...(caller.orgs.length === 0 ? [remark('', `(${caller.name}) has no orgs, so it may name none`)] : []),
-      ...((caller.maxInFlight ?? 0) > limit ? [remark('.maxInFlight', 'is more than listen.maxInFlight')] : []),
+      ...(orgs.length === 0 ? [remark('', `(${name}) has no orgs, so it may name none`)] : []),
+      ...(maxInFlight > limit ? [remark('.maxInFlight', 'is more than listen.maxInFlight')] : []),
     ]
   })
 }
 
+const SHORT_KEY_LENGTH = 16
+
 /** Reads keys and key sets. A caller with a problem is left out: the draft has the problem then. */
-export async function readCallers(draft: Draft, reader: AttachmentReader): Promise<CallerRule[]> {
-  const callers = draft.values.callers ?? []
-  const owners: { readonly key: Secret; readonly name: string }[] = []
+export async function readCallers(draft: Draft): Promise<CallerRule[]> {
+  const owners: { readonly key: Secret; readonly label: string }[] = []
   const rules: CallerRule[] = []
-  for (const [index, caller] of callers.entries()) {
-    const credential = await readCredential(caller, `[${index}]`, draft, reader)
-    if (credential === undefined) continue
-    if (credential.kind === 'key') {
-      for (const [at, key] of credential.keys.entries()) {
-        const place: Place = { key: 'callers', part: `[${index}].keyFiles[${at}]` }
-        const owner = owners.find((other) => other.key.equals(key))
-        if (owner !== undefined && owner.name !== caller.name) {
-          draft.report({ ...place, message: `holds the same key as a file of caller ${owner.name}: make a new key` })
-        } else owners.push({ key, name: caller.name })
-        if (key.reveal().length < SHORT_KEY_LENGTH) reader.warn(place, SHORT_KEY)
+  for (const [index, caller] of soundCallers(draft).entries()) {
+    if (caller === undefined) continue
+    const credential = await readCredential(draft, caller, `[${index}]`)
+    const keys = credential?.kind === 'key' ? credential.keys : []
+    const label = labelOf(caller, index)
+    for (const [at, key] of keys.entries()) {
+      const place: Place = { key: 'callers', part: `[${index}].keyFiles[${at}]` }
+      const owner = owners.find((other) => other.key.equals(key))
+      if (owner === undefined) owners.push({ key, label })
+      else if (owner.label !== label) {
+        draft.report({ ...place, message: `holds the same key as a file of ${owner.label}: make a new key` })
+      }
+      if (key.reveal().length < SHORT_KEY_LENGTH) {
+        const message = `holds a key of fewer than ${SHORT_KEY_LENGTH} characters, which can be guessed: openssl rand -hex 32 makes a good one`
+        draft.warn({ ...place, message })
       }
     }
     const { name, orgs, routes, maxInFlight } = caller
+    if (credential === undefined || name === undefined || orgs === undefined || routes === undefined) continue
     rules.push({ name, credential, orgs, routes, maxInFlight })
   }
   return rules
 }
 
-const SHORT_KEY_LENGTH = 16
-const SHORT_KEY = 'holds a key of fewer than 16 characters, which can be guessed: openssl rand -hex 32 makes a good one'
-
 /** A key of this shape could also be read as a JWT, and one credential must not have two meanings. */
 const JWT_SHAPE = /^[\w-]+\.[\w-]+\.[\w-]*$/
 
 async function readCredential(
-  { socket, keyFiles, jwt }: DeclaredCaller,
-  part: string,
   draft: Draft,
-  reader: AttachmentReader,
+  { socket, keyFiles = [], jwt }: SoundCaller,
+  part: string,
 ): Promise<CallerRule['credential'] | undefined> {
-  if (socket !== undefined) return { kind: 'socket', path: draft.resolvePath('callers', socket) }
-  if (jwt !== undefined) return readJwt(jwt, `${part}.jwt`, draft, reader)
+  if (socket !== undefined) return { kind: 'socket', path: socket }
+  if (jwt !== undefined) {
+    const keySet = await readKeySetSource(draft, jwt, `${part}.jwt`)
+    const { issuer, audience, subject } = jwt
+    if (keySet === undefined || issuer === undefined || audience === undefined || subject === undefined)
+      return undefined
+    return { kind: 'jwt', issuer, audience, subject, keySet }
+  }
   const keys: Secret[] = []
-  for (const [index, file] of (keyFiles ?? []).entries()) {
+  for (const [index, file] of keyFiles.entries()) {
     const place: Place = { key: 'callers', part: `${part}.keyFiles[${index}]` }
-    const key = await reader.readKeyFile(place, draft.resolvePath('callers', file))
+    const key = await readKeyFile(draft, place, draft.resolvePath('callers', file))
     if (key === undefined) continue
     if (JWT_SHAPE.test(key.reveal())) draft.report({ ...place, message: 'holds a JWT, not a key: use jwt instead' })
     keys.push(key)
@@ -112,62 +155,50 @@ async function readCredential(
   return keys.length === 0 ? undefined : { kind: 'key', keys }
 }
 
-async function readJwt(
-  jwt: DeclaredJwt,
-  part: string,
-  draft: Draft,
-  reader: AttachmentReader,
-): Promise<JwtCredential | undefined> {
-  const { issuer, audience, subject } = jwt
-  const keySet = await readKeySetSource(jwt, part, draft, reader)
-  return keySet === undefined ? undefined : { kind: 'jwt', issuer, audience, subject, keySet }
-}
-
 async function readKeySetSource(
-  { jwks, jwksCaFile, jwksTokenFile }: DeclaredJwt,
-  part: string,
   draft: Draft,
-  reader: AttachmentReader,
+  { jwks, jwksCaFile, jwksTokenFile }: SoundJwt,
+  part: string,
 ): Promise<KeySetSource | undefined> {
-  const place = (name: string): Place => ({ key: 'callers', part: `${part}.${name}` })
-  if (!isUrl(jwks)) {
-    const path = draft.resolvePath('callers', jwks)
-    const keySet = await reader.attempt(place('jwks'), async () => readKeySet((await reader.read(path)).bytes))
-    return keySet === undefined ? undefined : { kind: 'file', path, keySet }
+  if (jwks === undefined) return undefined
+  const placeOf = (name: string): Place => ({ key: 'callers', part: `${part}.${name}` })
+  const pathOf = (file: string | undefined) => (file === undefined ? undefined : draft.resolvePath('callers', file))
+  if (isUrl(jwks)) {
+    const caCertificates = await readCertificates(draft, placeOf('jwksCaFile'), pathOf(jwksCaFile))
+    return { kind: 'url', url: jwks, caCertificates, tokenFile: pathOf(jwksTokenFile) }
   }
-  const caFile = jwksCaFile === undefined ? undefined : draft.resolvePath('callers', jwksCaFile)
-  const tokenFile = jwksTokenFile === undefined ? undefined : draft.resolvePath('callers', jwksTokenFile)
-  const caCertificates =
-    caFile === undefined ? undefined : await reader.readCertificateFile(place('jwksCaFile'), caFile)
-  return { kind: 'url', url: jwks, caCertificates, tokenFile }
-}
-
-/** @throws {Unsuitable} */
-function readKeySet(bytes: Buffer): KeySet {
-  try {
-    return parseKeySet(bytes.toString('utf8'))
-  } catch (error) {
-    if (error instanceof KeySetInvalid) throw new Unsuitable(error.message, { cause: error })
-    throw error
-  }
-}
-
-/** One line per caller. */
-export function describeCallers(callers: readonly DeclaredCaller[]): string[] {
-  return callers.map(({ name, socket, keyFiles, jwt, orgs, routes, maxInFlight }) => {
-    const credential =
-      socket !== undefined
-        ? `socket ${socket}`
-        : jwt !== undefined
-          ? `jwt ${jwt.subject} for ${jwt.audience} of ${jwt.issuer}, keys from ${jwt.jwks}`
-          : `keys ${(keyFiles ?? []).join(', ')}`
-    const orgList = orgs.map(({ id, isPrefix }) => (isPrefix ? `${id}*` : id)).join(', ')
-    const routeList = routes.map(({ method, path, isPrefix }) => `${method} ${path}${isPrefix ? '*' : ''}`).join(', ')
-    const limit = maxInFlight === undefined ? '' : `, at most ${maxInFlight} at once`
-    return `${name} (${credential}): orgs ${orgList || 'none'}, routes ${routeList || 'all'}${limit}`
+  const path = draft.resolvePath('callers', jwks)
+  return draft.attempt(placeOf('jwks'), async () => {
+    const { bytes } = await draft.read(placeOf('jwks'), path)
+    try {
+      return { kind: 'file', path, keySet: parseKeySet(bytes.toString('utf8')) }
+    } catch (error) {
+      if (error instanceof KeySetInvalid) throw new Unsuitable(error.message, { cause: error })
+      throw error
+    }
   })
 }
 
 function isUrl(jwks: string): boolean {
   return jwks.startsWith('https://')
+}
+
+/** One line per caller, with everything in it: a reload finds by these lines what has changed. */
+export function describeCallers(callers: readonly DeclaredCaller[]): string[] {
+  return callers.map((caller) => {
+    const { name, orgs, routes, maxInFlight } = caller
+    const orgList = orgs.map(({ id, isPrefix }) => (isPrefix ? `${id}*` : id)).join(', ')
+    const routeList = routes.map(({ method, path, isPrefix }) => `${method} ${path}${isPrefix ? '*' : ''}`).join(', ')
+    const limit = maxInFlight === undefined ? '' : `, at most ${maxInFlight} at once`
+    return `${name} (${describeCredential(caller)}): orgs ${orgList || 'none'}, routes ${routeList || 'all'}${limit}`
+  })
+}
+
+function describeCredential({ socket, keyFiles = [], jwt }: DeclaredCaller): string {
+  if (socket !== undefined) return `socket ${socket}`
+  if (jwt === undefined) return `keys ${keyFiles.join(', ')}`
+  const { issuer, audience, subject, jwks, jwksCaFile, jwksTokenFile } = jwt
+  const ca = jwksCaFile === undefined ? '' : ` certified by ${jwksCaFile}`
+  const token = jwksTokenFile === undefined ? '' : ` with the token in ${jwksTokenFile}`
+  return `jwt ${subject} for ${audience} of ${issuer}, keys from ${jwks}${ca}${token}`
 }

@@ -1,6 +1,6 @@
 /** What a reload changes: the settings that differ, those that need a restart, and the configuration that results. */
 
-import type { LoadedConfig } from './load.ts'
+import type { NamedFiles } from './problem.ts'
 import type { Config } from './schema.ts'
 import { type SettingKey, settings } from './settings.ts'
 
@@ -24,23 +24,33 @@ export interface SettingChange {
   readonly key: SettingKey
   /** As it was written; empty if it was not set. */
   readonly from: string
+  /** The same as `from` if only a file has changed that the setting names. */
   readonly to: string
   readonly needsRestart: boolean
 }
 
 type Texts = Pick<ReadonlyMap<string, string>, 'get'>
 
-export function changedSettings(before: Texts, after: Texts): SettingChange[] {
+/** `withNewFiles`: settings that name a file whose content has changed. */
+export function changedSettings(
+  before: Texts,
+  after: Texts,
+  withNewFiles: ReadonlySet<SettingKey> = new Set(),
+): SettingChange[] {
   return settings.flatMap(({ key }) => {
     const [from, to] = [before.get(key) ?? '', after.get(key) ?? '']
-    return from === to ? [] : [{ key, from, to, needsRestart: !RELOADABLE.has(key) }]
+    if (from === to && !withNewFiles.has(key)) return []
+    return [{ key, from, to, needsRestart: !RELOADABLE.has(key) }]
   })
 }
 
-/** True if a file that the configuration names has another content. */
-export function haveFilesChanged(before: LoadedConfig['files'], after: LoadedConfig['files']): boolean {
-  if (before.size !== after.size) return true
-  return [...after].some(([path, bytes]) => bytes === undefined || before.get(path)?.equals(bytes) !== true)
+/** The settings that name a file whose content differs. */
+export function settingsWithNewFiles(before: NamedFiles, after: NamedFiles): Set<SettingKey> {
+  const changed = [...after].filter(([path, { bytes }]) => {
+    const known = before.get(path)?.bytes
+    return bytes === undefined || known === undefined || !known.equals(bytes)
+  })
+  return new Set(changed.flatMap(([, { keys }]) => [...keys]))
 }
 
 /** `running` with the reloadable settings of `latest`. */

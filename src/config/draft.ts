@@ -1,21 +1,32 @@
-/** A configuration being loaded: the given values, the parsed values, and the problems so far. */
+/** A configuration being loaded: the given values, the parsed values, the files, and the problems and warnings so far. */
 
 import { dirname, resolve } from 'node:path'
 import type { z } from 'zod'
-import type { Given, Problem, Remark, Source } from './problem.ts'
+import { type FileContent, FileUnreadable, readRegularFile } from '../watched-file.ts'
+import {
+  describeProblem,
+  type Given,
+  type NamedFile,
+  type Place,
+  type Problem,
+  type Remark,
+  type Source,
+  Unsuitable,
+} from './problem.ts'
 import { namesIn, type Setting, type SettingKey, type SettingValues, settings, unknownName } from './settings.ts'
 
 /** These values are never quoted in a message: each could be a secret in the wrong place. */
 const NEVER_QUOTED: ReadonlySet<SettingKey> = new Set(['appId', 'appSecret', 'baseUrl', 'fleet.store'])
 
 export class Draft {
-  /** The content of every file that was read so far; undefined for one that could not be read. */
-  readonly files = new Map<string, Buffer | undefined>()
   readonly values: SettingValues
   readonly problems: Problem[]
-  /** False if the file could not be parsed. No setting can then be called missing. */
-  readonly #isComplete: boolean
+  readonly warnings: string[] = []
+  /** The files that a reload depends on. */
+  readonly files = new Map<string, NamedFile>()
   readonly #given: ReadonlyMap<SettingKey, Given>
+  /** False if the config file could not be parsed. No setting can then be called missing. */
+  readonly #isComplete: boolean
 
   constructor(given: ReadonlyMap<SettingKey, Given>, problems: readonly Problem[], isComplete: boolean) {
     this.#given = given
@@ -24,30 +35,21 @@ export class Draft {
     this.values = Object.fromEntries(settings.map((setting) => [setting.key, this.#parse(setting)])) as SettingValues
   }
 
-  sourceOf(setting: Setting): Source {
-    return this.#given.get(setting.key)?.source ?? { kind: setting.fallback === undefined ? 'unset' : 'default' }
+  sourceOf({ key, fallback }: Setting): Source {
+    return this.#given.get(key)?.source ?? { kind: fallback === undefined ? 'unset' : 'default' }
   }
 
-  /** As it was given, or the default. */
-  writtenOf(setting: Setting): unknown {
-    return this.#given.has(setting.key) ? this.#given.get(setting.key)?.value : setting.fallback
+  /** As it was written, whether or not it is right. Undefined if it was not given. */
+  givenValue(key: SettingKey): unknown {
+    return this.#given.get(key)?.value
   }
 
   report(remark: Remark): void {
-    this.problems.push(this.locate(remark))
+    this.problems.push(this.#locate(remark))
   }
 
-  /** Adds the source of the value that the remark is about. */
-  locate({ key, part = '', message }: Remark): Problem {
-    const given = this.#given.get(key)
-    let place = given?.places?.get(key + part)
-    // A part that is missing has no place of its own, but the mapping that it is missing from has one.
-    for (let path = part; place === undefined && path !== ''; ) {
-      path = path.slice(0, Math.max(path.lastIndexOf('.'), path.lastIndexOf('['), 0))
-      place = given?.places?.get(key + path)
-    }
-    const source = place ?? given?.source ?? { kind: 'default' }
-    return { key: key + part, source, message }
+  warn(remark: Remark): void {
+    this.warnings.push(describeProblem(this.#locate(remark)))
   }
 
   /** Reports a required setting that is missing, unless its value is already a problem. */
@@ -60,10 +62,41 @@ export class Draft {
     return this.problems.some((problem) => problem.key === key)
   }
 
+  /** Runs `read`. If it finds something unsuitable, that is reported, and the result is undefined. */
+  async attempt<T>(place: Place, read: () => T | Promise<T>): Promise<T | undefined> {
+    try {
+      return await read()
+    } catch (error) {
+      if (!(error instanceof Unsuitable) && !(error instanceof FileUnreadable)) throw error
+      this.report({ ...place, message: error.message })
+      return undefined
+    }
+  }
+
+  /** Reads a file that a reload depends on. @throws {FileUnreadable} */
+  async read({ key }: Place, path: string, maxBytes?: number): Promise<FileContent> {
+    const keys = new Set(this.files.get(path)?.keys).add(key)
+    this.files.set(path, { bytes: undefined, keys })
+    const content = await readRegularFile(path, maxBytes)
+    this.files.set(path, { bytes: content.bytes, keys })
+    return content
+  }
+
   /** Resolves a path against the place it was written: the folder of the file, or else the working directory. */
   resolvePath(key: SettingKey, path: string): string {
     const source = this.#given.get(key)?.source
     return source?.kind === 'file' ? resolve(dirname(source.path), path) : resolve(path)
+  }
+
+  #locate({ key, part = '', message }: Remark): Problem {
+    const given = this.#given.get(key)
+    let place = given?.places?.get(key + part)
+    // A part that is missing has no place of its own, but the mapping that it is missing from has one.
+    for (let path = part; place === undefined && path !== ''; ) {
+      path = path.slice(0, Math.max(path.lastIndexOf('.'), path.lastIndexOf('['), 0))
+      place = given?.places?.get(key + path)
+    }
+    return { key: key + part, source: place ?? given?.source ?? { kind: 'default' }, message }
   }
 
   #parse(setting: Setting): unknown {
@@ -75,12 +108,10 @@ export class Draft {
     }
     const { success, data, error } = setting.schema.safeParse(given?.value)
     if (success) return key.endsWith('File') && typeof data === 'string' ? this.resolvePath(key, data) : data
-    const told = new Set<string>()
-    for (const remark of error.issues.flatMap((issue) => remarksOn(setting, given?.value, issue))) {
-      const line = `${remark.part} ${remark.message}`
-      if (!told.has(line)) this.report(remark)
-      told.add(line)
-    }
+    const remarks = error.issues.flatMap((issue) => remarksOn(setting, given?.value, issue))
+    // Several checks of one value may find the same.
+    const distinct = new Map(remarks.map((remark) => [`${remark.part} ${remark.message}`, remark]))
+    for (const remark of distinct.values()) this.report(remark)
     return undefined
   }
 }

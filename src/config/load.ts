@@ -2,8 +2,7 @@
 
 import { resolve } from 'node:path'
 import type { ListenAddress } from './address.ts'
-import { type Attachments, readAttachments } from './attachments.ts'
-import { describeCallers } from './callers.ts'
+import { callerCautions, callerContradictions, describeCallers, readCallers } from './callers.ts'
 import { Draft } from './draft.ts'
 import {
   CONFIG_VARIABLE,
@@ -11,9 +10,12 @@ import {
   emptyVariables,
   environmentWarnings,
   readEnvironment,
+  readProxyVariables,
   unknownVariables,
 } from './environment.ts'
-import { ConfigRefused, describeProblem, type Source } from './problem.ts'
+import { readAppSecret, readCertificates, readKeyFile, readWatchedSecret } from './files.ts'
+import { tryOrgPattern } from './org-pattern.ts'
+import { ConfigRefused, type NamedFiles, type Source } from './problem.ts'
 import { cautions, contradictions, orgIdsOf } from './relations.ts'
 import type { Config, DeclaredSettings } from './schema.ts'
 import { type Setting, type SettingKey, type SettingValues, settings } from './settings.ts'
@@ -32,32 +34,53 @@ export interface LoadedConfig {
   readonly texts: ReadonlyMap<SettingKey, string>
   /** One line each, for the person who starts the program. */
   readonly warnings: readonly string[]
-  /** The content of every file that a reload depends on, by its path. */
-  readonly files: ReadonlyMap<string, Buffer | undefined>
+  /** The files that a reload depends on. */
+  readonly files: NamedFiles
 }
 
 /** @throws {ConfigRefused} With every problem that was found. */
-export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
-  const draft = await readDraft(options)
-  for (const contradiction of contradictions(draft.values)) draft.report(contradiction)
-  const attachments = await readAttachments(draft, options.env)
-  if (draft.problems.length > 0 || attachments.appSecret === undefined) {
-    throw new ConfigRefused(draft.problems, draft.files)
-  }
+export async function loadConfig({ file, env }: LoadOptions): Promise<LoadedConfig> {
+  const draft = await readDraft({ file, env })
+  const { values } = draft
+  for (const remark of [...contradictions(values), ...callerContradictions(draft)]) draft.report(remark)
+  const pattern = values['orgs.pattern']
+  if (pattern !== undefined) await draft.attempt({ key: 'orgs.pattern' }, () => tryOrgPattern(pattern))
+  const appSecret = await readAppSecret(draft)
+  const callers = await readCallers(draft)
+  const callerKey = await readKeyFile(draft, { key: 'listen.callerKeyFile' }, values['listen.callerKeyFile'])
+  const caCertificates = await readCertificates(draft, { key: 'origin.caFile' }, values['origin.caFile'])
+  const fleetCaCertificates = await readCertificates(draft, { key: 'fleet.caFile' }, values['fleet.caFile'])
+  const password = await readWatchedSecret(draft, 'fleet.passwordFile')
+  const usesProxy = values['origin.proxyFromEnv'] === true
+  const proxies = usesProxy
+    ? await draft.attempt({ key: 'origin.proxyFromEnv' }, () => readProxyVariables(env))
+    : undefined
+  if (draft.problems.length > 0 || appSecret === undefined) throw new ConfigRefused(draft.problems, draft.files)
+
+  for (const remark of [...cautions(values), ...callerCautions(values)]) draft.warn(remark)
+  const declared = nest(values)
   return {
-    config: assemble(draft.values, attachments, attachments.appSecret),
+    config: {
+      ...declared,
+      appSecret,
+      callers,
+      listen: { ...declared.listen, callerKey },
+      origin: { ...declared.origin, caCertificates, proxies },
+      fleet: { ...declared.fleet, caCertificates: fleetCaCertificates, password },
+      orgs: { ...declared.orgs, allow: orgIdsOf(values, 'orgs.allow') },
+      tokens: { ...declared.tokens, warm: orgIdsOf(values, 'tokens.warm') },
+    },
     sources: new Map(settings.map((setting) => [setting.key, draft.sourceOf(setting)])),
     texts: new Map(settings.map((setting) => [setting.key, textOf(setting, draft)])),
     warnings: [
-      ...unknownVariables(options.env),
-      ...emptyVariables(options.env),
-      ...attachments.warnings,
-      ...cautions(draft.values).map((caution) => describeProblem(draft.locate(caution))),
+      ...unknownVariables(env),
+      ...emptyVariables(env),
+      ...draft.warnings,
       ...environmentWarnings({
-        env: options.env,
+        env,
         execArgv: process.execArgv,
         nodeVersion: process.versions.node,
-        usesProxyFromEnv: draft.values['origin.proxyFromEnv'] === true,
+        usesProxyFromEnv: usesProxy,
       }),
     ],
     files: draft.files,
@@ -82,33 +105,13 @@ async function readDraft({ file, env }: LoadOptions): Promise<Draft> {
   const path = file ?? (env[CONFIG_VARIABLE] || undefined)
   const fromEnvironment = readEnvironment(env)
   if (path === undefined) return new Draft(fromEnvironment, [], true)
-  const fromFile = await readSettingsFile(path)
-  const given = new Map([...fromFile.values, ...fromEnvironment])
-  const draft = new Draft(given, fromFile.problems, fromFile.isUnderstood)
-  draft.files.set(resolve(path), fromFile.bytes)
+  const { values, problems, isUnderstood, bytes } = await readSettingsFile(path)
+  const draft = new Draft(new Map([...values, ...fromEnvironment]), problems, isUnderstood)
+  draft.files.set(resolve(path), { bytes, keys: new Set() })
   return draft
 }
 
-/** Turns flat keys into groups, and adds what was read from files. */
-function assemble(values: SettingValues, attachments: Attachments, appSecret: Attachments['appSecret'] & {}): Config {
-  const declared = nest(values)
-  const { appSecret: _, ...rest } = declared
-  return {
-    ...rest,
-    appSecret,
-    callers: attachments.callers,
-    listen: { ...declared.listen, callerKey: attachments.callerKey },
-    origin: { ...declared.origin, caCertificates: attachments.caCertificates, proxies: attachments.proxies },
-    fleet: {
-      ...declared.fleet,
-      caCertificates: attachments.fleetCaCertificates,
-      password: attachments.fleetPassword,
-    },
-    orgs: { ...declared.orgs, allow: orgIdsOf(values, 'orgs.allow') },
-    tokens: { ...declared.tokens, warm: orgIdsOf(values, 'tokens.warm') },
-  }
-}
-
+/** Turns flat keys into groups. */
 function nest(values: SettingValues): DeclaredSettings {
   const nested: Record<string, unknown> = {}
   for (const { key, group, name } of settings) {
@@ -119,11 +122,11 @@ function nest(values: SettingValues): DeclaredSettings {
   return nested as DeclaredSettings
 }
 
-function textOf(setting: Setting, draft: Draft): string {
-  const written = draft.writtenOf(setting)
+function textOf({ key, fallback }: Setting, draft: Draft): string {
+  const written = draft.givenValue(key) ?? fallback
   if (written === undefined) return ''
-  if (setting.key === 'appSecret') return '[redacted]'
-  if (setting.key === 'callers') return describeCallers(draft.values.callers ?? []).join('; ')
+  if (key === 'appSecret') return '[redacted]'
+  if (key === 'callers') return describeCallers(draft.values.callers ?? []).join('; ')
   if (!Array.isArray(written)) return String(written)
   return written.length === 0 ? '[]' : written.join(', ')
 }

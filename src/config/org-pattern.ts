@@ -8,9 +8,31 @@
 
 import { Worker } from 'node:worker_threads'
 import { MAX_ORG_ID_LENGTH } from '../http/org-id.ts'
+import { Unsuitable } from './problem.ts'
 
-export const SLOW_PATTERN =
-  'takes too long to refuse some ids: one part can match the same text in several ways, as in (a+)+ or a*a*a*'
+/** Of an org id. */
+export const DEFAULT_PATTERN = '^[\\w-][\\w.~:@+=-]{0,127}$'
+
+/** Anchored at both ends, because a part of an id is not an id. */
+export function parseOrgPattern(text: string): RegExp {
+  try {
+    // Compiled alone first: the group below would make `a)|(b` valid.
+    return new RegExp(`^(?:${new RegExp(text).source})$`)
+  } catch {
+    throw new Unsuitable(`is not a regular expression: the default is ${DEFAULT_PATTERN}`)
+  }
+}
+
+const DEFAULT = parseOrgPattern(DEFAULT_PATTERN)
+
+/** @throws {Unsuitable} if a request could keep the pattern busy for seconds. */
+export async function tryOrgPattern(pattern: RegExp): Promise<void> {
+  // The trial starts a thread, which the default does not need.
+  if (pattern.source === DEFAULT.source || (await matchesInTime(pattern))) return
+  throw new Unsuitable(
+    'takes too long to refuse some ids: one part can match the same text in several ways, as in (a+)+ or a*a*a*',
+  )
+}
 
 /** For all strings together. A pattern without the problem takes about a millisecond. */
 const TIME_LIMIT_MS = 2_000

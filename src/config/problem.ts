@@ -17,6 +17,16 @@ export interface Given {
   readonly places?: ReadonlyMap<string, Source>
 }
 
+/** The files that a configuration was read from, by path. */
+export type NamedFiles = ReadonlyMap<string, NamedFile>
+
+export interface NamedFile {
+  /** Undefined if the file could not be read. */
+  readonly bytes: Buffer | undefined
+  /** The settings that name it. The config file itself has none. */
+  readonly keys: ReadonlySet<SettingKey>
+}
+
 export interface Problem {
   /** A setting's key, an unknown key as it was written, or `config file` for the file as a whole. */
   readonly key: string
@@ -25,11 +35,15 @@ export interface Problem {
   readonly message: string
 }
 
-/** A problem or a warning about a setting, before its source is added. */
-export interface Remark {
+/** A setting, or part of one. */
+export interface Place {
   readonly key: SettingKey
-  /** For a part of a list of mappings: `[0].jwt.issuer`. */
+  /** In a list of mappings: `[0].jwt.issuer`. */
   readonly part?: string
+}
+
+/** A problem or a warning, before the source of the value is added. */
+export interface Remark extends Place {
   readonly message: string
 }
 
@@ -41,10 +55,10 @@ export class Unsuitable extends Error {
 export class ConfigRefused extends Error {
   override readonly name = 'ConfigRefused'
   readonly problems: readonly Problem[]
-  /** The content of every file that was read. A change of one of them may mend the problem. */
-  readonly files: ReadonlyMap<string, Buffer | undefined>
+  /** A change of one of them may mend the problem. */
+  readonly files: NamedFiles
 
-  constructor(problems: readonly Problem[], files: ReadonlyMap<string, Buffer | undefined> = new Map()) {
+  constructor(problems: readonly Problem[], files: NamedFiles = new Map()) {
     super(problems.map(describeProblem).join('\n'))
     this.problems = problems
     this.files = files

@@ -5,24 +5,36 @@ import type { CallerRule } from '../callers/caller-rule.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
 import type { ProxyVariables } from '../undici.ts'
-import { parseAddress } from './address.ts'
-import { parseFleetPrefix, parseFleetStore } from './fleet-store.ts'
 import {
-  DEFAULT_PATTERN,
+  parseAddress,
   parseAdminAddress,
-  parseAppId,
   parseBaseUrl,
-  parseCallerName,
-  parseFileMode,
+  parseFleetStore,
   parseHostName,
   parseKeySetLocation,
-  parseOrgPattern,
-  parseOrgRule,
   parseOrigin,
-  parseRoutePattern,
   parseSocketPath,
-} from './setting-parsers.ts'
-import { choice, count, duration, flag, list, mapping, parsed, rate, required, size, text } from './setting-types.ts'
+} from './address.ts'
+import { DEFAULT_PATTERN, parseOrgPattern } from './org-pattern.ts'
+import {
+  choice,
+  count,
+  duration,
+  flag,
+  list,
+  mapping,
+  parseAppId,
+  parseCallerName,
+  parsed,
+  parseFileMode,
+  parseFleetPrefix,
+  parseOrgRule,
+  parseRoutePattern,
+  rate,
+  required,
+  size,
+  text,
+} from './types.ts'
 
 const listen = z
   .strictObject({
@@ -128,11 +140,11 @@ const tokens = z
     maxOrgs: count(1, 1_000_000)
       .prefault(10_000)
       .describe('Most tokens kept. Beyond it, the least recently used token is evicted, and minted again when needed.'),
-    lifetime: duration(1_000)
+    lifetime: duration('1s')
       .prefault('5m')
       .describe('Assumed lifetime of a token until it has been learned: the service states none.'),
-    minLifetime: duration(100).prefault('10s').describe('Lower bound of the learned lifetime.'),
-    maxLifetime: duration(1_000).prefault('1h').describe('Upper bound of the learned lifetime.'),
+    minLifetime: duration('100ms').prefault('10s').describe('Lower bound of the learned lifetime.'),
+    maxLifetime: duration('1s').prefault('1h').describe('Upper bound of the learned lifetime.'),
     learn: flag()
       .prefault(true)
       .describe('Learns the lifetime of tokens from the age at which the service rejects them.'),
@@ -152,7 +164,7 @@ const tokens = z
   })
   .describe('How Org Access Tokens are obtained, kept and renewed. A mint is one call of the token endpoint.')
 
-const jwt = mapping({
+export const jwtMapping = mapping({
   issuer: required().describe('The `iss` claim, exactly.'),
   audience: required().describe('One of the `aud` claim.'),
   subject: required().describe('The `sub` claim, exactly.'),
@@ -161,13 +173,13 @@ const jwt = mapping({
   jwksTokenFile: text().optional().describe('File with a bearer token for the URL, read again for each request.'),
 })
 
-const caller = mapping({
+export const callerMapping = mapping({
   name: parsed(required(), parseCallerName).describe('Stands in the log, the metrics and on the status page.'),
   socket: parsed(text(), parseSocketPath)
     .optional()
     .describe('A unix socket of its own: a process that may open it is this caller.'),
   keyFiles: list(text()).min(1, 'is empty: name a file').optional().describe('Files with keys for `X-Proxy-Key`.'),
-  jwt: jwt.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
+  jwt: jwtMapping.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
   orgs: list(parsed(text(), parseOrgRule))
     .prefault([])
     .describe('Org ids that it may name; a trailing `*` stands for any ending.'),
@@ -194,7 +206,7 @@ const fleet = z
     caFile: text()
       .optional()
       .describe('PEM file with further CA certificates to trust for the store, beside those that Node trusts.'),
-    timeout: duration(1, 5_000)
+    timeout: duration('1ms', '5s')
       .prefault('100ms')
       .describe('Longest wait for the store; after that the proxy goes on without it.'),
     prefix: parsed(text(), parseFleetPrefix).prefault('oap').describe('Begins the name of every key in the store.'),
@@ -203,7 +215,7 @@ const fleet = z
 
 const replay = z
   .strictObject({
-    maxBody: size(0, 64 * 1_048_576)
+    maxBody: size('0B', '64MiB')
       .prefault('64KiB')
       .describe(
         'Most request content kept for one repeat after a rejected token. A request with more content is not repeated.',
@@ -240,7 +252,7 @@ const log = z
 
 const shutdown = z
   .strictObject({
-    delay: duration(0)
+    delay: duration('0s')
       .prefault('0s')
       .describe('How long the proxy reports not ready before the listener closes, so that load balancers notice.'),
     timeout: duration()
@@ -269,7 +281,7 @@ export const declaration = z.strictObject({
     .describe(
       'Requests that go with the Basic credentials of the App instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
     ),
-  callers: list(caller)
+  callers: list(callerMapping)
     .prefault([])
     .describe(
       'Who may send requests, and for which orgs and routes; see docs/callers.md. If empty, everyone who can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',

@@ -156,6 +156,8 @@ describe('what a reload takes over', () => {
     await write('billing.key', 'a-new-key-0123456789')
     await proxy.until(() => proxy.logs.filter(({ msg }) => msg === 'configuration taken over').length === 2, 'the key')
     expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
+    const taken = proxy.logs.filter(({ msg }) => msg === 'configuration taken over')
+    expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
   })
 })
 
@@ -249,6 +251,25 @@ test('a reload that finds nothing changed is a line when it was asked for', asyn
   expect(proxy.logs.filter(({ msg }) => msg === 'configuration unchanged')).toHaveLength(1)
   expect(await metric('oap_config_reloads_total{outcome="unchanged"}')).toBe(1)
   expect(/taken over at (\S+)/.exec(await ready())?.[1]).toBe(since)
+})
+
+test('a change of the config file that changes no setting is no change', async () => {
+  await start(caller('acme'))
+  await write('proxy.yaml', `# reviewed\n${caller('acme')}`)
+  await proxy.app.reload()
+  expect(proxy.logs.filter(({ msg }) => msg === 'configuration unchanged')).toHaveLength(1)
+  expect(proxy.logs.filter(({ msg }) => msg === 'configuration taken over')).toEqual([])
+})
+
+test('a file of a setting that needs a restart is named, each time, and nothing is said to be taken over', async () => {
+  const certificates = await readFile(CA_FILE, 'utf8')
+  await start('fleet: {caFile: ca.pem}\n', { 'ca.pem': certificates })
+  await write('ca.pem', `${certificates}\n${certificates}`)
+  await proxy.app.reload()
+  await proxy.app.reload()
+  const named = proxy.logs.filter(({ msg }) => msg === 'changed settings need a restart')
+  expect(named.map(({ settings }) => settings)).toEqual([['fleet.caFile'], ['fleet.caFile']])
+  expect(proxy.logs.filter(({ msg }) => msg === 'configuration taken over')).toEqual([])
 })
 
 test('the status shows the configuration in use, and no secret', async () => {

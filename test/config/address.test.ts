@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { formatAddress, isLoopback, parseAddress } from '../../src/config/address.ts'
+import { formatAddress, isLoopback, isReadableOnTheWay, parseAddress, parseBaseUrl } from '../../src/config/address.ts'
 import { Unsuitable } from '../../src/config/problem.ts'
-import { isReadableOnTheWay, parseBaseUrl, parseRoutePattern } from '../../src/config/setting-parsers.ts'
+import { parseRoutePattern } from '../../src/config/types.ts'
 
 describe('addresses', () => {
   test.each([

@@ -60,6 +60,7 @@ callers:
     keySet: { kind: 'url', url: 'https://issuer.example/keys', tokenFile: folder.at('token') },
   })
   expect(texts.get('callers')).toContain('reports (keys one.key, two.key): orgs *, routes all, at most 64 at once')
+  expect(texts.get('callers')).toContain('keys from https://issuer.example/keys with the token in token)')
   expect(JSON.stringify(config.callers)).not.toContain('the-first-key')
 })
 
@@ -88,6 +89,28 @@ describe('what is wrong is told with its place', () => {
     ['callers: [{name: a, name: b, socket: /a}]', 'callers[0].name (1:21): is given twice: keep one'],
   ])('%s', async (yaml, expected) => {
     expect(await problemsOf(yaml)).toEqual(expect.arrayContaining([expect.stringContaining(expected)]))
+  })
+})
+
+describe('every problem is told in one run', () => {
+  test.each([
+    [
+      'an entry of a wrong shape hides no contradiction between the others',
+      '{name: a, socket: /a}, {name: a, socket: /a}, {name: b}, {nam: c}',
+      ['[1].name', '[1].socket', '[2]', '[3].name', '[3].nam', '[3]'],
+    ],
+    [
+      'nor one between its own sound parts and another entry',
+      '{name: a, socket: /a, maxInFlight: 0}, {name: a, socket: /a, keyFiles: [no.key]}',
+      ['[0].maxInFlight', '[1].name', '[1].socket', '[1]'],
+    ],
+    ['nor a key file that cannot be read', '{name: a b, keyFiles: [no.key]}', ['[0].name', '[0].keyFiles[0]']],
+    ['a credential of a wrong shape counts as one', '{name: a, jwt: {}, socket: /a}', ['[0].jwt', '[0]']],
+    ['and is not said to be missing', '{name: a, socket: a.sock}', ['[0].socket']],
+  ])('%s', async (_, callers, parts) => {
+    const problems = await problemsOf(`callers: [${callers}]`)
+    const named = problems.map((line) => /^callers(\S*)/.exec(line)?.[1]?.replace(/^(\[0\]\.jwt)\..*/, '$1'))
+    expect([...new Set(named)].sort()).toEqual([...parts].sort())
   })
 })
 

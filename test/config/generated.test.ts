@@ -1,39 +1,27 @@
-/** What is generated must say what the declaration says: `npm run generate` brings it up to date. */
+/** The generated files match the declaration. `npm run generate` runs this test so that it writes them. */
 
-import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { renderReference, renderSchema, renderSettingsTable, withSettingsTable } from '../../src/config/render.ts'
 import { nearest, settings } from '../../src/config/settings.ts'
 import { makeFolder } from './folder.ts'
 import { GOOD } from './refusal.ts'
+import { renderReference, renderSchema, renderSettingsTable, withSettingsTable } from './rendered.ts'
 
-const root = new URL('../../', import.meta.url)
-
-describe('the generated files', () => {
-  test('config/schema.json is what the declaration says', async () => {
-    expect(await readFile(new URL('config/schema.json', root), 'utf8')).toBe(renderSchema())
+describe('the generated files are up to date', () => {
+  test('config/schema.json', async () => {
+    await expect(renderSchema()).toMatchFileSnapshot('../../config/schema.json')
   })
 
-  test('config/reference.yaml is what the declaration says', async () => {
-    expect(await readFile(new URL('config/reference.yaml', root), 'utf8')).toBe(renderReference())
+  test('config/reference.yaml', async () => {
+    await expect(renderReference()).toMatchFileSnapshot('../../config/reference.yaml')
   })
 
-  test.each(['README.md', 'docs/configuration.md'].filter((name) => existsSync(new URL(name, root))))(
-    'the table in %s is what the declaration says',
-    async (name) => {
-      const document = await readFile(new URL(name, root), 'utf8')
-      expect(withSettingsTable(document)).toBe(document)
-    },
-  )
-
-  test('a document without marks has no table to bring up to date', () => {
-    expect(withSettingsTable('# Title\n')).toBeUndefined()
-    const [before, after] = ['# Title\n', '\nEnd.\n']
-    const document = `${before}<!-- settings:begin -->\nold\n<!-- settings:end -->${after}`
-    expect(withSettingsTable(document)).toBe(`${before}${renderSettingsTable()}${after}`)
+  test.each(['README.md', 'docs/configuration.md'])('the table in %s', async (name) => {
+    const path = `../../${name}`
+    const document = await readFile(new URL(path, import.meta.url), 'utf8')
+    await expect(withSettingsTable(document)).toMatchFileSnapshot(path)
   })
 })
 

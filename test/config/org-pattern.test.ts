@@ -4,8 +4,7 @@
  */
 
 import { describe, expect, test } from 'vitest'
-import { matchesInTime } from '../../src/config/org-pattern.ts'
-import { parseOrgPattern } from '../../src/config/setting-parsers.ts'
+import { matchesInTime, parseOrgPattern } from '../../src/config/org-pattern.ts'
 import { refusalWith } from './refusal.ts'
 
 describe('a pattern that backtracks is found', () => {

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { parseDuration } from '../../src/config/setting-types.ts'
+import { parseDuration } from '../../src/config/types.ts'
 import { projectPath, readProjectFile } from '../support/project-files.ts'
 
 interface Service {

@@ -8,7 +8,7 @@ import { dirname } from 'node:path/posix'
 import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { parseDuration } from '../../src/config/setting-types.ts'
+import { parseDuration } from '../../src/config/types.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 
