@@ -25,8 +25,7 @@ RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /us
 
 WORKDIR /app
 COPY package.json LICENSE ./
-# dist/ holds the packages that it uses. undici is also loaded as a package, where origin.proxyFromEnv is set.
-COPY --from=build /app/node_modules/undici node_modules/undici
+# dist/ holds the packages that it uses.
 COPY --from=build /app/dist dist
 
 # By number: Kubernetes can check that a number is not root. This user owns nothing and writes nothing.

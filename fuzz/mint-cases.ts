@@ -110,13 +110,8 @@ function ask(arena: Arena, org: string) {
 function checkToken(each: MintCase, authorization: readonly string[]): void {
   const evidence = { each, authorization }
   // Where the end of the connection ends the content, JSON shows by itself whether it is whole.
-  // undici, which carries mints, reads over empty lines in front of an answer.
-  const meant = readAnswer(each.bytes.replace(/^(?:\r?\n)+/, ''), 'POST', true)
-  if (meant === undefined) {
-    // undici takes the last of several codings. The token proves itself whole; the framing is doubtful all the same.
-    if (/^transfer-encoding/im.test(each.bytes) && authorization.join() === `Bearer ${each.token}`) return
-    throw new Violation('a token of an answer that was none', evidence)
-  }
+  const meant = readAnswer(each.bytes, 'POST', true)
+  if (meant === undefined) throw new Violation('a token of an answer that was none', evidence)
   if (meant.status < 200 || meant.status > 299) throw new Violation('a token of a refusal', evidence)
   const token: unknown = JSON.parse(Buffer.from(meant.content, 'latin1').toString('utf8')).orgAccessToken
   if (authorization.length !== 1 || authorization[0] !== `Bearer ${token}`) {

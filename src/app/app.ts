@@ -14,13 +14,13 @@ import { Deadlines } from '../gateway/deadlines.ts'
 import { Gateway } from '../gateway/handler.ts'
 import type { InheritedSockets } from '../listener/inherited-sockets.ts'
 import { Listener } from '../listener/server.ts'
-import { Origin } from '../origin/origin.ts'
-import { tunnelFor } from '../origin/proxy-tunnel.ts'
+import type { Origin } from '../origin/origin.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
 import { FleetEvents, RequestEvents, TokenEvents } from './events.ts'
 import { type FleetPart, openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
+import { openOrigin } from './origin.ts'
 import { ConfigReload, type ReloadState } from './reload.ts'
 import { callerSockets, LiveRules } from './rules.ts'
 import { assembleTokens, type TokenSide } from './tokens.ts'
@@ -59,26 +59,26 @@ export async function startApp(
 ): Promise<App> {
   const { config } = loaded
   /** The parts of the configuration that other objects read whenever they need them, because a reload may change them. */
-  const live = { config, secureContext: contextTrusting(config.origin.caCertificates) }
+  const live = {
+    config,
+    secureContext: contextTrusting(config.origin.caCertificates),
+    get keepsAccessControl() {
+      return live.config.listen.origins.length > 0
+    },
+  }
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
   const errors = new RecentErrors()
   const requestEvents = new RequestEvents(log, metrics, errors)
   const tokenEvents = new TokenEvents(log.logger, metrics)
   const part = await startFleet(config, log, metrics, () => side.estimator.estimateMs)
-  const side: TokenSide = assembleTokens(config, live.secureContext, tokenEvents, part?.fleet)
+  const side: TokenSide = assembleTokens(
+    config,
+    await openOrigin(config, config.tokens.mintConcurrency, live),
+    tokenEvents,
+    part?.fleet,
+  )
   const deadlines = new Deadlines()
-  const origin = new Origin({
-    baseUrl: config.baseUrl,
-    connections: config.origin.connections,
-    connectTimeoutMs: config.origin.connectTimeout,
-    get secureContext() {
-      return live.secureContext
-    },
-    tunnel: config.origin.proxies === undefined ? undefined : tunnelFor(config.baseUrl, config.origin.proxies),
-    get keepsAccessControl() {
-      return live.config.listen.origins.length > 0
-    },
-  })
+  const origin = await openOrigin(config, config.origin.connections, live)
   const gateway = new Gateway({
     app: side.credentials,
     origin,
@@ -146,7 +146,6 @@ export async function startApp(
       // Nothing below can fail, so later requests see the whole change.
       rules.use(latest)
       log.setVolume(latest.log)
-      if (!isSameTrust) side.trust(secureContext)
       live.config = latest
       live.secureContext = secureContext
       listener.keepCallerSockets(callerSockets(latest))
@@ -158,7 +157,8 @@ export async function startApp(
     deadlines.close()
     reload.close()
     rules.close()
-    await Promise.all([side.close(), admin?.close(), part?.close()])
+    side.close()
+    await Promise.all([admin?.close(), part?.close()])
     origin.close() // last: otherwise the log would blame the service for the exchanges that end here
     return broken
   }

@@ -1,20 +1,19 @@
 /** Builds the token side of the app: endpoint, guard, cache, and the rotation of the secret. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { SecureContext } from 'node:tls'
 import { hasOuterWhiteSpace, OUTER_WHITE_SPACE, parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
-import { targetPrefix } from '../http/target.ts'
+import type { Origin } from '../origin/origin.ts'
 import { AppCredentials, SecretRotation } from '../token/app-credentials.ts'
 import { LifetimeEstimator } from '../token/lifetime.ts'
 import { MintGuard } from '../token/mint-guard.ts'
 import { TokenCache } from '../token/token-cache.ts'
-import { TokenEndpoint } from '../token/token-endpoint.ts'
 import { OverBudget } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
 import type { TokenEvents } from './events.ts'
+import { openTokenEndpoint } from './origin.ts'
 
 export interface TokenSide {
   readonly credentials: AppCredentials
@@ -26,36 +25,23 @@ export interface TokenSide {
   readonly areCredentialsRejected: boolean
   /** Reads the secret file again, if there is one. */
   reloadSecret(): Promise<void>
-  /** Later calls of the token endpoint trust these certificates. */
-  trust(secureContext: SecureContext | undefined): void
-  close(): Promise<void>
+  close(): void
 }
 
 /** Of many replicas, the earliest refreshes at 96 % of a token's life, which makes 1.04 mints per lifetime. */
 const FLEET_REFRESH_SCALE = 0.4
 
+/** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
 export function assembleTokens(
   config: Config,
-  secureContext: SecureContext | undefined,
+  origin: Origin,
   events: TokenEvents,
   fleet: Fleet | undefined,
 ): TokenSide {
-  const { baseUrl, origin, tokens: settings } = config
+  const { tokens: settings } = config
   const stopped = new AbortController()
   const credentials = new AppCredentials(config.appId, config.appSecret)
-  const endpoint = new TokenEndpoint(
-    {
-      baseUrl,
-      prefix: targetPrefix(baseUrl),
-      connections: settings.mintConcurrency,
-      timeoutMs: settings.mintTimeout,
-      connectTimeoutMs: origin.connectTimeout,
-      secureContext,
-      proxies: origin.proxies,
-      observer: events,
-    },
-    credentials,
-  )
+  const endpoint = openTokenEndpoint(config, origin, credentials, events)
   const guard = new MintGuard(
     {
       mintTimeoutMs: settings.mintTimeout,
@@ -137,14 +123,13 @@ export function assembleTokens(
       events.warmed(settings.warm.length, failed)
     },
     reloadSecret,
-    trust: (trusted) => endpoint.trust(trusted),
-    close: async () => {
+    close: () => {
       stopped.abort()
       events.flush()
       file?.close()
       rotation.close()
       tokens.close()
-      await endpoint.close()
+      origin.close()
     },
   }
 }

@@ -2,6 +2,7 @@
 
 import { performance } from 'node:perf_hooks'
 import { openFleet } from '../app/fleet.ts'
+import { openOrigin, openTokenEndpoint } from '../app/origin.ts'
 import { formatFleetStore } from '../config/address.ts'
 import { changedSettings } from '../config/changes.ts'
 import type { Environment } from '../config/environment.ts'
@@ -13,7 +14,6 @@ import { TokenError, type TokenErrorCode } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import { targetPrefix } from '../http/target.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
-import { TokenEndpoint } from '../token/token-endpoint.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import type { Output } from './admin-client.ts'
 import { AdminUnreachable, askAdmin } from './admin-client.ts'
@@ -168,20 +168,11 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
 }
 
 async function mintOnce(config: Config, org: OrgId): Promise<MintOutcome> {
-  const { baseUrl, tokens, origin } = config
-  const prefix = targetPrefix(baseUrl)
-  const url = `${baseUrl.origin}${prefix}/v2/orgs/${encodeURIComponent(org)}/access`
-  const endpoint = new TokenEndpoint(
-    {
-      baseUrl,
-      prefix,
-      connections: 1,
-      timeoutMs: tokens.mintTimeout,
-      secureContext: contextTrusting(origin.caCertificates),
-      proxies: origin.proxies,
-    },
-    new AppCredentials(config.appId, config.appSecret),
-  )
+  const { baseUrl, appId, appSecret } = config
+  const url = `${baseUrl.origin}${targetPrefix(baseUrl)}/v2/orgs/${encodeURIComponent(org)}/access`
+  const secureContext = contextTrusting(config.origin.caCertificates)
+  const origin = await openOrigin(config, 1, { secureContext, keepsAccessControl: false })
+  const endpoint = openTokenEndpoint(config, origin, new AppCredentials(appId, appSecret))
   const startedAt = performance.now()
   const sinceStart = () => Math.round(performance.now() - startedAt)
   try {
@@ -192,7 +183,7 @@ async function mintOnce(config: Config, org: OrgId): Promise<MintOutcome> {
     const { code, tokenEndpointStatus: status, message } = error
     return { kind: 'failed', url, code, status, message, durationMs: sinceStart() }
   } finally {
-    await endpoint.close()
+    origin.close()
   }
 }
 

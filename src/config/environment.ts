@@ -4,7 +4,6 @@
  */
 
 import { Secret } from '../secret.ts'
-import type { ProxyVariables } from '../undici.ts'
 import { type Given, Unsuitable } from './problem.ts'
 import { type Notation, nearest, type SettingKey, settings } from './settings.ts'
 
@@ -61,6 +60,14 @@ export function unknownVariables(env: Environment): string[] {
       const meant = nearest(name, known)
       return `${name} is not a setting and is ignored${meant === undefined ? '' : `: did you mean ${meant}?`}`
     })
+}
+
+/** The proxies that the environment names. */
+export interface ProxyVariables {
+  /** A URL. It may contain a password. */
+  readonly httpProxy: Secret | undefined
+  readonly httpsProxy: Secret | undefined
+  readonly noProxy: string | undefined
 }
 
 /** Lower case wins, as with curl. @throws {Unsuitable} */

@@ -4,7 +4,6 @@ import { z } from 'zod'
 import type { CallerRule } from '../callers/caller-rule.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
-import type { ProxyVariables } from '../undici.ts'
 import {
   parseAddress,
   parseAdminAddress,
@@ -15,6 +14,7 @@ import {
   parseOrigin,
   parseSocketPath,
 } from './address.ts'
+import type { ProxyVariables } from './environment.ts'
 import { DEFAULT_PATTERN, parseOrgPattern } from './org-pattern.ts'
 import {
   choice,

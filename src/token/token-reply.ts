@@ -3,13 +3,13 @@
  * is not trusted, because a token goes into a field of every request for its org.
  */
 
-import { TokenError, type TokenErrorCode } from '../errors.ts'
+import { OriginError, type OriginErrorCode, TokenError, type TokenErrorCode } from '../errors.ts'
 import { AccessToken } from './token-source.ts'
 
 export interface MintReply {
   readonly status: number
-  /** Names and values in turn, as they came. */
-  readonly rawFields: readonly Buffer[]
+  /** Names and values in turn. */
+  readonly fields: readonly string[]
   /** Of a success only: a refusal is told by its status, and its content may be huge, cut, or never come. */
   readonly content: Buffer
 }
@@ -18,16 +18,12 @@ export interface MintReply {
  * The token of a success. `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day.
  * @throws {TokenError}
  */
-export function readToken(
-  { status, rawFields, content }: MintReply,
-  startedAt: number,
-  wallNowMs: number,
-): AccessToken {
-  refuseUnlessOk(status, rawFields, wallNowMs)
+export function readToken({ status, fields, content }: MintReply, startedAt: number, wallNowMs: number): AccessToken {
+  refuseUnlessOk(status, fields, wallNowMs)
   const token = readOrgAccessToken(content)
   if (token === undefined) throw new TokenError('token_response_invalid', NO_TOKEN, { hint: NO_TOKEN })
   // A token is best measured by the clock that stamped it (RFC 9110 §6.6.1): ours may be wrong.
-  const date = fieldValue(rawFields, 'date')
+  const date = fieldValue(fields, 'date')
   const issuedAt = date === undefined ? Number.NaN : Date.parse(date)
   const restMs = jwtRestMs(token, Number.isNaN(issuedAt) ? wallNowMs : issuedAt)
   return new AccessToken(token, startedAt, restMs === undefined ? undefined : startedAt + restMs)
@@ -36,7 +32,7 @@ export function readToken(
 const NO_TOKEN = 'The token endpoint answered without a usable orgAccessToken, as a web page does: check baseUrl.'
 
 /** @throws {TokenError} */
-function refuseUnlessOk(status: number, rawFields: readonly Buffer[], wallNowMs: number): void {
+function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: number): void {
   const message = `the token endpoint answered ${status}`
   if (status >= 200 && status <= 299) return
   if (status < 400) {
@@ -45,7 +41,7 @@ function refuseUnlessOk(status: number, rawFields: readonly Buffer[], wallNowMs:
   }
   if (status === 401) throw new TokenError('app_credentials_rejected', message)
   if (status === 429) {
-    const retryAfterSeconds = parseRetryAfter(fieldValue(rawFields, 'retry-after'), wallNowMs)
+    const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), wallNowMs)
     throw new TokenError('token_endpoint_rate_limited', message, { retryAfterSeconds })
   }
   if (status === 408 || status >= 500) throw new TokenError('token_endpoint_unavailable', message)
@@ -58,10 +54,9 @@ function refuseUnlessOk(status: number, rawFields: readonly Buffer[], wallNowMs:
 }
 
 /** Undefined if there is none, or if several contradict each other. */
-function fieldValue(rawFields: readonly Buffer[], name: string): string | undefined {
-  const isNamed = (field: Buffer) => field.length === name.length && field.toString('latin1').toLowerCase() === name
-  const values = rawFields.filter((_, index) => index % 2 === 1 && isNamed(rawFields[index - 1] ?? Buffer.alloc(0)))
-  return values.length === 1 ? values[0]?.toString('latin1') : undefined
+function fieldValue(fields: readonly string[], name: string): string | undefined {
+  const values = fields.filter((_, index) => index % 2 === 1 && fields[index - 1]?.toLowerCase() === name)
+  return values.length === 1 ? values[0] : undefined
 }
 
 /** Every string of a JSON text in order; the group is set if the string is a member's name. */
@@ -133,58 +128,62 @@ export function parseRetryAfter(value: string | undefined, wallNowMs: number): n
   return Math.min(Math.max(Math.ceil(restMs / 1_000), 0), MAX_RETRY_AFTER_SECONDS)
 }
 
-const TIMEOUTS = new Set(['ETIMEDOUT', 'UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'])
-/** An answer came, but not one in HTTP. Undici's parser error has a code only sometimes, so its name counts too. */
-const NOT_HTTP = new Set([
-  'HTTPParserError',
-  'UND_ERR_HEADERS_OVERFLOW',
-  'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
-  'UND_ERR_RESPONSE',
-])
-const UNREACHABLE = new Set(['ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH', 'EHOSTDOWN', 'ENETDOWN', 'EADDRNOTAVAIL'])
-const BROKEN_OFF = new Set(['ECONNRESET', 'EPIPE', 'ECONNABORTED', 'UND_ERR_SOCKET'])
-const NO_ROOM = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
-/** Verification results of OpenSSL as Node names them. */
-const CERTIFICATE =
-  /^(?:CERT_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|CRL_|ERR_TLS_CERT_ALTNAME)/
-
-/** Turns an error of a socket, TLS, the resolver or undici into a token error. It names a code, never what was sent or received. */
+/** Says what it means for a token that the call failed. Names the system's code, never what was sent or received. */
 export function translateMintError(cause: unknown): TokenError {
   if (cause instanceof TokenError) return cause
-  const code = errorCode(cause)
-  const hint = hintFor(code)
-  return new TokenError(tokenErrorCode(code), hint ?? `The call of the token endpoint failed (${code}).`, {
-    cause,
-    hint,
-  })
+  if (!(cause instanceof OriginError)) {
+    return new TokenError('token_endpoint_unavailable', 'The call of the token endpoint failed.', { cause })
+  }
+  const hint = hintFor(cause.code, detailOf(cause))
+  return new TokenError(tokenErrorCode(cause.code), hint ?? cause.message, { cause, hint })
 }
 
-function tokenErrorCode(code: string): TokenErrorCode {
-  if (TIMEOUTS.has(code)) return 'token_endpoint_timeout'
-  if (NOT_HTTP.has(code) || code.startsWith('HPE_')) return 'token_response_invalid'
-  return 'token_endpoint_unavailable'
+function tokenErrorCode(code: OriginErrorCode): TokenErrorCode {
+  switch (code) {
+    case 'connection_timeout':
+    case 'http_response_timeout':
+      return 'token_endpoint_timeout'
+    case 'http_protocol_error':
+    case 'http_response_incomplete':
+    case 'http_upgrade_failed':
+      return 'token_response_invalid'
+    case 'connection_refused':
+    case 'connection_terminated':
+    case 'dns_error':
+    case 'overloaded':
+    case 'tls_certificate_error':
+    case 'tls_protocol_error':
+      return 'token_endpoint_unavailable'
+  }
 }
 
 /** One sentence for callers and the log. Undefined for what the code of the problem says already. */
-function hintFor(code: string): string | undefined {
-  if (CERTIFICATE.test(code)) {
-    return `The proxy does not trust the certificate of the token endpoint (${code}): check baseUrl and origin.caFile.`
+function hintFor(code: OriginErrorCode, detail: string): string | undefined {
+  switch (code) {
+    case 'tls_certificate_error':
+      return `The proxy does not trust the certificate of the token endpoint (${detail}): check baseUrl and origin.caFile.`
+    case 'tls_protocol_error':
+      return `TLS with the token endpoint failed (${detail}): check that baseUrl names an https port.`
+    case 'dns_error':
+      return `The host name of the token endpoint cannot be resolved (${detail}): check baseUrl and the DNS server.`
+    case 'connection_refused':
+      return `The token endpoint cannot be reached (${detail}): check baseUrl and the network.`
+    case 'connection_terminated':
+      return `The token endpoint closed the connection without an answer (${detail}).`
+    case 'overloaded':
+      return `The proxy has no room for another connection (${detail}): raise its limits.`
+    case 'connection_timeout':
+    case 'http_response_timeout':
+    case 'http_protocol_error':
+    case 'http_response_incomplete':
+    case 'http_upgrade_failed':
+      return undefined
   }
-  if (code === 'EPROTO' || code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_')) {
-    return `TLS with the token endpoint failed (${code}): check that baseUrl names an https port.`
-  }
-  if (code === 'ENOTFOUND' || code.startsWith('EAI_')) {
-    return `The host name of the token endpoint cannot be resolved (${code}): check baseUrl and the DNS server.`
-  }
-  if (UNREACHABLE.has(code)) return `The token endpoint cannot be reached (${code}): check baseUrl and the network.`
-  if (BROKEN_OFF.has(code)) return `The token endpoint closed the connection without an answer (${code}).`
-  if (NO_ROOM.has(code)) return `The proxy has no room for another connection (${code}): raise its limits.`
-  return undefined
 }
 
-function errorCode(cause: unknown): string {
-  if (!(cause instanceof Error)) return 'unknown'
+/** The code of the system, such as `ECONNREFUSED`, or words of our own. */
+function detailOf({ cause, message }: OriginError): string {
   // Every address of the name failed: the first failure speaks for all (RFC 8305).
-  if (cause instanceof AggregateError && cause.errors[0] instanceof Error) return errorCode(cause.errors[0])
-  return 'code' in cause && typeof cause.code === 'string' ? cause.code : cause.name
+  const error: unknown = cause instanceof AggregateError ? cause.errors[0] : cause
+  return error instanceof Error && 'code' in error ? String(error.code) : message
 }

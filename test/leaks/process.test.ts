@@ -178,17 +178,25 @@ test('R12, T-SE-01, 02, 05, 08, 14, 21: responses, logs, admin pages and the pro
   expect(proxy.logs.some(({ msg }) => msg === 'mint failed')).toBe(true)
 })
 
-/** Keeps what undici says about the last mint, and throws it at whoever sends SIGUSR2. */
-const CRASH = `import { subscribe } from 'node:diagnostics_channel'
-let last
-for (const name of ['undici:request:create', 'undici:client:sendHeaders']) subscribe(name, (message) => { last = message })
-process.on('SIGUSR2', () => { throw Object.assign(new Error('crash'), { last, headers: last?.headers, cause: new Error('within', { cause: last }) }) })`
+/** Keeps the head of the last mint as it goes to the socket, and throws it at whoever sends SIGUSR2. */
+const CRASH = `import { Socket } from 'node:net'
+let last = 'no mint'
+const { write } = Socket.prototype
+Socket.prototype.write = function (chunk, ...rest) {
+  if (String(chunk).includes('authorization: Basic')) last = String(chunk)
+  return write.call(this, chunk, ...rest)
+}
+process.on('SIGUSR2', () => {
+  process.stderr.write('crash after ' + last.slice(0, 13))
+  throw Object.assign(new Error('crash'), { last, headers: [last], cause: new Error('within', { cause: { last } }) })
+})`
 
 test('T-SE-06, 07: a crash with the credentials of a request in its error', async () => {
   await using proxy = await startTraced({}, ['--import', `data:text/javascript,${encodeURIComponent(CRASH)}`])
   await exchange(portsOf(proxy).port, close('/v2/good', 'acme'))
   proxy.signal('SIGUSR2')
   expect((await proxy.exited).code).toBe(1)
+  expect(proxy.output, 'what was thrown').toContain('crash after POST /v2/orgs')
   expect(proxy.output).toContain('unexpected failure')
   expectClean(proxy.output, 'the dump')
 })

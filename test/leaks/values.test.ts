@@ -6,10 +6,10 @@ import { loadConfig } from '../../src/config/load.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
 import { AppCredentials } from '../../src/token/app-credentials.ts'
-import { TokenEndpoint } from '../../src/token/token-endpoint.ts'
 import { AccessToken } from '../../src/token/token-source.ts'
 import { Canaries, randomMarker, randomSecret } from '../support/canaries.ts'
 import { startService } from '../support/service.ts'
+import { EndpointUnderTest } from '../token/endpoint-under-test.ts'
 
 const secret = randomSecret()
 const token = `tok-${randomMarker()}`
@@ -52,16 +52,11 @@ test('T-SE-06 the error of a mint, with all its causes', async () => {
       return mint.org === 'reset' ? undefined : { status: 500, content: mint.request.values('authorization').join() }
     },
   })
-  const { appId } = service.tokens
-  const endpoint = new TokenEndpoint(
-    { baseUrl: new URL(service.baseUrl), prefix: '', connections: 1, timeoutMs: 2_000 },
-    new AppCredentials(appId, new Secret(secret)),
-  )
+  await using client = new EndpointUnderTest(service)
   const found = new Canaries().add('App secret', secret).add('API key', service.tokens.apiKey)
   for (const org of ['reset', 'failing'] as OrgId[]) {
-    const error: unknown = await endpoint.mint(org).catch((reason: unknown) => reason)
+    const error: unknown = await client.endpoint.mint(org).catch((reason: unknown) => reason)
     expect(error).toBeInstanceOf(Error)
     expect(found.search(inspect(error, { depth: 20, showHidden: true }))).toEqual([])
   }
-  await endpoint.close()
 })

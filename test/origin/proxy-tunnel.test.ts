@@ -43,7 +43,7 @@ async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
     connections: 2,
     connectTimeoutMs,
     keepsAccessControl: false,
-    tunnel: tunnelFor(baseUrl, variables(proxy.url(userInfo))),
+    tunnel: await tunnelFor(baseUrl, variables(proxy.url(userInfo))),
     secureContext: presents === undefined ? undefined : createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
   })
   return new OriginPool(origin, server)
@@ -170,17 +170,18 @@ describe('a proxy that does not open the way', () => {
 
 describe('which proxy', () => {
   const PROXY = 'http://proxy.example:3128'
-  const isProxied = (url: string, noProxy?: string) =>
-    tunnelFor(new URL(url), variables(PROXY, PROXY, noProxy)) !== undefined
+  const isProxied = async (url: string, noProxy?: string) =>
+    (await tunnelFor(new URL(url), variables(PROXY, PROXY, noProxy))) !== undefined
 
-  test('HTTP_PROXY serves https too, HTTPS_PROXY not http', () => {
+  test('HTTP_PROXY serves https too, HTTPS_PROXY not http', async () => {
     const http = new URL('http://api.example')
     const https = new URL('https://api.example')
-    expect(tunnelFor(http, variables(PROXY))).toBeTypeOf('function')
-    expect(tunnelFor(https, variables(PROXY))).toBeTypeOf('function')
-    expect(tunnelFor(https, variables(undefined, PROXY))).toBeTypeOf('function')
-    expect(tunnelFor(http, variables(undefined, PROXY))).toBeUndefined()
-    expect(tunnelFor(https, variables())).toBeUndefined()
+    expect(await tunnelFor(http, variables(PROXY))).toBeTypeOf('function')
+    expect(await tunnelFor(https, variables(PROXY))).toBeTypeOf('function')
+    expect(await tunnelFor(https, variables(undefined, PROXY))).toBeTypeOf('function')
+    expect(await tunnelFor(http, variables(undefined, PROXY))).toBeUndefined()
+    expect(await tunnelFor(https, variables())).toBeUndefined()
+    expect(await tunnelFor(https, undefined)).toBeUndefined()
   })
 
   test.each([
@@ -201,8 +202,8 @@ describe('which proxy', () => {
     ['http://[::1]:8080', '[::1]'],
     ['http://[::1]:8080', '[::1]:8080'],
     ['https://api.example', '*'],
-  ])('%s is reached directly with NO_PROXY=%s', (url, noProxy) => {
-    expect(isProxied(url, noProxy)).toBe(false)
+  ])('%s is reached directly with NO_PROXY=%s', async (url, noProxy) => {
+    await expect(isProxied(url, noProxy)).resolves.toBe(false)
   })
 
   test.each([
@@ -217,7 +218,7 @@ describe('which proxy', () => {
     ['https://api.example:8443', 'api.example:443'],
     ['http://127.0.0.1', '127.0.0.0/8'],
     ['https://api.example', 'other.example,*'],
-  ])('%s goes through it with NO_PROXY=%s', (url, noProxy) => {
-    expect(isProxied(url, noProxy)).toBe(true)
+  ])('%s goes through it with NO_PROXY=%s', async (url, noProxy) => {
+    await expect(isProxied(url, noProxy)).resolves.toBe(true)
   })
 })

@@ -2,6 +2,7 @@
 
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
 import { type ConnectProxy, startConnectProxy } from '../support/connect-proxy.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
@@ -32,8 +33,8 @@ interface Started extends AsyncDisposable {
   readonly spawned: SpawnedProxy
 }
 
-async function start(variables: Readonly<Record<string, string>>): Promise<Started> {
-  const env = await environmentFor(service)
+async function start(variables: Readonly<Record<string, string>>, before = service): Promise<Started> {
+  const env = await environmentFor(before)
   const own = { OAP_ORIGIN_PROXY_FROM_ENV: 'true', OAP_LOG_LEVEL: 'trace' }
   const spawned = spawnProxy({ env: { ...env, ...own, ...variables } })
   const ready = JSON.parse(await spawned.waitForLine(/"msg":"ready"/))
@@ -69,6 +70,15 @@ test('mints and requests go through it, with its password; a refusal is a 502, a
   onTheWay.behaviour = 'open'
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
   await expectSilence(proxy)
+})
+
+test('origin.caFile counts for mints and requests in the tunnel', async () => {
+  onTheWay.requests.length = 0
+  await using secure = await startService({ tls: certificate('localhost') })
+  await using proxy = await start({ https_proxy: onTheWay.url(), OAP_ORIGIN_CA_FILE: CA_FILE }, secure)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  const connect = { line: `CONNECT localhost:${secure.origin.port} HTTP/1.1`, credentials: undefined }
+  expect(onTheWay.requests, 'one for the mint, one for the request').toEqual([connect, connect])
 })
 
 test('WebSockets go through it, too, and both ways', async () => {

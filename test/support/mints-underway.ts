@@ -1,52 +1,43 @@
-/** The calls of the token endpoint that the proxy in this process has under way, as undici itself tells of them. */
+/** The mints that proxies in this process have under way. Watches the real token endpoint client, and changes nothing. */
 
-import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-
-const MINT = /\/v2\/orgs\/([^/]+)\/access$/
-const BEGINS = 'undici:request:create'
-const ENDS = ['undici:request:trailers', 'undici:request:error'] as const
-
-interface RequestMessage {
-  readonly request: { readonly method: string; readonly path: string }
-}
+import { TokenEndpoint } from '../../src/token/token-endpoint.ts'
 
 export class MintsUnderway implements Disposable {
-  /** Calls that were ever made. */
+  /** Mints that were ever begun. */
   calls = 0
-  readonly #underway = new Map<object, string>()
-  readonly #most = new Map<string, number>()
+  /** Now. */
+  count = 0
+  readonly #underway = new Map<string, number>()
+  readonly #doubled = new Set<string>()
+  readonly #mintAs = TokenEndpoint.prototype.mintAs
 
   constructor() {
-    subscribe(BEGINS, this.#begin)
-    for (const channel of ENDS) subscribe(channel, this.#end)
+    const mintAs = this.#mintAs
+    const begin = this.#begin
+    TokenEndpoint.prototype.mintAs = function (...args) {
+      const end = begin(args[1])
+      return mintAs.apply(this, args).finally(end)
+    }
   }
 
-  /** Now. */
-  get count(): number {
-    return this.#underway.size
-  }
-
-  /** The Orgs for which more than one call was under way at once. */
+  /** The Orgs for which more than one mint was under way at once. */
   get doubled(): string[] {
-    return [...this.#most].filter(([, most]) => most > 1).map(([org]) => org)
+    return [...this.#doubled]
   }
 
   [Symbol.dispose](): void {
-    unsubscribe(BEGINS, this.#begin)
-    for (const channel of ENDS) unsubscribe(channel, this.#end)
+    TokenEndpoint.prototype.mintAs = this.#mintAs
   }
 
-  readonly #begin = (message: unknown): void => {
-    const { request } = message as RequestMessage
-    const [, org] = MINT.exec(request.path) ?? []
-    if (org === undefined || request.method !== 'POST') return
+  readonly #begin = (org: string): (() => void) => {
     this.calls++
-    this.#underway.set(request, org)
-    const now = [...this.#underway.values()].filter((other) => other === org).length
-    this.#most.set(org, Math.max(this.#most.get(org) ?? 0, now))
-  }
-
-  readonly #end = (message: unknown): void => {
-    this.#underway.delete((message as RequestMessage).request)
+    this.count++
+    const now = (this.#underway.get(org) ?? 0) + 1
+    this.#underway.set(org, now)
+    if (now > 1) this.#doubled.add(org)
+    return () => {
+      this.count--
+      this.#underway.set(org, (this.#underway.get(org) ?? 1) - 1)
+    }
   }
 }

@@ -1,6 +1,8 @@
 /** The real client of the token endpoint before a scripted one, with everything observed that it tells. */
 
 import type { OrgId } from '../../src/http/org-id.ts'
+import { call } from '../../src/origin/call.ts'
+import { Origin, type OriginOptions } from '../../src/origin/origin.ts'
 import { Secret } from '../../src/secret.ts'
 import { AppCredentials } from '../../src/token/app-credentials.ts'
 import { TokenEndpoint, type TokenEndpointOptions } from '../../src/token/token-endpoint.ts'
@@ -14,17 +16,20 @@ export class EndpointUnderTest implements AsyncDisposable {
   readonly credentials: AppCredentials
   readonly endpoint: TokenEndpoint
   readonly mints: SettledMint[] = []
+  readonly #origin: Origin
 
-  constructor(service: Service, options: Partial<TokenEndpointOptions> = {}) {
+  constructor(service: Service, options: Partial<TokenEndpointOptions & OriginOptions> = {}) {
     const { appId, appSecret } = service.tokens
     const baseUrl = new URL(service.baseUrl)
+    const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, keepsAccessControl: false, ...options }
+    this.#origin = new Origin(origin)
     this.credentials = new AppCredentials(appId, new Secret(appSecret))
     this.endpoint = new TokenEndpoint(
       {
         baseUrl,
         prefix: baseUrl.pathname.replace(/\/$/, ''),
-        connections: 32,
         timeoutMs: 5_000,
+        call: (request, timeoutMs) => call(this.#origin, request, timeoutMs),
         observer: { mintSettled: (mint) => this.mints.push(mint) },
         ...options,
       },
@@ -33,6 +38,6 @@ export class EndpointUnderTest implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.endpoint.close()
+    this.#origin.close()
   }
 }

@@ -1,0 +1,51 @@
+/** Opens pools of connections to the service, and calls the token endpoint over one of them. */
+
+import type { SecureContext } from 'node:tls'
+import type { Config } from '../config/schema.ts'
+import { targetPrefix } from '../http/target.ts'
+import { call } from '../origin/call.ts'
+import { Origin } from '../origin/origin.ts'
+import { tunnelFor } from '../origin/proxy-tunnel.ts'
+import type { AppCredentials } from '../token/app-credentials.ts'
+import { TokenEndpoint } from '../token/token-endpoint.ts'
+import type { TokenObserver } from '../token/token-source.ts'
+
+/** What a reload may change. It is read whenever it is needed. */
+export interface Live {
+  readonly secureContext: SecureContext | undefined
+  readonly keepsAccessControl: boolean
+}
+
+/** Resolves with a pool of at most `connections`. */
+export async function openOrigin({ baseUrl, origin }: Config, connections: number, live: Live): Promise<Origin> {
+  return new Origin({
+    baseUrl,
+    connections,
+    connectTimeoutMs: origin.connectTimeout,
+    tunnel: await tunnelFor(baseUrl, origin.proxies),
+    get secureContext() {
+      return live.secureContext
+    },
+    get keepsAccessControl() {
+      return live.keepsAccessControl
+    },
+  })
+}
+
+export function openTokenEndpoint(
+  { baseUrl, tokens }: Config,
+  origin: Origin,
+  credentials: AppCredentials,
+  observer?: TokenObserver,
+): TokenEndpoint {
+  return new TokenEndpoint(
+    {
+      baseUrl,
+      prefix: targetPrefix(baseUrl),
+      timeoutMs: tokens.mintTimeout,
+      call: (request, timeoutMs) => call(origin, request, timeoutMs),
+      observer,
+    },
+    credentials,
+  )
+}

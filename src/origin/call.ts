@@ -1,0 +1,114 @@
+/** A request whose answer is read into memory, within one time limit: how the token endpoint is called. */
+
+import { OriginError } from '../errors.ts'
+import type { ResponseHead } from '../http/response-head.ts'
+import { Attempt, type AttemptSink, type ContentFate, type OriginRequest } from './attempt.ts'
+import type { Origin } from './origin.ts'
+import { translateOriginError } from './origin-failure.ts'
+
+export interface Answer {
+  readonly status: number
+  /** Names and values in turn. */
+  readonly fields: readonly string[]
+  /** Of a success only. Any other answer says enough by its status, and its content may be huge, cut, or never come. */
+  readonly content: Buffer
+}
+
+const MAX_CONTENT_BYTES = 64 * 1024
+/** If the content of an answer without success is read within this time, its connection can be used again. */
+const READ_AWAY_MS = 1_000
+
+/** Sends a request without content, once. Rejects with an `OriginError`, or with what is a fault of ours. */
+export function call(
+  origin: Origin,
+  { method, target, fields }: Pick<OriginRequest, 'method' | 'target' | 'fields'>,
+  timeoutMs: number,
+): Promise<Answer> {
+  const request = {
+    method,
+    target,
+    fields,
+    content: undefined,
+    contentLength: undefined,
+    webSocketClient: undefined,
+    org: '',
+  }
+  return new Promise((resolve, reject) => {
+    origin.dispatch(new Call(request, timeoutMs, resolve, reject).attempt)
+  })
+}
+
+class Call implements AttemptSink {
+  readonly attempt: Attempt
+  readonly #resolve: (answer: Answer) => void
+  readonly #reject: (error: unknown) => void
+  #timer: NodeJS.Timeout
+  #head: ResponseHead | undefined
+  readonly #chunks: Buffer[] = []
+  #bytes = 0
+
+  constructor(
+    request: OriginRequest,
+    timeoutMs: number,
+    resolve: (answer: Answer) => void,
+    reject: (error: unknown) => void,
+  ) {
+    this.attempt = new Attempt(request, this)
+    this.#resolve = resolve
+    this.#reject = reject
+    this.#timer = this.#abortAfter(timeoutMs)
+  }
+
+  responseHead(head: ResponseHead): void {
+    this.#head = head
+    if (isSuccess(head)) return
+    this.#settle(head)
+    clearTimeout(this.#timer)
+    this.#timer = this.#abortAfter(READ_AWAY_MS)
+  }
+
+  responseContent(bytes: Buffer, start: number, end: number): ContentFate {
+    this.#bytes += end - start
+    if (this.#bytes > MAX_CONTENT_BYTES) {
+      this.attempt.abort(new OriginError('http_protocol_error', 'the answer is too large'))
+    } else if (this.#head !== undefined && isSuccess(this.#head)) {
+      this.#chunks.push(Buffer.from(bytes.subarray(start, end)))
+    }
+    return 'taken'
+  }
+
+  responseEnd(): void {
+    clearTimeout(this.#timer)
+    if (this.#head !== undefined) this.#settle(this.#head)
+  }
+
+  attemptFailed(_: Attempt, error: Error): void {
+    clearTimeout(this.#timer)
+    const failure = translateOriginError(error)
+    const isCut = this.#head !== undefined && failure?.code === 'connection_terminated'
+    this.#reject(
+      isCut
+        ? new OriginError('http_response_incomplete', 'the answer was cut off', { cause: error })
+        : (failure ?? error),
+    )
+  }
+
+  connected(): void {}
+  contentSent(): void {}
+  responsePaused(): void {}
+  upgraded(): void {}
+
+  #settle({ status, fields }: ResponseHead): void {
+    this.#resolve({ status, fields, content: Buffer.concat(this.#chunks) })
+  }
+
+  #abortAfter(delayMs: number): NodeJS.Timeout {
+    const expire = () => this.attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
+    // After a stall of this process the answer may be there already: it is read before the immediate runs.
+    return setTimeout(() => setImmediate(expire), Math.max(delayMs, 0))
+  }
+}
+
+function isSuccess({ status }: ResponseHead): boolean {
+  return status >= 200 && status <= 299
+}
