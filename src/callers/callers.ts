@@ -62,7 +62,7 @@ export interface CallersOptions {
 /** Enough for every pod of a large cluster. */
 const MAX_REMEMBERED = 10_000
 
-/** Of the signature of a JWT, these last characters make its fingerprint. */
+/** The fingerprint of a JWT is made of this many last characters of its signature. */
 const TAIL_LENGTH = 43
 
 interface Remembered {
@@ -75,7 +75,7 @@ interface Remembered {
 export class Callers {
   readonly #options: CallersOptions
   readonly #now: () => number
-  /** Random, so that nobody can choose a value for its fingerprint. The factor is odd: no multiplication loses a bit. */
+  /** Random, so that nobody can choose a value for its fingerprint. The factor is odd, so that no multiplication loses a bit. */
   readonly #seed = randomInt(2 ** 32) | 0
   readonly #factor = randomInt(2 ** 32) | 1
   readonly #all: Caller[] = []
@@ -114,17 +114,17 @@ export class Callers {
   }
 
   /**
-   * Returns the caller that sent a request, undefined if it is none, and `unverified` if it is a JWT that `verify` has to
-   * look at first. `socket` is the path of the caller's socket that the connection came through; undefined for the common
+   * Returns the caller that sent a request. Undefined: no caller sent it. `unverified`: it has a JWT that `verify` must
+   * check first. `socket` is the path of the caller's socket that the connection came through; undefined for the common
    * listener. `keys` is the number of `X-Proxy-Key` fields, and `key` the value of the last.
    */
   identify(socket: string | undefined, keys: number, key: string): Caller | 'unverified' | undefined {
-    // A second credential beside the socket could mean another caller, so both are refused.
+    // A second credential beside the socket could belong to another caller, so the request is refused.
     if (socket !== undefined) return keys === 0 ? this.#bySocket.get(socket) : undefined
     if (keys !== 1) return undefined
     if (this.#byToken.length === 0) return this.#callerWithKey(key)
     const remembered = this.#remembered.get(this.#fingerprintOfToken(key))
-    // Whoever reaches this comparison knows the end of the signature, so the time that it takes tells nothing new.
+    // A client that reaches this comparison knows the end of the signature, so the time that it takes reveals nothing.
     if (remembered?.token.reveal() === key && remembered.expiresAtMs > this.#now()) return remembered.caller
     return this.#callerWithKey(key) ?? (looksLikeJwt(key) ? 'unverified' : undefined)
   }
@@ -153,7 +153,7 @@ export class Callers {
     const generation = this.#generation
     const verification = await this.#options.verify(token, found.credential)
     if (verification.outcome !== 'valid' || verification.expiresAtMs <= this.#now()) return undefined
-    // A key may have been withdrawn meanwhile. This request was verified with the set of its time; the next is not spared.
+    // A key may have been withdrawn meanwhile. This request counts as verified; the next one is verified again.
     const { expiresAtMs } = verification
     if (generation === this.#generation) {
       const remembered = { token: new Secret(token), caller: found.caller, expiresAtMs }
@@ -164,7 +164,7 @@ export class Callers {
 
   #generation = 0
 
-  /** A key set has changed: every token has to be verified again. */
+  /** Call it when a key set has changed: every token is then verified again. */
   forgetTokens(): void {
     this.#generation++
     this.#remembered.clear()
@@ -181,7 +181,7 @@ export class Callers {
     return this.#fingerprint(token, Math.max(0, token.length - TAIL_LENGTH))
   }
 
-  /** Takes a time that depends on the length alone. Much cheaper than a cryptographic hash: it only leads to a comparison. */
+  /** Its time depends only on the length. A cryptographic hash is not needed, because a comparison of the full text follows. */
   #fingerprint(text: string, from = 0): number {
     let sum = this.#seed
     for (let at = from; at < text.length; at++) sum = Math.imul(sum ^ text.charCodeAt(at), this.#factor)

@@ -97,7 +97,7 @@ export class JwtVerifier {
     return new JwtVerifier(await import('jose'), keySet)
   }
 
-  /** `nowMs` is the wall clock: `exp` and `nbf` are given in its terms. */
+  /** `nowMs` is the wall clock, because `exp` and `nbf` are wall-clock times. */
   async verify(token: string, { issuer, audience, subject }: ExpectedClaims, nowMs: number): Promise<Verification> {
     const { errors, jwtVerify } = this.#jose
     try {

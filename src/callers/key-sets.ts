@@ -1,4 +1,4 @@
-/** The key sets of all callers with a `jwt`. Each URL is fetched once, whoever uses it, and survives reloads. */
+/** The key sets of all callers with a `jwt`. Callers with the same source share one set, and the set survives reloads. */
 
 import { contextTrusting } from '../trusted-certificates.ts'
 import type { CallerRule, JwtCredential, KeySetSource } from './caller-rule.ts'
@@ -64,7 +64,7 @@ export class KeySets {
     if (entry === undefined) return { outcome: 'invalid' }
     if (entry.verifier === undefined) await entry.remote?.refresh()
     const first = await verifyWith(entry, token, credential)
-    // The issuer may have a new key. A token without a key id fits several keys or none; a newer set changes nothing.
+    // The issuer may have a new key. For a token without a key id, a newer set would change nothing.
     if (first.outcome !== 'unknown_key' || entry.remote === undefined) return first
     if (readToken(token)?.keyId === undefined) return first
     await entry.remote.refresh()
@@ -84,7 +84,7 @@ async function verifyWith(entry: Entry, token: string, credential: JwtCredential
 
 function verifierOf(keySet: KeySet): Promise<JwtVerifier> {
   const verifier = JwtVerifier.create(keySet)
-  verifier.catch(() => undefined) // whoever awaits it gets the failure
+  verifier.catch(() => undefined) // each awaiter gets the failure
   return verifier
 }
 

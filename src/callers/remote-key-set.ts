@@ -16,7 +16,7 @@ export interface RemoteKeySetOptions {
   readonly tokenFile: string | undefined
   /** The set differs from the one before. */
   readonly onChanged: (keySet: KeySet) => void
-  /** Called once for each problem, as long as it stays the same. The text repeats nothing of the response. */
+  /** Called once when a problem begins, and when it changes. The text repeats nothing of the response. */
   readonly onProblem: (text: string) => void
   /** Called once when the set could be fetched again. */
   readonly onRecovered: () => void
@@ -136,7 +136,7 @@ function describeStatus(status: number): string {
   return `answers ${status}`
 }
 
-/** The message of an unknown error could quote the response or the token, so only its code is told. */
+/** The message of an unknown error could quote the response or the token, so only its code is reported. */
 function describeFailure(error: unknown): string {
   if (error instanceof KeySetInvalid) return error.message
   if (!(error instanceof Error)) return 'cannot be fetched'

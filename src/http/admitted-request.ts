@@ -4,9 +4,9 @@ import type { OrgId } from './org-id.ts'
 
 export interface AdmittedRequest {
   readonly method: string
-  /** Undefined where the request goes as the bare App. */
+  /** Undefined if the request goes as the bare App. */
   readonly orgId: OrgId | undefined
-  /** Undefined where no callers are configured. */
+  /** Undefined if no callers are configured. */
   readonly caller: { readonly name: string } | undefined
   /** Origin-form, with the prefix of the base URL. */
   readonly target: string
@@ -15,7 +15,7 @@ export interface AdmittedRequest {
   /** Flat list of everything that goes to the origin, with `Host`, `Via` and `X-Request-Id`. Only `Authorization` is missing. */
   readonly fields: string[]
   readonly requestId: string
-  /** The declared length in octets. Undefined where none is declared. */
+  /** The declared length in octets. Undefined if none is declared. */
   readonly contentLength: number | undefined
   readonly isChunked: boolean
   readonly expectsContinue: boolean

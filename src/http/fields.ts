@@ -21,7 +21,7 @@ export type RequestFieldKind =
   | 'via'
   | 'imitation'
 
-/** All of them are protected: no other name may look like one of them to an origin that takes `_` for `-`. */
+/** All of them are protected: a request is refused if an origin that reads `_` as `-` could take another name for one of them. */
 const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   connection: 'connection',
   'content-length': 'content-length',
@@ -39,13 +39,13 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   'x-org-id': 'org-id',
   'x-request-id': 'request-id',
   via: 'via',
-  // Hop-by-hop fields (RFC 9110 §7.6.1), and the credential, which is ours to set.
+  // Hop-by-hop fields (RFC 9110 §7.6.1), and the client's credential.
   'keep-alive': 'dropped',
   te: 'dropped',
   trailer: 'dropped',
   authorization: 'dropped',
   'http2-settings': 'dropped',
-  // Some origins let these fields change the method, path or host that routes.allow has looked at.
+  // In some origins, these fields override the method, path or host that routes.allow was checked against.
   'x-original-url': 'dropped',
   'x-rewrite-url': 'dropped',
   'x-http-method-override': 'dropped',
@@ -92,7 +92,7 @@ function imitatesProtected(name: string): boolean {
   return protectedKind(folded) !== undefined || protectedKind(withoutDashesAround(folded)) !== undefined
 }
 
-/** By hand: `/-+$/` takes time quadratic in the number of dashes. */
+/** Not a regular expression: `/-+$/` takes time quadratic in the number of dashes. */
 function withoutDashesAround(name: string): string {
   let start = 0
   let end = name.length
@@ -151,8 +151,8 @@ function classifyResponseField(name: string): ResponseFieldKind {
 }
 
 /**
- * The fields that a `Connection` field names, in lower case, added to those of the `Connection` fields before it. Undefined
- * while none is named, which is the usual case.
+ * Adds the fields that a `Connection` field names, in lower case, to those of the `Connection` fields before it. Usually none
+ * is named, and the result is undefined.
  */
 export function namedByConnection(value: string, before?: Set<string>): Set<string> | undefined {
   if (value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return before

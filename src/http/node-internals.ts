@@ -104,14 +104,13 @@ const STOP_PARSING = 21 // HPE_PAUSED
 const OTHER_PROTOCOL_FOLLOWS = 2
 
 /**
- * Lets a connection stop Node's parser behind the head of the request that it has just been given. `isStopped` is asked after
- * each head. Node then emits `clientError` with an error that `stoppedParser` recognizes, once for each read. Without it,
+ * Lets a connection stop Node's parser behind the head that the parser has just read. `isStopped` is called after each head. Node then emits `clientError` with an error that `stoppedParser` recognizes, once for each read. Without it,
  * Node parses all requests that come in one read, 3,600 in 64 KiB, and keeps some 4 KiB for each until the first has been answered.
  *
- * Heads that offer another protocol go to the `upgrade` event with everything behind the head, also where they declare content.
- * Node 20 and 24 do that on their own; Node 26 puts a stream of its own between.
+ * A head that offers another protocol causes an `upgrade` event with all bytes behind it, even if it declares content. Node 20
+ * and 24 do that by themselves; Node 26 would insert a stream.
  *
- * To be called for each `connection` event. Costs one call more for each request.
+ * Call it for each `connection` event. It costs one more call for each request.
  */
 export function makeStoppable(socket: Socket, isStopped: () => boolean): void {
   const { parser } = socket as ParsedSocket
@@ -125,16 +124,16 @@ export function makeStoppable(socket: Socket, isStopped: () => boolean): void {
     const code = take(message, keepsAlive)
     if (!isStopped()) return code
     const stopped = socket as ParsedSocket
-    // Node stops reading by itself if the client does not read, and starts the parser again on `drain`: too early for us.
+    // If the client does not read, Node stops reading, and restarts the parser on `drain`. That is too early for us.
     stopped._paused = false
     return STOP_PARSING
   }
 }
 
-/** What Node says of bytes that came while the parser was stopped, or was being stopped. */
+/** Node's report of bytes that came while the parser was stopped, or that stopped it. */
 export interface StoppedParser {
   readonly bytes: Buffer
-  /** How many of them were parsed; meaningless if the parser had been stopped before. */
+  /** The number of parsed bytes. Meaningless if the parser had been stopped before. */
   readonly parsedBytes: number
 }
 
@@ -149,7 +148,7 @@ export function stoppedParser(error: Error): StoppedParser | undefined {
 /** An empty buffer whose memory is not null: llhttp takes a null pointer for the end of the input. */
 const NO_BYTES = Buffer.allocUnsafe(1).subarray(1)
 
-/** Starts a stopped parser again, and gives it these bytes before any others. It may stop again within. */
+/** Restarts a stopped parser, and gives it these bytes before any others. It may stop again during the call. */
 export function restartParser(socket: Socket, bytes: Buffer | undefined): void {
   ;(socket as ParsedSocket).parser?.resume()
   parse(socket, bytes === undefined || bytes.length === 0 ? NO_BYTES : bytes)
@@ -160,16 +159,16 @@ export function parse(socket: Socket, bytes: Buffer): void {
   socket.emit('data', bytes)
 }
 
-/** Takes a connection away from Node's parser, and throws away whatever still comes. */
+/** Takes a connection away from Node's parser, and discards all further input. */
 export function discardInput(socket: Socket): void {
   socket.removeAllListeners('data')
-  socket.on('data', () => undefined) // Node lets go of a socket that somebody else reads
+  socket.on('data', () => undefined) // Node stops reading a socket that has another reader
   socket.resume()
 }
 
 /**
- * Says whether the connection ends behind this response. Node marks the newest response when the client has finished
- * sending; requests that we hold back are still to come then.
+ * Sets whether the connection ends after this response. When the client has finished sending, Node marks its newest response
+ * as the last. But requests that we hold back may follow it.
  */
 export function markLast(response: ServerResponse, isLast: boolean): void {
   ;(response as unknown as ResponseState)._last = isLast

@@ -11,7 +11,7 @@ export const MAX_ORG_ID_LENGTH = 256
 /** Refused whatever the pattern says: each of them could change the path of the mint or hide a second id. */
 const NEVER = /[^\x21-\x7e]|[/\\?#%,]/
 
-/** The id, or undefined where it does not have the shape. `pattern` is `orgs.pattern`; it sees only ids of a bounded length. */
+/** The id, or undefined if it does not have the shape. `pattern` is `orgs.pattern`; it sees only ids of a bounded length. */
 export function parseOrgId(value: string, pattern: RegExp): OrgId | undefined {
   if (value === '' || value === '.' || value === '..' || value.length > MAX_ORG_ID_LENGTH) return undefined
   if (NEVER.test(value) || !pattern.test(value)) return undefined

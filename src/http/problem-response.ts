@@ -5,15 +5,15 @@ import type { Duplex } from 'node:stream'
 import type { Failure } from '../errors.ts'
 import { renderProblem } from './problem.ts'
 
-/** The origin of the page that may read a response of ours (CORS). The service decides about its responses itself. */
+/** The origin of the page that may read a response of ours (CORS). The service decides about its own responses. */
 const readers = new WeakMap<ServerResponse, string>()
 
-/** Lets the page of a listed `origin` read our answer. To be called before it is given. */
+/** Lets pages of a listed `origin` read our answer. Call it before the answer is sent. */
 export function letPageRead(response: ServerResponse, origin: string): void {
   readers.set(response, origin)
 }
 
-/** What was sent as our own answer. */
+/** The answer of our own that was sent. */
 export interface Answered {
   readonly status: number
   /** Octets of content. */
@@ -36,7 +36,7 @@ function openingFields(origin: string | undefined): readonly string[] {
 }
 
 /**
- * Does the same on a connection where no request was recognized, and ends it. If the request looks like a HEAD, sends neither
+ * Does the same on a connection on which no request was recognized, and ends it. If the request looks like a HEAD, sends neither
  * content nor a length, which is a complete response to any method.
  */
 export function endWithProblem(socket: Duplex, failure: Failure, requestId: string, looksLikeHead = false): Answered {

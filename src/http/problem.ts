@@ -69,7 +69,7 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   host_refused: {
     status: 421,
     title: 'This host is not served here',
-    detail: 'Address the proxy as localhost, or add the name to listen.hosts.',
+    detail: 'Call the proxy as localhost, or add the name to listen.hosts.',
     proxyError: denied,
   },
   browser_refused: {
@@ -166,13 +166,13 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   app_credentials_rejected: {
     status: 502,
     title: 'The service rejects the App credentials',
-    detail: 'Check appId and the App secret of the proxy; the caller can do nothing about it.',
+    detail: 'Check appId and the App secret of the proxy. The client cannot correct this.',
     proxyError: 'proxy_configuration_error',
   },
   token_response_invalid: {
     status: 502,
     title: 'The token endpoint gave no usable token',
-    detail: 'Check that baseUrl is the address of the service; the caller can do nothing about it.',
+    detail: 'Check that baseUrl is the address of the service. The client cannot correct this.',
     proxyError: 'http_protocol_error',
   },
   token_endpoint_unavailable: {
@@ -214,7 +214,7 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   dns_error: {
     status: 502,
     title: 'The name of the service does not resolve',
-    detail: 'Check the host of baseUrl and the resolver.',
+    detail: 'Check the host name in baseUrl and the DNS server.',
     proxyError: 'dns_error',
   },
   tls_certificate_error: {
@@ -232,7 +232,7 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   http_protocol_error: {
     status: 502,
     title: 'The service did not answer in well-formed HTTP',
-    detail: 'The response could not be trusted to be whole and was dropped.',
+    detail: 'The response was malformed, or could be read in two ways, so the proxy dropped it.',
     proxyError: 'http_protocol_error',
   },
   http_response_incomplete: {
@@ -250,7 +250,7 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   http_upgrade_failed: {
     status: 502,
     title: 'The service did not complete the WebSocket handshake',
-    detail: 'The service switched to something other than the protocol that was asked for.',
+    detail: 'The service switched to another protocol than WebSocket.',
     proxyError: 'http_upgrade_failed',
   },
   proxy_internal_error: {

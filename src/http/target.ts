@@ -6,7 +6,7 @@ const NOT_VISIBLE_ASCII = /[^\x21-\x7e]/
 const BROKEN_PERCENT = /%(?![0-9A-Fa-f]{2})/
 const ENCODED_CONTROL = /%(?:[01][0-9A-Fa-f]|7[Ff])/
 const SEPARATOR = /[/\\]/
-/** Of a path that has been decoded once or not at all: what one more decoding turns into a separator. */
+/** One more decoding turns this into a separator. For a path that has been decoded once or not at all. */
 const ENCODED_SEPARATOR = /%(?:2f|5c)/gi
 
 /** True for a path that may go on byte for byte. `target` is in origin-form. */
@@ -18,7 +18,7 @@ export function isForwardable(target: string): boolean {
   return !hasDotSegment(path)
 }
 
-/** True where the path holds a control in percent-encoding. Servers cut a path at such a character, or drop it. */
+/** True if the path has a percent-encoded control. Servers cut a path at such a character, or drop it. */
 export function hasEncodedControl(path: string): boolean {
   return path.includes('%') && ENCODED_CONTROL.test(path)
 }
@@ -30,8 +30,8 @@ export function pathOf(target: string): string {
 }
 
 /**
- * True where an origin may resolve a segment away: it is `.` or `..` once decoded, between separators of either kind, with or
- * without `;parameters` behind it (servlet containers take `/..;/` for `/../`).
+ * True if an origin may resolve a dot segment: a decoded segment is `.` or `..`, between separators of either kind, with or
+ * without `;parameters` (servlet containers read `/..;/` as `/../`).
  */
 function hasDotSegment(path: string): boolean {
   const decoded = decodeOnce(path)
@@ -42,7 +42,7 @@ function hasDotSegment(path: string): boolean {
   })
 }
 
-/** Turns each `%xx` into the one character of that number. Never throws, and keeps every byte apart. */
+/** Replaces each `%xx` by the one character with that number, so that no two paths become equal. Never throws. */
 function decodeOnce(path: string): string {
   if (!path.includes('%')) return path
   return path.replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
@@ -60,9 +60,9 @@ const MAY_NAME_TOKEN_ENDPOINT = /access|%/i
 const ACCESS = /^access *(?:$|[.\p{Cc}])/u
 
 /**
- * True where an origin may read the path as `…/orgs/{x}/access`, the token endpoint. Compares after decoding twice, in lower
+ * True if an origin may read the path as `…/orgs/{x}/access`, the token endpoint. Compares after decoding twice, in lower
  * case, without `;parameters` and without empty segments. Servers disagree on two points, so every reading counts: a
- * segment of parameters alone (`/;x/`) is there or not, and an encoded separator ends a segment or is part of it.
+ * segment of parameters alone (`/;x/`) counts as a segment or not, and an encoded separator ends a segment or is part of it.
  */
 export function isTokenEndpoint(path: string): boolean {
   if (!MAY_NAME_TOKEN_ENDPOINT.test(path)) return false
@@ -76,8 +76,8 @@ export function isTokenEndpoint(path: string): boolean {
   let last = names.length - 1
   while (last > 0 && names[last] === '') last--
   if (!ACCESS.test(names[last] ?? '')) return false
-  // Between `orgs` and `access` stands one segment. Segments without a name may be left out, and each encoded separator may
-  // join two segments to one.
+  // One segment is between `orgs` and `access`. An origin may skip segments without a name, and an encoded separator may join
+  // two segments into one.
   let named = 0
   for (let i = last - 1; i >= 0 && named <= encodedSeparators + 1; i--) {
     if (names[i] === 'orgs' && last - i > 1) return true
@@ -92,7 +92,7 @@ function countOf(pattern: RegExp, text: string): number {
 
 /** `"METHOD /path"` of the configuration, taken apart. */
 export interface RoutePattern {
-  /** `*` for any method. */
+  /** `*` stands for any method. */
   readonly method: string
   /** Without the trailing `*` where `isPrefix`. */
   readonly path: string
@@ -107,7 +107,7 @@ export function matchesRoute(patterns: readonly RoutePattern[], method: string, 
   )
 }
 
-/** Takes apart a target in absolute-form (RFC 9112 §3.2.2). Undefined where it is no http URI with an authority. */
+/** Takes apart a target in absolute-form (RFC 9112 §3.2.2). Undefined if it is no http URI with an authority. */
 export function parseAbsoluteForm(target: string): { authority: string; originForm: string } | undefined {
   const match = /^https?:\/\/([^/?#]*)(.*)$/is.exec(target)
   if (match === null) return undefined

@@ -42,7 +42,7 @@ export interface Sandbox extends AsyncDisposable {
   /** The accepted secret; the last one if there are several. */
   readonly appSecret: string
   /**
-   * Changes the switches that are named, from now on.
+   * Changes the named switches, from now on.
    * @throws {TypeError} whose message names every wrong value
    */
   set(switches: Partial<Switches>): void

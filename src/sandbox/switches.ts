@@ -1,4 +1,4 @@
-/** The switches: everything the service's specification leaves open, changeable while the sandbox runs. */
+/** The switches, one for each point that the service's specification leaves open. They can change while the sandbox runs. */
 
 import { z } from 'zod'
 import { type Fault, FaultPlan } from './fault.ts'
@@ -123,7 +123,7 @@ export class SwitchBoard {
   }
 
   /**
-   * Changes the switches that are named, and leaves the others. If one is wrong, none changes.
+   * Changes the named switches only. If one is wrong, none changes.
    * @throws {SwitchError}
    */
   set(input: unknown): void {
