@@ -1,7 +1,7 @@
 /** The content of a request on its way to the service. Small content is kept, so that the request can be repeated. */
 
 import type { IncomingMessage } from 'node:http'
-import { markEmpty } from '../http/node-internals.ts'
+import { joinPieces, markEmpty } from '../http/node-internals.ts'
 import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
 
 export interface ClientContentOptions {
@@ -34,6 +34,7 @@ export class ClientContent implements ContentSource {
     this.#length = options.length
     this.#maxKeptBytes = options.maxKeptBytes
     this.#isTooLarge = options.length !== undefined && options.length > options.maxKeptBytes
+    if (options.length === undefined) joinPieces(message)
   }
 
   /** Returns all of the content, if it came together with the head or was kept. Otherwise it has to be streamed. */

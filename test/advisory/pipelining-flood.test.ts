@@ -1,6 +1,7 @@
 /**
  * The attack: while the proxy has one request in hand, its client sends others without end. Node goes on parsing them and
- * keeps some 4 KiB for each of 18 bytes: a process with 256 MB died after 7 MB. Content of waiting requests does the same.
+ * keeps some 4 KiB for each of 18 bytes: a process with 256 MB died after 7 MB. Content of waiting requests does the same, most
+ * of all in chunks of one byte: Node makes an object of each.
  */
 
 import { connect } from 'node:net'
@@ -22,6 +23,11 @@ const large = Buffer.from(
   'latin1',
 )
 const offers = Buffer.from(get('/v2/x', 'acme', 'Connection: Upgrade', 'Upgrade: h2c').repeat(500), 'latin1')
+
+const chunks = Buffer.from('1\r\nx\r\n'.repeat(10_000))
+
+const held = get('/v2/held', 'acme')
+const heldForToken = get('/v2/x', 'cold', 'Transfer-Encoding: chunked').replace('GET', 'POST')
 
 /** Sends the first bytes, then the piece again and again; never reads. Resolves once the system takes no more, or enough is sent. */
 async function flood(proxy: ProxyProcess, first: string, piece: Buffer): Promise<Disposable> {
@@ -56,11 +62,13 @@ async function flood(proxy: ProxyProcess, first: string, piece: Buffer): Promise
 
 describe('a flood behind a request in hand', () => {
   test.each([
-    ['requests of 18 bytes', tiny],
-    ['requests with 60 KiB of content', large],
-    ['offers of h2c', offers],
-  ])('%s', async (_, piece) => {
+    ['requests of 18 bytes', held, tiny],
+    ['requests with 60 KiB of content', held, large],
+    ['offers of h2c', held, offers],
+    ['chunks of one byte, while a token is awaited', heldForToken, chunks],
+  ])('%s', async (_, first, piece) => {
     await using service = await startService({
+      mint: (mint) => (mint.org === 'cold' ? new Promise(() => {}) : mint.issue()),
       script: (seen) => (seen.target === '/v2/held' ? new Promise(() => {}) : { content: 'alive' }),
     })
     await using proxy = await startProxyProcess({
@@ -70,9 +78,7 @@ describe('a flood behind a request in hand', () => {
     })
     expect((await request(proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
     const before = await proxy.memory()
-    const floods = await Promise.all(
-      Array.from({ length: CONNECTIONS }, () => flood(proxy, get('/v2/held', 'acme'), piece)),
-    )
+    const floods = await Promise.all(Array.from({ length: CONNECTIONS }, () => flood(proxy, first, piece)))
     expect((await fetch(`http://127.0.0.1:${proxy.adminPort}/livez`)).status).toBe(200)
     expect((await request(proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
     const { peakBytes } = await proxy.memory()
