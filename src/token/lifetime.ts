@@ -2,11 +2,12 @@
  * Learns how long tokens live from what the origin accepts and rejects: the service states no lifetime. Pure: every instant
  * is a parameter, and nothing here reads a clock.
  *
- * The estimate falls when tokens are found dead. It rises behind a *scout*: one token that is tried past the estimate while
- * its successor is already there. One scout is out at a time; each one that dies costs one repeated request.
+ * The estimate falls when tokens die early. It rises through *trials*: now and then one token stays in use past the estimate,
+ * although its successor is there or under way. While the origin accepts it, the estimate follows its age. When the origin
+ * rejects it, one request is repeated with the successor. There is one trial at a time.
  */
 
-/** A token found dead: alive at one age, dead at the other. */
+/** A token that the origin accepted at one age and rejected at another. */
 export interface Death {
   readonly org: string
   readonly aliveMs: number
@@ -22,18 +23,18 @@ export interface LifetimeOptions {
   readonly maxLifetimeMs: number
   /** False: the estimate stays what it was given. */
   readonly learns: boolean
-  /** Called when the estimate has changed by a tenth: behind a scout it rises in many small steps. */
+  /** Called when the estimate has changed by a tenth: in a trial it rises in many small steps. */
   readonly onChange?: ((estimateMs: number) => void) | undefined
 }
 
 const TOLD_SHARE = 1 / 10
-/** If the ages alive and dead lie far apart, the lifetime is taken to be below their middle, and below this share of the end. */
+/** If a token was last accepted long before its death, it may have lived to the middle between the two, or to this share of its death. */
 const SAFE_SHARE_OF_DEATH = 0.95
 
 export class LifetimeEstimator {
   readonly #options: LifetimeOptions
   readonly #evidence = new Evidence()
-  readonly #scouts = new ScoutSchedule()
+  readonly #trials = new TrialSchedule()
   #estimateMs: number
   #toldMs: number
   /** Tokens minted before this say nothing about the present lifetime. */
@@ -87,30 +88,30 @@ export class LifetimeEstimator {
     if (ageMs > this.#estimateMs) this.#set(ageMs)
   }
 
-  /** To be asked once for each token that reaches its end. Returns true if the token is the next scout. */
-  electsScout(token: object, at: number): boolean {
+  /** Call it once for each token that reaches its end. Returns true if this token begins the next trial. */
+  elects(token: object, at: number): boolean {
     if (!this.#options.learns || this.#estimateMs >= this.#options.maxLifetimeMs) return false
-    return this.#scouts.elects(token, at, this.#estimateMs)
+    return this.#trials.elects(token, at, this.#estimateMs)
   }
 
-  isScout(token: object): boolean {
-    return this.#scouts.isScout(token)
+  isOnTrial(token: object): boolean {
+    return this.#trials.isOnTrial(token)
   }
 
-  scoutAccepted(ageMs: number, mintedAt: number, at: number): void {
-    this.#scouts.heard(at)
+  trialAccepted(ageMs: number, mintedAt: number, at: number): void {
+    this.#trials.heard(at)
     this.accepted(ageMs, mintedAt)
-    if (this.#estimateMs >= this.#options.maxLifetimeMs) this.#scouts.dismiss()
+    if (this.#estimateMs >= this.#options.maxLifetimeMs) this.#trials.drop()
   }
 
-  /** The scout has found the end. The estimate lies below it already. */
-  scoutDied(): void {
-    this.#scouts.died(this.#estimateMs)
+  /** The origin has rejected the token on trial. The estimate is already below its age. */
+  trialDied(): void {
+    this.#trials.died(this.#estimateMs)
   }
 
-  /** The scout's end says nothing: the origin rejects its successor too. */
-  dismissScout(): void {
-    this.#scouts.dismiss()
+  /** Ends the trial without a result: the origin rejects the successor too. */
+  dropTrial(): void {
+    this.#trials.drop()
   }
 
   #fall(deaths: readonly Death[]): void {
@@ -122,7 +123,7 @@ export class LifetimeEstimator {
     this.#evidence.clear()
     const beforeMs = this.#estimateMs
     this.#set(Math.max(aliveMs, betweenMs))
-    this.#scouts.fell(beforeMs, this.#estimateMs)
+    this.#trials.fell(beforeMs, this.#estimateMs)
   }
 
   #set(estimateMs: number): void {
@@ -138,13 +139,13 @@ export class LifetimeEstimator {
 }
 
 /**
- * How many orgs must have lost a token too early before that counts as the lifetime and not as a revocation: two, and one in
- * five of the tokens heard of. Sixteen are always enough, or thousands of orgs would each have to find out.
+ * Tokens that die early show a shorter lifetime if they belong to at least two orgs, and are one in five of the tokens that
+ * ended lately. Fewer may have been revoked. Sixteen orgs are always enough, or thousands of orgs would each have to find out.
  */
 const MIN_WITNESSES = 2
 const MIN_SHARE = 1 / 5
 const MAX_WITNESSES = 16
-/** A token that lived for this share of the estimate was hardly revoked, and believing it costs little: two orgs are enough. */
+/** A token that lived for this share of the estimate was probably not revoked, and a small fall costs little: two orgs are enough. */
 const LATE_SHARE = 0.8
 /** Deaths are rare if tokens are used only now and then, so they are remembered for this many lifetimes. */
 const MEMORY_LIFETIMES = 8
@@ -156,14 +157,14 @@ interface Witness {
   readonly deaths: number
 }
 
-/** What speaks against the present estimate: the orgs that lost a token too early, and how many tokens did not die. */
+/** What was seen since the estimate last fell: the orgs that lost a token early, and how many tokens did not die. */
 class Evidence {
-  /** By org: an org that loses its tokens again and again is one witness. */
+  /** By org: an org that loses many tokens is still one witness. */
   readonly #witnesses = new Map<string, Witness>()
-  /** Forgotten in two halves, so that they reach back over one to two lifetimes. */
+  /** Counted in two periods of one lifetime each; the older one is dropped when a new one begins. */
   #survivals = 0
   #olderSurvivals = 0
-  #halfSince = Number.NEGATIVE_INFINITY
+  #periodSince = Number.NEGATIVE_INFINITY
 
   addDeath(death: Death, at: number): void {
     this.#witnesses.set(death.org, { death, at, deaths: (this.#witnesses.get(death.org)?.deaths ?? 0) + 1 })
@@ -173,7 +174,7 @@ class Evidence {
     this.#survivals += 1
   }
 
-  /** The deaths that show a shorter lifetime. Empty if they may concern a few orgs only. `orgs` hold a token now. */
+  /** The deaths that show a shorter lifetime. Empty if only a few orgs may be concerned. `orgs` is how many hold a token now. */
   weigh(estimateMs: number, orgs: number, minLifetimeMs: number): readonly Death[] {
     const witnesses = [...this.#witnesses.values()]
     const deaths = witnesses.map((witness) => witness.death)
@@ -190,11 +191,11 @@ class Evidence {
     for (const [org, witness] of this.#witnesses) {
       if (at - witness.at > MEMORY_LIFETIMES * lifetimeMs) this.#witnesses.delete(org)
     }
-    if (at - this.#halfSince < lifetimeMs) return
-    const isOutdated = at - this.#halfSince >= 2 * lifetimeMs
+    if (at - this.#periodSince < lifetimeMs) return
+    const isOutdated = at - this.#periodSince >= 2 * lifetimeMs
     this.#olderSurvivals = isOutdated ? 0 : this.#survivals
     this.#survivals = 0
-    this.#halfSince = at
+    this.#periodSince = at
   }
 
   clear(): void {
@@ -204,79 +205,76 @@ class Evidence {
   }
 }
 
-/**
- * If there is only one org, it speaks for all. But a single token that dies younger than any lifetime may be was revoked, and
- * orgs that come later should not pay for it.
- */
+/** A single token that dies below `minLifetimeMs` was revoked. Orgs that come later should not pay for it. */
 function isOneSuddenDeath(witnesses: readonly Witness[], minLifetimeMs: number): boolean {
   const [witness] = witnesses
   return witness !== undefined && witness.deaths === 1 && witness.death.deadMs < minLifetimeMs
 }
 
-/** How many tokens end before the next scout goes out. The gap grows while scouts find nothing new, and starts again after news. */
+/** So many tokens end before the next trial begins. The gap grows while trials find nothing new. */
 const FIRST_GAP = 2
 const GAP_GROWTH = 2.5
 const MAX_GAP = 48
-/** With many orgs tokens end all the time, so at most this many scouts go out in one lifetime. */
-const MAX_SCOUTS = 8
-/** A smaller rise or fall of the estimate is no news. */
-const NEWS_SHARE = 1.25
-/** A scout that was not heard of for this share of the estimate is given up: its org may have gone quiet. */
+/** With many orgs, tokens end all the time: at most this many trials begin in one lifetime. */
+const MAX_TRIALS = 8
+/** The estimate has to rise or fall by this factor to count as news: then the next trial comes soon again. */
+const NEWS_FACTOR = 1.25
+/** A trial without an answer for this share of the estimate is given up: its org may have gone quiet. */
 const PATIENCE_SHARE = 1 / 2
 
 /** Decides which token is tried past the estimate, and when. */
-class ScoutSchedule {
-  #scout: object | undefined
+class TrialSchedule {
+  /** The token on trial. */
+  #token: object | undefined
   #heardAt = 0
   #estimateAtStartMs = 0
   #gap = FIRST_GAP
   #endsUntilNext = 1
   #nextAt = Number.NEGATIVE_INFINITY
 
-  /** To be asked once for each token that reaches its end. Returns true if it is the next scout. */
   elects(token: object, at: number, estimateMs: number): boolean {
-    if (this.#scout !== undefined) {
+    if (this.#token !== undefined) {
       if (at - this.#heardAt <= estimateMs * PATIENCE_SHARE) return false
-      this.#scout = undefined
+      this.#token = undefined
     }
     this.#endsUntilNext -= 1
     if (this.#endsUntilNext > 0 || at < this.#nextAt) return false
-    this.#scout = token
+    this.#token = token
     this.#heardAt = at
     this.#estimateAtStartMs = estimateMs
-    this.#nextAt = at + estimateMs / MAX_SCOUTS
+    this.#nextAt = at + estimateMs / MAX_TRIALS
     return true
   }
 
-  isScout(token: object): boolean {
-    return token === this.#scout
+  isOnTrial(token: object): boolean {
+    return token === this.#token
   }
 
   heard(at: number): void {
     this.#heardAt = at
   }
 
-  /** The scout has found the end. */
+  /** The origin has rejected the token on trial. */
   died(estimateMs: number): void {
-    const hasNews = estimateMs > this.#estimateAtStartMs * NEWS_SHARE
+    const hasNews = estimateMs > this.#estimateAtStartMs * NEWS_FACTOR
     this.#gap = hasNews ? FIRST_GAP : Math.min(Math.round(this.#gap * GAP_GROWTH), MAX_GAP)
-    this.dismiss()
+    this.drop()
   }
 
-  /** The scout is no longer needed, or its end says nothing. */
-  dismiss(): void {
-    this.#scout = undefined
+  /** Ends the trial. */
+  drop(): void {
+    this.#token = undefined
     this.#endsUntilNext = this.#gap
   }
 
-  /** The estimate has fallen. If that is news, ages above it are worth another look soon. */
+  /** The estimate has fallen. */
   fell(fromMs: number, toMs: number): void {
-    if (fromMs > toMs * NEWS_SHARE) this.#gap = FIRST_GAP
-    this.dismiss()
+    if (fromMs > toMs * NEWS_FACTOR) this.#gap = FIRST_GAP
+    this.drop()
   }
 }
 
-/** The upper one of two. */
+/** The greater one of two in the middle. */
 function median(values: number[]): number {
   return values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.POSITIVE_INFINITY
 }

@@ -43,8 +43,6 @@ interface Pause {
   isProbing: boolean
 }
 
-const NO_PAUSES: readonly Pause[] = []
-
 /** Leave for one call. Must be handed back to `settle`, `gaveWay` or `abandon`. */
 export interface MintPass {
   readonly org: OrgId
@@ -183,7 +181,6 @@ export class MintPauses {
 
   #pausesOf(org: OrgId): readonly Pause[] {
     const own = this.#troubles.get(org)?.pause
-    if (own === undefined && this.#all.size === 0) return NO_PAUSES
     return own === undefined ? [...this.#all.values()] : [...this.#all.values(), own]
   }
 

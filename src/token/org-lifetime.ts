@@ -1,20 +1,20 @@
 /**
- * What sets one org apart in learning the lifetime (`lifetime.ts`): one of its tokens is the scout, one was found dead, or its
- * tokens live shorter than those of the others. Most orgs have none of it, and no object of this kind.
+ * One org's part in learning the lifetime (`lifetime.ts`). An org has an object of this kind only while one of its tokens is
+ * on trial, one was rejected, or its tokens live shorter than those of the other orgs.
  */
 
 import type { Death, LifetimeEstimator } from './lifetime.ts'
 import type { AccessToken } from './token-source.ts'
 
-/** A token past the estimate that is used now and then to find out how long tokens live. Its successor is there or under way. */
-interface Scout {
+/** A token past the estimate that a request carries now and then, to find out how long tokens live. */
+interface Trial {
   readonly token: AccessToken
   readonly estimator: LifetimeEstimator
-  /** When the next request may carry it. */
+  /** A request may carry it from then on. */
   nextAt: number
 }
 
-/** A token that the origin rejected, for whatever reason. */
+/** The origin rejected a token. It was dead if the origin then accepts its replacement. */
 interface SuspectedDeath extends Omit<Death, 'org'> {
   isReplaced: boolean
 }
@@ -26,68 +26,66 @@ interface OwnEstimate {
   readonly sharedMs: number
 }
 
-/** Interval between tries of a scout, as a share of the estimate. While a try is unanswered, it is longer by the factor. */
+/** In a trial, requests carry the token at this interval, a share of the estimate. While one is unanswered, the interval is longer. */
 const TRY_SHARE = 1 / 64
 const UNANSWERED_FACTOR = 16
-/** If the shared estimate has fallen to within this share of the org's own, they are the same. */
+/** If the shared estimate has fallen this close to the org's own, the org goes on with the shared one. */
 const SAME_SHARE = 0.9
-/** If the shared estimate has risen by this factor, the service has changed: the org starts anew with the others. */
+/** If the shared estimate has risen by this factor, the service has changed: the org goes on with the shared one. */
 const CHANGE_FACTOR = 1.25
 
 export class OrgLifetime {
   #own: OwnEstimate | undefined
-  #scout: Scout | undefined
-  /** Rejections whose cause is not known until the replacement has been accepted. */
+  #trial: Trial | undefined
   #suspectedDeath: SuspectedDeath | undefined
-  #suspectedScout: Scout | undefined
+  #suspectedTrial: Trial | undefined
 
   /** The lifetime that is assumed for this org's tokens. */
   estimateMs(shared: LifetimeEstimator): number {
-    const own = this.#own?.estimator.estimateMs
-    return own === undefined || own > shared.estimateMs ? shared.estimateMs : own
+    return Math.min(this.estimator(shared).estimateMs, shared.estimateMs)
   }
 
   estimator(shared: LifetimeEstimator): LifetimeEstimator {
     return this.#own?.estimator ?? shared
   }
 
-  isScout(token: AccessToken): boolean {
-    return this.#scout?.token === token
+  isOnTrial(token: AccessToken): boolean {
+    return this.#trial?.token === token
   }
 
-  /** From now on, `token` is the scout. */
-  sendAhead(token: AccessToken, estimator: LifetimeEstimator): void {
-    this.#scout = { token, estimator, nextAt: Number.NEGATIVE_INFINITY }
+  /** `estimator` has elected the token. */
+  startTrial(token: AccessToken, estimator: LifetimeEstimator): void {
+    this.#trial = { token, estimator, nextAt: Number.NEGATIVE_INFINITY }
   }
 
-  noteScoutAccepted(token: AccessToken, sentAt: number): void {
-    const scout = this.#scout
-    if (scout === undefined || scout.token !== token) return
-    scout.estimator.scoutAccepted(sentAt - token.mintedAt, token.mintedAt, sentAt)
-    scout.nextAt = sentAt + scout.estimator.estimateMs * TRY_SHARE
+  noteTrialAccepted(token: AccessToken, sentAt: number): void {
+    const trial = this.#trial
+    if (trial === undefined || trial.token !== token) return
+    trial.estimator.trialAccepted(sentAt - token.mintedAt, token.mintedAt, sentAt)
+    trial.nextAt = sentAt + trial.estimator.estimateMs * TRY_SHARE
   }
 
-  /** The scout, if it is time to send it again. */
-  takeScout(now: number): AccessToken | undefined {
-    const scout = this.#scout
-    if (scout === undefined) return undefined
-    const { token, estimator } = scout
-    if (!estimator.isScout(token) || now - token.mintedAt >= token.statedLifeMs) {
-      this.#scout = undefined
+  /** The token on trial, if a request should carry it now. */
+  takeTrial(now: number): AccessToken | undefined {
+    const trial = this.#trial
+    if (trial === undefined) return undefined
+    const { token, estimator } = trial
+    if (!estimator.isOnTrial(token) || now - token.mintedAt >= token.statedLifeMs) {
+      this.#trial = undefined
       return undefined
     }
-    if (now < scout.nextAt || now - token.mintedAt <= estimator.estimateMs) return undefined
-    scout.nextAt = now + estimator.estimateMs * TRY_SHARE * UNANSWERED_FACTOR
+    if (now < trial.nextAt || now - token.mintedAt <= estimator.estimateMs) return undefined
+    trial.nextAt = now + estimator.estimateMs * TRY_SHARE * UNANSWERED_FACTOR
     return token
   }
 
-  /** The org has another token now. `over`: nothing sets the org apart any more. */
+  /** The org has another token now. `over`: this object has nothing left to say. */
   startAnew(shared: LifetimeEstimator): 'over' | 'goes on' {
     if (this.#own !== undefined && isOver(this.#own, shared)) this.#own = undefined
-    // A repeat that has not been heard of until the next token comes will not be heard of.
+    // The replacement has been replaced: its repeat was never settled, and will not be.
     if (this.#suspectedDeath?.isReplaced) this.#suspectedDeath = undefined
     else if (this.#suspectedDeath !== undefined) this.#suspectedDeath.isReplaced = true
-    const nothing = (this.#own ?? this.#scout ?? this.#suspectedDeath ?? this.#suspectedScout) === undefined
+    const nothing = (this.#own ?? this.#trial ?? this.#suspectedDeath ?? this.#suspectedTrial) === undefined
     return nothing ? 'over' : 'goes on'
   }
 
@@ -96,17 +94,17 @@ export class OrgLifetime {
     this.#suspectedDeath = { aliveMs, deadMs: now - mintedAt, mintedAt, isReplaced: false }
   }
 
-  suspectScout(): void {
-    this.#suspectedScout = this.#scout
-    this.#scout = undefined
+  suspectTrial(): void {
+    this.#suspectedTrial = this.#trial
+    this.#trial = undefined
   }
 
-  /** The replacement is the same token, so the rejection had another cause. */
+  /** The rejection had another cause than the age of the token. */
   dropSuspicion(): void {
     this.#suspectedDeath = undefined
   }
 
-  /** The repeat has shown whether the token was dead, or whether the origin rejects whatever token it gets. */
+  /** If the origin rejects the replacement too, it may reject every token: the rejection says nothing. */
   settleSuspicion(
     org: string,
     isReplacementAccepted: boolean,
@@ -115,12 +113,12 @@ export class OrgLifetime {
     at: number,
   ): void {
     const death = this.#suspectedDeath
-    const scout = this.#suspectedScout
+    const trial = this.#suspectedTrial
     this.#suspectedDeath = undefined
-    this.#suspectedScout = undefined
-    if (scout?.estimator.isScout(scout.token)) {
-      if (isReplacementAccepted) scout.estimator.scoutDied()
-      else scout.estimator.dismissScout()
+    this.#suspectedTrial = undefined
+    if (trial?.estimator.isOnTrial(trial.token)) {
+      if (isReplacementAccepted) trial.estimator.trialDied()
+      else trial.estimator.dropTrial()
     }
     if (death === undefined || !isReplacementAccepted) return
     const { aliveMs, deadMs, mintedAt } = death

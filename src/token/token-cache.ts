@@ -1,9 +1,9 @@
 /**
  * Keeps one token per org: gives tokens out to requests, renews them before they end, and replaces them after a rejection.
  *
- * A *mint* is one call of the token endpoint. There is one mint per org at a time, whoever waits for it; nobody who waits can
- * end it, and none that fails can end the process. Refused orgs are kept apart from tokens, so that a flood of unknown orgs
- * evicts no token.
+ * At most one mint per org runs at a time, and all who need it wait for it. A request that leaves does not end the mint, and a
+ * mint that fails does not end the process. Refused orgs are kept apart from tokens, so that a flood of unknown orgs evicts no
+ * token.
  */
 
 import { performance } from 'node:perf_hooks'
@@ -167,7 +167,7 @@ export class TokenCache {
     const entry = this.#entries.peek(org)
     if (entry === undefined) return this.#mint(org, 'rejected')
     const now = this.#now()
-    if (entry.rejectScout(token) || token !== entry.token) return this.#successor(org, entry, now)
+    if (entry.rejectTrial(token) || token !== entry.token) return this.#successor(org, entry, now)
     if (entry.reject(now, this.#rejectedCooldownMs)) entry.suspectDeath(now)
     return entry.isRejected ? this.#mint(org, 'rejected') : undefined
   }
@@ -250,7 +250,7 @@ export class TokenCache {
       case 'refreshing':
         return this.#refresh(entry, now)
       case 'stale':
-        if (isRepeatable && entry.isScoutPastEnd(now, this.#estimator)) return this.#refresh(entry, now)
+        if (isRepeatable && entry.isTriedPastEnd(now, this.#estimator)) return this.#refresh(entry, now)
         if (!entry.hasPassingFailure) return undefined
         // While mints fail, no request waits for the next failure.
         this.#mintBehind(entry, now, 'expired')

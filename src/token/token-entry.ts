@@ -36,8 +36,8 @@ const REFRESH_SHARE = 1 / 10
 const MAX_REFRESH_MS = 30_000
 /** If a mint gave the same token again, this share of its life passes before the next mint. */
 const SAME_TOKEN_PAUSE_SHARE = 1 / 40
-/** A token this much older than the estimate is likelier dead than worth a try. */
-const MAX_SCOUT_SHARE = 2
+/** A token so many times as old as the estimate is probably dead, and gets no trial. */
+const MAX_TRIAL_SHARE = 2
 /** Mints in one cool-down that rejections may cause if each brought a token that was accepted. */
 const MAX_REJECTED_MINTS = 3
 
@@ -49,7 +49,7 @@ export class TokenEntry {
   isRejected = false
   /** The origin has accepted the token. */
   #isAccepted = false
-  /** True once the token was considered as a scout. */
+  /** The estimator has been told that the token reached its end. */
   #isEndNoted = false
   /** Greatest age at which the token is known to have been accepted. */
   #aliveMs = 0
@@ -102,23 +102,23 @@ export class TokenEntry {
     return !this.isRejected && now - this.token.mintedAt < this.lifeMs(shared) / 2
   }
 
-  /** The scout if it is due, the token otherwise. */
+  /** The token on trial if it is due, the present one otherwise. */
   giveFresh(now: number): TokenLookup {
-    return { token: this.#lifetime?.takeScout(now) ?? this.token, result: 'hit' }
+    return { token: this.#lifetime?.takeTrial(now) ?? this.token, result: 'hit' }
   }
 
   /** Returns true if this request tries the token past its end instead of waiting for a new one. */
-  isScoutPastEnd(now: number, shared: LifetimeEstimator): boolean {
+  isTriedPastEnd(now: number, shared: LifetimeEstimator): boolean {
     if (this.failures > 0 || this.#isEndNoted) return false
-    if (now - this.token.mintedAt > this.#estimateMs(shared) * MAX_SCOUT_SHARE) return false
+    if (now - this.token.mintedAt > this.#estimateMs(shared) * MAX_TRIAL_SHARE) return false
     this.#noteEnd(now, shared)
-    return this.#lifetime?.takeScout(now) === this.token
+    return this.#lifetime?.takeTrial(now) === this.token
   }
 
   /** The origin accepted `token`, which need not be the present one, from a request sent at `sentAt`. */
   noteAccepted(token: AccessToken, sentAt: number, shared: LifetimeEstimator): void {
     const ageMs = sentAt - token.mintedAt
-    this.#lifetime?.noteScoutAccepted(token, sentAt)
+    this.#lifetime?.noteTrialAccepted(token, sentAt)
     if (token !== this.token) return
     this.#isAccepted = true
     if (ageMs >= this.#aliveMs + 1) this.#aliveMs = Math.floor(ageMs)
@@ -171,10 +171,10 @@ export class TokenEntry {
     this.#lifetime?.settleSuspicion(this.org, isReplacementAccepted, shared, orgs, now)
   }
 
-  /** Returns true if `token` was only tried out. Its death says nothing against its successor and starts no cool-down. */
-  rejectScout(token: AccessToken): boolean {
-    if (!this.#lifetime?.isScout(token)) return false
-    this.#lifetime.suspectScout()
+  /** Returns true if `token` was on trial. Its death says nothing against its successor and starts no cool-down. */
+  rejectTrial(token: AccessToken): boolean {
+    if (!this.#lifetime?.isOnTrial(token)) return false
+    this.#lifetime.suspectTrial()
     if (token === this.token) this.isRejected = true
     return true
   }
@@ -212,9 +212,9 @@ export class TokenEntry {
     if (this.#isEndNoted || this.token.statedLifeMs < estimator.estimateMs) return
     this.#isEndNoted = true
     if (this.#aliveMs > estimator.estimateMs / 2) estimator.survived(now)
-    if (!estimator.electsScout(this.token, now)) return
+    if (!estimator.elects(this.token, now)) return
     this.#lifetime ??= new OrgLifetime()
-    this.#lifetime.sendAhead(this.token, estimator)
+    this.#lifetime.startTrial(this.token, estimator)
   }
 }
 

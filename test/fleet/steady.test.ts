@@ -27,7 +27,7 @@ describe.skipIf(lacks('redis-server'))('steady traffic through ten replicas', ()
       'tokens.minLifetime': '500ms',
       'tokens.maxLifetime': '10s',
     }
-    // Without scouts, which try a few tokens beyond their lifetime: the counts would be lower still.
+    // Without trials, which try a few tokens beyond their lifetime: the counts would be lower still.
     const settings = { 'fleet.timeout': '2s', ...lifetime, 'tokens.learn': ends ? 'true' : 'false' }
     await using fleet = await FleetUnderTest.start(REPLICAS, service, server, settings)
     await untilState(fleet, 'available')

@@ -4,7 +4,6 @@ import { fc } from '../support/properties.ts'
 
 const SECOND = 1_000
 const BOUNDS = { minLifetimeMs: 10 * SECOND, maxLifetimeMs: 3_600 * SECOND }
-/** fast-check prints it on failure; `TEST_SEED` runs it again. */
 
 function estimator(options: Partial<LifetimeOptions> = {}): LifetimeEstimator {
   return new LifetimeEstimator({ lifetimeMs: 300 * SECOND, ...BOUNDS, learns: true, ...options })
@@ -92,33 +91,33 @@ describe('falling', () => {
 })
 
 describe('rising', () => {
-  test('behind the scout, as far as it was seen alive', () => {
+  test('with the age at which a token on trial is accepted', () => {
     const lifetime = estimator()
     const token = {}
-    expect(lifetime.electsScout(token, 270_000)).toBe(true)
-    lifetime.scoutAccepted(310_000, 0, 310_000)
+    expect(lifetime.elects(token, 270_000)).toBe(true)
+    lifetime.trialAccepted(310_000, 0, 310_000)
     expect(lifetime.estimateMs).toBe(310_000)
-    lifetime.scoutAccepted(305_000, 0, 311_000)
+    lifetime.trialAccepted(305_000, 0, 311_000)
     expect(lifetime.estimateMs).toBe(310_000)
   })
 
-  test('one scout at a time, and another where it was not heard of for long', () => {
+  test('one trial at a time, and the next if one was not heard of for long', () => {
     const lifetime = estimator()
-    expect(lifetime.electsScout({}, 270_000)).toBe(true)
-    expect(lifetime.electsScout({}, 280_000)).toBe(false)
+    expect(lifetime.elects({}, 270_000)).toBe(true)
+    expect(lifetime.elects({}, 280_000)).toBe(false)
     const next = {}
-    expect(lifetime.electsScout(next, 280_000 + 151_000)).toBe(true)
-    expect(lifetime.isScout(next)).toBe(true)
+    expect(lifetime.elects(next, 280_000 + 151_000)).toBe(true)
+    expect(lifetime.isOnTrial(next)).toBe(true)
   })
 
-  test('scouts that find nothing new set out ever more rarely', () => {
+  test('trials that find nothing new come ever more rarely', () => {
     const lifetime = estimator()
     const elected: number[] = []
     for (let end = 0; end < 200; end += 1) {
       const token = {}
-      if (!lifetime.electsScout(token, end * 300_000)) continue
+      if (!lifetime.elects(token, end * 300_000)) continue
       elected.push(end)
-      lifetime.scoutDied()
+      lifetime.trialDied()
     }
     const gaps = elected.slice(1).map((end, i) => end - (elected[i] ?? 0))
     expect(gaps).toEqual(gaps.toSorted((a, b) => a - b))
@@ -128,25 +127,25 @@ describe('rising', () => {
 
   test('after a fall the next one sets out soon', () => {
     const lifetime = estimator()
-    for (let end = 0; end < 200; end += 1) if (lifetime.electsScout({}, end * 300_000)) lifetime.scoutDied()
+    for (let end = 0; end < 200; end += 1) if (lifetime.elects({}, end * 300_000)) lifetime.trialDied()
     lifetime.died(death('a', 149_000, 150_000), 1, 60_000_000)
-    const electedAt = [1, 2, 3].find((end) => lifetime.electsScout({}, 60_000_000 + end * 150_000))
+    const electedAt = [1, 2, 3].find((end) => lifetime.elects({}, 60_000_000 + end * 150_000))
     expect(electedAt).toBe(2)
   })
 
   test('what was minted before the death that was learned tells nothing of what holds now', () => {
     const lifetime = estimator()
     const old = {}
-    lifetime.electsScout(old, 270_000)
+    lifetime.elects(old, 270_000)
     lifetime.died(death('a', 149_000, 150_000, 200_000), 1, 350_000)
-    expect(lifetime.isScout(old)).toBe(false)
+    expect(lifetime.isOnTrial(old)).toBe(false)
     lifetime.accepted(290_000, 100_000)
     expect(lifetime.estimateMs).toBe(149_000)
   })
 
-  test('no scout where there is nothing left to find', () => {
+  test('no trial where there is nothing left to find', () => {
     const lifetime = estimator({ lifetimeMs: BOUNDS.maxLifetimeMs })
-    expect(lifetime.electsScout({}, 3_600_000)).toBe(false)
+    expect(lifetime.elects({}, 3_600_000)).toBe(false)
   })
 })
 
@@ -155,7 +154,7 @@ describe('learning switched off', () => {
     const lifetime = estimator({ learns: false })
     expect(lifetime.died(death('a', 1_000, 2_000), 1, 2_000)).toBe(true)
     lifetime.accepted(400_000, 0)
-    expect(lifetime.electsScout({}, 300_000)).toBe(false)
+    expect(lifetime.elects({}, 300_000)).toBe(false)
     expect(lifetime.estimateMs).toBe(300 * SECOND)
   })
 })
@@ -203,8 +202,8 @@ describe('whatever happens', () => {
     fc.record({ kind: fc.constant('accepted' as const), ageMs: age }),
     fc.record({ kind: fc.constant('survived' as const) }),
     fc.record({ kind: fc.constant('end' as const) }),
-    fc.record({ kind: fc.constant('scoutAccepted' as const), ageMs: age }),
-    fc.record({ kind: fc.constant('scoutDied' as const) }),
+    fc.record({ kind: fc.constant('trialAccepted' as const), ageMs: age }),
+    fc.record({ kind: fc.constant('trialDied' as const) }),
   )
   const timeline = fc.array(fc.record({ event, pauseMs: fc.integer({ min: 0, max: 1_000_000 }) }), { maxLength: 60 })
 
@@ -227,9 +226,9 @@ describe('whatever happens', () => {
           } else if (step.kind === 'accepted') {
             lifetime.accepted(step.ageMs, at)
             expect(lifetime.estimateMs).toBeGreaterThanOrEqual(Math.min(step.ageMs, BOUNDS.maxLifetimeMs))
-          } else if (step.kind === 'scoutAccepted') lifetime.scoutAccepted(step.ageMs, at, at)
-          else if (step.kind === 'scoutDied') lifetime.scoutDied()
-          else if (step.kind === 'end') lifetime.electsScout({}, at)
+          } else if (step.kind === 'trialAccepted') lifetime.trialAccepted(step.ageMs, at, at)
+          else if (step.kind === 'trialDied') lifetime.trialDied()
+          else if (step.kind === 'end') lifetime.elects({}, at)
           else lifetime.survived(at)
           expect(lifetime.estimateMs).toBeGreaterThanOrEqual(BOUNDS.minLifetimeMs)
           expect(lifetime.estimateMs).toBeLessThanOrEqual(BOUNDS.maxLifetimeMs)

@@ -768,7 +768,7 @@ describe('learning', () => {
     )
   })
 
-  test('the scout: now and then one repeatable request tries the old token, the others have its successor', async () => {
+  test('a trial: now and then one repeatable request carries the old token, the others carry its successor', async () => {
     const fixture = setUp({}, true)
     const { cache, source, clock, estimator } = fixture
     const old = await withToken(fixture)
@@ -784,7 +784,7 @@ describe('learning', () => {
     expect(estimator.estimateMs).toBe(101_000)
   })
 
-  test('a scout that dies costs a repeat, but no mint and no wait, and teaches nothing false', async () => {
+  test('a trial that ends costs a repeat, but no mint and no wait, and teaches nothing false', async () => {
     const fixture = setUp({}, true)
     const { cache, source, clock, estimator } = fixture
     const old = await withToken(fixture)
@@ -801,7 +801,7 @@ describe('learning', () => {
     expect(cache.get(ACME)?.token).toBe(successor)
   })
 
-  test('a scout and its successor that have both died: the second rejection mints', async () => {
+  test('a token on trial and its successor that have both died: the second rejection mints', async () => {
     const fixture = setUp({}, true)
     const { cache, source, clock } = fixture
     const old = await withToken(fixture)
@@ -834,7 +834,7 @@ describe('learning', () => {
     expect(estimator.estimateMs, 'half-way to the death of a token that was never seen alive').toBe(20_000)
   })
 
-  test('past the estimate a request that cannot be repeated is never the scout', async () => {
+  test('past the estimate a request that cannot be repeated carries no token on trial', async () => {
     const fixture = setUp({}, true)
     const { cache, source, clock } = fixture
     await withToken(fixture)
@@ -843,7 +843,7 @@ describe('learning', () => {
     expect(source.mints).toHaveLength(1)
   })
 
-  test('past the estimate a request may be the scout itself, and a mint goes behind it', async () => {
+  test('past the estimate a request may try the present token, and a mint goes behind it', async () => {
     const fixture = setUp({}, true)
     const { cache, source, clock, estimator } = fixture
     const token = await withToken(fixture)
