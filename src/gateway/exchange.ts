@@ -1,5 +1,5 @@
 /**
- * One client request and its response. Sends the request to the service, repeats it where that is safe, and relays the
+ * One client request and its response. Sends the request to the service, repeats it if that is safe, and relays the
  * response. A *repeat* goes out with a new token after a rejection, and once on a new connection after a connection has
  * failed. A WebSocket handshake is an exchange like any other until a 101 makes its connection a tunnel.
  *
@@ -21,14 +21,7 @@ import type { TokenLookup } from '../token/token-entry.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import { ClientContent } from './client-content.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
-import {
-  type JudgeContext,
-  judgeToken,
-  Repeat,
-  type Repeatability,
-  type Repeated,
-  type RepeatTarget,
-} from './rejected-token.ts'
+import { type JudgeContext, judgeToken, Repeat, type Repeated, type RepeatTarget } from './rejected-token.ts'
 import { type RelayOwner, ResponseRelay } from './response-relay.ts'
 
 /** What all exchanges share. */
@@ -131,24 +124,17 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   #send(authorization: string): void {
     if (this.#isOver) return
     this.#request.fields.push('authorization', authorization)
-    this.#context.deadlines.watch(this, performance.now())
-    if (this.#content === undefined) {
-      this.#dispatch()
-    } else if (this.#request.expectsContinue) {
-      this.#response.writeContinue()
-      this.#dispatch()
-    } else {
-      // Content that came together with the head is parsed by the next tick, and then goes on in one piece, too.
-      process.nextTick(dispatchNow, this)
+    if (this.#request.expectsContinue) this.#response.writeContinue()
+    // By the next tick, Node has parsed content that came together with the head. It is then sent in one piece.
+    else if (this.#content !== undefined) {
+      process.nextTick(() => this.#dispatch())
+      return
     }
-  }
-
-  /** The second half of a send that waited for the tick to end. */
-  static dispatch(exchange: Exchange): void {
-    if (!exchange.#isOver) exchange.#dispatch()
+    this.#dispatch()
   }
 
   #dispatch(): void {
+    if (this.#isOver) return
     const { origin, deadlines, responseTimeoutMs } = this.#context
     const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
     const content = this.#content?.whole() ?? this.#content
@@ -156,19 +142,25 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
     const attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
     this.#attempt = attempt
-    this.#record.dispatchedAt = performance.now()
-    this.deadlineAt = deadlines.now + responseTimeoutMs
+    const now = performance.now()
+    this.#record.dispatchedAt = now
+    this.deadlineAt = now + responseTimeoutMs
+    deadlines.watch(this, now)
     origin.dispatch(attempt)
+  }
+
+  #allow(limitMs: number): void {
+    this.deadlineAt = this.#context.deadlines.now + limitMs
   }
 
   /** The service is asked only now: the time before was spent on waiting for a connection. */
   connected(): void {
-    this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
+    this.#allow(this.#context.responseTimeoutMs)
   }
 
   contentSent(): void {
     if (this.#relay.hasHead) return // an early response has a deadline of its own
-    this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
+    this.#allow(this.#context.responseTimeoutMs)
   }
 
   responseHead(head: ResponseHead): void {
@@ -190,7 +182,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   responseContent(bytes: Buffer, start: number, end: number): ContentFate {
     if (this.#isOver) return 'taken'
     if (this.#repeat !== undefined) return this.#discard(this.#repeat, end - start)
-    this.deadlineAt = this.#context.deadlines.now + this.#context.idleTimeoutMs
+    this.#allow(this.#context.idleTimeoutMs)
     const fate = this.#relay.write(bytes, start, end, this)
     if (fate === 'full') this.deadlineAt = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
     return fate
@@ -201,7 +193,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   clientDrained(): void {
-    this.deadlineAt = this.#context.deadlines.now + this.#context.idleTimeoutMs
+    this.#allow(this.#context.idleTimeoutMs)
     this.#attempt?.resume()
   }
 
@@ -266,7 +258,9 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     const token = this.#accessToken
     const { orgId } = this.#request
     if (token === undefined || orgId === undefined) return false
-    const replacement = judgeToken(this.#context, orgId, token, status, this.#repeatability, this.#record.dispatchedAt)
+    const { isRepeatable } = this
+    const use = { orgId, token, sentAt: this.#record.dispatchedAt, isRepeatable, repeated: this.#repeated }
+    const replacement = judgeToken(this.#context, use, status)
     if (replacement === undefined) return false
     this.#repeat = new Repeat(this, replacement, this.#content)
     return true
@@ -277,17 +271,13 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     return !this.#request.isWebSocket && (this.#content === undefined || this.#content.willBeKept)
   }
 
-  get #repeatability(): Repeatability {
-    return this.#repeated ?? (this.isRepeatable ? 'possible' : 'never')
-  }
-
   #discard(repeat: Repeat, bytes: number): ContentFate {
     if (!repeat.discard(bytes)) this.#giveUpRejection()
     return 'taken'
   }
 
   rejectionIsLate(): void {
-    this.deadlineAt = this.#context.deadlines.now + REJECTION_GRACE_MS
+    this.#allow(REJECTION_GRACE_MS)
   }
 
   /** Ends the connection that the rejection comes on. The repeat takes another. */
@@ -296,7 +286,6 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   repeat(token: AccessToken): void {
-    if (this.#isOver) return
     this.#repeat = undefined
     // An older token may have died together with the rejected one. The second repeat is the last, whatever its token.
     const isOlder = this.#repeated === undefined && token.mintedAt < Math.floor(this.#record.respondedAt ?? 0)
@@ -318,7 +307,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       this.deadlineAt = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
       this.#giveUpRejection()
     } else if (!this.#relay.hasStarted && this.awaitsClient) {
-      this.deadlineAt = this.#context.deadlines.now + this.#context.responseTimeoutMs
+      this.#allow(this.#context.responseTimeoutMs)
     } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
     else if (this.#attempt.place === this.#context.origin)
       this.fail({ code: 'overloaded', limit: 'origin.connections' })
@@ -346,7 +335,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#letGo()
   }
 
-  /** The client has left. The exchange with the service ends, too. */
+  /** The client has left, so the exchange with the service ends. */
   clientGone(): void {
     if (this.#isOver) return
     this.#record.code = 'client_closed'
@@ -389,5 +378,3 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#owner.exchangeEnded()
   }
 }
-
-const dispatchNow = Exchange.dispatch

@@ -16,32 +16,35 @@ export interface JudgeContext {
 /** This response answers a repeat. Older: the cache held the token before the rejection came, so the service may have ended both. */
 export type Repeated = 'with a newer token' | 'with an older token'
 
-/** `never`: the content of the request was not kept, or the request is a handshake. */
-export type Repeatability = 'possible' | 'never' | Repeated
+/** A token, and the request that it went with. */
+export interface TokenUse {
+  readonly orgId: OrgId
+  readonly token: AccessToken
+  /** Monotonic milliseconds. */
+  readonly sentAt: number | undefined
+  /** False if the content of the request was not kept, or the request is a handshake. */
+  readonly isRepeatable: boolean
+  /** Undefined for the first response. */
+  readonly repeated: Repeated | undefined
+}
 
 /**
- * Tells the cache what `status` says about `token`. Returns a promise of the replacement if the request is to be repeated
- * with it; undefined if the response goes to the client. `sentAt` is monotonic milliseconds.
+ * Tells the cache what `status` says about a token. Returns a promise of the replacement if the request is to be repeated
+ * with it; undefined if the response goes to the client.
  */
-export function judgeToken(
-  context: JudgeContext,
-  orgId: OrgId,
-  token: AccessToken,
-  status: number,
-  repeatability: Repeatability,
-  sentAt: number | undefined,
-): Promise<AccessToken> | undefined {
+export function judgeToken(context: JudgeContext, use: TokenUse, status: number): Promise<AccessToken> | undefined {
   const { tokens, observer, rejectedStatuses } = context
+  const { orgId, token, repeated } = use
   const isRejected = rejectedStatuses.has(status)
-  if (repeatability === 'with a newer token' || repeatability === 'with an older token') {
+  if (repeated !== undefined) {
     tokens.repeatSettled(orgId, token, !isRejected)
     observer.repeatSettled(isRejected ? 'rejected' : 'accepted')
-    if (!isRejected || repeatability === 'with a newer token') return undefined
+    if (!isRejected || repeated === 'with a newer token') return undefined
   } else if (!isRejected) {
-    tokens.accepted(orgId, token, sentAt)
+    tokens.accepted(orgId, token, use.sentAt)
     return undefined
   }
-  if (repeatability === 'never') {
+  if (!use.isRepeatable) {
     tokens.retire(orgId, token)
     observer.repeatSettled('refused')
     return undefined

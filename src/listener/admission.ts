@@ -36,9 +36,9 @@ export interface AdmissionRules {
   readonly hosts: HostList
   readonly browserOrigins: readonly string[]
   readonly refusesForwarded: boolean
-  /** Compares in constant time. Undefined where no caller key is configured. */
+  /** Compares in constant time. Undefined if no caller key is configured. */
   readonly isCallerKey: ((value: string) => boolean) | undefined
-  /** Undefined where no callers are configured. */
+  /** Undefined if no callers are configured. */
   readonly callers: Callers | undefined
   readonly orgPattern: RegExp
   /** Empty: all. */
@@ -56,23 +56,23 @@ export interface AdmissionRules {
 export interface Refusal {
   readonly isAdmitted: false
   readonly code: RefusalCode
-  /** Set where the request was refused because of the Org that it named. */
+  /** The Org that the request named, if that is why it was refused. */
   readonly orgId?: OrgId | undefined
-  /** Set where the caller was known when the request was refused. */
+  /** The caller, if it was known by then. */
   readonly caller?: Caller | undefined
 }
 
-/** The request has a JWT that was not verified yet. The listener verifies it, and asks again with the result. */
+/** The request has a JWT that nobody has verified yet. The listener verifies it, and asks again with the result. */
 export interface Unverified {
   readonly isAdmitted: false
   readonly token: string
 }
 
-/** What is known about the sender of a request besides its head. Most of the time the connection itself serves. */
+/** What is known about the sender of a request beyond its head. In most cases the connection itself is passed. */
 export interface Sender {
   /** Path of the caller's own socket that the connection came through; undefined for the common address. */
   readonly callerSocket: string | undefined
-  /** The result of the verification that admission has asked for. */
+  /** The result, if admission has asked for a verification. */
   readonly verified?: { readonly caller: Caller | undefined } | undefined
 }
 
@@ -202,7 +202,7 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
   if (hasEncodedControl(path)) return refuse('target_invalid')
   if (rules.allowedRoutes.length > 0 && !matchesRoute(rules.allowedRoutes, method, path)) return refuse('route_refused')
   if (caller !== undefined && !caller.mayUseRoute(method, path)) return refuse('route_refused')
-  // The App's own credential never goes where it could mint a token for the client.
+  // The App's own credential never goes to a path that could mint a token for the client.
   const isAppRoute = !mayMint && rules.appRoutes.length > 0 && matchesRoute(rules.appRoutes, method, path)
   const orgId = isAppRoute ? undefined : admitOrg(candidate)
   if (typeof orgId === 'object') return orgId

@@ -61,7 +61,7 @@ async function bindInherited(
   return boundTo(address.kind === 'unix' ? `unix:${address.path}` : `${address.host}:${port}`, servers)
 }
 
-/** `localhost` is 127.0.0.1 and, where the machine has it, ::1, on one port. */
+/** `localhost` is 127.0.0.1 and, if the machine has it, ::1, on one port. */
 async function bindLoopback(wanted: number, newServer: () => Server): Promise<Bound> {
   for (let attempt = 1; ; attempt++) {
     const first = newServer()
@@ -94,8 +94,9 @@ function boundTo(address: string, servers: readonly Server[], stop = () => {}): 
 }
 
 /**
- * Binds under a temporary name and links it to its place when its mode is right. Node unlinks the name that it has bound when
- * it closes, whoever owns the file of that name by then: a stopping instance would remove the socket of its successor.
+ * Binds under a temporary name, and links the socket to its place when its mode is right. On closing, Node unlinks the name
+ * that it has bound. By then, that file may belong to another process: a stopping instance would remove the socket of its
+ * successor.
  */
 async function bindUnix(path: string, newServer: () => Server, mode: number): Promise<Bound> {
   await removeStale(path)

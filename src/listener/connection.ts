@@ -1,6 +1,6 @@
 /**
- * One client connection. Its requests are served one after another: the parser stops behind the head of a request that
- * arrives before the current one has been answered, and goes on when its turn comes. Watches for clients that leave or fall silent.
+ * One client connection. Serves its requests one after another: if the next request arrives before the current one has been
+ * answered, the parser stops behind its head until it is its turn. Watches for clients that leave or fall silent.
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -26,22 +26,14 @@ export interface Carried {
   stopped(): void
 }
 
-/** What is known about a client from the way in which it has connected. */
-export interface ClientOrigin {
-  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
-  readonly isForeign: boolean
-  /** Path of the caller's own socket that it came through; undefined for the common address. */
-  readonly callerSocket: string | undefined
-}
-
 export interface ConnectionOwner {
   /** Starts a request. Calls `carry` on the connection if the request is still under way afterwards. */
   begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse): void
-  exchangeEnded(connection: ClientConnection): void
+  exchangeEnded(): void
 }
 
 interface Waiting {
-  /** Undefined where the connection leaves HTTP. */
+  /** Undefined if the connection leaves HTTP with this request. */
   readonly response: ServerResponse | undefined
   readonly start: () => void
 }
@@ -67,7 +59,7 @@ const INTERIM_PAUSES_MS = [10, 20, 40] as const
 /** After a client has finished sending, part of the response has to be written within this time, or the client counts as gone. */
 const CONTENT_PAUSE_MS = 25
 
-export class ClientConnection implements ExchangeOwner, ClientOrigin {
+export class ClientConnection implements ExchangeOwner {
   readonly socket: Socket
   readonly #owner: ConnectionOwner
   #message: IncomingMessage | undefined
@@ -76,7 +68,7 @@ export class ClientConnection implements ExchangeOwner, ClientOrigin {
   /** The next request. Its head has been parsed; it waits for the current one. */
   #waiting: Waiting | undefined
   #isParserStopped = false
-  /** Read behind the head at which the parser was stopped. */
+  /** What was read behind the head at which the parser stopped. */
   #held: Buffer[] = []
   #heldBytes = 0
   #hasInputEnded = false
@@ -89,7 +81,9 @@ export class ClientConnection implements ExchangeOwner, ClientOrigin {
   #takenAt = 0
   isBusy = false
   isTunnel = false
+  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
   readonly isForeign: boolean
+  /** Path of the caller's own socket that it came through; undefined for the common address. */
   readonly callerSocket: string | undefined
   /** Counts the current request for its caller. */
   #usage: CallerUsage | undefined
@@ -98,7 +92,7 @@ export class ClientConnection implements ExchangeOwner, ClientOrigin {
   /** Monotonic milliseconds. */
   idleSince = performance.now()
 
-  constructor(socket: Socket, owner: ConnectionOwner, { isForeign, callerSocket }: ClientOrigin) {
+  constructor(socket: Socket, owner: ConnectionOwner, isForeign: boolean, callerSocket: string | undefined) {
     this.socket = socket
     this.#owner = owner
     this.isForeign = isForeign
@@ -174,11 +168,13 @@ export class ClientConnection implements ExchangeOwner, ClientOrigin {
   }
 
   exchangeEnded(): void {
+    this.idleSince = performance.now()
+    this.countFor(undefined)
     this.#carried = undefined
     this.#message = undefined
     const response = this.#response
     this.#response = undefined
-    this.#owner.exchangeEnded(this)
+    this.#owner.exchangeEnded()
     if (this.isTunnel) return
     // Until Node has taken the socket from this response, the next one has none to be written to.
     if (response === undefined || response.socket === null) this.#goOn()
@@ -305,7 +301,7 @@ export class ClientConnection implements ExchangeOwner, ClientOrigin {
     }, pauseMs).unref()
   }
 
-  /** Returns false where an interim response is not possible, or not any more. */
+  /** Returns false if an interim response is not possible, or no longer. */
   #writeInterim(): boolean {
     if (this.#response?.headersSent !== false || this.#message?.httpVersionMinor !== 1) return false
     this.socket.write('HTTP/1.1 100 Continue\r\n\r\n')

@@ -94,7 +94,7 @@ export class OwnAnswers {
     connection.linger()
   }
 
-  /** `message` is undefined where no request could be read, `orgId` where the id was not checked, or was refused. */
+  /** `message` is undefined if no request could be read. `orgId` is undefined if the id was not checked, or is invalid. */
   #newRecord(message: IncomingMessage | undefined, startedAt: number, orgId?: OrgId): RequestRecord {
     const { method = '', url = '' } = message ?? {}
     return new RequestRecord(this.#options.newRequestId(), orgId, method, pathIn(url), startedAt)

@@ -134,7 +134,7 @@ export class Listener implements ConnectionOwner {
       socket.destroy()
       return
     }
-    const connection = new ClientConnection(socket, this, { isForeign, callerSocket })
+    const connection = new ClientConnection(socket, this, isForeign, callerSocket)
     this.#connections.set(socket, connection)
     socket.once('close', () => this.#forget(socket))
   }
@@ -239,10 +239,8 @@ export class Listener implements ConnectionOwner {
     else if (connection.inputBroken({ code }) === 'unanswered') this.#answers.refuseInput(connection, code, error)
   }
 
-  exchangeEnded(connection: ClientConnection): void {
+  exchangeEnded(): void {
     this.#inFlight--
-    connection.countFor(undefined)
-    connection.idleSince = performance.now()
   }
 
   #check(): void {
