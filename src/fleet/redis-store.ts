@@ -56,7 +56,7 @@ export interface StoreObserver {
 
 export type StoreState = 'connecting' | 'available' | 'lost'
 
-/** Failures in a row after which the store is left alone. */
+/** Failures in a row after which the store is left alone. Each began after the one before was known. */
 const MAX_FAILURES = 3
 const FIRST_PAUSE_MS = 250
 /** Together with an attempt to connect, it decides how soon a recovery is seen. */
@@ -82,6 +82,7 @@ export class RedisStore implements FleetStore {
   #state: StoreState = 'connecting'
   #link: Promise<Link>
   #failures = 0
+  #failedAt = Number.NEGATIVE_INFINITY
   #pauseMs = FIRST_PAUSE_MS
   #availableSince = Number.NEGATIVE_INFINITY
   #renewedAt = Number.NEGATIVE_INFINITY
@@ -199,14 +200,18 @@ export class RedisStore implements FleetStore {
       observer.storeAsked(operation, outcome, now() - startedAt)
       // What was left of a request's time may have been too short for any server.
       const isTooShort = outcome === 'timeout' && limitMs < timeoutMs / 2
-      if (outcome !== 'skipped' && !isTooShort && link === this.#link) this.#noteFailure(error)
+      if (outcome !== 'skipped' && !isTooShort && link === this.#link) this.#noteFailure(error, startedAt)
       return { kind: 'error' }
     }
   }
 
-  #noteFailure(error: unknown): void {
+  #noteFailure(error: unknown, startedAt: number): void {
     if (this.#state !== 'available') return
-    this.#failures += 1
+    // One short stall of the store fails a whole burst of questions. That is one failure.
+    if (startedAt >= this.#failedAt) {
+      this.#failures += 1
+      this.#failedAt = this.#options.now()
+    }
     // A server that was demoted stays up and answers reads: only another connection can lead to its successor.
     if (this.#failures >= MAX_FAILURES || isReadOnly(error)) this.#lose(error)
     else if (this.#options.isCluster) this.#renew()
@@ -386,16 +391,25 @@ function whole(value: number): string {
   return String(Math.max(0, Math.floor(Math.min(value, Number.MAX_SAFE_INTEGER))))
 }
 
-/** @throws {StoreTimeout} */
+/**
+ * A burst of requests can keep this process busy for longer than the limit. That must not count against the store, so the
+ * limit begins when the client writes the command, which is at the end of this turn of the event loop. And after the limit
+ * the immediate leaves time to read an answer that has arrived.
+ * @throws {StoreTimeout}
+ */
 async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined
+  let start: NodeJS.Immediate | undefined
   const limit = new Promise<never>((_, reject) => {
-    // After a stall of this process the answer may be there already: it is read before the immediate runs.
-    timer = setTimeout(() => setImmediate(() => reject(new StoreTimeout())), Math.max(0, limitMs))
+    const expire = () => setImmediate(() => reject(new StoreTimeout()))
+    start = setImmediate(() => {
+      timer = setTimeout(expire, Math.max(0, limitMs))
+    })
   })
   try {
     return await Promise.race([work, limit])
   } finally {
+    clearImmediate(start)
     clearTimeout(timer)
   }
 }

@@ -65,18 +65,20 @@ if owner and owner ~= ARGV[1] then return {'held', rest} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'acquired'}`)
 
-/** KEYS token, lease. ARGV owner, value, time left in ms, age in ms. */
+/**
+ * KEYS token, lease. ARGV owner, value, time left in ms, age in ms. A replica that was slower than its lease publishes, too:
+ * others wait for a token, and the lease of the next one stays.
+ */
 export const PUBLISH = script(`${TOKEN_PARTS}
 local owner = ownerOf(KEYS[2])
-local isNoted = owner and string.sub(owner, 1, 1) == '${NOTE}'
-if owner and owner ~= ARGV[1] and not isNoted then return 'lost' end
 if owner ~= ARGV[1] then
   local value = valueOf(KEYS[1])
   local age = value and ageOf(KEYS[1], value)
   if age and age <= tonumber(ARGV[4]) then return 'lost' end
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-redis.call('DEL', KEYS[2])
+local isOthers = owner and owner ~= ARGV[1] and string.sub(owner, 1, 1) ~= '${NOTE}'
+if not isOthers then redis.call('DEL', KEYS[2]) end
 return 'published'`)
 
 /** KEYS lease. ARGV owner, and the note with its time in ms, if there is one. */

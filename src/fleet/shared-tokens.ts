@@ -84,24 +84,26 @@ export class SharedTokens implements TokenSource {
     const mint = new SharedMint(org, { ...options, deadlineAt }, budget)
     if (options.replaces !== undefined) this.#retire(org, options.replaces)
     const waitUntil = startedAt + (deadlineAt - startedAt) * WAIT_SHARE
+    let hasWaited = false
     for (let unusable = 0; unusable <= MAX_UNUSABLE; ) {
       const askedAt = now()
       const reply = await this.#claim(mint, askedAt)
       switch (reply.kind) {
         case 'token': {
-          const token = this.#open(org, reply.token, askedAt - reply.ageMs)
+          const token = this.#openFor(mint, reply, askedAt)
           if (token !== undefined) return token
-          mint.unusable.push(reply.token.mark)
           unusable += 1
           break
         }
         case 'noted':
           return this.#readNote(org, reply.note, options.replaces) ?? (await this.#mint(mint))
         case 'held':
-          if (now() >= waitUntil) return this.#mint(mint)
+          if (now() >= waitUntil) return this.#mintAfterWait(mint)
+          hasWaited = true
           await this.#pause(Math.min(reply.restMs + 1, waitUntil - now()))
           break
         case 'acquired':
+          return hasWaited ? this.#mintAfterWait(mint) : this.#mint(mint)
         case 'error':
           return this.#mint(mint)
       }
@@ -120,9 +122,9 @@ export class SharedTokens implements TokenSource {
     await Promise.all(this.#behind)
   }
 
-  async #claim(mint: SharedMint, askedAt: number): Promise<ClaimReply> {
+  async #claim(mint: SharedMint, askedAt: number, budget = mint.budget): Promise<ClaimReply> {
     const { store, keys, lifetimeMs, mintTimeoutMs, purgedAt, now } = this.#options
-    const { org, owner, budget } = mint
+    const { org, owner } = mint
     if (budget.leftMs <= 0) return { kind: 'error' }
     const heldAgeMs = askedAt - (mint.options.replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
     const request = {
@@ -135,6 +137,34 @@ export class SharedTokens implements TokenSource {
     // Time in which another replica mints is not lost to the store.
     if (reply.kind !== 'held') budget.leftMs -= now() - askedAt
     return reply
+  }
+
+  /**
+   * This replica has waited for another one, which may be dead, or only slow. So it goes on asking the store while it mints:
+   * the token of the slow one may come first.
+   */
+  async #mintAfterWait(mint: SharedMint): Promise<AccessToken> {
+    const ended = new AbortController()
+    try {
+      return await Promise.race([this.#mint(mint), this.#awaitPublished(mint, ended.signal)])
+    } finally {
+      ended.abort()
+    }
+  }
+
+  /** Does not resolve if no other replica publishes a token before the signal. */
+  async #awaitPublished(mint: SharedMint, ended: AbortSignal): Promise<AccessToken> {
+    const { now, timeoutMs } = this.#options
+    // A budget of its own: these questions delay nobody.
+    const budget = { leftMs: timeoutMs }
+    while (!ended.aborted && budget.leftMs > 0) {
+      await this.#pause(MAX_POLL_MS)
+      const askedAt = now()
+      const reply = await this.#claim(mint, askedAt, budget)
+      const token = reply.kind === 'token' ? this.#openFor(mint, reply, askedAt) : undefined
+      if (token !== undefined) return token
+    }
+    return await new Promise(() => undefined)
   }
 
   /** Through the source behind. What comes of it is told to the others without making the request wait. */
@@ -203,6 +233,13 @@ export class SharedTokens implements TokenSource {
     done.finally(() => this.#behind.delete(done))
   }
 
+  /** Remembers a value that cannot be opened: the next claim asks for another one. */
+  #openFor(mint: SharedMint, { token, ageMs }: FoundToken, askedAt: number): AccessToken | undefined {
+    const opened = this.#open(mint.org, token, askedAt - ageMs)
+    if (opened === undefined) mint.unusable.push(token.mark)
+    return opened
+  }
+
   /** Undefined for what no replica with this secret has sealed for this org. */
   #open(org: OrgId, stored: StoredToken, mintedAt: number): AccessToken | undefined {
     const content = parseContent(this.#options.keys.open('token', org, stored.sealed))
@@ -259,6 +296,8 @@ export class SharedTokens implements TokenSource {
     }
   }
 }
+
+type FoundToken = Extract<ClaimReply, { kind: 'token' }>
 
 /** One mint that goes through the store. */
 class SharedMint {

@@ -43,7 +43,7 @@ export interface PublishRequest {
   readonly ageMs: number
 }
 
-/** `lost`: the lease belongs to another replica by now, or a younger token is there. */
+/** `lost`: a younger token is there. */
 export type PublishReply = { readonly kind: 'published' | 'lost' } | StoreError
 
 /** What becomes known to all replicas at the same place. */

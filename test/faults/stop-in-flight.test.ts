@@ -14,7 +14,7 @@ const MINTING = 100
 const IN_FLIGHT = WAITING + UPLOADING + DOWNLOADING + MINTING
 
 const CONTENT = 'x'.repeat(50_000)
-const DRAIN_MS = 30_000
+const DRAIN_MS = 60_000
 
 let service: Service
 const changes = new Changes()

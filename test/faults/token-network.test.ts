@@ -9,6 +9,7 @@ import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { startFaultProxy } from '../support/fault-proxy.ts'
 import { MintsUnderway } from '../support/mints-underway.ts'
+import { scaled } from '../support/pace.ts'
 import { problemOf, type RawResponse, request } from '../support/raw-client.ts'
 import { withSeed } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
@@ -16,13 +17,13 @@ import { startProxy } from '../support/start-proxy.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
 import { expectWholePool } from '../support/whole-pool.ts'
 
-const COLD = 600
+const COLD = 300
 /** Requests for each cold org, all at once: they share one mint. */
 const ASKERS = 3
 const WARM_ORGS = 8
 const AT_ONCE = 10
 const PLACES = 16
-const MINT_TIMEOUT_MS = 1_000
+const MINT_TIMEOUT_MS = scaled(1_000)
 /** For the way there and back, on a busy machine. */
 const SLACK_MS = 20_000
 /** Without a call of the token endpoint, though asked for all the time: only the longest of the pauses is as long. */
@@ -65,10 +66,6 @@ const blackout: FaultSchedule = byHop({
   requests: goodNetwork,
 })
 
-function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? Number.NaN
-}
-
 /** True for 200. Whatever else is not a stated error of the token endpoint fails. */
 function isServed(response: RawResponse, what: string): boolean {
   expect(response.isComplete, what).toBe(true)
@@ -84,7 +81,7 @@ test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones
     await using proxy = await startProxy(service, {
       baseUrl: `http://127.0.0.1:${network.port}`,
       'origin.connections': `${PLACES}`,
-      'tokens.mintTimeout': `${MINT_TIMEOUT_MS}ms`,
+      'tokens.mintTimeout': `${Math.round(MINT_TIMEOUT_MS)}ms`,
       'tokens.mintRate': '10000',
       'tokens.lifetime': '1h',
     })
@@ -111,7 +108,7 @@ test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones
         const responses = await Promise.all(targets.map((target) => ask(target, org)))
         for (const [i, response] of responses.entries()) {
           const isGood = isServed(response, `${targets[i]}`)
-          const arrivals = service.requests.filter(({ target }) => target === targets[i]).length
+          const arrivals = service.origin.requests.filter(({ target }) => target === targets[i]).length
           expect(arrivals, `${targets[i]} at the origin`).toBe(isGood ? 1 : 0)
           if (isGood) served++
           else failed.push(org)
@@ -140,14 +137,13 @@ test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones
       return performance.now() - calledAt > LONG_PAUSE_MS || undefined
     }
     await eventually(askInTheDark, 'the longest pause', 15_000)
-    expect(median(durationsMs), 'ms to an answer while failing fast').toBeLessThan(FAST_MS)
+    const medianMs = durationsMs.toSorted((a, b) => a - b)[durationsMs.length >> 1]
+    expect(medianMs, 'ms to an answer while failing fast').toBeLessThan(scaled(FAST_MS))
 
     network.heal()
-    const wellAt = performance.now()
     const well = [...new Set(failed)].slice(0, 20).concat('late')
     const isWell = async (org: string) => isServed(await ask(`/v2/again/${org}`, org), org) || undefined
     await Promise.all(well.map((org) => eventually(() => isWell(org), `a token for ${org}`, RECOVERED_WITHIN_MS)))
-    expect(performance.now() - wellAt, 'ms to recovery').toBeLessThan(RECOVERED_WITHIN_MS)
 
     expect(mints.doubled, 'orgs with two mints at once').toEqual([])
     expect(mints.calls).toBeGreaterThan(COLD / 2)

@@ -8,12 +8,14 @@ import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { CA_FILE, certificateFiles } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
+import { scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
 import { type Service, startService } from '../support/service.ts'
 import { ask, FleetUnderTest, untilState } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
 
-const TIMEOUT_MS = 100
+/** So that a replica that gets no time takes no good store for a lost one. */
+const TIMEOUT = scaledSetting(100)
 /** The contract promises 5 s on a machine that has time. */
 const RECOVERY_MS = 10_000
 
@@ -62,7 +64,7 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
   test.each(Object.entries(FAULTS))('%s', async (_, { begin, end, isNoticed = true }) => {
     await using service = await startTestService()
     await using server = await RedisServer.start()
-    await using fleet = await FleetUnderTest.start(3, service, server, { 'fleet.timeout': `${TIMEOUT_MS}ms` })
+    await using fleet = await FleetUnderTest.start(3, service, server, { 'fleet.timeout': TIMEOUT })
     await untilState(fleet, 'available')
     expect(await fleet.askAll('before')).toEqual([200, 200, 200])
 

@@ -1,6 +1,7 @@
 /** Several proxies in this process that share one store, before one service. */
 
 import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import type { Service } from '../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
@@ -63,14 +64,11 @@ export async function metric(replica: ProxyUnderTest, name: string): Promise<num
 export async function untilState(
   fleet: FleetUnderTest,
   state: 'available' | 'lost',
-  deadlineMs = 10_000,
+  deadlineMs?: number,
 ): Promise<void> {
-  const end = performance.now() + deadlineMs
+  const wanted = state === 'available' ? 1 : 0
   for (const replica of fleet.replicas) {
-    for (;;) {
-      if ((await metric(replica, 'oap_fleet_available')) === (state === 'available' ? 1 : 0)) break
-      if (performance.now() > end) throw new Error(`not ${state} within ${deadlineMs} ms`)
-      await new Promise((resolve) => setTimeout(resolve, 10))
-    }
+    const has = async () => (await metric(replica, 'oap_fleet_available')) === wanted
+    await eventually(has, `a store that is ${state}`, deadlineMs)
   }
 }

@@ -53,12 +53,11 @@ export class MemoryStore implements FleetStore {
 
   async publish(name: string, { owner, token, ageMs }: PublishRequest): Promise<PublishReply> {
     const lease = this.#living(this.leases, name)?.value
-    const leaseOwner = lease?.owner
-    if (leaseOwner !== undefined && leaseOwner !== owner) return { kind: 'lost' }
+    const isOwner = lease?.owner === owner
     const present = this.#living(this.tokens, name)
-    if (leaseOwner !== owner && present !== undefined && this.#age(present) <= ageMs) return { kind: 'lost' }
+    if (!isOwner && present !== undefined && this.#age(present) <= ageMs) return { kind: 'lost' }
     this.tokens.set(name, { value: token, endsAt: this.#now() + token.spanMs - ageMs })
-    this.leases.delete(name)
+    if (isOwner || lease?.owner === undefined) this.leases.delete(name)
     return { kind: 'published' }
   }
 

@@ -19,7 +19,12 @@ async function portOf(proxy: SpawnedProxy): Promise<number> {
 }
 
 test.skipIf(lacks('redis-server'))('20 cold processes asked for 3 orgs at the same moment: 3 mints', async () => {
-  await using service = await startService()
+  await using service = await startService({
+    mint: async (mint) => {
+      await new Promise((resolve) => setTimeout(resolve, 30)) // time in which others could mint, too
+      return mint.issue()
+    },
+  })
   await using server = await RedisServer.start()
   await using env = await environmentFor(service)
   const processes: SpawnedProxy[] = []
@@ -27,7 +32,9 @@ test.skipIf(lacks('redis-server'))('20 cold processes asked for 3 orgs at the sa
     const ports: number[] = []
     while (ports.length < REPLICAS) {
       const batch = Array.from({ length: AT_A_TIME }, () =>
-        spawnProxy({ env: { ...env, ...FLEET, OAP_FLEET_STORE: server.url } }),
+        spawnProxy({
+          env: { ...env, ...FLEET, OAP_FLEET_STORE: server.url, OAP_TOKENS_MINT_TIMEOUT: '30s' },
+        }),
       )
       processes.push(...batch)
       ports.push(...(await Promise.all(batch.map(portOf))))

@@ -43,9 +43,12 @@ export class RedisServer implements AsyncDisposable {
 
   static async start(options: RedisOptions = {}): Promise<RedisServer> {
     const folder = await mkdtemp(join(tmpdir(), 'oap-redis-'))
-    const server = new RedisServer(options.port ?? (await freePort()), folder, options)
-    await server.#untilReady()
-    return server
+    for (let attempt = 0; ; attempt += 1) {
+      const server = new RedisServer(options.port ?? (await freePort()), folder, options)
+      if (await server.#isReady()) return server
+      // Somebody else may have taken the port since it was free.
+      if (options.port !== undefined || attempt === 3) throw new Error(`redis-server has ended: ${await server.log()}`)
+    }
   }
 
   get url(): string {
@@ -87,7 +90,7 @@ export class RedisServer implements AsyncDisposable {
   async restart(): Promise<void> {
     await this.kill()
     this.#child = this.#spawn()
-    await this.#untilReady()
+    if (!(await this.#isReady())) throw new Error(`redis-server has ended: ${await this.log()}`)
   }
 
   log(): Promise<Buffer> {
@@ -112,15 +115,14 @@ export class RedisServer implements AsyncDisposable {
     return spawn(program, [...ports, ...certificates, ...common, '--loglevel', 'debug', ...args], { stdio: 'ignore' })
   }
 
-  async #untilReady(): Promise<void> {
-    await eventually(
-      async () => {
-        const answer = await this.cli('ping').catch(() => '')
-        return answer.includes('PONG') || answer.includes('NOAUTH') ? true : undefined
-      },
-      'redis-server to answer',
-      10_000,
-    )
+  /** False if it has ended instead. */
+  async #isReady(): Promise<boolean> {
+    const answer = await eventually(async () => {
+      if (this.#child.exitCode !== null || this.#child.signalCode !== null) return 'ended'
+      const text = await this.cli('ping').catch(() => '')
+      return text.includes('PONG') || text.includes('NOAUTH') ? text : undefined
+    }, 'redis-server to answer')
+    return answer !== 'ended'
   }
 }
 

@@ -136,6 +136,13 @@ describe('a good store', () => {
 })
 
 describe('a replica that fails', () => {
+  // An endpoint may take as long as `tokens.mintTimeout`. Without a fleet, each replica would get its token.
+  test.each([2_000, 3_000, 4_000, 4_700])('waits for an endpoint that takes %d ms: all get a token', async (ms) => {
+    const world = newWorld(6)
+    world.endpoint.latencyMs = () => ms
+    await outcome(world, Promise.all(world.replicas.map((replica) => replica.mint('acme'))))
+  })
+
   test('dies with the lease: another mints when it ends, and in time', async () => {
     const world = newWorld(3)
     const [dying, ...others] = world.replicas

@@ -10,36 +10,9 @@ import { type Service, startService } from '../support/service.ts'
 import { ask, FleetUnderTest, metric, untilState } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
 
-/** A service whose new token ends the one before. */
-function startEndingService(): Promise<Service> {
-  return startService({
-    mint: async (mint) => {
-      service.tokens.revoke(mint.org)
-      return mint.issue()
-    },
-  })
-}
-let service: Service
-
 describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
-  test('20 cold replicas asked for one org at the same moment: 1 mint', async () => {
-    service = await startService({
-      mint: async (mint) => {
-        await new Promise((resolve) => setTimeout(resolve, 30))
-        return mint.issue()
-      },
-    })
-    await using _ = service
-    await using server = await RedisServer.start()
-    await using fleet = await FleetUnderTest.start(20, service, server, { 'fleet.timeout': '5s' })
-    await untilState(fleet, 'available')
-    expect(await fleet.askAll('acme')).toEqual(Array(20).fill(200))
-    expect(service.tokens.mintsOf('acme')).toHaveLength(1)
-  })
-
-  test('a rejection is told once: the others take the successor without a mint', async () => {
-    service = await startService()
-    await using _ = service
+  test.concurrent('a rejection is told once: the others take the successor without a mint', async () => {
+    await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(6, service, server, { 'fleet.timeout': '5s' })
     await untilState(fleet, 'available')
@@ -49,32 +22,8 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     expect(service.tokens.mintsOf('acme')).toHaveLength(2)
   })
 
-  test('a service whose new token ends the one before: no client sees a rejection, no ping-pong', async () => {
-    service = await startEndingService()
-    await using _ = service
-    await using server = await RedisServer.start()
-    const settings = {
-      'fleet.timeout': '5s',
-      'tokens.lifetime': '1s',
-      'tokens.minLifetime': '1s',
-      'tokens.learn': 'false',
-    }
-    await using fleet = await FleetUnderTest.start(5, service, server, settings)
-    await untilState(fleet, 'available')
-    const startedAt = performance.now()
-    const statuses = new Set<number>()
-    while (performance.now() - startedAt < 6_000) {
-      for (const status of await fleet.askAll('acme')) statuses.add(status)
-      await new Promise((resolve) => setTimeout(resolve, 40))
-    }
-    const lifetimes = (performance.now() - startedAt) / 1_000
-    expect(statuses).toEqual(new Set([200]))
-    expect(service.tokens.mintsOf('acme').length / lifetimes).toBeLessThanOrEqual(1.1 + 1 / lifetimes)
-  })
-
-  test('a purge reaches all', async () => {
-    service = await startService()
-    await using _ = service
+  test.concurrent('a purge reaches all', async () => {
+    await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(4, service, server, { 'fleet.timeout': '5s' })
     await untilState(fleet, 'available')
@@ -98,9 +47,8 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     }
   })
 
-  test('the mints of all replicas together stay within the rate', async () => {
-    service = await startService()
-    await using _ = service
+  test.concurrent('the mints of all replicas together stay within the rate', async () => {
+    await using service = await startService()
     await using server = await RedisServer.start()
     const settings = { 'fleet.timeout': '5s', 'tokens.mintRate': '10', 'tokens.mintTimeout': '5s' }
     await using fleet = await FleetUnderTest.start(3, service, server, settings)
@@ -122,9 +70,8 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     expect(sinceMs.length).toBeGreaterThan(10)
   })
 
-  test('a limit that counts for all orgs and was met by one replica is kept by all', async () => {
-    service = await startService()
-    await using _ = service
+  test.concurrent('a limit that counts for all orgs and was met by one replica is kept by all', async () => {
+    await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(3, service, server, { 'fleet.timeout': '5s' })
     await untilState(fleet, 'available')
@@ -138,9 +85,8 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     expect(service.tokens.mints.length).toBe(before)
   })
 
-  test('a replica that starts knows the lifetime that the others have learned', async () => {
-    service = await startService()
-    await using _ = service
+  test.concurrent('a replica that starts knows the lifetime that the others have learned', async () => {
+    await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(1, service, server, {
       'fleet.timeout': '5s',
@@ -165,9 +111,8 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     expect(service.tokens.mints.length).toBeGreaterThan(3)
   })
 
-  test('replicas with the old and the new secret work side by side, and one that knows both carries tokens over', async () => {
-    service = await startService()
-    await using _ = service
+  test.concurrent('replicas with the old and the new secret work side by side, and one that knows both carries tokens over', async () => {
+    await using service = await startService()
     await using server = await RedisServer.start()
     const settings = { 'fleet.timeout': '5s' }
     await using fleet = await FleetUnderTest.start(2, service, server, settings)

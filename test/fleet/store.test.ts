@@ -21,20 +21,24 @@ interface Open {
   close(): Promise<void>
 }
 
-async function openRedis(program: string): Promise<Open> {
-  const server = await RedisServer.start({ program })
-  const store = new RedisStore({
-    address: { kind: 'tcp', host: '127.0.0.1', port: server.port, tls: false, database: 0 },
+function storeOn({ port }: RedisServer, timeoutMs: number, storeLost: (reason: string) => void = () => undefined) {
+  return new RedisStore({
+    address: { kind: 'tcp', host: '127.0.0.1', port, tls: false, database: 0 },
     isCluster: false,
     username: undefined,
     password: () => undefined,
     secureContext: undefined,
     prefix: 'test',
-    timeoutMs: 5_000,
-    observer: { storeAsked: () => undefined, storeLost: () => undefined, storeBack: () => undefined },
+    timeoutMs,
+    observer: { storeAsked: () => undefined, storeLost, storeBack: () => undefined },
     now: () => performance.now(),
     random: Math.random,
   })
+}
+
+async function openRedis(program: string): Promise<Open> {
+  const server = await RedisServer.start({ program })
+  const store = storeOn(server, 5_000)
   return {
     store,
     close: async () => {
@@ -90,7 +94,7 @@ describe.each([
       return seen.kind === 'held' ? undefined : seen
     }, 'the end of the lease')
     expect(reply).toEqual({ kind: 'acquired' })
-    expect(await store.publish(name, { owner: 'one', token: A, ageMs: 0 })).toEqual({ kind: 'lost' })
+    expect((await claim(name, 'three')).kind).toBe('held')
   })
 
   it('what the owner publishes is what the others get, with its age', async () => {
@@ -116,13 +120,20 @@ describe.each([
     expect(await claim(name, 'three', [B.mark])).toMatchObject({ kind: 'token', token: A })
   })
 
-  it('a stranger publishes only while nobody mints, and over no younger token', async () => {
+  it('who has no lease publishes over no younger token', async () => {
     const name = newName()
     expect(await store.publish(name, { owner: 'late', token: A, ageMs: 5_000 })).toEqual({ kind: 'published' })
     expect(await store.publish(name, { owner: 'later', token: B, ageMs: 9_000 })).toEqual({ kind: 'lost' })
     expect(await store.publish(name, { owner: 'later', token: B, ageMs: 100 })).toEqual({ kind: 'published' })
-    await claim(name, 'one', [B.mark])
-    expect(await store.publish(name, { owner: 'stranger', token: A, ageMs: 0 })).toEqual({ kind: 'lost' })
+  })
+
+  it('who was slower than its lease publishes, and the next owner keeps the lease', async () => {
+    const name = newName()
+    await claim(name, 'next')
+    expect(await store.publish(name, { owner: 'slow', token: A, ageMs: 3_000 })).toEqual({ kind: 'published' })
+    expect(await claim(name, 'waiting')).toMatchObject({ kind: 'token', token: A })
+    expect((await claim(name, 'waiting', [A.mark])).kind).toBe('held')
+    expect(await store.publish(name, { owner: 'next', token: B, ageMs: 4_000 })).toEqual({ kind: 'published' })
   })
 
   it('only the owner can release, and a released lease is free', async () => {
@@ -200,6 +211,37 @@ describe.each([
     const third = await store.readBoard(name, second.kind === 'board' ? second.until : undefined)
     expect(third).toMatchObject({ lifetime: 'learned', purges: [] })
     expect(await store.readBoard(name, undefined)).toMatchObject({ purges: [] })
+  })
+})
+
+describe.skipIf(!hasRedis)('a burst of questions', () => {
+  const claim = (store: FleetStore, name: string) =>
+    store.claim(name, { owner: name, leaseMs: LEASE_MS, except: [], maxAgeMs: SPAN_MS }, Number.POSITIVE_INFINITY)
+
+  test('one short stall of the store does not count as its loss', async () => {
+    await using server = await RedisServer.start()
+    const losses: string[] = []
+    const store = storeOn(server, 100, (reason) => losses.push(reason))
+    await eventually(() => store.state === 'available' || undefined, 'the store')
+    await server.cli('client', 'pause', '1000', 'all')
+    const replies = await Promise.all(Array.from({ length: 50 }, (_, i) => claim(store, `stalled${i}`)))
+    expect(new Set(replies.map(({ kind }) => kind))).toEqual(new Set(['error']))
+    await server.cli('client', 'unpause')
+    expect(await claim(store, 'after')).toEqual({ kind: 'acquired' })
+    expect(losses).toEqual([])
+    store.close()
+  })
+
+  test('a proxy that is busy for longer than the limit still gets its answers', async () => {
+    await using server = await RedisServer.start()
+    const store = storeOn(server, 400)
+    await eventually(() => store.state === 'available' || undefined, 'the store')
+    await server.cli('client', 'pause', '700', 'all')
+    const reply = claim(store, 'busy')
+    const startedAt = performance.now()
+    while (performance.now() - startedAt < 450);
+    expect(await reply).toEqual({ kind: 'acquired' })
+    store.close()
   })
 })
 

@@ -224,13 +224,13 @@ describe('while orgs share the pool', () => {
   const hasBegun = (recorders: readonly Recorder[]) =>
     Promise.all(recorders.map((recorder) => recorder.waitFor(({ head }) => head !== undefined, 'a head')))
 
-  test('one org alone may have all connections', async () => {
+  test.concurrent('one org alone may have all connections', async () => {
     await using pool = await startOriginPool(script, { connections: 8 })
     await hasBegun(Array.from({ length: 8 }, (_, i) => pool.send(`/stream/${i}`)))
     expect(pool.origin.stats).toEqual({ connected: 8, free: 0, pending: 0 })
   })
 
-  test('streams of one org do not keep the others out: it is brought down to three quarters, and no further', async () => {
+  test.concurrent('streams of one org do not keep the others out: it is brought down to three quarters, and no further', async () => {
     await using pool = await startOriginPool(script, { connections: 8 })
     const streams = Array.from({ length: 12 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
     await hasBegun(streams.slice(0, 8))
@@ -246,7 +246,7 @@ describe('while orgs share the pool', () => {
     expect(pool.origin.stats, 'streams wait behind the share of their org').toMatchObject({ pending: 4 })
   })
 
-  test('no more streams are broken off than others wait', async () => {
+  test.concurrent('no more streams are broken off than others wait', async () => {
     await using pool = await startOriginPool(script, { connections: 8 })
     const streams = Array.from({ length: 8 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
     await hasBegun(streams)
@@ -254,7 +254,7 @@ describe('while orgs share the pool', () => {
     expect(streams.filter(({ isOver }) => isOver)).toHaveLength(1)
   })
 
-  test('the response that has run longest is broken off first, on whichever connection it runs', async () => {
+  test.concurrent('the response that has run longest is broken off first, on whichever connection it runs', async () => {
     await using pool = await startOriginPool(script, { connections: 4 })
     const streams = [pool.send('/stream/0', { org: 'greedy' })]
     const short = pool.send('/short', { org: 'greedy' })
@@ -272,7 +272,7 @@ describe('while orgs share the pool', () => {
     expect(streams.map(({ isOver }) => isOver)).toEqual([true, false, false, false])
   })
 
-  test('a response is broken off only for a request that has waited for a second', async () => {
+  test.concurrent('a response is broken off only for a request that has waited for a second', async () => {
     await using pool = await startOriginPool(script, { connections: 4 })
     const streams = Array.from({ length: 4 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
     await hasBegun(streams)
@@ -281,7 +281,7 @@ describe('while orgs share the pool', () => {
     expect(performance.now() - askedAt).toBeGreaterThan(990)
   })
 
-  test('only streams of the org above its share are broken off, however long another has run', async () => {
+  test.concurrent('only streams of the org above its share are broken off, however long another has run', async () => {
     await using pool = await startOriginPool(script, { connections: 8 })
     const oldest = pool.send('/stream/oldest', { org: 'modest' })
     await hasBegun([oldest])
@@ -292,6 +292,33 @@ describe('while orgs share the pool', () => {
     expect(streams.filter(({ isOver }) => isOver)).toHaveLength(1)
   })
 
+  test.concurrent('an org that holds no more than its share loses nothing', async () => {
+    await using pool = await startOriginPool(script, { connections: 4 })
+    const streams = Array.from({ length: 3 }, (_, i) => pool.send(`/stream/${i}`, { org: 'a' }))
+    const other = pool.send('/stream/b', { org: 'b' })
+    await hasBegun([...streams, other])
+    const waiting = pool.send('/waits', { org: 'c' })
+    await setTimeout(1_300) // more than one look for room
+    expect([...streams, other, waiting].some(({ isOver }) => isOver)).toBe(false)
+    other.attempt.abort(new Error('the client has left'))
+    await waiting.ended()
+  })
+
+  test.concurrent('a request without a response is not broken off', async () => {
+    const cue = onCue()
+    await using pool = await startOriginPool(cue.script, { connections: 4 })
+    const busy = Array.from({ length: 4 }, (_, i) => pool.send(`/busy/${i}`, { org: 'a' }))
+    await pool.seen(4)
+    const waiting = pool.send('/waits', { org: 'b' })
+    await setTimeout(1_300) // more than one look for room
+    expect(busy.some(({ isOver }) => isOver)).toBe(false)
+    cue.answer('/busy/0')
+    await pool.seen(5)
+    cue.answer('/waits')
+    await waiting.ended()
+  })
+
+  // Alone: it changes the clock of the process.
   test('a minute after the last wait of another org, streams take the places that are left', async () => {
     await using pool = await startOriginPool(script, { connections: 8 })
     const streams = Array.from({ length: 10 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
@@ -307,32 +334,6 @@ describe('while orgs share the pool', () => {
     } finally {
       clock.mockRestore()
     }
-  })
-
-  test('an org that holds no more than its share loses nothing', async () => {
-    await using pool = await startOriginPool(script, { connections: 4 })
-    const streams = Array.from({ length: 3 }, (_, i) => pool.send(`/stream/${i}`, { org: 'a' }))
-    const other = pool.send('/stream/b', { org: 'b' })
-    await hasBegun([...streams, other])
-    const waiting = pool.send('/waits', { org: 'c' })
-    await setTimeout(1_300) // more than one look for room
-    expect([...streams, other, waiting].some(({ isOver }) => isOver)).toBe(false)
-    other.attempt.abort(new Error('the client has left'))
-    await waiting.ended()
-  })
-
-  test('a request without a response is not broken off', async () => {
-    const cue = onCue()
-    await using pool = await startOriginPool(cue.script, { connections: 4 })
-    const busy = Array.from({ length: 4 }, (_, i) => pool.send(`/busy/${i}`, { org: 'a' }))
-    await pool.seen(4)
-    const waiting = pool.send('/waits', { org: 'b' })
-    await setTimeout(1_300) // more than one look for room
-    expect(busy.some(({ isOver }) => isOver)).toBe(false)
-    cue.answer('/busy/0')
-    await pool.seen(5)
-    cue.answer('/waits')
-    await waiting.ended()
   })
 })
 
