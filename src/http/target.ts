@@ -68,10 +68,17 @@ export function isTokenEndpoint(path: string): boolean {
   if (!MAY_NAME_TOKEN_ENDPOINT.test(path)) return false
   const once = decodeOnce(path)
   const encodedSeparators = countOf(ENCODED_SEPARATOR, path) + countOf(ENCODED_SEPARATOR, once)
-  const names = decodeOnce(once)
-    .toLowerCase()
+  const decoded = decodeOnce(once).toLowerCase()
+  // Some origins decode the target before they look for its query.
+  const withoutQuery = decoded.slice(0, decoded.search(/[?#]|$/))
+  return [decoded, withoutQuery].some((reading) => endsInTokenEndpoint(reading, encodedSeparators))
+}
+
+/** `encodedSeparators` of the separators in the decoded path were encoded. */
+function endsInTokenEndpoint(decoded: string, encodedSeparators: number): boolean {
+  const names = decoded
     .split(SEPARATOR)
-    .filter((segment) => segment !== '')
+    .filter((segment) => segment !== '' || encodedSeparators > 0) // an encoded separator may be a segment by itself
     .map(nameOf)
   let last = names.length - 1
   while (last > 0 && names[last] === '') last--

@@ -138,6 +138,12 @@ describe('the token endpoint', () => {
     '/orgs/x/access',
     '/v3/tenant/orgs/x/access',
     '/v2/orgs/orgs/access',
+    '/v2/orgs/x/access%3fy',
+    '/v2/orgs/x/access%253F/y/z',
+    '/v2/orgs/x/access%23y',
+    '/v2/orgs/x%3fy/access',
+    '/v2/orgs/%2f/access',
+    '/v2/orgs/%255c%2f/access',
   ])('%s is recognized', (target) => {
     expect(isTokenEndpoint(pathOf(target))).toBe(true)
   })
@@ -154,6 +160,9 @@ describe('the token endpoint', () => {
     '/v2/orgs/b/files/a%2Fb/access',
     '/v2/orgs/b/groups/c/access',
     '/v2/orgs/',
+    '/v2/orgs//access',
+    '/a%2Fb/orgs/access',
+    '/v2/orgs/x%3fy/files',
     '/access',
     '/%',
     '/v2/x?y=/v2/orgs/b/access',
