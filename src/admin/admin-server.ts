@@ -35,6 +35,8 @@ const MAX_HEAD_BYTES = 16 * 1024
 const REQUEST_TIMEOUT_MS = 5_000
 /** Longer than the interval at which the status page polls. */
 const KEEP_ALIVE_MS = 5_000
+/** A client that takes nothing of its answer for so long is gone. */
+const IDLE_MS = 30_000
 const MAX_CONNECTIONS = 64
 
 const COMMON_FIELDS: readonly (readonly [string, string])[] = [
@@ -54,6 +56,8 @@ export class AdminListener {
   readonly #routes: ReadonlyMap<string, Route>
   /** Oldest first. */
   readonly #sockets = new Set<Socket>()
+  /** Those whose request is being answered. */
+  readonly #answering = new WeakSet<Socket>()
   #bound: Bound | undefined
   #sampling: NodeJS.Timeout | undefined
 
@@ -94,6 +98,7 @@ export class AdminListener {
       connectionsCheckingInterval: 1_000,
       keepAliveTimeout: KEEP_ALIVE_MS,
     })
+    server.timeout = IDLE_MS
     server.on('connection', (socket) => this.#accept(socket))
     server.on('request', (message, response) => this.#receive(message, response))
     server.on('clientError', (error, socket) => refuseInput(error, socket))
@@ -113,6 +118,14 @@ export class AdminListener {
   }
 
   #receive(message: IncomingMessage, response: ServerResponse): void {
+    const { socket } = message
+    // One packet holds a thousand pipelined requests, and Node would have us answer all of them at once.
+    if (this.#answering.has(socket)) {
+      socket.destroy()
+      return
+    }
+    this.#answering.add(socket)
+    response.once('close', () => this.#answering.delete(socket))
     for (const [name, value] of COMMON_FIELDS) response.setHeader(name, value)
     response.setHeader('content-security-policy', INERT)
     // Nothing here takes content. Unread content must not be parsed as the next request.
