@@ -1,58 +1,14 @@
 /**
- * Metrics in Prometheus's text format, written by prom-client. The counts live in plain arrays and maps of ours, which are
- * cheap to update on every request; they become prom-client's only at a scrape. prom-client is imported at the first one,
- * which keeps it out of the start.
+ * Metrics in Prometheus's text format, written by prom-client. It is imported at the first scrape, which keeps it out of the
+ * start.
  */
 
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Metric } from 'prom-client'
-import type { HistogramSnapshot } from './histogram.ts'
+import type { MetricFamily } from './counts.ts'
 
 export const EXPOSITION_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
-
-/** As prom-client takes it. */
-export interface Sample {
-  readonly labels: Readonly<Record<string, string>>
-  readonly value: number
-  /** The name with its suffix, for the parts of a histogram. */
-  readonly metricName?: string
-}
-
-export interface MetricFamily {
-  readonly name: string
-  readonly type: 'counter' | 'gauge' | 'histogram'
-  readonly help: string
-  readonly values: readonly Sample[]
-}
-
-/** A metric without labels. */
-export function single(name: string, type: 'counter' | 'gauge', help: string, value: number): MetricFamily {
-  return { name, type, help, values: [{ labels: {}, value }] }
-}
-
-export function labelled(
-  name: string,
-  type: 'counter' | 'gauge',
-  help: string,
-  values: readonly Sample[],
-): MetricFamily {
-  return { name, type, help, values }
-}
-
-/** In seconds; each bucket counts all shorter durations, too. */
-export function histogramFamily(name: string, help: string, snapshot: HistogramSnapshot): MetricFamily {
-  const values: Sample[] = []
-  let count = 0
-  for (const [i, boundMs] of snapshot.boundsMs.entries()) {
-    count += snapshot.counts[i] ?? 0
-    const le = boundMs === Number.POSITIVE_INFINITY ? '+Inf' : String(boundMs / 1000)
-    values.push({ metricName: `${name}_bucket`, labels: { le }, value: count })
-  }
-  values.push({ metricName: `${name}_sum`, labels: {}, value: snapshot.sumMs / 1000 })
-  values.push({ metricName: `${name}_count`, labels: {}, value: count })
-  return { name, type: 'histogram', help, values }
-}
 
 export async function renderFamilies(families: readonly MetricFamily[]): Promise<string> {
   const { Registry } = await import('prom-client')
@@ -95,5 +51,6 @@ async function collectRuntime(): Promise<() => Promise<string>> {
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: SAMPLING_MS })
   for (const name of LEFT_OUT) registry.removeSingleMetric(name)
   await sleep(2 * SAMPLING_MS)
-  return () => registry.metrics()
+  // A process without CPU may have no sample at all. A mean of nothing would make every average over it nothing, too.
+  return async () => (await registry.metrics()).replace(/^.* Nan\n/gm, '')
 }

@@ -1,6 +1,6 @@
 /** The last five minutes: a ring of samples, shown as plots and as totals. */
 
-import type { HistogramSnapshot } from './histogram.ts'
+import type { HistogramSnapshot } from './counts.ts'
 import type { Metrics, Totals } from './metrics.ts'
 
 export const SAMPLE_INTERVAL_MS = 2_000

@@ -1,9 +1,7 @@
 /** All metrics of the program: counts kept by the parts below, and gauges read at a scrape. */
 
-import { LabelledCounter } from './counters.ts'
-import { labelled, type MetricFamily, single } from './exposition.ts'
-import { FleetMetrics } from './fleet-metrics.ts'
-import { RequestMetrics, type RequestTotals } from './request-metrics.ts'
+import { Histogram, keysOf, LabelledCounter, type MetricFamily, PairCounter, single } from './counts.ts'
+import { BOUNDS_MS, RequestMetrics, type RequestTotals } from './request-metrics.ts'
 import { TokenMetrics, type TokenTotals } from './token-metrics.ts'
 
 /** Values that are read at a scrape. */
@@ -26,7 +24,11 @@ export interface Totals extends RequestTotals, TokenTotals {}
 export class Metrics {
   readonly requests = new RequestMetrics()
   readonly tokens = new TokenMetrics()
-  readonly #reloads = new LabelledCounter<ReloadOutcome>('outcome', NO_RELOADS)
+  readonly #reloads = new LabelledCounter<ReloadOutcome>(
+    { name: 'oap_config_reloads_total', help: 'Reloads of the configuration, by outcome.' },
+    'outcome',
+    NO_RELOADS,
+  )
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly fleet: FleetMetrics | undefined
 
@@ -43,16 +45,10 @@ export class Metrics {
   }
 
   families(gauges: Gauges): MetricFamily[] {
-    const reloads = labelled(
-      'oap_config_reloads_total',
-      'counter',
-      'Reloads of the configuration, by outcome.',
-      this.#reloads.samples(),
-    )
     return [
       ...this.requests.families(),
       ...this.tokens.families(),
-      reloads,
+      this.#reloads.family(),
       ...(this.fleet?.families() ?? []),
       ...gaugeFamilies(gauges),
     ]
@@ -71,12 +67,77 @@ function gaugeFamilies(gauges: Gauges): MetricFamily[] {
       'Estimated lifetime of a token.',
       gauges.lifetimeEstimateMs() / 1000,
     ),
-    labelled(
-      'oap_origin_connections',
-      'gauge',
-      'Connections to the service, by state.',
-      connections.map(([state, value]) => ({ labels: { state }, value })),
-    ),
-    labelled('oap_build_info', 'gauge', 'Versions; the value is always 1.', [{ labels: build, value: 1 }]),
+    {
+      name: 'oap_origin_connections',
+      type: 'gauge',
+      help: 'Connections to the service, by state.',
+      values: connections.map(([state, value]) => ({ labels: { state }, value })),
+    },
+    {
+      name: 'oap_build_info',
+      type: 'gauge',
+      help: 'Versions; the value is always 1.',
+      values: [{ labels: build, value: 1 }],
+    },
   ]
+}
+
+/** Outcomes that an operation on the store can have, beside those that all can have. */
+const ANSWERS = {
+  claim: ['token', 'acquired', 'held', 'noted'],
+  publish: ['published', 'lost'],
+  release: ['ok'],
+  forget: ['ok'],
+  permit: ['granted', 'wait', 'limited'],
+  board: ['ok'],
+  note: ['ok'],
+  probe: ['ok'],
+} as const
+const FAILURES = ['timeout', 'error', 'skipped'] as const
+
+type Operation = keyof typeof ANSWERS
+type Outcome = (typeof ANSWERS)[Operation][number] | (typeof FAILURES)[number]
+
+/** Counts of what the fleet's store was asked, and whether it is there. */
+export class FleetMetrics {
+  readonly #asked = new PairCounter<Operation | 'open', Outcome | 'unusable'>(
+    { name: 'oap_fleet_requests_total', help: "Operations on the fleet's store, by operation and outcome." },
+    ['operation', 'outcome'],
+  )
+  readonly #durations = new Histogram(
+    { name: 'oap_fleet_request_duration_seconds', help: "Duration of one operation on the fleet's store." },
+    BOUNDS_MS,
+  )
+  #isAvailable = false
+
+  constructor() {
+    for (const operation of keysOf(ANSWERS)) this.#asked.open(operation, [...ANSWERS[operation], ...FAILURES])
+    this.#asked.open('open', ['unusable'])
+  }
+
+  storeAsked(operation: Operation, outcome: Outcome, durationMs: number): void {
+    this.#asked.add(operation, outcome)
+    if (outcome !== 'skipped') this.#durations.record(durationMs)
+  }
+
+  valueUnusable(): void {
+    this.#asked.add('open', 'unusable')
+  }
+
+  storeLost(): void {
+    this.#isAvailable = false
+  }
+
+  storeBack(): void {
+    this.#isAvailable = true
+  }
+
+  families(): MetricFamily[] {
+    const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
+    return [
+      this.#asked.family(),
+      this.#durations.family(),
+      single('oap_fleet_available', 'gauge', help, this.#isAvailable ? 1 : 0),
+    ]
+  }
 }

@@ -3,9 +3,14 @@
 import type { ErrorCode } from '../errors.ts'
 import { PROBLEMS } from '../http/problem.ts'
 import type { GatewayObserver, RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
-import { LabelledCounter } from './counters.ts'
-import { histogramFamily, labelled, type MetricFamily, type Sample } from './exposition.ts'
-import { Histogram, type HistogramSnapshot } from './histogram.ts'
+import {
+  Histogram,
+  type HistogramSnapshot,
+  LabelledCounter,
+  type MetricFamily,
+  PairCounter,
+  type Sample,
+} from './counts.ts'
 
 export interface RequestTotals {
   readonly requests: number
@@ -25,17 +30,45 @@ const NO_REPLAYS: RequestTotals['replays'] = { accepted: 0, rejected: 0, failed:
 
 const SWITCHING_PROTOCOLS = 101
 
-/** 1xx to 5xx; the first stays empty. */
-const STATUS_CLASSES = 6
+/** The first digit of a status, from 2 on. */
+const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
+type StatusClass = (typeof STATUS_CLASSES)[number]
 
 export class RequestMetrics implements GatewayObserver {
   readonly #responses = new ResponseCounter()
-  readonly #durations = new Histogram(BOUNDS_MS)
-  readonly #overheads = new Histogram(OVERHEAD_BOUNDS_MS)
-  readonly #refused = new LabelledCounter<ErrorCode>('code', PROBLEMS)
-  readonly #lookups = new LabelledCounter<TokenResult>('result', NO_LOOKUPS)
-  readonly #replays = new LabelledCounter<RepeatOutcome>('outcome', NO_REPLAYS)
-  readonly #callers = new Map<string, Float64Array>()
+  readonly #durations = new Histogram(
+    {
+      name: 'oap_request_duration_seconds',
+      help: 'Time from the request head to the last byte of the response.',
+    },
+    BOUNDS_MS,
+  )
+  readonly #overheads = new Histogram(
+    {
+      name: 'oap_overhead_seconds',
+      help: 'The same without the wait for the response head of the service. Tunnels are left out.',
+    },
+    OVERHEAD_BOUNDS_MS,
+  )
+  readonly #refused = new LabelledCounter<ErrorCode>(
+    { name: 'oap_refused_total', help: 'Requests that the proxy answered itself, by problem code.' },
+    'code',
+    PROBLEMS,
+  )
+  readonly #callers = new PairCounter<string, StatusClass>(
+    { name: 'oap_caller_requests_total', help: 'Requests of each caller that have ended, by class of status.' },
+    ['caller', 'status'],
+  )
+  readonly #lookups = new LabelledCounter<TokenResult>(
+    { name: 'oap_token_lookups_total', help: 'Requests that needed a token, by how they got it.' },
+    'result',
+    NO_LOOKUPS,
+  )
+  readonly #replays = new LabelledCounter<RepeatOutcome>(
+    { name: 'oap_replays_total', help: 'Requests whose token the service rejected, by outcome of the repeat.' },
+    'outcome',
+    NO_REPLAYS,
+  )
   #serviceErrors = 0
 
   requestEnded(record: RequestRecord): void {
@@ -57,18 +90,13 @@ export class RequestMetrics implements GatewayObserver {
   }
 
   #countCaller(name: string, status: number): void {
-    let counts = this.#callers.get(name)
-    if (counts === undefined) {
-      counts = new Float64Array(STATUS_CLASSES)
-      this.#callers.set(name, counts)
-    }
-    const statusClass = Math.floor(status / 100)
-    counts[statusClass] = (counts[statusClass] ?? 0) + 1
+    this.#callers.open(name, STATUS_CLASSES)
+    this.#callers.add(name, statusClassOf(status))
   }
 
   /** Requests of one caller since the start. */
   requestsOf(caller: string): number {
-    return this.#callers.get(caller)?.reduce((sum, count) => sum + count, 0) ?? 0
+    return this.#callers.totalOf(caller)
   }
 
   get durations(): HistogramSnapshot {
@@ -85,58 +113,23 @@ export class RequestMetrics implements GatewayObserver {
     }
   }
 
-  #callerSamples(): Sample[] {
-    return [...this.#callers].flatMap(([caller, counts]) =>
-      [...counts.entries()]
-        .filter(([, value]) => value > 0)
-        .map(([statusClass, value]) => ({ labels: { caller, status: `${statusClass}xx` }, value })),
-    )
-  }
-
   families(): MetricFamily[] {
     return [
-      labelled(
-        'oap_requests_total',
-        'counter',
-        'Requests that have ended, by method and status sent; 499 if the client closed first.',
-        this.#responses.samples(),
-      ),
-      histogramFamily(
-        'oap_request_duration_seconds',
-        'Time from the request head to the last byte of the response.',
-        this.durations,
-      ),
-      histogramFamily(
-        'oap_overhead_seconds',
-        'The same without the wait for the response head of the service. Tunnels are left out.',
-        this.#overheads.snapshot(),
-      ),
-      labelled(
-        'oap_refused_total',
-        'counter',
-        'Requests that the proxy answered itself, by problem code.',
-        this.#refused.samples(),
-      ),
-      labelled(
-        'oap_caller_requests_total',
-        'counter',
-        'Requests of each caller that have ended, by class of status.',
-        this.#callerSamples(),
-      ),
-      labelled(
-        'oap_token_lookups_total',
-        'counter',
-        'Requests that needed a token, by how they got it.',
-        this.#lookups.samples(),
-      ),
-      labelled(
-        'oap_replays_total',
-        'counter',
-        'Requests whose token the service rejected, by outcome of the repeat.',
-        this.#replays.samples(),
-      ),
+      this.#responses.family(),
+      this.#durations.family(),
+      this.#overheads.family(),
+      this.#refused.family(),
+      this.#callers.family(),
+      this.#lookups.family(),
+      this.#replays.family(),
     ]
   }
+}
+
+/** An opened WebSocket (101) is a success. Status 0 stands for a request that the proxy broke off when it stopped. */
+function statusClassOf(status: number): StatusClass {
+  if (status === 0) return '5xx'
+  return STATUS_CLASSES[Math.floor(status / 100) - 2] ?? '2xx'
 }
 
 /** If the service never answered, the wait lasted until the end. */
@@ -169,13 +162,14 @@ class ResponseCounter {
     return counts
   }
 
-  samples(): Sample[] {
-    const samples: Sample[] = []
+  family(): MetricFamily {
+    const values: Sample[] = []
     for (const [method, counts] of this.#countsByMethod) {
       for (const [status, value] of counts.entries()) {
-        if (value > 0) samples.push({ labels: { method, status: String(status) }, value })
+        if (value > 0) values.push({ labels: { method, status: String(status) }, value })
       }
     }
-    return samples
+    const help = 'Requests that have ended, by method and status sent; 499 if the client closed first.'
+    return { name: 'oap_requests_total', type: 'counter', help, values }
   }
 }

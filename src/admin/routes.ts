@@ -1,12 +1,14 @@
 /** The paths of the admin listener and their answers. */
 
+import { createHash } from 'node:crypto'
+// Built from src/admin/page/: by rolldown.config.ts in the program, by vitest.config.ts in tests.
+import { markup, script, style } from 'status-page-assets'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import type { AdminProblemCode } from './admin-problem.ts'
 import { EXPOSITION_TYPE, renderFamilies, runtimeMetrics } from './exposition.ts'
 import type { History } from './history.ts'
 import { type ReadinessCheck, type StatusQuery, type StatusSources, statusDocument } from './status.ts'
-import { statusPage } from './status-page.ts'
 
 export interface Answer {
   readonly status: number
@@ -32,6 +34,28 @@ export interface RouteContext {
   readonly history: History
   readonly orgPattern: () => RegExp
   readonly now: () => number
+}
+
+/** The status page: one document that loads nothing from anywhere and runs only its own script. */
+const statusPage: Pick<Answer, 'content' | 'contentSecurityPolicy'> = {
+  // A function as replacement: `$&` in the script is no pattern.
+  content: markup
+    .replace('<style></style>', () => `<style>${style}</style>`)
+    .replace('<script type="module"></script>', () => `<script type="module">${script}</script>`),
+  contentSecurityPolicy: [
+    "default-src 'none'",
+    // The browser runs what has these hashes, and nothing that is injected.
+    `script-src '${hashOf(script)}'`,
+    `style-src '${hashOf(style)}'`,
+    "connect-src 'self'",
+    'img-src data:',
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    // No text can become markup, whatever the script does with it.
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ].join('; '),
 }
 
 const TEXT = 'text/plain; charset=utf-8'
@@ -95,4 +119,8 @@ function purge({ sources, orgPattern }: RouteContext, query: URLSearchParams): A
 
 function json(value: object): Answer {
   return { status: 200, type: JSON_TYPE, content: `${JSON.stringify(value)}\n` }
+}
+
+function hashOf(text: string): string {
+  return `sha256-${createHash('sha256').update(text).digest('base64')}`
 }

@@ -1,9 +1,7 @@
 /** Counts of mints (calls of the token endpoint), of tokens and of secret reloads. No label holds an org. */
 
 import type { MintReason, SecretReloadOutcome, SettledMint, TokenObserver } from '../token/token-source.ts'
-import { LabelledCounter, PairCounter } from './counters.ts'
-import { histogramFamily, labelled, type MetricFamily, single } from './exposition.ts'
-import { Histogram } from './histogram.ts'
+import { Histogram, keysOf, LabelledCounter, type MetricFamily, PairCounter, single } from './counts.ts'
 import { BOUNDS_MS } from './request-metrics.ts'
 
 type MintOutcome = SettledMint['outcome']
@@ -45,14 +43,28 @@ const NO_RELOADS: Readonly<Record<SecretReloadOutcome, 0>> = {
 }
 
 export class TokenMetrics implements TokenObserver {
-  readonly #mints = new PairCounter<MintReason, MintOutcome>(['reason', 'outcome'], NO_MINTS, NO_OUTCOMES)
-  readonly #durations = new Histogram(BOUNDS_MS)
-  readonly #secretReloads = new LabelledCounter<SecretReloadOutcome>('outcome', NO_RELOADS)
+  readonly #mints = new PairCounter<MintReason, MintOutcome>(
+    { name: 'oap_mints_total', help: 'Calls of the token endpoint, by reason and outcome.' },
+    ['reason', 'outcome'],
+  )
+  readonly #durations = new Histogram(
+    { name: 'oap_mint_duration_seconds', help: 'Duration of one call of the token endpoint.' },
+    BOUNDS_MS,
+  )
+  readonly #secretReloads = new LabelledCounter<SecretReloadOutcome>(
+    { name: 'oap_secret_reloads_total', help: 'Changes of the secret file, by outcome.' },
+    'outcome',
+    NO_RELOADS,
+  )
   #settledMints = 0
   #refusedMints = 0
   #failedMints = 0
   #rejections = 0
   #evictions = 0
+
+  constructor() {
+    for (const reason of keysOf(NO_MINTS)) this.#mints.open(reason, keysOf(NO_OUTCOMES))
+  }
 
   mintSettled({ reason, outcome, durationMs }: SettledMint): void {
     this.#mints.add(reason, outcome)
@@ -86,17 +98,8 @@ export class TokenMetrics implements TokenObserver {
 
   families(): MetricFamily[] {
     return [
-      labelled(
-        'oap_mints_total',
-        'counter',
-        'Calls of the token endpoint, by reason and outcome.',
-        this.#mints.samples(),
-      ),
-      histogramFamily(
-        'oap_mint_duration_seconds',
-        'Duration of one call of the token endpoint.',
-        this.#durations.snapshot(),
-      ),
+      this.#mints.family(),
+      this.#durations.family(),
       single('oap_token_rejections_total', 'counter', 'Tokens that the service rejected.', this.#rejections),
       single(
         'oap_token_evictions_total',
@@ -104,12 +107,7 @@ export class TokenMetrics implements TokenObserver {
         'Tokens evicted from a full cache; raise tokens.maxOrgs if it grows.',
         this.#evictions,
       ),
-      labelled(
-        'oap_secret_reloads_total',
-        'counter',
-        'Changes of the secret file, by outcome.',
-        this.#secretReloads.samples(),
-      ),
+      this.#secretReloads.family(),
     ]
   }
 }

@@ -1,8 +1,7 @@
 /** Passes the events of the parts on to the log and the metrics. */
 
 import type { Logger } from 'pino'
-import type { FleetMetrics } from '../admin/fleet-metrics.ts'
-import type { Metrics, ReloadOutcome } from '../admin/metrics.ts'
+import type { FleetMetrics, Metrics, ReloadOutcome } from '../admin/metrics.ts'
 import type { RecentErrors } from '../admin/recent-errors.ts'
 import type { SettingChange } from '../config/changes.ts'
 import type { TokenError, TokenErrorCode } from '../errors.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { type AccessOptions, checkAccess } from '../../src/admin/access.ts'
+import { type AccessOptions, checkAccess } from '../../src/admin/admin-server.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 
 const options: AccessOptions = {

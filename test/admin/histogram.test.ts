@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import { Histogram } from '../../src/admin/histogram.ts'
+import { Histogram } from '../../src/admin/counts.ts'
 import { fc } from '../support/properties.ts'
 
 const BOUNDS = [1, 10, 100]
 
 function of(...durationsMs: number[]) {
-  const histogram = new Histogram(BOUNDS)
+  const histogram = new Histogram({ name: 'h', help: 'H.' }, BOUNDS)
   for (const durationMs of durationsMs) histogram.record(durationMs)
   return histogram.snapshot()
 }
@@ -21,7 +21,7 @@ test('a duration that clocks got wrong is counted, and takes nothing off the sum
 })
 
 test('a snapshot stands still while counting goes on', () => {
-  const histogram = new Histogram(BOUNDS)
+  const histogram = new Histogram({ name: 'h', help: 'H.' }, BOUNDS)
   histogram.record(5)
   const before = histogram.snapshot()
   histogram.record(50)

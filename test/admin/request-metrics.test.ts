@@ -78,3 +78,21 @@ test('what comes of a rejected token is counted', async () => {
   expect(values.get('oap_replays_total{outcome="passed"}')).toBe(1)
   expect(values.get('oap_replays_total{outcome="failed"}')).toBe(0)
 })
+
+test('requests of a caller are counted by class of status, from 2xx to 5xx', async () => {
+  const { value, names } = await measured(
+    { caller: 'billing' },
+    { caller: 'billing', status: 101 }, // a WebSocket was opened
+    { caller: 'billing', status: 304 },
+    { caller: 'billing', status: 499, code: 'client_closed' },
+    { caller: 'billing', status: 503 },
+    { caller: 'billing', status: 0, code: 'draining' }, // broken off by a stop
+  )
+  const classes = names.filter((name) => name.startsWith('oap_caller_requests_total'))
+  expect(classes.map((name) => [/status="(...)"/.exec(name)?.[1], value(name)])).toEqual([
+    ['2xx', 2],
+    ['3xx', 1],
+    ['4xx', 1],
+    ['5xx', 2],
+  ])
+})

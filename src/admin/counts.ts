@@ -1,0 +1,188 @@
+/**
+ * Counters and histograms: plain numbers that a request updates cheaply. prom-client gets them only at a scrape, see
+ * `exposition.ts`. Every known label value starts at zero, so that `rate()` sees the first event, too.
+ */
+
+/** As prom-client takes it. */
+export interface Sample {
+  readonly labels: Readonly<Record<string, string>>
+  readonly value: number
+  /** The name with its suffix, for the parts of a histogram. */
+  readonly metricName?: string
+}
+
+export interface MetricFamily {
+  readonly name: string
+  readonly type: 'counter' | 'gauge' | 'histogram'
+  readonly help: string
+  readonly values: readonly Sample[]
+}
+
+/** A metric without labels. */
+export function single(name: string, type: 'counter' | 'gauge', help: string, value: number): MetricFamily {
+  return { name, type, help, values: [{ labels: {}, value }] }
+}
+
+/** The compiler checks that an object of type `Record<L, …>` misses no value of `L`. */
+export function keysOf<L extends string>(values: Readonly<Record<L, unknown>>): L[] {
+  return Object.keys(values) as L[]
+}
+
+export interface Named {
+  readonly name: string
+  readonly help: string
+}
+
+/** A counter with one label. */
+export class LabelledCounter<L extends string> {
+  readonly #named: Named
+  readonly #label: string
+  readonly #counts: Map<L, number>
+  total = 0
+
+  /** The keys of `values` are the values of the label. */
+  constructor(named: Named, label: string, values: Readonly<Record<L, unknown>>) {
+    this.#named = named
+    this.#label = label
+    this.#counts = new Map(keysOf(values).map((value) => [value, 0]))
+  }
+
+  add(value: L): void {
+    this.#counts.set(value, (this.#counts.get(value) ?? 0) + 1)
+    this.total++
+  }
+
+  counts(): Record<L, number> {
+    return Object.fromEntries(this.#counts) as Record<L, number>
+  }
+
+  family(): MetricFamily {
+    const values = Array.from(this.#counts, ([value, count]) => ({ labels: { [this.#label]: value }, value: count }))
+    return { ...this.#named, type: 'counter', values }
+  }
+}
+
+/** A counter with two labels: a row for each value of the first, with the values that the second can have there. */
+export class PairCounter<A extends string, B extends string> {
+  readonly #named: Named
+  readonly #labels: readonly [string, string]
+  readonly #rows = new Map<A, Map<B, number>>()
+
+  constructor(named: Named, labels: readonly [string, string]) {
+    this.#named = named
+    this.#labels = labels
+  }
+
+  /** Adds a row, unless it is there. */
+  open(first: A, seconds: readonly B[]): void {
+    if (!this.#rows.has(first)) this.#rows.set(first, new Map(seconds.map((second) => [second, 0])))
+  }
+
+  add(first: A, second: B): void {
+    const row = this.#rows.get(first)
+    row?.set(second, (row.get(second) ?? 0) + 1)
+  }
+
+  totalOf(first: A): number {
+    let total = 0
+    for (const count of this.#rows.get(first)?.values() ?? []) total += count
+    return total
+  }
+
+  family(): MetricFamily {
+    const [one, other] = this.#labels
+    const values = [...this.#rows].flatMap(([first, row]) =>
+      Array.from(row, ([second, value]) => ({ labels: { [one]: first, [other]: second }, value })),
+    )
+    return { ...this.#named, type: 'counter', values }
+  }
+}
+
+/** Upper bounds in milliseconds, ascending. A last bucket for longer durations is added. */
+export type Bounds = readonly number[]
+
+/** Durations, counted in fixed buckets. */
+export class Histogram {
+  readonly #named: Named
+  /** Ends with infinity, so that every duration finds a bucket. */
+  readonly #boundsMs: Bounds
+  readonly #counts: Float64Array
+  #sumMs = 0
+
+  constructor(named: Named, boundsMs: Bounds) {
+    this.#named = named
+    this.#boundsMs = [...boundsMs, Number.POSITIVE_INFINITY]
+    this.#counts = new Float64Array(this.#boundsMs.length)
+  }
+
+  /** Searches from below: half of all requests end in the first buckets. */
+  record(durationMs: number): void {
+    const bounds = this.#boundsMs
+    let bucket = 0
+    while (durationMs > (bounds[bucket] ?? Number.POSITIVE_INFINITY)) bucket++
+    this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1
+    if (durationMs > 0) this.#sumMs += durationMs
+  }
+
+  snapshot(): HistogramSnapshot {
+    return new HistogramSnapshot(this.#boundsMs, Array.from(this.#counts), this.#sumMs)
+  }
+
+  /** In seconds; each bucket counts all shorter durations, too. */
+  family(): MetricFamily {
+    const { name } = this.#named
+    const values: Sample[] = []
+    let count = 0
+    for (const [i, boundMs] of this.#boundsMs.entries()) {
+      count += this.#counts[i] ?? 0
+      const le = boundMs === Number.POSITIVE_INFINITY ? '+Inf' : String(boundMs / 1000)
+      values.push({ metricName: `${name}_bucket`, labels: { le }, value: count })
+    }
+    values.push({ metricName: `${name}_sum`, labels: {}, value: this.#sumMs / 1000 })
+    values.push({ metricName: `${name}_count`, labels: {}, value: count })
+    return { ...this.#named, type: 'histogram', values }
+  }
+}
+
+/** The content of a histogram at one moment. The difference of two tells what happened between them. */
+export class HistogramSnapshot {
+  readonly boundsMs: Bounds
+  /** One count per bucket, not cumulative. */
+  readonly counts: readonly number[]
+  readonly sumMs: number
+
+  constructor(boundsMs: Bounds, counts: readonly number[], sumMs: number) {
+    this.boundsMs = boundsMs
+    this.counts = counts
+    this.sumMs = sumMs
+  }
+
+  get count(): number {
+    return this.counts.reduce((sum, count) => sum + count, 0)
+  }
+
+  since(earlier: HistogramSnapshot): HistogramSnapshot {
+    const counts = this.counts.map((count, i) => count - (earlier.counts[i] ?? 0))
+    return new HistogramSnapshot(this.boundsMs, counts, this.sumMs - earlier.sumMs)
+  }
+
+  /**
+   * The quantile in milliseconds for a share from 0 to 1, interpolated inside its bucket; at most the last finite bound.
+   * Undefined if nothing was counted.
+   */
+  quantileMs(share: number): number | undefined {
+    const total = this.count
+    if (total === 0) return undefined
+    const rank = share * total
+    let below = 0
+    let lowerMs = 0
+    for (const [i, upperMs] of this.boundsMs.entries()) {
+      const count = this.counts[i] ?? 0
+      if (upperMs === Number.POSITIVE_INFINITY) break
+      if (count > 0 && below + count >= rank) return lowerMs + (upperMs - lowerMs) * ((rank - below) / count)
+      below += count
+      lowerMs = upperMs
+    }
+    return lowerMs
+  }
+}
