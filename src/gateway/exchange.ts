@@ -236,7 +236,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     if (failure === undefined) this.fail({ code: 'proxy_internal_error' })
     else if (!this.#relay.hasHead) this.fail(failure)
     else {
-      // What came before the break goes out, so that the client sees that the service's response is the one that broke.
+      // Send the content that came before the break, so that the client sees the service's response break.
       this.#relay.flush()
       this.fail({ code: failure.code === 'overloaded' ? 'overloaded' : 'http_response_incomplete' })
     }

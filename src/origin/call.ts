@@ -1,4 +1,4 @@
-/** A request whose answer is read into memory, within one time limit: how the token endpoint is called. */
+/** Sends one request and reads its answer into memory, within one time limit. The token endpoint is called this way. */
 
 import { OriginError } from '../errors.ts'
 import type { ResponseHead } from '../http/response-head.ts'
@@ -18,7 +18,7 @@ const MAX_CONTENT_BYTES = 64 * 1024
 /** If the content of an answer without success is read within this time, its connection can be used again. */
 const READ_AWAY_MS = 1_000
 
-/** Sends a request without content, once. Rejects with an `OriginError`, or with what is a fault of ours. */
+/** Sends a request without content, once. Rejects with an `OriginError`, or with another error if the fault is ours. */
 export function call(
   origin: Origin,
   { method, target, fields }: Pick<OriginRequest, 'method' | 'target' | 'fields'>,

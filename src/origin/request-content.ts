@@ -69,13 +69,13 @@ export class RequestContent implements ContentWriter {
 /** Below this, freeing costs more than it saves. */
 const MIN_FREED_BYTES = 16 * 1024
 
-/** Whatever is sent to a closed port is dropped at once, and what was transferred to it is freed. */
+/** A message to a closed port is dropped at once, and memory that was transferred to it is freed. */
 const nowhere = new MessageChannel().port1
 nowhere.close()
 
 /**
  * Frees the memory of `chunk`, without waiting for the garbage collector. V8 collects the whole heap each time such memory
- * has grown by some 64 MiB, and each new piece lies in memory that no processor cache holds. Does nothing where `chunk`
+ * has grown by some 64 MiB, and each new piece lies in memory that no processor cache holds. Does nothing if `chunk`
  * shares its memory.
  */
 function free(chunk: Buffer): void {

@@ -53,7 +53,7 @@ export interface SecretRotationOptions {
   readonly prove: (candidate: AppCredentials, org: OrgId) => Promise<unknown>
   /** Orgs with a token, most recently used first. */
   readonly knownOrgs: () => readonly OrgId[]
-  /** The last that the token endpoint said about the secret in use is a 401. */
+  /** True if the token endpoint's last answer about the secret in use was a 401. */
   readonly isRejected: () => boolean
   /** Reads the secret again. Calls `offer` with it before it resolves. */
   readonly reread?: (() => Promise<void>) | undefined

@@ -28,7 +28,7 @@ export interface LifetimeOptions {
 }
 
 const TOLD_SHARE = 1 / 10
-/** If a token was last accepted long before its death, it may have lived to the middle between the two, or to this share of its death. */
+/** The estimate falls to at most this share of the age of death, unless tokens were accepted at a greater age. */
 const SAFE_SHARE_OF_DEATH = 0.95
 
 export class LifetimeEstimator {
@@ -55,7 +55,7 @@ export class LifetimeEstimator {
     return this.#estimateMs
   }
 
-  /** Takes over what another proxy has learned. `onChange` is not called: it tells what was learned here. */
+  /** Takes over what another proxy has learned. `onChange` is not called: it reports what this proxy has learned. */
   adopt(estimateMs: number): void {
     if (!this.#options.learns || !(estimateMs > 0)) return
     this.#estimateMs = this.#bound(estimateMs)

@@ -110,7 +110,7 @@ export class MintGuard implements TokenSource {
     }
   }
 
-  /** The credentials are other ones now. */
+  /** The credentials have changed. */
   credentialsChanged(): void {
     this.#pauses.credentialsChanged()
   }

@@ -143,7 +143,7 @@ export class MintPauses {
     }
   }
 
-  /** The App secret is another one now. What was held against the old one is over; a limit is not. */
+  /** The App secret has changed. Pauses because of the old secret end; a limit stays. */
   credentialsChanged(): void {
     this.#witnesses.delete(REJECTED)
     for (const [org, { pause }] of this.#troubles) if (pause?.code === REJECTED) this.#troubles.delete(org)

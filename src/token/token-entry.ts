@@ -16,7 +16,7 @@ export type TokenPhase = 'fresh' | 'refreshing' | 'stale' | 'rejected'
 
 export interface Replacement {
   readonly reason: MintReason
-  /** The part of the time for a refresh that is used, at most one. */
+  /** Scales the time before the end in which the token is refreshed. At most one. */
   readonly jitter: number
   readonly shared: LifetimeEstimator
   readonly now: number

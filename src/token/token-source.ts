@@ -82,7 +82,7 @@ export class MintNotSent extends TokenError {
 /** No token, because the proxy has used up its own budget for the endpoint. */
 export class OverBudget extends MintNotSent {}
 
-/** Nobody should wait any longer, but the mint goes on. Whoever keeps tokens may take the one that comes late. */
+/** Ends the wait, but the mint goes on. The cache may take the token when it comes. */
 export class MintGoesOn extends TokenError {
   readonly token: Promise<AccessToken>
 
