@@ -1,10 +1,9 @@
-/** No request ever bears another Org's token, and nobody gets another Org's answer, whatever goes on at once. */
+/** No Org gets the token of another, in whichever order mints end. For the same under load see tokens/cross-org.test.ts. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Changes } from '../support/changes.ts'
-import { problemOf, RawClient, request } from '../support/raw-client.ts'
-import { withSeed } from '../support/seed.ts'
+import { problemOf, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
@@ -32,48 +31,3 @@ test("T-ID-24 two Orgs miss at once, and the later answer is the first one's", a
   expect(refused?.status).toBe(403)
   expect(refused && problemOf(refused).code).toBe('org_access_refused')
 })
-
-test('T-ID-23 many clients, many Orgs, few tokens kept, tokens taken back all the time, clients that leave', () =>
-  withSeed(async (random) => {
-    const orgs = Array.from({ length: 200 }, (_, i) => `org-${i}`)
-    await using service = await startService({ script: (seen) => ({ content: service.orgOf(seen) ?? '' }) })
-    await using proxy = await startProxy(service, {
-      'tokens.maxOrgs': '20',
-      'tokens.mintRate': '100000',
-      'tokens.mintConcurrency': '64',
-      'tokens.rejectedCooldown': '1ms',
-      'log.level': 'warn',
-    })
-    const revoking = setInterval(() => service.tokens.revoke(random.pick(orgs)), 5)
-    let wrong = 0
-    let right = 0
-    const client = async (requests: number): Promise<void> => {
-      let connection = await RawClient.connect(proxy.port)
-      for (let i = 0; i < requests; i++) {
-        const org = random.pick(orgs)
-        connection.send(get(`/v2/as/${org}`, org))
-        if (random.chance(0.02)) {
-          connection.reset()
-          connection = await RawClient.connect(proxy.port)
-          continue
-        }
-        const response = await connection.response()
-        if (response.status !== 200) continue
-        if (response.content.toString() === org) right++
-        else wrong++
-      }
-      await connection[Symbol.asyncDispose]()
-    }
-    try {
-      await Promise.all(Array.from({ length: 64 }, () => client(80)))
-    } finally {
-      clearInterval(revoking)
-    }
-    expect(wrong).toBe(0)
-    expect(right).toBeGreaterThan(4000)
-    const mismatches = service.requests.filter((seen) => {
-      const org = seen.target.slice('/v2/as/'.length)
-      return !seen.values('authorization').join().startsWith(`Bearer tok-${org}-`)
-    })
-    expect(mismatches).toEqual([])
-  }))

@@ -19,8 +19,8 @@ const FAULTS = 150
 /** V8 compiles during the first storms, and keeps that for good. How many they are depends on its version and on time. */
 const MAX_ROUNDS = 30
 /** The heap has settled if it grew little from each of so many storms to the next. */
-const SETTLED_ROUNDS = 5
-const PLACES = 16
+const SETTLED_ROUNDS = 4
+const PLACES = 32
 /** From one storm to the next. One kilobyte kept for each fault would be more. */
 const MAX_GROWTH_BYTES = 96 * 1024
 const SETTLED_WITHIN_MS = 10_000

@@ -19,7 +19,8 @@ import { expectWholePool } from '../support/whole-pool.ts'
 const REQUESTS = 600
 const RACES = 300
 const ABORTS = 120
-const AT_ONCE = 12
+/** Most of the time they wait for the end of a stall. */
+const AT_ONCE = 24
 const ABORTS_AT_ONCE = 3
 const PLACES = 16
 const WARM_ORGS = 5

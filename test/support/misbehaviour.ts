@@ -2,19 +2,20 @@
 
 import { get } from './case-table.ts'
 import type { OriginScript } from './origin-connection.ts'
+import { scaledSetting } from './pace.ts'
 import { RawClient } from './raw-client.ts'
 import type { Random } from './seed.ts'
 import type { MintScript } from './token-endpoint.ts'
 
-const AT_ONCE = 24
+const AT_ONCE = 48
 
 /** For a proxy in the storm: it has seen the end of every fault soon. */
 export const IMPATIENT = {
-  'origin.responseTimeout': '300ms',
-  'origin.idleTimeout': '300ms',
-  'listen.idleTimeout': '300ms',
-  'listen.headersTimeout': '300ms',
-  'listen.keepAliveTimeout': '300ms',
+  'origin.responseTimeout': scaledSetting(300),
+  'origin.idleTimeout': scaledSetting(300),
+  'listen.idleTimeout': scaledSetting(300),
+  'listen.headersTimeout': scaledSetting(300),
+  'listen.keepAliveTimeout': scaledSetting(300),
   'tokens.rejectedCooldown': '100ms',
 } as const
 

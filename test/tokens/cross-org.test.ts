@@ -12,7 +12,7 @@ import { startRotatingService } from '../support/rotating-service.ts'
 import { Random, withSeed } from '../support/seed.ts'
 import type { ProxySettings } from '../support/start-proxy.ts'
 
-const REQUESTS = 60_000
+const REQUESTS = 40_000
 const ORGS = 1_000
 const CONCURRENCY = 512
 /** A token that waits its turn for longer than two of these has been forgotten when it gets there. */

@@ -26,7 +26,7 @@ async function storm(port: number, requests: number, orgOf: (index: number) => s
   return statuses
 }
 
-test('ten thousand cold requests for one org: one mint', async () => {
+test('T-TK-03 ten thousand cold requests for one org: one mint', async () => {
   await using service = await startRotatingService()
   await using proxy = await startProxyProcess(service, { settings: { 'log.requests': 'off' } })
   expect(await storm(proxy.port, 10_000, () => 'acme')).toEqual(new Map([[200, 10_000]]))
