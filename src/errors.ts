@@ -26,7 +26,7 @@ export type RefusalCode =
   | 'draining'
   | 'overloaded'
 
-/** No token could be had. */
+/** There is no token for the request. */
 export type TokenErrorCode =
   | 'org_access_refused'
   | 'app_credentials_rejected'

@@ -1,9 +1,9 @@
 #!/usr/bin/env node
-/** The process: command line in, exit code out. With config/ the only reader of the environment. */
+/** The process: takes the command line, runs the command, and ends with its exit code. */
 
 import './keep-inspector-closed.ts'
 
-// All else is imported when needed: the time from spawn to the first response counts, and an import may fail.
+// Everything else is imported when it is needed: a start should be fast, and an import may fail.
 async function run(): Promise<number> {
   const { parseArguments } = await import('./cli/arguments.ts')
   const command = parseArguments(process.argv.slice(2))

@@ -4,7 +4,7 @@ import { inspect } from 'node:util'
 
 const MASK = '[redacted]'
 
-/** Base of every object that holds a secret. It prints as this mask, whatever prints it. */
+/** Base of every object that holds a secret. Every way to print it gives the mask. */
 export abstract class Redacted {
   toString(): string {
     return MASK
@@ -19,7 +19,7 @@ export abstract class Redacted {
   }
 }
 
-/** Calls of `reveal` are the audit: each stands where a wire format needs the value. */
+/** Each call of `reveal` is a place where a wire format needs the value: a search for it finds all of them. */
 export class Secret extends Redacted {
   readonly #value: string
 

@@ -100,7 +100,7 @@ export class WatchedFile {
       return
     }
     if (this.#isClosed) return
-    // The owner was told of a problem, so it has to learn that the file is back, even with the former content.
+    // After `onProblem`, the owner has to learn that the file is back, even with the same content as before.
     const isBack = this.#readProblem !== undefined
     this.#readProblem = undefined
     const isChanged = isBack || this.#lastBytes === undefined || !bytes.equals(this.#lastBytes)
@@ -115,7 +115,7 @@ export class WatchedFile {
   }
 
   async #read(): Promise<FileContent> {
-    // A read from a stalled mount holds one of the four threads of libuv's pool, which DNS lookups need too: one per file.
+    // A read from a stalled mount holds one of the four threads of libuv's pool, which DNS lookups need too. So one per file.
     if (this.#isStalled) throw new FileUnreadable(STALLED)
     const { path, maxBytes, timeoutMs, read = readUntimed } = this.#options
     // Watch first, then read: a change in between is either read or reported by the watch.
@@ -130,7 +130,7 @@ export class WatchedFile {
     })
   }
 
-  /** Returns the problem, which was told unless it is the same as `before`. */
+  /** Calls `onProblem` unless the problem is the same as `before`, and returns the problem. */
   #report(error: unknown, before: string | undefined): string {
     const problem = error instanceof Error ? error.message : 'cannot be read'
     if (!this.#isClosed && problem !== before) this.#options.onProblem(problem)
@@ -148,7 +148,7 @@ export class WatchedFile {
     if (this.#isClosed) return
     try {
       this.#watcher = watch(directory, { persistent: false }, (event, name) => {
-        // A log beside the file may be written thousands of times a second.
+        // A log in the same directory may be written thousands of times a second.
         if (event === 'rename' || name === null || names.has(name)) this.#settle()
       })
     } catch {
@@ -176,15 +176,15 @@ export class WatchedFile {
   }
 }
 
-/** Runs `run` whenever asked, one run at a time. A run that is under way may have read the old content, so a new one follows it. */
+/** Runs `run` on demand, one run at a time. A run in progress may have read the old content, so a new one follows it. */
 export class Reruns {
   readonly #run: (isAskedFor: boolean) => Promise<void>
   #running: Promise<void> | undefined
-  /** Starts when the running one has ended. Everybody who asks meanwhile shares it. */
+  /** Starts when the running one has ended. Everybody who asks in the meantime shares it. */
   #next: Promise<void> | undefined
   #isNextAskedFor = false
 
-  /** `run` must not reject. It is told whether anybody asked for it, or only a watch or a poll. */
+  /** `run` must not reject. `isAskedFor` is false if only a watch or a poll is the reason. */
   constructor(run: (isAskedFor: boolean) => Promise<void>) {
     this.#run = run
   }

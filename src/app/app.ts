@@ -26,7 +26,7 @@ import { callerSockets, LiveRules } from './rules.ts'
 import { assembleTokens, type TokenSide } from './tokens.ts'
 
 export interface App {
-  /** As it stands in a URL. */
+  /** As in a URL. */
   readonly address: string
   /** Undefined if `admin.address` is `off`. */
   readonly adminAddress: string | undefined
@@ -39,8 +39,8 @@ export interface App {
   /** Makes the readiness check fail, so that balancers look elsewhere while requests are still served. */
   setNotReady(): void
   /**
-   * Stops taking requests and lets those in hand finish, for at most `shutdown.timeout`. Resolves with the number of
-   * connections that had to be broken off. Closes everything.
+   * Takes no more requests, lets those in flight finish for at most `shutdown.timeout`, and closes everything. Resolves with
+   * the number of connections that it had to break off.
    */
   drain(): Promise<number>
   /** Breaks off everything at once. Resolves with the number of connections that were at work. */
@@ -58,7 +58,7 @@ export async function startApp(
   sockets?: InheritedSockets,
 ): Promise<App> {
   const { config } = loaded
-  /** The parts of the configuration that other objects read whenever they need them, because a reload may change them. */
+  /** A reload changes these, so other objects read them each time. */
   const live = {
     config,
     secureContext: contextTrusting(config.origin.caCertificates),
@@ -256,7 +256,7 @@ function startFleet(
   })
 }
 
-/** For the admin listener: what is purged here is purged by the whole fleet. */
+/** For the admin listener: a purge reaches the whole fleet. */
 function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSources['tokens'] {
   if (part === undefined) return tokens
   return {

@@ -106,14 +106,14 @@ export class TokenEvents implements TokenObserver {
     this.#logger.warn(fields, 'mint failed')
   }
 
-  /** A flood refuses thousands of mints in a second, so one line tells of all in some seconds. */
+  /** A flood can refuse thousands of mints in a second, so one line counts all refusals of five seconds. */
   mintRefused(_org: OrgId, _reason: MintReason, error: TokenError): void {
     if (error instanceof OverBudget) this.#refusedMints.overBudget += 1
     else this.#refusedMints.paused += 1
     this.#refusedMintsTimer ??= setTimeout(() => this.flush(), REFUSED_MINTS_MS).unref()
   }
 
-  /** Writes what has only been counted so far. */
+  /** Writes the line for the refusals counted so far. */
   flush(): void {
     clearTimeout(this.#refusedMintsTimer)
     if (this.#refusedMintsTimer !== undefined) this.#logger.warn(this.#refusedMints, 'mints not sent')

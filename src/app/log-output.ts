@@ -6,7 +6,7 @@ import { isatty } from 'node:tty'
 /** A system call for each line would cost as much as the line itself. */
 const BATCH_BYTES = 16 * 1024
 const MAX_DELAY_MS = 50
-/** If nobody reads stdout, this much is kept. Further lines are lost and requests go on. */
+/** If nobody reads stdout, this much is kept. Further lines are lost, and requests go on. */
 const MAX_QUEUED_BYTES = 4 * 1024 * 1024
 const RETRY_MS = 100
 const FLUSH_TIMEOUT_MS = 500

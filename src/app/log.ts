@@ -156,7 +156,7 @@ function parsed(line: string): Record<string, unknown> | undefined {
 
 const NEEDS_QUOTES = /[^\x21\x23-\x3c\x3e-\x7e]|^$/
 
-/** Quoted if spaces or quotes would hide where the value ends. */
+/** Quotes a value if spaces or quotes in it would hide its end. */
 function readable(value: unknown): string {
   return typeof value === 'string' && !NEEDS_QUOTES.test(value) ? value : JSON.stringify(value)
 }

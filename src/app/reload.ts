@@ -89,7 +89,7 @@ export class ConfigReload {
     this.#watched.clear()
   }
 
-  /** If nobody asked, an attempt that changes nothing, and finds the same problem as before or none, is not worth a line. */
+  /** An attempt that nobody asked for gets no line if it changes nothing and finds no new problem. */
   async #reloadOnce(isAskedFor: boolean): Promise<void> {
     if (this.#isClosed) return
     const { observer } = this.#options
@@ -163,7 +163,7 @@ export class ConfigReload {
         known: bytes,
         maxBytes: MAX_CERTIFICATE_FILE_BYTES, // no other file of a configuration may be larger
         onContent: () => void this.#attempt(false),
-        // The reload that reads the file tells the problem, with the setting that names it.
+        // The reload reads the file as well, and reports the problem with the setting that names the file.
         onProblem: () => void this.#attempt(false),
       })
       this.#watched.set(path, file)

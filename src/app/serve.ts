@@ -17,16 +17,16 @@ export interface ServeOptions {
 }
 
 export interface Running {
-  /** Where apps connect, as it stands in a URL. */
+  /** Where apps connect, as in a URL. */
   readonly address: string
   readonly adminAddress: string | undefined
   /** Resolves with the exit code: 0 after a drained stop, 1 if connections had to be cut. */
   readonly stopped: Promise<number>
 }
 
-/** Node itself holds about 25. With fewer than these the proxy would start and then fail each request. */
+/** Node itself needs about 25. With fewer than these, the proxy would start, and then fail every request. */
 const MIN_DESCRIPTORS = 64
-/** Beyond the drain deadline: closing must not take longer. */
+/** The longest time to close everything after the drain deadline. */
 const LAST_DEADLINE_MS = 5_000
 const TERMINAL_DESCRIPTORS = [0, 1, 2]
 
@@ -65,7 +65,7 @@ function checkDescriptorLimit(): void {
   if (limit !== undefined && Number(limit) < MIN_DESCRIPTORS) throw new Error(`EMFILE: only ${limit} descriptors`)
 }
 
-/** A supervisor that waits for readiness shows nothing of its reason, so the log does. */
+/** A supervisor that waits for readiness does not show why it waits, so the log says why. */
 function logStarted(config: Config, app: App, log: Log): void {
   const failing = app.readiness().filter(({ isOk }) => !isOk)
   const failed = failing.map(({ name, detail }) => `${name}: ${detail ?? 'failed'}`)
@@ -74,7 +74,7 @@ function logStarted(config: Config, app: App, log: Log): void {
   else log.logger.error({ ...fields, failed }, 'listening, but not ready')
 }
 
-/** For the log: who may connect, where requests go, where the secret comes from. */
+/** For the log: the clients that may connect, the service, and the source of the secret. */
 function readyFields(config: Config, app: App): Record<string, unknown> {
   return {
     address: app.address,
@@ -109,7 +109,7 @@ class ProcessSignals {
     process.on('SIGINT', stop)
     const terminals = TERMINAL_DESCRIPTORS.filter((descriptor) => isatty(descriptor))
     process.on('SIGHUP', (signal) => {
-      // A terminal that closes sends SIGHUP, too. It is no terminal any more then.
+      // A terminal that closes sends SIGHUP, too, and is then no longer a terminal.
       if (terminals.every((descriptor) => isatty(descriptor))) this.onReload()
       else stop(signal)
     })

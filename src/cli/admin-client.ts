@@ -12,7 +12,7 @@ export interface AdminResponse {
   readonly content: string
 }
 
-/** The message tells which address was asked, and what happened. */
+/** The message names the address and the failure. */
 export class AdminUnreachable extends Error {
   override readonly name = 'AdminUnreachable'
 }

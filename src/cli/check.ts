@@ -37,7 +37,7 @@ export interface CheckOptions {
   /** Org for `--mint`, as given. */
   readonly org: string | undefined
   readonly mint: (org: OrgId) => Promise<MintOutcome>
-  /** Resolves with what is wrong with the store of the fleet, or undefined if it can be used. */
+  /** Resolves with the problem of the fleet's store, or undefined if the store can be used. */
   readonly tryStore: () => Promise<string | undefined>
   readonly stdout: Output
   readonly isTerminal: boolean
@@ -137,7 +137,7 @@ async function tryMint(text: string, options: CheckOptions): Promise<{ lines: st
   return { lines: advice === undefined ? lines : [...lines, `  ${advice}`], isGood: false }
 }
 
-/** A wrong address and an Org that is not linked look alike, so both are named. Undefined if the message says enough. */
+/** Names both causes that look alike: a wrong address, and an Org that is not linked. Undefined if the message says enough. */
 function adviceFor(code: TokenErrorCode, status: number | undefined): string | undefined {
   switch (code) {
     case 'org_access_refused':

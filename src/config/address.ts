@@ -1,6 +1,6 @@
 /**
- * The addresses among the settings: where to listen, the service, the store of a fleet, and the names that clients use. No
- * message repeats a URL, because a misplaced password would be in it.
+ * Parsers of the addresses among the settings: listeners, the service, the store of a fleet, hosts and origins of clients.
+ * No message repeats a URL, because it may contain a misplaced password.
  */
 
 import { BlockList, isIP, isIPv6 } from 'node:net'
@@ -83,7 +83,7 @@ export function isLoopback(host: string): boolean {
   return family !== 0 && loopback.check(host, family === 4 ? 'ipv4' : 'ipv6')
 }
 
-/** A name as it stands in `Host`, without its port; `*` for all. */
+/** A name as clients send it in `Host`, without the port; `*` for all. */
 export function parseHostName(text: string): string {
   const name = text.toLowerCase()
   if (name !== '*' && !/^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)$/.test(name)) {
@@ -128,7 +128,7 @@ export function isReadableOnTheWay(url: URL): boolean {
   return url.protocol === 'http:' && !isLoopback(url.hostname.replace(/^\[|\]$/g, ''))
 }
 
-/** A file, or an https URL. Anybody who can change the answer can mint tokens for the caller, so plain http is refused. */
+/** A file, or an https URL. With plain http, anybody on the network could replace the keys and sign tokens as the caller. */
 export function parseKeySetLocation(text: string): string {
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) return text
   if (!text.startsWith('https://') || !URL.canParse(text)) throw new Unsuitable('is not a file or an https URL')

@@ -1,4 +1,4 @@
-/** The setting `callers`: what it must not contain, the files that it names, and how it is shown. */
+/** The setting `callers`: checks between its entries, the files that it names, and its text for people. */
 
 import type { z } from 'zod'
 import type { CallerRule, KeySetSource } from '../callers/caller-rule.ts'
@@ -18,8 +18,8 @@ type SoundJwt = Sound<z.output<typeof jwtMapping>>
 type SoundCaller = Sound<Omit<DeclaredCaller, 'jwt'>> & { readonly jwt?: SoundJwt | undefined }
 
 /**
- * The callers without what is wrong in them. If an entry has a problem, the rest of it is checked all the same, so that one
- * run tells every problem. An entry that is not a mapping is undefined.
+ * The callers without their wrong values. If an entry has a problem, the rest of it is still checked, so that one run reports
+ * every problem. An entry that is not a mapping is undefined.
  */
 function soundCallers(draft: Draft): readonly (SoundCaller | undefined)[] {
   if (draft.values.callers !== undefined) return draft.values.callers
@@ -100,7 +100,7 @@ export function callerCautions(values: SettingValues): Remark[] {
 
 const SHORT_KEY_LENGTH = 16
 
-/** Reads keys and key sets. A caller with a problem is left out: the draft has the problem then. */
+/** Reads keys and key sets. Leaves out a caller with a problem, and reports the problem to the draft. */
 export async function readCallers(draft: Draft): Promise<CallerRule[]> {
   const owners: { readonly key: Secret; readonly label: string }[] = []
   const rules: CallerRule[] = []
@@ -183,7 +183,7 @@ function isUrl(jwks: string): boolean {
   return jwks.startsWith('https://')
 }
 
-/** One line per caller, with everything in it: a reload finds by these lines what has changed. */
+/** One line per caller, with everything that its entry contains: a reload compares these lines to find a change. */
 export function describeCallers(callers: readonly DeclaredCaller[]): string[] {
   return callers.map((caller) => {
     const { name, orgs, routes, maxInFlight } = caller

@@ -1,6 +1,6 @@
 /**
- * What the program reads from environment variables: settings under `OAP_`, proxies if `origin.proxyFromEnv` asks for
- * them, and the variables and options of Node that weaken it, each of which gets a warning.
+ * Reads environment variables: settings under `OAP_`, and proxies if `origin.proxyFromEnv` is set. Warns about variables and
+ * options of Node that weaken the program.
  */
 
 import { Secret } from '../secret.ts'
@@ -12,7 +12,7 @@ export type Environment = Readonly<Record<string, string | undefined>>
 /** Names the config file. The only `OAP_` variable that is not a setting. */
 export const CONFIG_VARIABLE = 'OAP_CONFIG'
 
-/** Compose and shells turn a variable that is not set into an empty one, so an empty variable counts as not set. */
+/** An empty variable counts as not set, because Compose and shells turn a variable that is not set into an empty one. */
 export function readEnvironment(env: Environment): ReadonlyMap<SettingKey, Given> {
   const values = new Map<SettingKey, Given>()
   for (const { key, variable, notation } of settings) {
@@ -23,7 +23,7 @@ export function readEnvironment(env: Environment): ReadonlyMap<SettingKey, Given
   return values
 }
 
-/** Text that cannot be decoded stays text: the setting's own check then reports it. */
+/** Leaves text that cannot be decoded as it is: the setting's own check then reports it. */
 function decode(text: string, notation: Notation): unknown {
   switch (notation) {
     case 'text':

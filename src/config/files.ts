@@ -12,7 +12,7 @@ export const MAX_CERTIFICATE_FILE_BYTES = 4 * 1_048_576
 /** White space at either end is part of the secret, and probably a mistake. */
 export const OUTER_WHITE_SPACE = 'begins or ends with white space, which counts as part of the secret: is that meant?'
 
-/** In every function below, the result is undefined if the setting is not set, or if the draft has a problem with it. */
+/** Like the functions below, returns undefined if the setting is not set, or after it reported a problem to the draft. */
 export async function readAppSecret(draft: Draft): Promise<Secret | undefined> {
   const { appSecret, appSecretFile } = draft.values
   if (appSecret === undefined) {

@@ -1,4 +1,4 @@
-/** Loads the configuration: environment over file over default, with all problems at once and the source of each value. */
+/** Loads the configuration: the environment wins over the file, the file over the default. Reports all problems at once. */
 
 import { resolve } from 'node:path'
 import type { ListenAddress } from './address.ts'
@@ -32,7 +32,7 @@ export interface LoadedConfig {
   readonly sources: ReadonlyMap<SettingKey, Source>
   /** Values as they were written, with the secret masked; empty for a setting without a value. */
   readonly texts: ReadonlyMap<SettingKey, string>
-  /** One line each, for the person who starts the program. */
+  /** One line each. */
   readonly warnings: readonly string[]
   /** The files that a reload depends on. */
   readonly files: NamedFiles

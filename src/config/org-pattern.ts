@@ -1,16 +1,16 @@
 /**
- * Tries `orgs.pattern` against strings that make a backtracking pattern slow. `^(a+)+$` takes twice as long for every
- * further letter, and a request can name any org id, so such a pattern would let one request stop the process.
+ * `orgs.pattern`, the shape of an org id, and a trial that finds patterns which backtrack. `^(a+)+$` takes twice as long for
+ * every further letter, and a request can name any org id. With such a pattern, one request would stop the process.
  *
- * The strings are derived from the pattern itself: for each repetition in it, a string that reaches the repetition, then
- * what it repeats, many times over, then a character that does not match. This finds the usual mistakes. It is no proof.
+ * The trial derives strings from the pattern itself. For each repetition in it, a string leads to the repetition, repeats the
+ * repeated part many times, and ends with a character that does not match. This finds the usual mistakes, but proves nothing.
  */
 
 import { Worker } from 'node:worker_threads'
 import { MAX_ORG_ID_LENGTH } from '../http/org-id.ts'
 import { Unsuitable } from './problem.ts'
 
-/** Of an org id. */
+/** Matches an org id. */
 export const DEFAULT_PATTERN = '^[\\w-][\\w.~:@+=-]{0,127}$'
 
 /** Anchored at both ends, because a part of an id is not an id. */
@@ -95,9 +95,9 @@ interface Attack {
 
 const ATOM = /\\[\s\S]|\[(?:\\[\s\S]|[^\]\\])*\]|[\s\S]/g
 
-/** One character for each group of characters that no part of the pattern tells apart. */
+/** One character for each group of characters that every part of the pattern treats alike. */
 class Alphabet {
-  /** The characters that most parts match come first: parts that overlap are what makes a pattern slow. */
+  /** The characters that most parts match come first, because parts that overlap make a pattern slow. */
   readonly #characters: readonly string[]
   /** Characters to end a string with: first one that nothing in the pattern matches, if there is one. */
   readonly endings: readonly string[]

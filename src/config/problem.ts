@@ -1,4 +1,4 @@
-/** A problem with the configuration: which setting, where its value came from, what is wrong and how to mend it. */
+/** A problem with the configuration: the setting, the source of its value, the fault, and the remedy. */
 
 import type { SettingKey } from './settings.ts'
 
@@ -31,7 +31,7 @@ export interface Problem {
   /** A setting's key, an unknown key as it was written, or `config file` for the file as a whole. */
   readonly key: string
   readonly source: Source
-  /** A predicate of the key: what is wrong, then how to mend it. */
+  /** A predicate of the key: the fault, then the remedy. */
   readonly message: string
 }
 

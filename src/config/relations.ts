@@ -1,11 +1,11 @@
-/** Checks that need several settings: contradictions, which are refused, and risky choices, which get a warning. */
+/** Checks of several settings together: contradictions are refused, and risky choices get a warning. */
 
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import { formatAddress, isLoopback, isReadableOnTheWay, type ListenAddress } from './address.ts'
 import type { Remark } from './problem.ts'
 import type { SettingKey, SettingValues } from './settings.ts'
 
-/** A value that is wrong by itself is missing here, and checks that need it are skipped. */
+/** Skips a check if one of its values is missing because it is wrong by itself. */
 export function contradictions(values: SettingValues): Remark[] {
   const remarks: Remark[] = []
   const refuse = (key: SettingKey, message: string) => remarks.push({ key, message })
@@ -40,7 +40,7 @@ export function contradictions(values: SettingValues): Remark[] {
 }
 
 function orgIdRemarks(values: SettingValues): Remark[] {
-  // If the pattern is invalid, the characters that no pattern permits are still checked.
+  // If the pattern is invalid, the ids are still checked for characters that no pattern permits.
   const pattern = values['orgs.pattern'] ?? /^/
   const isOrgId = (id: string) => parseOrgId(id, pattern) !== undefined
   const [allowed, warm] = [values['orgs.allow'] ?? [], values['tokens.warm'] ?? []]
@@ -69,7 +69,7 @@ export function orgIdsOf(values: SettingValues, key: 'orgs.allow' | 'tokens.warm
   return (values[key] ?? []).map((id) => parseOrgId(id, pattern)).filter((id) => id !== undefined)
 }
 
-/** Permitted, but probably a mistake or a risk. */
+/** Choices that are permitted, but probably a mistake or a risk. */
 export function cautions(values: SettingValues): Remark[] {
   const remarks: Remark[] = []
   const warn = (key: SettingKey, message: string) => remarks.push({ key, message })
@@ -116,7 +116,7 @@ function isRemote(address: ListenAddress): boolean {
   return address.kind === 'tcp' && !isLoopback(address.host)
 }
 
-/** Port 0 is another free port for each. */
+/** With port 0, each listener gets a free port of its own. */
 function isTaken(address: ListenAddress, admin: ListenAddress | 'off'): boolean {
   if (admin === 'off' || (admin.kind === 'tcp' && admin.port === 0)) return false
   return formatAddress(address) === formatAddress(admin)

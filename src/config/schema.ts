@@ -55,7 +55,7 @@ const listen = z
       ),
     socketMode: parsed(text(), parseFileMode)
       .prefault('0660')
-      // In YAML it may stand without quotes, where an editor takes it for a number.
+      // Without quotes, an editor takes it for a number.
       .meta({
         description: 'File mode of a unix socket, in octal with its leading zero.',
         type: ['string', 'integer'],
@@ -169,15 +169,17 @@ export const jwtMapping = mapping({
   audience: required().describe('One of the `aud` claim.'),
   subject: required().describe('The `sub` claim, exactly.'),
   jwks: parsed(required(), parseKeySetLocation).describe('The keys of the issuer: a file, or an https URL.'),
-  jwksCaFile: text().optional().describe('PEM file with further CA certificates to trust for the URL.'),
+  jwksCaFile: text()
+    .optional()
+    .describe('PEM file with CA certificates to trust for the URL, in addition to those that Node trusts.'),
   jwksTokenFile: text().optional().describe('File with a bearer token for the URL, read again for each request.'),
 })
 
 export const callerMapping = mapping({
-  name: parsed(required(), parseCallerName).describe('Stands in the log, the metrics and on the status page.'),
+  name: parsed(required(), parseCallerName).describe('Appears in the log, the metrics and on the status page.'),
   socket: parsed(text(), parseSocketPath)
     .optional()
-    .describe('A unix socket of its own: a process that may open it is this caller.'),
+    .describe('A unix socket of its own: every process that may open it is this caller.'),
   keyFiles: list(text()).min(1, 'is empty: name a file').optional().describe('Files with keys for `X-Proxy-Key`.'),
   jwt: jwtMapping.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
   orgs: list(parsed(text(), parseOrgRule))
@@ -205,7 +207,7 @@ const fleet = z
       .describe('File with the password for the store; it is watched and re-read when it changes.'),
     caFile: text()
       .optional()
-      .describe('PEM file with further CA certificates to trust for the store, beside those that Node trusts.'),
+      .describe('PEM file with CA certificates to trust for the store, in addition to those that Node trusts.'),
     timeout: duration('1ms', '5s')
       .prefault('100ms')
       .describe('Longest wait for the store; after that the proxy goes on without it.'),
@@ -284,7 +286,7 @@ export const declaration = z.strictObject({
   callers: list(callerMapping)
     .prefault([])
     .describe(
-      'Who may send requests, and for which orgs and routes; see docs/callers.md. If empty, everyone who can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
+      'The clients that may send requests, each with its orgs and routes; see docs/callers.md. If empty, every client that can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
     ),
   listen,
   origin,

@@ -1,4 +1,4 @@
-/** Reads settings from a YAML file (JSON is YAML): each value with its line. Anything wrong becomes a problem. */
+/** Reads settings from a YAML file (JSON is YAML), each value with its line. Every fault of the file becomes a problem. */
 
 import type { LineCounter, Pair, ParsedNode, YAMLError, YAMLMap } from 'yaml'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
@@ -20,8 +20,8 @@ export interface SettingsFile {
 const MAX_FILE_BYTES = 1_048_576
 
 /**
- * The parser recurses. If V8 has to compile a regular expression on a nearly full stack, it ends the process. A
- * configuration nests four levels.
+ * The parser recurses. If V8 has to compile a regular expression when the stack is nearly full, it ends the process. A
+ * configuration has four levels.
  */
 const NESTED_TOO_DEEPLY = /(?:[-?:]\s+){64}|(?:[[{][^[\]{}]*){64}|^ {256}/m
 
@@ -48,7 +48,7 @@ const settingsByKey = new Map(settings.map((setting) => [setting.key as string, 
 const groups = new Set(settings.map((setting) => setting.group))
 const knownNames = [...settingsByKey.keys(), ...groups].filter((name) => name !== undefined)
 
-/** Never rejects because of the file: everything that is wrong with it is among the problems. */
+/** Does not reject if the file is wrong, unreadable or missing: the problems say so. */
 export async function readSettingsFile(path: string): Promise<SettingsFile> {
   let bytes: Buffer
   try {
@@ -93,7 +93,7 @@ class SettingsReader {
       prettyErrors: false,
       uniqueKeys: false,
     })
-    // Only the first: the others are mostly consequences of it.
+    // Reports only the first fault: the others are mostly consequences of it.
     const fault = document.errors[0] ?? document.warnings[0]
     if (fault === undefined) this.#readTop(document.contents)
     else this.#reportSyntax(fault)
@@ -139,7 +139,7 @@ class SettingsReader {
     return { value, source: this.#place(node), places }
   }
 
-  /** The pairs of a mapping by name. A name that comes twice is a problem; the first pair counts. */
+  /** The pairs of a mapping by name. If a name comes twice, the first pair counts, and the second is a problem. */
   #entries(map: YAMLMap.Parsed, prefix = ''): Map<string, ParsedPair> {
     const entries = new Map<string, ParsedPair>()
     for (const pair of map.items) {
@@ -150,7 +150,7 @@ class SettingsReader {
     return entries
   }
 
-  /** Like `#plain`, with mappings as objects. `places` gets the place of every node under its path, `callers[0].name`. */
+  /** Like `#plain`, but a mapping becomes an object. Adds the place of every node to `places`, by its path (`callers[0].name`). */
   #nested(node: ParsedNode | null, path: string, places: Map<string, Source>): unknown {
     if (node === null) return undefined
     places.set(path, this.#place(node))
@@ -168,11 +168,11 @@ class SettingsReader {
     )
   }
 
-  /** Aliases and mappings become `{}`, which no setting accepts: an alias could be a bomb (CWE-776). */
+  /** An alias or a mapping becomes `{}`, which no setting accepts. Resolving aliases could fill the memory (CWE-776). */
   #plain(node: ParsedNode): unknown {
     if (this.#yaml.isSeq(node)) return node.items.map((item) => this.#plain(item))
     if (!this.#yaml.isScalar(node)) return {}
-    // Keeps the leading zero of a file mode: YAML 1.2 reads `0660` as 660.
+    // YAML 1.2 reads the file mode `0660` as the number 660.
     return typeof node.value === 'number' && /^0[\do]/.test(node.source) ? node.source : node.value
   }
 
@@ -206,7 +206,7 @@ function unknownKey(name: string): string {
   return unknownName(name, knownNames)
 }
 
-/** A key as one word on one line, whatever the file contains. */
+/** A key as one word on one line, even if it contains blanks or line breaks. */
 function printable(name: string): string {
   return /^[\w.$[\]-]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, 64))
 }

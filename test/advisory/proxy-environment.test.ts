@@ -37,8 +37,7 @@ test('T-UP-32 proxies of the environment are not used unless the settings say so
   const names = ['HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY', 'http_proxy', 'https_proxy', 'all_proxy']
   const proxies = Object.fromEntries(names.map((name) => [name, interceptor.url]))
   await using proxy = spawnProxy({ env: { ...env, ...proxies, NODE_USE_ENV_PROXY: '1', NO_PROXY: '' } })
-  const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
-  const port = Number(ready.address.split(':').pop())
+  const { port } = await proxy.ready()
   expect((await request(port, get('/v2/x', 'acme'))).content.toString()).toBe('direct')
   const socket = new WebSocket(`ws://127.0.0.1:${port}/v2/ws`, {
     headers: { 'X-Org-Id': 'acme' },

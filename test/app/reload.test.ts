@@ -116,10 +116,7 @@ describe('what a reload takes over', () => {
     expect(before).toEqual([200, 200, 'host_refused', 'browser_refused', 200])
     await write(
       'proxy.yaml',
-      'orgs: {allow: [acme, a.b], pattern: "[a-z]+"}\nroutes: {allow: [GET /v2/x]}\nlisten: {hosts: [proxy.internal], origins: ["https://app.example.com"]}\nlog: {requests: off}\n'.replace(
-        'acme, a.b',
-        'acme',
-      ),
+      'orgs: {allow: [acme], pattern: "[a-z]+"}\nroutes: {allow: [GET /v2/x]}\nlisten: {hosts: [proxy.internal], origins: ["https://app.example.com"]}\nlog: {requests: off}\n',
     )
     await proxy.app.reload()
     const after = [
@@ -162,7 +159,7 @@ describe('what a reload takes over', () => {
 })
 
 describe('all or nothing', () => {
-  test('every problem is told, and nothing changes, until it is mended', async () => {
+  test('a wrong configuration changes nothing, and the log lists every problem', async () => {
     await start(caller('acme'))
     await write(
       'proxy.yaml',
@@ -195,7 +192,7 @@ describe('all or nothing', () => {
     expect(proxy.logs.filter(({ msg }) => msg?.startsWith('configuration refused'))).toHaveLength(1)
   })
 
-  test('a file that has gone', async () => {
+  test('a file that was deleted', async () => {
     await start(caller('acme'))
     await rm(proxy.at('proxy.yaml'))
     await proxy.app.reload()
@@ -244,7 +241,7 @@ describe('all or nothing', () => {
   })
 })
 
-test('a reload that finds nothing changed is a line when it was asked for', async () => {
+test('SIGHUP without any change is logged as such', async () => {
   await start(caller('acme'))
   const since = /taken over at (\S+)/.exec(await ready())?.[1]
   await proxy.app.reload()
@@ -261,7 +258,7 @@ test('a change of the config file that changes no setting is no change', async (
   expect(proxy.logs.filter(({ msg }) => msg === 'configuration taken over')).toEqual([])
 })
 
-test('a file of a setting that needs a restart is named, each time, and nothing is said to be taken over', async () => {
+test('a changed file of a setting that needs a restart is named, each time, and not called taken over', async () => {
   const certificates = await readFile(CA_FILE, 'utf8')
   await start('fleet: {caFile: ca.pem}\n', { 'ca.pem': certificates })
   await write('ca.pem', `${certificates}\n${certificates}`)
@@ -303,7 +300,7 @@ test('a request in flight ends under the rules that it began with', async () => 
   expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
 })
 
-test('under load no request fails, whatever is reloaded', async () => {
+test('under load, no reload makes a request fail', async () => {
   await start(`${caller('acme')}`)
   const agent = new Agent({ keepAlive: true, maxSockets: 16 })
   const statuses: number[] = []
@@ -345,7 +342,7 @@ test('under load no request fails, whatever is reloaded', async () => {
 })
 
 describe('check --diff', () => {
-  test('tells what a reload would change, and what needs a restart', async () => {
+  test('shows what a reload would change, and what needs a restart', async () => {
     await start(caller('acme'))
     await write('changed.yaml', `${caller('globex')}listen: {maxInFlight: 7}\n`)
     const env = environmentOf({ ...proxy.settings, 'admin.address': `localhost:${proxy.adminPort}` })

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { helpText, parseArguments, UsageError } from '../../src/cli/arguments.ts'
 
-describe('calls that are understood', () => {
+describe('correct calls', () => {
   test.each([
     ['', { name: 'serve', file: undefined }],
     ['serve', { name: 'serve', file: undefined }],
@@ -26,7 +26,7 @@ describe('calls that are understood', () => {
   })
 })
 
-describe('calls that are not are answered in one line', () => {
+describe('a wrong call gets one line', () => {
   test.each([
     [['srve'], 'there is no command "srve"'],
     [['constructor'], 'there is no command "constructor"'],

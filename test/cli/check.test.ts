@@ -22,7 +22,7 @@ async function run(env: Record<string, string>, options: Partial<CheckOptions> =
 }
 
 describe('the settings', () => {
-  test('all stand in three aligned columns, with where each came from', async () => {
+  test('are printed in three aligned columns with their sources', async () => {
     await using folder = await makeFolder()
     const file = await folder.write('proxy.yaml', 'tokens: {warm: [acme, globex]}')
     const shown = renderSettings(await loadConfig({ file, env: { ...GOOD, OAP_LISTEN_IDLE_TIMEOUT: '5s' } }), false)
@@ -37,14 +37,14 @@ describe('the settings', () => {
     expect(new Set(rows.map((row) => /(default|not set|OAP_\w+|\/\S+)$/.exec(row)?.index)).size).toBe(1)
   })
 
-  test('the secret is masked, and nothing else of it is told', async () => {
+  test('the secret is masked', async () => {
     const { exitCode, printed } = await run({})
     expect(exitCode).toBe(0)
     expect(printed).toMatch(/^appSecret +\[redacted\] +OAP_APP_SECRET$/m)
     expect(printed).not.toContain(GOOD.OAP_APP_SECRET)
   })
 
-  test('colours stand only on a terminal, and change no word', async () => {
+  test('have colours only on a terminal, and the same words there', async () => {
     const plain = (await run({})).printed
     const coloured = (await run({}, { isTerminal: true })).printed
     expect(stripVTControlCharacters(plain)).toBe(plain)

@@ -27,8 +27,8 @@ async function listening(server: Server | TcpServer, place: { path: string } | {
 
 const LOCAL = { port: 0, host: '127.0.0.1' }
 
-describe('healthy', () => {
-  test.each(['localhost', '127.0.0.1', '0.0.0.0'])('where /livez answers 200 on %s', async (host) => {
+describe('healthcheck exits with 0', () => {
+  test.each(['localhost', '127.0.0.1', '0.0.0.0'])('if /livez answers 200 on %s', async (host) => {
     const asked: unknown[] = []
     await using admin = await serving((request, response) => {
       asked.push([request.method, request.url, request.headers.host])
@@ -38,7 +38,7 @@ describe('healthy', () => {
     expect(asked).toEqual([['GET', '/livez', `127.0.0.1:${admin.port}`]])
   })
 
-  test('where it answers on a unix socket', async () => {
+  test('if it answers on a unix socket', async () => {
     await using folder = await makeFolder()
     const asked: unknown[] = []
     await using _ = await serving(
@@ -53,8 +53,8 @@ describe('healthy', () => {
   })
 })
 
-describe('not healthy, and told why in one line', () => {
-  test('where another status comes', async () => {
+describe('healthcheck exits with 1 and one line', () => {
+  test('if the status is another', async () => {
     await using admin = await serving((_, response) => response.writeHead(503).end(), LOCAL)
     expect(await ask({ kind: 'tcp', host: '127.0.0.1', port: admin.port })).toEqual({
       exitCode: 1,
@@ -62,7 +62,7 @@ describe('not healthy, and told why in one line', () => {
     })
   })
 
-  test('where nobody listens', async () => {
+  test('if nobody listens', async () => {
     const { port, [Symbol.asyncDispose]: close } = await serving(() => undefined, LOCAL)
     await close()
     expect(await ask({ kind: 'tcp', host: '127.0.0.1', port })).toEqual({
@@ -71,7 +71,7 @@ describe('not healthy, and told why in one line', () => {
     })
   })
 
-  test('where it is not HTTP that answers', async () => {
+  test('if the answer is not HTTP', async () => {
     const server = createTcpServer((socket) => socket.resume().end('hello\r\n\r\n'))
     await using admin = await listening(server, LOCAL)
     const { exitCode, said } = await ask({ kind: 'tcp', host: '127.0.0.1', port: admin.port })
@@ -79,7 +79,7 @@ describe('not healthy, and told why in one line', () => {
     expect(said).toMatch(/^healthcheck: the admin listener at 127\.0\.0\.1:\d+ cannot be reached \(HPE_\w+\)\n$/)
   })
 
-  test('where no answer comes within the deadline', async () => {
+  test('if no answer comes within the deadline', async () => {
     await using admin = await serving(() => undefined, LOCAL)
     expect(await ask({ kind: 'tcp', host: '127.0.0.1', port: admin.port })).toEqual({
       exitCode: 1,
@@ -87,7 +87,7 @@ describe('not healthy, and told why in one line', () => {
     })
   })
 
-  test('where there is nobody to ask, or nobody knows where', async () => {
+  test('if the listener is off, or its port is not known', async () => {
     expect(await ask('off')).toEqual({
       exitCode: 1,
       said: 'healthcheck: admin.address is off: there is no admin listener\n',

@@ -13,7 +13,7 @@ async function run(port: number) {
   return { exitCode, printed, complained }
 }
 
-test('a ready proxy is told with its App, its errors and its Orgs', async () => {
+test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   await using admin = await AdminUnderTest.start()
   await admin.mint('acme')
   admin.requestEnded()
@@ -43,7 +43,7 @@ test('a proxy that is not ready says why, and the exit code is 1', async () => {
   expect(printed).toContain('not ready: credentials: rejected\n')
 })
 
-test('what a client sent cannot control the terminal', async () => {
+test('escapes control characters that a client sent', async () => {
   await using admin = await AdminUnderTest.start()
   admin.requestEnded({ status: 400, code: 'target_invalid', path: '/\u001b[2J\n\u009b31m', orgId: undefined })
   const { printed } = await run(admin.port)
@@ -51,7 +51,7 @@ test('what a client sent cannot control the terminal', async () => {
   expect(printed.replaceAll('\n', '')).not.toMatch(/\p{Cc}/u)
 })
 
-test('an address that serves health only is told with the advice to open it', async () => {
+test('explains how to open an address that serves health only', async () => {
   await using admin = await AdminUnderTest.start({ isRemote: true })
   const { exitCode, complained } = await run(admin.port)
   expect(exitCode).toBe(1)

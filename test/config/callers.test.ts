@@ -64,7 +64,7 @@ callers:
   expect(JSON.stringify(config.callers)).not.toContain('the-first-key')
 })
 
-describe('what is wrong is told with its place', () => {
+describe('a problem is reported with its place', () => {
   test.each([
     ['callers: billing', 'callers (1:10): is not a list: write [one, two]'],
     ['callers: [billing]', 'callers[0] (1:11): is not a mapping of names to values'],
@@ -92,7 +92,7 @@ describe('what is wrong is told with its place', () => {
   })
 })
 
-describe('every problem is told in one run', () => {
+describe('every problem is reported in one run', () => {
   test.each([
     [
       'an entry of a wrong shape hides no contradiction between the others',
@@ -114,7 +114,7 @@ describe('every problem is told in one run', () => {
   })
 })
 
-describe('one credential that two callers could mean is refused', () => {
+describe('a credential that two callers share is refused', () => {
   test.each([
     ['the same name', '{name: a, socket: /a}, {name: a, socket: /b}', '[1].name'],
     ['the same socket', '{name: a, socket: /a}, {name: b, socket: /a}', '[1].socket'],
@@ -131,7 +131,7 @@ describe('one credential that two callers could mean is refused', () => {
     )
   })
 
-  test('a socket that the proxy itself listens on', async () => {
+  test('a socket of the proxy itself', async () => {
     const yaml = 'listen: {address: "unix:/a"}\ncallers: [{name: a, socket: /a}]'
     expect(await problemsOf(yaml)).toEqual([expect.stringContaining('callers[0].socket (2:')])
   })
@@ -150,7 +150,7 @@ describe('one credential that two callers could mean is refused', () => {
   })
 })
 
-test('what is permitted and probably a mistake gets a warning', async () => {
+test('a probable mistake gets a warning', async () => {
   await using folder = await folderWith('callers: [{name: a, keyFiles: [short.key], maxInFlight: 9999}]')
   await folder.write('short.key', 'short')
   const warnings = (await loadConfig({ file: folder.file, env: GOOD })).warnings.join('\n')

@@ -14,7 +14,7 @@ test('a usual environment gets no warning', () => {
   expect(environmentWarnings(QUIET)).toEqual([])
 })
 
-describe('what weakens the program gets a warning', () => {
+describe('a variable or option that weakens the program gets a warning', () => {
   test.each([
     [{ NODE_TLS_REJECT_UNAUTHORIZED: '0' }, 'NODE_TLS_REJECT_UNAUTHORIZED=0'],
     [{ NODE_OPTIONS: '--inspect' }, '--inspect'],
@@ -49,7 +49,7 @@ describe('proxies', () => {
     ])
   })
 
-  test('one that is used gets none; one that is asked for and missing does', () => {
+  test('one that is used gets none; origin.proxyFromEnv without one does', () => {
     expect(environmentWarnings({ ...QUIET, env, usesProxyFromEnv: true })).toEqual([])
     expect(environmentWarnings({ ...QUIET, usesProxyFromEnv: true })).toHaveLength(1)
     expect(withEnv({ HTTPS_PROXY: '' })).toEqual([])

@@ -7,7 +7,7 @@ import { makeFolder } from './folder.ts'
 import { GOOD, refusalOf, refusalWith } from './refusal.ts'
 
 describe('where a value comes from', () => {
-  test('with the three required ones in the environment everything else is default', async () => {
+  test('with only the three required settings, everything else has its default', async () => {
     const { config, sources } = await loadConfig({ env: GOOD })
     expect(config.appId).toBe('my-app')
     expect(config.appSecret.reveal()).toBe(GOOD.OAP_APP_SECRET)
@@ -133,8 +133,8 @@ describe('where a value comes from', () => {
   })
 })
 
-describe('what is wrong', () => {
-  test('all problems are told at once, each with its place', async () => {
+describe('a wrong configuration', () => {
+  test('gets all its problems reported at once, each with its place', async () => {
     await using folder = await makeFolder()
     const file = await folder.write(
       'proxy.yaml',
@@ -152,7 +152,7 @@ describe('what is wrong', () => {
     ])
   })
 
-  test('with nothing at all the three required settings are asked for', async () => {
+  test('with no setting at all, the three required ones are reported', async () => {
     expect(await refusalOf({ env: {} })).toEqual([
       'appId (not set): is required: set it in the config file, or as OAP_APP_ID',
       'baseUrl (not set): is required: set it in the config file, or as OAP_BASE_URL',
@@ -187,7 +187,7 @@ describe('what is wrong', () => {
     expect(await refusalWith({ [variable]: value })).toEqual([`${key} (${variable}): ${shown} ${message}`])
   })
 
-  test('a variable that is set to nothing counts as not set, and is told', async () => {
+  test('an empty variable counts as not set, and gets a warning', async () => {
     const { config, sources, warnings } = await loadConfig({
       env: { ...GOOD, OAP_ORGS_ALLOW: '', OAP_LOG_LEVEL: '', OAP_APP_SECRET_FILE: '' },
     })
@@ -200,19 +200,19 @@ describe('what is wrong', () => {
     ])
   })
 
-  test('only the entry of a list that is wrong is named', async () => {
+  test('only the wrong entry of a list is named', async () => {
     expect(await refusalWith({ OAP_TOKENS_REJECTED_STATUSES: '401,200,403' })).toEqual([
       'tokens.rejectedStatuses (OAP_TOKENS_REJECTED_STATUSES): 200 is not a whole number from 400 to 599',
     ])
   })
 
-  test('an App id with a colon is refused: the secret would begin at another place', async () => {
+  test('an App id with a colon is refused', async () => {
     expect(await refusalWith({ OAP_APP_ID: 'my:hunter2' })).toEqual([
       'appId (OAP_APP_ID): contains ":": Basic credentials would be ambiguous (RFC 7617 §2)',
     ])
   })
 
-  test('what may be a secret in the wrong place is never repeated', async () => {
+  test('a value that may be a misplaced secret is never repeated', async () => {
     const env = {
       OAP_APP_ID: 'me:hunter2',
       OAP_APP_SECRET: 'hunter2\nhunter2',
@@ -226,8 +226,8 @@ describe('what is wrong', () => {
   })
 })
 
-describe('what is read of a config that nobody else may see', () => {
-  test('neither the config nor its display gives the secret away', async () => {
+describe('secrets in a configuration, and the rest of the environment', () => {
+  test('neither the configuration nor its texts show a secret', async () => {
     const loaded = await loadConfig({
       env: { ...GOOD, OAP_ORIGIN_PROXY_FROM_ENV: 'true', HTTPS_PROXY: 'http://me:hunter2@proxy.example.com:3128' },
     })
@@ -242,7 +242,7 @@ describe('what is read of a config that nobody else may see', () => {
     expect(loaded.texts.get('appSecret')).toBe('[redacted]')
   })
 
-  test('proxies of the environment are read only where that is asked for', async () => {
+  test('proxies of the environment are read only with origin.proxyFromEnv', async () => {
     const env = { ...GOOD, HTTPS_PROXY: 'http://proxy.example.com:3128', no_proxy: 'localhost' }
     const ignored = await loadConfig({ env })
     expect(ignored.config.origin.proxies).toBeUndefined()
@@ -253,7 +253,7 @@ describe('what is read of a config that nobody else may see', () => {
     expect(honoured.warnings.join()).not.toContain('HTTPS_PROXY')
   })
 
-  test('an unknown variable is only warned about, because Kubernetes makes some', async () => {
+  test('an unknown variable gets a warning only, because Kubernetes sets some', async () => {
     const { warnings } = await loadConfig({
       env: { ...GOOD, OAP_LISTN_ADDRESS: 'localhost:1', OAP_SERVICE_HOST_X: 'hunter2', OAPX: '1' },
     })
@@ -262,7 +262,7 @@ describe('what is read of a config that nobody else may see', () => {
     expect(warnings.join('\n')).not.toMatch(/hunter2|OAPX/)
   })
 
-  test('the admin address can be had while the rest is not in order', async () => {
+  test('the admin address loads while other settings are wrong', async () => {
     const env = { OAP_ADMIN_ADDRESS: 'localhost:1234', OAP_APP_SECRET_FILE: join('no', 'such', 'file') }
     expect(await loadAdminAddress({ env })).toEqual({ kind: 'tcp', host: 'localhost', port: 1234 })
     await expect(loadAdminAddress({ env: { ...env, OAP_ADMIN_ADDRESS: 'here' } })).rejects.toMatchObject({

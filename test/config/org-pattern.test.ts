@@ -25,7 +25,7 @@ describe('a pattern that backtracks is found', () => {
   })
 })
 
-describe('a pattern that does not is accepted', () => {
+describe('a pattern that does not backtrack is accepted', () => {
   test.each([
     '^[\\w-][\\w.~:@+=-]{0,127}$',
     '^[a-z0-9]+(-[a-z0-9]+)*$',

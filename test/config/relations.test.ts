@@ -34,7 +34,7 @@ describe('settings that contradict each other', () => {
     expect(lines).toEqual([expect.stringContaining(expected)])
   })
 
-  test('a pattern that is none hides nothing that is wrong with the ids', async () => {
+  test('an invalid pattern does not hide problems with the ids', async () => {
     const variables = {
       OAP_ORGS_PATTERN: '(',
       OAP_ORGS_ALLOW: 'a,b/c',
@@ -65,13 +65,13 @@ describe('settings that contradict each other', () => {
     await expect(loadConfig({ env: { ...GOOD, ...(variables as Record<string, string>) } })).resolves.toBeDefined()
   })
 
-  test('a value that is wrong by itself is not judged a second time', async () => {
+  test('a value that is wrong by itself is reported once', async () => {
     const variables = { OAP_TOKENS_LIFETIME: '2', OAP_ORGS_PATTERN: '(', OAP_TOKENS_WARM: '+acme' }
     expect(await refusalWith(variables)).toHaveLength(2)
   })
 })
 
-describe('what is permitted and deserves a word', () => {
+describe('a risky choice gets a warning', () => {
   test.each([
     [{ OAP_BASE_URL: 'https://api.example.com/v2' }, 'ends in /v2'],
     [{ OAP_BASE_URL: 'https://api.example.com/v2/orgs/acme/access' }, 'contains /orgs'],

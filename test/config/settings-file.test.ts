@@ -68,7 +68,7 @@ describe('values', () => {
     expect((await loadConfig({ file, env: GOOD })).config.listen.socketMode).toBe(0o660)
   })
 
-  test('off is a word and not a truth value, with or without quotes', async () => {
+  test('off is text, not false, with or without quotes', async () => {
     await using folder = await makeFolder()
     const file = await folder.write('proxy.yaml', 'admin: {address: off}\nlog: {requests: "off"}')
     const { config } = await loadConfig({ file, env: GOOD })
@@ -137,7 +137,7 @@ describe('a file that is no configuration', () => {
     ])
   })
 
-  test('what the file does not give is not said to be missing where the file is not understood', async () => {
+  test('if the file cannot be parsed, no setting is called missing', async () => {
     await using folder = await makeFolder()
     const file = await folder.write('proxy.yaml', 'appId: "')
     expect(await refusalOf({ file, env: { OAP_LOG_LEVEL: 'loud' } })).toEqual([
@@ -146,7 +146,7 @@ describe('a file that is no configuration', () => {
     ])
   })
 
-  test('whatever stands in it, reading ends in values or problems', async () => {
+  test('reading any text ends in values or problems', async () => {
     await using folder = await makeFolder()
     await chmod(folder.path, 0o700)
     const scraps = fc.constantFrom(

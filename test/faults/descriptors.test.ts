@@ -35,7 +35,7 @@ test(`T-RL-04: ${CLIENTS} connections and ${DESCRIPTORS} descriptors`, async () 
   await using service = await startService()
   await using env = await environmentFor(service)
   await using proxy = spawnWith(DESCRIPTORS, env)
-  const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+  const { port } = await proxy.ready()
   expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
 
   const clients = await Promise.all(Array.from({ length: CLIENTS }, () => RawClient.connect(port)))
@@ -61,7 +61,7 @@ test('a request that finds no descriptor for the service is told so, and the nex
   await using service = await startService({ script: () => ({ content: 'served', closes: true }) })
   await using env = await environmentFor(service)
   await using proxy = spawnWith(DESCRIPTORS, env)
-  const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+  const { port } = await proxy.ready()
   await using asking = await RawClient.connect(port)
   const ask = async () => {
     asking.send(get('/v2/x', 'acme'))

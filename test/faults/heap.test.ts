@@ -33,7 +33,7 @@ test(`R11: ${FAULTS} faults, until the heap has settled`, () =>
       env: { ...env, ...environmentOf({ ...IMPATIENT, 'origin.connections': `${PLACES}` }) },
       nodeArgs: PROBE_ARGS,
     })
-    const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+    const { port } = await proxy.ready()
     const probe = await ProcessProbe.attach(proxy)
     const before = await probe.resources()
 

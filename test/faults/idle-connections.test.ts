@@ -33,7 +33,7 @@ test.skipIf(!hasRoom)(
     await using proxy = spawnProxy({
       env: { ...env, OAP_LISTEN_MAX_CONNECTIONS: `${IDLE + 100}`, OAP_LISTEN_KEEP_ALIVE_TIMEOUT: '5m' },
     })
-    const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+    const { port } = await proxy.ready()
     const idle: Socket[] = []
     const opener = async () => {
       while (idle.length < IDLE) {

@@ -56,7 +56,7 @@ test(`R10: ${IN_FLIGHT} in flight, 0 failed`, async () => {
       OAP_SHUTDOWN_TIMEOUT: `${DRAIN_MS}ms`,
     },
   })
-  const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+  const { port } = await proxy.ready()
   const open = async (head: string): Promise<RawClient> => {
     const client = await RawClient.connect(port, { deadlineMs: 60_000 })
     client.send(head)

@@ -12,36 +12,29 @@ import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import { environmentFor, MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
+import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
+import { serviceForFile } from './service-for-file.ts'
 
 /** On SIGUSR2 the program throws where nobody catches. */
 const FAULT_ON_SIGUSR2 = `process.on('SIGUSR2', () => { throw new Error('a fault') })`
 const ARGS = ['--import', `data:text/javascript,${encodeURIComponent(FAULT_ON_SIGUSR2)}`, MAIN]
 const DEADLINE_MS = 15_000
 
-let service: Service
-let env: Awaited<ReturnType<typeof environmentFor>>
+const served = serviceForFile()
 let folder: string
 let socket: string
 
 beforeAll(async () => {
-  service = await startService()
-  env = await environmentFor(service)
   folder = await mkdtemp(join(tmpdir(), 'oap-end-'))
   socket = join(folder, 'proxy.sock')
 })
-afterAll(async () => {
-  await env[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
-  await rm(folder, { recursive: true })
-})
+afterAll(() => rm(folder, { recursive: true }))
 
 /** Listens on a unix socket, because its stdout cannot tell a port. */
 async function start(stdout: 'pipe' | number): Promise<ChildProcess> {
   const { PATH } = process.env
   const child = spawn(process.execPath, ARGS, {
-    env: { PATH, ...env, OAP_LISTEN_ADDRESS: `unix:${socket}` },
+    env: { PATH, ...served.env, OAP_LISTEN_ADDRESS: `unix:${socket}` },
     stdio: ['ignore', stdout, 'ignore'],
   })
   try {
@@ -111,7 +104,7 @@ describe.skipIf(lacks('script'))('in a terminal', () => {
     const command = `exec ${process.execPath} ${file}`
     return new SpawnedProxy(
       spawn(programPath('script'), ['--quiet', '--return', '--flush', '--command', command, '/dev/null'], {
-        env: { PATH, HOME, ...env, SHELL: '/bin/sh' },
+        env: { PATH, HOME, ...served.env, SHELL: '/bin/sh' },
         stdio: ['ignore', 'pipe', 'pipe'],
       }),
     )
@@ -135,10 +128,10 @@ describe.skipIf(lacks('script'))('in a terminal', () => {
   test('SIGHUP while the terminal is there reloads', async () => {
     await using terminal = startInTerminal()
     const pid = await pidIn(terminal)
-    const { address } = JSON.parse(await terminal.waitForLine(/"msg":"ready"/))
+    const { port } = await terminal.ready()
     process.kill(pid, 'SIGHUP')
     process.kill(pid, 'SIGHUP')
-    expect((await request(Number(address.split(':').pop()), get('/v2/x', 'acme'))).status).toBe(200)
+    expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
     expect(terminal.output).not.toContain('"msg":"drain"')
     process.kill(pid, 'SIGTERM')
     expect((await terminal.exited).code).toBe(0)
@@ -147,7 +140,7 @@ describe.skipIf(lacks('script'))('in a terminal', () => {
   test('a terminal that closes ends it', async () => {
     await using terminal = startInTerminal()
     const pid = await pidIn(terminal)
-    await terminal.waitForLine(/"msg":"ready"/)
+    await terminal.ready()
     terminal.signal('SIGKILL')
     await untilEnded(pid)
   })
@@ -155,9 +148,9 @@ describe.skipIf(lacks('script'))('in a terminal', () => {
   test('a terminal that nobody reads does not keep it', async () => {
     await using terminal = startInTerminal()
     const pid = await pidIn(terminal)
-    const { address } = JSON.parse(await terminal.waitForLine(/"msg":"ready"/))
+    const { port } = await terminal.ready()
     terminal.child.stdout?.pause()
-    using client = new KeepAliveClient(Number(address.split(':').pop()))
+    using client = new KeepAliveClient(port)
     for (let i = 0; i < 500; i++) await client.get(`/v2/${'p'.repeat(4_096)}`, 'acme')
     process.kill(pid, 'SIGTERM')
     await untilEnded(pid)

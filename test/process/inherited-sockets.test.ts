@@ -3,26 +3,15 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import { environmentFor, MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
+import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
+import { serviceForFile } from './service-for-file.ts'
 
-let service: Service
-let env: Awaited<ReturnType<typeof environmentFor>>
-
-beforeAll(async () => {
-  service = await startService()
-  env = await environmentFor(service)
-})
-
-afterAll(async () => {
-  await env[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
-})
+const served = serviceForFile()
 
 /** As systemd: holds a socket that it never accepts from, and starts the program with it for each line of its input. */
 const HOLDER = `
@@ -44,7 +33,7 @@ for line in sys.stdin:
 
 async function holdSocket() {
   const args = ['-c', HOLDER, process.execPath, MAIN]
-  const child = spawn(programPath('python3'), args, { env: { PATH: process.env['PATH'], ...env } })
+  const child = spawn(programPath('python3'), args, { env: { PATH: process.env['PATH'], ...served.env } })
   const holder = new SpawnedProxy(child)
   const numberIn = async (pattern: RegExp) => Number(/\d+/.exec(await holder.waitForLine(pattern))?.[0])
   /** Starts the program, and resolves with its pid. `port`: another one for listen.address than that of the socket. */
@@ -91,14 +80,14 @@ test.skipIf(lacks('systemd-socket-activate'))(
     await new Promise((resolve) => free.close(resolve))
     const names = [
       '--setenv=PATH',
-      ...Object.keys(env).map((name) => `--setenv=${name}`),
+      ...Object.keys(served.env).map((name) => `--setenv=${name}`),
       '--setenv=OAP_LISTEN_ADDRESS',
     ]
     const child = spawn(
       programPath('systemd-socket-activate'),
       [`--listen=127.0.0.1:${port}`, ...names, process.execPath, MAIN],
       {
-        env: { PATH: process.env['PATH'], ...env, OAP_LISTEN_ADDRESS: `localhost:${port}` },
+        env: { PATH: process.env['PATH'], ...served.env, OAP_LISTEN_ADDRESS: `localhost:${port}` },
         stdio: ['ignore', 'pipe', 'pipe'],
       },
     )

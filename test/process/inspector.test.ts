@@ -4,33 +4,23 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import { withSeed } from '../support/seed.ts'
-import { type Service, startService } from '../support/service.ts'
-import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { spawnProxy } from '../support/spawn-proxy.ts'
+import { serviceForFile } from './service-for-file.ts'
 
 const STARTS = 30
 const INSPECTOR = /Debugger listening on ws:\/\/127\.0\.0\.1:(\d+)/
 
-let service: Service
-let env: Awaited<ReturnType<typeof environmentFor>>
-
-beforeAll(async () => {
-  service = await startService()
-  env = await environmentFor(service)
-})
-afterAll(async () => {
-  await env[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
-})
+const served = serviceForFile()
 
 /** Undefined if the signal came before Node itself was there, which ends the process. */
 async function signalEarly(delayMs: number): Promise<'closed' | 'never opened' | undefined> {
   // Only names the port: without it, programs that start at the same time would share one.
-  await using proxy = spawnProxy({ env, nodeArgs: ['--inspect-port=0'] })
+  await using proxy = spawnProxy({ env: served.env, nodeArgs: ['--inspect-port=0'] })
   await sleep(delayMs)
   proxy.signal('SIGUSR1')
   const ready = await proxy.waitForLine(/"msg":"ready"/).catch(() => undefined)
@@ -70,9 +60,9 @@ test('SIGUSR1 at any moment of the start leaves no inspector open', () =>
     expect(outcomes.filter((outcome) => outcome !== undefined).length).toBeGreaterThan(STARTS / 4)
   }))
 
-test('SIGUSR1 later is told in the log', async () => {
-  await using proxy = spawnProxy({ env, nodeArgs: ['--inspect-port=0'] })
-  await proxy.waitForLine(/"msg":"ready"/)
+test('SIGUSR1 later is logged', async () => {
+  await using proxy = spawnProxy({ env: served.env, nodeArgs: ['--inspect-port=0'] })
+  await proxy.ready()
   proxy.signal('SIGUSR1')
   await proxy.waitForLine(/inspector stays closed/)
   expect(proxy.output).not.toMatch(INSPECTOR)

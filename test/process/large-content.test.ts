@@ -46,11 +46,7 @@ beforeAll(async () => {
       OAP_ADMIN_ADDRESS: 'off',
     },
   })
-  port = Number(
-    JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
-      .address.split(':')
-      .pop(),
-  )
+  port = (await proxy.ready()).port
   // Warm: the code is loaded and the first buffers are there before anything is measured.
   await download('/warm', 64 * MIB)
   await upload('/warm', 64)

@@ -1,28 +1,18 @@
 /** What the settings of the log make of its lines, in the whole program. */
 
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { serviceForFile } from './service-for-file.ts'
 
-let service: Service
-let env: Awaited<ReturnType<typeof environmentFor>>
-
-beforeAll(async () => {
-  service = await startService({
-    script: ({ target }) => (target === '/v2/missing' ? { status: 404, content: 'no' } : { content: 'yes' }),
-  })
-  env = await environmentFor(service)
-})
-afterAll(async () => {
-  await env[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
+const served = serviceForFile({
+  script: ({ target }) => (target === '/v2/missing' ? { status: 404, content: 'no' } : { content: 'yes' }),
 })
 
 /** A good request, one that the service refuses, one that the proxy refuses; then a stop, so that all lines are there. */
 async function runWith(settings: Record<string, string>, ready = /"msg":"ready"/): Promise<SpawnedProxy> {
-  await using proxy = spawnProxy({ env: { ...env, ...settings } })
+  await using proxy = spawnProxy({ env: { ...served.env, ...settings } })
   const line = await proxy.waitForLine(ready)
   const port = Number(/address"?[:=]"?[\w.[\]]+:(\d+)/.exec(line)?.[1])
   expect((await request(port, get('/v2/good', 'acme'))).status).toBe(200)
@@ -52,7 +42,7 @@ test.each([
 
 test('log.level: warn leaves out what is less, requests included', async () => {
   await using proxy = spawnProxy({
-    env: { ...env, OAP_LOG_LEVEL: 'warn', OAP_APP_SECRET_FILE: '', OAP_APP_SECRET: 'x' },
+    env: { ...served.env, OAP_LOG_LEVEL: 'warn', OAP_APP_SECRET_FILE: '', OAP_APP_SECRET: 'x' },
   })
   await proxy.waitForLine(/"level":"warn"/)
   proxy.signal('SIGTERM')

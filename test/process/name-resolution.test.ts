@@ -37,7 +37,7 @@ async function startBefore(service: Service, record: NameRecord) {
   const baseUrl = `http://${record.name}:${service.origin.port}`
   const settings = { OAP_BASE_URL: baseUrl, OAP_ORIGIN_ALLOW_INSECURE: 'true' }
   const proxy = spawnProxy({ env: { ...env, ...record.env, ...settings }, nodeArgs: record.nodeArgs })
-  const port = Number(/\d+$/.exec(JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address)?.[0])
+  const { port } = await proxy.ready()
   const dispose = async () => {
     await proxy[Symbol.asyncDispose]()
     await env[Symbol.asyncDispose]()

@@ -37,8 +37,7 @@ async function start(variables: Readonly<Record<string, string>>, before = servi
   const env = await environmentFor(before)
   const own = { OAP_ORIGIN_PROXY_FROM_ENV: 'true', OAP_LOG_LEVEL: 'trace' }
   const spawned = spawnProxy({ env: { ...env, ...own, ...variables } })
-  const ready = JSON.parse(await spawned.waitForLine(/"msg":"ready"/))
-  const port = Number(ready.address.split(':').pop())
+  const { port } = await spawned.ready()
   const dispose = async () => {
     await spawned[Symbol.asyncDispose]()
     await env[Symbol.asyncDispose]()

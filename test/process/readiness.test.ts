@@ -60,9 +60,9 @@ test('tokens.warm: ready once each org was tried once, whatever came of it, and 
   expect(proxy.output).not.toContain('"msg":"ready"')
 
   answer('initech')
-  const { address } = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
+  const { port } = await proxy.ready()
   expect(await health('/readyz')).toEqual([200, 'ok\n'])
-  const port = Number(address.split(':').pop())
+
   for (const org of WARM.filter((name) => name !== 'unlinked')) {
     expect((await request(port, get('/v2/x', org))).status).toBe(200)
   }

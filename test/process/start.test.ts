@@ -5,29 +5,19 @@ import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
+import { startService } from '../support/service.ts'
 import { environmentFor, MAIN, SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { serviceForFile } from './service-for-file.ts'
 
-let service: Service
-let env: Awaited<ReturnType<typeof environmentFor>>
+const served = serviceForFile()
 
-beforeAll(async () => {
-  service = await startService()
-  env = await environmentFor(service)
-})
-
-afterAll(async () => {
-  await env[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
-})
-
-test('serves, and says who may connect, where requests go and how the secret is held', async () => {
-  await using proxy = spawnProxy({ env })
+test('serves, and logs the clients that may connect, the service and the source of the secret', async () => {
+  await using proxy = spawnProxy({ env: served.env })
   const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
-  expect(ready).toMatchObject({ callers: 'this host only', baseUrl: `${service.baseUrl}/`, adminAddress: 'off' })
+  expect(ready).toMatchObject({ callers: 'this host only', baseUrl: `${served.service.baseUrl}/`, adminAddress: 'off' })
   expect(ready.secret).toMatch(/^from \//)
   const port = Number(ready.address.split(':').pop())
   expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
@@ -61,7 +51,7 @@ describe('a refused configuration', () => {
   })
 
   test('names an unreadable secret file in one line', async () => {
-    await using proxy = spawnProxy({ env: { ...env, OAP_APP_SECRET_FILE: '/nowhere/secret' } })
+    await using proxy = spawnProxy({ env: { ...served.env, OAP_APP_SECRET_FILE: '/nowhere/secret' } })
     expect(await proxy.exited).toEqual({ code: 78, signal: null })
     expect(proxy.stderr).toHaveLength(1)
     expect(proxy.stderr[0]).toMatch(/^appSecretFile .*OAP_APP_SECRET_FILE/)
@@ -74,7 +64,7 @@ test('a taken port is one clear line and exit 1', async () => {
   const address = taken.address()
   const port = typeof address === 'object' ? address?.port : undefined
   try {
-    await using proxy = spawnProxy({ env: { ...env, OAP_LISTEN_ADDRESS: `127.0.0.1:${port}` } })
+    await using proxy = spawnProxy({ env: { ...served.env, OAP_LISTEN_ADDRESS: `127.0.0.1:${port}` } })
     expect(await proxy.exited).toEqual({ code: 1, signal: null })
     expect(proxy.stderr).toEqual([
       `org-access-proxy: 127.0.0.1:${port} is in use: stop the program that listens there, or choose another address`,
@@ -85,7 +75,7 @@ test('a taken port is one clear line and exit 1', async () => {
 })
 
 test('a socket in a folder that does not exist is one line with the path of the setting, and exit 1', async () => {
-  await using proxy = spawnProxy({ env: { ...env, OAP_LISTEN_ADDRESS: 'unix:/nowhere/oap.sock' } })
+  await using proxy = spawnProxy({ env: { ...served.env, OAP_LISTEN_ADDRESS: 'unix:/nowhere/oap.sock' } })
   expect(await proxy.exited).toEqual({ code: 1, signal: null })
   expect(proxy.stderr).toHaveLength(1)
   expect(proxy.stderr[0]).toMatch(/^org-access-proxy: \/nowhere\/oap\.sock may not be used by this user/)
@@ -96,7 +86,7 @@ describe('too few file descriptors', () => {
   const NEEDED = 64
   const withLimit = (limit: number, ...program: string[]) => {
     const args = ['-c', `ulimit -n ${limit} && exec "$0" "$@"`, process.execPath, ...program]
-    return new SpawnedProxy(spawn('sh', args, { env: { PATH, ...env } }))
+    return new SpawnedProxy(spawn('sh', args, { env: { PATH, ...served.env } }))
   }
 
   /** With fewer, Node itself cannot even load an empty program. */
@@ -128,26 +118,28 @@ describe('too few file descriptors', () => {
     }
   })
 
-  test('no longer with 64: a cold org is served', async () => {
+  test('64 are enough to serve a cold org', async () => {
     await using proxy = withLimit(NEEDED, MAIN)
-    const { address } = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
-    expect((await request(Number(address.split(':').pop()), get('/v2/x', 'cold'))).status).toBe(200)
+    const { port } = await proxy.ready()
+    expect((await request(port, get('/v2/x', 'cold'))).status).toBe(200)
   })
 })
 
 test('a token endpoint that is down does not keep the proxy from starting', async () => {
-  await using proxy = spawnProxy({ env: { ...env, OAP_BASE_URL: 'http://127.0.0.1:1', OAP_TOKENS_WARM: 'acme' } })
-  await proxy.waitForLine(/"msg":"ready"/)
+  await using proxy = spawnProxy({
+    env: { ...served.env, OAP_BASE_URL: 'http://127.0.0.1:1', OAP_TOKENS_WARM: 'acme' },
+  })
+  await proxy.ready()
 })
 
 describe('a unix socket', () => {
-  test('replaces a stale one, and refuses whatever is not a socket', async () => {
+  test('replaces a stale one, and refuses anything else at its path', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'oap-socket-'))
     const path = join(folder, 'proxy.sock')
-    const unix = { ...env, OAP_LISTEN_ADDRESS: `unix:${path}` }
+    const unix = { ...served.env, OAP_LISTEN_ADDRESS: `unix:${path}` }
     try {
       await using first = spawnProxy({ env: unix })
-      await first.waitForLine(/"msg":"ready"/)
+      await first.ready()
       expect((await request(path, get('/v2/x', 'acme'))).status).toBe(200)
       await using second = spawnProxy({ env: unix })
       expect((await second.exited).code).toBe(1)
@@ -155,7 +147,7 @@ describe('a unix socket', () => {
       first.signal('SIGKILL')
       await first.exited
       await using third = spawnProxy({ env: unix })
-      await third.waitForLine(/"msg":"ready"/)
+      await third.ready()
       expect((await request(path, get('/v2/x', 'acme'))).status).toBe(200)
       third.signal('SIGTERM')
       await third.exited
@@ -171,20 +163,20 @@ describe('a unix socket', () => {
 
 describe('check', () => {
   test('prints every setting with its source, the secret masked, and tries a mint', async () => {
-    const before = service.tokens.mints.length
-    await using check = spawnProxy({ args: ['check', '--mint', 'acme'], env })
+    const before = served.service.tokens.mints.length
+    await using check = spawnProxy({ args: ['check', '--mint', 'acme'], env: served.env })
     expect((await check.exited).code, check.output).toBe(0)
     expect(check.output).toContain('listen.maxInFlight')
     expect(check.output).toContain('OAP_BASE_URL')
-    expect(service.tokens.mints).toHaveLength(before + 1)
-    expect(check.output).not.toContain(service.tokens.appSecret)
-    expect(check.output).not.toContain(service.tokens.marker)
+    expect(served.service.tokens.mints).toHaveLength(before + 1)
+    expect(check.output).not.toContain(served.service.tokens.appSecret)
+    expect(check.output).not.toContain(served.service.tokens.marker)
   })
 
-  test('says what a failed mint failed of', async () => {
+  test('names the code of a failed mint', async () => {
     await using check = spawnProxy({
       args: ['check', '--mint', 'acme'],
-      env: { ...env, OAP_BASE_URL: 'http://127.0.0.1:1' },
+      env: { ...served.env, OAP_BASE_URL: 'http://127.0.0.1:1' },
     })
     expect((await check.exited).code).toBe(1)
     expect(check.output).toContain('token_endpoint_unavailable')
@@ -206,11 +198,11 @@ test('a wrong call is one line and exit 1', async () => {
   expect(proxy.stderr).toHaveLength(1)
 })
 
-test('a secret file that others can read is warned about', async () => {
-  const { OAP_APP_SECRET_FILE: secretFile = '' } = env
+test('a secret file that others can read gets a warning', async () => {
+  const { OAP_APP_SECRET_FILE: secretFile = '' } = served.env
   await chmod(secretFile, 0o644)
-  await using proxy = spawnProxy({ env })
+  await using proxy = spawnProxy({ env: served.env })
   await proxy.waitForLine(/"level":"warn".*appSecretFile/)
-  await proxy.waitForLine(/"msg":"ready"/)
+  await proxy.ready()
   await chmod(secretFile, 0o600)
 })

@@ -1,14 +1,12 @@
 /** Stopping: what is in flight finishes, and nothing hangs. */
 
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Changes } from '../support/changes.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { serviceForFile } from './service-for-file.ts'
 
-let service: Service
-let env: Awaited<ReturnType<typeof environmentFor>>
 /** Requests for `/held` are answered when the gate opens. */
 let gate: Gate
 
@@ -33,24 +31,16 @@ class Gate {
   }
 }
 
-beforeAll(async () => {
-  service = await startService({
-    script: async (received) => {
-      if (received.target === '/held') await gate.pass()
-      return { content: 'done' }
-    },
-  })
-  env = await environmentFor(service)
-})
-
-afterAll(async () => {
-  await env[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
+const served = serviceForFile({
+  script: async (received) => {
+    if (received.target === '/held') await gate.pass()
+    return { content: 'done' }
+  },
 })
 
 async function start(more: Record<string, string> = {}): Promise<{ proxy: SpawnedProxy; port: number }> {
   gate = new Gate()
-  const proxy = spawnProxy({ env: { ...env, ...more } })
+  const proxy = spawnProxy({ env: { ...served.env, ...more } })
   const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
   return { proxy, port: Number(ready.address.split(':').pop()) }
 }
@@ -96,7 +86,7 @@ test('a request whose head has begun to arrive gets 503 draining, while idle and
   }
   for (const client of [fresh, used]) client.send(begun.slice(0, 20))
   expect((await request(port, get('/quick', 'acme'))).status).toBe(200) // so the proxy has read the bytes above
-  const received = service.requests.length
+  const received = served.service.requests.length
   proxy.signal('SIGTERM')
   expect((await idle.untilClosed()).bytes.toString()).toBe('')
   expect((await unused.untilClosed()).bytes.toString()).toBe('')
@@ -112,7 +102,7 @@ test('a request whose head has begun to arrive gets 503 draining, while idle and
     client.endSending()
   }
   expect(await proxy.exited).toEqual({ code: 0, signal: null })
-  expect(service.requests).toHaveLength(received)
+  expect(served.service.requests).toHaveLength(received)
 })
 
 test('a head that is not completed holds a stop up no longer than headersTimeout', async () => {
@@ -166,13 +156,13 @@ test('during the delay it still serves', async () => {
 
 test('while orgs are still being warmed, SIGHUP ends nothing and SIGTERM is heard', async () => {
   gate = new Gate()
-  const before = service.tokens.script
-  service.tokens.script = async (mint) => {
+  const before = served.service.tokens.script
+  served.service.tokens.script = async (mint) => {
     await gate.pass()
     return mint.issue()
   }
   try {
-    await using proxy = spawnProxy({ env: { ...env, OAP_TOKENS_WARM: 'slow', OAP_TOKENS_MINT_TIMEOUT: '20s' } })
+    await using proxy = spawnProxy({ env: { ...served.env, OAP_TOKENS_WARM: 'slow', OAP_TOKENS_MINT_TIMEOUT: '20s' } })
     await gate.untilWaiting(1)
     proxy.signal('SIGHUP')
     proxy.signal('SIGTERM')
@@ -180,6 +170,6 @@ test('while orgs are still being warmed, SIGHUP ends nothing and SIGTERM is hear
     expect(await proxy.exited).toEqual({ code: 0, signal: null })
   } finally {
     gate.open()
-    service.tokens.script = before
+    served.service.tokens.script = before
   }
 })

@@ -13,12 +13,6 @@ export interface ServiceIdentity {
   readonly appSecret: string
 }
 
-/** Of the log line that says so. */
-interface ReadyLine {
-  readonly address: string
-  readonly adminAddress: string
-}
-
 export class ProxyProcess implements AsyncDisposable {
   readonly spawned: SpawnedProxy
   readonly port: number
@@ -27,12 +21,17 @@ export class ProxyProcess implements AsyncDisposable {
   readonly folder: string
   readonly secretFile: string
 
-  constructor(spawned: SpawnedProxy, folder: string, secretFile: string, ready: ReadyLine) {
+  constructor(
+    spawned: SpawnedProxy,
+    folder: string,
+    secretFile: string,
+    ports: Awaited<ReturnType<SpawnedProxy['ready']>>,
+  ) {
     this.spawned = spawned
     this.folder = folder
     this.secretFile = secretFile
-    this.port = portOf(ready.address)
-    this.adminPort = portOf(ready.adminAddress)
+    this.port = ports.port
+    this.adminPort = ports.adminPort
   }
 
   /** The value of a metric, given with its labels; 0 where it has not been counted yet. */
@@ -53,10 +52,6 @@ export class ProxyProcess implements AsyncDisposable {
     await this.spawned[Symbol.asyncDispose]()
     await rm(this.folder, { recursive: true })
   }
-}
-
-function portOf(address: string): number {
-  return Number(/:(\d+)$/.exec(address)?.[1] ?? 0)
 }
 
 export interface ProxyProcessOptions {
@@ -86,8 +81,7 @@ export async function startProxyProcess(
   }
   const spawned = spawnProxy({ nodeArgs, env: environmentOf({ ...basis, ...settings }) })
   try {
-    const ready = JSON.parse(await spawned.waitForLine(/"msg":"ready"/))
-    return new ProxyProcess(spawned, folder, path, ready)
+    return new ProxyProcess(spawned, folder, path, await spawned.ready())
   } catch (error) {
     await spawned[Symbol.asyncDispose]()
     await rm(folder, { recursive: true })

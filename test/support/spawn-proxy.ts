@@ -69,6 +69,13 @@ export class SpawnedProxy implements AsyncDisposable {
     return line
   }
 
+  /** Resolves when the program is ready, with the ports from that line of its log; 0 stands for a unix socket. */
+  async ready(deadlineMs?: number): Promise<{ readonly port: number; readonly adminPort: number }> {
+    const { address, adminAddress } = JSON.parse(await this.waitForLine(/"msg":"ready"/, deadlineMs))
+    const portOf = (text: string) => Number(/:(\d+)$/.exec(text)?.[1] ?? 0)
+    return { port: portOf(address), adminPort: portOf(adminAddress) }
+  }
+
   signal(name: NodeJS.Signals): void {
     this.child.kill(name)
   }

@@ -63,7 +63,7 @@ describe('the secret file', () => {
   })
 
   // A test that runs as root may read everything.
-  test.skipIf(process.getuid?.() === 0)('one that may not be read says who was refused', async () => {
+  test.skipIf(process.getuid?.() === 0)('one without permission names the uid', async () => {
     await using folder = await makeFolder()
     const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
     await chmod(OAP_APP_SECRET_FILE, 0o000)
@@ -71,7 +71,7 @@ describe('the secret file', () => {
     expect(line).toContain(`cannot be read by uid ${process.getuid?.()} (EACCES)`)
   })
 
-  test('who is refused is told of the usual reason in compose', () => {
+  test('the message for EACCES names the usual cause in compose', () => {
     const explained = explainUnreadable(Object.assign(new Error('no'), { code: 'EACCES' }))
     expect(explained).toContain('a file-backed compose secret keeps the owner and mode of the file on the host')
     expect(explained).not.toContain('\n')
@@ -92,7 +92,7 @@ describe('the secret file', () => {
     expect(warnings.includes(warning)).toBe(isWarned)
   })
 
-  test('a relative path in a file is seen from the folder of that file, one in a variable from here', async () => {
+  test('a relative path is resolved against the folder of the config file, or for a variable, the working directory', async () => {
     await using folder = await makeFolder()
     await mkdir(folder.at('conf'))
     await folder.write('conf/secret', 'from-the-file')
