@@ -23,13 +23,12 @@ async function signalEarly(delayMs: number): Promise<'closed' | 'never opened' |
   await using proxy = spawnProxy({ env: served.env, nodeArgs: ['--inspect-port=0'] })
   await sleep(delayMs)
   proxy.signal('SIGUSR1')
-  const ready = await proxy.waitForLine(/"msg":"ready"/).catch(() => undefined)
+  const ready = await proxy.ready().catch(() => undefined)
   if (ready === undefined) {
     expect(await proxy.exited).toEqual({ code: null, signal: 'SIGUSR1' })
     return undefined
   }
-  const port = Number(JSON.parse(ready).address.split(':').pop())
-  expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+  expect((await request(ready.port, get('/v2/x', 'acme'))).status).toBe(200)
   const [, inspectorPort] = INSPECTOR.exec(proxy.output) ?? []
   if (inspectorPort === undefined) return 'never opened'
   const isClosed = () =>
@@ -44,8 +43,8 @@ async function signalEarly(delayMs: number): Promise<'closed' | 'never opened' |
 /** Until it is ready, on this machine at this moment. */
 async function startMs(): Promise<number> {
   const startedAt = performance.now()
-  await using proxy = spawnProxy({ env })
-  await proxy.waitForLine(/"msg":"ready"/)
+  await using proxy = spawnProxy({ env: served.env })
+  await proxy.ready()
   return performance.now() - startedAt
 }
 
