@@ -3,14 +3,19 @@
 import { describe, expect, test } from 'vitest'
 import { parseArguments } from '../../src/cli/arguments.ts'
 import { DEFAULT_SWITCHES } from '../../src/sandbox/switches.ts'
-import { documentAt, documents, tablesBelow } from './documents.ts'
+import { codeSpans, documentAt, documents, tablesBelow } from './documents.ts'
 
-/** A call of the program at the start of a line or of a code span, behind `node` and its options where it is called by its file. */
-const CALL = /(?:^|`)(?:[\w.]*exec \S+ )?(?:node (?:-\S+ )*\S*dist\/main\.js|org-access-proxy)((?: [\w./=:-]+)*)/gm
+/** A call of the program, behind `node` and its options where it is called by its file. */
+const CALL = /^(?:docker exec \S+ )?(?:node (?:-\S+ )*\S*dist\/main\.js|org-access-proxy)((?: [\w./=:-]+)*)/
 
-const calls = documents.flatMap(({ path, text }) =>
-  [...text.matchAll(CALL)].map(([, args = '']) => ({ path, args: args.trim().split(' ').filter(Boolean) })),
-)
+const calls = documents.flatMap((document) => {
+  const blocks = [...document.text.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, block = '']) => block)
+  const lines = blocks.flatMap((block) => block.replaceAll(/ *\\\n */g, ' ').split('\n'))
+  return [...lines, ...codeSpans(document)]
+    .map((line) => CALL.exec(line)?.[1])
+    .filter((args) => args !== undefined)
+    .map((args) => ({ path: document.path, args: args.trim().split(' ').filter(Boolean) }))
+})
 
 describe('commands', () => {
   test('every one is understood', () => {
