@@ -123,7 +123,7 @@ export class MintPauses {
       case undefined:
       case 'org_access_refused': // proves the credentials, and that the endpoint works
         this.#witnesses.clear()
-        if (!this.#isLimitedBeyond(pass)) this.#troubles.delete(org)
+        this.#forgetTrouble(pass)
         this.#endForAll(pass, [REJECTED, LIMITED, DOWN])
         this.#hear(org)
         return undefined
@@ -201,9 +201,7 @@ export class MintPauses {
     const trouble = this.#troubleOf(pass.org)
     trouble.failures += 1
     trouble.hangs = error.code === TIMEOUT
-    if (trouble.failures >= MAX_FAILURES && !this.#isLimitedBeyond(pass)) {
-      trouble.pause = this.#nextPause(trouble.pause, pass, error, DOWN)
-    }
+    if (trouble.failures >= MAX_FAILURES) trouble.pause = this.#nextPause(trouble.pause, pass, error, DOWN)
     const down = this.#all.get(DOWN)
     const isDown = down === undefined ? this.#doMostOrgsFail() : pass.probes.includes(down)
     return isDown ? this.#pauseAll(pass, error, DOWN) : undefined
@@ -266,10 +264,10 @@ export class MintPauses {
     }
   }
 
-  /** The org has met a 429 in another call, while this one was under way. */
-  #isLimitedBeyond({ org, probes }: MintPass): boolean {
+  /** Unless the org has met a 429 in another call, while this one was under way. */
+  #forgetTrouble({ org, probes }: MintPass): void {
     const pause = this.#troubles.get(org)?.pause
-    return pause?.code === LIMITED && !probes.includes(pause)
+    if (pause?.code !== LIMITED || probes.includes(pause)) this.#troubles.delete(org)
   }
 
   /** A limit ends only through its own probe: a call that was under way before says nothing of it. */

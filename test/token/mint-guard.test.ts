@@ -257,6 +257,18 @@ describe('failing fast', () => {
     expect(probing).toMatchObject({ code: 'ok', tookMs: 700 })
   })
 
+  test('behind calls that hung, a quick probe serves its request, and leaves no timer', async () => {
+    const { endpoint, guard } = setUp({ mintTimeoutMs: 1_000 })
+    endpoint.behave = hanging(endpoint)
+    for (let i = 0; i < 8; i += 1) mint(guard, `org-${i}` as OrgId)
+    await vi.advanceTimersByTimeAsync(2_000)
+    endpoint.behave = () => {}
+    const probing = mint(guard, 'probing' as OrgId)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(probing).toMatchObject({ code: 'ok', tookMs: 0 })
+    expect(vi.getTimerCount()).toBe(0)
+  })
+
   test('behind calls that hung, a slow probe hands its token over when it comes', async () => {
     const { endpoint, guard, events } = setUp({ mintTimeoutMs: 1_000 })
     endpoint.behave = hanging(endpoint)
@@ -471,6 +483,59 @@ describe('a probe', () => {
     await vi.advanceTimersByTimeAsync(0)
     expect(outcome.code).toBe('ok')
     expect(endpoint.calls).toHaveLength(2)
+  })
+})
+
+describe('a mint that was admitted and then not sent', () => {
+  test('because a pause began while it waited: its place is free again', async () => {
+    const { endpoint, guard } = setUp({ mintConcurrency: 1 })
+    endpoint.behave = answeringAfter(endpoint, 100)
+    mint(guard)
+    const waiting = mint(guard, 'waiting' as OrgId)
+    await vi.advanceTimersByTimeAsync(50)
+    guard.pauseUntil(1_000)
+    await vi.advanceTimersByTimeAsync(50)
+    expect(waiting.error).toBeInstanceOf(MintNotSent)
+    expect(waiting.code).toBe('token_endpoint_rate_limited')
+    await vi.advanceTimersByTimeAsync(900)
+    const after = mint(guard, 'after' as OrgId)
+    await vi.advanceTimersByTimeAsync(100)
+    expect(after.code).toBe('ok')
+    expect(endpoint.calledAt).toEqual([0, 1_000])
+  })
+
+  test('because it found no place in time: another may be the probe', async () => {
+    const { endpoint, guard } = setUp({ mintConcurrency: 1 })
+    endpoint.behave = answeringAfter(endpoint, 3_000)
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    guard.pauseUntil(500)
+    await vi.advanceTimersByTimeAsync(500)
+    const probing = mint(guard, 'probing' as OrgId, { deadlineAt: 1_500 })
+    await vi.advanceTimersByTimeAsync(2_500)
+    expect(probing.code).toBe('token_endpoint_unavailable')
+    const after = mint(guard, 'after' as OrgId)
+    await vi.advanceTimersByTimeAsync(3_000)
+    expect(after.code).toBe('ok')
+  })
+
+  test('because the source did not call: it says nothing of the endpoint, and another may be the probe', async () => {
+    const { endpoint, guard, events } = setUp()
+    guard.pauseUntil(500)
+    await vi.advanceTimersByTimeAsync(500)
+    endpoint.behave = () => {
+      throw new MintNotSent('token_endpoint_unavailable', 'the turn of another proxy')
+    }
+    for (let i = 0; i < 10; i += 1) {
+      mint(guard)
+      await vi.advanceTimersByTimeAsync(0)
+    }
+    expect(endpoint.calls).toHaveLength(10)
+    endpoint.behave = () => {}
+    const after = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(after.code).toBe('ok')
+    expect(events.filter((event) => event.startsWith('refused'))).toHaveLength(10)
   })
 })
 

@@ -418,6 +418,100 @@ describe('a changed secret', () => {
   })
 })
 
+describe('the count of failures in a row', () => {
+  test.each([REJECTED, LIMITED] as const)('starts anew with %s, and so does a hang', (code) => {
+    const world = new World()
+    for (let i = 0; i < 4; i += 1) world.call(A, 'token_endpoint_timeout')
+    expect(world.pauses.hangs(A)).toBe(true)
+    world.call(A, code)
+    expect(world.pauses.hangs(A)).toBe(false)
+    world.clock.advance(1_000)
+    for (let i = 0; i < 4; i += 1) expect(world.call(A, DOWN)).toBeUndefined()
+    expect(world.refusalOf(A)).toBeUndefined()
+    world.call(A, DOWN)
+    expect(world.refusalOf(A)?.code).toBe(DOWN)
+  })
+})
+
+describe('which orgs most orgs are', () => {
+  test('those that were answered 401 or 429 count as well', () => {
+    const world = new World()
+    world.call(A)
+    world.call(B, REJECTED)
+    world.call(C, LIMITED)
+    for (const org of ['x', 'y', 'z', 'x', 'y', 'z'] as OrgId[]) world.call(org, DOWN)
+    expect(world.refusalOf(D)).toBeUndefined()
+    world.call('w' as OrgId, DOWN)
+    expect(world.refusalOf(D)?.code).toBe(DOWN)
+  })
+
+  test('the last 256 that were heard of', () => {
+    const world = new World()
+    for (let i = 0; i < 1_000; i += 1) world.call(`well-${i}` as OrgId)
+    for (let i = 0; i < 128; i += 1) world.call(`sick-${i}` as OrgId, DOWN)
+    expect(world.refusalOf(A)).toBeUndefined()
+    world.call('sick-128' as OrgId, DOWN)
+    expect(world.refusalOf(A)?.code).toBe(DOWN)
+  })
+
+  test('the one that ended an outage is heard of, those before are not', () => {
+    const world = new World()
+    for (let i = 0; i < 4; i += 1) world.call(`well-${i}` as OrgId)
+    const late = ['x', 'y', 'z', 'v', 'w'].map((org) => world.pass(org as OrgId))
+    for (const pass of late) world.settle(pass, DOWN)
+    expect(world.refusalOf(A)?.code).toBe(DOWN)
+    world.clock.advance(250)
+    world.call(A)
+    for (const org of [B, C, D] as OrgId[]) for (let i = 0; i < 2; i += 1) world.call(org, DOWN)
+    expect(world.refusalOf(E)?.code, 'three of four fail').toBe(DOWN)
+  })
+})
+
+test('the trouble of ten thousand orgs is remembered; the org that was heard of least recently is forgotten', () => {
+  const world = new World()
+  const gaveWay = (i: number) => world.pauses.gaveWay(world.pass(`org-${i}` as OrgId))
+  const hangs = (i: number) => world.pauses.hangs(`org-${i}` as OrgId)
+  for (let i = 0; i < 10_000; i += 1) gaveWay(i)
+  gaveWay(0)
+  gaveWay(10_000)
+  expect([hangs(0), hangs(1), hangs(2), hangs(10_000)]).toEqual([true, false, true, true])
+})
+
+test('an org that is paused for two reasons is told the one that lasts longer', () => {
+  const world = new World()
+  world.call(A, LIMITED, 30)
+  world.call(B, REJECTED)
+  world.call(C, REJECTED)
+  expect(world.refusalOf(A)).toMatchObject({ code: LIMITED, retryAfterSeconds: 30 })
+  expect(world.refusalOf(D)?.code).toBe(REJECTED)
+  world.pauses.pauseUntil(world.clock.now() + 60_000)
+  expect(world.refusalOf(A)).toMatchObject({ code: LIMITED, retryAfterSeconds: 60 })
+  expect(world.refusalOf(D)).toMatchObject({ code: LIMITED, retryAfterSeconds: 60 })
+})
+
+test('a limit of one org outlives a success of the same org that was under way', () => {
+  const world = new World()
+  const [early, late] = [world.pass(A), world.pass(A)]
+  world.settle(early, LIMITED, 30)
+  world.settle(late)
+  expect(world.refusalOf(A)?.code).toBe(LIMITED)
+})
+
+test('a limit that another proxy extends goes on growing', () => {
+  const world = new World()
+  world.call(A, LIMITED)
+  world.call(B, LIMITED)
+  world.clock.advance(1_000)
+  world.call(A, LIMITED)
+  world.pauses.pauseUntil(world.clock.now() + 3_000)
+  world.clock.advance(3_000)
+  world.call(C, LIMITED)
+  world.clock.advance(3_999)
+  expect(world.refusalOf(D)?.code).toBe(LIMITED)
+  world.clock.advance(1)
+  expect(world.refusalOf(D)).toBeUndefined()
+})
+
 test('a pass that waited in the queue is refused if a pause has begun since, and its own probe is not', () => {
   const world = new World()
   const waiting = world.pass(C)

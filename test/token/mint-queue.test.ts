@@ -87,6 +87,24 @@ test('whoever could not be served in time is refused at once, and told when to c
   expect(startsOf(list)).toHaveLength(100 - refused.length)
 })
 
+test('the expected wait begins when the rate opens again', async () => {
+  const queue = new MintQueue({ concurrency: 10, ratePerSecond: 0.5, now })
+  watch(queue, 'known')
+  const tooLate = watch(queue, 'known', { deadlineAt: 3_900 })
+  const inTime = watch(queue, 'known', { deadlineAt: 4_000 })
+  await vi.advanceTimersByTimeAsync(0)
+  expect(tooLate.error).toMatchObject({ retryAfterSeconds: 2 })
+  expect(inTime).toEqual({})
+})
+
+test('a cold mint expects to wait for the known ones before it, too', async () => {
+  const queue = new MintQueue({ concurrency: 1_000, ratePerSecond: 10, now })
+  for (let i = 0; i < 30; i += 1) watch(queue, 'known')
+  const cold = watch(queue, 'cold', { deadlineAt: 5_000 })
+  await vi.advanceTimersByTimeAsync(0)
+  expect(cold.error).toMatchObject({ code: 'token_endpoint_unavailable', retryAfterSeconds: 4 })
+})
+
 test('whoever has waited for most of the time is refused then, so that nobody starts a call that has no time left', async () => {
   const queue = new MintQueue({ concurrency: 1, ratePerSecond: 100, now })
   const first = watch(queue, 'known')
@@ -131,6 +149,17 @@ describe('orgs that had a token before', () => {
     const known = Array.from({ length: 10 }, () => watch(queue, 'known'))
     await vi.advanceTimersByTimeAsync(0)
     expect(startsOf(known)).toHaveLength(10)
+  })
+
+  test('go as soon as the rate allows, though a cold org has to wait longer', async () => {
+    const queue = new MintQueue({ concurrency: 100, ratePerSecond: 10, now })
+    watch(queue, 'known')
+    await vi.advanceTimersByTimeAsync(500)
+    for (let i = 0; i < 9; i += 1) watch(queue, 'cold')
+    const cold = watch(queue, 'cold')
+    const known = watch(queue, 'known')
+    await vi.advanceTimersByTimeAsync(2_000)
+    expect([known.enteredAt, cold.enteredAt]).toEqual([1_000, 1_500])
   })
 
   test('do not starve the others', async () => {
@@ -188,9 +217,11 @@ describe('cold mints are shared out between those who ask', () => {
     const flood = Array.from({ length: 1_000 }, () => watch(queue, 'cold', { deadlineAt: 5_000, requester: 'flood' }))
     await vi.advanceTimersByTimeAsync(0)
     const refused = flood.filter((seen) => seen.error !== undefined).length
+    const timers = vi.getTimerCount()
     const newcomer = watch(queue, 'cold', { deadlineAt: 5_000, requester: 'new' })
     await vi.advanceTimersByTimeAsync(0)
     expect(flood.filter((seen) => seen.error !== undefined)).toHaveLength(refused + 1)
+    expect(vi.getTimerCount(), 'one timer for each that waits').toBe(timers)
     await vi.advanceTimersByTimeAsync(1_000)
     expect(newcomer.enteredAt).toBe(1_000)
   })
@@ -214,21 +245,24 @@ describe('cold mints are shared out between those who ask', () => {
     expect(starts).toEqual(starts.toSorted((a, b) => a - b))
   })
 
-  test('what was asked long ago no longer counts', async () => {
+  test.each([
+    [6_000, 'counts: the other goes first'],
+    [11_000, 'no longer counts'],
+  ])('what was asked %d ms ago %s', async (pauseMs) => {
     const queue = new MintQueue({ concurrency: 1, ratePerSecond: 100, now })
     for (let i = 0; i < 50; i += 1) {
       const seen = watch(queue, 'cold', { requester: 'busy' })
       await vi.advanceTimersByTimeAsync(20)
       seen.turn?.leave()
     }
-    await vi.advanceTimersByTimeAsync(11_000)
+    await vi.advanceTimersByTimeAsync(pauseMs)
     const first = watch(queue, 'cold', { requester: 'first' })
     const busy = watch(queue, 'cold', { requester: 'busy' })
     const second = watch(queue, 'cold', { requester: 'second' })
     await vi.advanceTimersByTimeAsync(0)
     first.turn?.leave()
     await vi.advanceTimersByTimeAsync(0)
-    expect([busy.enteredAt, second.enteredAt]).toEqual([now(), undefined])
+    expect([busy.enteredAt, second.enteredAt]).toEqual(pauseMs > 10_000 ? [now(), undefined] : [undefined, now()])
   })
 })
 

@@ -573,6 +573,22 @@ describe('a token that comes late', () => {
   })
 })
 
+test('of two tokens that come late, the one that was asked for last is kept', async () => {
+  const { cache, source, clock } = setUp()
+  const issueLate: ((token: AccessToken) => void)[] = []
+  for (let i = 0; i < 2; i += 1) {
+    const obtained = cache.obtain(ACME)
+    const late = new Promise<AccessToken>((resolve) => issueLate.push(resolve))
+    await source.last.failWith(new MintGoesOn('token_endpoint_unavailable', 'scripted', late))
+    expect(await codeOf(obtained)).toBe('token_endpoint_unavailable')
+  }
+  for (const [i, issue] of issueLate.entries()) {
+    issue(new AccessToken(`late-${i}`, clock.now()))
+    await settled()
+  }
+  expect(cache.get(ACME)?.token.reveal()).toBe('Bearer late-1')
+})
+
 describe('the endpoint hands out the same token again', () => {
   test('it is as old as it was; the refresh is tried again, but not at once', async () => {
     const fixture = setUp()

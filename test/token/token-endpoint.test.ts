@@ -167,7 +167,8 @@ describe('what the reply means', () => {
       mint: replyWith({ status, fields: ['Location', `${elsewhere.baseUrl}/v2/orgs/acme/access`] }),
     })
     await using client = new EndpointUnderTest(service)
-    await failureOf(client.endpoint.mint(ACME))
+    const { hint } = await failureOf(client.endpoint.mint(ACME))
+    expect(hint).toContain(`${status}, a redirect: check baseUrl`)
     expect(elsewhere.origin.connections).toEqual([])
   })
 })
