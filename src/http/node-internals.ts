@@ -222,3 +222,34 @@ export function markLast(response: ServerResponse, isLast: boolean): void {
 export function allowHalfOpen(server: Server): Server {
   return Object.assign(server, { httpAllowHalfOpen: true })
 }
+
+type WriteDone = (error?: Error | null) => void
+
+/** Errors of a write to a peer that reads no more. What the peer sent before may still be read. */
+const READS_NO_MORE: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET'])
+
+/**
+ * Keeps `socket` reading after a write has failed, and calls `onFailed` then. A service may answer before it has read the
+ * content, and close: its kernel resets the connection, our next write fails, and the answer still lies in our receive
+ * buffer. Node destroys a socket whose write fails, and the answer is lost with it. So the error is withheld from the
+ * stream: no write after it reaches the kernel, and reading goes on to the end of the connection, which follows at once.
+ * Without this, most uploads of 2 MB that are answered early end as a 502.
+ */
+export function keepReading(socket: Socket, onFailed: () => void): void {
+  let streamDone: WriteDone | undefined
+  let done: WriteDone = () => undefined
+  // The stream passes the same function each time, so that one wrapper serves them all.
+  const wrapped = (given: WriteDone): WriteDone => {
+    if (given === streamDone) return done
+    streamDone = given
+    done = (error) => {
+      if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed()
+      else given(error)
+    }
+    return done
+  }
+  const write = socket._write
+  const writev = socket._writev
+  socket._write = (chunk, encoding, given) => write.call(socket, chunk, encoding, wrapped(given))
+  if (writev) socket._writev = (chunks, given) => writev.call(socket, chunks, wrapped(given))
+}

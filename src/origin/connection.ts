@@ -2,10 +2,10 @@
 
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
+import { keepReading } from '../http/node-internals.ts'
 import type { ResponseHead, ResponseHeadOptions } from '../http/response-head.ts'
-import type { Attempt, AttemptPlace, OriginRequest } from './attempt.ts'
+import type { Attempt, AttemptPlace, AttemptSink, ContentSource, ContentWriter, OriginRequest } from './attempt.ts'
 import type { Connector, Opening, SocketReader } from './connector.ts'
-import { RequestContent } from './request-content.ts'
 import { type ResponseEvents, ResponseParser } from './response-parser.ts'
 
 /** A connection that counts against the size of the pool. */
@@ -54,7 +54,7 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
     this.#attempt = first
     first.place = this
     this.#opening = connector.open(this, (error, socket) => {
-      if (socket === undefined) this.#fail(error ?? new OriginError('connection_refused', 'no connection'))
+      if (socket === undefined) this.destroy(error ?? new OriginError('connection_refused', 'no connection'))
       else this.#opened(socket, first)
     })
   }
@@ -71,12 +71,12 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
     this.#socket = socket
     socket.on('error', (error) => {
       this.#wasReset = true
-      this.#fail(error)
+      this.destroy(error)
     })
     socket.on('end', () => this.#inputEnded(socket))
-    socket.on('close', () => this.#fail(new OriginError('connection_terminated', 'closed by the origin')))
+    socket.on('close', () => this.destroy(new OriginError('connection_terminated', 'closed by the origin')))
     socket.on('drain', () => this.#content?.resume())
-    onFailedWrite(socket, () => this.#content?.detach())
+    keepReading(socket, () => this.#content?.detach())
     this.#start(socket, first)
   }
 
@@ -132,7 +132,7 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
     try {
       this.#parser.read(bytes, length)
     } catch (error) {
-      this.#fail(error instanceof Error ? error : new OriginError('http_protocol_error', 'not readable'))
+      this.destroy(error instanceof Error ? error : new OriginError('http_protocol_error', 'not readable'))
       return
     }
     if (this.#attempt === attempt) attempt.sink.responsePaused()
@@ -186,18 +186,18 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
     if (socket.remoteAddress === undefined) this.#wasReset = true
     // A reset may have cut content that ends with its connection.
     if (!this.#wasReset && this.#attempt !== undefined && this.#parser.finish()) return
-    this.#fail(new OriginError('connection_terminated', 'closed by the origin'))
+    this.destroy(new OriginError('connection_terminated', 'closed by the origin'))
   }
 
   abort(attempt: Attempt, reason: Error): void {
-    if (attempt === this.#attempt) this.#fail(reason)
+    if (attempt === this.#attempt) this.destroy(reason)
   }
 
-  /** Closes the connection. The attempt that it carries fails. */
-  #fail(error: Error): void {
+  /** Closes the connection. The attempt that it carries fails with `reason`. */
+  destroy(reason: Error): void {
     const attempt = this.#detach()
     this.#close()
-    attempt?.sink.attemptFailed(attempt, error)
+    attempt?.sink.attemptFailed(attempt, reason)
   }
 
   #detach(): Attempt | undefined {
@@ -207,11 +207,6 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
     this.#content?.detach()
     this.#content = undefined
     return attempt
-  }
-
-  /** Closes the connection. The attempt that it carries fails with `reason`. */
-  destroy(reason: Error): void {
-    this.#fail(reason)
   }
 
   #close(): void {
@@ -238,32 +233,84 @@ export function requestHeadText(request: OriginRequest): string {
   return length === undefined ? `${text}transfer-encoding: chunked\r\n\r\n` : `${text}content-length: ${length}\r\n\r\n`
 }
 
-type WriteDone = (error?: Error | null) => void
+const LAST_CHUNK = '0\r\n\r\n'
 
-/** Errors of a write to a peer that reads no more. What the peer sent before may still be read. */
-const READS_NO_MORE: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET'])
+/** Writes the content of one request to the socket, as it comes from the client, and frames it. */
+export class RequestContent implements ContentWriter {
+  readonly #socket: Socket
+  readonly #source: ContentSource
+  readonly #isChunked: boolean
+  readonly #sink: Pick<AttemptSink, 'contentSent'>
+  #isOver = false
+
+  constructor(socket: Socket, source: ContentSource, isChunked: boolean, sink: Pick<AttemptSink, 'contentSent'>) {
+    this.#socket = socket
+    this.#source = source
+    this.#isChunked = isChunked
+    this.#sink = sink
+  }
+
+  /** True once the last of the content has been handed to the socket, or `detach` was called. */
+  get isOver(): boolean {
+    return this.#isOver
+  }
+
+  /** Starts behind the head. */
+  start(): void {
+    this.#source.streamTo(this)
+  }
+
+  write(chunk: Buffer, isOwned: boolean): boolean {
+    if (this.#isOver || chunk.length === 0) return true
+    const socket = this.#socket
+    this.#sink.contentSent()
+    if (this.#isChunked) {
+      socket.cork()
+      socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
+      socket.write(chunk)
+      socket.write('\r\n', 'latin1')
+      socket.uncork()
+    } else socket.write(chunk)
+    if (socket.writableLength > 0) return !socket.writableNeedDrain
+    // The kernel has a copy of everything.
+    if (isOwned) free(chunk)
+    return true
+  }
+
+  end(): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    if (this.#isChunked) this.#socket.write(LAST_CHUNK, 'latin1')
+    this.#sink.contentSent()
+  }
+
+  /** The socket has room again. */
+  resume(): void {
+    if (!this.#isOver) this.#source.resume()
+  }
+
+  /** The connection takes no more content. */
+  detach(): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    this.#source.detach()
+  }
+}
+
+/** Below this, freeing costs more than it saves. */
+const MIN_FREED_BYTES = 16 * 1024
+
+/** A message to a closed port is dropped at once, and memory that was transferred to it is freed. */
+const nowhere = new MessageChannel().port1
+nowhere.close()
 
 /**
- * Keeps `socket` reading after a write has failed, and calls `onFailed` then. A service may answer before it has read the
- * content, and close: its kernel resets the connection, our next write fails, and the answer still lies in our receive
- * buffer. Node destroys a socket whose write fails, and the answer is lost with it. So the error is withheld from the
- * stream: no write after it reaches the kernel, and reading goes on to the end of the connection, which follows at once.
+ * Frees the memory of `chunk`, without waiting for the garbage collector. V8 collects the whole heap each time such memory
+ * has grown by some 64 MiB, and each new piece lies in memory that no processor cache holds. Does nothing if `chunk`
+ * shares its memory.
  */
-function onFailedWrite(socket: Socket, onFailed: () => void): void {
-  let streamDone: WriteDone | undefined
-  let done: WriteDone = () => undefined
-  // The stream passes the same function each time, so that one wrapper serves them all.
-  const wrapped = (given: WriteDone): WriteDone => {
-    if (given === streamDone) return done
-    streamDone = given
-    done = (error) => {
-      if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed()
-      else given(error)
-    }
-    return done
-  }
-  const write = socket._write
-  const writev = socket._writev
-  socket._write = (chunk, encoding, given) => write.call(socket, chunk, encoding, wrapped(given))
-  if (writev) socket._writev = (chunks, given) => writev.call(socket, chunks, wrapped(given))
+function free(chunk: Buffer): void {
+  const { buffer } = chunk
+  if (chunk.length < MIN_FREED_BYTES || chunk.length !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return
+  nowhere.postMessage(null, [buffer])
 }

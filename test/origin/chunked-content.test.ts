@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { OriginError } from '../../src/errors.ts'
-import { ChunkedContent } from '../../src/origin/chunked-content.ts'
+import { ChunkedContent } from '../../src/origin/response-parser.ts'
 
 /** Where reading stopped, whether it is over, and the content. Read whole, and octet by octet. */
 function readBothWays(text: string): { readonly stop: number; readonly isOver: boolean; readonly content: string }[] {

@@ -5,7 +5,7 @@ import { Writable } from 'node:stream'
 import { setImmediate as turnEnded } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import type { ContentSource } from '../../src/origin/attempt.ts'
-import { RequestContent } from '../../src/origin/request-content.ts'
+import { RequestContent } from '../../src/origin/connection.ts'
 import { fc } from '../support/properties.ts'
 
 const FULL_READ = 64 * 1024
