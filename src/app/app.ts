@@ -131,9 +131,7 @@ export async function startApp(
     tokens: tokensOf(side, part),
     fleet: part?.fleet,
   }
-  const newAdmin = (options: AdminOptions) =>
-    new AdminListener({ ...options, inheritedSockets: sockets?.admin }, sources)
-  const admin = openAdmin(config, rules, newAdmin, log)
+  const admin = openAdmin(config, rules, sources, log, sockets?.admin)
   const reload = new ConfigReload({
     source,
     loaded,
@@ -288,23 +286,27 @@ function gaugesOf(listener: Listener, side: TokenSide, origin: Origin): Gauges {
 function openAdmin(
   config: Config,
   rules: LiveRules,
-  open: (options: AdminOptions) => AdminListener,
+  sources: AdminSources,
   log: Log,
+  inheritedSockets: readonly number[] | undefined,
 ): AdminListener | undefined {
   const { address, allowRemote } = config.admin
   if (address === 'off') return undefined
-  return open({
+  const options: AdminOptions = {
     address,
     socketMode: config.listen.socketMode,
+    inheritedSockets,
     isRemote: address.kind === 'tcp' && !isLoopback(address.host),
     allowsRemote: allowRemote,
+    // A reload changes these two, so the listener reads them for each request. A copy of these options would not.
     get hosts() {
       return rules.adminHosts
     },
-    refusesForwarded: config.listen.refuseForwarded,
     get orgPattern() {
       return rules.current.orgPattern
     },
+    refusesForwarded: config.listen.refuseForwarded,
     report: (error) => log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
-  })
+  }
+  return new AdminListener(options, sources)
 }

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { printDiff } from '../../src/cli/check.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
-import { request } from '../support/raw-client.ts'
+import { fieldOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { environmentOf, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
@@ -156,6 +156,53 @@ describe('what a reload takes over', () => {
     const taken = proxy.logs.filter(({ msg }) => msg === 'configuration taken over')
     expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
   })
+})
+
+test('Access-Control fields of the service reach the client once listen.origins is set, on an open connection too', async () => {
+  await service[Symbol.asyncDispose]()
+  service = await startService({ script: () => ({ fields: ['Access-Control-Allow-Origin', '*'], content: 'x' }) })
+  await start('')
+  const allowed = async () => {
+    const answer = await request(proxy.port, 'GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\n\r\n')
+    return fieldOf(answer, 'access-control-allow-origin')
+  }
+  const before = await allowed()
+  await write('proxy.yaml', 'listen: {origins: ["https://app.example.com"]}\n')
+  await proxy.app.reload()
+  expect([before, await allowed()]).toEqual([undefined, '*'])
+})
+
+test('listen.callerKeyFile and appRoutes are taken over', async () => {
+  await start('')
+  const schemes = async (fields: Readonly<Record<string, string>>) => {
+    await send(fields, 'POST /v2/links')
+    return service.requests
+      .at(-1)
+      ?.values('authorization')
+      .map((value) => value.split(' ')[0])
+  }
+  expect(await schemes({})).toEqual(['Bearer'])
+  await write('proxy.yaml', 'listen: {callerKeyFile: billing.key}\nappRoutes: [POST /v2/links]\n')
+  await proxy.app.reload()
+  expect([await send(), await send({ 'X-Proxy-Key': KEY })]).toEqual(['caller_refused', 200])
+  expect(await schemes({ 'X-Proxy-Key': KEY })).toEqual(['Basic'])
+})
+
+test('the admin listener takes over listen.hosts and orgs.pattern, too', async () => {
+  await start('')
+  const ask = async (line: string, host: string) =>
+    (await request(proxy.adminPort, `${line} HTTP/1.1\r\nHost: ${host}\r\n\r\n`)).status
+  const answers = async () => [
+    await ask('GET /livez', 'proxy.internal'),
+    await ask('POST /tokens/purge?org=a.b', 'localhost'),
+  ]
+  const before = await answers()
+  await write('proxy.yaml', 'listen: {hosts: [proxy.internal]}\norgs: {pattern: "[a-z]+"}\n')
+  await proxy.app.reload()
+  expect([before, await answers()]).toEqual([
+    [421, 200],
+    [200, 400],
+  ])
 })
 
 describe('all or nothing', () => {

@@ -41,8 +41,7 @@ const served = serviceForFile({
 async function start(more: Record<string, string> = {}): Promise<{ proxy: SpawnedProxy; port: number }> {
   gate = new Gate()
   const proxy = spawnProxy({ env: { ...served.env, ...more } })
-  const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
-  return { proxy, port: Number(ready.address.split(':').pop()) }
+  return { proxy, port: (await proxy.ready()).port }
 }
 
 test('SIGTERM lets 200 requests in flight finish, with Connection: close, and exits 0', async () => {
