@@ -9,7 +9,7 @@ import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
-import { MintNotSent, type MintOptions, type TokenSource } from '../token/token-source.ts'
+import { MintNotSent, type MintOptions, OverBudget, type TokenSource } from '../token/token-source.ts'
 import { type FleetStoreOptions, RedisStore, type StoreObserver, type StoreState } from './redis-store.ts'
 import { FleetKeys } from './sealing.ts'
 import { SharedTokens } from './shared-tokens.ts'
@@ -226,7 +226,7 @@ export class Fleet {
     this.#previous = undefined
   }
 
-  /** @throws {MintNotSent} in a limit, or if the turn of this call would come too late */
+  /** @throws {MintNotSent} in a limit, and `OverBudget` if the turn of this call would come too late */
   async #awaitPermit(org: OrgId, { deadlineAt = Number.POSITIVE_INFINITY }: MintOptions): Promise<void> {
     const calls = Math.max(1, Math.floor(this.#options.mintRate))
     const windowMs = Math.ceil((calls / this.#options.mintRate) * 1_000)
@@ -248,7 +248,7 @@ export class Fleet {
         case 'limited': {
           const until = this.#readLimit(reply.limit)
           if (until === undefined) return
-          const message = 'not asked: it has told another replica to wait'
+          const message = 'not called: it has told another replica to wait'
           throw new MintNotSent('token_endpoint_rate_limited', message, {
             retryAfterSeconds: secondsUntil(until, this.#now()),
           })
@@ -256,9 +256,9 @@ export class Fleet {
         case 'wait': {
           const nextAt = this.#now() + reply.waitMs * (1 + this.#random() / 4)
           if (nextAt > waitUntil) {
-            const message = 'over the budget of the fleet for mints'
-            throw new MintNotSent('token_endpoint_unavailable', message, {
+            throw new OverBudget('token_endpoint_unavailable', 'not called: over the budget of the fleet for mints', {
               retryAfterSeconds: secondsUntil(nextAt, this.#now()),
+              hint: 'The replicas have used up their common budget for the token endpoint: see tokens.mintRate.',
             })
           }
           await sleep(nextAt - this.#now(), undefined, { signal: this.#closing.signal }).catch(() => undefined)

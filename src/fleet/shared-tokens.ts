@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import { AccessToken, MintGoesOn, type MintOptions, type TokenSource } from '../token/token-source.ts'
+import { AccessToken, MintGoesOn, type MintOptions, OverBudget, type TokenSource } from '../token/token-source.ts'
 import type { FleetKeys } from './sealing.ts'
 import type { ClaimReply, FleetStore, ReleaseNote, StoredToken } from './store.ts'
 
@@ -145,11 +145,21 @@ export class SharedTokens implements TokenSource {
    */
   async #mintAfterWait(mint: SharedMint): Promise<AccessToken> {
     const ended = new AbortController()
+    const minted = this.#mint(mint).catch(async (error: unknown) => {
+      // Another replica may have room in its budget, and time is left.
+      if (error instanceof OverBudget) await this.#waitForDeadline(mint, ended.signal)
+      throw error
+    })
     try {
-      return await Promise.race([this.#mint(mint), this.#awaitPublished(mint, ended.signal)])
+      return await Promise.race([minted, this.#awaitPublished(mint, ended.signal)])
     } finally {
       ended.abort()
     }
+  }
+
+  async #waitForDeadline({ options }: SharedMint, ended: AbortSignal): Promise<void> {
+    const leftMs = Math.max(0, options.deadlineAt - this.#options.now())
+    await this.#wait(leftMs, ended).catch(() => undefined)
   }
 
   /** Does not resolve if no other replica publishes a token before the signal. */
@@ -302,13 +312,13 @@ type FoundToken = Extract<ClaimReply, { kind: 'token' }>
 /** One mint that goes through the store. */
 class SharedMint {
   readonly org: OrgId
-  readonly options: MintOptions
+  readonly options: MintOptions & { readonly deadlineAt: number }
   readonly budget: StoreBudget
   readonly owner = randomBytes(12).toString('base64url')
   /** Marks of values that could not be opened. */
   readonly unusable: string[] = []
 
-  constructor(org: OrgId, options: MintOptions, budget: StoreBudget) {
+  constructor(org: OrgId, options: SharedMint['options'], budget: StoreBudget) {
     this.org = org
     this.options = options
     this.budget = budget

@@ -6,7 +6,7 @@ import { FleetKeys } from '../../src/fleet/sealing.ts'
 import { SharedTokens } from '../../src/fleet/shared-tokens.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
-import { AccessToken } from '../../src/token/token-source.ts'
+import { AccessToken, OverBudget } from '../../src/token/token-source.ts'
 import { chooseSeed, Random } from '../support/seed.ts'
 import { type Passage, World } from './fleet-world.ts'
 import { MemoryStore } from './memory-store.ts'
@@ -141,6 +141,16 @@ describe('a replica that fails', () => {
     const world = newWorld(6)
     world.endpoint.latencyMs = () => ms
     await outcome(world, Promise.all(world.replicas.map((replica) => replica.mint('acme'))))
+  })
+
+  test('has no budget left after its wait: it takes the token that another gets', async () => {
+    const world = newWorld(6)
+    let calls = 0
+    world.endpoint.latencyMs = () => (calls++ === 0 ? 4_500 : 5)
+    world.endpoint.failure = () =>
+      world.time.now < 4_000 ? new OverBudget('token_endpoint_unavailable', 'over the budget') : undefined
+    const tokens = await outcome(world, Promise.all(world.replicas.map((replica) => replica.mint('acme'))))
+    expect(new Set(texts(tokens))).toEqual(new Set(['Bearer tok.acme.1']))
   })
 
   test('dies with the lease: another mints when it ends, and in time', async () => {

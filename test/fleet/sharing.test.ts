@@ -2,6 +2,10 @@
 
 import { writeFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
+import { Fleet } from '../../src/fleet/fleet.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { Secret } from '../../src/secret.ts'
+import { AccessToken, OverBudget } from '../../src/token/token-source.ts'
 import { randomSecret } from '../support/canaries.ts'
 import { eventually } from '../support/changes.ts'
 import { lacks } from '../support/programs.ts'
@@ -68,6 +72,40 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
       expect(ms, `call ${i + 1}`).toBeGreaterThan(Math.floor(i / 10) * 1_000 - 50)
     })
     expect(sinceMs.length).toBeGreaterThan(10)
+  })
+
+  // Whoever warms tokens tries again after `OverBudget`, and after no other failure.
+  test.concurrent('a mint beyond the common rate is over the budget, like one beyond the own', async () => {
+    await using server = await RedisServer.start()
+    const fleet = new Fleet({
+      appId: 'app',
+      baseUrl: 'https://api.example.com',
+      appSecret: new Secret('secret'),
+      store: {
+        address: { kind: 'tcp', host: '127.0.0.1', port: server.port, tls: false, database: 0 },
+        isCluster: false,
+        username: undefined,
+        password: () => undefined,
+        secureContext: undefined,
+        prefix: 'oap',
+        timeoutMs: 5_000,
+      },
+      mintTimeoutMs: 1_000,
+      mintRate: 0.1,
+      maxLifetimeMs: 60_000,
+      maxOrgs: 10,
+      lifetimeMs: () => 60_000,
+      observer: {
+        storeAsked: () => undefined,
+        storeLost: () => undefined,
+        storeBack: () => undefined,
+        valueUnusable: () => undefined,
+      },
+    })
+    const source = fleet.rationing({ mint: async (org) => new AccessToken(`token-${org}`, 0) })
+    await source.mint('a' as OrgId)
+    await expect(source.mint('b' as OrgId)).rejects.toBeInstanceOf(OverBudget)
+    await fleet.close()
   })
 
   test.concurrent('a limit that counts for all orgs and was met by one replica is kept by all', async () => {
