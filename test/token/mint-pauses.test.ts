@@ -162,6 +162,15 @@ describe('all orgs are paused', () => {
     expect(world.events).toEqual([`${code} 1000`])
   })
 
+  test('and this is told once, whatever comes of calls that were under way', () => {
+    const world = new World()
+    const late = [C, D].map((org) => world.pass(org))
+    world.call(A, REJECTED)
+    world.call(B, REJECTED)
+    for (const pass of late) world.settle(pass, REJECTED)
+    expect(world.events).toEqual([`${REJECTED} 1000`])
+  })
+
   test.each<[string, TokenErrorCode | undefined]>([
     ['a token', undefined],
     ['a refusal of an org', 'org_access_refused'],
@@ -433,8 +442,8 @@ describe('the count of failures in a row', () => {
   })
 })
 
-describe('which orgs most orgs are', () => {
-  test('those that were answered 401 or 429 count as well', () => {
+describe('whether most orgs fail is judged by', () => {
+  test('all orgs that were heard of, those that were answered 401 or 429 as well', () => {
     const world = new World()
     world.call(A)
     world.call(B, REJECTED)
@@ -445,7 +454,7 @@ describe('which orgs most orgs are', () => {
     expect(world.refusalOf(D)?.code).toBe(DOWN)
   })
 
-  test('the last 256 that were heard of', () => {
+  test('the last 256 orgs', () => {
     const world = new World()
     for (let i = 0; i < 1_000; i += 1) world.call(`well-${i}` as OrgId)
     for (let i = 0; i < 128; i += 1) world.call(`sick-${i}` as OrgId, DOWN)
@@ -454,7 +463,7 @@ describe('which orgs most orgs are', () => {
     expect(world.refusalOf(A)?.code).toBe(DOWN)
   })
 
-  test('the one that ended an outage is heard of, those before are not', () => {
+  test('the org that ended an outage and those after it', () => {
     const world = new World()
     for (let i = 0; i < 4; i += 1) world.call(`well-${i}` as OrgId)
     const late = ['x', 'y', 'z', 'v', 'w'].map((org) => world.pass(org as OrgId))
@@ -477,6 +486,13 @@ test('the trouble of ten thousand orgs is remembered; the org that was heard of 
   expect([hangs(0), hangs(1), hangs(2), hangs(10_000)]).toEqual([true, false, true, true])
 })
 
+test('the refusals of a pause name the cause of the failure that began it', () => {
+  const world = new World()
+  const hint = 'The host name of the token endpoint cannot be resolved (ENOTFOUND).'
+  for (let i = 0; i < 5; i += 1) world.pauses.settle(world.pass(A), new TokenError(DOWN, 'scripted', { hint }))
+  expect(world.refusalOf(A)?.hint).toBe(hint)
+})
+
 test('an org that is paused for two reasons is told the one that lasts longer', () => {
   const world = new World()
   world.call(A, LIMITED, 30)
@@ -495,6 +511,20 @@ test('a limit of one org outlives a success of the same org that was under way',
   world.settle(early, LIMITED, 30)
   world.settle(late)
   expect(world.refusalOf(A)?.code).toBe(LIMITED)
+})
+
+test('a call that was under way and was told a later end moves the end, and not the growth', () => {
+  const world = new World()
+  const late = world.pass(C)
+  world.call(A, LIMITED)
+  world.call(B, LIMITED)
+  world.settle(late, LIMITED, 5)
+  world.clock.advance(5_000)
+  world.call(D, LIMITED)
+  world.clock.advance(1_999)
+  expect(world.refusalOf(E)?.code).toBe(LIMITED)
+  world.clock.advance(1)
+  expect(world.refusalOf(E)).toBeUndefined()
 })
 
 test('a limit that another proxy extends goes on growing', () => {

@@ -534,6 +534,24 @@ describe('what the source is told', () => {
   })
 })
 
+test('a rejection that finds a mint under way costs none, and starts no cool-down', async () => {
+  const fixture = setUp()
+  const { cache, source, clock } = fixture
+  const first = await withToken(fixture)
+  clock.advance(LIFETIME_MS * 0.95)
+  expect(cache.get(ACME)).toEqual({ token: first, result: 'refreshing' })
+  clock.advance(100)
+  cache.rejected(ACME, first)
+  const second = await source.last.issue()
+  expect(source.mints).toHaveLength(2)
+
+  const replacement = cache.rejected(ACME, second)
+  expect(source.mints).toHaveLength(3)
+  const third = await source.last.issue()
+  await expect(replacement).resolves.toBe(third)
+  expect(cache.rejected(ACME, third), 'the replacement was rejected too').toBeUndefined()
+})
+
 describe('a token that comes late', () => {
   async function untilLate(fixture: Fixture) {
     const { cache, source, clock } = fixture
