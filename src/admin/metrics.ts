@@ -14,7 +14,7 @@ export interface Gauges {
   originConnections(): Readonly<Record<string, number>>
 }
 
-/** `failed`: the configuration is good, but could not be put in use. */
+/** `failed`: the configuration is good, but could not be applied. */
 export type ReloadOutcome = 'applied' | 'unchanged' | 'refused' | 'failed'
 
 const NO_RELOADS: Readonly<Record<ReloadOutcome, number>> = { applied: 0, unchanged: 0, refused: 0, failed: 0 }

@@ -204,7 +204,7 @@ function requestIds(): () => string {
 
 /** The check always passes: a reload that fails leaves the configuration before it in use. */
 function configurationDetail({ takenOverAt, lastOutcome }: ReloadState): string {
-  const since = `taken over at ${takenOverAt.toISOString()}`
+  const since = `applied at ${takenOverAt.toISOString()}`
   switch (lastOutcome) {
     case undefined:
     case 'applied':

@@ -44,7 +44,7 @@ export class RequestEvents implements GatewayObserver, ReloadObserver {
     const keysOf = (needsRestart: boolean) =>
       changes.filter((change) => change.needsRestart === needsRestart).map(({ key }) => key)
     const [taken, waiting] = [keysOf(false), keysOf(true)]
-    if (taken.length > 0) logger.info({ changed: taken }, 'configuration taken over')
+    if (taken.length > 0) logger.info({ changed: taken }, 'configuration applied')
     if (waiting.length > 0) logger.warn({ settings: waiting }, 'changed settings need a restart')
     for (const warning of warnings) logger.warn(warning)
   }
@@ -60,7 +60,7 @@ export class RequestEvents implements GatewayObserver, ReloadObserver {
 
   configFailed(error: unknown): void {
     const detail = error instanceof Error ? error.message : undefined
-    this.#log.logger.error({ detail }, 'configuration could not be put in use: the old one stays in use')
+    this.#log.logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
   }
 
   keySetUnavailable(url: string, problem: string): void {
@@ -156,7 +156,7 @@ export class TokenEvents implements TokenObserver {
     this.#metrics.tokens.secretReloaded(outcome)
     if (outcome === 'proved' || outcome === 'unproved') {
       this.#logger.info({ outcome }, 'secret replaced')
-    } else this.#logger.warn({ outcome }, 'changed secret not taken over')
+    } else this.#logger.warn({ outcome }, 'changed secret not used')
   }
 
   secretWarning(problem: string): void {

@@ -74,7 +74,7 @@ export class ConfigReload {
     return { takenOverAt: this.#takenOverAt, lastOutcome: this.#lastOutcome, texts: this.#texts }
   }
 
-  /** Resolves when the configuration has been read and put in use, or refused. Never rejects. */
+  /** Resolves when the configuration has been read and applied, or refused. Never rejects. */
   reload(): Promise<void> {
     return this.#attempt(true)
   }

@@ -51,7 +51,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await page.evaluate(text('#tile-errors .notes'))).toMatch(
       /^1 of 41 requests in the last .*1 from the proxy, 0 from/,
     )
-    expect(await page.evaluate(text('#configuration'))).toContain('Configuration of')
+    expect(await page.evaluate(text('#configuration'))).toContain('Configuration applied')
     expect(await page.evaluate(text('#callers'))).toBe('Callers: billing 3 requests, 1 in flight')
     expect(await page.evaluate(text('#service'))).toBe('App my-app at https://api.example.com/')
     expect(await page.evaluate(text('#orgs .org'))).toBe('acme')
@@ -64,7 +64,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   test('it goes on by itself: what happens next is shown, and plotted', async () => {
     await using admin = await AdminUnderTest.start()
     const page = await openPage(admin)
-    expect(await page.evaluate(text('#orgs-note'))).toContain('No Org has been asked for yet')
+    expect(await page.evaluate(text('#orgs-note'))).toContain('No request has named an Org yet')
     await admin.mint('acme')
     for (let i = 0; i < 40; i++) admin.requestEnded({ startedAt: 0, endedAt: 20 })
     admin.checks = [{ name: 'app-credentials', isOk: false, detail: 'the service rejects them' }]

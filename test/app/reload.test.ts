@@ -1,4 +1,4 @@
-/** Reload in the assembled program: what is taken over, what is not, and that no request notices. */
+/** Reload in the assembled program: what is applied, what is not, and that no request fails. */
 
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { Agent, request as httpRequest } from 'node:http'
@@ -73,7 +73,7 @@ async function ready(): Promise<string> {
   return content.toString()
 }
 
-describe('what a reload takes over', () => {
+describe('what a reload applies', () => {
   test('the Orgs and keys of callers, and new callers', async () => {
     await start(caller('acme'))
     expect([await send({ 'X-Proxy-Key': KEY }), await send({ 'X-Proxy-Key': OTHER_KEY })]).toEqual([
@@ -148,12 +148,12 @@ describe('what a reload takes over', () => {
   test('a change of the file is enough; so is one of a key that it names', async () => {
     await start(caller('acme'))
     await write('proxy.yaml', caller('globex'))
-    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration taken over'), 'the config file')
+    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration applied'), 'the config file')
     expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
     await write('billing.key', 'a-new-key-0123456789')
-    await proxy.until(() => proxy.logs.filter(({ msg }) => msg === 'configuration taken over').length === 2, 'the key')
+    await proxy.until(() => proxy.logs.filter(({ msg }) => msg === 'configuration applied').length === 2, 'the key')
     expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
-    const taken = proxy.logs.filter(({ msg }) => msg === 'configuration taken over')
+    const taken = proxy.logs.filter(({ msg }) => msg === 'configuration applied')
     expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
   })
 })
@@ -223,7 +223,7 @@ describe('all or nothing', () => {
     expect(await ready()).toContain('the last reload was refused')
     await write('proxy.yaml', 'callers:\n  - {name: billing, keyFiles: [missing.key], orgs: [globex]}\n')
     await write('missing.key', 'the-missing-key-0123456789')
-    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration taken over'), 'the missing key')
+    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration applied'), 'the missing key')
     expect(await send({ 'X-Proxy-Key': 'the-missing-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
   })
 
@@ -274,7 +274,7 @@ describe('all or nothing', () => {
     await expect(send({}, 'GET /v2/x', proxy.at('free.sock'))).rejects.toThrow()
   })
 
-  test('settings that need a restart are named, each time, and the others are taken over', async () => {
+  test('settings that need a restart are named, each time, and the others are applied', async () => {
     await start(caller('acme'))
     for (const org of ['globex', 'initech']) {
       await write('proxy.yaml', `${caller(org)}listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n`)
@@ -283,18 +283,18 @@ describe('all or nothing', () => {
     }
     const named = proxy.logs.filter(({ msg }) => msg === 'changed settings need a restart')
     expect(named.map(({ settings }) => settings)).toEqual(Array(2).fill(['listen.maxInFlight', 'tokens.maxOrgs']))
-    const taken = proxy.logs.filter(({ msg }) => msg === 'configuration taken over')
+    const taken = proxy.logs.filter(({ msg }) => msg === 'configuration applied')
     expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
   })
 })
 
 test('SIGHUP without any change is logged as such', async () => {
   await start(caller('acme'))
-  const since = /taken over at (\S+)/.exec(await ready())?.[1]
+  const since = /applied at (\S+)/.exec(await ready())?.[1]
   await proxy.app.reload()
   expect(proxy.logs.filter(({ msg }) => msg === 'configuration unchanged')).toHaveLength(1)
   expect(await metric('oap_config_reloads_total{outcome="unchanged"}')).toBe(1)
-  expect(/taken over at (\S+)/.exec(await ready())?.[1]).toBe(since)
+  expect(/applied at (\S+)/.exec(await ready())?.[1]).toBe(since)
 })
 
 test('a change of the config file that changes no setting is no change', async () => {
@@ -302,10 +302,10 @@ test('a change of the config file that changes no setting is no change', async (
   await write('proxy.yaml', `# reviewed\n${caller('acme')}`)
   await proxy.app.reload()
   expect(proxy.logs.filter(({ msg }) => msg === 'configuration unchanged')).toHaveLength(1)
-  expect(proxy.logs.filter(({ msg }) => msg === 'configuration taken over')).toEqual([])
+  expect(proxy.logs.filter(({ msg }) => msg === 'configuration applied')).toEqual([])
 })
 
-test('a changed file of a setting that needs a restart is named, each time, and not called taken over', async () => {
+test('a changed file of a setting that needs a restart is named, each time, and not called applied', async () => {
   const certificates = await readFile(CA_FILE, 'utf8')
   await start('fleet: {caFile: ca.pem}\n', { 'ca.pem': certificates })
   await write('ca.pem', `${certificates}\n${certificates}`)
@@ -313,7 +313,7 @@ test('a changed file of a setting that needs a restart is named, each time, and 
   await proxy.app.reload()
   const named = proxy.logs.filter(({ msg }) => msg === 'changed settings need a restart')
   expect(named.map(({ settings }) => settings)).toEqual([['fleet.caFile'], ['fleet.caFile']])
-  expect(proxy.logs.filter(({ msg }) => msg === 'configuration taken over')).toEqual([])
+  expect(proxy.logs.filter(({ msg }) => msg === 'configuration applied')).toEqual([])
 })
 
 test('the status shows the configuration in use, and no secret', async () => {

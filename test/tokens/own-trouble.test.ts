@@ -106,11 +106,7 @@ test.concurrent('a 401 while the secret file cannot be read ends no mint but its
   const fresh = randomSecret()
   await writeFile(proxy.secretFile, fresh)
   // The service does not take this one, and says so: it was read and tried.
-  await eventually(
-    () => proxy.output.includes('changed secret not taken over') || undefined,
-    'the next secret tried',
-    10_000,
-  )
+  await eventually(() => proxy.output.includes('changed secret not used') || undefined, 'the next secret tried', 10_000)
 })
 
 test.concurrent('a flood of unknown orgs over many connections does not keep a new connection waiting', async () => {

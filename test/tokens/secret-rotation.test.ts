@@ -86,7 +86,7 @@ function count(proxy: ProxyProcess, message: string): number {
 }
 
 const REPLACED = 'secret replaced'
-const NOT_TAKEN = 'changed secret not taken over'
+const NOT_TAKEN = 'changed secret not used'
 const UNUSABLE = 'secret file not usable: the old secret stays in use'
 
 test.concurrent('a directory swapped as Kubernetes does it, twice; the service stops taking the old secret', async () => {
@@ -154,7 +154,7 @@ test.concurrent('SIGHUP reads the file again; what is still wrong is told once, 
     await using traffic = new Traffic(proxy)
     await traffic.next(300)
     await writeFile(proxy.secretFile, fresh)
-    await eventually(() => count(proxy, NOT_TAKEN) === 1 || undefined, 'the secret not taken over')
+    await eventually(() => count(proxy, NOT_TAKEN) === 1 || undefined, 'the secret not used')
     for (let i = 0; i < 3; i++) {
       const before = sandbox.stats().totals.mints
       proxy.spawned.signal('SIGHUP')

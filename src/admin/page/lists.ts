@@ -54,7 +54,7 @@ export function showOrgs({ orgs, orgCount, totals }: StatusDocument, search: str
   setItems(byId('orgs'), orgs, ({ org }) => org, orgRow, updateOrgRow)
   byId('orgs-table').hidden = orgs.length === 0
   byId('search').hidden = search === '' && orgCount <= 10
-  const none = search === '' ? 'No Org has been asked for yet.' : 'No Org matches.'
+  const none = search === '' ? 'No request has named an Org yet.' : 'No Org matches.'
   setText(byId('orgs-note'), orgs.length === 0 ? none : '')
   const all = `${counted(orgCount, 'Org')}, ${counted(totals.cachedTokens, 'token')}`
   setText(byId('orgs-count'), orgCount > orgs.length ? `${count(orgs.length)} of ${count(orgCount)} shown` : all)

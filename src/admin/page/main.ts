@@ -67,7 +67,7 @@ function configurationText({ takenOverAt, lastReload }: StatusDocument['configur
     lastReload === 'refused' || lastReload === 'failed'
       ? `; the last reload ${lastReload === 'refused' ? 'was refused' : 'failed'}: see the log`
       : ''
-  return `Configuration of ${new Date(takenOverAt).toLocaleString()}${problem}`
+  return `Configuration applied ${new Date(takenOverAt).toLocaleString()}${problem}`
 }
 
 /** Empty if no callers are configured. */
