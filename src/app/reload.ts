@@ -47,7 +47,7 @@ export interface ConfigReloadOptions {
 export class ConfigReload {
   readonly #options: ConfigReloadOptions
   #config: Config
-  /** What the configuration in use was read from. */
+  /** The files that the configuration in use was read from. */
   #files: NamedFiles
   #texts: ReadonlyMap<SettingKey, string>
   #warnings: readonly string[]
@@ -98,17 +98,16 @@ export class ConfigReload {
       if (error instanceof ConfigRefused) {
         this.#watch(error.files)
         problems = error.message
-        if (isAskedFor || problems !== this.#lastProblems) observer.configRefused(problems.split('\n'))
         return 'refused'
       }
       observer.configFailed(error)
       return 'failed'
     })
-    const isSame = outcome === 'unchanged' || outcome === 'refused' ? problems === this.#lastProblems : false
-    const isNews = isAskedFor || !isSame
+    const isChange = outcome === 'applied' || outcome === 'failed' || problems !== this.#lastProblems
     this.#lastProblems = problems
     this.#lastOutcome = outcome
-    if (!isNews) return
+    if (!isChange && !isAskedFor) return
+    if (problems !== undefined) observer.configRefused(problems.split('\n'))
     if (outcome === 'unchanged') observer.configUnchanged()
     observer.configReloaded(outcome)
   }
