@@ -5,8 +5,11 @@ import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
+import { tunnelFor } from '../../src/origin/proxy-tunnel.ts'
+import { Secret } from '../../src/secret.ts'
 import { Canaries } from '../support/canaries.ts'
 import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import { startConnectProxy } from '../support/connect-proxy.ts'
 import type { Reply } from '../support/origin-reply.ts'
 import { resetNow } from '../support/reset-now.ts'
 import { type Service, startService } from '../support/service.ts'
@@ -179,6 +182,18 @@ describe('T-TK-06 no connection', () => {
     await using client = new EndpointUnderTest(service)
     await service.origin.stop()
     expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_unavailable' })
+  })
+
+  test('a proxy on the way that refuses is named, with its status', async () => {
+    await using service = await startService()
+    await using proxy = await startConnectProxy()
+    proxy.behaviour = 'refuse with 407'
+    const proxies = { httpProxy: new Secret(proxy.url()), httpsProxy: undefined, noProxy: undefined }
+    const tunnel = await tunnelFor(new URL(service.baseUrl), proxies)
+    await using client = new EndpointUnderTest(service, { tunnel })
+    const error = await failureOf(client.endpoint.mint(ACME))
+    expect(error.code).toBe('token_endpoint_unavailable')
+    expect(error.hint).toContain('cannot be reached (the proxy on the way answered 407)')
   })
 
   test('a name that does not resolve', async () => {
