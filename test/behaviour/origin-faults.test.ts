@@ -1,9 +1,14 @@
 /** What an origin can do wrong, and what the client gets: a 502 or 504 that says so, or a response that is visibly broken. */
 
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({
   'origin.idleTimeout': '300ms',
@@ -172,4 +177,35 @@ describe('T-UP-26 an answer before the content is sent', () => {
     expect(table.requestsFor(target)).toHaveLength(1)
     await table.expectAlive()
   })
+})
+
+test('bytes that are no TLS, inside a connection with TLS, are a tls_protocol_error', async () => {
+  const connections: Socket[] = []
+  await using service = await startService({
+    tls: certificate('localhost'),
+    acceptsAnyToken: true,
+    script: () => {
+      for (const connection of connections) connection.write('this is no TLS record')
+      return new Promise(() => {})
+    },
+  })
+  const network = createServer((connection) => {
+    connections.push(connection)
+    const onward = connect(service.origin.port, '127.0.0.1')
+    connection
+      .on('error', () => undefined)
+      .pipe(onward.on('error', () => undefined))
+      .pipe(connection)
+  })
+  await once(network.listen(0, '127.0.0.1'), 'listening')
+  const { port } = network.address() as AddressInfo
+  await using proxy = await startProxy(service, {
+    appRoutes: 'GET /v2/*',
+    baseUrl: `https://localhost:${port}`,
+    'origin.caFile': CA_FILE,
+  })
+  const answer = await request(proxy.port, get('/v2/x', 'acme'))
+  expect([answer.status, problemOf(answer).code]).toEqual([502, 'tls_protocol_error'])
+  for (const connection of connections) connection.destroy()
+  network.close()
 })
