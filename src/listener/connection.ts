@@ -283,7 +283,7 @@ export class ClientConnection implements ExchangeOwner {
     }
     // The response has begun, so its content has to serve as the probe.
     const { bytesWritten } = this.socket
-    setTimeout(() => {
+    const judge = () => {
       if (this.#carried !== carried) return
       if (this.socket.bytesWritten !== bytesWritten) {
         this.socket.write('') // notices the reset, if there was one
@@ -291,7 +291,9 @@ export class ClientConnection implements ExchangeOwner {
       }
       carried.clientGone()
       this.socket.destroy()
-    }, CONTENT_PAUSE_MS).unref()
+    }
+    // A busy process runs late timers before it reads what the service has sent in time. So it reads once more.
+    setTimeout(() => setImmediate(judge), CONTENT_PAUSE_MS).unref()
   }
 
   #repeatInterim(carried: Carried, [pauseMs, ...rest]: readonly number[]): void {

@@ -153,6 +153,26 @@ test('T-CL-05 a client that ends its side while its response is under way gets t
   await client.untilClosed()
 })
 
+test('T-CL-05 also where the proxy is too busy to read the rest in time', async () => {
+  let finish = () => {}
+  const target = table.target((__, connection) => {
+    connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst')
+    finish = () => connection.write('-last')
+    return undefined
+  })
+  await using client = await RawClient.connect(table.proxy.port)
+  client.send(get(target, 'acme'))
+  await client.untilBytes('first')
+  await origin.waitFor(() => table.requestsFor(target).length === 1)
+  client.endSending()
+  // The proxy is in this process: it reads the end in the first turn or in the second.
+  for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
+  finish()
+  const busyUntil = performance.now() + 60
+  while (performance.now() < busyUntil);
+  expect((await client.response()).content.toString()).toBe('first-last')
+})
+
 describe('a client that stops', () => {
   test('T-CL-07 inside the head: 408', async () => {
     await using client = await RawClient.connect(table.proxy.port)
