@@ -64,7 +64,12 @@ function growth(work: (bytes: number) => () => void): number {
   const small = work(LIMIT_BYTES / FACTOR)
   const large = work(LIMIT_BYTES)
   for (let i = 0; i < 20; i++) small() // compiled by now
-  return fastest(large, 10) / fastest(small, 50)
+  let least = Number.POSITIVE_INFINITY
+  // On a busy machine each of ten runs may be interrupted. Quadratic work stays so however often it is measured.
+  for (let attempt = 0; attempt < 5 && least >= MOST_GROWTH; attempt++) {
+    least = Math.min(least, fastest(large, 10) / fastest(small, 50))
+  }
+  return least
 }
 
 describe('the head of a request', () => {
