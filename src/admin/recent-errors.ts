@@ -17,7 +17,7 @@ export interface ErrorReport {
   readonly lastAgoMs: number
   /** Orgs concerned, the latest first; at most `MAX_ORGS_SHOWN`. */
   readonly orgs: readonly OrgErrors[]
-  /** Number of orgs concerned. It counts no further than `MAX_ORGS_KEPT`. */
+  /** Number of orgs concerned, at most `MAX_ORGS_KEPT`. */
   readonly orgCount: number
   /** The last few requests, newest first. */
   readonly examples: readonly ErrorExample[]

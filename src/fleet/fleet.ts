@@ -1,6 +1,6 @@
 /**
- * One replica's part in a fleet: its shared tokens, and the manners that all replicas keep together. The rate of mints and
- * a limit of the token endpoint hold for all of them, a learned lifetime reaches those that start, a purge reaches all.
+ * One replica's part in a fleet. It shares tokens with the others, and more: the rate of mints and a limit of the token
+ * endpoint apply to all replicas together, a replica that starts takes over the learned lifetime, and a purge reaches all.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -58,7 +58,7 @@ export interface FleetStatus {
 const BOARD_MS = 2_000
 /** Of the time that a mint has, this share may be spent on waiting for the rate. */
 const RATE_WAIT_SHARE = 0.5
-/** A limit or a lifetime that differs by less is no news. */
+/** Smaller differences of a limit or a lifetime are not passed on. */
 const SAME_LIMIT_MS = 250
 const SAME_LIFETIME_SHARE = 0.01
 
@@ -67,7 +67,7 @@ export class Fleet {
   readonly #store: RedisStore
   readonly #now: () => number
   readonly #random: () => number
-  /** Tells this replica's own purges from those of others. */
+  /** Distinguishes this replica's own purges from those of others. */
   readonly #replica = randomBytes(9).toString('base64url')
   readonly #closing = new AbortController()
   #keys: FleetKeys
@@ -106,14 +106,14 @@ export class Fleet {
     })
   }
 
-  /** What stands between the cache and the guard. */
+  /** Returns the source for the cache. It asks the store before the guard. */
   inFrontOf(guard: TokenSource): TokenSource {
     this.#guard = guard
     this.#shared = this.#share(this.#keys, guard)
     return { mint: (org, options) => (this.#shared ?? guard).mint(org, options) }
   }
 
-  /** What stands between the guard and the token endpoint: each call needs leave of the whole fleet. */
+  /** Returns the source for the guard. Each call of the token endpoint needs a permit of the store. */
   rationing(endpoint: TokenSource): TokenSource {
     return {
       mint: async (org, options = {}) => {
@@ -123,7 +123,7 @@ export class Fleet {
     }
   }
 
-  /** Tells what the others find out, from now on. */
+  /** From now on, `news` is told what other replicas have found out. */
   listen(news: FleetNews): void {
     this.#news = news
   }
@@ -314,7 +314,7 @@ export class Fleet {
   /** When the limit ends; undefined for one that no replica has set. */
   #readLimit({ sealed, restMs }: Limit): number | undefined {
     const lengthMs = Number(this.#open('limit', sealed) ?? Number.NaN)
-    // Nobody but a stranger makes a limit longer than it was.
+    // Only a stranger can have made it longer than its sealed length.
     if (!Number.isFinite(lengthMs) || restMs > lengthMs) return undefined
     const until = this.#now() + restMs
     if (until > this.#limitedUntil + SAME_LIMIT_MS) {

@@ -86,7 +86,7 @@ async function openCluster(options: LinkOptions): Promise<Link> {
   return { run: runnerOf((key, command) => cluster.sendCommand(key, false, command)), close }
 }
 
-/** By its digest: the text goes over the wire once after each start of the server. */
+/** Sends the digest of the script. The text is sent once after each start of the server. */
 function runnerOf(send: Send): Link['run'] {
   return async (script, keys, args) => {
     const [key = ''] = keys

@@ -61,10 +61,10 @@ const MAX_FAILURES = 3
 const FIRST_PAUSE_MS = 250
 /** Together with an attempt to connect, it decides how soon a recovery is seen. */
 const LONGEST_PAUSE_MS = 2_000
-/** A store that was there for so long starts again with the first pause. */
+/** A store that is lost after it was available for this long gets the first pause again. */
 const STEADY_MS = 10_000
 const CONNECT_TIMEOUT_MS = 1_000
-/** In a cluster, one node may be gone while the others answer: the map of slots is fetched anew, but not more often. */
+/** In a cluster, one node may be gone while the others answer. Then the map of slots is fetched again, at most this often. */
 const RENEWAL_MS = 1_000
 
 class StoreTimeout extends Error {
@@ -414,7 +414,7 @@ async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
   }
 }
 
-/** Also of a connection that is not there yet. */
+/** Also closes a connection that is still being opened. */
 function dispose(link: Promise<Link>): void {
   link.then(
     (opened) => opened.close(),
@@ -426,7 +426,7 @@ function isReadOnly(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith('READONLY')
 }
 
-/** Not the message of the error: it is the server's, and may repeat what was sent. */
+/** Never the message of the error: the server wrote it, and it may repeat what was sent. */
 function reasonOf(error: unknown): string {
   if (error instanceof StoreTimeout || error instanceof StoreNonsense) return error.message
   if (!(error instanceof Error)) return 'unknown'

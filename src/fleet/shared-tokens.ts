@@ -44,13 +44,13 @@ const WAIT_SHARE = 0.7
 const LEASE_SHARE = 0.5
 const MIN_POLL_MS = 50
 const MAX_POLL_MS = 150
-/** So many values that cannot be opened are passed over before the store is given up for this mint. */
+/** After more values than this that cannot be opened, a mint does without the store. */
 const MAX_UNUSABLE = 2
-/** Marks kept of each org's earlier tokens: one of them in the store was put back by somebody. */
+/** Marks kept of each org's earlier tokens. If one of these tokens is in the store, somebody has put it back. */
 const MARKS_KEPT = 3
 /** How long replicas that wait can read the refusal of an org. Each of them then remembers it by itself. */
 const REFUSAL_NOTE_MS = 1_000
-/** If the endpoint has handed out the same token again, no other replica asks for so long. */
+/** If the endpoint issued the same token again, the other replicas do not ask it for this long. */
 const SAME_NOTE_MS = 5_000
 const BEARER = 'Bearer '
 
@@ -76,7 +76,7 @@ export class SharedTokens implements TokenSource {
     return this.mintWithin(org, options, { leftMs: this.#options.timeoutMs })
   }
 
-  /** With what another `SharedTokens` in front of this one has left of its time for the store. */
+  /** The `SharedTokens` in front of this one passes on what is left of its time for the store. */
   async mintWithin(org: OrgId, options: MintOptions, budget: StoreBudget): Promise<AccessToken> {
     const { now, mintTimeoutMs } = this.#options
     const startedAt = now()
@@ -177,7 +177,7 @@ export class SharedTokens implements TokenSource {
     return await new Promise(() => undefined)
   }
 
-  /** Through the source behind. What comes of it is told to the others without making the request wait. */
+  /** Asks the source behind. Tells the others the outcome, without making the request wait for that. */
   async #mint(mint: SharedMint): Promise<AccessToken> {
     const { org, options, budget } = mint
     this.#budgets.set(org, budget)

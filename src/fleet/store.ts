@@ -8,7 +8,7 @@ export interface StoreError {
   readonly kind: 'error'
 }
 
-/** A token as the store holds it. All of it but the time left is authenticated by the seal. */
+/** A token as the store holds it. The seal authenticates everything but the time left. */
 export interface StoredToken {
   /** See `FleetKeys.markOf`. */
   readonly mark: string
@@ -21,9 +21,9 @@ export interface ClaimRequest {
   /** Drawn at random for each mint. */
   readonly owner: string
   readonly leaseMs: number
-  /** Marks of tokens that are no answer: the caller's own, and ones that it could not use. */
+  /** Marks of tokens that the caller does not want: its own, and ones that it could not open. */
   readonly except: readonly string[]
-  /** A token that is this old or older is no answer. */
+  /** The caller does not want a token that is this old or older. */
   readonly maxAgeMs: number
 }
 
@@ -46,15 +46,15 @@ export interface PublishRequest {
 /** `lost`: a younger token is there. */
 export type PublishReply = { readonly kind: 'published' | 'lost' } | StoreError
 
-/** What becomes known to all replicas at the same place. */
+/** What every replica reads every few seconds. */
 export interface Board {
   readonly kind: 'board'
-  /** Sealed; undefined where nobody has learned anything. */
+  /** Sealed. Undefined if no replica has learned a lifetime. */
   readonly lifetime: string | undefined
   readonly limit: Limit | undefined
   /** Later than `since`, oldest first. */
   readonly purges: readonly Purge[]
-  /** To be given as `since` the next time. */
+  /** Pass it as `since` the next time. */
   readonly until: string
 }
 

@@ -1,4 +1,4 @@
-/** One request to the sandbox and its response, and the two things every handler does with them: answer, and wait. */
+/** One request to the sandbox and its response. Handlers use it to answer and to wait. */
 
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 
