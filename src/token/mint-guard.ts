@@ -183,7 +183,7 @@ export class MintGuard implements TokenSource {
     const result = await this.#source.mint(org, { ...mint, deadlineAt }).catch((error: unknown) => ({ error }))
     turn.leave()
     if (result instanceof AccessToken) {
-      this.#noteAnswer(this.#now() - calledAt)
+      this.#slowestMs = Math.max(this.#now() - calledAt, this.#slowestMs * SLOWEST_DECAY)
       this.#pauses.settle(pass)
       return result
     }
@@ -209,10 +209,6 @@ export class MintGuard implements TokenSource {
 
   get #lentMs(): number {
     return Math.max(this.#options.mintTimeoutMs * LENT_SHARE, this.#slowestMs * LENT_FACTOR)
-  }
-
-  #noteAnswer(tookMs: number): void {
-    this.#slowestMs = Math.max(tookMs, this.#slowestMs * SLOWEST_DECAY)
   }
 
   async #haveCredentialsChanged(calledAt: number, deadlineAt: number): Promise<boolean> {

@@ -472,6 +472,20 @@ describe('a probe', () => {
     expect((probe?.options.deadlineAt ?? 0) - (probe?.at ?? 0)).toBe(2_000)
   })
 
+  test('has them in a place that is only lent, too', async () => {
+    const { endpoint, guard } = setUp({ mintConcurrency: 4 })
+    endpoint.behave = (org) => (org === ACME ? failing('token_endpoint_unavailable')() : hanging(endpoint)())
+    for (let i = 0; i < 2; i += 1) {
+      mint(guard)
+      await vi.advanceTimersByTimeAsync(4_000)
+    }
+    for (let i = 0; i < 3; i += 1) mint(guard, `hanging-${i}` as OrgId, { reason: 'refresh' })
+    mint(guard, ACME, { reason: 'refresh' })
+    await vi.advanceTimersByTimeAsync(0)
+    const { org, at, options } = endpoint.calls.at(-1) ?? {}
+    expect([org, (options?.deadlineAt ?? 0) - (at ?? 0)]).toEqual([ACME, 2_000])
+  })
+
   test('that is rejected while the secret changes is repeated', async () => {
     const { endpoint, guard } = setUp({ recoverCredentials: () => Promise.resolve(true) })
     guard.pauseUntil(1_000)
