@@ -29,7 +29,7 @@ export interface MintGuardOptions {
   readonly mintRate: number
   /**
    * The endpoint has rejected the credentials of a call made at that instant. Resolves with true if they have changed
-   * since, so that the call is worth a repeat. Must not reject.
+   * since, so that the call is worth a repeat: `credentialsChanged` was called then. Must not reject.
    */
   readonly recoverCredentials?: ((calledAt: number) => Promise<boolean>) | undefined
   /** The endpoint wants no call for any org before `untilMs` (monotonic). */
@@ -198,7 +198,6 @@ export class MintGuard implements TokenSource {
     }
     if (error.code === 'app_credentials_rejected' && (await this.#haveCredentialsChanged(calledAt, mint.deadlineAt))) {
       this.#pauses.abandon(pass)
-      this.#pauses.credentialsChanged()
       return { error, next: 'at once' }
     }
     const refusal = this.#pauses.settle(pass, error)
