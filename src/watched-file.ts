@@ -180,7 +180,7 @@ export class WatchedFile {
 export class Reruns {
   readonly #run: (isAskedFor: boolean) => Promise<void>
   #running: Promise<void> | undefined
-  /** Starts when the running one has ended. Everybody who asks in the meantime shares it. */
+  /** Starts when the running one has ended. All requests in the meantime share it. */
   #next: Promise<void> | undefined
   #isNextAskedFor = false
 

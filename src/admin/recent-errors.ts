@@ -10,7 +10,7 @@ export type RecentErrorCode = ErrorCode | 'service_error'
 export interface ErrorReport {
   readonly code: RecentErrorCode
   readonly title: string
-  /** What to do. */
+  /** The remedy. */
   readonly detail: string
   /** Since the start. */
   readonly count: number

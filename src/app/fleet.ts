@@ -17,7 +17,7 @@ export interface FleetPart {
 
 export interface FleetHooks {
   readonly observer: FleetObserver
-  /** How long a token lives, as far as this replica knows. */
+  /** The lifetime of a token, as far as this replica knows. */
   readonly lifetimeMs: () => number
   readonly onPasswordProblem: (problem: string) => void
 }

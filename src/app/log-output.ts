@@ -1,4 +1,4 @@
-/** Where log lines go: they are collected for a moment and written to stdout together. */
+/** Collects log lines for a moment, and writes them to stdout together. */
 
 import { constants, openSync, write } from 'node:fs'
 import { isatty } from 'node:tty'

@@ -10,7 +10,7 @@ import type { AppCredentials } from '../token/app-credentials.ts'
 import { TokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver } from '../token/token-source.ts'
 
-/** What a reload may change. It is read whenever it is needed. */
+/** The options that a reload may change. They are read at each use. */
 export interface Live {
   readonly secureContext: SecureContext | undefined
   readonly keepsAccessControl: boolean

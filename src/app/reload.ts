@@ -36,7 +36,7 @@ export interface ReloadState {
 }
 
 export interface ConfigReloadOptions {
-  /** Where the configuration came from; undefined if it cannot be read again. */
+  /** The source of the configuration; undefined if it cannot be read again. */
   readonly source: LoadOptions | undefined
   readonly loaded: LoadedConfig
   /** Puts the configuration in use. If it rejects, the one before must still be in use, unchanged. */
@@ -120,7 +120,7 @@ export class ConfigReload {
     this.#watch(latest.files)
     const changes = changedSettings(this.#texts, latest.texts, this.#settingsWithNewFiles(latest.files))
     const [taken, waiting] = [changes.filter((each) => !each.needsRestart), changes.filter((each) => each.needsRestart)]
-    // What waits for a restart is named once when a file changes, and on every reload that somebody asks for.
+    // Changes that wait for a restart are logged once when a file changes, and at every reload by SIGHUP.
     const waitingText = waiting.map(({ key, to }) => `${key}: ${to}`).join('\n')
     const isNamed = !isAskedFor && waitingText === this.#waiting
     if (taken.length === 0 && (waiting.length === 0 || isNamed)) {

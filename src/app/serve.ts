@@ -17,7 +17,7 @@ export interface ServeOptions {
 }
 
 export interface Running {
-  /** Where apps connect, as in a URL. */
+  /** The address for apps, as in a URL. */
   readonly address: string
   readonly adminAddress: string | undefined
   /** Resolves with the exit code: 0 after a drained stop, 1 if connections had to be cut. */
@@ -88,7 +88,7 @@ function readyFields(config: Config, app: App): Record<string, unknown> {
 function callersOf(config: Config): string {
   const { address, allowRemote, callerKey } = config.listen
   if (config.callers.length > 0) return config.callers.map(({ name }) => name).join(', ')
-  const who = address.kind === 'unix' ? 'who may open the socket' : allowRemote ? 'any host' : 'this host only'
+  const who = address.kind === 'unix' ? 'users with access to the socket' : allowRemote ? 'any host' : 'this host only'
   return callerKey === undefined ? who : `${who}, with the caller key`
 }
 

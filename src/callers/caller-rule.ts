@@ -1,4 +1,4 @@
-/** What the configuration says about one caller: how it is recognised, and what it may do. */
+/** One caller of the configuration: its credential and its rights. */
 
 import type { RoutePattern } from '../http/target.ts'
 import type { Secret } from '../secret.ts'
@@ -16,7 +16,7 @@ export interface CallerRule {
   readonly maxInFlight: number | undefined
 }
 
-/** Whoever may open the socket is the caller. */
+/** Every process that may open the socket counts as the caller. */
 export interface SocketCredential {
   readonly kind: 'socket'
   readonly path: string

@@ -15,7 +15,7 @@ export const CLOCK_TOLERANCE_SECONDS = 30
 
 const SHAPE = /^[\w-]+\.[\w-]+\.[\w-]+$/
 
-/** What a token says about itself. Nothing of it has been verified. */
+/** The contents of a token, before any verification. */
 export interface UnverifiedToken {
   readonly issuer: string
   readonly audiences: readonly string[]

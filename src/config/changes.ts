@@ -1,4 +1,4 @@
-/** What a reload changes: the settings that differ, those that need a restart, and the configuration that results. */
+/** The changes of a reload: the settings that differ, those that need a restart, and the resulting configuration. */
 
 import type { NamedFiles } from './problem.ts'
 import type { Config } from './schema.ts'

@@ -89,7 +89,7 @@ interface Part {
 interface Attack {
   /** Leads to the repetition. */
   readonly prefix: string
-  /** What is repeated; never empty. */
+  /** The repeated part; never empty. */
   readonly pump: string
 }
 

@@ -2,7 +2,7 @@
 
 import type { SettingKey } from './settings.ts'
 
-/** Where a value came from. */
+/** The source of a value. */
 export type Source =
   | { readonly kind: 'unset' }
   | { readonly kind: 'default' }

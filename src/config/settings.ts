@@ -19,7 +19,7 @@ export type SettingValue<K extends SettingKey> = K extends `${infer G extends Gr
 /** Parsed values by key. A key with a wrong value is missing. */
 export type SettingValues = { [K in SettingKey]?: SettingValue<K> }
 
-/** How a value is written in an environment variable. A list of mappings has no such form. */
+/** The form of a value in an environment variable. A list of mappings has no such form. */
 export type Notation = 'text' | 'number' | 'flag' | 'text list' | 'number list' | 'mappings'
 
 export interface Setting {

@@ -26,7 +26,7 @@ export interface FleetOptions {
   readonly mintRate: number
   readonly maxLifetimeMs: number
   readonly maxOrgs: number
-  /** How long a token lives, as far as this replica knows. */
+  /** The lifetime of a token, as far as this replica knows. */
   readonly lifetimeMs: () => number
   readonly observer: FleetObserver
   readonly now?: () => number
@@ -39,7 +39,7 @@ export interface FleetObserver extends StoreObserver {
   valueUnusable(): void
 }
 
-/** What the other replicas have found out. Must not throw. */
+/** Receives the findings of the other replicas. Must not throw. */
 export interface FleetNews {
   /** No call of the token endpoint before `until`: monotonic milliseconds. */
   limited(until: number): void
@@ -54,7 +54,7 @@ export interface FleetStatus {
   readonly reason: string
 }
 
-/** How often the news of the other replicas is read. The loss of an idle store is noticed in that time, too. */
+/** The interval for reading the news of the other replicas. The loss of an idle store is noticed in that time, too. */
 const BOARD_MS = 2_000
 /** Of the time that a mint has, this share may be spent on waiting for the rate. */
 const RATE_WAIT_SHARE = 0.5

@@ -26,7 +26,7 @@ export interface LinkOptions {
   readonly isCluster: boolean
   readonly username: string | undefined
   readonly password: Secret | undefined
-  /** What is trusted in place of the CA certificates of the runtime. */
+  /** Replaces the CA certificates of the runtime. */
   readonly secureContext: SecureContext | undefined
   readonly connectTimeoutMs: number
   /** Called when the connection has ended by itself. Not called for a cluster: there a node may go and come. */
@@ -52,7 +52,7 @@ async function openSingle(options: LinkOptions): Promise<Link> {
     socket: socketOptions(options),
     database: options.address.database,
   })
-  // Without a listener, an error ends the process. What it says reaches whoever waits for a command.
+  // Without a listener, an error ends the process. Each waiter of a command gets the error.
   client.on('error', () => undefined)
   client.on('terminated', options.onLost)
   const close = () => client.destroy()

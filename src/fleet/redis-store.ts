@@ -26,7 +26,7 @@ export interface FleetStoreOptions {
   readonly username: string | undefined
   /** Asked for each connection. */
   readonly password: () => Secret | undefined
-  /** What is trusted in place of the CA certificates of the runtime. */
+  /** Replaces the CA certificates of the runtime. */
   readonly secureContext: SecureContext | undefined
   readonly prefix: string
   readonly timeoutMs: number
@@ -38,7 +38,7 @@ export interface FleetStoreOptions {
 
 export type StoreOperation = 'claim' | 'publish' | 'release' | 'forget' | 'permit' | 'board' | 'note' | 'probe'
 
-/** What the store answered; or `skipped`, because it failed a moment ago and was not asked. */
+/** The answer of the store; or `skipped`, because it failed a moment ago and was not asked. */
 export type StoreOutcome =
   | Exclude<ClaimReply['kind'] | PublishReply['kind'] | PermitReply['kind'], 'error'>
   | 'ok'
@@ -198,7 +198,7 @@ export class RedisStore implements FleetStore {
     } catch (error) {
       const outcome = error instanceof StoreSkipped ? 'skipped' : error instanceof StoreTimeout ? 'timeout' : 'error'
       observer.storeAsked(operation, outcome, now() - startedAt)
-      // What was left of a request's time may have been too short for any server.
+      // The remaining time of a request may have been too short for any server.
       const isTooShort = outcome === 'timeout' && limitMs < timeoutMs / 2
       if (outcome !== 'skipped' && !isTooShort && link === this.#link) this.#noteFailure(error, startedAt)
       return { kind: 'error' }

@@ -1,5 +1,5 @@
 /**
- * What the replicas of one App put into the store, so that the store learns nothing from it. Every key is derived from the
+ * Seals the values that the replicas of one App put into the store, so that the store learns nothing from them. Every key is derived from the
  * App secret: the names of keys, the marks by which tokens are told apart, and one sealing key for each kind and org.
  * Pure: values in, values out.
  */
@@ -15,7 +15,7 @@ export interface FleetIdentity {
   readonly appSecret: Secret
 }
 
-/** What a sealed text is. One kind is never taken for another. */
+/** The kinds of sealed texts. One kind never opens as another. */
 export type SealedKind = 'token' | 'refusal' | 'lifetime' | 'limit' | 'purge'
 
 /** Changes when the meaning of what is stored changes: replicas of two formats do not see each other. */

@@ -20,7 +20,7 @@ export interface SharedTokensOptions {
   readonly timeoutMs: number
   /** Of a whole mint. A lease lasts half of it, so that a replica that waited for a dead one has time for a mint of its own. */
   readonly mintTimeoutMs: number
-  /** How long a token stays in the store. */
+  /** A token stays in the store for this time. */
   readonly maxLifetimeMs: number
   readonly maxOrgs: number
   /** An older token is not worth taking. */
@@ -34,7 +34,7 @@ export interface SharedTokensOptions {
   readonly wait?: ((ms: number, signal: AbortSignal) => Promise<void>) | undefined
 }
 
-/** What the store may still cost the request. */
+/** The time that the store may still cost the request. */
 export interface StoreBudget {
   leftMs: number
 }
@@ -48,7 +48,7 @@ const MAX_POLL_MS = 150
 const MAX_UNUSABLE = 2
 /** Marks kept of each org's earlier tokens. If one of these tokens is in the store, somebody has put it back. */
 const MARKS_KEPT = 3
-/** How long replicas that wait can read the refusal of an org. Each of them then remembers it by itself. */
+/** Waiting replicas can read the refusal of an org for this time. Each of them then remembers it by itself. */
 const REFUSAL_NOTE_MS = 1_000
 /** If the endpoint issued the same token again, the other replicas do not ask it for this long. */
 const SAME_NOTE_MS = 5_000
@@ -60,7 +60,7 @@ export class SharedTokens implements TokenSource {
   readonly #wait: (ms: number, signal: AbortSignal) => Promise<void>
   readonly #closing = new AbortController()
   readonly #retired: LRUCache<OrgId, readonly string[]>
-  /** What the mints under way have spent on waiting for the store. */
+  /** The time that the mints under way have waited for the store. */
   readonly #budgets = new Map<OrgId, StoreBudget>()
   readonly #behind = new Set<Promise<void>>()
 
@@ -111,7 +111,7 @@ export class SharedTokens implements TokenSource {
     return this.#mint(mint)
   }
 
-  /** What the mint for `org` that is under way may still spend on the store. */
+  /** The time that the running mint for `org` may still wait for the store. */
   budgetOf(org: OrgId): StoreBudget | undefined {
     return this.#budgets.get(org)
   }

@@ -1,5 +1,5 @@
 /**
- * What the replicas need of a store: a few operations, each of them atomic and on keys of one hash slot. No operation
+ * The operations that the replicas need of a store. They are few, each of them atomic and on keys of one hash slot. No operation
  * rejects: an outage is an answer (`error`), never to be mistaken for another replica at work (`held`).
  */
 
@@ -12,7 +12,7 @@ export interface StoreError {
 export interface StoredToken {
   /** See `FleetKeys.markOf`. */
   readonly mark: string
-  /** What was left of its time when it was new. Its age is this less what is left now, so no clock is shared. */
+  /** Its remaining time when it was new. Its age is this minus the remaining time now, so the replicas need no common clock. */
   readonly spanMs: number
   readonly sealed: string
 }
@@ -29,7 +29,7 @@ export interface ClaimRequest {
 
 export type ClaimReply =
   | { readonly kind: 'token'; readonly token: StoredToken; readonly ageMs: number }
-  /** The caller is to mint. Everybody else who claims waits for it until the lease ends. */
+  /** The caller should mint. All other claimers wait until the lease ends. */
   | { readonly kind: 'acquired' }
   /** Another replica mints; its lease ends by itself after `restMs`. */
   | { readonly kind: 'held'; readonly restMs: number }

@@ -11,7 +11,7 @@ export interface Watched {
   slot?: number | undefined
 }
 
-/** How late a deadline may be noticed. */
+/** A deadline may be noticed this much later. */
 const RESOLUTION_MS = 50
 
 export class Deadlines {

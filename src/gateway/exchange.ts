@@ -24,7 +24,7 @@ import type { Deadlines, Watched } from './deadlines.ts'
 import { type JudgeContext, judgeToken, Repeat, type Repeated, type RepeatTarget } from './rejected-token.ts'
 import { type RelayOwner, ResponseRelay } from './response-relay.ts'
 
-/** What all exchanges share. */
+/** Shared by all exchanges. */
 export interface ExchangeContext extends JudgeContext {
   readonly origin: Origin
   readonly deadlines: Deadlines
@@ -61,7 +61,7 @@ const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 const SWITCHING_PROTOCOLS = 101
 const NO_CONTENT = 204
 
-/** How long a rejection may go on after the new token is here. Most have ended by then, and their connection is kept. */
+/** A rejection may go on for this time after the new token is here. Most have ended by then, and their connection is kept. */
 const REJECTION_GRACE_MS = 100
 
 export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched {
@@ -173,7 +173,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     // Content that still arrives after an early response must not be read as a request.
     if (this.#mustClose()) this.#response.shouldKeepAlive = false
     this.#content?.release()
-    // There is no tunnel: whatever the client sends behind its handshake is read and dropped.
+    // There is no tunnel, so all bytes behind the handshake are read and dropped.
     if (this.#request.isWebSocket) this.#message.socket.resume()
     if (status === NO_CONTENT) head.dropLength()
     this.#relay.begin(head)

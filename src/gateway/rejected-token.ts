@@ -1,4 +1,4 @@
-/** What a response says about the token of its request, and the repeat after a rejection (RFC 9110 §15.5.2). */
+/** Judges the token of a request by the status of the response, and waits for the repeat after a rejection (RFC 9110 §15.5.2). */
 
 import type { OrgId } from '../http/org-id.ts'
 import type { GatewayObserver } from '../http/request-record.ts'

@@ -1,9 +1,9 @@
-/** What is known about a request when it has ended. Its log line and its metrics are made from this alone. */
+/** The facts about a request that has ended. Its log line and its metrics are made only from them. */
 
 import type { ErrorCode } from '../errors.ts'
 
 /**
- * How a request got its token. `hit`: from the cache. `miss`: from a mint. `joined`: from a mint that was already under way.
+ * The source of a request's token. `hit`: from the cache. `miss`: from a mint. `joined`: from a mint that was already under way.
  * `refreshing`: from the cache, and a mint for later requests was started. `stale`: from the cache past its assumed end,
  * because mints fail. `replayed`: the request was repeated after a rejection.
  */
@@ -48,7 +48,7 @@ export class RequestRecord {
 }
 
 /**
- * What came of a rejection. `accepted`, `rejected`: the repeat was. `failed`: no new token could be had. `refused`: the
+ * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token. `refused`: the
  * request could not be repeated. `passed`: the org was in its cool-down, so the client got the rejection.
  */
 export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'

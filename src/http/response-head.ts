@@ -186,7 +186,7 @@ class FieldReader {
     const named = this.#named
     if (named !== undefined) {
       if (head.status === UPGRADE_REQUIRED) named.delete('upgrade')
-      named.delete('content-length') // the length belongs to the message, whatever `Connection` says
+      named.delete('content-length') // the length belongs to the message, even if `Connection` names it
       head.fields = withoutFields(head.fields, named)
       if (named.has('date')) head.hasDate = false
     }
@@ -198,7 +198,7 @@ function withoutBlanks(text: string): string {
   return text.trim()
 }
 
-/** How the client finds the end of the content. `none`: there is no content, whatever the fields say. */
+/** The way in which the client finds the end of the content. `none`: there is no content, even if the fields declare some. */
 export type ResponseFraming = 'none' | 'counted' | 'chunked' | 'until close'
 
 /** Whether the client connection takes further requests (RFC 9112 §9.3). */

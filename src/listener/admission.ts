@@ -68,7 +68,7 @@ export interface Unverified {
   readonly token: string
 }
 
-/** What is known about the sender of a request beyond its head. In most cases the connection itself is passed. */
+/** The facts about the sender of a request that are not in its head. In most cases the connection itself is passed. */
 export interface Sender {
   /** Path of the caller's own socket that the connection came through; undefined for the common address. */
   readonly callerSocket: string | undefined

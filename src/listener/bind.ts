@@ -17,7 +17,7 @@ export interface Bound {
   close(): Promise<void>
 }
 
-/** How often to try again if a port that is free in one family is taken in the other. */
+/** Number of attempts if a port that is free in one family is taken in the other. */
 const PORT_ATTEMPTS = 10
 
 /**

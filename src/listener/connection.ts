@@ -47,7 +47,7 @@ const MAX_HELD_BYTES = 16 * 1024
 /** Memory that a piece of input takes at least, however few bytes it has. */
 const PIECE_BYTES = 1024
 
-/** How long input is read and dropped after our last byte. A reset before that could cost the client our answer. */
+/** Input is read and dropped for this time after our last byte. An earlier reset could cost the client our answer. */
 const LINGER_MS = 2_000
 
 /**
@@ -68,7 +68,7 @@ export class ClientConnection implements ExchangeOwner {
   /** The next request. Its head has been parsed; it waits for the current one. */
   #waiting: Waiting | undefined
   #isParserStopped = false
-  /** What was read behind the head at which the parser stopped. */
+  /** The bytes read behind the head at which the parser stopped. */
   #held: Buffer[] = []
   #heldBytes = 0
   #hasInputEnded = false

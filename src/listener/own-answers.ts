@@ -14,7 +14,7 @@ import type { ClientConnection } from './connection.ts'
 /** A request as it arrived. */
 export interface Arrival extends ReceivedRequest {
   readonly connection: ClientConnection
-  /** It keeps the rules that it began with, whatever a reload changes. */
+  /** It keeps the rules that it began with, even after a reload. */
   readonly rules: AdmissionRules
 }
 

@@ -274,7 +274,7 @@ export class Listener implements ConnectionOwner {
   }
 }
 
-/** What a connection carries while the JWT of its request is verified. Keeps the reason if the request ends before that. */
+/** Takes the place of an exchange while the JWT of a request is verified. Keeps the reason if the request ends before that. */
 class PendingVerification implements Carried {
   readonly awaitsClient = false
   failure: Failure | 'client_closed' | undefined

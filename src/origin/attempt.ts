@@ -4,7 +4,7 @@ import type { Socket } from 'node:net'
 import type { ResponseHead } from '../http/response-head.ts'
 
 /**
- * What the receiver of content did with the bytes. `taken`: it is done with them, and they may be overwritten. `kept`: it
+ * The receiver's use of the bytes of content. `taken`: it is done with them, and they may be overwritten. `kept`: it
  * still reads them. `full`: it still reads them, and wants no more until it calls `resume`.
  */
 export type ContentFate = 'taken' | 'kept' | 'full'

@@ -20,19 +20,19 @@ export interface OriginStats {
   readonly pending: number
 }
 
-/** How long an idle connection is kept if the service does not say: servers in common use keep theirs for longer. */
+/** Life of an idle connection if the service does not state one. Servers in common use keep theirs for longer. */
 const KEEP_ALIVE_MS = 4_000
 const MAX_KEEP_ALIVE_MS = 600_000
 /** The service's clock started earlier, and our next request takes time to arrive. */
 const KEEP_ALIVE_MARGIN_MS = 1_000
-/** How late an idle connection may be closed. It is not used again in that time. */
+/** An idle connection may be closed this much later. It is not used again in that time. */
 const SWEEP_MS = 500
 
 /** The part of the connections that one org may hold while other orgs wait. */
 const SHARE = 3 / 4
 /** For how long orgs are held to their share after another org had to wait. */
 const SHARED_FOR_MS = 60_000
-/** How long another org waits before a response of an org above its share is broken off for it. */
+/** Another org waits for this time before a response of an org above its share is broken off for it. */
 const ROOM_AFTER_MS = 1_000
 
 export class Origin implements AttemptPlace, UpgradeHost {

@@ -1,4 +1,4 @@
-/** What the sandbox has counted, per org and in total. */
+/** The counters of the sandbox, per org and in total. */
 
 export interface OrgStats {
   /** Calls of the token endpoint for this org. */

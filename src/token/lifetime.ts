@@ -157,7 +157,7 @@ interface Witness {
   readonly deaths: number
 }
 
-/** What was seen since the estimate last fell: the orgs that lost a token early, and how many tokens did not die. */
+/** The evidence since the estimate last fell: the orgs that lost a token early, and the number of tokens that did not die. */
 class Evidence {
   /** By org: an org that loses many tokens is still one witness. */
   readonly #witnesses = new Map<string, Witness>()

@@ -58,10 +58,10 @@ const FIRST_RETRY_MS = 200
 const FAST_ANSWER_MS = 80
 /** A probe that gets no answer must not put off the discovery of a recovery. */
 const PROBE_TIMEOUT_MS = 2_000
-/** Whether most orgs fail is judged by the outcomes of this time, or of two mints that time out, whichever is longer. */
+/** The outcomes of this time, or of two mints that time out if that is longer, decide whether most orgs fail. */
 const MIN_WINDOW_MS = 10_000
 /**
- * How long a call may keep a place that is only lent: this share of the time for a mint, or this many times as long as an
+ * The time that a call may keep a lent place: this share of the time for a mint, or this many times as long as an
  * answer takes, whichever is longer. So an endpoint that is slow to answer all orgs gets no call twice.
  */
 const LENT_SHARE = 1 / 5
@@ -77,7 +77,7 @@ export class MintGuard implements TokenSource {
   readonly #now: () => number
   readonly #random: () => number
   #recovery: Promise<boolean> | undefined
-  /** How long the slowest answer took lately. */
+  /** The time of the slowest answer lately. */
   #slowestMs = 0
 
   constructor(options: MintGuardOptions, source: TokenSource) {

@@ -15,7 +15,7 @@ import { MintNotSent } from './token-source.ts'
 export interface MintPausesOptions {
   readonly now: () => number
   readonly random: () => number
-  /** How long an outcome counts when it is judged whether most orgs fail. */
+  /** An outcome counts for this time in the decision whether most orgs fail. */
   readonly windowMs: number
   /** All orgs are paused, and for how long. */
   readonly onPaused?: ((code: PauseCode, pauseMs: number) => void) | undefined
@@ -50,7 +50,7 @@ export interface MintPass {
   readonly probes: readonly Pause[]
 }
 
-/** What an org that does not succeed has met. Forgotten when it succeeds. */
+/** The failures of one org since its last success. */
 interface Trouble {
   /** Failed calls in a row. */
   failures: number
@@ -78,7 +78,7 @@ const MAX_HEARD_ORGS = 256
 
 export class MintPauses {
   readonly #options: MintPausesOptions
-  /** Pauses of all orgs, one for each reason: a limit is kept, whatever else goes wrong meanwhile. */
+  /** Pauses of all orgs, one for each reason, so that another failure does not end a limit. */
   readonly #all = new Map<PauseCode, Pause>()
   readonly #troubles = new Map<OrgId, Trouble>()
   /** The org that met a 401 or a 429 first since the last success. */

@@ -3,7 +3,7 @@
  *
  * - Orgs that had a token before go first, and a part of the budget is theirs alone: a flood of unknown ids must not keep a
  *   known org from renewing its token.
- * - Cold orgs are shared out between those who ask. Whoever asked for the fewest lately goes first, so that a flood from one
+ * - Requesters get fair shares for cold orgs. The one that asked for the fewest lately goes first, so that a flood from one
  *   connection cannot hold up another's cold org.
  * - Calls that hang cannot take all places. The last quarter of the places is only lent: a call there has to be short. An org
  *   whose last call hung is lent no place, and all such orgs together get at most a quarter of the places.
@@ -37,7 +37,7 @@ export interface MintTurn {
 
 interface Waiter {
   readonly candidate: MintCandidate
-  /** How many mints its requester had asked for lately. */
+  /** The number of mints that its requester asked for lately. */
   readonly rank: number
   readonly go: (turn: MintTurn) => void
   readonly refuse: (error: MintNotSent) => void
@@ -224,7 +224,7 @@ function isLent(limits: readonly Limit[]): boolean {
   return limits.at(-1)?.hasFewPlaces ?? false
 }
 
-/** What a requester asked for counts for one to two of these periods. */
+/** A request for a mint counts for one to two of these periods. */
 const MEMORY_MS = 5_000
 
 class RecentCounts {

@@ -24,7 +24,7 @@ import {
 export interface TokenCacheOptions {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
-  /** How long a refusal of an org is remembered. */
+  /** A refusal of an org is remembered for this time. */
   readonly refusalTtlMs: number
   /** Per org: a rejection causes no mint for so long after one that did not help. */
   readonly rejectedCooldownMs: number
@@ -324,7 +324,7 @@ export class TokenCache {
       },
     )
     this.#mints.set(org, mint)
-    mint.catch(() => undefined) // whoever waits handles the error; a mint may have nobody who waits
+    mint.catch(() => undefined) // each waiter handles the error; a mint may have no waiter
     return mint
   }
 

@@ -1,4 +1,4 @@
-/** What the cache holds for one org: the token, how far it is through its life, and how its renewal goes. */
+/** The cache's entry for one org: its token, the phase of the token's life, and the state of its renewal. */
 
 import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'

@@ -94,7 +94,7 @@ function countMembers(text: string): number {
 const MIN_REST_MS = 1_000
 
 /**
- * How long a JWT is valid after `issuedAt` (time of day, milliseconds), from its `exp` (RFC 7519 §4.1.4). Undefined if the
+ * The time that a JWT is valid after `issuedAt` (time of day, milliseconds), from its `exp` (RFC 7519 §4.1.4). Undefined if the
  * token is no JWT, or states no end, or one that is not ahead. It is read once, never verified; later changes of the time of
  * day have no effect.
  */

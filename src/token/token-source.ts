@@ -42,7 +42,7 @@ export class AccessToken extends Secret {
   }
 }
 
-/** What a mint is for. All but `cold` serve an org that had a token before. */
+/** The purpose of a mint. All but `cold` serve an org that had a token before. */
 export type MintReason = 'cold' | 'warm' | 'refresh' | 'expired' | 'rejected' | 'handshake' | 'rotation'
 
 /** Compared by identity: a connection object, or the name of a caller. */

@@ -11,7 +11,7 @@ const HEIGHT = 100
 type Values = readonly (number | null)[]
 type ValuesOf = (history: Series) => Values
 
-/** Where the values go on the vertical axis. */
+/** Positions of the values on the vertical axis. */
 interface Arrangement {
   /** The upper edge of each line. */
   readonly tops: readonly Values[]
