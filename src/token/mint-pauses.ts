@@ -41,6 +41,8 @@ interface Pause {
   /** Names the cause of the failure that began it. */
   readonly hint: string | undefined
   isProbing: boolean
+  /** An org that has not failed was refused in this pause. */
+  isAwaited: boolean
 }
 
 /** Leave for one call. Must be handed back to `settle`, `gaveWay` or `abandon`. */
@@ -68,10 +70,12 @@ const MIN_FAILING_ORGS = 3
 const MIN_FAILED_CALLS = 5
 /** First and longest pause; each is twice the one before. The longest for `DOWN` decides how soon a recovery is seen. */
 const LENGTHS_MS: Readonly<Record<PauseCode, readonly [first: number, longest: number]>> = {
-  [DOWN]: [250, 2_000],
+  [DOWN]: [250, 1_500],
   [LIMITED]: [1_000, 30_000],
   [REJECTED]: [1_000, 60_000],
 }
+/** For this share of a pause's length, only orgs that have not failed may probe it. See `probedFrom`. */
+const HEAD_START_SHARE = 1 / 3
 /** Memory is bounded: the org that was heard of least recently is forgotten. */
 const MAX_TROUBLED_ORGS = 10_000
 const MAX_HEARD_ORGS = 256
@@ -94,7 +98,10 @@ export class MintPauses {
   admit(org: OrgId): MintPass {
     const pauses = this.#pausesOf(org)
     const now = this.#options.now()
-    this.#refuseIfAny(pauses.filter((pause) => pause.isProbing || now < pause.until))
+    const hasFailed = this.#troubles.has(org)
+    const closed = pauses.filter((pause) => pause.isProbing || now < probedFrom(pause, hasFailed))
+    if (!hasFailed) for (const pause of closed) pause.isAwaited = true
+    this.#refuseIfAny(closed)
     for (const pause of pauses) pause.isProbing = true
     return { org, probes: pauses }
   }
@@ -155,7 +162,7 @@ export class MintPauses {
     const before = this.#all.get(LIMITED)
     if (until <= Math.max(before?.until ?? 0, this.#options.now())) return
     const lengthMs = before?.lengthMs ?? LENGTHS_MS[LIMITED][0]
-    this.#all.set(LIMITED, { code: LIMITED, lengthMs, until, hangs: false, hint: undefined, isProbing: false })
+    this.#all.set(LIMITED, newPause({ code: LIMITED, lengthMs, until, hangs: false, hint: undefined }))
   }
 
   /** No call may be made for the org before this instant, whatever the credentials. In the past if there is no limit. */
@@ -254,14 +261,8 @@ export class MintPauses {
       if (!isProbe && (code !== LIMITED || now + toldMs <= before.until)) return before
       lengthMs = isProbe ? Math.min(before.lengthMs * 2, longestMs) : before.lengthMs
     }
-    return {
-      code,
-      lengthMs,
-      until: now + (toldMs > 0 ? toldMs : lengthMs * (0.75 + this.#options.random() / 4)),
-      hangs: error.code === TIMEOUT,
-      hint: error.hint,
-      isProbing: false,
-    }
+    const until = now + (toldMs > 0 ? toldMs : lengthMs * (0.75 + this.#options.random() / 4))
+    return newPause({ code, lengthMs, until, hangs: error.code === TIMEOUT, hint: error.hint })
   }
 
   /** Unless the org has met a 429 in another call, while this one was under way. */
@@ -311,6 +312,19 @@ export class MintPauses {
         return new MintNotSent(code, 'not called: it rejects the App credentials')
     }
   }
+}
+
+function newPause(pause: Omit<Pause, 'isProbing' | 'isAwaited'>): Pause {
+  return { ...pause, isProbing: false, isAwaited: false }
+}
+
+/**
+ * The instant from which an org may probe the pause. Orgs that have not failed go first, if one of them has asked. Otherwise
+ * failing orgs that ask often would make every probe, and keep up a pause for all that only they deserve. A limit ends at the
+ * time that the endpoint named.
+ */
+function probedFrom({ code, until, lengthMs, isAwaited }: Pause, hasFailed: boolean): number {
+  return hasFailed && isAwaited && code !== LIMITED ? until + lengthMs * HEAD_START_SHARE : until
 }
 
 /** True if the call probes a pause that began with a call that got no answer in time. */

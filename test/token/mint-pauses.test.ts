@@ -53,7 +53,7 @@ class World {
     return undefined
   }
 
-  /** Undefined if the org may go. Leaves no trace. */
+  /** Undefined if the org may go. Keeps no pass. */
   refusalOf(org: OrgId): MintNotSent | undefined {
     try {
       this.pauses.abandon(this.pauses.admit(org))
@@ -254,7 +254,31 @@ describe('the probe', () => {
     expect(world.events).toEqual([`${DOWN} 250`, 'resumed'])
   })
 
-  test('that fails starts the next pause, up to two seconds', () => {
+  test('is left to orgs that have not failed for a while, if one of them asks', () => {
+    const world = down()
+    expect(world.admit(D)).toBe(DOWN)
+    world.clock.advance(250 + 83)
+    expect(world.admit(A)).toBe(DOWN)
+    expect(world.call(D)).toBeUndefined()
+    expect(world.events).toEqual([`${DOWN} 250`, 'resumed'])
+  })
+
+  test('is for any org after that while', () => {
+    const world = down()
+    expect(world.admit(D)).toBe(DOWN)
+    world.clock.advance(250 + 84)
+    expect(isProbe(world.pass(A))).toBe(true)
+  })
+
+  test('goes to any org at once after a limit: the endpoint has said when it ends', () => {
+    const world = new World()
+    for (const org of [A, B]) world.call(org, LIMITED, 2)
+    expect(world.admit(D)).toBe(LIMITED)
+    world.clock.advance(2_000)
+    expect(world.call(A)).toBeUndefined()
+  })
+
+  test('that fails starts the next pause, up to a second and a half', () => {
     const world = down()
     const pauses: number[] = []
     for (let i = 0; i < 6; i += 1) {
@@ -263,7 +287,7 @@ describe('the probe', () => {
       pauses.push(world.clock.now() - startedAt)
       world.call(`org-${i}` as OrgId, DOWN)
     }
-    expect(pauses).toEqual([250, 500, 1_000, 2_000, 2_000, 2_000])
+    expect(pauses).toEqual([250, 500, 1_000, 1_500, 1_500, 1_500])
   })
 
   test('that is abandoned leaves its place to another', () => {
