@@ -124,8 +124,12 @@ async function bindUnix(path: string, newServer: () => Server, mode: number): Pr
   unlinkSync(temporary)
   const { dev, ino } = lstatSync(path)
   return boundTo(`unix:${path}`, [server], () => {
-    const found = lstatSync(path, { throwIfNoEntry: false })
-    if (found?.dev === dev && found.ino === ino) unlinkSync(path)
+    try {
+      const found = lstatSync(path)
+      if (found.dev === dev && found.ino === ino) unlinkSync(path)
+    } catch {
+      // The next instance removes a socket that is left behind.
+    }
   })
 }
 

@@ -4,7 +4,16 @@
  */
 
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { networkInterfaces, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -152,6 +161,23 @@ describe('T-BR-16 a unix socket', () => {
     await using _ = await startProxy(service, at('handed-over'))
     await old[Symbol.asyncDispose]()
     expect((await request(join(folder, 'handed-over'), get('/v2/x', 'acme'))).status).toBe(200)
+  })
+
+  test('that cannot be removed does not disturb the stop', async () => {
+    mkdirSync(join(folder, 'replaced'))
+    const proxy = await startProxy(service, at('replaced/socket'))
+    renameSync(join(folder, 'replaced'), join(folder, 'moved'))
+    writeFileSync(join(folder, 'replaced'), 'a file where the folder was')
+    const rejections: unknown[] = []
+    const note = (reason: unknown) => rejections.push(reason)
+    process.on('unhandledRejection', note)
+    try {
+      await proxy[Symbol.asyncDispose]()
+      await expect(RawClient.connect(join(folder, 'moved/socket'))).rejects.toThrow('ECONNREFUSED')
+    } finally {
+      process.off('unhandledRejection', note)
+    }
+    expect(rejections).toEqual([])
   })
 
   test('nothing is left of its temporary name, whether it could be bound or not', async () => {
