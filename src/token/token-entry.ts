@@ -56,6 +56,12 @@ export class TokenEntry {
   /** Spreads the refreshes of tokens that were minted together. */
   #jitterPermille: number
   #lifetime: OrgLifetime | undefined
+  /**
+   * The token before this one was rejected while its replacement was under way. It had died of its age, or the service ended
+   * it when it issued the replacement. To learn which, this token is not replaced behind a request until the origin has
+   * accepted it at the age at which that would begin.
+   */
+  #isRefreshHeld = false
   /** When rejections caused a mint, the latest at the end. */
   #rejectedAt: readonly number[] = []
   #failure: RenewalFailure | undefined
@@ -94,8 +100,14 @@ export class TokenEntry {
     if (this.isRejected) return 'rejected'
     const lifeMs = this.lifeMs(shared)
     const restMs = this.token.mintedAt + lifeMs - now
-    if (restMs > Math.min(lifeMs * REFRESH_SHARE, MAX_REFRESH_MS) * (this.#jitterPermille / 1_000)) return 'fresh'
-    return restMs > 0 ? 'refreshing' : 'stale'
+    if (restMs > this.#refreshMs(lifeMs)) return 'fresh'
+    if (restMs <= 0) return 'stale'
+    return this.#isRefreshHeld ? 'fresh' : 'refreshing'
+  }
+
+  /** How long before its end the token is replaced behind a request. */
+  #refreshMs(lifeMs: number): number {
+    return Math.min(lifeMs * REFRESH_SHARE, MAX_REFRESH_MS) * (this.#jitterPermille / 1_000)
   }
 
   isInFirstHalf(now: number, shared: LifetimeEstimator): boolean {
@@ -122,6 +134,10 @@ export class TokenEntry {
     if (token !== this.token) return
     this.#isAccepted = true
     if (ageMs >= this.#aliveMs + 1) this.#aliveMs = Math.floor(ageMs)
+    if (this.#isRefreshHeld) {
+      const lifeMs = this.lifeMs(shared)
+      this.#isRefreshHeld = ageMs < lifeMs - this.#refreshMs(lifeMs)
+    }
     const estimator = this.#estimator(shared)
     if (ageMs > estimator.estimateMs) estimator.accepted(ageMs, token.mintedAt)
   }
@@ -131,7 +147,8 @@ export class TokenEntry {
       this.#keep(now + this.lifeMs(shared) * SAME_TOKEN_PAUSE_SHARE)
       return
     }
-    if (this.isRejected) this.#noteSuccessor(token)
+    this.#isRefreshHeld = this.isRejected && this.#isSuccessorEarlier(token)
+    if (this.#isRefreshHeld) this.#forgetRejection()
     const isAtItsEnd = !this.isRejected && (reason === 'refresh' || reason === 'expired')
     if (isAtItsEnd) this.#noteEnd(now, shared)
     if (this.#lifetime?.startAnew(shared) === 'over') this.#lifetime = undefined
@@ -179,13 +196,14 @@ export class TokenEntry {
     return true
   }
 
-  /**
-   * A successor that was minted before the rejection was under way already, or was minted by another replica. The rejection
-   * cost no mint. The service may have ended the old token when it issued this one, so its age says nothing of the lifetime.
-   */
-  #noteSuccessor(token: AccessToken): void {
+  /** Returns true if the mint of the successor began before the rejection, here or in another replica. */
+  #isSuccessorEarlier(successor: AccessToken): boolean {
     const rejectedAt = this.#rejectedAt.at(-1)
-    if (rejectedAt === undefined || token.mintedAt >= Math.floor(rejectedAt)) return
+    return rejectedAt !== undefined && successor.mintedAt < Math.floor(rejectedAt)
+  }
+
+  /** The rejection cost no mint. The service may have ended the token when it issued the successor: its age says nothing. */
+  #forgetRejection(): void {
     this.#rejectedAt = this.#rejectedAt.slice(0, -1)
     this.#lifetime?.dropSuspicion()
   }

@@ -14,7 +14,7 @@ import { startProxy } from '../support/start-proxy.ts'
 const startTlsService = (name: CertificateName): Promise<Service> => startService({ tls: certificate(name) })
 const withCa = { 'origin.caFile': CA_FILE }
 /** Retries included: none of them can help here. */
-const soon = { 'tokens.mintTimeout': scaledSetting(300) }
+const soon = { 'tokens.mintTimeout': scaledSetting(700) }
 
 afterEach(() => {
   vi.unstubAllEnvs()

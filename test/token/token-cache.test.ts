@@ -775,6 +775,42 @@ describe('learning', () => {
     expect(fixture.estimator.estimateMs).toBe(LIFETIME_MS)
   })
 
+  describe('a rejection while the replacement is under way', () => {
+    const LATE_MS = LIFETIME_MS - 100
+
+    async function rejectWhileReplaced(fixture: Fixture): Promise<AccessToken> {
+      const { cache, source, clock } = fixture
+      const token = await withToken(fixture)
+      clock.advance(token.mintedAt + LATE_MS - clock.now())
+      expect(cache.get(ACME)?.result).toBe('refreshing')
+      clock.advance(10)
+      const replacement = cache.rejected(ACME, token)
+      const successor = await source.last.issue()
+      expect(await replacement).toBe(successor)
+      cache.repeatSettled(ACME, successor, true)
+      return successor
+    }
+
+    test('says nothing about lifetimes, but the next token shows whether it died of its age', async () => {
+      const fixture = setUp({}, true)
+      const successor = await rejectWhileReplaced(fixture)
+      expect(fixture.estimator.estimateMs).toBe(LIFETIME_MS)
+      fixture.clock.advance(successor.mintedAt + LATE_MS - fixture.clock.now())
+      expect(fixture.cache.get(ACME)).toEqual({ token: successor, result: 'hit' })
+      await die(fixture, successor, LATE_MS + 10)
+      expect(fixture.estimator.estimateMs).toBeLessThan(LATE_MS)
+    })
+
+    test('once the origin has accepted the next token at that age, it is replaced behind a request', async () => {
+      const fixture = setUp({}, true)
+      const successor = await rejectWhileReplaced(fixture)
+      useUntil(fixture, successor, LIFETIME_MS / 2)
+      useUntil(fixture, successor, LATE_MS)
+      expect(fixture.cache.get(ACME)).toEqual({ token: successor, result: 'refreshing' })
+      expect(fixture.estimator.estimateMs).toBe(LIFETIME_MS)
+    })
+  })
+
   test('the age that counts is that of the sending: a slow answer makes no token older', async () => {
     const fixture = setUp({}, true)
     const { cache, clock } = fixture
