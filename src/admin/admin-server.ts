@@ -34,7 +34,7 @@ const MAX_HEAD_BYTES = 16 * 1024
 const REQUEST_TIMEOUT_MS = 5_000
 /** Longer than the interval at which the status page polls. */
 const KEEP_ALIVE_MS = 5_000
-/** A client that takes nothing of its answer for so long is gone. */
+/** A client that takes nothing of its answer for this long counts as gone. */
 const IDLE_MS = 30_000
 const MAX_CONNECTIONS = 64
 
@@ -55,7 +55,7 @@ export class AdminListener {
   readonly #routes: ReadonlyMap<string, Route>
   /** Oldest first. */
   readonly #sockets = new Set<Socket>()
-  /** Those whose request is being answered. */
+  /** Connections whose request is being answered. */
   readonly #answering = new WeakSet<Socket>()
   #bound: Bound | undefined
   #sampling: NodeJS.Timeout | undefined

@@ -18,7 +18,7 @@ export async function renderFamilies(families: readonly MetricFamily[]): Promise
   return registry.metrics()
 }
 
-/** promtool refuses these gauges, because counters are named like that. prom-client has the same by type. */
+/** promtool refuses these gauges, because their names are those of counters. Other gauges have the same values by type. */
 const LEFT_OUT = ['nodejs_active_resources_total', 'nodejs_active_handles_total', 'nodejs_active_requests_total']
 
 /** Interval at which prom-client samples the event loop's delay. It has no value before the first sample. */

@@ -76,7 +76,7 @@ export class RequestMetrics implements GatewayObserver {
     const durationMs = record.endedAt - record.startedAt
     this.#responses.add(record.method, status)
     this.#durations.record(durationMs)
-    // A tunnel stays open as long as its two ends like; that is no overhead.
+    // A tunnel stays open for as long as its ends want. Its duration is no overhead.
     if (status !== SWITCHING_PROTOCOLS) this.#overheads.record(durationMs - waitedForOriginMs(record))
     if (token !== 'none') this.#lookups.add(token)
     if (record.caller !== undefined) this.#countCaller(record.caller, status)
