@@ -184,29 +184,28 @@ export class ClientConnection implements ExchangeOwner {
   /** The last response has been handed to the system. */
   #goOn(): void {
     if (this.socket.destroyed) return
-    if (this.#waiting !== undefined && !this.isClosing) {
+    const waiting = this.#waiting
+    if (waiting !== undefined && !this.isClosing) {
       // Other connections run first. A chain of requests that are refused at once would never return to the event loop.
-      setImmediate(() => this.#startWaiting())
+      setImmediate(() => this.#startWaiting(waiting))
       return
     }
     this.isBusy = false
     if (this.isClosing) this.socket.destroySoon()
   }
 
-  #startWaiting(): void {
-    const waiting = this.#waiting
-    this.#waiting = undefined
-    if (waiting === undefined || this.isClosing) {
+  #startWaiting({ response, start }: Waiting): void {
+    if (this.isClosing) {
       this.#goOn()
       return
     }
-    const { response } = waiting
+    this.#waiting = undefined
     if (response === undefined) {
-      waiting.start()
+      start()
       return
     }
     if (this.#hasInputEnded) markLast(response, this.#heldBytes === 0)
-    waiting.start()
+    start()
     const held = this.#held.length > 1 ? Buffer.concat(this.#held, this.#heldBytes) : this.#held[0]
     this.#held = []
     this.#heldBytes = 0

@@ -153,6 +153,26 @@ test('T-CL-05 a client that ends its side while its response is under way gets t
   await client.untilClosed()
 })
 
+test('T-CL-05 nothing is added to a response that goes on after the client has ended its side', async () => {
+  let write = (_: string) => {}
+  const target = table.target((__, connection) => {
+    connection.write('HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\nfirst')
+    write = (bytes) => connection.write(bytes)
+    return undefined
+  })
+  await using client = await RawClient.connect(table.proxy.port)
+  client.send(get(target, 'acme'))
+  await client.untilBytes('first')
+  await origin.waitFor(() => table.requestsFor(target).length === 1)
+  client.endSending()
+  for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
+  write('-next')
+  await client.untilBytes('first-next')
+  await new Promise((resolve) => setTimeout(resolve, 60)) // the proxy looks whether the client is there
+  write('-final')
+  expect((await client.response()).content.toString()).toBe('first-next-final')
+})
+
 test('T-CL-05 also where the proxy is too busy to read the rest in time', async () => {
   let finish = () => {}
   const target = table.target((__, connection) => {
