@@ -9,8 +9,55 @@ import { randomInt, timingSafeEqual } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { matchesRoute, type RoutePattern } from '../http/target.ts'
 import { Secret } from '../secret.ts'
-import type { CallerRule, JwtCredential, OrgRule } from './caller-rule.ts'
-import { looksLikeJwt, readToken, type Verification } from './jwt.ts'
+import { type ExpectedClaims, type KeySet, looksLikeJwt, readToken, type Verification } from './jwt.ts'
+
+/** One caller of the configuration: its credential and its rights. */
+export interface CallerRule {
+  /** In the log, the metrics and on the status page. */
+  readonly name: string
+  readonly credential: SocketCredential | KeyCredential | JwtCredential
+  /** Empty: none. */
+  readonly orgs: readonly OrgRule[]
+  /** Empty: all routes that the listener forwards. */
+  readonly routes: readonly RoutePattern[]
+  /** Most requests of this caller at once; undefined: only the listener's limit applies. */
+  readonly maxInFlight: number | undefined
+}
+
+/** Every process that may open the socket counts as the caller. */
+interface SocketCredential {
+  readonly kind: 'socket'
+  readonly path: string
+}
+
+/** Any of these keys, in `X-Proxy-Key`. */
+interface KeyCredential {
+  readonly kind: 'key'
+  readonly keys: readonly Secret[]
+}
+
+/** A JWT with these claims, in `X-Proxy-Key`. */
+export interface JwtCredential extends ExpectedClaims {
+  readonly kind: 'jwt'
+  readonly keySet: KeySetSource
+}
+
+export type KeySetSource =
+  | { readonly kind: 'file'; readonly path: string; readonly keySet: KeySet }
+  | {
+      readonly kind: 'url'
+      readonly url: string
+      /** Further CA certificates in PEM, for the host of the URL. */
+      readonly caCertificates: string | undefined
+      /** File with a bearer token for the request, read again for each. */
+      readonly tokenFile: string | undefined
+    }
+
+/** An org id, or with `isPrefix` the beginning of one. */
+export interface OrgRule {
+  readonly id: string
+  readonly isPrefix: boolean
+}
 
 /** Counts the requests of a caller. Survives reloads, unlike the rules. */
 export class CallerUsage {
@@ -31,7 +78,7 @@ export class Caller {
     this.usage = usage
     this.#maxInFlight = maxInFlight ?? Number.POSITIVE_INFINITY
     this.#orgs = new Set(orgs.filter(({ isPrefix }) => !isPrefix).map(({ id }) => id))
-    this.#orgPrefixes = orgs.filter(({ isPrefix }) => isPrefix).map(({ id }: OrgRule) => id)
+    this.#orgPrefixes = orgs.filter(({ isPrefix }) => isPrefix).map(({ id }) => id)
     this.#routes = routes
   }
 
@@ -48,11 +95,9 @@ export class Caller {
   }
 }
 
-/** Verifies a token with the key set that the credential names. */
-export type VerifyToken = (token: string, credential: JwtCredential) => Promise<Verification>
-
 export interface CallersOptions {
-  readonly verify: VerifyToken
+  /** Verifies a token with the key set that the credential names. */
+  readonly verify: (token: string, credential: JwtCredential) => Promise<Verification>
   /** The counter of the caller with this name. */
   readonly usageOf?: (name: string) => CallerUsage
   /** Wall clock in milliseconds: the expiry of a token is an instant of that clock. */
@@ -84,6 +129,8 @@ export class Callers {
   readonly #byToken: { readonly caller: Caller; readonly credential: JwtCredential }[] = []
   readonly #remembered = new LRUCache<number, Remembered>({ max: MAX_REMEMBERED })
   readonly #verifying = new Map<string, Promise<Caller | undefined>>()
+  /** Grows with each change of a key set. */
+  #generation = 0
 
   constructor(rules: readonly CallerRule[], options: CallersOptions) {
     this.#options = options
@@ -161,8 +208,6 @@ export class Callers {
     }
     return found.caller
   }
-
-  #generation = 0
 
   /** Call it when a key set has changed: every token is then verified again. */
   forgetTokens(): void {

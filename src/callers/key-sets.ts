@@ -1,10 +1,11 @@
 /** The key sets of all callers with a `jwt`. Callers with the same source share one set, and the set survives reloads. */
 
+import { request } from 'node:https'
+import type { SecureContext } from 'node:tls'
 import { contextTrusting } from '../trusted-certificates.ts'
-import type { CallerRule, JwtCredential, KeySetSource } from './caller-rule.ts'
-import { JwtVerifier, readToken, type Verification } from './jwt.ts'
-import type { KeySet } from './key-set.ts'
-import { RemoteKeySet } from './remote-key-set.ts'
+import { readRegularFile } from '../watched-file.ts'
+import type { CallerRule, JwtCredential, KeySetSource } from './callers.ts'
+import { JwtVerifier, type KeySet, KeySetInvalid, parseKeySet, readToken, type Verification } from './jwt.ts'
 
 export interface KeySetsObserver {
   /** `text` is a predicate of the URL. */
@@ -92,4 +93,147 @@ function verifierOf(keySet: KeySet): Promise<JwtVerifier> {
 function idOf(source: KeySetSource): string {
   if (source.kind === 'file') return JSON.stringify([source.path, source.keySet])
   return JSON.stringify([source.url, source.caCertificates, source.tokenFile])
+}
+
+export interface RemoteKeySetOptions {
+  readonly url: string
+  readonly secureContext: SecureContext | undefined
+  /** File with a bearer token, read again for each request: Kubernetes replaces it every hour. */
+  readonly tokenFile: string | undefined
+  /** The set differs from the one before. */
+  readonly onChanged: (keySet: KeySet) => void
+  /** Called once when a problem begins, and when it changes. The text repeats nothing of the response. */
+  readonly onProblem: (text: string) => void
+  /** Called once when the set could be fetched again. */
+  readonly onRecovered: () => void
+  readonly refreshMs?: number
+  readonly minIntervalMs?: number
+  readonly timeoutMs?: number
+  /** Monotonic milliseconds. */
+  readonly now?: () => number
+}
+
+const REFRESH_MS = 5 * 60_000
+/** After a failure, and between two fetches for unknown keys. A flood of made-up key ids must not reach the server. */
+const MIN_INTERVAL_MS = 10_000
+const TIMEOUT_MS = 5_000
+const MAX_BYTES = 64 * 1024
+
+/**
+ * The key set of an issuer behind an https URL: fetched at start, every few minutes, and when a token names an unknown key.
+ * The last good set stays in use while the server fails. Redirects are not followed: the URL that was configured is the
+ * one that is trusted.
+ */
+export class RemoteKeySet {
+  readonly #options: RemoteKeySetOptions
+  readonly #abort = new AbortController()
+  #timer: NodeJS.Timeout | undefined
+  #fetching: Promise<void> | undefined
+  #fetchedAt = Number.NEGATIVE_INFINITY
+  #text: string | undefined
+  #problem: string | undefined
+
+  constructor(options: RemoteKeySetOptions) {
+    this.#options = options
+    void this.refresh()
+  }
+
+  /** Fetches the set, unless it was fetched a moment ago. Never rejects. */
+  refresh(): Promise<void> {
+    if (this.#abort.signal.aborted) return Promise.resolve()
+    const { now = () => performance.now(), minIntervalMs = MIN_INTERVAL_MS } = this.#options
+    if (this.#fetching !== undefined) return this.#fetching
+    if (now() - this.#fetchedAt < minIntervalMs) return Promise.resolve()
+    this.#fetchedAt = now()
+    this.#fetching = this.#fetchOnce().finally(() => {
+      this.#fetching = undefined
+    })
+    return this.#fetching
+  }
+
+  close(): void {
+    this.#abort.abort()
+    clearTimeout(this.#timer)
+  }
+
+  async #fetchOnce(): Promise<void> {
+    try {
+      this.#take(await this.#fetch())
+    } catch (error) {
+      this.#report(describeFailure(error))
+    }
+    this.#schedule()
+  }
+
+  #take(text: string): void {
+    const keySet = parseKeySet(text)
+    if (this.#abort.signal.aborted) return
+    if (this.#problem !== undefined) this.#options.onRecovered()
+    this.#problem = undefined
+    if (text === this.#text) return
+    this.#text = text
+    this.#options.onChanged(keySet)
+  }
+
+  #report(problem: string): void {
+    if (this.#abort.signal.aborted || problem === this.#problem) return
+    this.#problem = problem
+    this.#options.onProblem(problem)
+  }
+
+  #schedule(): void {
+    if (this.#abort.signal.aborted) return
+    const { refreshMs = REFRESH_MS, minIntervalMs = MIN_INTERVAL_MS } = this.#options
+    const delayMs = this.#problem === undefined ? refreshMs : minIntervalMs
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.refresh(), delayMs * (0.9 + Math.random() / 5)).unref()
+  }
+
+  async #fetch(): Promise<string> {
+    const { url, tokenFile, secureContext, timeoutMs = TIMEOUT_MS } = this.#options
+    const token = tokenFile === undefined ? undefined : (await readRegularFile(tokenFile)).bytes
+    const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(timeoutMs)])
+    const headers = {
+      accept: 'application/jwk-set+json, application/json',
+      ...(token === undefined ? {} : { authorization: `Bearer ${token.toString('latin1').trim()}` }),
+    }
+    const options = { headers, signal, secureContext, agent: false as const }
+    return await new Promise<string>((resolve, reject) => {
+      const outgoing = request(url, options, (response) => {
+        const { statusCode = 0 } = response
+        if (statusCode !== 200) {
+          outgoing.destroy(new KeySetInvalid(describeStatus(statusCode)))
+          return
+        }
+        const chunks: Buffer[] = []
+        let length = 0
+        response.on('data', (chunk: Buffer) => {
+          length += chunk.length
+          if (length > MAX_BYTES) outgoing.destroy(new KeySetInvalid('is larger than 64 KiB'))
+          else chunks.push(chunk)
+        })
+        response.once('end', () => resolve(Buffer.concat(chunks).toString('utf8')))
+        response.once('error', reject)
+      })
+      outgoing.once('error', reject)
+      outgoing.end()
+    })
+  }
+}
+
+function describeStatus(status: number): string {
+  if (status >= 300 && status < 400) return `answers ${status}: redirects are not followed, so name the final URL`
+  if (status === 401 || status === 403) return `answers ${status}: does it need jwksTokenFile?`
+  return `answers ${status}`
+}
+
+/** The message of an unknown error could quote the response or the token, so only its code is reported. */
+function describeFailure(error: unknown): string {
+  if (error instanceof KeySetInvalid) return error.message
+  if (!(error instanceof Error)) return 'cannot be fetched'
+  if (error.name === 'TimeoutError' || error.name === 'AbortError') return 'did not answer in time'
+  if (error.name === 'FileUnreadable') return `cannot be fetched: jwksTokenFile ${error.message}`
+  const code = 'code' in error ? String(error.code) : error.name
+  const isCertificate = /CERT|SELF_SIGNED|ISSUER|SIGNATURE/.test(code)
+  return `cannot be fetched (${code})${isCertificate ? ': does it need jwksCaFile?' : ''}`
 }

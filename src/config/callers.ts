@@ -1,8 +1,8 @@
 /** The setting `callers`: checks between its entries, the files that it names, and its text for people. */
 
 import type { z } from 'zod'
-import type { CallerRule, KeySetSource } from '../callers/caller-rule.ts'
-import { KeySetInvalid, parseKeySet } from '../callers/key-set.ts'
+import type { CallerRule, KeySetSource } from '../callers/callers.ts'
+import { KeySetInvalid, parseKeySet } from '../callers/jwt.ts'
 import type { Secret } from '../secret.ts'
 import type { Draft } from './draft.ts'
 import { readCertificates, readKeyFile } from './files.ts'

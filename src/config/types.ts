@@ -5,7 +5,7 @@
  */
 
 import { z } from 'zod'
-import type { OrgRule } from '../callers/caller-rule.ts'
+import type { OrgRule } from '../callers/callers.ts'
 import { isForwardable, type RoutePattern } from '../http/target.ts'
 import { Unsuitable } from './problem.ts'
 

@@ -7,7 +7,7 @@
 import { createHmac, createPrivateKey, createPublicKey, sign as signBytes } from 'node:crypto'
 import { exportPKCS8, exportSPKI, importJWK } from 'jose'
 import { describe, expect, test } from 'vitest'
-import { parseKeySet } from '../../src/callers/key-set.ts'
+import { parseKeySet } from '../../src/callers/jwt.ts'
 import { CLAIMS, credentialOf, encode, type Issuer, makeIssuer, sign } from '../callers/issuer.ts'
 import { callerOf, makeCallers, rule } from '../callers/make-callers.ts'
 

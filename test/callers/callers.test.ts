@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest'
-import { Callers, type VerifyToken } from '../../src/callers/callers.ts'
+import { Callers, type CallersOptions } from '../../src/callers/callers.ts'
 import { CLAIMS, credentialOf, encode, makeIssuer, sign } from './issuer.ts'
 import { byKey, callerOf, makeCallers, rule } from './make-callers.ts'
 
@@ -46,7 +46,7 @@ describe('a caller by JWT', () => {
   test('is verified once, and remembered until it expires', async () => {
     const issuer = await makeIssuer()
     let now = Date.now()
-    const verify = vi.fn<VerifyToken>(async () => ({ outcome: 'valid', expiresAtMs: now + 1_000 }))
+    const verify = vi.fn<CallersOptions['verify']>(async () => ({ outcome: 'valid', expiresAtMs: now + 1_000 }))
     const callers = new Callers([rule('batch', credentialOf(issuer))], { verify, now: () => now })
     const token = await sign(issuer)
     const together = await Promise.all([callers.verify(token), callers.verify(token)])
@@ -58,7 +58,7 @@ describe('a caller by JWT', () => {
   })
 
   test('10,000 verified tokens are remembered; the least recently used goes first', async () => {
-    const verify: VerifyToken = async () => ({ outcome: 'valid', expiresAtMs: 1_000 })
+    const verify: CallersOptions['verify'] = async () => ({ outcome: 'valid', expiresAtMs: 1_000 })
     const issuer = await makeIssuer()
     const callers = new Callers([rule('batch', credentialOf(issuer))], { verify, now: () => 0 })
     const [header, payload] = (await sign(issuer)).split('.')
@@ -95,7 +95,7 @@ describe('a caller by JWT', () => {
   test('a key that was withdrawn during a verification does not stay remembered', async () => {
     const issuer = await makeIssuer()
     let settle: () => void = () => undefined
-    const verify: VerifyToken = () =>
+    const verify: CallersOptions['verify'] = () =>
       new Promise((resolve) => {
         settle = () => resolve({ outcome: 'valid', expiresAtMs: Date.now() + 60_000 })
       })

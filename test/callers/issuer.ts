@@ -1,8 +1,8 @@
 /** An issuer of JWTs for the tests: real keys, real signatures, and whatever a forger would write. */
 
 import { type CryptoKey, exportJWK, generateKeyPair, type JWK, SignJWT } from 'jose'
-import type { JwtCredential } from '../../src/callers/caller-rule.ts'
-import { parseKeySet } from '../../src/callers/key-set.ts'
+import type { JwtCredential } from '../../src/callers/callers.ts'
+import { parseKeySet } from '../../src/callers/jwt.ts'
 
 export interface Issuer {
   readonly issuer: string

@@ -1,7 +1,6 @@
 /** Callers with their real key sets, without a proxy around them. */
 
-import type { CallerRule } from '../../src/callers/caller-rule.ts'
-import { type Caller, Callers, CallerUsage } from '../../src/callers/callers.ts'
+import { type Caller, type CallerRule, Callers, CallerUsage } from '../../src/callers/callers.ts'
 import { KeySets } from '../../src/callers/key-sets.ts'
 import { Secret } from '../../src/secret.ts'
 

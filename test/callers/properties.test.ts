@@ -4,7 +4,7 @@
  */
 
 import { expect, test } from 'vitest'
-import type { CallerRule, OrgRule } from '../../src/callers/caller-rule.ts'
+import type { CallerRule, OrgRule } from '../../src/callers/callers.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import type { RoutePattern } from '../../src/http/target.ts'
 import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
