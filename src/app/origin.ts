@@ -36,7 +36,7 @@ export function openTokenEndpoint(
   { baseUrl, tokens }: Config,
   origin: Origin,
   credentials: AppCredentials,
-  observer?: TokenObserver,
+  observer: TokenObserver,
 ): TokenEndpoint {
   return new TokenEndpoint(
     {

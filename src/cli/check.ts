@@ -1,6 +1,5 @@
 /** `check`: prints the configuration, each value with its source, and gets one token if asked to. */
 
-import { performance } from 'node:perf_hooks'
 import { openFleet } from '../app/fleet.ts'
 import { openOrigin, openTokenEndpoint } from '../app/origin.ts'
 import { formatFleetStore } from '../config/address.ts'
@@ -10,33 +9,18 @@ import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import { describeSource } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { type Setting, settings } from '../config/settings.ts'
-import { TokenError, type TokenErrorCode } from '../errors.ts'
+import type { TokenError } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
-import { targetPrefix } from '../http/target.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
+import type { SettledMint } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
-import type { Output } from './admin-client.ts'
-import { AdminUnreachable, askAdmin } from './admin-client.ts'
-
-/** The outcome of one mint, without the token. */
-export type MintOutcome =
-  | { readonly kind: 'minted'; readonly url: string; readonly durationMs: number }
-  | {
-      readonly kind: 'failed'
-      readonly url: string
-      readonly code: TokenErrorCode
-      /** Status of the token endpoint, if that was the cause. */
-      readonly status: number | undefined
-      /** Holds no secret. */
-      readonly message: string
-      readonly durationMs: number
-    }
+import { AdminUnreachable, askAdmin, type Output } from './admin-client.ts'
 
 export interface CheckOptions {
   readonly loaded: LoadedConfig
   /** Org for `--mint`, as given. */
   readonly org: string | undefined
-  readonly mint: (org: OrgId) => Promise<MintOutcome>
+  readonly mint: (org: OrgId) => Promise<SettledMint>
   /** Resolves with the problem of the fleet's store, or undefined if the store can be used. */
   readonly tryStore: () => Promise<string | undefined>
   readonly stdout: Output
@@ -129,16 +113,16 @@ async function tryMint(text: string, options: CheckOptions): Promise<{ lines: st
   if (orgs.allow.length > 0 && !orgs.allow.includes(org)) {
     return { lines: [`mint: not tried: ${org} is not in orgs.allow`], isGood: false }
   }
-  const outcome = await options.mint(org)
-  const call = `  POST ${outcome.url} (${Math.round(outcome.durationMs)} ms)`
-  if (outcome.kind === 'minted') return { lines: [`mint: got a token for ${org}`, call], isGood: true }
-  const lines = [`mint: no token for ${org}: ${outcome.code}`, call, `  ${outcome.message}`]
-  const advice = adviceFor(outcome.code, outcome.status)
+  const { url, durationMs, error } = await options.mint(org)
+  const call = `  POST ${url} (${Math.round(durationMs)} ms)`
+  if (error === undefined) return { lines: [`mint: got a token for ${org}`, call], isGood: true }
+  const lines = [`mint: no token for ${org}: ${error.code}`, call, `  ${error.message}`]
+  const advice = adviceFor(error)
   return { lines: advice === undefined ? lines : [...lines, `  ${advice}`], isGood: false }
 }
 
 /** Names both causes that look alike: a wrong address, and an Org that is not linked. Undefined if the message says enough. */
-function adviceFor(code: TokenErrorCode, status: number | undefined): string | undefined {
+function adviceFor({ code, tokenEndpointStatus: status }: TokenError): string | undefined {
   switch (code) {
     case 'org_access_refused':
       return status === 404 || status === 405
@@ -167,21 +151,16 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
   }
 }
 
-async function mintOnce(config: Config, org: OrgId): Promise<MintOutcome> {
-  const { baseUrl, appId, appSecret } = config
-  const url = `${baseUrl.origin}${targetPrefix(baseUrl)}/v2/orgs/${encodeURIComponent(org)}/access`
+/** Makes one call of the token endpoint, and resolves with what the endpoint tells its observer. */
+async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
+  const { appId, appSecret } = config
   const secureContext = contextTrusting(config.origin.caCertificates)
   const origin = await openOrigin(config, 1, { secureContext, keepsAccessControl: false })
-  const endpoint = openTokenEndpoint(config, origin, new AppCredentials(appId, appSecret))
-  const startedAt = performance.now()
-  const sinceStart = () => Math.round(performance.now() - startedAt)
   try {
-    await endpoint.mint(org)
-    return { kind: 'minted', url, durationMs: sinceStart() }
-  } catch (error) {
-    if (!(error instanceof TokenError)) throw error
-    const { code, tokenEndpointStatus: status, message } = error
-    return { kind: 'failed', url, code, status, message, durationMs: sinceStart() }
+    return await new Promise((resolve, reject) => {
+      const credentials = new AppCredentials(appId, appSecret)
+      openTokenEndpoint(config, origin, credentials, { mintSettled: resolve }).mint(org).catch(reject)
+    })
   } finally {
     origin.close()
   }

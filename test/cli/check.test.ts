@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { type CheckOptions, check, renderSettings } from '../../src/cli/check.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { settings } from '../../src/config/settings.ts'
+import { TokenError } from '../../src/errors.ts'
 import { readVersion } from '../../src/version.ts'
 import { makeFolder } from '../config/folder.ts'
 import { GOOD } from '../config/refusal.ts'
@@ -61,13 +62,11 @@ describe('the settings', () => {
 
 describe('the mint', () => {
   const url = 'https://api.example.com/v2/orgs/acme/access'
-  const durationMs = 7
+  const settled = { url, reason: 'cold', durationMs: 7 } as const
 
   test('that works is told with its URL and duration', async () => {
-    const { exitCode, printed } = await run(
-      {},
-      { org: 'acme', mint: async () => ({ kind: 'minted', url, durationMs }) },
-    )
+    const mint: CheckOptions['mint'] = async (org) => ({ ...settled, org, outcome: 'ok' })
+    const { exitCode, printed } = await run({}, { org: 'acme', mint })
     expect(exitCode).toBe(0)
     expect(printed).toMatch(/\nmint: got a token for acme\n {2}POST https:\S+\/v2\/orgs\/acme\/access \(7 ms\)\n$/)
   })
@@ -79,14 +78,8 @@ describe('the mint', () => {
     ['token_response_invalid', undefined, 'Check baseUrl: a web page or another service may answer'],
     ['token_endpoint_timeout', undefined, undefined],
   ] as const)('that fails with %s %s is a failure with URL, cause and advice', async (code, status, advice) => {
-    const mint: CheckOptions['mint'] = async () => ({
-      kind: 'failed',
-      url,
-      code,
-      status,
-      message: 'the cause',
-      durationMs,
-    })
+    const error = new TokenError(code, 'the cause', { tokenEndpointStatus: status })
+    const mint: CheckOptions['mint'] = async (org) => ({ ...settled, org, outcome: code, error })
     const { exitCode, printed } = await run({}, { org: 'acme', mint })
     expect(exitCode).toBe(1)
     const [first, call, cause, last] = printed.slice(printed.indexOf('mint:')).split('\n')
