@@ -3,9 +3,8 @@
  * some failures the server is left alone and a probe looks after it, so that requests pay for an outage only at its start.
  */
 
-import type { SecureContext } from 'node:tls'
 import type { Secret } from '../secret.ts'
-import type { Link, StoreAddress } from './redis-link.ts'
+import type { Link, LinkOptions } from './redis-link.ts'
 import * as scripts from './scripts.ts'
 import type {
   Board,
@@ -20,14 +19,9 @@ import type {
   StoreError,
 } from './store.ts'
 
-export interface FleetStoreOptions {
-  readonly address: StoreAddress
-  readonly isCluster: boolean
-  readonly username: string | undefined
+export interface FleetStoreOptions extends Pick<LinkOptions, 'address' | 'isCluster' | 'username' | 'secureContext'> {
   /** Asked for each connection. */
   readonly password: () => Secret | undefined
-  /** Replaces the CA certificates of the runtime. */
-  readonly secureContext: SecureContext | undefined
   readonly prefix: string
   readonly timeoutMs: number
   readonly connectTimeoutMs?: number
@@ -113,44 +107,43 @@ export class RedisStore implements FleetStore {
   async claim(name: string, request: ClaimRequest, limitMs: number): Promise<ClaimReply> {
     const { owner, leaseMs, except, maxAgeMs } = request
     const args = [owner, String(leaseMs), whole(maxAgeMs), ...except]
-    return await this.#ask('claim', scripts.CLAIM, this.#keys(name, 't', 'l'), args, parseClaim, limitMs)
+    return await this.#ask('claim', scripts.CLAIM, this.#keys(name, 't', 'l'), args, limitMs)
   }
 
   async publish(name: string, { owner, token, ageMs }: PublishRequest): Promise<PublishReply> {
-    const value = `${token.mark}${String(token.spanMs).padStart(scripts.SPAN_LENGTH, '0')}${token.sealed}`
-    const args = [owner, value, whole(token.spanMs - ageMs), whole(ageMs)]
-    return await this.#ask('publish', scripts.PUBLISH, this.#keys(name, 't', 'l'), args, parsePublish)
+    const args = [owner, scripts.storedValue(token), whole(token.spanMs - ageMs), whole(ageMs)]
+    return await this.#ask('publish', scripts.PUBLISH, this.#keys(name, 't', 'l'), args)
   }
 
   async release(name: string, owner: string, note?: ReleaseNote): Promise<void> {
     const args = note === undefined ? [owner] : [owner, note.text, whole(note.noteMs)]
-    await this.#ask('release', scripts.RELEASE, this.#keys(name, 'l'), args, parseDone)
+    await this.#ask('release', scripts.RELEASE, this.#keys(name, 'l'), args)
   }
 
   async forget(name: string): Promise<void> {
-    await this.#ask('forget', scripts.FORGET, this.#keys(name, 't', 'l'), [], parseDone)
+    await this.#ask('forget', scripts.FORGET, this.#keys(name, 't', 'l'), [])
   }
 
   async permit(name: string, { calls, windowMs }: PermitRequest, limitMs: number): Promise<PermitReply> {
     const args = [whole(calls), whole(windowMs)]
-    return await this.#ask('permit', scripts.PERMIT, this.#keys(name, 'calls', 'limit'), args, parsePermit, limitMs)
+    return await this.#ask('permit', scripts.PERMIT, this.#keys(name, 'calls', 'limit'), args, limitMs)
   }
 
   async readBoard(name: string, since: string | undefined): Promise<Board | StoreError> {
     const args = since === undefined ? [] : [since]
-    return await this.#ask('board', scripts.READ_BOARD, this.#keys(name, 'life', 'limit', 'purges'), args, parseBoard)
+    return await this.#ask('board', scripts.READ_BOARD, this.#keys(name, 'life', 'limit', 'purges'), args)
   }
 
   async setLifetime(name: string, sealed: string): Promise<void> {
-    await this.#ask('note', scripts.SET_LIFETIME, this.#keys(name, 'life'), [sealed], parseDone)
+    await this.#ask('note', scripts.SET_LIFETIME, this.#keys(name, 'life'), [sealed])
   }
 
   async setLimit(name: string, sealed: string, limitMs: number): Promise<void> {
-    await this.#ask('note', scripts.SET_LIMIT, this.#keys(name, 'limit'), [sealed, whole(limitMs)], parseDone)
+    await this.#ask('note', scripts.SET_LIMIT, this.#keys(name, 'limit'), [sealed, whole(limitMs)])
   }
 
   async addPurge(name: string, sealed: string): Promise<void> {
-    await this.#ask('note', scripts.ADD_PURGE, this.#keys(name, 'purges'), [sealed], parseDone)
+    await this.#ask('note', scripts.ADD_PURGE, this.#keys(name, 'purges'), [sealed])
   }
 
   /** Connects anew, with a changed password for example. What is under way goes on with the old connection. */
@@ -178,10 +171,9 @@ export class RedisStore implements FleetStore {
 
   async #ask<T extends { readonly kind: StoreOutcome | 'board' }>(
     operation: StoreOperation,
-    script: scripts.Script,
+    script: scripts.Script<T>,
     keys: readonly string[],
     args: readonly string[],
-    parse: (reply: unknown) => T | undefined,
     limitMs: number = this.#options.timeoutMs,
   ): Promise<T | StoreError> {
     const { now, timeoutMs, observer } = this.#options
@@ -190,7 +182,7 @@ export class RedisStore implements FleetStore {
     try {
       if (this.#state === 'lost' || this.#isClosed) throw new StoreSkipped()
       const answer = link.then((opened) => opened.run(script, keys, args))
-      const reply = parse(await within(answer, Math.min(limitMs, timeoutMs)))
+      const reply = script.parse(await within(answer, Math.min(limitMs, timeoutMs)))
       if (reply === undefined) throw new StoreNonsense()
       this.#failures = 0
       observer.storeAsked(operation, reply.kind === 'board' ? 'ok' : reply.kind, now() - startedAt)
@@ -271,7 +263,7 @@ export class RedisStore implements FleetStore {
 
   async #probe(link: Link): Promise<void> {
     const reply = await link.run(scripts.PROBE, this.#keys('probe', 'p'), [])
-    if (reply !== 'written') throw new StoreNonsense()
+    if (scripts.PROBE.parse(reply) === undefined) throw new StoreNonsense()
   }
 
   /** Puts another connection in place of this one as soon as it is there. */
@@ -303,19 +295,10 @@ export class RedisStore implements FleetStore {
   async #connect(onLost: (cause: unknown) => void): Promise<Link> {
     const { openLink } = await import('./redis-link.ts')
     if (this.#isClosed) throw new StoreSkipped()
-    const { address, isCluster, username, password, secureContext } = this.#options
     const connectTimeoutMs = this.#connectTimeoutMs
-    const link = openLink({
-      address,
-      isCluster,
-      username,
-      password: password(),
-      secureContext,
-      connectTimeoutMs,
-      onLost,
-    })
+    const link = openLink({ ...this.#options, password: this.#options.password(), connectTimeoutMs, onLost })
     try {
-      return await within(link, this.#connectTimeoutMs)
+      return await within(link, connectTimeoutMs)
     } catch (error) {
       dispose(link)
       throw error
@@ -328,61 +311,6 @@ export class RedisStore implements FleetStore {
 
   #keys(name: string, ...parts: string[]): string[] {
     return parts.map((part) => `${this.#options.prefix}:{${name}}:${part}`)
-  }
-}
-
-interface Done {
-  readonly kind: 'ok'
-}
-
-function parseDone(): Done {
-  return { kind: 'ok' }
-}
-
-function parseClaim(reply: unknown): ClaimReply | undefined {
-  const [kind, first, second] = Array.isArray(reply) ? reply : []
-  switch (kind) {
-    case 'token': {
-      if (typeof first !== 'string' || typeof second !== 'number') return undefined
-      const sealedAt = scripts.MARK_LENGTH + scripts.SPAN_LENGTH
-      const mark = first.slice(0, scripts.MARK_LENGTH)
-      const spanMs = Number(first.slice(scripts.MARK_LENGTH, sealedAt))
-      return { kind, token: { mark, spanMs, sealed: first.slice(sealedAt) }, ageMs: second }
-    }
-    case 'held':
-      return typeof first === 'number' ? { kind, restMs: first } : undefined
-    case 'noted':
-      return typeof first === 'string' ? { kind, note: first } : undefined
-    case 'acquired':
-      return { kind }
-    default:
-      return undefined
-  }
-}
-
-function parsePublish(reply: unknown): PublishReply | undefined {
-  return reply === 'published' || reply === 'lost' ? { kind: reply } : undefined
-}
-
-function parsePermit(reply: unknown): PermitReply | undefined {
-  const [kind, first, second] = Array.isArray(reply) ? reply : []
-  if (kind === 'granted') return { kind }
-  if (kind === 'wait' && typeof first === 'number') return { kind, waitMs: first }
-  if (kind !== 'limited' || typeof first !== 'string' || typeof second !== 'number') return undefined
-  return { kind, limit: { sealed: first, restMs: second } }
-}
-
-function parseBoard(reply: unknown): Board | undefined {
-  const [lifetime, limit, restMs, until, entries] = Array.isArray(reply) ? reply : []
-  if (typeof until !== 'string' || !Array.isArray(entries)) return undefined
-  return {
-    kind: 'board',
-    lifetime: typeof lifetime === 'string' ? lifetime : undefined,
-    limit: typeof limit === 'string' && typeof restMs === 'number' ? { sealed: limit, restMs } : undefined,
-    purges: entries.flatMap((sealed, index) =>
-      index % 2 === 0 ? [{ sealed: String(sealed), ageMs: Number(entries[index + 1]) }] : [],
-    ),
-    until,
   }
 }
 
