@@ -28,25 +28,25 @@ test.each<Case>([
     code: 'host_refused',
   },
   { name: 'T-PT-01 in capitals', send: line('HTTP://EVIL.EXAMPLE/v2/x'), status: 421, code: 'host_refused' },
-  { name: 'T-PT-01 userinfo that looks like us', send: line('http://localhost@evil.example/v2/x'), status: [400, 421] },
+  { name: 'T-PT-01 userinfo that looks like us', send: line('http://localhost@evil.example/v2/x'), status: 421 },
   {
     name: 'T-PT-01 a host that ends in a backslash',
     send: line('http://localhost\\@evil.example/v2/x'),
-    status: [400, 421],
+    status: 400,
   },
-  { name: 'T-PT-01 no authority', send: line('http:///v2/x'), status: [400, 421] },
-  { name: 'T-PT-01 one slash', send: line('http:/evil.example/v2/x'), status: [400, 421] },
-  { name: 'T-PT-02 ftp', send: line('ftp://evil/x'), status: [400, 421] },
-  { name: 'T-PT-02 a file', send: line('file:///etc/passwd'), status: [400, 421] },
-  { name: 'T-PT-02 javascript', send: line('javascript:alert(1)'), status: [400, 421] },
-  { name: 'T-PT-02 ws to us', send: line('ws://localhost/v2/x'), status: [400, 421] },
-  { name: 'T-PT-03 another authority than Host', send: line('http://b/'), status: [400, 421] },
+  { name: 'T-PT-01 no authority', send: line('http:///v2/x'), status: 421 },
+  { name: 'T-PT-01 one slash', send: line('http:/evil.example/v2/x'), status: 400 },
+  { name: 'T-PT-02 ftp', send: line('ftp://evil/x'), status: 400 },
+  { name: 'T-PT-02 a file', send: line('file:///etc/passwd'), status: 400 },
+  { name: 'T-PT-02 javascript', send: line('javascript:alert(1)'), status: 400 },
+  { name: 'T-PT-02 ws to us', send: line('ws://localhost/v2/x'), status: 400 },
+  { name: 'T-PT-03 another authority than Host', send: line('http://b/'), status: 421 },
   {
     name: 'T-PT-03 ours, and another in Host',
     send: head('GET http://localhost/v2/x HTTP/1.1', 'Host: evil.example', ORG),
-    status: [400, 421],
+    status: 421,
   },
-  { name: 'T-PT-17 authority-form', send: line('localhost:443'), status: [400, 421] },
+  { name: 'T-PT-17 authority-form', send: line('localhost:443'), status: 400 },
   { name: 'T-PT-01 no path', send: line('v2/x'), status: 400 },
 ])('$name', (row) => table.run(row))
 
@@ -61,7 +61,7 @@ test.each([
 )
 
 test.each(['/../x', '/v2/%2e%2e/x', '/a#b', '\\x'])('T-PT-01 and that path is checked: http://localhost%s', (path) =>
-  table.run({ name: path, send: line(`http://localhost${path}`), status: [400, 421] }),
+  table.run({ name: path, send: line(`http://localhost${path}`), status: 400 }),
 )
 
 test('T-PT-04 a path that begins like a host stays a path', async () => {

@@ -10,7 +10,12 @@ const table = await startTable()
 afterAll(() => table[Symbol.asyncDispose]())
 
 const GET = 'GET /v2/x HTTP/1.1'
-const refused = (value: string): Case => ({ name: value, send: head(GET, `Host: ${value}`, ORG), status: [400, 421] })
+const refused = (value: string): Case => ({
+  name: value,
+  send: head(GET, `Host: ${value}`, ORG),
+  status: 421,
+  code: 'host_refused',
+})
 
 describe('T-BR-02 names of this machine', () => {
   test.each([
@@ -27,21 +32,13 @@ describe('T-BR-02 names of this machine', () => {
 })
 
 test.each(['evil.example', 'evil.example:{port}', 'service.internal', '192.168.0.1:{port}'])('T-BR-01 %s', (value) =>
-  table.run({ ...refused(value), status: 421, code: 'host_refused' }),
+  table.run(refused(value)),
 )
 
 test.each([
   '127.0.0.1.evil.com',
   'localhost.evil.com',
   'evillocalhost:{port}',
-  '127.0.0.1@evil',
-  'evil@127.0.0.1',
-  'a/b?c',
-  'localhost/',
-  'localhost?',
-  'localhost#',
-  'a b',
-  'localhost evil.example',
   '127.1',
   '0x7f.1',
   '2130706433',
@@ -51,8 +48,19 @@ test.each([
   '[::]',
   '[::ffff:127.0.0.1]',
   '[0:0:0:0:0:0:0:1]',
-  '::1',
   'localhost.',
+])('T-BR-03 another name, or another spelling of ours: %s', (value) => table.run(refused(value)))
+
+test.each([
+  '127.0.0.1@evil',
+  'evil@127.0.0.1',
+  'a/b?c',
+  'localhost/',
+  'localhost?',
+  'localhost#',
+  'a b',
+  'localhost evil.example',
+  '::1',
   'localhost:',
   'localhost:port',
   'localhost:80:80',
@@ -60,7 +68,7 @@ test.each([
   'l\xf6calhost',
   '%6cocalhost',
   'localhost\\evil',
-])('T-BR-03 %s', (value) => table.run(refused(value)))
+])('T-BR-03 no host: %s', (value) => table.run({ ...refused(value), status: 400, code: 'host_invalid' }))
 
 test.each<Case>([
   { name: 'T-BR-04 no Host', send: head(GET, ORG), status: 400 },

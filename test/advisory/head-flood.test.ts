@@ -33,7 +33,7 @@ test.each<Case>([
   },
   { name: 'T-HH-23 one field of 17 KB', send: get('/v2/x', '{org}', `F: ${'a'.repeat(17_000)}`), status: 431 },
   { name: 'T-HH-23 one name of 17 KB', send: get('/v2/x', '{org}', `${'a'.repeat(17_000)}: 1`), status: 431 },
-  { name: 'T-RL-02 a target of 17 KB', send: get(`/v2/${'a'.repeat(17_000)}`, '{org}'), status: [414, 431] },
+  { name: 'T-RL-02 a target of 17 KB', send: get(`/v2/${'a'.repeat(17_000)}`, '{org}'), status: 431 },
 ])('$name', (row) => table.run({ ...row, code: 'request_head_too_large', closes: true }))
 
 test('T-HH-23 what stays below goes through whole', () => {

@@ -17,7 +17,7 @@ const SMUGGLED = head('GET /v2/smuggled HTTP/1.1', HOST, 'X-Org-Id: {other}')
 
 /** A POST with these lines, refused with its connection; the bytes behind it would be a request of their own. */
 function refused(name: string, lines: readonly string[], content = ''): Case {
-  return { name, send: head(POST, HOST, ORG, ...lines) + content + SMUGGLED, status: [400, 501], closes: true }
+  return { name, send: head(POST, HOST, ORG, ...lines) + content + SMUGGLED, status: 400, closes: true }
 }
 
 describe('two framings, or one that is read in two ways', () => {
@@ -119,9 +119,9 @@ describe('content that is not what its framing says', () => {
   const ENDS = ['2\n', '2\rX', '2;\nhi', '2\r\r;ABC\r\n', '2;a="\n"\r\n', '2;\x00\r\n']
 
   /** Its content goes on as it comes, so the origin may see a request begin: what it must not see is a clean end. */
-  function cutShort(name: string, content: string): Promise<void> {
+  function cutShort(name: string, content: string, status = 400): Promise<void> {
     const send = head(POST, HOST, ORG, CHUNKED) + content + SMUGGLED
-    return table.run({ name, send, status: [400, 413, 431], closes: true, breaksInside: true })
+    return table.run({ name, send, status, closes: true, breaksInside: true })
   }
   test.each(SIZES.map((size) => [JSON.stringify(size), size] as const))('T-FR-17 the chunk size %s', (name, size) =>
     cutShort(name, `${size}\r\nhi\r\n0\r\n\r\n`),
@@ -152,7 +152,7 @@ describe('content that is not what its framing says', () => {
     cutShort('T-FR-32', `2\r\nhi\r\n0\r\n${trailer}\r\n\r\n`),
   )
   test('T-FR-34 trailer fields of 20 KB', () =>
-    cutShort('T-FR-34', `2\r\nhi\r\n0\r\nX-T: ${'a'.repeat(20_000)}\r\n\r\n`))
+    cutShort('T-FR-34', `2\r\nhi\r\n0\r\nX-T: ${'a'.repeat(20_000)}\r\n\r\n`, 431))
 })
 
 describe('a request hidden in the content of another', () => {

@@ -26,12 +26,12 @@ test.each<Case>([
   {
     name: 'T-PT-17 CONNECT with a path',
     send: head('CONNECT /v2/x HTTP/1.1', HOST, ORG) + tunnelled,
-    status: [400, 405],
+    status: 405,
   },
   {
     name: 'T-WS-14 CONNECT with an upgrade',
     send: head('CONNECT localhost:1 HTTP/1.1', HOST, ORG, ...HANDSHAKE) + tunnelled,
-    status: [400, 405],
+    status: 405,
   },
 ])('$name', (row) => table.run({ ...row, closes: true }))
 
@@ -51,5 +51,5 @@ test.each<Case>([
 )
 
 test.each(['FOO', 'get', 'GE\x00T', 'G@T', ''])('T-PT-19 the method %j', (method) =>
-  table.run({ name: 'T-PT-19', send: head(`${method} /v2/x HTTP/1.1`, HOST, ORG), status: [400, 501], closes: true }),
+  table.run({ name: 'T-PT-19', send: head(`${method} /v2/x HTTP/1.1`, HOST, ORG), status: 400, closes: true }),
 )
