@@ -63,12 +63,14 @@ export class RequestEvents implements GatewayObserver, ReloadObserver {
     this.#log.logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
   }
 
-  keySetUnavailable(url: string, problem: string): void {
-    this.#log.logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
+  keySetUnavailable(url: string, problem: string, isFormerInUse: boolean): void {
+    const { logger } = this.#log
+    if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
+    else logger.warn({ url, problem }, 'key set of callers not usable: tokens that need it are refused')
   }
 
   keySetRecovered(url: string): void {
-    this.#log.logger.info({ url }, 'key set of callers fetched again')
+    this.#log.logger.info({ url }, 'key set of callers usable now')
   }
 
   repeatSettled(outcome: RepeatOutcome): void {

@@ -20,7 +20,7 @@ export class LiveRules {
 
   constructor(config: Config, observer: RulesObserver) {
     this.#keySets = new KeySets({
-      keySetUnavailable: (url, text) => observer.keySetUnavailable(url, text),
+      keySetUnavailable: (url, text, isFormerInUse) => observer.keySetUnavailable(url, text, isFormerInUse),
       keySetRecovered: (url) => observer.keySetRecovered(url),
       keySetChanged: () => this.#current.callers?.forgetTokens(),
     })

@@ -8,8 +8,8 @@ import type { CallerRule, JwtCredential, KeySetSource } from './callers.ts'
 import { JwtVerifier, type KeySet, KeySetInvalid, parseKeySet, readToken, type Verification } from './jwt.ts'
 
 export interface KeySetsObserver {
-  /** `text` is a predicate of the URL. */
-  keySetUnavailable(url: string, text: string): void
+  /** `text` is a predicate of the URL. `isFormerInUse` is false if there was no good set before. */
+  keySetUnavailable(url: string, text: string, isFormerInUse: boolean): void
   keySetRecovered(url: string): void
   /** Tokens that were verified with the former set have to be verified again. */
   keySetChanged(): void
@@ -53,7 +53,7 @@ export class KeySets {
         entry.verifier = verifierOf(keySet)
         if (!isFirst) this.#observer.keySetChanged()
       },
-      onProblem: (text) => this.#observer.keySetUnavailable(url, text),
+      onProblem: (text, isFormerInUse) => this.#observer.keySetUnavailable(url, text, isFormerInUse),
       onRecovered: () => this.#observer.keySetRecovered(url),
     })
     const entry: Entry = { verifier: undefined, remote }
@@ -103,7 +103,7 @@ export interface RemoteKeySetOptions {
   /** The set differs from the one before. */
   readonly onChanged: (keySet: KeySet) => void
   /** Called once when a problem begins, and when it changes. The text repeats nothing of the response. */
-  readonly onProblem: (text: string) => void
+  readonly onProblem: (text: string, isFormerInUse: boolean) => void
   /** Called once when the set could be fetched again. */
   readonly onRecovered: () => void
   readonly refreshMs?: number
@@ -178,7 +178,7 @@ export class RemoteKeySet {
   #report(problem: string): void {
     if (this.#abort.signal.aborted || problem === this.#problem) return
     this.#problem = problem
-    this.#options.onProblem(problem)
+    this.#options.onProblem(problem, this.#text !== undefined)
   }
 
   #schedule(): void {

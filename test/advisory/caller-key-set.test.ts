@@ -21,6 +21,8 @@ const secureContext = contextTrusting(readFileSync(CA_FILE, 'utf8'))
 class Watched implements Disposable {
   readonly sets: KeySet[] = []
   readonly problems: string[] = []
+  /** For each problem, whether a good set was in use. */
+  readonly inUse: boolean[] = []
   recoveries = 0
   readonly changes = new Changes()
   readonly keySet: RemoteKeySet
@@ -34,8 +36,9 @@ class Watched implements Disposable {
         this.sets.push(keySet)
         this.changes.notify()
       },
-      onProblem: (text) => {
+      onProblem: (text, isFormerInUse) => {
         this.problems.push(text)
+        this.inUse.push(isFormerInUse)
         this.changes.notify()
       },
       onRecovered: () => {
@@ -88,6 +91,7 @@ describe('a server that lies', () => {
     server.answer = (response) => response.end(body)
     await watched.keySet.refresh()
     expect(watched.problems).toEqual([expect.stringContaining(problem)])
+    expect(watched.inUse).toEqual([true])
     expect(watched.sets).toEqual([parseKeySet(jwks)])
     server.answer = (response) => response.end(jwks)
     await watched.keySet.refresh()
@@ -99,6 +103,7 @@ describe('a server that lies', () => {
     using watched = new Watched(server.url)
     await watched.untilTold()
     expect(watched.problems).toEqual([expect.stringContaining(`answers ${status}`)])
+    expect(watched.inUse).toEqual([false])
     expect(watched.sets).toEqual([])
   })
 })

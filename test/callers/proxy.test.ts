@@ -35,6 +35,14 @@ callers:
     keyFiles: [idle.key]
 `
 
+/** A caller whose key set is behind this URL. */
+const batchFrom = (jwks: string) => `
+callers:
+  - name: batch
+    jwt: {issuer: "https://issuer.example", audience: org-access-proxy, subject: "system:serviceaccount:jobs:batch", jwks: "${jwks}", jwksCaFile: ${CA_FILE}}
+    orgs: [acme]
+`
+
 let issuer: Issuer
 let service: Service
 let proxy: ProxyUnderTest
@@ -211,21 +219,27 @@ callers:
   expect((await get('small-key-0123456789')).status).toBe(200)
 })
 
+test('without a good key set from the start, the log does not speak of a last good one', async () => {
+  await using server = await KeySetServer.start(issuer.jwks)
+  server.answer = (response) => response.writeHead(500).end()
+  await using keyless = await startProxy(service, {}, { 'proxy.yaml': batchFrom(server.url) })
+  const problems = () => keyless.logs.filter(({ msg }) => msg?.startsWith('key set of callers'))
+  await keyless.until(() => problems().length > 0, 'a line about the key set')
+  expect(problems()).toMatchObject([
+    {
+      level: 'warn',
+      msg: 'key set of callers not usable: tokens that need it are refused',
+      url: server.url,
+      problem: 'answers 500',
+    },
+  ])
+  expect(await send({ on: keyless.port, key: await sign(issuer) })).toBe('caller_refused')
+})
+
 test('a client that leaves during the verification leaves nothing behind', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
   server.answer = () => undefined // never
-  await using waiting = await startProxy(
-    service,
-    {},
-    {
-      'proxy.yaml': `
-callers:
-  - name: batch
-    jwt: {issuer: "https://issuer.example", audience: org-access-proxy, subject: "system:serviceaccount:jobs:batch", jwks: "${server.url}", jwksCaFile: ${CA_FILE}}
-    orgs: [acme]
-`,
-    },
-  )
+  await using waiting = await startProxy(service, {}, { 'proxy.yaml': batchFrom(server.url) })
   const client = await RawClient.connect(waiting.port)
   client.send(
     `GET /v2/gone HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
@@ -244,14 +258,7 @@ test('a request whose caller is verified while the proxy stops gets 503 draining
   await using stopping = await startProxy(
     service,
     { 'admin.address': 'localhost:0' },
-    {
-      'proxy.yaml': `
-callers:
-  - name: batch
-    jwt: {issuer: "https://issuer.example", audience: org-access-proxy, subject: "system:serviceaccount:jobs:batch", jwks: "${server.url}", jwksCaFile: ${CA_FILE}}
-    orgs: [acme]
-`,
-    },
+    { 'proxy.yaml': batchFrom(server.url) },
   )
   await using client = await RawClient.connect(stopping.port)
   client.send(

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { scaled } from '../support/pace.ts'
 import { request } from '../support/raw-client.ts'
 import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from './service-for-file.ts'
@@ -38,6 +39,20 @@ test.each([
   const proxy = await runWith({ OAP_LOG_REQUESTS: requests })
   expect(requestsIn(proxy)).toEqual(lines)
   expect(proxy.logs.map(({ msg }) => msg)).toEqual(expect.arrayContaining(['start', 'ready', 'drain', 'stopped']))
+})
+
+test('a line is written within 50 ms, also when no other follows', async () => {
+  await using proxy = spawnProxy({ env: served.env })
+  const { port } = await proxy.ready()
+  const delaysMs: number[] = []
+  for (let i = 0; i < 5; i++) {
+    const startedAt = performance.now()
+    await request(port, get(`/v2/line-${i}`, 'acme'))
+    await proxy.waitForLine(new RegExp(`"path":"/v2/line-${i}"`))
+    delaysMs.push(performance.now() - startedAt)
+  }
+  // The best of five, because a busy machine delays single ones.
+  expect(Math.min(...delaysMs)).toBeLessThan(scaled(100))
 })
 
 test('log.level: warn leaves out what is less, requests included', async () => {
