@@ -132,9 +132,10 @@ function adviceFor({ code, tokenEndpointStatus: status }: TokenError): string | 
       return 'Check appId, and the secret in appSecretFile.'
     case 'token_response_invalid':
       return 'Check baseUrl: a web page or another service may answer at this address.'
+    case 'token_endpoint_timeout':
+      return 'Check the network, or raise tokens.mintTimeout.'
     case 'token_endpoint_unavailable':
     case 'token_endpoint_rate_limited':
-    case 'token_endpoint_timeout':
       return undefined
   }
 }

@@ -24,10 +24,12 @@ function describe(error: unknown): string {
   switch (code) {
     case 'EADDRINUSE':
       return `${place} is in use: stop the program that listens there, or choose another address`
-    case 'EACCES':
-      return `${place} may not be used by this user: choose a port above 1023, or a socket in a folder that exists and is writable`
+    case 'EACCES': // also for a unix socket in a folder that does not exist
+      return isPort(port)
+        ? `${place} may not be used by this user: choose a port above 1023`
+        : `${place} cannot be made: choose a folder that exists and that this user may write to`
     case 'EADDRNOTAVAIL':
-      return `${place} is not an address of this machine`
+      return `${place} is not an address of this machine: choose one that is`
     default:
       return isOutOfDescriptors(error)
         ? 'too few file descriptors to start: raise the limit (ulimit -n) to 256 or more'
@@ -42,5 +44,10 @@ function isOutOfDescriptors({ message }: Error): boolean {
 
 function placeOf(address: string | undefined, port: number | undefined): string {
   if (address === undefined) return 'the address'
-  return port === undefined || port < 0 ? address : `${address}:${port}`
+  return isPort(port) ? `${address}:${port}` : address
+}
+
+/** The error of a unix socket has no port, or -1. */
+function isPort(port: number | undefined): boolean {
+  return port !== undefined && port >= 0
 }

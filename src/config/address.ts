@@ -39,15 +39,13 @@ export function parseAdminAddress(text: string): ListenAddress | 'off' {
 }
 
 export function parseSocketPath(text: string): string {
-  return parseUnix(text).path
+  return parseUnix(text, '/run/oap/billing/proxy.sock').path
 }
 
-function parseUnix(path: string): UnixAddress {
-  if (!path.startsWith('/') || path.endsWith('/')) {
-    throw new Unsuitable('needs an absolute path: write unix:/run/org-access-proxy/proxy.sock')
-  }
+function parseUnix(path: string, example = 'unix:/run/org-access-proxy/proxy.sock'): UnixAddress {
+  if (!path.startsWith('/') || path.endsWith('/')) throw new Unsuitable(`needs an absolute path: write ${example}`)
   if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES || path.includes('\0')) {
-    throw new Unsuitable(`is too long for a socket: at most ${MAX_SOCKET_PATH_BYTES} bytes after "unix:"`)
+    throw new Unsuitable(`is too long for a socket: its path may have at most ${MAX_SOCKET_PATH_BYTES} bytes`)
   }
   return { kind: 'unix', path }
 }

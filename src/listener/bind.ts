@@ -137,7 +137,10 @@ async function bindUnix(path: string, newServer: () => Server, mode: number): Pr
 async function removeStale(path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false })
   if (found === undefined) return
-  if (!found.isSocket()) throw Object.assign(new Error(`${path} exists and is not a socket`), { code: 'EEXIST' })
+  if (!found.isSocket()) {
+    const message = `${path} exists and is not a socket: choose another path, or remove it`
+    throw Object.assign(new Error(message), { code: 'EEXIST' })
+  }
   if (await answers(path)) throw Object.assign(new Error(`${path} is in use`), { code: 'EADDRINUSE', address: path })
   unlinkSync(path)
 }

@@ -21,7 +21,7 @@ export interface MintReply {
 export function readToken({ status, fields, content }: MintReply, startedAt: number, wallNowMs: number): AccessToken {
   refuseUnlessOk(status, fields, wallNowMs)
   const token = readOrgAccessToken(content)
-  if (token === undefined) throw new TokenError('token_response_invalid', NO_TOKEN, { hint: NO_TOKEN })
+  if (token === undefined) throw new TokenError('token_response_invalid', `${NO_TOKEN} ${ADVICE}`, { hint: NO_TOKEN })
   // A token is best measured by the clock that stamped it (RFC 9110 §6.6.1): ours may be wrong.
   const date = fieldValue(fields, 'date')
   const issuedAt = date === undefined ? Number.NaN : Date.parse(date)
@@ -29,15 +29,17 @@ export function readToken({ status, fields, content }: MintReply, startedAt: num
   return new AccessToken(token, startedAt, restMs === undefined ? undefined : startedAt + restMs)
 }
 
-const NO_TOKEN = 'The token endpoint answered without a usable orgAccessToken, as a web page does: check baseUrl.'
+const NO_TOKEN = 'The token endpoint answered without a usable orgAccessToken, as a web page does.'
+/** For the log and `check`. The problem that a client gets has it already. */
+const ADVICE = 'Check baseUrl.'
 
 /** @throws {TokenError} */
 function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: number): void {
   const message = `the token endpoint answered ${status}`
   if (status >= 200 && status <= 299) return
   if (status < 400) {
-    const hint = `The token endpoint answered ${status}, a redirect: check baseUrl.`
-    throw new TokenError('token_response_invalid', hint, { hint })
+    const hint = `The token endpoint answered ${status}, a redirect.`
+    throw new TokenError('token_response_invalid', `${hint} ${ADVICE}`, { hint })
   }
   if (status === 401) throw new TokenError('app_credentials_rejected', message)
   if (status === 429) {

@@ -76,7 +76,8 @@ describe('the mint', () => {
     ['org_access_refused', 403, 'Check the org id, and that the Org is linked with the App.'],
     ['app_credentials_rejected', undefined, 'Check appId, and the secret in appSecretFile.'],
     ['token_response_invalid', undefined, 'Check baseUrl: a web page or another service may answer'],
-    ['token_endpoint_timeout', undefined, undefined],
+    ['token_endpoint_timeout', undefined, 'Check the network, or raise tokens.mintTimeout.'],
+    ['token_endpoint_rate_limited', 429, undefined],
   ] as const)('that fails with %s %s is a failure with URL, cause and advice', async (code, status, advice) => {
     const error = new TokenError(code, 'the cause', { tokenEndpointStatus: status })
     const mint: CheckOptions['mint'] = async (org) => ({ ...settled, org, outcome: code, error })

@@ -72,7 +72,10 @@ describe('a problem is reported with its place', () => {
     ['callers:\n  - name: a b\n    socket: /a', 'callers[0].name (2:5): is not a name'],
     ['callers: [{name: a}]', 'callers[0] (1:11): needs exactly one of socket, keyFiles and jwt'],
     ['callers: [{name: a, socket: /a, keyFiles: [one.key]}]', 'callers[0] (1:11): needs exactly one of'],
-    ['callers: [{name: a, socket: a.sock}]', 'callers[0].socket (1:21): needs an absolute path'],
+    [
+      'callers: [{name: a, socket: a.sock}]',
+      'callers[0].socket (1:21): needs an absolute path: write /run/oap/billing/proxy.sock',
+    ],
     ['callers: [{name: a, sockett: /a}]', 'callers[0].sockett (1:21): is not a setting: did you mean socket?'],
     ['callers: [{name: a, socket: /a, orgs: ["a*b"]}]', 'callers[0].orgs[0] (1:40): is not an org id'],
     ['callers: [{name: a, socket: /a, routes: [/v2]}]', 'callers[0].routes[0] (1:42): is not a route'],

@@ -74,11 +74,11 @@ test('a taken port is one clear line and exit 1', async () => {
   }
 })
 
-test('a socket in a folder that does not exist is one line with the path of the setting, and exit 1', async () => {
+test('a socket in a folder that does not exist is one line with the path and the remedy, and exit 1', async () => {
   await using proxy = spawnProxy({ env: { ...served.env, OAP_LISTEN_ADDRESS: 'unix:/nowhere/oap.sock' } })
   expect(await proxy.exited).toEqual({ code: 1, signal: null })
   expect(proxy.stderr).toEqual([
-    'org-access-proxy: /nowhere/oap.sock may not be used by this user: choose a port above 1023, or a socket in a folder that exists and is writable',
+    'org-access-proxy: /nowhere/oap.sock cannot be made: choose a folder that exists and that this user may write to',
   ])
 })
 
@@ -155,7 +155,7 @@ describe('a unix socket', () => {
       await writeFile(path, 'a file')
       await using fourth = spawnProxy({ env: unix })
       expect((await fourth.exited).code).toBe(1)
-      expect(fourth.stderr[0]).toContain('not a socket')
+      expect(fourth.stderr[0]).toMatch(/ exists and is not a socket: choose another path, or remove it$/)
     } finally {
       await rm(folder, { recursive: true })
     }

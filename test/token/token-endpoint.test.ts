@@ -170,8 +170,9 @@ describe('what the reply means', () => {
       mint: replyWith({ status, fields: ['Location', `${elsewhere.baseUrl}/v2/orgs/acme/access`] }),
     })
     await using client = new EndpointUnderTest(service)
-    const { hint } = await failureOf(client.endpoint.mint(ACME))
-    expect(hint).toContain(`${status}, a redirect: check baseUrl`)
+    const { message, hint } = await failureOf(client.endpoint.mint(ACME))
+    expect(message).toBe(`The token endpoint answered ${status}, a redirect. Check baseUrl.`)
+    expect(hint).toBe(`The token endpoint answered ${status}, a redirect.`) // the advice follows in the problem
     expect(elsewhere.origin.connections).toEqual([])
   })
 })
