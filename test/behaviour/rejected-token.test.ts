@@ -6,7 +6,7 @@ import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
+import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 const HOST = 'Host: 127.0.0.1'
@@ -42,18 +42,42 @@ test.each([1, 1_000, 60_000])('content of %i octets is repeated byte for byte', 
   expect(digest(repeated?.content ?? Buffer.alloc(0))).toBe(digest(content))
 })
 
-test('content that comes in pieces, with its length declared, is repeated too', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+/** Answers a bad token with 401 before it has the content. */
+async function startImpatientService(): Promise<Service> {
+  const service = await startService({
+    acceptsAnyToken: true,
+    script: (seen) => (service.orgOf(seen) === undefined ? { status: 401, isEarly: true } : { content: 'good' }),
+  })
+  return service
+}
+
+test('content that comes in pieces is repeated when its last piece is here, long after the new token', async () => {
+  await using service = await startImpatientService()
+  await using proxy = await startProxy(service, { 'replay.maxBody': '1KiB' })
   await request(proxy.port, get('/v2/first', 'acme'))
   service.tokens.revoke('acme')
   await using client = await RawClient.connect(proxy.port)
-  const whole = post('/v2/second', 'acme', Buffer.from('0123456789'))
+  const content = randomBytes(1_024) // the most that is kept
+  const whole = post('/v2/second', 'acme', content)
   client.send(whole.subarray(0, -4))
   await service.origin.waitFor(() => service.requests.length >= 2)
+  // The second client waits for the same mint, so the new token is here when it has its answer.
+  expect((await request(proxy.port, get('/v2/third', 'acme'))).status).toBe(200)
+  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
   client.send(whole.subarray(-4))
   expect((await client.response('POST')).status).toBe(200)
-  expect(service.requests.at(-1)?.content.toString()).toBe('0123456789')
+  expect(service.requests.at(-1)?.content.equals(content)).toBe(true)
+})
+
+test('a declared length that is too large: the rejection is passed on although little of the content is here', async () => {
+  await using service = await startImpatientService()
+  await using proxy = await startProxy(service, { 'replay.maxBody': '1KiB' })
+  await request(proxy.port, get('/v2/first', 'acme'))
+  service.tokens.revoke('acme')
+  await using client = await RawClient.connect(proxy.port)
+  client.send(post('/v2/second', 'acme', randomBytes(1_025)).subarray(0, -1_000))
+  expect((await client.response('POST')).status).toBe(401)
+  expect((await request(proxy.port, get('/v2/third', 'acme'))).status).toBe(200)
 })
 
 test('T-TK-22 content too large to keep: the rejection is passed on, the next request has the new token', async () => {

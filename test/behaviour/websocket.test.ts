@@ -2,6 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { setTimeout } from 'node:timers/promises'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import { get } from '../support/case-table.ts'
@@ -283,5 +284,26 @@ test('subprotocols and extensions are agreed between client and origin', async (
   const socket = await open('acme', ['chat.v1', 'chat.v2'])
   expect(socket.protocol).toBe('chat.v1')
   expect(socket.extensions).toContain('permessage-deflate')
+  socket.terminate()
+})
+
+test('an open WebSocket is a request that has ended: logged with 101, not in flight, and under no time limit of requests', async () => {
+  const other = echoServer()
+  await using service = await startService({ script: other.script })
+  await using proxy = await startProxy(service, {
+    'listen.maxInFlight': '1',
+    'listen.idleTimeout': '200ms',
+    'listen.keepAliveTimeout': '200ms',
+    'origin.responseTimeout': '200ms',
+    'origin.idleTimeout': '200ms',
+  })
+  const socket = new WebSocket(`ws://localhost:${proxy.port}/v2/ws`, { headers: { 'X-Org-Id': 'acme' } })
+  await once(socket, 'open')
+  expect(await proxy.logOf('/v2/ws')).toMatchObject({ status: 101, bytesOut: 0 })
+  expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101) // only one may be in flight
+  await setTimeout(600) // silent for longer than every limit
+  socket.send('still here')
+  const [data] = await once(socket, 'message')
+  expect(data.toString()).toBe('still here')
   socket.terminate()
 })
