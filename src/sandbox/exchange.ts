@@ -1,6 +1,7 @@
-/** One request to the sandbox and its response. Handlers use it to answer and to wait. */
+/** One request to the sandbox and its response. Handlers use it to answer, to wait and to fail. */
 
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import type { Fault } from './switches.ts'
 
 export interface ServiceExchange {
   readonly request: IncomingMessage
@@ -58,4 +59,33 @@ export function pause(ms: number, response: ServerResponse): Promise<boolean> {
     const timer = setTimeout(settle, Math.min(ms, MAX_TIMER_MS))
     response.on('close', settle)
   })
+}
+
+const HTML = '<!doctype html><title>Bad gateway</title><h1>Something went wrong</h1>\n'
+const JSON_CONTENT = JSON.stringify({ orgAccessToken: 'this-token-was-never-issued' })
+const HALF_JSON = JSON_CONTENT.slice(0, JSON_CONTENT.length / 2)
+
+export function commitFault(fault: Fault, response: ServerResponse): void {
+  switch (fault.kind) {
+    case 'status': {
+      const fields = fault.retryAfterSeconds === undefined ? {} : { 'retry-after': `${fault.retryAfterSeconds}` }
+      send(response, refusal(fault.status, 'sandbox_fault', 'The sandbox was told to fail this request.', fields))
+      return
+    }
+    case 'html':
+      response.writeHead(fault.status ?? 200, { 'content-type': 'text/html' }).end(HTML)
+      return
+    case 'truncated-json':
+      response.writeHead(200, { 'content-type': 'application/json' }).end(HALF_JSON)
+      return
+    case 'cut':
+      response.writeHead(200, { 'content-type': 'application/json', 'content-length': JSON_CONTENT.length })
+      response.write(HALF_JSON, () => response.socket?.destroy())
+      return
+    case 'reset':
+      response.socket?.resetAndDestroy()
+      return
+    case 'hang':
+      return
+  }
 }

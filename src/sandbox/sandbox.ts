@@ -6,17 +6,15 @@
 import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
-import { Control } from './control.ts'
-import { refusal, send } from './exchange.ts'
-import { Service, type ServiceHandler } from './service.ts'
+import { type Reply, refusal, send } from './exchange.ts'
+import { type SandboxState, Service, type ServiceHandler } from './service.ts'
 import { type SandboxStats, Stats } from './stats.ts'
-import { SwitchBoard, type Switches } from './switches.ts'
+import { SwitchBoard, SwitchError, type Switches } from './switches.ts'
 import { TokenRegister } from './tokens.ts'
 
-export type { Fault } from './fault.ts'
 export type { ServiceHandler } from './service.ts'
 export type { OrgStats, SandboxStats, TotalStats } from './stats.ts'
-export type { Switches } from './switches.ts'
+export type { Fault, Switches } from './switches.ts'
 
 export const DEFAULT_APP_ID = 'sandbox-app'
 const BASE_PATH = /^(\/[^/?#]+)*$/
@@ -70,33 +68,24 @@ export async function startSandbox(options: SandboxOptions = {}): Promise<Sandbo
   if (!BASE_PATH.test(basePath)) throw new TypeError('basePath must look like /api')
   const board = new SwitchBoard(random)
   board.set(switches)
-  const sandbox = new RunningSandbox({ basePath, appId, handler, switches: board, tokens: new TokenRegister(now) })
+  const state = { appId, handler, switches: board, tokens: new TokenRegister(now), stats: new Stats() }
+  const sandbox = new RunningSandbox(basePath, state)
   await sandbox.listen(port)
   return sandbox
 }
 
-interface RunningSandboxOptions {
-  readonly basePath: string
-  readonly appId: string
-  readonly handler: ServiceHandler | undefined
-  readonly switches: SwitchBoard
-  readonly tokens: TokenRegister
-}
-
 class RunningSandbox implements Sandbox {
-  readonly #options: RunningSandboxOptions
-  readonly #stats = new Stats()
+  readonly #basePath: string
+  readonly #state: SandboxState
   readonly #service: Service
-  readonly #control: Control
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
   #baseUrl = ''
 
-  constructor(options: RunningSandboxOptions) {
-    const { appId, handler, switches, tokens } = options
-    this.#options = options
-    this.#service = new Service({ appId, handler, switches, tokens, stats: this.#stats })
-    this.#control = new Control({ switches, tokens, stats: this.#stats })
+  constructor(basePath: string, state: SandboxState) {
+    this.#basePath = basePath
+    this.#state = state
+    this.#service = new Service(state)
     // An upload may take any time.
     this.#server = createServer({ requestTimeout: 0 })
     this.#server.maxHeadersCount = 0
@@ -114,7 +103,7 @@ class RunningSandbox implements Sandbox {
       this.#server.listen(port, '127.0.0.1', resolve)
     })
     const { port: taken } = this.#server.address() as AddressInfo
-    this.#baseUrl = `http://127.0.0.1:${taken}${this.#options.basePath}`
+    this.#baseUrl = `http://127.0.0.1:${taken}${this.#basePath}`
   }
 
   get baseUrl(): string {
@@ -122,23 +111,23 @@ class RunningSandbox implements Sandbox {
   }
 
   get appId(): string {
-    return this.#options.appId
+    return this.#state.appId
   }
 
   get appSecret(): string {
-    return this.#options.switches.secrets.at(-1) ?? ''
+    return this.#state.switches.secrets.at(-1) ?? ''
   }
 
   set(switches: Partial<Switches>): void {
-    this.#options.switches.set(switches)
+    this.#state.switches.set(switches)
   }
 
   revoke(org: string): number {
-    return this.#options.tokens.revoke(org)
+    return this.#state.tokens.revoke(org)
   }
 
   stats(): SandboxStats {
-    return this.#stats.snapshot()
+    return this.#state.stats.snapshot()
   }
 
   async close(): Promise<void> {
@@ -174,9 +163,9 @@ class RunningSandbox implements Sandbox {
 
   async #route(request: IncomingMessage, response: ServerResponse, upgradeHead: Buffer | undefined): Promise<void> {
     const { path, query } = splitTarget(request.url ?? '')
-    if (path.startsWith('/sandbox/')) return send(response, await this.#control.answer(request, path, query))
+    if (path.startsWith('/sandbox/')) return send(response, await answerControl(this.#state, request, path, query))
 
-    const { basePath } = this.#options
+    const basePath = this.#basePath
     const servicePath = path.startsWith(basePath) ? path.slice(basePath.length) : ''
     if (servicePath === '/v2' || servicePath.startsWith('/v2/')) {
       return this.#service.answer({ request, response, path: servicePath, query, upgradeHead })
@@ -195,4 +184,56 @@ function splitTarget(target: string): { path: string; query: string } {
   const queryAt = target.indexOf('?')
   if (queryAt === -1) return { path: target, query: '' }
   return { path: target.slice(0, queryAt), query: target.slice(queryAt + 1) }
+}
+
+/** The sandbox's own endpoints: statistics, switches and revocation over HTTP. */
+async function answerControl(
+  state: SandboxState,
+  request: IncomingMessage,
+  path: string,
+  query: string,
+): Promise<Reply> {
+  const { stats, switches, tokens } = state
+  // Any web page can send requests to this port; it must not change a switch.
+  if (request.headers.origin !== undefined) return refusal(403, 'browser_refused', 'No web page may use this.')
+  switch (`${request.method} ${path}`) {
+    case 'GET /sandbox/stats':
+      return { status: 200, value: stats.snapshot() }
+    case 'GET /sandbox/switches':
+      return { status: 200, value: switches.shown }
+    case 'PUT /sandbox/switches':
+      return setSwitches(switches, request)
+    case 'POST /sandbox/revoke': {
+      const org = new URLSearchParams(query).get('org')
+      if (!org) return refusal(400, 'org_missing', 'Use ?org=ORG, or ?org=* for all.')
+      return { status: 200, value: { revoked: tokens.revoke(org) } }
+    }
+    default:
+      return refusal(404, 'not_found', 'GET stats, GET or PUT switches, POST revoke?org=ORG.')
+  }
+}
+
+async function setSwitches(switches: SwitchBoard, request: IncomingMessage): Promise<Reply> {
+  try {
+    switches.set(JSON.parse(await contentOf(request)))
+  } catch (error) {
+    if (error instanceof SyntaxError) return refusal(400, 'switches_invalid', 'The content is not JSON.')
+    if (error instanceof SwitchError) return refusal(400, 'switches_invalid', error.message)
+    throw error
+  }
+  return { status: 200, value: switches.shown }
+}
+
+const MAX_CONTENT_BYTES = 64 * 1024
+
+/** @throws {SwitchError} if the content is too large */
+async function contentOf(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = []
+  let lengthBytes = 0
+  for await (const chunk of request) {
+    lengthBytes += chunk.length
+    if (lengthBytes > MAX_CONTENT_BYTES) throw new SwitchError('the content is too large')
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString('utf8')
 }

@@ -3,8 +3,7 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { answerExample } from './example.ts'
-import { methodRefusal, pause, type Reply, refusal, type ServiceExchange, send } from './exchange.ts'
-import { commitFault } from './fault.ts'
+import { commitFault, methodRefusal, pause, type Reply, refusal, type ServiceExchange, send } from './exchange.ts'
 import type { Stats } from './stats.ts'
 import type { SwitchBoard } from './switches.ts'
 import type { TokenRegister } from './tokens.ts'
@@ -12,7 +11,8 @@ import type { TokenRegister } from './tokens.ts'
 /** Your own answers: called for each request with a live token, except below `/v2/example/`. */
 export type ServiceHandler = (request: IncomingMessage, response: ServerResponse, org: string) => void | Promise<void>
 
-export interface ServiceOptions {
+/** What the parts of one sandbox share. */
+export interface SandboxState {
   readonly appId: string
   readonly switches: SwitchBoard
   readonly tokens: TokenRegister
@@ -25,10 +25,10 @@ const TOKEN_ENDPOINT = /^\/v2\/orgs\/([^/]+)\/access$/
 const LINK_ENDPOINT = '/v2/links'
 
 export class Service {
-  readonly #options: ServiceOptions
+  readonly #state: SandboxState
 
-  constructor(options: ServiceOptions) {
-    this.#options = options
+  constructor(state: SandboxState) {
+    this.#state = state
   }
 
   answer(exchange: ServiceExchange): Promise<void> {
@@ -39,7 +39,7 @@ export class Service {
   }
 
   async #answerMint({ request, response }: ServiceExchange, segment: string): Promise<void> {
-    const { stats, switches } = this.#options
+    const { stats, switches } = this.#state
     const org = decoded(segment)
     if (org === undefined)
       return send(response, refusal(400, 'org_invalid', 'The org id has a broken percent-encoding.'))
@@ -54,19 +54,19 @@ export class Service {
   }
 
   #mint(request: IncomingMessage, org: string): Reply {
-    const { stats, switches, tokens } = this.#options
+    const { stats, switches, tokens } = this.#state
     const { tokenFormat, tokenLifetimeMs, unlinkedStatus } = switches.values
     if (!this.#isApp(request)) return this.#appRefusal()
     if (!switches.isLinked(org)) {
       return refusal(unlinkedStatus, 'org_not_linked', 'This org has not linked with the App.')
     }
-    stats.tokenIssued(org)
+    stats.count(org, 'tokens')
     const orgAccessToken = tokens.issue(org, tokenLifetimeMs, tokenFormat)
     return { status: 200, value: { orgAccessToken }, fields: { 'cache-control': 'no-store' } }
   }
 
   async #answerLink({ request, response }: ServiceExchange): Promise<void> {
-    const { switches } = this.#options
+    const { switches } = this.#state
     if (!(await pause(switches.values.requestLatencyMs, response))) return
     const fault = switches.requestFaults.next(undefined)
     if (fault !== undefined) return commitFault(fault, response)
@@ -76,16 +76,16 @@ export class Service {
   #link(request: IncomingMessage): Reply {
     if (!this.#isApp(request)) return this.#appRefusal()
     if (request.method !== 'POST') return methodRefusal('POST')
-    this.#options.stats.appRequestAccepted()
+    this.#state.stats.appRequestAccepted()
     return { status: 200, value: { linkUrl: `https://link.example/${randomUUID()}` } }
   }
 
   async #answerRequest(exchange: ServiceExchange): Promise<void> {
-    const { handler, stats, switches, tokens } = this.#options
+    const { handler, stats, switches, tokens } = this.#state
     const { request, response, path } = exchange
     const { state, org } = tokens.check(bearerTokenOf(request) ?? '')
-    if (state === 'live') stats.requestAccepted(org)
-    else stats.requestRejected(org)
+    if (state === 'live') stats.count(org, 'requests')
+    else stats.count(org, 'rejected')
 
     if (!(await pause(switches.values.requestLatencyMs, response))) return
     const fault = switches.requestFaults.next(org)
@@ -97,18 +97,18 @@ export class Service {
 
   #isApp(request: IncomingMessage): boolean {
     const given = appCredentialsOf(request)
-    if (given === undefined || given.appId !== this.#options.appId) return false
-    return this.#options.switches.secrets.includes(given.appSecret)
+    if (given === undefined || given.appId !== this.#state.appId) return false
+    return this.#state.switches.secrets.includes(given.appSecret)
   }
 
   #appRefusal(): Reply {
-    const status = this.#options.switches.values.badCredentialsStatus
+    const status = this.#state.switches.values.badCredentialsStatus
     const message = 'This request needs the App id and its secret.'
     return refusal(status, 'app_credentials_wrong', message, challenge(status, 'Basic realm="sandbox"'))
   }
 
   #tokenRefusal(state: 'expired' | 'revoked' | 'unknown'): Reply {
-    const status = this.#options.switches.values.expiredStatus
+    const status = this.#state.switches.values.expiredStatus
     const message = 'This request needs a live Org Access Token.'
     return refusal(status, `token_${state}`, message, challenge(status, 'Bearer error="invalid_token"'))
   }

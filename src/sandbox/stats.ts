@@ -56,16 +56,9 @@ export class Stats {
     for (const counters of this.#both(org)) counters.mintEnded()
   }
 
-  tokenIssued(org: string): void {
-    for (const counters of this.#both(org)) counters.tokens += 1
-  }
-
-  requestAccepted(org: string): void {
-    for (const counters of this.#both(org)) counters.requests += 1
-  }
-
-  requestRejected(org: string | undefined): void {
-    for (const counters of this.#both(org)) counters.rejected += 1
+  /** Without an org, in the totals only. */
+  count(org: string | undefined, event: 'tokens' | 'requests' | 'rejected'): void {
+    for (const counters of this.#both(org)) counters[event] += 1
   }
 
   appRequestAccepted(): void {

@@ -1,7 +1,6 @@
 /** The switches, one for each point that the service's specification leaves open. They can change while the sandbox runs. */
 
 import { z } from 'zod'
-import { type Fault, FaultPlan } from './fault.ts'
 import type { TokenFormat } from './tokens.ts'
 
 export interface Switches {
@@ -28,6 +27,27 @@ export interface Switches {
   /** Faults of everything else. */
   readonly requestFaults: readonly Fault[]
 }
+
+interface FaultOccasion {
+  /** Only requests of this org fail. */
+  readonly org?: string
+  /** Share of requests that fail, 0 to 1; all if absent. */
+  readonly probability?: number
+  /** The fault ends after this many failed requests; never if absent. */
+  readonly count?: number
+}
+
+export type Fault = FaultOccasion &
+  (
+    | { readonly kind: 'status'; readonly status: number; readonly retryAfterSeconds?: number }
+    /** An HTML page in place of JSON, as load balancers send it. The status is 200 if absent. */
+    | { readonly kind: 'html'; readonly status?: number }
+    /**
+     * `hang`: no response. `reset`: TCP reset. `cut`: the content is shorter than its declared length.
+     * `truncated-json`: a complete response that holds half a JSON value.
+     */
+    | { readonly kind: 'hang' | 'reset' | 'cut' | 'truncated-json' }
+  )
 
 /** A value was refused. The message names every wrong switch. */
 export class SwitchError extends TypeError {
@@ -80,6 +100,30 @@ const switchesSchema = z.strictObject({
   mintFaults: faults,
   requestFaults: faults,
 } satisfies Readonly<Record<keyof Switches, z.ZodType>>)
+
+/** A list of faults, and how often each may still happen. */
+class FaultPlan {
+  readonly #random: () => number
+  readonly #entries: { readonly fault: Fault; remaining: number }[]
+
+  constructor(faults: readonly Fault[], random: () => number) {
+    this.#random = random
+    this.#entries = faults.map((fault) => ({ fault, remaining: fault.count ?? Number.POSITIVE_INFINITY }))
+  }
+
+  /** The first fault that applies to this request. */
+  next(org: string | undefined): Fault | undefined {
+    for (const entry of this.#entries) {
+      const { fault } = entry
+      if (entry.remaining === 0) continue
+      if (fault.org !== undefined && fault.org !== org) continue
+      if (fault.probability !== undefined && this.#random() >= fault.probability) continue
+      entry.remaining -= 1
+      return fault
+    }
+    return undefined
+  }
+}
 
 /** The current switches, and the faults still to come. */
 export class SwitchBoard {
