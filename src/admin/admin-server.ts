@@ -9,7 +9,8 @@ import { pathOf } from '../http/target.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from '../listener/bind.ts'
 import { type AdminProblemCode, endWithAdminProblem, respondWithAdminProblem } from './admin-problem.ts'
 import { History, SAMPLE_INTERVAL_MS } from './history.ts'
-import { type AdminSources, type Answer, adminRoutes, type Route } from './routes.ts'
+import { type Answer, adminRoutes, type Route } from './routes.ts'
+import type { AdminSources } from './status.ts'
 
 export interface AdminOptions {
   readonly address: ListenAddress
@@ -191,12 +192,7 @@ function refuseInput(error: Error, socket: Duplex): void {
   else socket.destroy()
 }
 
-/** The part of `IncomingMessage` that is read. */
-export interface AdminRequestHead {
-  readonly httpVersionMajor: number
-  /** Flat list, as received. */
-  readonly rawHeaders: readonly string[]
-}
+type RequestHead = Pick<IncomingMessage, 'httpVersionMajor' | 'rawHeaders'>
 
 export interface AccessOptions {
   readonly hosts: HostList
@@ -205,18 +201,11 @@ export interface AccessOptions {
   readonly allowsAnyHost: boolean
 }
 
-export type AccessProblem =
-  | 'http_version_refused'
-  | 'host_invalid'
-  | 'host_refused'
-  | 'browser_refused'
-  | 'forwarded_refused'
-
 /**
  * Undefined if the request is allowed. The checks are those of the proxy's own listener, with one difference: the status page
  * runs in a browser, so a browser's requests from that very page are allowed. Pure.
  */
-export function checkAccess(head: AdminRequestHead, options: AccessOptions): AccessProblem | undefined {
+export function checkAccess(head: RequestHead, options: AccessOptions): AdminProblemCode | undefined {
   if (head.httpVersionMajor !== 1) return 'http_version_refused'
   const hosts = valuesOf(head, 'host')
   const hostProblem = options.allowsAnyHost ? undefined : checkHost(hosts, options.hosts)
@@ -230,7 +219,7 @@ export function checkAccess(head: AdminRequestHead, options: AccessOptions): Acc
   return undefined
 }
 
-function checkHost(values: readonly string[], allowed: HostList): AccessProblem | undefined {
+function checkHost(values: readonly string[], allowed: HostList): AdminProblemCode | undefined {
   const [host] = values
   if (host === undefined || values.length > 1) return 'host_invalid'
   switch (allowed.check(host)) {
@@ -243,10 +232,10 @@ function checkHost(values: readonly string[], allowed: HostList): AccessProblem 
   }
 }
 
-function isForwarded(head: AdminRequestHead): boolean {
+function isForwarded(head: RequestHead): boolean {
   return ['forwarded', 'x-forwarded-for', 'x-real-ip'].some((name) => valuesOf(head, name).length > 0)
 }
 
-function valuesOf({ rawHeaders }: AdminRequestHead, name: string): string[] {
+function valuesOf({ rawHeaders }: RequestHead, name: string): string[] {
   return rawHeaders.filter((_, i) => i % 2 === 1 && rawHeaders[i - 1]?.toLowerCase() === name)
 }

@@ -1,7 +1,11 @@
 /**
- * Counters and histograms: plain numbers that a request updates cheaply. prom-client gets them only at a scrape, see
- * `exposition.ts`. Every known label value starts at zero, so that `rate()` sees the first event, too.
+ * Counters and histograms: plain numbers that a request updates cheaply. prom-client gets them only at a scrape, and writes
+ * Prometheus's text format. Every known label value starts at zero, so that `rate()` sees the first event, too.
  */
+
+import { performance } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Metric } from 'prom-client'
 
 /** As prom-client takes it. */
 export interface Sample {
@@ -28,7 +32,7 @@ export function keysOf<L extends string>(values: Readonly<Record<L, unknown>>): 
   return Object.keys(values) as L[]
 }
 
-export interface Named {
+interface Named {
   readonly name: string
   readonly help: string
 }
@@ -98,18 +102,15 @@ export class PairCounter<A extends string, B extends string> {
   }
 }
 
-/** Upper bounds in milliseconds, ascending. A last bucket for longer durations is added. */
-export type Bounds = readonly number[]
-
 /** Durations, counted in fixed buckets. */
 export class Histogram {
   readonly #named: Named
-  /** Ends with infinity, so that every duration finds a bucket. */
-  readonly #boundsMs: Bounds
+  /** Upper bounds, ascending. Ends with infinity, so that every duration finds a bucket. */
+  readonly #boundsMs: readonly number[]
   readonly #counts: Float64Array
   #sumMs = 0
 
-  constructor(named: Named, boundsMs: Bounds) {
+  constructor(named: Named, boundsMs: readonly number[]) {
     this.#named = named
     this.#boundsMs = [...boundsMs, Number.POSITIVE_INFINITY]
     this.#counts = new Float64Array(this.#boundsMs.length)
@@ -146,12 +147,12 @@ export class Histogram {
 
 /** The content of a histogram at one moment. The difference of two tells what happened between them. */
 export class HistogramSnapshot {
-  readonly boundsMs: Bounds
+  readonly boundsMs: readonly number[]
   /** One count per bucket, not cumulative. */
   readonly counts: readonly number[]
   readonly sumMs: number
 
-  constructor(boundsMs: Bounds, counts: readonly number[], sumMs: number) {
+  constructor(boundsMs: readonly number[], counts: readonly number[], sumMs: number) {
     this.boundsMs = boundsMs
     this.counts = counts
     this.sumMs = sumMs
@@ -185,4 +186,51 @@ export class HistogramSnapshot {
     }
     return lowerMs
   }
+}
+
+export const EXPOSITION_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
+
+export async function renderFamilies(families: readonly MetricFamily[]): Promise<string> {
+  const { Registry } = await import('prom-client') // at the first scrape, which keeps it out of the start
+  const registry = new Registry()
+  // A registry asks each metric for its values by `get`, and needs nothing else.
+  for (const family of families) registry.registerMetric({ ...family, get: () => family } as unknown as Metric)
+  return registry.metrics()
+}
+
+/** promtool refuses these gauges, because their names are those of counters. Other gauges have the same values by type. */
+const LEFT_OUT = ['nodejs_active_resources_total', 'nodejs_active_handles_total', 'nodejs_active_requests_total']
+
+/** Interval at which prom-client samples the event loop's delay. It has no value before the first sample. */
+const SAMPLING_MS = 20
+
+/** A scrape empties the samples, so a second scrape within this time gets the same text. */
+const FRESH_MS = 1_000
+
+interface Rendered {
+  readonly text: Promise<string>
+  readonly at: number
+}
+
+let runtime: Promise<() => Promise<string>> | undefined
+let last: Rendered | undefined
+
+/** The usual `process_*` and `nodejs_*` metrics. The process has one set of them. */
+export function runtimeMetrics(): Promise<string> {
+  const now = performance.now()
+  if (last === undefined || now - last.at >= FRESH_MS) {
+    runtime ??= collectRuntime()
+    last = { text: runtime.then((render) => render()), at: now }
+  }
+  return last.text
+}
+
+async function collectRuntime(): Promise<() => Promise<string>> {
+  const { collectDefaultMetrics, Registry } = await import('prom-client')
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: SAMPLING_MS })
+  for (const name of LEFT_OUT) registry.removeSingleMetric(name)
+  await sleep(2 * SAMPLING_MS)
+  // A process without CPU may have no sample at all. A mean of nothing would make every average over it nothing, too.
+  return async () => (await registry.metrics()).replace(/^.* Nan\n/gm, '')
 }

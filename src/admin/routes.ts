@@ -4,11 +4,10 @@ import { createHash } from 'node:crypto'
 // Built from src/admin/page/: by rolldown.config.ts in the program, by vitest.config.ts in tests.
 import { markup, script, style } from 'status-page-assets'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
-import type { TokenCache } from '../token/token-cache.ts'
 import type { AdminProblemCode } from './admin-problem.ts'
-import { EXPOSITION_TYPE, renderFamilies, runtimeMetrics } from './exposition.ts'
+import { EXPOSITION_TYPE, renderFamilies, runtimeMetrics } from './counts.ts'
 import type { History } from './history.ts'
-import { type ReadinessCheck, type StatusQuery, type StatusSources, statusDocument } from './status.ts'
+import { type AdminSources, type ReadinessCheck, type StatusQuery, statusDocument } from './status.ts'
 
 export interface Answer {
   readonly status: number
@@ -23,10 +22,6 @@ export interface Route {
   /** Probes and scrapers from other machines may use it. */
   readonly isForProbes: boolean
   readonly answer: (query: URLSearchParams) => Answer | AdminProblemCode | Promise<Answer>
-}
-
-export interface AdminSources extends StatusSources {
-  readonly tokens: Pick<TokenCache, 'status' | 'purge' | 'purgeAll'>
 }
 
 export interface RouteContext {

@@ -1,7 +1,7 @@
 /** `/status`: the state of the program as one JSON document. It never holds a token. */
 
 import { performance } from 'node:perf_hooks'
-import type { OrgStatus } from '../token/token-cache.ts'
+import type { OrgStatus, TokenCache } from '../token/token-cache.ts'
 import type { History, RecentTotals, Series } from './history.ts'
 import type { Gauges, Metrics, ReloadOutcome, Totals } from './metrics.ts'
 import type { ErrorReport, RecentErrors } from './recent-errors.ts'
@@ -43,7 +43,8 @@ export interface FleetStatus {
   readonly reason: string
 }
 
-export interface StatusSources {
+/** What the admin listener shows and changes. */
+export interface AdminSources {
   readonly service: ServiceIdentity
   readonly configuration: () => ConfigurationStatus
   readonly callers: () => readonly CallerStatus[]
@@ -51,7 +52,7 @@ export interface StatusSources {
   readonly metrics: Metrics
   readonly gauges: Gauges
   readonly errors: RecentErrors
-  readonly tokens: { status(): readonly OrgStatus[] }
+  readonly tokens: Pick<TokenCache, 'status' | 'purge' | 'purgeAll'>
   /** Undefined for a proxy that shares no tokens. */
   readonly fleet?: { readonly status: FleetStatus } | undefined
 }
@@ -97,7 +98,7 @@ export interface StatusQuery {
 
 /** `now` in monotonic milliseconds since the start of the process. */
 export function statusDocument(
-  sources: StatusSources,
+  sources: AdminSources,
   history: History,
   query: StatusQuery,
   now: number,

@@ -8,7 +8,7 @@ const options: AccessOptions = {
   allowsAnyHost: false,
 }
 
-function verdict(rawHeaders: readonly string[], given: Partial<AccessOptions> = {}, httpVersionMajor = 1): string {
+function verdict(rawHeaders: string[], given: Partial<AccessOptions> = {}, httpVersionMajor = 1): string {
   return checkAccess({ httpVersionMajor, rawHeaders }, { ...options, ...given }) ?? 'let in'
 }
 

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { Histogram } from '../../src/admin/counts.ts'
-import { renderFamilies } from '../../src/admin/exposition.ts'
+import { Histogram, renderFamilies } from '../../src/admin/counts.ts'
 
 test('quotes, backslashes and line ends in a label cannot forge another sample', async () => {
   const text = await renderFamilies([

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { renderFamilies } from '../../src/admin/exposition.ts'
+import { renderFamilies } from '../../src/admin/counts.ts'
 import { RequestMetrics } from '../../src/admin/request-metrics.ts'
 import { PROBLEMS } from '../../src/http/problem.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'

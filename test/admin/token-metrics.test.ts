@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { renderFamilies } from '../../src/admin/exposition.ts'
+import { renderFamilies } from '../../src/admin/counts.ts'
 import { TokenMetrics } from '../../src/admin/token-metrics.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { parseExposition } from './exposed.ts'
