@@ -69,7 +69,9 @@ export async function startApp(
   const errors = new RecentErrors()
   const requestEvents = new RequestEvents(log, metrics, errors)
   const tokenEvents = new TokenEvents(log.logger, metrics)
-  const part = await startFleet(config, log, metrics, () => side.estimator.estimateMs)
+  const part =
+    metrics.fleet &&
+    (await openFleet(config, new FleetEvents(log.logger, metrics.fleet), () => side.estimator.estimateMs))
   const side: TokenSide = assembleTokens(
     config,
     await openOrigin(config, config.tokens.mintConcurrency, live),
@@ -236,21 +238,6 @@ function warmDetail(orgs: number, isWarm: boolean): string {
 function credentialsCheck(areRejected: boolean): ReadinessCheck {
   const detail = 'the token endpoint rejects the App credentials: check appId, and the secret in appSecretFile'
   return { name: 'credentials', isOk: !areRejected, detail: areRejected ? detail : undefined }
-}
-
-function startFleet(
-  config: Config,
-  log: Log,
-  metrics: Metrics,
-  lifetimeMs: () => number,
-): Promise<FleetPart | undefined> {
-  if (metrics.fleet === undefined) return Promise.resolve(undefined)
-  const observer = new FleetEvents(log.logger, metrics.fleet)
-  return openFleet(config, {
-    observer,
-    lifetimeMs,
-    onPasswordProblem: (problem) => observer.passwordUnusable(problem),
-  })
 }
 
 /** For the admin listener: a purge reaches the whole fleet. */

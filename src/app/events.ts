@@ -5,7 +5,6 @@ import type { FleetMetrics, Metrics, ReloadOutcome } from '../admin/metrics.ts'
 import type { RecentErrors } from '../admin/recent-errors.ts'
 import type { SettingChange } from '../config/changes.ts'
 import type { TokenError, TokenErrorCode } from '../errors.ts'
-import type { FleetObserver } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { GatewayObserver, RepeatOutcome, RequestRecord } from '../http/request-record.ts'
 import {
@@ -15,6 +14,7 @@ import {
   type SettledMint,
   type TokenObserver,
 } from '../token/token-source.ts'
+import type { FleetPartObserver } from './fleet.ts'
 import type { Log } from './log.ts'
 import type { ReloadObserver } from './reload.ts'
 
@@ -172,7 +172,7 @@ export class TokenEvents implements TokenObserver {
 }
 
 /** The log and the metrics of the fleet. */
-export class FleetEvents implements FleetObserver {
+export class FleetEvents implements FleetPartObserver {
   readonly #logger: Logger
   readonly #metrics: FleetMetrics
 
@@ -181,7 +181,7 @@ export class FleetEvents implements FleetObserver {
     this.#metrics = metrics
   }
 
-  storeAsked(...asked: Parameters<FleetObserver['storeAsked']>): void {
+  storeAsked(...asked: Parameters<FleetPartObserver['storeAsked']>): void {
     this.#metrics.storeAsked(...asked)
   }
 

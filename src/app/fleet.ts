@@ -4,7 +4,6 @@ import { parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
 import type { Fleet, FleetObserver } from '../fleet/fleet.ts'
 import { targetPrefix } from '../http/target.ts'
-import type { Secret } from '../secret.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { WatchedFile } from '../watched-file.ts'
 
@@ -15,15 +14,19 @@ export interface FleetPart {
   close(): Promise<void>
 }
 
-export interface FleetHooks {
-  readonly observer: FleetObserver
-  /** The lifetime of a token, as far as this replica knows. */
-  readonly lifetimeMs: () => number
-  readonly onPasswordProblem: (problem: string) => void
+export interface FleetPartObserver extends FleetObserver {
+  passwordUnusable(problem: string): void
 }
 
-/** Undefined without `fleet.store`. Does not wait for the store. */
-export async function openFleet(config: Config, hooks: FleetHooks): Promise<FleetPart | undefined> {
+/**
+ * Undefined without `fleet.store`. Does not wait for the store. `lifetimeMs` is the lifetime of a token, as far as this
+ * replica knows.
+ */
+export async function openFleet(
+  config: Config,
+  observer: FleetPartObserver,
+  lifetimeMs: () => number,
+): Promise<FleetPart | undefined> {
   const { fleet: settings, tokens, baseUrl } = config
   if (settings.store === undefined) return undefined
   const { Fleet } = await import('../fleet/fleet.ts')
@@ -45,15 +48,18 @@ export async function openFleet(config: Config, hooks: FleetHooks): Promise<Flee
     mintRate: tokens.mintRate,
     maxLifetimeMs: tokens.maxLifetime,
     maxOrgs: tokens.maxOrgs,
-    lifetimeMs: hooks.lifetimeMs,
-    observer: hooks.observer,
+    lifetimeMs,
+    observer,
   })
-  const take = (secret: Secret) => {
-    if (password?.equals(secret)) return
-    password = secret
+  const { passwordFile: path } = settings
+  const onContent = (bytes: Buffer) => {
+    const latest = parseSecretBytes(bytes)
+    if (password?.equals(latest)) return
+    password = latest
     fleet.reconnect()
   }
-  const file = watchPassword(settings.passwordFile, take, hooks.onPasswordProblem)
+  const onProblem = (problem: string) => observer.passwordUnusable(problem)
+  const file = path === undefined ? undefined : new WatchedFile({ path, onContent, onProblem })
   return {
     fleet,
     reloadPassword: async () => {
@@ -64,13 +70,4 @@ export async function openFleet(config: Config, hooks: FleetHooks): Promise<Flee
       await fleet.close()
     },
   }
-}
-
-function watchPassword(
-  path: string | undefined,
-  take: (password: Secret) => void,
-  onProblem: (problem: string) => void,
-): WatchedFile | undefined {
-  if (path === undefined) return undefined
-  return new WatchedFile({ path, onContent: (bytes) => take(parseSecretBytes(bytes)), onProblem })
 }

@@ -4,24 +4,19 @@
  */
 
 import pino, { type Logger } from 'pino'
+import type { Config } from '../config/schema.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
-export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent'
-
 /** These may change while the program runs. */
-export interface LogVolume {
-  readonly level: LogLevel
-  readonly requests: 'all' | 'errors' | 'off'
-}
+type LogVolume = Pick<Config['log'], 'level' | 'requests'>
 
-export interface LogOptions extends LogVolume {
-  readonly format: 'json' | 'pretty'
+interface LogOptions extends Readonly<Config['log']> {
   /** Receives the lines instead of stdout. */
   readonly destination?: LogDestination | undefined
 }
 
-export interface LogDestination {
+interface LogDestination {
   /** `line` ends with a newline. */
   write(line: string): void
   /** Resolves when all lines are written or lost. */
@@ -79,7 +74,7 @@ export class Log {
 }
 
 /** One line of ASCII with the fields in this order. `now` is in milliseconds since the epoch. */
-export function requestLine(record: RequestRecord, level: 'info' | 'warn', now: number): string {
+function requestLine(record: RequestRecord, level: 'info' | 'warn', now: number): string {
   const { dispatchedAt, respondedAt } = record
   let line = `{"level":"${level}","time":"${isoTime(now)}","msg":"request","requestId":${quoted(record.requestId)}`
   if (record.orgId !== undefined) line += `,"orgId":${quoted(record.orgId)}`

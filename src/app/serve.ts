@@ -3,18 +3,12 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isatty } from 'node:tty'
-import type { Environment } from '../config/environment.ts'
-import { loadConfig } from '../config/load.ts'
+import { type LoadOptions, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { takeInheritedSockets } from '../listener/inherited-sockets.ts'
 import { readVersion } from '../version.ts'
 import { type App, startApp } from './app.ts'
 import { Log } from './log.ts'
-
-export interface ServeOptions {
-  readonly file?: string | undefined
-  readonly env: Environment
-}
 
 export interface Running {
   /** The address for apps, as in a URL. */
@@ -34,7 +28,7 @@ const TERMINAL_DESCRIPTORS = [0, 1, 2]
  * Starts the proxy. SIGTERM and SIGINT stop it, and so does a terminal that closes. SIGHUP reloads.
  * @throws {ConfigRefused}
  */
-export async function serve(options: ServeOptions): Promise<Running> {
+export async function serve(options: LoadOptions): Promise<Running> {
   checkDescriptorLimit()
   const signals = new ProcessSignals()
   const sockets = takeInheritedSockets(process.env, process.pid)

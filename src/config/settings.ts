@@ -44,9 +44,6 @@ export const settings: readonly Setting[] = Object.entries(declaration.shape).fl
     : [describe(undefined, name, schema)],
 )
 
-/** One of the two is required. */
-export const SECRET_KEYS: readonly SettingKey[] = ['appSecretFile', 'appSecret']
-
 function describe(group: string | undefined, name: string, schema: z.ZodType): Setting {
   // The one place that asserts the type of a key: the key is read from the object that the type is derived from.
   const key = (group === undefined ? name : `${group}.${name}`) as SettingKey

@@ -2,8 +2,9 @@
 
 import { z } from 'zod'
 import { declaration } from '../../src/config/schema.ts'
-import { SECRET_KEYS, type Setting, settings } from '../../src/config/settings.ts'
+import { type Setting, type SettingKey, settings } from '../../src/config/settings.ts'
 
+const SECRET_KEYS: readonly SettingKey[] = ['appSecretFile', 'appSecret']
 const TABLE_BEGIN = '<!-- settings:begin -->'
 const TABLE_END = '<!-- settings:end -->'
 
