@@ -75,7 +75,7 @@ export function assembleTokens(
     fleet?.inFrontOf(guard) ?? guard,
   )
   fleet?.listen({
-    limited: (until) => guard.pauseUntil(until),
+    limited: (until) => guard.pauses.pauseUntil(until),
     lifetimeLearned: (lifetimeMs) => estimator.adopt(lifetimeMs),
     purged: (org) => {
       if (org === undefined) tokens.purgeAll()
@@ -86,11 +86,11 @@ export function assembleTokens(
     credentials,
     prove: (candidate, org) => endpoint.mintAs(candidate, org, { reason: 'rotation' }),
     knownOrgs: () => tokens.knownOrgs(),
-    isRejected: () => guard.mayCredentialsBeWrong,
+    isRejected: () => guard.pauses.mayCredentialsBeWrong,
     reread: () => reloadSecret(),
-    limitedUntil: (org) => guard.limitedUntil(org),
+    limitedUntil: (org) => guard.pauses.limitedUntil(org),
     onReplaced: (secret) => {
-      guard.credentialsChanged()
+      guard.pauses.credentialsChanged()
       fleet?.secretReplaced(secret)
     },
     observer: events,
@@ -115,7 +115,7 @@ export function assembleTokens(
     estimator,
     tokens,
     get areCredentialsRejected() {
-      return guard.areCredentialsRejected
+      return guard.pauses.areCredentialsRejected
     },
     warm: async () => {
       if (settings.warm.length === 0) return

@@ -29,7 +29,7 @@ export interface MintGuardOptions {
   readonly mintRate: number
   /**
    * The endpoint has rejected the credentials of a call made at that instant. Resolves with true if they have changed
-   * since, so that the call is worth a repeat: `credentialsChanged` was called then. Must not reject.
+   * since, so that the call is worth a repeat: `pauses.credentialsChanged` was called then. Must not reject.
    */
   readonly recoverCredentials?: ((calledAt: number) => Promise<boolean>) | undefined
   /** The endpoint wants no call for any org before `untilMs` (monotonic). */
@@ -70,10 +70,11 @@ const LENT_FACTOR = 2
 const SLOWEST_DECAY = 15 / 16
 
 export class MintGuard implements TokenSource {
+  /** Knows whether the endpoint may be called and rejects the App. Is told of changed credentials and of limits. */
+  readonly pauses: MintPauses
   readonly #options: MintGuardOptions
   readonly #source: TokenSource
   readonly #queue: MintQueue
-  readonly #pauses: MintPauses
   readonly #now: () => number
   readonly #random: () => number
   #recovery: Promise<boolean> | undefined
@@ -87,14 +88,8 @@ export class MintGuard implements TokenSource {
     this.#now = now
     this.#random = random
     this.#queue = new MintQueue({ concurrency: options.mintConcurrency, ratePerSecond: options.mintRate, now })
-    this.#pauses = new MintPauses({
-      now,
-      random,
-      windowMs: Math.max(MIN_WINDOW_MS, 2 * options.mintTimeoutMs),
-      onPaused: (code, pauseMs) => observer?.mintsPaused?.(code, pauseMs),
-      onResumed: () => observer?.mintsResumed?.(),
-      onLimited,
-    })
+    const windowMs = Math.max(MIN_WINDOW_MS, 2 * options.mintTimeoutMs)
+    this.pauses = new MintPauses({ now, random, windowMs, observer, onLimited })
   }
 
   /** @throws {TokenError} `MintNotSent` if no call was made, `MintGoesOn` if the token may come later */
@@ -110,35 +105,10 @@ export class MintGuard implements TokenSource {
     }
   }
 
-  /** The credentials have changed. */
-  credentialsChanged(): void {
-    this.#pauses.credentialsChanged()
-  }
-
-  /** The token endpoint rejects the App, and not just one org. */
-  get areCredentialsRejected(): boolean {
-    return this.#pauses.areCredentialsRejected
-  }
-
-  /** The endpoint has answered 401, if only for one org, and has not accepted the App since. */
-  get mayCredentialsBeWrong(): boolean {
-    return this.#pauses.mayCredentialsBeWrong
-  }
-
-  /** No call for the org may be made before this instant, not even with other credentials. */
-  limitedUntil(org: OrgId): number {
-    return this.#pauses.limitedUntil(org)
-  }
-
-  /** Another proxy was told that no call may be made for any org before `until` (monotonic milliseconds of this process). */
-  pauseUntil(until: number): void {
-    this.#pauses.pauseUntil(until)
-  }
-
   async #mint(mint: Mint): Promise<AccessToken> {
     for (let attempt = 1; ; attempt += 1) {
       const startedAt = this.#now()
-      const pass = this.#pauses.admit(mint.org)
+      const pass = this.pauses.admit(mint.org)
       const result = await (isProbe(pass) ? this.#probe(mint, pass) : this.#call(mint, pass))
       if (result instanceof AccessToken) return result
       const backoffMs = FIRST_RETRY_MS * 2 ** (attempt - 1) * (0.5 + this.#random() / 2)
@@ -167,14 +137,14 @@ export class MintGuard implements TokenSource {
 
   async #call(mint: Mint, pass: MintPass): Promise<AccessToken | FailedCall> {
     const { org, reason, requester } = mint
-    const hangs = this.#pauses.hangs(org)
+    const hangs = this.pauses.hangs(org)
     let turn: MintTurn | undefined
     try {
       turn = await this.#queue.enter({ isKnown: reason !== 'cold', hangs, requester, deadlineAt: mint.deadlineAt })
-      this.#pauses.confirm(pass)
+      this.pauses.confirm(pass)
     } catch (error) {
       turn?.leave()
-      this.#pauses.abandon(pass)
+      this.pauses.abandon(pass)
       return { error, next: 'never' }
     }
     const calledAt = this.#now()
@@ -184,23 +154,23 @@ export class MintGuard implements TokenSource {
     turn.leave()
     if (result instanceof AccessToken) {
       this.#slowestMs = Math.max(this.#now() - calledAt, this.#slowestMs * SLOWEST_DECAY)
-      this.#pauses.settle(pass)
+      this.pauses.settle(pass)
       return result
     }
     const { error } = result
     if (!(error instanceof TokenError) || error instanceof MintNotSent) {
-      this.#pauses.abandon(pass)
+      this.pauses.abandon(pass)
       return { error, next: 'never' }
     }
     if (error.code === 'token_endpoint_timeout' && deadlineAt < mint.deadlineAt) {
-      this.#pauses.gaveWay(pass)
+      this.pauses.gaveWay(pass)
       return { error, next: 'at once' }
     }
     if (error.code === 'app_credentials_rejected' && (await this.#haveCredentialsChanged(calledAt, mint.deadlineAt))) {
-      this.#pauses.abandon(pass)
+      this.pauses.abandon(pass)
       return { error, next: 'at once' }
     }
-    const refusal = this.#pauses.settle(pass, error)
+    const refusal = this.pauses.settle(pass, error)
     if (refusal !== undefined) this.#queue.refuseAll(refusal)
     // A probe is not repeated: its failure has begun the next pause.
     return { error, next: error.code === 'token_endpoint_unavailable' && !isProbe(pass) ? 'later' : 'never' }

@@ -10,17 +10,14 @@
 
 import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import { MintNotSent } from './token-source.ts'
+import { MintNotSent, type TokenObserver } from './token-source.ts'
 
-export interface MintPausesOptions {
+interface MintPausesOptions {
   readonly now: () => number
   readonly random: () => number
   /** An outcome counts for this time in the decision whether most orgs fail. */
   readonly windowMs: number
-  /** All orgs are paused, and for how long. */
-  readonly onPaused?: ((code: PauseCode, pauseMs: number) => void) | undefined
-  /** The last pause of all orgs has ended. */
-  readonly onResumed?: (() => void) | undefined
+  readonly observer?: TokenObserver | undefined
   /** The endpoint wants no call for any org before `untilMs`. */
   readonly onLimited?: ((untilMs: number) => void) | undefined
 }
@@ -29,7 +26,7 @@ const REJECTED = 'app_credentials_rejected'
 const LIMITED = 'token_endpoint_rate_limited'
 const DOWN = 'token_endpoint_unavailable'
 const TIMEOUT = 'token_endpoint_timeout'
-export type PauseCode = typeof REJECTED | typeof LIMITED | typeof DOWN
+type PauseCode = typeof REJECTED | typeof LIMITED | typeof DOWN
 
 /** Replaced as a whole when it is extended, so that a pass names the very pause that its call probes. */
 interface Pause {
@@ -241,8 +238,8 @@ export class MintPauses {
     const pause = this.#nextPause(before, pass, error, code)
     if (pause === before) return undefined
     this.#all.set(code, pause)
-    const { now, onPaused, onLimited } = this.#options
-    onPaused?.(code, pause.until - now())
+    const { now, observer, onLimited } = this.#options
+    observer?.mintsPaused?.(code, pause.until - now())
     if (code === LIMITED) onLimited?.(pause.until)
     return this.#refusal(pause)
   }
@@ -284,7 +281,7 @@ export class MintPauses {
       this.#heardAt.clear()
       for (const trouble of this.#troubles.values()) trouble.hasOutlivedOutage = true
     }
-    if (dropped.length > 0 && this.#all.size === 0) this.#options.onResumed?.()
+    if (dropped.length > 0 && this.#all.size === 0) this.#options.observer?.mintsResumed?.()
   }
 
   #troubleOf(org: OrgId): Trouble {

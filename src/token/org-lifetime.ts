@@ -15,7 +15,8 @@ interface Trial {
 }
 
 /** The origin rejected a token. It was dead if the origin then accepts its replacement. */
-interface SuspectedDeath extends Omit<Death, 'org'> {
+interface SuspectedDeath {
+  readonly death: Death
   isReplaced: boolean
 }
 
@@ -89,9 +90,8 @@ export class OrgLifetime {
     return nothing ? 'over' : 'goes on'
   }
 
-  /** `aliveMs` is the greatest age at which the token is known to have been accepted. */
-  suspectDeath({ mintedAt }: AccessToken, aliveMs: number, now: number): void {
-    this.#suspectedDeath = { aliveMs, deadMs: now - mintedAt, mintedAt, isReplaced: false }
+  suspectDeath(death: Death): void {
+    this.#suspectedDeath = { death, isReplaced: false }
   }
 
   suspectTrial(): void {
@@ -105,14 +105,8 @@ export class OrgLifetime {
   }
 
   /** If the origin rejects the replacement too, it may reject every token: the rejection says nothing. */
-  settleSuspicion(
-    org: string,
-    isReplacementAccepted: boolean,
-    shared: LifetimeEstimator,
-    orgs: number,
-    at: number,
-  ): void {
-    const death = this.#suspectedDeath
+  settleSuspicion(isReplacementAccepted: boolean, shared: LifetimeEstimator, orgs: number, at: number): void {
+    const suspected = this.#suspectedDeath
     const trial = this.#suspectedTrial
     this.#suspectedDeath = undefined
     this.#suspectedTrial = undefined
@@ -120,9 +114,7 @@ export class OrgLifetime {
       if (isReplacementAccepted) trial.estimator.trialDied()
       else trial.estimator.dropTrial()
     }
-    if (death === undefined || !isReplacementAccepted) return
-    const { aliveMs, deadMs, mintedAt } = death
-    this.#learn({ org, aliveMs, deadMs, mintedAt }, shared, orgs, at)
+    if (suspected !== undefined && isReplacementAccepted) this.#learn(suspected.death, shared, orgs, at)
   }
 
   #learn(death: Death, shared: LifetimeEstimator, orgs: number, at: number): void {

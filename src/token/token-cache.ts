@@ -15,8 +15,8 @@ import { TokenEntry, type TokenLookup, type TokenPhase } from './token-entry.ts'
 import {
   type AccessToken,
   MintGoesOn,
+  type MintOptions,
   type MintReason,
-  type Requester,
   type TokenObserver,
   type TokenSource,
 } from './token-source.ts'
@@ -41,13 +41,9 @@ export interface TokenCacheOptions {
   readonly random?: () => number
 }
 
-export interface ObtainOptions {
+export interface ObtainOptions extends Pick<MintOptions, 'requester' | 'requestId'> {
   /** For a WebSocket handshake: only a token in the first half of its life will do. */
   readonly forHandshake?: boolean
-  /** The client connection or the caller that waits: cold mints are shared out fairly between them. */
-  readonly requester?: Requester | undefined
-  /** Id of the request, for the log. */
-  readonly requestId?: string | undefined
 }
 
 /** Describes an org to an operator. Never contains a token. */
@@ -272,43 +268,22 @@ export class TokenCache {
   }
 
   #successor(org: OrgId, entry: TokenEntry, now: number): Promise<AccessToken> {
-    switch (entry.phaseAt(now, this.#estimator)) {
-      case 'fresh':
-      case 'refreshing':
-        return Promise.resolve(entry.token)
-      case 'stale':
-        return this.#mint(org, 'expired')
-      case 'rejected':
-        return this.#mint(org, 'rejected')
-    }
+    if (entry.isUsableAt(now, this.#estimator)) return Promise.resolve(entry.token)
+    return this.#mint(org, entry.isRejected ? 'rejected' : 'expired')
   }
 
   #reasonToMint(org: OrgId): MintReason {
     const entry = this.#entries.peek(org)
     if (entry === undefined) return 'cold'
-    switch (entry.phaseAt(this.#now(), this.#estimator)) {
-      case 'fresh':
-      case 'refreshing':
-        return 'handshake'
-      case 'stale':
-        return 'expired'
-      case 'rejected':
-        return 'rejected'
-    }
+    if (entry.isRejected) return 'rejected'
+    return entry.isUsableAt(this.#now(), this.#estimator) ? 'handshake' : 'expired'
   }
 
   #fallBack(org: OrgId, error: unknown): TokenLookup | undefined {
     const entry = this.#entries.peek(org)
-    if (entry === undefined) return undefined
-    switch (entry.phaseAt(this.#now(), this.#estimator)) {
-      case 'fresh':
-      case 'refreshing':
-        return entry.give('hit')
-      case 'stale':
-        return isPassing(error) ? entry.give('stale') : undefined
-      case 'rejected':
-        return undefined
-    }
+    if (entry === undefined || entry.isRejected) return undefined
+    if (entry.isUsableAt(this.#now(), this.#estimator)) return entry.give('hit')
+    return isPassing(error) ? entry.give('stale') : undefined
   }
 
   /** Joins the mint that is under way, or starts one. */

@@ -105,6 +105,11 @@ export class TokenEntry {
     return this.#isRefreshHeld ? 'fresh' : 'refreshing'
   }
 
+  /** Neither rejected nor past its assumed end. */
+  isUsableAt(now: number, shared: LifetimeEstimator): boolean {
+    return !this.isRejected && now < this.token.mintedAt + this.lifeMs(shared)
+  }
+
   /** How long before its end the token is replaced behind a request. */
   #refreshMs(lifeMs: number): number {
     return Math.min(lifeMs * REFRESH_SHARE, MAX_REFRESH_MS) * (this.#jitterPermille / 1_000)
@@ -181,11 +186,12 @@ export class TokenEntry {
   /** The rejected token counts as dead once its replacement has been accepted: see `settleSuspicion`. */
   suspectDeath(now: number): void {
     this.#lifetime ??= new OrgLifetime()
-    this.#lifetime.suspectDeath(this.token, this.#aliveMs, now)
+    const { mintedAt } = this.token
+    this.#lifetime.suspectDeath({ org: this.org, aliveMs: this.#aliveMs, deadMs: now - mintedAt, mintedAt })
   }
 
   settleSuspicion(isReplacementAccepted: boolean, shared: LifetimeEstimator, orgs: number, now: number): void {
-    this.#lifetime?.settleSuspicion(this.org, isReplacementAccepted, shared, orgs, now)
+    this.#lifetime?.settleSuspicion(isReplacementAccepted, shared, orgs, now)
   }
 
   /** Returns true if `token` was on trial. Its death says nothing against its successor and starts no cool-down. */

@@ -120,6 +120,7 @@ export interface TokenObserver {
   estimateChanged?(estimateMs: number): void
   /** The endpoint is not called for any org for `pauseMs`. Then one call is the probe. */
   mintsPaused?(code: TokenErrorCode, pauseMs: number): void
+  /** The last such pause has ended. */
   mintsResumed?(): void
   secretReloaded?(outcome: SecretReloadOutcome): void
 }

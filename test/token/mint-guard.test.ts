@@ -372,11 +372,11 @@ describe('T-TK-11 told to wait', () => {
     mint(guard, 'hooli' as OrgId)
     await vi.advanceTimersByTimeAsync(200)
     expect(underway.code).toBe('ok')
-    guard.credentialsChanged()
+    guard.pauses.credentialsChanged()
     mint(guard, 'initech' as OrgId)
     await vi.advanceTimersByTimeAsync(0)
     expect(endpoint.calls).toHaveLength(3)
-    expect(guard.limitedUntil('initech' as OrgId)).toBe(30_000)
+    expect(guard.pauses.limitedUntil('initech' as OrgId)).toBe(30_000)
   })
 })
 
@@ -400,10 +400,10 @@ describe('T-TK-09 rejected credentials', () => {
     mint(guard)
     mint(guard, 'globex' as OrgId)
     await vi.advanceTimersByTimeAsync(10)
-    expect(guard.areCredentialsRejected).toBe(true)
+    expect(guard.pauses.areCredentialsRejected).toBe(true)
     endpoint.behave = () => {}
-    guard.credentialsChanged()
-    expect(guard.areCredentialsRejected).toBe(false)
+    guard.pauses.credentialsChanged()
+    expect(guard.pauses.areCredentialsRejected).toBe(false)
     const outcome = mint(guard)
     await vi.advanceTimersByTimeAsync(0)
     expect(outcome.code).toBe('ok')
@@ -502,7 +502,7 @@ describe('a probe', () => {
 
   test('that is rejected while the secret changes is repeated', async () => {
     const { endpoint, guard } = setUp({ recoverCredentials: () => Promise.resolve(true) })
-    guard.pauseUntil(1_000)
+    guard.pauses.pauseUntil(1_000)
     await vi.advanceTimersByTimeAsync(1_000)
     endpoint.behave = () => {
       if (endpoint.calls.length === 1) failing('app_credentials_rejected')()
@@ -521,7 +521,7 @@ describe('a mint that was admitted and then not sent', () => {
     mint(guard)
     const waiting = mint(guard, 'waiting' as OrgId)
     await vi.advanceTimersByTimeAsync(50)
-    guard.pauseUntil(1_000)
+    guard.pauses.pauseUntil(1_000)
     await vi.advanceTimersByTimeAsync(50)
     expect(waiting.error).toBeInstanceOf(MintNotSent)
     expect(waiting.code).toBe('token_endpoint_rate_limited')
@@ -537,7 +537,7 @@ describe('a mint that was admitted and then not sent', () => {
     endpoint.behave = answeringAfter(endpoint, 3_000)
     mint(guard)
     await vi.advanceTimersByTimeAsync(0)
-    guard.pauseUntil(500)
+    guard.pauses.pauseUntil(500)
     await vi.advanceTimersByTimeAsync(500)
     const probing = mint(guard, 'probing' as OrgId, { deadlineAt: 1_500 })
     await vi.advanceTimersByTimeAsync(2_500)
@@ -549,7 +549,7 @@ describe('a mint that was admitted and then not sent', () => {
 
   test('because the source did not call: it says nothing of the endpoint, and another may be the probe', async () => {
     const { endpoint, guard, events } = setUp()
-    guard.pauseUntil(500)
+    guard.pauses.pauseUntil(500)
     await vi.advanceTimersByTimeAsync(500)
     endpoint.behave = () => {
       throw new MintNotSent('token_endpoint_unavailable', 'the turn of another proxy')
@@ -583,7 +583,7 @@ describe('several proxies that keep to one limit', () => {
   test('a limit that another was told is kept, and not told on', async () => {
     const limits: number[] = []
     const { endpoint, guard } = setUp({ onLimited: (untilMs) => limits.push(untilMs) })
-    guard.pauseUntil(5_000)
+    guard.pauses.pauseUntil(5_000)
     const early = mint(guard)
     await vi.advanceTimersByTimeAsync(4_999)
     expect(early.error).toBeInstanceOf(MintNotSent)

@@ -22,8 +22,10 @@ class World {
     now: this.clock.now,
     random: () => 1,
     windowMs: 10_000,
-    onPaused: (code, pauseMs) => this.events.push(`${code} ${pauseMs}`),
-    onResumed: () => this.events.push('resumed'),
+    observer: {
+      mintsPaused: (code, pauseMs) => this.events.push(`${code} ${pauseMs}`),
+      mintsResumed: () => this.events.push('resumed'),
+    },
     onLimited: (untilMs) => this.limits.push(untilMs),
   })
 
