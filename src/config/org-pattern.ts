@@ -74,7 +74,7 @@ function slowStrings(source: string): string[] {
   const { attacks } = new PatternReader(source, alphabet).read()
   const strings = new Set<string>()
   for (const { prefix, pump } of attacks) {
-    const repeated = pump.repeat(Math.ceil(TRIAL_LENGTH / pump.length))
+    const repeated = pump.repeat(timesToFill(pump))
     for (const last of alphabet.endings) strings.add(prefix + repeated + last)
   }
   return [...strings].slice(0, MAX_STRINGS)
@@ -93,7 +93,10 @@ interface Attack {
   readonly pump: string
 }
 
-const ATOM = /\\[\s\S]|\[(?:\\[\s\S]|[^\]\\])*\]|[\s\S]/g
+/** An escape, which may have several characters, a class, or one character. */
+const ATOM = /\\(?:x[\dA-Fa-f]{2}|u[\dA-Fa-f]{4}|c[A-Za-z]|[\s\S])|\[(?:\\[\s\S]|[^\]\\])*\]|[\s\S]/
+const ATOMS = new RegExp(ATOM, 'g')
+const NEXT_ATOM = new RegExp(ATOM, 'y')
 
 /** One character for each group of characters that every part of the pattern treats alike. */
 class Alphabet {
@@ -103,7 +106,7 @@ class Alphabet {
   readonly endings: readonly string[]
 
   constructor(source: string) {
-    const classes = [...new Set(source.match(ATOM))].flatMap((atom) => compiled(atom) ?? [])
+    const classes = [...new Set(source.match(ATOMS))].flatMap((atom) => compiled(atom) ?? [])
     const groups = new Map<string, { character: string; matches: number }>()
     for (let code = 0x21; code < 0x7f; code++) {
       const character = String.fromCharCode(code)
@@ -177,21 +180,20 @@ class PatternReader {
       return /^\(\?<?[=!]$/.test(group) ? { samples: [''], attacks: inner.attacks } : inner
     }
     if (this.#take(/[\^$]|\\[bB]/y) !== undefined) return { samples: [''], attacks: [] }
-    const atom = this.#take(/\\[\s\S]|\[(?:\\[\s\S]|[^\]\\])*\]|[\s\S]/y) ?? ''
+    const atom = this.#take(NEXT_ATOM) ?? ''
     return { samples: this.#alphabet.matchedBy(atom), attacks: [] }
   }
 
   #repeated(part: Part): Part {
     const quantifier = this.#take(/(?:[*+?]|\{\d+(?:,\d*)?\})\??/y)
     if (quantifier === undefined) return part
-    const [, least = '0', comma, most] = /^\{(\d+)(,?)(\d*)\}/.exec(quantifier) ?? []
+    const [, least = '0'] = /^\{(\d+)/.exec(quantifier) ?? []
     const isOptional = quantifier.startsWith('*') || quantifier.startsWith('?') || least === '0'
-    const mayRepeat = /^[*+]/.test(quantifier) || (comma === ',' && (most === '' || Number(most) > 1))
-    const times = /^\{/.test(quantifier) ? Math.min(Number(least), TRIAL_LENGTH) : 1
-    const repeated = part.samples.map((sample) => sample.repeat(Math.max(1, times)))
-    const pumps = mayRepeat ? part.samples.filter((sample) => sample !== '') : []
+    const times = Math.max(1, Number(least))
+    const repeated = part.samples.map((sample) => sample.repeat(Math.min(times, timesToFill(sample))))
+    const pumps = part.samples.filter((sample) => sample !== '')
     return {
-      samples: unique(isOptional && !quantifier.startsWith('+') ? [...repeated, ''] : repeated),
+      samples: unique(isOptional ? [...repeated, ''] : repeated),
       attacks: [...part.attacks, ...pumps.map((pump) => ({ prefix: '', pump }))],
     }
   }
@@ -203,6 +205,10 @@ class PatternReader {
     this.#at = pattern.lastIndex
     return match[0]
   }
+}
+
+function timesToFill(text: string): number {
+  return Math.ceil(TRIAL_LENGTH / Math.max(1, text.length))
 }
 
 function unique(samples: readonly string[]): string[] {

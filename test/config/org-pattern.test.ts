@@ -20,6 +20,10 @@ describe('a pattern that backtracks is found', () => {
     '([a-zA-Z]|[A-Z0-9])*',
     '(?=(a+)+$)[ab]+',
     '(?:(?:a{1,20}){1,20}){1,20}b',
+    '(?:[a-z]?[a-z0-9]?){16}',
+    `${'[a-z]?'.repeat(40)}[0-9]`,
+    '(\\x61+)+',
+    '(\\u0061+)+',
   ])('%s', async (pattern) => {
     expect(await matchesInTime(parseOrgPattern(pattern), 300)).toBe(false)
   })
@@ -37,6 +41,8 @@ describe('a pattern that does not backtrack is accepted', () => {
     '.*',
     '(?!admin)[a-z][a-z0-9-]{0,62}',
     '(ab+)+c',
+    '(?:[a-z][0-9]?){3}-\\x61{4}',
+    '((a{1000}){1000}){1000}',
     '[]a]|[^]b]|\\]|\\[',
   ])('%s', async (pattern) => {
     expect(await matchesInTime(parseOrgPattern(pattern))).toBe(true)
