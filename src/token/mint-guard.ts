@@ -56,16 +56,14 @@ const MAX_ATTEMPTS = 4
 const FIRST_RETRY_MS = 200
 /** While the endpoint hangs, a request gets its answer after this; its probe goes on. */
 const FAST_ANSWER_MS = 80
-/** A probe that gets no answer must not put off the discovery of a recovery. */
+/** A probe without an answer puts off the discovery of a recovery. It gets more time only if the endpoint has been slow before. */
 const PROBE_TIMEOUT_MS = 2_000
 /** The outcomes of this time, or of two mints that time out if that is longer, decide whether most orgs fail. */
 const MIN_WINDOW_MS = 10_000
-/**
- * The time that a call may keep a lent place: this share of the time for a mint, or this many times as long as an
- * answer takes, whichever is longer. So an endpoint that is slow to answer all orgs gets no call twice.
- */
+/** A call may always have this many times as long as answers take. So an endpoint that is slow to answer all orgs gets no call twice. */
+const ENOUGH_FACTOR = 2
+/** The time that a call may keep a lent place, as a share of the time for a mint. */
 const LENT_SHARE = 1 / 5
-const LENT_FACTOR = 2
 /** With each quicker answer, the longest time that an answer took counts for this much less. */
 const SLOWEST_DECAY = 15 / 16
 
@@ -120,7 +118,7 @@ export class MintGuard implements TokenSource {
 
   /** One call that finds out whether the trouble is over. It has little time: others are refused while it is under way. */
   async #probe(mint: Mint, pass: MintPass): Promise<AccessToken | FailedCall> {
-    const deadlineAt = Math.min(mint.deadlineAt, this.#now() + PROBE_TIMEOUT_MS)
+    const deadlineAt = Math.min(mint.deadlineAt, this.#now() + Math.max(PROBE_TIMEOUT_MS, this.#enoughMs))
     const outcome = this.#call({ ...mint, deadlineAt }, pass)
     // An endpoint that answered its failures quickly is worth waiting for; one that hung probably hangs still.
     if (!mayHang(pass)) return outcome
@@ -177,7 +175,12 @@ export class MintGuard implements TokenSource {
   }
 
   get #lentMs(): number {
-    return Math.max(this.#options.mintTimeoutMs * LENT_SHARE, this.#slowestMs * LENT_FACTOR)
+    return Math.max(this.#options.mintTimeoutMs * LENT_SHARE, this.#enoughMs)
+  }
+
+  /** Enough for an answer, as long as answers take lately. */
+  get #enoughMs(): number {
+    return this.#slowestMs * ENOUGH_FACTOR
   }
 
   async #haveCredentialsChanged(calledAt: number, deadlineAt: number): Promise<boolean> {

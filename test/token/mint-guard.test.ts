@@ -500,6 +500,19 @@ describe('a probe', () => {
     expect([org, (options?.deadlineAt ?? 0) - (at ?? 0)]).toEqual([ACME, 2_000])
   })
 
+  test('has more time if the endpoint was slow when it was well: it would never be seen to recover', async () => {
+    const { endpoint, guard } = setUp()
+    endpoint.behave = answeringAfter(endpoint, 2_500)
+    mint(guard)
+    await vi.advanceTimersByTimeAsync(2_500)
+    await openCircuit(guard, endpoint)
+    await vi.advanceTimersByTimeAsync(2_000)
+    endpoint.behave = answeringAfter(endpoint, 2_500)
+    const outcome = mint(guard)
+    await vi.advanceTimersByTimeAsync(2_500)
+    expect(outcome.code).toBe('ok')
+  })
+
   test('that is rejected while the secret changes is repeated', async () => {
     const { endpoint, guard } = setUp({ recoverCredentials: () => Promise.resolve(true) })
     guard.pauses.pauseUntil(1_000)
