@@ -1,4 +1,4 @@
-/** Requests of the bare App: Basic, no org, never repeated. */
+/** Requests of `appRoutes`: they carry Basic, need no org, and are never repeated. */
 
 import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
@@ -8,7 +8,7 @@ import { startProxy } from '../support/start-proxy.ts'
 
 const link = head('POST /v2/links HTTP/1.1', 'Host: 127.0.0.1', 'Content-Length: 0', 'Authorization: Bearer mine')
 
-test('go with Basic, whatever the client sent', async () => {
+test('carry Basic credentials, whatever the client sent', async () => {
   await using service = await startService({ acceptsAnyToken: true })
   await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
   expect((await request(proxy.port, link)).status).toBe(200)
@@ -23,7 +23,7 @@ test('are not repeated after a rejection', async () => {
   expect(service.requests).toHaveLength(1)
 })
 
-test('are only those that are listed', async () => {
+test('requests of other routes get no Basic credentials', async () => {
   await using service = await startService({ acceptsAnyToken: true })
   await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
   expect((await request(proxy.port, head('GET /v2/links HTTP/1.1', 'Host: 127.0.0.1'))).status).toBe(400)

@@ -1,4 +1,4 @@
-/** Content streams: the slower side holds the other one up, and the proxy stores next to nothing. */
+/** Content streams: the slower side slows the faster one down, and the proxy buffers little. */
 
 import { createHash } from 'node:crypto'
 import { setImmediate as turn } from 'node:timers/promises'
@@ -13,13 +13,13 @@ const table = await startFaultTable()
 afterAll(() => table[Symbol.asyncDispose]())
 
 const MIB = 1024 * 1024
-/** More than the proxy copies behind what waits, and far less than it reads at once. */
+/** Larger than the pieces that the proxy appends to waiting bytes, and far smaller than one read. */
 const SMALL = 10_000
 const TOTAL = 64 * MIB
-/** Four sockets' buffers, those of the system included, and what the proxy holds; far below the whole. */
+/** Room for the buffers of four sockets, in the system and in the proxy. Far less than the whole content. */
 const MOST_UNDER_WAY = 32 * MIB
 
-/** The mebibyte at `index`: no four octets of the whole are like any others, so that bytes in a wrong place show. */
+/** The mebibyte at `index`. Every four octets of the content differ from all others, so bytes in a wrong place are noticed. */
 function piece(index: number): Buffer {
   const words = Uint32Array.from({ length: MIB / 4 }, (_, i) => (index * MIB) / 4 + i)
   return Buffer.from(words.buffer)
@@ -27,14 +27,14 @@ function piece(index: number): Buffer {
 
 const SMALL_PIECE = Buffer.alloc(2 * 1024)
 const SMALL_PIECES_TOTAL = 48 * MIB
-/** The service never has this much waiting while the proxy keeps reading. */
+/** More than ever waits at the service while the proxy keeps reading. */
 const MOST_WAITING = 2 * MIB
 
 const digest = createHash('sha256')
 for (let i = 0; i < TOTAL / MIB; i++) digest.update(piece(i))
 const expected = digest.digest('hex')
 
-test('T-UP-25 a client that does not read holds up the origin, and then gets everything', async () => {
+test('T-UP-25 a client that does not read makes the origin wait, and then gets everything', async () => {
   const target = table.target(async (_, connection) => {
     connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${TOTAL}\r\n\r\n`)
     for (let i = 0; i < TOTAL / MIB; i++) if (!connection.socket.write(piece(i))) await connection.drained()
@@ -51,13 +51,13 @@ test('T-UP-25 a client that does not read holds up the origin, and then gets eve
   expect(createHash('sha256').update(response.content).digest('hex')).toBe(expected)
 })
 
-test('a client that does not read gets the right bytes, where they come in small pieces', async () => {
+test('a client that does not read gets the right bytes, also when they come in small pieces', async () => {
   const whole = Buffer.concat(Array.from({ length: 16 }, (_, i) => piece(i)))
   const target = table.target(async (_, connection) => {
     connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${whole.length}\r\n\r\n`)
     for (let at = 0; at < whole.length; at += SMALL) {
       if (!connection.socket.write(whole.subarray(at, at + SMALL))) await connection.drained()
-      // One piece a turn, so that the proxy reads them one by one.
+      // One piece in each turn of the event loop, so that the proxy reads them one by one.
       await new Promise((resolve) => setImmediate(resolve))
     }
     return undefined
@@ -72,7 +72,7 @@ test('a client that does not read gets the right bytes, where they come in small
   expect(response.content.equals(whole)).toBe(true)
 })
 
-test('many small chunks for a client that does not read cost no warning of Node, and arrive whole', async () => {
+test('many small chunks for a client that does not read cause no warning of Node, and arrive whole', async () => {
   const CHUNK = `64\r\n${'c'.repeat(100)}\r\n`
   const CHUNKS = 200_000
   const target = table.target(async (_, connection) => {
@@ -101,7 +101,7 @@ test('many small chunks for a client that does not read cost no warning of Node,
   expect(warnings).toEqual([])
 })
 
-test('T-RL-01 an origin that does not read holds up the client, and then gets everything', async () => {
+test('T-RL-01 an origin that does not read makes the client wait, and then gets everything', async () => {
   let resume = () => {}
   const received = createHash('sha256')
   const target = table.target(async (seen, connection) => {
@@ -131,7 +131,7 @@ test('T-RL-01 an origin that does not read holds up the client, and then gets ev
   expect(received.digest('hex')).toBe(expected)
 })
 
-/** The number once it has stopped growing. */
+/** Resolves with the number when it has stopped growing. */
 async function settled(read: () => number): Promise<number> {
   for (let last = -1, still = 0; ; ) {
     await new Promise((resolve) => setTimeout(resolve, 50))

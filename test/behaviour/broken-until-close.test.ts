@@ -1,4 +1,7 @@
-/** The attack: a response to HTTP/1.0 that breaks off, to a client on a unix socket. Asking for a reset there threw, and ended the program. */
+/**
+ * The attack: a response breaks off that goes to an HTTP/1.0 client on a unix socket. The proxy asked for a reset of that
+ * socket, which threw, and the program ended.
+ */
 
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -22,7 +25,7 @@ function startBreakingService() {
   })
 }
 
-test('on a unix socket, which knows no reset, the connection ends and the program goes on', async () => {
+test('a unix socket has no reset: the connection ends, and the program goes on', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'oap-'))
   await using _ = { [Symbol.asyncDispose]: () => rm(folder, { recursive: true }) }
   const path = join(folder, 'proxy.sock')

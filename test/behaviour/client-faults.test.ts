@@ -1,4 +1,4 @@
-/** Clients that leave, stop half-way or are slow: what they asked for ends with them, and nobody else notices. */
+/** Clients that leave, stop half-way or are slow: their requests end, and other clients notice nothing. */
 
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -13,7 +13,7 @@ import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({ 'listen.idleTimeout': '300ms', 'listen.headersTimeout': '300ms' })
 afterAll(() => table[Symbol.asyncDispose]())
-/** So that the token is there, and a connection. */
+/** Gets a token, and opens a connection to the service. */
 beforeEach(() => table.expectAlive())
 
 const { origin } = table.service
@@ -46,7 +46,7 @@ describe('a client that leaves', () => {
   test.each([
     ['a length', 'Content-Length: 100', 'half'],
     ['chunks', 'Transfer-Encoding: chunked', '4\r\nhalf\r\n'],
-  ])('T-CL-03 inside its content (%s): the origin never sees a whole one', async (_, line, content) => {
+  ])('T-CL-03 inside its content (%s): the origin never sees complete content', async (_, line, content) => {
     for (const end of ['fin', 'reset'] as const) {
       const target = table.target(async (seen) => {
         await seen.ended
@@ -77,7 +77,7 @@ describe('a client that leaves', () => {
     expect(performance.now() - leftAt).toBeLessThan(scaled(100))
   })
 
-  test('T-CL-06 right behind its POST: the origin sees it once at most', async () => {
+  test('T-CL-06 right after its POST: the origin sees the POST at most once', async () => {
     const target = table.target(() => ({ content: 'done' }))
     for (let i = 0; i < 10; i++) {
       const before = table.requestsFor(target).length
@@ -90,7 +90,7 @@ describe('a client that leaves', () => {
   })
 })
 
-test('T-CL-05 a client that has said all it has to say still gets its answer', async () => {
+test('T-CL-05 a client that has ended its side of the connection still gets its answer', async () => {
   const target = table.target(() => ({ content: 'an answer' }))
   await using client = await RawClient.connect(table.proxy.port)
   client.send(get(target, 'acme'))
@@ -100,7 +100,7 @@ test('T-CL-05 a client that has said all it has to say still gets its answer', a
   await client.untilClosed()
 })
 
-test('T-CL-05 also where the origin takes its time', async () => {
+test('T-CL-05 also from a slow origin', async () => {
   const target = table.target(async () => {
     await new Promise((resolve) => setTimeout(resolve, 150))
     return { content: 'an answer' }
@@ -130,8 +130,8 @@ test('T-CL-05 also in HTTP/1.0, which has no interim responses', async () => {
   await client.untilClosed()
 })
 
-/** It may be one that has left. What counts is that it does not wait, and is not told that all is well when it is not. */
-test('T-CL-05 a client that ends its side while its response is under way gets the rest, or a broken connection at once', async () => {
+/** The client may have left. It must not have to wait, and a cut response must not look complete. */
+test('T-CL-05 a client that ends its side during its response gets the rest, or a broken connection at once', async () => {
   let finish = () => {}
   const target = table.target((__, connection) => {
     connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst')
@@ -168,12 +168,12 @@ test('T-CL-05 nothing is added to a response that goes on after the client has e
   for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
   write('-next')
   await client.untilBytes('first-next')
-  await new Promise((resolve) => setTimeout(resolve, 60)) // the proxy looks whether the client is there
+  await new Promise((resolve) => setTimeout(resolve, 60)) // the proxy probes the client
   write('-final')
   expect((await client.response()).content.toString()).toBe('first-next-final')
 })
 
-test('T-CL-05 also where the proxy is too busy to read the rest in time', async () => {
+test('T-CL-05 also if the proxy is too busy to read the rest in time', async () => {
   let finish = () => {}
   const target = table.target((__, connection) => {
     connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst')
@@ -185,7 +185,7 @@ test('T-CL-05 also where the proxy is too busy to read the rest in time', async 
   await client.untilBytes('first')
   await origin.waitFor(() => table.requestsFor(target).length === 1)
   client.endSending()
-  // The proxy is in this process: it reads the end in the first turn or in the second.
+  // The proxy runs in this process: it reads the end of the client in the first or the second turn.
   for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
   finish()
   const busyUntil = performance.now() + 60
@@ -203,7 +203,7 @@ describe('a client that stops', () => {
     await client.untilClosed()
   })
 
-  test('T-CL-07 before its first byte: closed without a word, as a connection that nobody came to need', async () => {
+  test('T-CL-07 before its first byte: the connection closes without an answer', async () => {
     await using service = await startService()
     await using proxy = await startProxy(service, { 'listen.headersTimeout': '200ms' })
     await using client = await RawClient.connect(proxy.port)
@@ -213,7 +213,7 @@ describe('a client that stops', () => {
     expect(proxy.logs.filter(({ msg }) => msg === 'request').map(({ path }) => path)).toEqual(['/v2/later'])
   })
 
-  test('T-CL-07 byte by byte, so that it is never silent: the head has its time all the same', async () => {
+  test('T-CL-07 sends the head byte by byte, so it is never silent: the time limit for the head holds', async () => {
     await using client = await RawClient.connect(table.proxy.port)
     const drip = setInterval(() => client.send('x'), 20)
     client.send('GET /v2/x HTTP/1.1\r\nX-Long: ')
@@ -224,7 +224,7 @@ describe('a client that stops', () => {
     }
   })
 
-  test('T-CL-10 inside the content: 408, and the origin sees no whole one', async () => {
+  test('T-CL-10 inside the content: 408, and the origin sees no complete content', async () => {
     const target = table.target(async (seen) => {
       await seen.ended
       return { content: 'too late' }
@@ -259,13 +259,13 @@ describe('a client that stops', () => {
     client.send(get(target, 'acme'))
     await origin.waitFor(() => table.requestsFor(target)[0]?.connection.peerEnd !== undefined, 'the end at the origin')
     const [seen] = table.requestsFor(target)
-    // Socket buffers on the way hold some; the proxy itself must not take the rest.
+    // Socket buffers on the way take some of it. The proxy itself must not take the rest.
     expect(seen?.connection.socket.bytesWritten).toBeLessThan(32 * 1024 * 1024)
   })
 })
 
-// The system tells of room in its buffers in steps of a megabyte or so: a client has to take that much within the limit.
-test('T-CL-09 a client that reads slowly is not one that has stopped', async () => {
+// The system reports free buffer space in steps of about a megabyte, so a client has to read that much within the limit.
+test('T-CL-09 a client that reads slowly does not count as stopped', async () => {
   const total = 64 * 1024 * 1024
   const gulp = 8 * 1024 * 1024
   await using service = await startService({ script: () => ({ content: Buffer.alloc(total) }) })
@@ -279,7 +279,7 @@ test('T-CL-09 a client that reads slowly is not one that has stopped', async () 
   for (let taken = gulp; taken <= 5 * gulp; taken += gulp) {
     await eventually(() => received >= taken, 'megabytes')
     socket.pause()
-    await new Promise((resolve) => setTimeout(resolve, 1_000)) // five times: beyond the limit on silence
+    await new Promise((resolve) => setTimeout(resolve, 1_000)) // five pauses: longer together than the limit for one
     socket.resume()
   }
   await once(socket, 'close')
@@ -287,7 +287,7 @@ test('T-CL-09 a client that reads slowly is not one that has stopped', async () 
   expect(await proxy.logOf('/v2/x')).toMatchObject({ status: 200, bytesOut: total })
 })
 
-test('T-CL-08 slow content goes through for as long as it moves', async () => {
+test('T-CL-08 slow content goes through as long as it moves', async () => {
   const target = table.target(async (seen) => {
     await seen.ended
     return { content: seen.content }
@@ -295,7 +295,7 @@ test('T-CL-08 slow content goes through for as long as it moves', async () => {
   await using client = await RawClient.connect(table.proxy.port)
   client.send(post(target, 'Content-Length: 8'))
   for (const letter of 'patience') {
-    await new Promise((resolve) => setTimeout(resolve, 100)) // eight times: far beyond the limit on silence
+    await new Promise((resolve) => setTimeout(resolve, 100)) // eight pauses: much longer together than the limit for one
     client.send(letter)
   }
   const response = await client.response('POST')

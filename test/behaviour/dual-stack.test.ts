@@ -1,4 +1,4 @@
-/** A name with addresses in both families, where the service answers in only one of them; skipped where it has one. */
+/** The name of the service has an IPv4 and an IPv6 address, and only one of them answers. Skipped if it has only one. */
 
 import { lookup } from 'node:dns/promises'
 import { afterAll, describe, expect, test } from 'vitest'
@@ -11,7 +11,7 @@ import { echoServer } from '../support/websocket-echo.ts'
 
 const known = (await lookup('localhost', { all: true })).map(({ address }) => address)
 
-describe.each(['127.0.0.1', '::1'])('T-UP-30 only on %s', async (host) => {
+describe.each(['127.0.0.1', '::1'])('T-UP-30 the service answers only on %s', async (host) => {
   const echo = echoServer()
   const service = await startService({
     host,
@@ -20,14 +20,14 @@ describe.each(['127.0.0.1', '::1'])('T-UP-30 only on %s', async (host) => {
 
   afterAll(() => service?.[Symbol.asyncDispose]())
 
-  test.skipIf(service === undefined || !known.includes(host))('mints, requests and WebSockets get there', async () => {
+  test.skipIf(service === undefined || !known.includes(host))('mints, requests and WebSockets reach it', async () => {
     if (service === undefined) return
     await using proxy = await startProxy(service, { baseUrl: `http://localhost:${service.origin.port}` })
     expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('hello')
     expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
   })
 
-  test.skipIf(service === undefined)('and where the base URL names the address itself', async () => {
+  test.skipIf(service === undefined)('and they reach it by its address in the base URL', async () => {
     if (service === undefined) return
     const literal = host.includes(':') ? `[${host}]` : host
     await using proxy = await startProxy(service, { baseUrl: `http://${literal}:${service.origin.port}` })

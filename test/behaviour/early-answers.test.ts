@@ -1,6 +1,6 @@
 /**
- * Services that answer an upload before they have read it, and close the connection with a reset: the client gets the
- * answer, and an early 401 retires the token. `bench/early-answers` counts the same beside other proxies.
+ * Services that answer an upload before they have read it, and then reset the connection. The client gets the answer, and
+ * an early 401 retires the token. `bench/early-answers` counts the same beside other proxies.
  */
 
 import { spawn, spawnSync } from 'node:child_process'
@@ -72,7 +72,7 @@ describe.each(SIZES)('%i octets', (bytes) => {
   })
 })
 
-/** Behind these, each upload is answered before it has been read. They give tokens, too. */
+/** These answer each upload before they have read it. They issue tokens, too. */
 interface RealServer {
   readonly program: string
   readonly versionFlag: string

@@ -9,7 +9,7 @@ import { startProxy } from '../support/start-proxy.ts'
 test.each([
   ['T-FR-35 no Org', [], 'org_id_missing'],
   ['T-BR-06 a page', ['Origin: https://evil.example', 'X-Org-Id: acme'], 'browser_refused'],
-])('%s, and 10 MB behind it', async (_, lines, code) => {
+])('%s, with 10 MB of content', async (_, lines, code) => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   await using client = await RawClient.connect(proxy.port)

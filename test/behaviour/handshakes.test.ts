@@ -1,4 +1,4 @@
-/** WebSocket handshakes: their fields, and the service's answer. An answer that is no 101 is relayed like any response. */
+/** WebSocket handshakes: their fields, and the service's answer. An answer other than 101 is relayed like any response. */
 
 import { createHash } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
@@ -14,7 +14,7 @@ import { startProxy } from '../support/start-proxy.ts'
 const MIB = 1024 * 1024
 const handshake = (target: string, org = 'acme') => get(target, org, ...HANDSHAKE)
 
-/** The words count up, so that bytes in a wrong place show. */
+/** Ascending numbers, so bytes in a wrong place are noticed. */
 const LARGE = Buffer.from(Uint32Array.from({ length: (8 * MIB) / 4 }, (_, i) => i).buffer)
 const digest = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
 
@@ -30,7 +30,7 @@ test.each([
   expect(await proxy.logOf('/v2/large')).toMatchObject({ status: 403, bytesOut: LARGE.length })
 })
 
-test('a large answer without a length ends with its connection, and is broken if that was reset', async () => {
+test('a large answer without a length ends with its connection, and is broken if the connection was reset', async () => {
   await using service = await startService({
     script: ({ target }, connection) => {
       connection.socket.write('HTTP/1.1 200 OK\r\n\r\nbegun', () => {
@@ -47,7 +47,7 @@ test('a large answer without a length ends with its connection, and is broken if
   })
 })
 
-test('a client that does not read its answer holds the service up', async () => {
+test('a client that does not read its answer makes the service wait', async () => {
   const total = 64 * MIB
   let sent = 0
   await using service = await startService({
@@ -122,7 +122,7 @@ describe('the time limits hold', () => {
     await service.origin.waitFor(() => service.requests[0]?.connection.peerEnd !== undefined, 'the end at the origin')
   })
 
-  test('neither ends a tunnel', async () => {
+  test('origin.idleTimeout and origin.responseTimeout do not end a tunnel', async () => {
     const script: OriginScript = (_, connection) => {
       connection.tunnel()
       connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
@@ -170,7 +170,7 @@ test('listen.idleTimeout does not end a tunnel whose client reads nothing for a 
 })
 
 describe('origin.connections', () => {
-  test('bounds handshakes; a 101 gives the place back, and so does any other answer', async () => {
+  test('bounds handshakes; a 101 frees the place, and so does any other answer', async () => {
     let most = 0
     const waiting: (() => void)[] = []
     await using service = await startService({
@@ -273,7 +273,7 @@ test('a client that leaves before the answer ends its handshake at once', async 
   }
 })
 
-test('a client that sends more behind a handshake that opened no tunnel, and leaves, ends its request', async () => {
+test('a client that sends bytes after a handshake without a tunnel, and leaves, ends its request', async () => {
   await using service = await startService({
     script: (_, connection) => {
       connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
@@ -350,11 +350,11 @@ test('an answer that is no HTTP is the origin’s fault', async () => {
 const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length
 
 test.each(['ends its side', 'leaves', 'stays'] as const)(
-  'a handshake that the service answers with something else leaves no connection behind: its client %s',
+  'a handshake that gets another answer than 101 leaves no connection open: its client %s',
   async (then) => {
     await using service = await startService({
       script: () => ({ status: 404, content: 'no such thing', closes: true }),
-      mint: (mint) => ({ ...mint.issue(), closes: true }), // so that no connection of a mint stays
+      mint: (mint) => ({ ...mint.issue(), closes: true }), // closes the connection of each mint
     })
     await using proxy = await startProxy(service)
     const before = sockets()

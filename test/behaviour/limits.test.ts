@@ -1,4 +1,4 @@
-/** The limits of the listener: what is beyond them is answered or dropped at once, and who is within them is served. */
+/** The limits of the listener: the proxy answers or drops what exceeds them at once, and serves everything else. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -7,7 +7,7 @@ import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('T-RL-09, T-UP-31 one request too many gets 503, until there is room again', async () => {
+test('T-RL-09, T-UP-31 one request too many gets 503, until a place is free', async () => {
   const changes = new Changes()
   let isReleased = false
   await using service = await startService({
@@ -19,7 +19,7 @@ test('T-RL-09, T-UP-31 one request too many gets 503, until there is room again'
   await using proxy = await startProxy(service, { 'listen.maxInFlight': '8' })
   const inFlight = Array.from({ length: 8 }, () => request(proxy.port, get('/v2/x', 'acme')))
   await service.origin.waitFor(() => service.requests.length === 8)
-  // Answered before any of those ends: it does not wait.
+  // Answered at once, while all of those are still open.
   const refused = await request(proxy.port, get('/v2/x', 'acme'))
   expect(refused.status).toBe(503)
   expect(problemOf(refused).code).toBe('overloaded')
@@ -30,7 +30,7 @@ test('T-RL-09, T-UP-31 one request too many gets 503, until there is room again'
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
 })
 
-test('T-CL-11 beyond maxConnections the one that was idle for longest gives way', async () => {
+test('T-CL-11 beyond maxConnections the proxy closes the connection that was idle for the longest time', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'listen.maxConnections': '10' })
   const idle: RawClient[] = []
@@ -46,7 +46,7 @@ test('T-CL-11 beyond maxConnections the one that was idle for longest gives way'
   for (const client of idle) await client[Symbol.asyncDispose]()
 })
 
-test('T-CL-11 a busy one never does', async () => {
+test('T-CL-11 beyond maxConnections a busy connection stays open', async () => {
   const changes = new Changes()
   let isReleased = false
   await using service = await startService({
@@ -85,7 +85,7 @@ test('an idle connection is closed after keepAliveTimeout', async () => {
   expect((await client.untilClosed()).bytes.length).toBe(0)
 })
 
-test('the line of a request that was refused for its Org names the Org, if it is one', async () => {
+test('the log line of a request that was refused for its Org names the Org, if the id is valid', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'orgs.allow': 'acme' })
   expect((await request(proxy.port, get('/v2/other', 'globex'))).status).toBe(403)
@@ -100,7 +100,7 @@ test('listen.headersTimeout may be any number of milliseconds', async () => {
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
 })
 
-test('orgs.pattern decides which ids are let through', async () => {
+test('orgs.pattern decides which ids are accepted', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'orgs.pattern': '^org-[0-9]+$' })
   expect((await request(proxy.port, get('/v2/x', 'org-1'))).status).toBe(200)

@@ -4,7 +4,7 @@ import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('a 5xx that is the doing of the client is no warning', async () => {
+test('a 5xx for a fault of the client is logged as info', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   await request(proxy.port, get('/v2/version', 'acme').replace('HTTP/1.1', 'HTTP/2.0'))
@@ -13,7 +13,7 @@ test('a 5xx that is the doing of the client is no warning', async () => {
   expect(await proxy.logOf('/v2/loop')).toMatchObject({ level: 'info', status: 508, code: 'proxy_loop_detected' })
 })
 
-test('a 5xx that is the doing of the service or the proxy is one', async () => {
+test('a 5xx that is the fault of the service or the proxy is logged as a warning', async () => {
   await using service = await startService({ script: (_, connection) => void connection.reset() })
   await using proxy = await startProxy(service)
   await request(proxy.port, get('/v2/reset', 'acme'))

@@ -1,6 +1,7 @@
 /**
- * A bad network between client and proxy, and between proxy and service, by a seeded schedule: every request ends in one
- * whole response, an error or a visible break; none is carried out twice that must not be; no cut passes for a whole.
+ * A bad network between client and proxy, and between proxy and service, by a seeded schedule. Every request ends in one
+ * complete response, an error or a visible break. No request is carried out twice that must not be, and no cut message
+ * counts as complete.
  */
 
 import { expect, test } from 'vitest'
@@ -14,14 +15,14 @@ import { startProxy } from '../support/start-proxy.ts'
 import { expectWholePool } from '../support/whole-pool.ts'
 
 const REQUESTS = 400
-/** Most of the time they wait for the end of a stall. */
+/** Most of this time is spent waiting for stalls to end. */
 const AT_ONCE = 40
 const PLACES = 16
 interface Sent {
   readonly id: number
   readonly method: 'GET' | 'POST'
   readonly response: RawResponse | 'broken' | 'hung'
-  /** Where it came from. */
+  /** The client that sent it. */
   readonly localPort: number | undefined
 }
 
@@ -50,7 +51,7 @@ async function send(port: number, id: number, random: Random): Promise<Sent> {
 }
 
 test.each([
-  // These connections serve many requests: those that never break would soon be the only ones.
+  // These connections serve many requests. Soon only those would be left that never break.
   ['before the service', 'origin', { faultShare: 1, withinBytes: 8000 }],
   ['before the proxy', 'client', { faultShare: 0.3, withinBytes: 1200 }],
 ] as const)(`R2, R3, R4 %s, ${REQUESTS} requests`, (_, where, conditions) =>
@@ -85,7 +86,7 @@ test.each([
     }
     await Promise.all(Array.from({ length: AT_ONCE }, client))
 
-    // Whole or not: a handler that acts on a head alone has acted.
+    // Counts also if the content was cut: a service that acts on the head alone has acted.
     const arrivals = new Map<string, number>()
     for (const seen of service.requests.slice(warmed)) {
       const key = `${seen.method} ${seen.target}`
@@ -97,7 +98,7 @@ test.each([
     for (const { id, method, response, localPort } of sent) {
       const times = arrivals.get(`${method} /v2/${id}`) ?? 0
       expect(times, `${method} ${id} at the origin`).toBeLessThanOrEqual(method === 'POST' ? 1 : 2)
-      // A stall on the client's own side is for the client to notice.
+      // Only the client can notice a stall on its own side.
       if (response === 'hung')
         expect(toProxy.conditionsOf(localPort)?.fault?.kind, `${method} ${id} hung`).toBe('stall')
       if (typeof response === 'string' || !response.isComplete) continue

@@ -17,7 +17,7 @@ test('a cookie that the service sets comes back only if the client sends it', as
 })
 
 test.each(['GET', 'HEAD'])(
-  'a response to %s that may be stored is not: the service answers each request',
+  'a response to %s that may be stored is not stored: the service answers each request',
   async (method) => {
     let answers = 0
     await using service = await startService({

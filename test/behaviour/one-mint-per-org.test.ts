@@ -19,7 +19,7 @@ test('10,000 requests for 100 orgs make exactly 100 mints', async () => {
   expect(service.tokens.mints).toHaveLength(100)
 })
 
-test('with room for two tokens, ten cold orgs at once all get theirs', async () => {
+test('with room for two tokens in the cache, ten cold orgs at once all get tokens', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.maxOrgs': '2' })
   const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}`)

@@ -1,4 +1,4 @@
-/** What an origin can do wrong, and what the client gets: a 502 or 504 that says so, or a response that is visibly broken. */
+/** Faults of the origin: the client gets a 502 or 504 that names the fault, or a response that is visibly broken. */
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
@@ -19,7 +19,7 @@ afterAll(() => table[Symbol.asyncDispose]())
 
 const OK = 'HTTP/1.1 200 OK\r\n'
 
-describe('no response, or none that can be understood', () => {
+describe('no response, or none that the proxy can read', () => {
   const garbage: readonly (readonly [string, string])[] = [
     ['T-UP-07 RST inside the head', `${OK}X-Foo: b`],
     ['T-UP-21 a field name with a space', `${OK}X Foo: 1\r\nContent-Length: 0\r\n\r\n`],
@@ -88,7 +88,7 @@ describe('no response, or none that can be understood', () => {
     }))
 })
 
-describe('a response that breaks off is never a whole one', () => {
+describe('a response that breaks off never looks complete', () => {
   const broken = (name: string, writes: string, ends: Fault['ends']): Fault => ({
     name,
     writes,
@@ -116,7 +116,7 @@ describe('a response that breaks off is never a whole one', () => {
     broken('T-UP-13 a stall between chunks', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'nothing'),
   ])('$name', (row) => table.run(row))
 
-  test('T-UP-12 what ends with the connection is whole as far as anybody can know', () =>
+  test('T-UP-12 a response that ends with its connection counts as complete', () =>
     table.run({
       name: 'T-UP-12',
       writes: 'HTTP/1.0 200 OK\r\nX-Foo: 1\r\n\r\nall of it',
@@ -124,20 +124,20 @@ describe('a response that breaks off is never a whole one', () => {
       status: 200,
       also: (response) => expect(response.content.toString()).toBe('all of it'),
     }))
-  test('T-UP-12 but not where the connection was reset', async () => {
+  test('T-UP-12 unless the connection was reset', async () => {
     const target = table.target((_, connection) => {
       connection.write(`${OK}X-Foo: 1\r\n\r\npartial`)
       return undefined
     })
     await using client = await RawClient.connect(table.proxy.port)
     client.send(get(target, 'acme'))
-    await client.untilBytes('partial') // a reset that comes along with data reads as an end
+    await client.untilBytes('partial') // a reset that arrives together with data looks like a normal end
     table.requestsFor(target)[0]?.connection.reset()
     expect(await client.response()).toMatchObject({ status: 200, isComplete: false })
   })
 })
 
-test('T-UP-10 to a client of HTTP/1.0, which knows the end by the close alone, the close is a reset', async () => {
+test('T-UP-10 an HTTP/1.0 client gets a reset: for it, a normal close would be the end of the response', async () => {
   const target = table.target((_, connection) => {
     connection.write(`${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`)
     return undefined
@@ -149,9 +149,9 @@ test('T-UP-10 to a client of HTTP/1.0, which knows the end by the close alone, t
   expect(await client.response()).toMatchObject({ status: 200, isComplete: false })
 })
 
-describe('an origin that is not there', () => {
-  test('T-UP-01 it refuses, and is back', async () => {
-    await table.expectAlive() // so that the token is there
+describe('an origin that cannot be reached', () => {
+  test('T-UP-01 it refuses connections, and comes back', async () => {
+    await table.expectAlive() // gets the token
     const { origin } = table.service
     const { port } = origin
     await origin.stop()
@@ -179,7 +179,7 @@ describe('T-UP-26 an answer before the content is sent', () => {
   })
 })
 
-test('bytes that are no TLS, inside a connection with TLS, are a tls_protocol_error', async () => {
+test('bytes outside TLS on a connection with TLS are a tls_protocol_error', async () => {
   const connections: Socket[] = []
   await using service = await startService({
     tls: certificate('localhost'),

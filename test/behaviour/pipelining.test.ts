@@ -1,4 +1,4 @@
-/** Several requests on one connection: each for itself, answered in their order, whoever they are for. */
+/** Several requests on one connection: each is served by itself, in order, for whichever Org. */
 
 import { afterAll, describe, expect, test } from 'vitest'
 import { type Case, type CaseTable, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
@@ -48,7 +48,7 @@ describe('in one segment', async () => {
     }),
   )
 
-  test('a refused one between two good ones', () =>
+  test('a refused request between two good ones', () =>
     table.run({
       name: 'refused',
       send: get('/v2/1', '{org}') + head('GET /v2/2 HTTP/1.1', HOST) + get('/v2/3', '{other}'),
@@ -58,7 +58,7 @@ describe('in one segment', async () => {
       also: ({ responses }) => expect(responses.map((response) => response.status)).toEqual([200, 400, 200]),
     }))
 
-  test('T-FR-27 nothing behind a request that closes is a request', () =>
+  test('T-FR-27 bytes after a request with Connection: close are no request', () =>
     table.run({
       name: 'T-FR-27',
       send: get('/v2/1', '{org}', 'Connection: close') + get('/v2/2', '{other}'),
@@ -68,7 +68,7 @@ describe('in one segment', async () => {
     }))
 })
 
-test('many at once are served one after the other, in their order', async () => {
+test('many requests at once are served one after the other, in order', async () => {
   const changes = new Changes()
   let isReleased = false
   let atOnce = 0
@@ -93,7 +93,7 @@ test('many at once are served one after the other, in their order', async () => 
   expect(service.requests.map((seen) => seen.target)).toEqual(targets)
 })
 
-describe('what is no request behind one that is under way', async () => {
+describe('malformed bytes after a request in flight', async () => {
   const changes = new Changes()
   let isReleased = false
   const service = await startService({
@@ -120,13 +120,13 @@ describe('what is no request behind one that is under way', async () => {
     ['T-PT-17 CONNECT', head('CONNECT evil.example:443 HTTP/1.1', 'Host: evil.example')],
     ['T-WS-02 a handshake', get('/v2/ws', 'acme', ...HANDSHAKE)],
     ['a handshake that is refused', get('/v2/ws', 'acme', ...HANDSHAKE, 'Origin: https://evil.example')],
-  ])('%s: the first answer is that to the first request', async (_, behind) => {
+  ])('%s: the first request gets its answer first', async (_, behind) => {
     isReleased = false
     await using client = await RawClient.connect(proxy.port)
     const before = service.requests.length
     client.send(get('/v2/slow', 'acme') + behind)
     await service.origin.waitFor(() => service.requests.length > before)
-    await new Promise((resolve) => setTimeout(resolve, 400)) // time enough to answer too soon
+    await new Promise((resolve) => setTimeout(resolve, 400)) // gives the proxy time for a premature answer
     isReleased = true
     changes.notify()
     const response = await client.response()
@@ -136,7 +136,7 @@ describe('what is no request behind one that is under way', async () => {
   })
 })
 
-test('a flood of them waits its turn and keeps nobody else waiting', async () => {
+test('a flood of pipelined requests waits its turn, and delays no other client', async () => {
   const changes = new Changes()
   let isReleased = false
   await using service = await startService({
@@ -157,7 +157,7 @@ test('a flood of them waits its turn and keeps nobody else waiting', async () =>
   for (let i = 0; i < count; i++) expect((await client.response()).content.toString()).toBe(`/v2/${i}`)
 })
 
-test('refused ones let others run between them', async () => {
+test('between pipelined requests that are refused, others are served', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   await using client = await RawClient.connect(proxy.port)
@@ -172,7 +172,7 @@ test('refused ones let others run between them', async () => {
   expect(refusedLater.length, 'refused behind the one that came later').toBeGreaterThan(0)
 })
 
-describe('a client with requests that wait', async () => {
+describe('a client whose requests wait', async () => {
   const service = await startService({ script: (seen) => (seen.target === '/v2/held' ? new Promise(() => {}) : {}) })
   const proxy = await startProxy(service)
   afterAll(async () => {
@@ -180,7 +180,7 @@ describe('a client with requests that wait', async () => {
     await service[Symbol.asyncDispose]()
   })
 
-  test.each(['closes', 'resets'] as const)('%s: the request in hand ends at the origin', async (how) => {
+  test.each(['closes', 'resets'] as const)('%s: the request in flight ends at the origin', async (how) => {
     const before = service.requests.length
     await using client = await RawClient.connect(proxy.port)
     client.send(get('/v2/held', 'acme') + get('/v2/never', 'acme').repeat(3))
@@ -235,7 +235,7 @@ describe('a client that has finished sending is not kept waiting', async () => {
   })
 })
 
-test('the end of the proxy does not begin what waits', async () => {
+test('a stop of the proxy begins no request that waits', async () => {
   const changes = new Changes()
   let isReleased = false
   await using service = await startService({
@@ -260,13 +260,13 @@ test('the end of the proxy does not begin what waits', async () => {
 
 const H2C = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABkAAQAAP']
 
-/** Requests of every kind that the parser has to keep apart. Each origin answer repeats the content. */
+/** Requests of every kind that the parser has to tell apart. Each answer of the origin repeats the content. */
 function randomRequest(
   random: Random,
   target: string,
 ): { readonly bytes: string; readonly answer: string | undefined } {
   const lines = random.chance(0.3) ? H2C : []
-  // What looks like a request inside content must stay content.
+  // Content that looks like a request must stay content.
   const content = random.pick([
     target,
     `${target}${get('/v2/smuggled', 'acme')}`,
@@ -298,7 +298,7 @@ function randomRequest(
   }
 }
 
-test('the parser stays in step, wherever the bytes are cut, with content and with offers of h2c', async () => {
+test('the parser stays in sync with content and offers of h2c, wherever the bytes are cut', async () => {
   await using service = await startService({
     script: async (seen) => {
       await seen.ended

@@ -1,4 +1,4 @@
-/** A token that the origin rejects is replaced once, and the request that found out is repeated once. */
+/** A token that the origin rejects is replaced once, and the rejected request is repeated once. */
 
 import { createHash, randomBytes } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
@@ -16,7 +16,7 @@ function post(target: string, org: string, content: Uint8Array): Buffer {
   return Buffer.concat([Buffer.from(lines), content])
 }
 
-test('the client sees nothing of it', async () => {
+test('the client does not notice the rejection', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   await request(proxy.port, get('/v2/first', 'acme'))
@@ -106,7 +106,7 @@ test('a rejection that cannot be answered by a repeat is counted as refused', as
   expect(counts.map(([, outcome, count]) => [outcome, count])).toEqual([['refused', '1']])
 })
 
-test('a repeat is counted as accepted or rejected, and a request with content keeps its connection', async () => {
+test('a repeat is counted as accepted or rejected, and the connection of a request with content stays open', async () => {
   const seen = new Set<string>()
   await using service = await startService({
     acceptsAnyToken: true,
@@ -136,7 +136,7 @@ test('T-TK-19 an origin that always rejects a thousand requests costs one mint a
   expect(service.requests).toHaveLength(1_001)
 })
 
-test('T-TK-20 a thousand rejected at once: one mint, and all are repeated', async () => {
+test('T-TK-20 a thousand requests rejected at once: one mint, and all are repeated', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   await request(proxy.port, get('/v2/first', 'acme'))
@@ -148,14 +148,14 @@ test('T-TK-20 a thousand rejected at once: one mint, and all are repeated', asyn
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
-test('T-TK-23 another refusal of the origin says nothing about the token', async () => {
+test('T-TK-23 a refusal with another status does not retire the token', async () => {
   await using service = await startService({ script: () => ({ status: 403 }) })
   await using proxy = await startProxy(service)
   for (let i = 0; i < 5; i++) expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(403)
   expect(service.tokens.mintsOf('acme')).toHaveLength(1)
 })
 
-test('a replacement that cannot be had is a failure of ours, not a 401', async () => {
+test('if no new token can be had, the client gets the error of the mint, not a 401', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': '2s' })
   await request(proxy.port, get('/v2/first', 'acme'))
@@ -179,7 +179,7 @@ test('a large rejection is not read to its end', async () => {
   expect(answer.content.toString()).toBe('welcome')
 })
 
-test('a rejection that stalls does not hold the repeat up: its connection is given up', async () => {
+test('a rejection that stalls does not delay the repeat: its connection is closed', async () => {
   await using service = await startService({
     acceptsAnyToken: true,
     script: (received, connection) => {
@@ -246,7 +246,7 @@ test.each([
   expect(repeated?.connection === rejected?.connection).toBe(isReused)
 })
 
-test('tokens.rejectedStatuses names the statuses that reject a token: 401 is not one of them unless it is listed', async () => {
+test('tokens.rejectedStatuses lists all statuses that reject a token: without 401 in it, a 401 does not', async () => {
   let status = 419
   await using service = await startService({
     acceptsAnyToken: true,

@@ -1,4 +1,4 @@
-/** What of a request's fields reaches the origin: all in their order and as they came, but for those that end here. */
+/** Fields of a request reach the origin in order and unchanged, except for those that the proxy removes. */
 
 import { afterAll, describe, expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
@@ -74,7 +74,7 @@ describe('fields that pass', () => {
   ])('$name', (row) => table.run(row))
 })
 
-describe('fields that end here', () => {
+describe('fields that are removed', () => {
   test.each<Case>([
     forwarded(
       'T-HH-08 hop-by-hop',
@@ -109,13 +109,13 @@ describe('fields that are added', () => {
       also: ({ requests }) => expect(requests[0]?.values('host')).toEqual([originHost]),
     }))
 
-  test('Via is added behind those that are there', () =>
+  test('Via is added after the existing ones', () =>
     table.run({
       ...forwarded('Via', ['Via: 1.1 another'], []),
       also: ({ requests }) => expect(requests[0]?.values('via').join(', ')).toBe('1.1 another, 1.1 org-access-proxy'),
     }))
 
-  test('a request that came through here before goes in a circle', () =>
+  test('a request that has passed this proxy before is a loop', () =>
     table.run({
       name: 'loop',
       send: get('/v2/x', '{org}', 'Via: 1.1 another, 1.1 org-access-proxy'),
@@ -153,7 +153,7 @@ test('T-CL-15 HTTP/1.0 is served and closed', () =>
     closes: true,
   }))
 
-test('T-CL-15 HTTP/1.0 that asks to live on', () =>
+test('T-CL-15 HTTP/1.0 with Connection: keep-alive', () =>
   table.run({
     name: 'T-CL-15',
     send: head('GET /v2/x HTTP/1.0', HOST, ORG, 'Connection: keep-alive'),

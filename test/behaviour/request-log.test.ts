@@ -1,4 +1,4 @@
-/** What the line of a request says about its content, its time at the service, and an end that the proxy brought about. */
+/** The log line of a request: its content, its time at the service, and an end that the proxy caused. */
 
 import { setTimeout } from 'node:timers/promises'
 import { expect, test } from 'vitest'
@@ -39,7 +39,7 @@ test('bytesOut counts the content of our own answers', async () => {
   expect(await proxy.logOf('/v2/failed-head')).toMatchObject({ status: 403, bytesOut: 0 })
 })
 
-test('originMs is the time until the response head, without the mint before and the content behind', async () => {
+test('originMs is the time until the response head, without the mint before it and the content after it', async () => {
   const MINT_MS = 300
   const HEAD_MS = 200
   const CONTENT_MS = 300
@@ -73,7 +73,7 @@ test('a request without an answer from the service has no originMs', async () =>
 test.each([
   ['a request', []],
   ['a handshake', HANDSHAKE],
-])('%s that is cut off at the end of a drain is logged as that', async (_, lines) => {
+])('%s that is cut off at the end of a drain is logged as draining', async (_, lines) => {
   await using service = await startService({
     script: ({ target }, connection) => {
       if (target === '/v2/begun') connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')

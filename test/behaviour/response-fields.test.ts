@@ -1,4 +1,4 @@
-/** What of a response's head reaches the client: status, reason and fields as they came, but for those that end here. */
+/** Status, reason and fields of a response reach the client unchanged, except for the fields that the proxy removes. */
 
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { afterAll, describe, expect, test } from 'vitest'
@@ -22,7 +22,7 @@ function relayed(name: string, lines: readonly string[], expected: readonly stri
   }
 }
 
-/** Without our own connection's fields, the length, which every row has, and the Date that a gateway adds (RFC 9110 §6.6.1). */
+/** Leaves out the fields of our own connection, the length (every row has it), and the Date that a gateway adds (RFC 9110 §6.6.1). */
 function withoutOurs({ fields }: RawResponse): string[] {
   const ours = new Set(['connection', 'keep-alive', 'content-length', 'date'])
   return fields.filter((_, i) => !ours.has((fields[i - (i % 2)] ?? '').toLowerCase()))
@@ -47,7 +47,7 @@ describe('fields that pass', () => {
   ])('$name', (row) => table.run(row))
 })
 
-describe('fields that end here', () => {
+describe('fields that are removed', () => {
   test.each<Fault>([
     relayed(
       'T-HH-17 those that Connection names',
@@ -75,7 +75,7 @@ describe('fields that end here', () => {
       },
     }),
   )
-  test('T-HH-17 framing that Connection names is framing all the same', () =>
+  test('T-HH-17 framing fields still count if Connection names them', () =>
     table.run(relayed('T-HH-17', ['Connection: content-length'], [])))
 })
 
@@ -92,7 +92,7 @@ test.each([301, 302, 303, 307, 308])('T-UP-24 a %i is passed on and not followed
   }),
 )
 
-test('T-UP-24 to a place on the origin itself, too', async () => {
+test('T-UP-24 a redirect to the origin itself is not followed either', async () => {
   const target = table.target(() => ({ status: 302, fields: ['Location', '/v2/landed'] }))
   expect((await request(table.proxy.port, get(target, 'acme'))).status).toBe(302)
   expect(table.requestsFor('/v2/landed')).toEqual([])

@@ -9,7 +9,7 @@ test.each([
   [304, 'no length', 'HTTP/1.1 304 Not Modified\r\nETag: "x"\r\n\r\n', undefined],
   [204, 'no length', 'HTTP/1.1 204 No Content\r\n\r\n', undefined],
   [204, 'a length, which it must not have', 'HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\n', undefined],
-])('a %i with %s is whole, and the connection of the client lives on', async (status, _, raw, length) => {
+])('a %i with %s is complete, and the client connection stays open', async (status, _, raw, length) => {
   await using service = await startService({
     script: (__, connection) => {
       connection.write(raw)
@@ -35,7 +35,7 @@ const BROKEN: readonly (readonly [string, number, string])[] = [
   ['17 KB', 431, `F: ${'a'.repeat(17_000)}`],
 ]
 
-test.each(BROKEN)('a refusal of a HEAD that the parser could not read has none either: %s', async (_, status, line) => {
+test.each(BROKEN)('the refusal of a malformed HEAD has no content either: %s', async (_, status, line) => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   for (const [method, hasContent] of [
@@ -48,7 +48,7 @@ test.each(BROKEN)('a refusal of a HEAD that the parser could not read has none e
     expect(response.status).toBe(status)
     expect(fieldOf(response, 'content-length') !== undefined).toBe(hasContent)
     expect(fieldOf(response, 'connection')).toBe('close')
-    // RFC 9110 §6.6.1: what has a clock says when it answered, here as everywhere else.
+    // RFC 9110 §6.6.1: a server with a clock sends Date, here as everywhere else.
     expect(Date.now() - Date.parse(fieldOf(response, 'date') ?? '')).toBeLessThan(60_000)
     if (hasContent) expect(problemOf(response)).toMatchObject({ status })
     expect((await client.untilClosed()).bytes.toString()).toBe('')

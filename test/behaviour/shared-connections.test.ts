@@ -1,4 +1,4 @@
-/** `origin.connections`: never more connections than that, and a part of them for every org. */
+/** `origin.connections`: the proxy never opens more, and no org gets all of them. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -15,7 +15,7 @@ const streams: OriginScript = ({ target }, connection) => {
   return undefined
 }
 
-test('retries count: connections that die while they are reused are replaced one for one', async () => {
+test('retries count: each reused connection that dies is replaced by one', async () => {
   const PLACES = 4
   let isDying = false
   await using service = await startService({
@@ -51,7 +51,7 @@ test('retries count: connections that die while they are reused are replaced one
   expect(most).toBeLessThanOrEqual(PLACES)
 })
 
-test('event streams of one org do not keep another org out', async () => {
+test('event streams of one org do not lock out another org', async () => {
   const PLACES = 8
   await using service = await startService({ script: streams })
   await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
@@ -71,7 +71,7 @@ test('event streams of one org do not keep another org out', async () => {
   for (const client of clients) await client[Symbol.asyncDispose]()
 })
 
-test('who waits for a connection in vain is told which limit it was', async () => {
+test('a request that gets no connection is told which limit applied', async () => {
   await using service = await startService({ script: streams })
   await using proxy = await startProxy(service, { 'origin.connections': '1', 'origin.responseTimeout': '200ms' })
   await using holder = await RawClient.connect(proxy.port)

@@ -1,4 +1,4 @@
-/** A client that asks again before it has read the last answer gets both, whole and in order. */
+/** A client that sends its next request before it has read the last answer gets both answers, complete and in order. */
 
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -11,7 +11,7 @@ import { RawClient } from '../support/raw-client.ts'
 
 const KIB = 1024
 
-/** A unix socket: what the system keeps of it is small, and always the same. */
+/** A unix socket, because its buffers in the system are small and always have the same size. */
 let folder: string
 let table: FaultTable
 beforeAll(async () => {
@@ -31,7 +31,7 @@ async function askTwice(sizeBytes: number): Promise<void> {
   await using client = await RawClient.connect(join(folder, 'socket'))
   client.socket.pause()
   client.send(get(first, 'acme'))
-  // Somewhere among these sizes are those that have left the origin, but not all of them the proxy.
+  // Some of these sizes have left the origin completely, but not the proxy.
   const end = eventually(() => hasEnded(first) || undefined, 'the end', 300)
   if (await end.catch(() => false)) {
     client.send(get(second, 'acme'))
@@ -42,7 +42,7 @@ async function askTwice(sizeBytes: number): Promise<void> {
   expect((await client.response()).content.toString(), `behind ${sizeBytes}`).toBe('the second')
 }
 
-test('whatever is still to be read', async () => {
+test('however much is still unread', async () => {
   await askTwice(1)
   const sizes = Array.from({ length: 60 }, (_, i) => (64 + 8 * i) * KIB)
   await Promise.all(sizes.map(askTwice))

@@ -1,4 +1,4 @@
-/** A kept connection that the origin closes just as it is used again: repeated where that is safe, and only there. */
+/** The origin closes a kept connection just as it is used again: the request is repeated if, and only if, that is safe. */
 
 import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -8,9 +8,9 @@ import { problemOf, request } from '../support/raw-client.ts'
 const table = await startFaultTable({ 'origin.connections': '1' })
 afterAll(() => table[Symbol.asyncDispose]())
 
-/** Answered, unless it came on a connection that had served before: that one ends without a byte. */
+/** Answers the first request of a connection. The second one ends the connection without a byte. */
 async function raced(method: string, end: 'fin' | 'reset', content = '') {
-  await table.expectAlive() // leaves a connection that will be used again
+  await table.expectAlive() // leaves an idle connection, which is used again
   const target = table.target((_, connection) => {
     if (connection.requests.length === 1) return { content: 'fresh' }
     if (end === 'fin') connection.end()
@@ -34,21 +34,21 @@ describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
     },
   )
 
-  test.each(['POST', 'PATCH', 'PURGE', 'LINK'])('T-UP-04 %s is not', async (method) => {
+  test.each(['POST', 'PATCH', 'PURGE', 'LINK'])('T-UP-04 %s is not repeated', async (method) => {
     const { response, attempts } = await raced(method, end)
     expect(response.status).toBe(502)
     expect(problemOf(response).code).toBe('connection_terminated')
     expect(attempts).toBe(1)
   })
 
-  test.each(['POST', 'PUT', 'DELETE'])('T-UP-04 nor is a %s with content', async (method) => {
+  test.each(['POST', 'PUT', 'DELETE'])('T-UP-04 a %s with content is not repeated', async (method) => {
     const { response, attempts } = await raced(method, end, 'content')
     expect(response.status).toBe(502)
     expect(attempts).toBe(1)
   })
 })
 
-test('T-UP-05 a repeat that fails too is the end', async () => {
+test('T-UP-05 a repeat that fails is not repeated again', async () => {
   await table.expectAlive()
   const target = table.target((_, connection) => {
     connection.end()
@@ -58,7 +58,7 @@ test('T-UP-05 a repeat that fails too is the end', async () => {
   expect(table.requestsFor(target)).toHaveLength(2)
 })
 
-test('T-UP-06 what the origin says about its patience is heard', async () => {
+test('T-UP-06 a Keep-Alive timeout of the origin is respected', async () => {
   const target = table.target((_, connection) => {
     connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n')
     return undefined

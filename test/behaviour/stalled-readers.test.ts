@@ -1,6 +1,6 @@
 /**
- * A client that reads nothing for a while, and the time limits around it. On a unix socket, the system keeps little for the
- * client, and always the same. So some of the lengths below fill it, and leave a rest in the proxy.
+ * The time limits for a client that reads nothing for a while. The system has small buffers of a fixed size for a unix
+ * socket. So some of the lengths below fill these buffers and leave a rest in the proxy.
  */
 
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -54,7 +54,7 @@ async function sendPieces(
 
 const startPieces = () => startService({ script: ({ target }) => (target === '/v2/alive' ? {} : undefined) })
 
-test('a client that does not take the end of its response is cut off, also when the service has sent it all', async () => {
+test('a client that does not read the end of its response is cut off, also after the service has sent all of it', async () => {
   const path = join(folder, 'whole')
   await using service = await startPieces()
   const settings = { 'listen.address': `unix:${path}`, 'listen.idleTimeout': scaledSetting(500) }
@@ -71,7 +71,7 @@ test('a client that does not take the end of its response is cut off, also when 
   for (const { client } of clients) await client[Symbol.asyncDispose]()
 })
 
-test('origin.idleTimeout begins again for a client that has caught up', async () => {
+test('origin.idleTimeout starts anew when the client has caught up', async () => {
   const path = join(folder, 'part')
   await using service = await startPieces()
   const settings = { 'listen.address': `unix:${path}`, 'origin.idleTimeout': scaledSetting(500) }

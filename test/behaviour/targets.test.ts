@@ -1,4 +1,4 @@
-/** A target goes on byte for byte, behind the prefix of the base URL; any method goes on that is one. */
+/** The target is forwarded byte for byte, after the prefix of the base URL. Every method that the parser knows is forwarded. */
 
 import { afterAll, describe, test } from 'vitest'
 import { get, HOST, head, ORG, startTable } from '../support/case-table.ts'
@@ -51,7 +51,7 @@ describe('an encoded control in the path', async () => {
   test.each(['/v2/x%00', '/v2/%0d%0aX/y', '/%1F', '/v2/x%7f/y'])('%s', (target) =>
     table.run({ name: target, send: get(target, '{org}'), status: 400, code: 'target_invalid' }),
   )
-  test('in the query it is the origin’s business', () =>
+  test('in the query it is forwarded', () =>
     table.run({ name: 'query', send: get('/v2/x?a=%00', '{org}'), status: 200, forwards: ['GET /v2/x?a=%00'] }))
 })
 

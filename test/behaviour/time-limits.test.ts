@@ -1,4 +1,4 @@
-/** `origin.responseTimeout`, `origin.idleTimeout` and `origin.connectTimeout`: each ends what it is for, and nothing else. */
+/** `origin.responseTimeout`, `origin.idleTimeout` and `origin.connectTimeout`: each ends its own kind of wait, and nothing else. */
 
 import { once } from 'node:events'
 import { createServer } from 'node:net'
@@ -11,7 +11,7 @@ import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('a response that moves may take longer than origin.idleTimeout', async () => {
+test('a response that keeps moving may take longer than origin.idleTimeout', async () => {
   const PIECES = 15
   await using service = await startService({
     script: async (_, connection) => {
@@ -30,7 +30,7 @@ test('a response that moves may take longer than origin.idleTimeout', async () =
   expect(durationMs).toBeGreaterThan(1_000)
 })
 
-test('content that is still being sent does not put off the end of an early response that stalls', async () => {
+test('content that is still being sent does not delay the end of an early response that stalls', async () => {
   await using service = await startService({
     script: (_, connection) => {
       connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
@@ -90,7 +90,7 @@ test('the time that a request waits for a connection does not count for origin.r
   expect(answers.map(({ status }) => status)).toEqual([200, 200])
 })
 
-test('a pause of the client inside its content does not count, either', async () => {
+test('a pause of the client inside its content does not count either', async () => {
   await using service = await startService({
     script: async (seen) => {
       await seen.ended

@@ -1,4 +1,4 @@
-/** Responses that are rare and right: interim ones, heads of many kilobytes, no reason, no content where none belongs. */
+/** Rare but correct responses: interim ones, heads of many kilobytes, no reason, no content where none is allowed. */
 
 import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -10,7 +10,7 @@ afterAll(() => table[Symbol.asyncDispose]())
 
 const OK = 'HTTP/1.1 200 OK\r\n'
 
-describe('responses that are unusual and right', () => {
+describe('unusual but correct responses', () => {
   const whole = (name: string, writes: string, status: number, content = ''): Fault => ({
     name,
     writes,
@@ -58,7 +58,7 @@ describe('responses that are unusual and right', () => {
     { ...whole('HEAD of chunks', `${OK}Transfer-Encoding: chunked\r\n\r\n`, 200), method: 'HEAD' },
   ])('$name', (row) => table.run(row))
 
-  test('T-UP-18 interim responses without end are no response', async () => {
+  test('T-UP-18 endless interim responses are an error', async () => {
     const target = table.target(async (_, connection) => {
       while (!connection.isClosed && connection.peerEnd === undefined) {
         connection.write('HTTP/1.1 103 Early Hints\r\n\r\n')

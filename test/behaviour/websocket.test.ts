@@ -1,4 +1,4 @@
-/** WebSockets through the proxy: opened with the Org's token, then bytes both ways until either side has had enough. */
+/** WebSockets through the proxy: opened with the token of the Org, then bytes both ways until one side ends. */
 
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
@@ -34,7 +34,7 @@ async function open(org = 'acme', protocols: string[] = []): Promise<WebSocket> 
     headers: { 'X-Org-Id': org },
   })
   await once(socket, 'open')
-  socket.on('error', () => {}) // from here on an end is what the test asks for
+  socket.on('error', () => {}) // from here on, the test itself causes the end
   return socket
 }
 
@@ -43,7 +43,7 @@ async function expectAlive(): Promise<void> {
   expect(response.status).toBe(200)
 }
 
-test('the handshake goes to the origin with the token of its Org, and with the path and query it came with', async () => {
+test('the handshake reaches the origin with the token of its Org, and with its path and query unchanged', async () => {
   const socket = await open('org-of-sockets')
   const seen = service.requests.at(-1)
   expect(seen?.target).toBe('/v2/ws?a=b')
@@ -53,7 +53,7 @@ test('the handshake goes to the origin with the token of its Org, and with the p
   socket.terminate()
 })
 
-describe('messages come back as they went', () => {
+describe('messages come back unchanged', () => {
   const MESSAGES: readonly (readonly [string, Buffer | string])[] = [
     ['text', 'hello ☃'],
     ['empty', ''],
@@ -70,7 +70,7 @@ describe('messages come back as they went', () => {
     socket.terminate()
   })
 
-  test('a thousand of them, in order', async () => {
+  test('a thousand messages, in order', async () => {
     const socket = await open()
     const got: string[] = []
     socket.on('message', (data) => got.push(data.toString()))
@@ -80,7 +80,7 @@ describe('messages come back as they went', () => {
     socket.terminate()
   })
 
-  test('bytes that come along with the handshake are not lost', async () => {
+  test('bytes that arrive together with the handshake are not lost', async () => {
     await using client = await RawClient.connect(proxy.port)
     const frame = Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]) // "hi", masked with zeros
     client.send(Buffer.concat([Buffer.from(get('/v2/ws', 'acme', ...HANDSHAKE)), frame]))
@@ -114,7 +114,7 @@ describe('the end', () => {
     await expectAlive()
   })
 
-  test('T-WS-05 a client that resets leaves the origin no half of its connection, however long that keeps it', async () => {
+  test('T-WS-05 a client that resets ends both halves of the connection to the origin, however long the origin keeps its half', async () => {
     await using other = await startService({
       script: (_, connection) => {
         connection.tunnel()
@@ -149,7 +149,7 @@ describe('the end', () => {
     await expectAlive()
   })
 
-  test('half-close: what is still under way arrives', async () => {
+  test('half-close: bytes that are still on the way arrive', async () => {
     await using client = await RawClient.connect(proxy.port)
     client.send(get('/v2/raw', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
@@ -160,7 +160,7 @@ describe('the end', () => {
     await service.origin.waitFor(() => connection?.peerEnd === 'fin', 'the FIN at the origin')
   })
 
-  test('half-close by the service: what the client still sends arrives', async () => {
+  test('half-close by the service: bytes that the client still sends arrive', async () => {
     await using other = await startService({
       script: (_, connection) => {
         connection.tunnel()
@@ -212,7 +212,7 @@ test('T-WS-05 an origin that resets during the handshake', async () => {
 })
 
 describe('T-UP-01 a connection that fails before anything was sent', () => {
-  /** Warm, before a service that resets so many of the connections that are opened from then on. */
+  /** Has a token. From then on, the service resets this many of the connections that are opened. */
   async function upgradeAfter(resets: number) {
     const other = echoServer()
     await using service = await startService({ tls: certificate('localhost'), script: other.script })
@@ -229,18 +229,18 @@ describe('T-UP-01 a connection that fails before anything was sent', () => {
     const frame = Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]) // "hi", masked with zeros
     client.send(Buffer.concat([Buffer.from(get('/v2/again', 'acme', ...HANDSHAKE)), frame]))
     const { status } = await client.response()
-    client.send(Buffer.from([0x89, 0x80, 0, 0, 0, 0])) // a ping, to be answered behind the echo
+    client.send(Buffer.from([0x89, 0x80, 0, 0, 0, 0])) // a ping, to be answered after the echo
     const echoed = status === 101 ? [...(await client.bytes(6))] : []
     const requests = service.requests.filter(({ target }) => target === '/v2/again').length
     return { status, echoed, requests, connections: way.connections - before }
   }
 
-  test('costs one more try, and what came with the handshake arrives once', async () => {
+  test('costs one more try, and bytes sent with the handshake arrive once', async () => {
     const seen = await upgradeAfter(1)
     expect(seen).toEqual({ status: 101, echoed: [0x81, 0x02, 0x68, 0x69, 0x8a, 0x00], requests: 1, connections: 2 })
   })
 
-  test('and no more than one', async () => {
+  test('a second failure is not tried again', async () => {
     expect(await upgradeAfter(5)).toMatchObject({ status: 502, requests: 0, connections: 2 })
   })
 })
@@ -256,7 +256,7 @@ test('a 401 to the handshake retires the token: the next attempt has a new one',
   expect(other.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
-test('T-WS-11 the end of a token is not the end of the sockets that were opened with it', async () => {
+test('T-WS-11 when a token ends, the sockets that were opened with it stay open', async () => {
   const other = echoServer()
   await using service = await startService({ script: other.script })
   await using proxy = await startProxy(service, { 'tokens.lifetime': '1s', 'tokens.minLifetime': '100ms' })
@@ -267,7 +267,7 @@ test('T-WS-11 the end of a token is not the end of the sockets that were opened 
   }
   const socket = await open()
   service.tokens.revoke('acme')
-  // Past what is assumed of its life, and with a successor: a later handshake has got one.
+  // The token is past its estimated life and has a successor, which a later handshake caused.
   await eventually(async () => {
     const later = await open().catch(() => undefined)
     later?.terminate()
@@ -280,7 +280,7 @@ test('T-WS-11 the end of a token is not the end of the sockets that were opened 
   socket.terminate()
 })
 
-test('subprotocols and extensions are agreed between client and origin', async () => {
+test('client and origin agree on subprotocols and extensions', async () => {
   const socket = await open('acme', ['chat.v1', 'chat.v2'])
   expect(socket.protocol).toBe('chat.v1')
   expect(socket.extensions).toContain('permessage-deflate')
