@@ -1,4 +1,4 @@
-/** Who goes away is missed on the other side at once. */
+/** When one side goes away, the other side is told at once. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'

@@ -1,4 +1,4 @@
-/** Behind a storm of faults nothing is left of it: sockets, timers and other handles are as many as before. */
+/** A series of faults leaves nothing behind: there are as many sockets, timers and other handles as before. */
 
 import { test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -15,7 +15,7 @@ const PLACES = 16
 /** Longer than the proxy keeps an idle connection to the origin. */
 const SETTLED_WITHIN_MS = 10_000
 
-/** What keeps, or could keep, a process alive, by kind; in flux are only those that a finished request leaves to the loop. */
+/** Handles that keep, or could keep, a process alive, by kind. The event loop still has to drop some of finished requests. */
 function handles(): Record<string, number> {
   const counts: Record<string, number> = {}
   for (const kind of process.getActiveResourcesInfo()) {
@@ -28,7 +28,7 @@ function isWithin(counts: Record<string, number>, limits: Record<string, number>
   return Object.entries(counts).every(([kind, count]) => count <= (limits[kind] ?? 0))
 }
 
-test(`R11: ${REQUESTS} faults, and what is open is what was open before`, () =>
+test(`R11: ${REQUESTS} faults, and only the handles of before are open`, () =>
   withSeed(async (random) => {
     const beforeAll = handles()
     {

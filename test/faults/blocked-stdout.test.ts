@@ -1,4 +1,4 @@
-/** A reader of the log that has stopped reading: requests are served, memory is bounded, the program still ends. */
+/** A reader of the log has stopped reading: requests are served, memory is bounded, and the program can still end. */
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -11,7 +11,7 @@ import { environmentFor } from '../support/spawn-proxy.ts'
 
 const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 const REQUESTS = 4_000
-/** Of the path, which stands in the log: all lines together are more than every buffer on their way. */
+/** Length of the path, which the log contains. All lines together exceed every buffer on their way. */
 const PATH_BYTES = 4_000
 const MAX_GROWTH_BYTES = 96 * 1024 * 1024
 

@@ -1,4 +1,4 @@
-/** Responses of the origin cut at a random byte: what the client gets never looks whole. */
+/** Responses of the origin are cut at a random byte: the client never gets a response that looks complete. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -42,7 +42,7 @@ function asChunk(bytes: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from('\r\n')])
 }
 
-/** At least one byte is missing. A FIN behind content that ends with its connection is no cut that anybody could see. */
+/** At least one byte is missing. If content ends with its connection, nobody can tell a FIN from a cut. */
 function cutResponse(random: Random): Cut {
   const { bytes, endsWithConnection } = wholeResponse(random)
   const headBytes = bytes.indexOf('\r\n\r\n') + 4
@@ -51,7 +51,7 @@ function cutResponse(random: Random): Cut {
   return { bytes: bytes.subarray(0, at), end }
 }
 
-/** The response, or undefined where the connection ended before there was one. */
+/** The response, or undefined if the connection ended before. */
 async function receive(client: RawClient): Promise<RawResponse | undefined> {
   return await client.response().catch((error: Error) => {
     if (error.name !== 'StreamEnded') throw error
@@ -66,7 +66,7 @@ test(`R3, R4: ${RESPONSES} cuts`, () =>
       const { bytes, end } = cuts[Number(seen.target.slice('/v2/'.length))] as Cut
       connection.write(bytes)
       if (end === 'fin') connection.end()
-      // What was written is to arrive first, so that there is something that could look whole.
+      // The written bytes arrive first, so that the client has something that could look complete.
       else connection.socket.write('', () => setImmediate(() => connection.reset()))
       return undefined
     }

@@ -1,4 +1,4 @@
-/** More clients than there are descriptors: the program neither ends nor spins, and serves again when there is room. */
+/** More clients than file descriptors: the program does not end, does not spin, and serves again once descriptors are free. */
 
 import { spawn } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
@@ -10,7 +10,7 @@ import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { environmentFor, MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 
-/** Node's own loader needs some two hundred at once to start. */
+/** Node's own loader needs about two hundred at once during the start. */
 const DESCRIPTORS = 64
 const CLIENTS = 600
 const WATCHED_MS = 1_000
@@ -57,7 +57,7 @@ test(`T-RL-04: ${CLIENTS} connections and ${DESCRIPTORS} descriptors`, async () 
   expect((await proxy.exited).code).toBe(0)
 })
 
-test('a request that finds no descriptor for the service is told so, and the next one is served', async () => {
+test('a request without a descriptor for the service gets an error that says so, and the next one is served', async () => {
   await using service = await startService({ script: () => ({ content: 'served', closes: true }) })
   await using env = await environmentFor(service)
   await using proxy = spawnWith(DESCRIPTORS, env)

@@ -1,4 +1,4 @@
-/** A short run of the fuzzer with a new seed each time; `npm run fuzz` is the long one. */
+/** A short run of the fuzzer, with a new seed each time. `npm run fuzz` runs it longer. */
 
 import { expect, test } from 'vitest'
 import { runFuzz } from '../../fuzz/run.ts'
@@ -10,6 +10,6 @@ test(`R1, R3, R4, R11, R12: ${RUNS} damaged messages, from clients, origin and t
   withSeed(async ({ seed }) => {
     const { requests, responses, mints, forwarded } = await runFuzz({ seed, runs: RUNS })
     expect(requests + responses + mints).toBe(RUNS)
-    // What stops at the door all alike would show little.
+    // If the proxy refused all messages alike, the run would test little.
     expect(forwarded).toBeGreaterThan(RUNS / 4)
   }))

@@ -1,6 +1,6 @@
 /**
- * Storm after storm, each as hard as the one before: after each, the process has the sockets and timers of the start,
- * and the heap stays. A leak grows from each storm to the next; code that V8 compiles late is one step.
+ * Several equal series of faults: after each, the process has the sockets and timers of the start, and the heap has not
+ * grown. A leak grows from series to series; code that V8 compiles late is a single step.
  */
 
 import { expect, test } from 'vitest'
@@ -16,12 +16,12 @@ import { environmentOf } from '../support/start-proxy.ts'
 import { expectWholePool } from '../support/whole-pool.ts'
 
 const FAULTS = 150
-/** V8 compiles during the first storms, and keeps that for good. How many they are depends on its version and on time. */
+/** V8 compiles code during the first series, and keeps it. Their number depends on the version of V8 and on time. */
 const MAX_ROUNDS = 30
-/** The heap has settled if it grew little from each of so many storms to the next. */
+/** The heap has settled if it grew little over this many series in a row. */
 const SETTLED_ROUNDS = 4
 const PLACES = 32
-/** From one storm to the next. One kilobyte kept for each fault would be more. */
+/** Growth from one series to the next. One kilobyte kept for each fault would exceed it. */
 const MAX_GROWTH_BYTES = 96 * 1024
 const SETTLED_WITHIN_MS = 10_000
 
@@ -63,7 +63,7 @@ test(`R11: ${FAULTS} faults, until the heap has settled`, () =>
     expect(await proxy.exited).toEqual({ code: 0, signal: null })
   }))
 
-/** From one storm to the next, over the last of them. A leak never settles: it is in each. */
+/** Growth from one series to the next, over the last ones. A leak never settles: it grows in each. */
 function medianGrowth(heapBytes: readonly number[]): number {
   if (heapBytes.length < SETTLED_ROUNDS) return Number.POSITIVE_INFINITY
   const last = heapBytes.slice(-SETTLED_ROUNDS)

@@ -1,4 +1,4 @@
-/** Ten thousand clients that keep their connections and ask for nothing: who does ask is served as ever. */
+/** Ten thousand clients keep idle connections: requests of others are served as usual. */
 
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
@@ -16,7 +16,7 @@ const P99_MS = 500
 const [, descriptors = '0'] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
 const hasRoom = Number(descriptors) >= IDLE + 1_000
 
-/** Resolves when its one request has been answered; the connection stays. */
+/** Resolves when its one request was answered. The connection stays open. */
 function openIdle(port: number): Promise<Socket> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: '127.0.0.1' }, () => socket.write(get('/v2/x', 'acme')))

@@ -1,4 +1,4 @@
-/** A thousand WebSockets that say nothing: each is counted, none is in the way of others, and a stop ends them all. */
+/** A thousand idle WebSockets: each is counted, none delays other requests, and a stop ends all of them. */
 
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'

@@ -1,4 +1,4 @@
-/** An origin that closes what has been idle for a second, and requests that come just then. */
+/** The origin closes connections that were idle for a second, and requests arrive at just that moment. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
@@ -14,10 +14,10 @@ const LANES = 250
 const ROUNDS = 6
 const PLACES = 256
 const IDLE_MS = 1_000
-/** So slow that all lanes need a connection at once: the pool would use the youngest for most requests, and let the others grow old. */
+/** Slow answers, so that all clients need connections at once. Otherwise the pool would use the youngest for most requests. */
 const LATENCY_MS = 300
 
-/** Closes a connection when it has served nothing for `IDLE_MS`, and says so where `announces`. How, its last request decides. */
+/** Closes a connection that served nothing for `IDLE_MS`; with `announces`, it says so. The last request decides how it closes. */
 function impatientOrigin(announces: boolean, random: Random): OriginScript {
   const timers = new WeakMap<OriginConnection, NodeJS.Timeout>()
   return async (seen, connection) => {
@@ -31,7 +31,7 @@ function impatientOrigin(announces: boolean, random: Random): OriginScript {
   }
 }
 
-/** Of the request among all of the run. */
+/** Number of the request in the run. */
 function numberOf(target: string): number {
   const [lane, round] = target.split('/').slice(-2).map(Number)
   return (lane ?? 0) * ROUNDS + (round ?? 0)
@@ -51,7 +51,7 @@ async function runLane(port: number, lane: number, random: Random): Promise<Outc
     await using client = await RawClient.connect(port, { deadlineMs: 30_000 })
     client.send(get(target, 'acme').replace('GET', method))
     outcomes.push({ target, method, status: (await client.response(method)).status })
-    // The gap is what is tested here: around the moment at which the origin gives up.
+    // The test is about this gap, which ends around the moment at which the origin closes.
     await sleep(random.integer(IDLE_MS - 100, IDLE_MS + 100))
   }
   return outcomes

@@ -1,4 +1,4 @@
-/** Request content is kept for a repeat, and let go as soon as there will be none. */
+/** Request content is kept for a repeat, and freed as soon as no repeat can follow. */
 
 import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
@@ -10,7 +10,7 @@ import { startService } from '../support/service.ts'
 const UPLOADS = 400
 const CONTENT = 'x'.repeat(60 * 1024)
 
-test('uploads that are answered by streams do not stay in memory', async () => {
+test('uploads that are answered with endless streams do not stay in memory', async () => {
   await using service = await startService({
     script: async (seen, connection) => {
       if (seen.target !== '/v2/upload') return { content: 'good' }
@@ -22,7 +22,7 @@ test('uploads that are answered by streams do not stay in memory', async () => {
   const { baseUrl, tokens } = service
   await using proxy = await startProxyProcess(
     { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret },
-    // Each collection is of the whole heap: V8 puts one off until such memory has grown by some 64 MiB.
+    // Collects the whole heap. By itself, V8 waits until such memory has grown by about 64 MiB.
     { settings: { 'origin.connections': `${UPLOADS + 10}` }, nodeArgs: ['--gc-global'] },
   )
   const external = () => proxy.metric('nodejs_external_memory_bytes')
@@ -31,7 +31,7 @@ test('uploads that are answered by streams do not stay in memory', async () => {
     client.send(
       head('POST /v2/upload HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', `Content-Length: ${CONTENT.length}`),
     )
-    // Half of them in two pieces, and half together with the head: the proxy keeps these in another way.
+    // Half of the uploads arrive in two pieces, half together with the head, which the proxy keeps in another way.
     if (index % 2 === 0) {
       client.send(CONTENT.slice(0, 1000))
       await service.origin.waitFor(() => service.requests.length > 0, 'a request')
@@ -43,7 +43,7 @@ test('uploads that are answered by streams do not stay in memory', async () => {
   const first = await upload(0)
   const before = await external()
   const clients = await Promise.all(Array.from({ length: UPLOADS }, (_, i) => upload(i)))
-  // What a connection holds for itself is no content: its read buffer of 64 KiB.
+  // The read buffer of a connection, 64 KiB, is not content.
   const most = before + UPLOADS * (64 * 1024 + CONTENT.length / 2)
   await eventually(
     async () => {

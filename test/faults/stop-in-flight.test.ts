@@ -1,4 +1,4 @@
-/** SIGTERM with a thousand requests in flight, each at another point of its way: none fails. */
+/** SIGTERM with a thousand requests in flight, each at another stage: none fails. */
 
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -89,7 +89,7 @@ test(`R10: ${IN_FLIGHT} in flight, 0 failed`, async () => {
     expect(response.status, heads[i]).toBe(200)
     expect(response.isComplete).toBe(true)
     expect(response.content.length).toBe(CONTENT.length)
-    // Where the head was still to come it says that the connection ends.
+    // Heads that were not sent before the stop say that the connection closes.
     if (!heads[i]?.startsWith('GET /v2/download')) expect(fieldOf(response, 'connection')).toBe('close')
   }
   expect(await proxy.exited).toEqual({ code: 0, signal: null })

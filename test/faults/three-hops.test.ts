@@ -1,6 +1,6 @@
 /**
- * Faults on all three hops at once, by one seed, around the program as a process: no request is carried out twice that
- * must not be, none hangs, nothing that was cut looks whole, aborts cross, and the process meets nothing unexpected.
+ * Faults on all three hops at once, from one seed, around the program as a process. No request is carried out twice that
+ * must not be, none hangs, no cut message looks complete, aborts reach the other side, and the process has no fault.
  */
 
 import { expect, test } from 'vitest'
@@ -19,7 +19,7 @@ import { expectWholePool } from '../support/whole-pool.ts'
 const REQUESTS = 600
 const RACES = 300
 const ABORTS = 120
-/** Most of the time they wait for the end of a stall. */
+/** Most of this time is spent waiting for stalls to end. */
 const AT_ONCE = 24
 const ABORTS_AT_ONCE = 3
 const PLACES = 16
@@ -40,14 +40,14 @@ const SETTINGS = {
   'tokens.mintRate': '10000',
 } as const
 
-/** Aborts are measured where the network itself lets them pass. */
+/** Aborts are measured only where the network itself lets them pass. */
 const clientFaults: FaultSchedule = (index, random, firstLine) =>
   firstLine.includes('/v2/held/') ? {} : badNetwork({ faultShare: 0.25, withinBytes: 1500 })(index, random, firstLine)
 const mintFaults = badNetwork({ faultShare: 1, withinBytes: 1800 })
 const requestFaults = badNetwork({ faultShare: 1, withinBytes: 8_000 })
 
 const RACED_RESPONSE = 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'
-/** Loses the answer to a later request, after it has reached the service: on a fresh connection it would come through. */
+/** Loses the answer to a later request, after the service got the request. On a fresh connection the answer would arrive. */
 const idleFaults: FaultSchedule = (_, random) => ({
   fault: {
     direction: 'down',
@@ -88,7 +88,7 @@ class Run {
     this.#random = random
   }
 
-  /** Has looked at all that holds for every request, whatever happened to it. */
+  /** Checks all that must hold for every request, whatever happened to it. */
   async send(kind: 'stormy' | 'raced', count: number): Promise<Sent[]> {
     const sent: Sent[] = []
     let next = 0
@@ -113,7 +113,7 @@ class Run {
     const response = await client.response(method).catch(({ name }: Error) => {
       if (name !== 'DeadlineExceeded') return 'broken' as const
       const { fault } = this.#network.conditionsOf(client.socket.localPort) ?? {}
-      expect(fault?.kind, `${method} ${target} hung`).toBe('stall') // on its own side, which is for the client to notice
+      expect(fault?.kind, `${method} ${target} hung`).toBe('stall') // on its own side, which only the client can notice
       return 'hung' as const
     })
     return { target, method, response }
@@ -138,7 +138,7 @@ function statusOf({ response }: Sent): number | undefined {
   return typeof response === 'string' || !response.isComplete ? undefined : response.status
 }
 
-/** The code of the proxy's own answer. */
+/** The code, if the proxy itself answered. */
 function whatFailed({ response }: Sent): string {
   const status = typeof response === 'string' ? undefined : fieldOf(response, 'proxy-status')
   return /; details="(\w+)"/.exec(status ?? '')?.[1] ?? String(status)
@@ -174,7 +174,7 @@ test(`R2 to R5, R9, R11: ${REQUESTS} requests, ${RACES} races, ${ABORTS} aborts`
     expect(toService.strikes, 'faults before the service').toBeGreaterThan(REQUESTS / 30)
     expect(toProxy.strikes, 'faults before the proxy').toBeGreaterThan(REQUESTS / 20)
     expect(laterMs.length, 'aborts that were to cross').toBeGreaterThan(ABORTS / 2)
-    // The p99 is for a machine that does nothing else: `aborts.test.ts` has it.
+    // `aborts.test.ts` checks the p99, because it needs a machine that does nothing else.
     const p90Ms = laterMs.toSorted((a, b) => a - b)[Math.ceil(laterMs.length * 0.9) - 1]
     expect(p90Ms, `p90 in ms of ${laterMs.length} aborts`).toBeLessThan(scaled(ABORT_LIMIT_MS))
 

@@ -1,4 +1,4 @@
-/** A bad network before the token endpoint: who has a token does not notice, who needs one gets it or an error in time. */
+/** A bad network before the token endpoint: an org with a token notices nothing, any other gets one, or an error in time. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
@@ -15,17 +15,17 @@ const WARM_ORGS = 8
 const AT_ONCE = 8
 const PLACES = 8
 const MINT_TIMEOUT_MS = 1_000
-/** For the way there and back, on a busy machine: it only tells a request that hangs from one that is slow. */
+/** For both ways, on a busy machine. It only distinguishes a request that hangs from a slow one. */
 const SLACK_MS = 20_000
 
-/** Each mint has a generator of its own, by org and attempt: the same seed gives it the same fate, whoever is faster. */
+/** Each mint has its own generator, by org and attempt, so the same seed gives the same faults in any order of calls. */
 function fateOf(random: Random, mint: Mint, attempts: Map<string, number>): Random {
   const attempt = attempts.get(mint.org) ?? 0
   attempts.set(mint.org, attempt + 1)
   return random.numbered(Number(/\d+$/.exec(mint.org)?.[0] ?? 0) * 64 + attempt)
 }
 
-/** Resets before and after the request is read, cuts at any byte, stalls, slices. */
+/** Resets before and after the request was read, cuts at any byte, stalls, and slices. */
 function badNetwork(seeded: Random): MintScript {
   const attempts = new Map<string, number>()
   return async (mint: Mint) => {
@@ -49,7 +49,7 @@ function badNetwork(seeded: Random): MintScript {
         return undefined
       case 3:
         if (random.chance(0.2))
-          connection.write(cut) // and never the rest
+          connection.write(cut) // and the rest never follows
         else connection.end()
         return undefined
       default:
@@ -101,7 +101,7 @@ test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones
     expect(served, 'mints that got through all the same').toBeGreaterThan(0)
     expect(service.tokens.mints.filter(({ org }) => org.startsWith('warm-'))).toHaveLength(WARM_ORGS)
 
-    // Well again: every org is served within five seconds, and what a busy machine adds.
+    // The endpoint has recovered: every org is served within five seconds, or longer on a busy machine.
     service.tokens.script = (mint) => mint.issue()
     const wellAt = performance.now()
     while ((await request(proxy.port, get('/v2/again', 'late'))).status !== 200) await sleep(50)

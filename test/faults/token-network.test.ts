@@ -1,6 +1,6 @@
 /**
- * A bad network between the proxy and the token endpoint, by a seeded schedule: who has a token does not notice, who needs
- * one gets it or a stated error in time, no Org has two mints under way, and nothing that was cut is taken for a token.
+ * A bad network between the proxy and the token endpoint, by a seeded schedule. An Org with a token notices nothing, any
+ * other gets one, or a documented error in time. No Org has two mints at once, and no cut reply counts as a token.
  */
 
 import { expect, test } from 'vitest'
@@ -18,15 +18,15 @@ import type { MintScript } from '../support/token-endpoint.ts'
 import { expectWholePool } from '../support/whole-pool.ts'
 
 const COLD = 300
-/** Requests for each cold org, all at once: they share one mint. */
+/** Requests for each cold org, all at once. They share one mint. */
 const ASKERS = 3
 const WARM_ORGS = 8
 const AT_ONCE = 10
 const PLACES = 16
 const MINT_TIMEOUT_MS = scaled(1_000)
-/** For the way there and back, on a busy machine. */
+/** For both ways, on a busy machine. */
 const SLACK_MS = 20_000
-/** Without a call of the token endpoint, though asked for all the time: only the longest of the pauses is as long. */
+/** Time without a call of the token endpoint, though requests need one. Only the longest pause takes as long. */
 const LONG_PAUSE_MS = 1_200
 const FAST_MS = 100
 const RECOVERED_WITHIN_MS = 5_000
@@ -37,7 +37,7 @@ const STATED: Readonly<Record<string, number>> = {
   token_response_invalid: 502,
 }
 
-/** In all three framings; a cut of what the end of the connection ends looks whole to everybody but JSON. */
+/** In all three framings. If the content ends with the connection, only the JSON parser notices a cut. */
 const anyFraming: MintScript = ({ org, request: { connection }, issue }) => {
   const reply = issue()
   if (!endsWithConnection(org)) return { ...reply, isChunked: /[02468]$/.test(org) }
@@ -50,7 +50,7 @@ function endsWithConnection(org: string): boolean {
   return /[147]$/.test(org)
 }
 
-/** Every kept connection breaks within some fifteen mints. More, and failures in a row would end the asking. */
+/** Every kept connection breaks within about fifteen mints. With more breaks, failures in a row would pause the mints. */
 const faults = byHop({
   mints: (index, random, firstLine) => {
     const isShort = endsWithConnection(firstLine.replace(/\/access .*/, ''))
@@ -66,7 +66,7 @@ const blackout: FaultSchedule = byHop({
   requests: goodNetwork,
 })
 
-/** True for 200. Whatever else is not a stated error of the token endpoint fails. */
+/** True for 200. Fails for any other answer that is not a documented error of the token endpoint. */
 function isServed(response: RawResponse, what: string): boolean {
   expect(response.isComplete, what).toBe(true)
   if (response.status === 200) return true

@@ -1,4 +1,4 @@
-/** Settings that reach the admin listener: as the whole program takes them from its configuration. */
+/** The settings of the admin listener, in the whole program. */
 
 import { statSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -43,7 +43,7 @@ describe('an address that other machines can reach', () => {
   })
 })
 
-test('listen.socketMode is the mode of its unix socket, too, whatever the umask', async () => {
+test('listen.socketMode is also the mode of its unix socket, whatever the umask', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'oap-admin-'))
   const before = process.umask(0o027)
   try {

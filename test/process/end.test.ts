@@ -1,4 +1,4 @@
-/** Every way to the end of the process gets there, whatever became of stdout. */
+/** The process can always end, in whatever state stdout is. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -15,7 +15,7 @@ import { request } from '../support/raw-client.ts'
 import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from './service-for-file.ts'
 
-/** On SIGUSR2 the program throws where nobody catches. */
+/** On SIGUSR2 the program throws an error that nobody catches. */
 const FAULT_ON_SIGUSR2 = `process.on('SIGUSR2', () => { throw new Error('a fault') })`
 const ARGS = ['--import', `data:text/javascript,${encodeURIComponent(FAULT_ON_SIGUSR2)}`, MAIN]
 const DEADLINE_MS = 15_000
@@ -30,7 +30,7 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true }))
 
-/** Listens on a unix socket, because its stdout cannot tell a port. */
+/** Listens on a unix socket, because it cannot print its port. */
 async function start(stdout: 'pipe' | number): Promise<ChildProcess> {
   const { PATH } = process.env
   const child = spawn(process.execPath, ARGS, {
@@ -62,7 +62,7 @@ async function startWithoutReader(): Promise<ChildProcess> {
   return child
 }
 
-/** The pipe and all buffers behind it are full: 1,500 lines of over 4 KiB. */
+/** Fills the pipe and all buffers with 1,500 lines of over 4 KiB. */
 async function startWithIdleReader(): Promise<ChildProcess> {
   const child = await start('pipe')
   child.stdout?.pause()
@@ -125,7 +125,7 @@ describe.skipIf(lacks('script'))('in a terminal', () => {
     }
   }
 
-  test('SIGHUP while the terminal is there reloads', async () => {
+  test('SIGHUP while the terminal is open reloads', async () => {
     await using terminal = startInTerminal()
     const pid = await pidIn(terminal)
     const { port } = await terminal.ready()
@@ -145,7 +145,7 @@ describe.skipIf(lacks('script'))('in a terminal', () => {
     await untilEnded(pid)
   })
 
-  test('a terminal that nobody reads does not keep it', async () => {
+  test('a terminal that nobody reads does not keep the process alive', async () => {
     await using terminal = startInTerminal()
     const pid = await pidIn(terminal)
     const { port } = await terminal.ready()

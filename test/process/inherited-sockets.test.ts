@@ -13,7 +13,7 @@ import { serviceForFile } from './service-for-file.ts'
 
 const served = serviceForFile()
 
-/** As systemd: holds a socket that it never accepts from, and starts the program with it for each line of its input. */
+/** Like systemd: holds a socket, never accepts on it, and starts the program with it for each line of input. */
 const HOLDER = `
 import os, socket, sys
 held = socket.create_server(("127.0.0.1", 0))
@@ -36,7 +36,7 @@ async function holdSocket() {
   const child = spawn(programPath('python3'), args, { env: { PATH: process.env['PATH'], ...served.env } })
   const holder = new SpawnedProxy(child)
   const numberIn = async (pattern: RegExp) => Number(/\d+/.exec(await holder.waitForLine(pattern))?.[0])
-  /** Starts the program, and resolves with its pid. `port`: another one for listen.address than that of the socket. */
+  /** Starts the program, and resolves with its pid. `port` is for a listen.address that is not the socket's. */
   const start = async (port = '') => {
     holder.stdout.length = 0
     child.stdin?.write(`${port}\n`)
@@ -53,7 +53,7 @@ test.skipIf(lacks('python3'))('a restart refuses no connection', async () => {
   expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
   process.kill(first, 'SIGTERM')
   expect(await holder.waitForLine(/^exit/)).toBe('exit 0')
-  // Nobody accepts now, so the connection waits.
+  // No process accepts now, so the connection waits.
   const waiting = request(port, get('/v2/x', 'acme'))
   const second = await start()
   expect((await waiting).status).toBe(200)

@@ -1,6 +1,6 @@
 /**
- * The attack: SIGUSR1 makes Node open its inspector, which shows the whole memory to every user of the machine. Whoever may
- * send the signal sends it while the program starts, before its own listener is there.
+ * The attack: SIGUSR1 makes Node open its inspector, which shows the whole memory to every user of the machine. The attacker
+ * sends the signal while the program starts, before the program handles it.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -17,9 +17,9 @@ const INSPECTOR = /Debugger listening on ws:\/\/127\.0\.0\.1:(\d+)/
 
 const served = serviceForFile()
 
-/** Undefined if the signal came before Node itself was there, which ends the process. */
+/** Undefined if the signal came before Node handled it, which ends the process. */
 async function signalEarly(delayMs: number): Promise<'closed' | 'never opened' | undefined> {
-  // Only names the port: without it, programs that start at the same time would share one.
+  // Only sets the port. Otherwise, programs that start at the same time would use the same one.
   await using proxy = spawnProxy({ env: served.env, nodeArgs: ['--inspect-port=0'] })
   await sleep(delayMs)
   proxy.signal('SIGUSR1')
@@ -40,7 +40,7 @@ async function signalEarly(delayMs: number): Promise<'closed' | 'never opened' |
   return 'closed'
 }
 
-/** Until it is ready, on this machine at this moment. */
+/** Time until the program is ready, on this machine at this moment. */
 async function startMs(): Promise<number> {
   const startedAt = performance.now()
   await using proxy = spawnProxy({ env: served.env })

@@ -1,4 +1,4 @@
-/** A GiB each way, whichever side is slow: content streams, and the process does not grow with it. */
+/** One GiB in each direction, whichever side is slow: content streams, and the process does not grow with it. */
 
 import { readFile } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
@@ -8,7 +8,7 @@ import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 const GIB = 1024 ** 3
 const MIB = 1024 ** 2
-/** What the process may grow by. */
+/** The process may grow by this much. */
 const ROOM_BYTES = 48 * MIB
 const block = Buffer.alloc(MIB, 'x')
 
@@ -47,7 +47,7 @@ beforeAll(async () => {
     },
   })
   port = (await proxy.ready()).port
-  // Warm: the code is loaded and the first buffers are there before anything is measured.
+  // Warm-up: loads the code and makes the first buffers before anything is measured.
   await download('/warm', 64 * MIB)
   await upload('/warm', 64)
 })
@@ -58,7 +58,7 @@ afterAll(async () => {
   await new Promise((resolve) => origin.close(resolve))
 })
 
-/** Lets the other side run into a full buffer, a few times in a transfer. */
+/** Pauses, so that the other side meets a full buffer a few times in a transfer. */
 function pauseBriefly(stream: { pause(): unknown; resume(): unknown }, receivedBytes: number): void {
   if (Math.floor(receivedBytes / (64 * MIB)) === Math.floor((receivedBytes - 65_536) / (64 * MIB))) return
   stream.pause()

@@ -1,4 +1,4 @@
-/** What the settings of the log make of its lines, in the whole program. */
+/** The settings of the log, in the whole program. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -11,7 +11,7 @@ const served = serviceForFile({
   script: ({ target }) => (target === '/v2/missing' ? { status: 404, content: 'no' } : { content: 'yes' }),
 })
 
-/** A good request, one that the service refuses, one that the proxy refuses; then a stop, so that all lines are there. */
+/** Sends a good request, one that the service refuses and one that the proxy refuses, and stops the proxy, so that all lines are written. */
 async function runWith(settings: Record<string, string>, ready = /"msg":"ready"/): Promise<SpawnedProxy> {
   await using proxy = spawnProxy({ env: { ...served.env, ...settings } })
   const line = await proxy.waitForLine(ready)
@@ -55,7 +55,7 @@ test('a line is written within 50 ms, also when no other follows', async () => {
   expect(Math.min(...delaysMs)).toBeLessThan(scaled(100))
 })
 
-test('log.level: warn leaves out what is less, requests included', async () => {
+test('log.level: warn leaves out lower levels, requests included', async () => {
   await using proxy = spawnProxy({
     env: { ...served.env, OAP_LOG_LEVEL: 'warn', OAP_APP_SECRET_FILE: '', OAP_APP_SECRET: 'x' },
   })

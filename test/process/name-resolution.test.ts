@@ -1,4 +1,4 @@
-/** The name of the service changes its address, or has one that is dead: requests, mints and WebSockets find their way. */
+/** The name of the service gets another address, or has a dead one: requests, mints and WebSockets reach the service. */
 
 import { once } from 'node:events'
 import { createServer } from 'node:net'
@@ -21,7 +21,7 @@ function startNamedService(content: string): Promise<Service> {
   })
 }
 
-/** Whether this machine takes the address: other systems have 127.0.0.1 alone, some have no IPv6. */
+/** True if this machine has the address. Other systems have only 127.0.0.1, and some have no IPv6. */
 async function has(host: string): Promise<boolean> {
   const probe = createServer().listen(0, host)
   const [isThere] = await Promise.race([
@@ -46,7 +46,7 @@ async function startBefore(service: Service, record: NameRecord) {
 }
 
 test.skipIf(!(await has('127.0.0.2')))(
-  'T-UP-30 the record changes and the old address dies: what is new goes to the new one',
+  'T-UP-30 the record changes and the old address dies: new connections go to the new address',
   async () => {
     await using service = await startNamedService('from the first')
     const { port: originPort } = service.origin
@@ -73,7 +73,7 @@ test.skipIf(!(await has('127.0.0.2')))(
 )
 
 test.skipIf(process.platform !== 'linux' || !(await has('::1')))(
-  'T-UP-30 an IPv6 address where nothing answers: the other one is tried before it has timed out',
+  'T-UP-30 an IPv6 address without an answer: the IPv4 address is tried before the time limit',
   async () => {
     await using service = await startNamedService('over IPv4')
     await using _ = await openDeadEnd('::1', service.origin.port)

@@ -1,4 +1,4 @@
-/** The program as a process behind a proxy that its environment names, because the settings say so. */
+/** `origin.proxyFromEnv`: the program as a process behind a proxy that its environment names. */
 
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -52,7 +52,7 @@ async function expectSilence({ spawned }: Started): Promise<void> {
   }
 }
 
-test('mints and requests go through it, with its password; a refusal is a 502, and the password no word of the log', async () => {
+test('mints and requests go through it, with its password; a refusal is a 502, and the log does not contain the password', async () => {
   onTheWay.requests.length = 0
   await using proxy = await start({ http_proxy: onTheWay.url(`user:${encodeURIComponent(PASSWORD)}@`) })
   for (let i = 0; i < 2; i++) {
@@ -71,7 +71,7 @@ test('mints and requests go through it, with its password; a refusal is a 502, a
   await expectSilence(proxy)
 })
 
-test('origin.caFile counts for mints and requests in the tunnel', async () => {
+test('origin.caFile applies to mints and requests in the tunnel', async () => {
   onTheWay.requests.length = 0
   await using secure = await startService({ tls: certificate('localhost') })
   await using proxy = await start({ https_proxy: onTheWay.url(), OAP_ORIGIN_CA_FILE: CA_FILE }, secure)

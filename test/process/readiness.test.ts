@@ -1,4 +1,4 @@
-/** What `/livez` and `/readyz` of the whole program say from its start to its end. */
+/** `/livez` and `/readyz` of the whole program, from its start to its end. */
 
 import { afterAll, beforeEach, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -10,7 +10,7 @@ import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
 
 const WARM = ['acme', 'globex', 'unlinked', 'initech']
 
-/** Orgs whose mint is answered. The others wait. */
+/** Orgs whose mints are answered. The others wait. */
 const answered = new Set<string>()
 const changes = new Changes()
 let service: Service
@@ -38,7 +38,7 @@ async function healthAt(adminPort: number, path: string): Promise<readonly [numb
   return [status, content.toString()]
 }
 
-test('tokens.warm: ready once each org was tried once, whatever came of it, and not before', async () => {
+test('tokens.warm: ready as soon as each org was tried once, with whatever outcome, and not before', async () => {
   await using env = await environmentFor(service)
   const { OAP_APP_SECRET_FILE: secretFile = '' } = env
   const socket = `${secretFile}.sock`
@@ -54,7 +54,7 @@ test('tokens.warm: ready once each org was tried once, whatever came of it, and 
 
   await changes.until(() => service.tokens.mints.length === WARM.length, 'a mint for each org', 15_000)
   answer('acme', 'globex', 'unlinked')
-  // The refusal is logged when it has been dealt with, and the other two were answered before.
+  // The refusal is logged after it was handled, and the other two were answered before.
   await proxy.waitForLine(/"msg":"mint failed".*"orgId":"unlinked"|"orgId":"unlinked".*"msg":"mint failed"/)
   expect(await health('/readyz')).toEqual([503, 'not ready: warm\n'])
   expect(proxy.output).not.toContain('"msg":"ready"')
@@ -69,7 +69,7 @@ test('tokens.warm: ready once each org was tried once, whatever came of it, and 
   expect(service.tokens.mints.map(({ org }) => org).sort()).toEqual([...WARM].sort())
 })
 
-test('SIGTERM: not ready at once, while requests are still served and the process lives', async () => {
+test('SIGTERM: /readyz fails at once, while the process lives and serves requests', async () => {
   answer('acme')
   const { baseUrl, tokens } = service
   const identity = { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret }

@@ -1,4 +1,4 @@
-/** Starting, and refusing to: what a person or a supervisor sees of the process. */
+/** Starting, and refusing to start, as a person or a supervisor sees it. */
 
 import { spawn } from 'node:child_process'
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -23,7 +23,7 @@ test('serves, and logs the clients that may connect, the service and the source 
   expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
 })
 
-test('warm orgs and a wrong secret: the proxy stays up, not ready, and its log says why', async () => {
+test('warm orgs and a wrong secret: the proxy runs but is not ready, and its log says why', async () => {
   await using refusing = await startService({ mint: () => ({ status: 401, content: '{}' }) })
   await using settings = await environmentFor(refusing)
   await using proxy = spawnProxy({
@@ -108,7 +108,7 @@ describe('too few file descriptors', () => {
 
   test('are one clear line and exit 1', async () => {
     const least = await leastForNode()
-    // Just above what Node needs, another module cannot be loaded at each limit.
+    // Just above what Node needs, each limit lets another module fail to load.
     const limits = [...Array.from({ length: 8 }, (_, i) => least + i), 40, NEEDED - 1]
     for (const limit of limits) {
       await using proxy = withLimit(limit, MAIN)

@@ -1,4 +1,4 @@
-/** Stopping: what is in flight finishes, and nothing hangs. */
+/** Stopping: requests in flight finish, and nothing hangs. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -59,7 +59,7 @@ test('SIGTERM lets 200 requests in flight finish, with Connection: close, and ex
   expect(await proxy.exited).toEqual({ code: 0, signal: null })
 })
 
-test('idle connections do not hold it up', async () => {
+test('idle connections do not delay a stop', async () => {
   const { proxy, port } = await start()
   await using _ = proxy
   await using client = await RawClient.connect(port)
@@ -104,7 +104,7 @@ test('a request whose head has begun to arrive gets 503 draining, while idle and
   expect(served.service.requests).toHaveLength(received)
 })
 
-test('a head that is not completed holds a stop up no longer than headersTimeout', async () => {
+test('an incomplete head delays a stop no longer than headersTimeout', async () => {
   const { proxy, port } = await start({ OAP_LISTEN_HEADERS_TIMEOUT: '3s', OAP_SHUTDOWN_TIMEOUT: '50s' })
   await using _ = proxy
   await using client = await RawClient.connect(port, { deadlineMs: 40_000 })
@@ -118,7 +118,7 @@ test('a head that is not completed holds a stop up no longer than headersTimeout
   expect(performance.now() - signalledAt).toBeLessThan(25_000) // half of the 50 s of the drain deadline
 })
 
-test('what outlasts the deadline is broken off, and the exit code says so', async () => {
+test('requests that outlast the deadline are broken off, and the exit code says so', async () => {
   const { proxy, port } = await start({ OAP_SHUTDOWN_TIMEOUT: '200ms' })
   await using _ = proxy
   await using client = await RawClient.connect(port)
@@ -131,7 +131,7 @@ test('what outlasts the deadline is broken off, and the exit code says so', asyn
   gate.open()
 })
 
-test('a second signal ends it at once', async () => {
+test('a second signal ends the process at once', async () => {
   const { proxy, port } = await start()
   await using _ = proxy
   await using client = await RawClient.connect(port)
@@ -144,7 +144,7 @@ test('a second signal ends it at once', async () => {
   gate.open()
 })
 
-test('during the delay it still serves', async () => {
+test('during shutdown.delay the proxy still serves', async () => {
   const { proxy, port } = await start({ OAP_SHUTDOWN_DELAY: '1s' })
   await using _ = proxy
   proxy.signal('SIGTERM')
@@ -153,7 +153,7 @@ test('during the delay it still serves', async () => {
   expect((await proxy.exited).code).toBe(0)
 })
 
-test('while orgs are still being warmed, SIGHUP ends nothing and SIGTERM is heard', async () => {
+test('while warm orgs are minted, SIGHUP ends nothing and SIGTERM stops the proxy', async () => {
   gate = new Gate()
   const before = served.service.tokens.script
   served.service.tokens.script = async (mint) => {

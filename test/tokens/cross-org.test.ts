@@ -1,7 +1,7 @@
 /**
- * T-ID-23 No request carries the token of another org and no client gets the answer of another, while everything happens that
- * could mix them up: many orgs at once, room for a tenth of their tokens, tokens that the service forgets all the time,
- * clients that leave.
+ * T-ID-23 No request carries the token of another org, and no client gets the answer of another. Meanwhile everything happens
+ * that could mix them up: many orgs at once, a cache for a tenth of their tokens, a service that keeps forgetting tokens,
+ * and clients that leave.
  */
 
 import { expect, test } from 'vitest'
@@ -15,9 +15,9 @@ import type { ProxySettings } from '../support/start-proxy.ts'
 const REQUESTS = 40_000
 const ORGS = 1_000
 const CONCURRENCY = 512
-/** A token that waits its turn for longer than two of these has been forgotten when it gets there. */
+/** A token that is used later than two of these intervals has been forgotten by then. */
 const ROTATION_MS = 400
-/** Half of the traffic goes to so many orgs, so that cached tokens are used and evicted alike. */
+/** Half of the traffic is for this many orgs, so that cached tokens are both used and evicted. */
 const BUSY_ORGS = 50
 const ABORT_SHARE = 0.01
 const ABORT_WITHIN_MS = 20
@@ -42,7 +42,7 @@ test('eviction, rotation and aborts over a thousand orgs', () =>
     expect([...run.mismatches, ...service.mismatches]).toEqual([])
     expect(run.broken).toBe(0)
     const { 200: served = 0, 401: rejected = 0, ...others } = run.answers
-    // Of a token that was forgotten twice, the client is told. Nothing else may go wrong.
+    // The client sees the rejection if its token was forgotten twice. Nothing else may go wrong.
     expect(others).toEqual({})
     expect(served + rejected + run.aborted).toBe(REQUESTS)
     expect(served).toBeGreaterThan(REQUESTS * 0.9)
@@ -55,11 +55,11 @@ test('eviction, rotation and aborts over a thousand orgs', () =>
 class CrossOrgRun {
   readonly #port: number
   readonly #seed: number
-  /** By status. */
+  /** Number of answers by status. */
   readonly answers: Record<number, number> = {}
   readonly mismatches: string[] = []
   aborted = 0
-  /** Connections that ended before the answer did, though nobody had aborted. */
+  /** Connections that ended before their answer, although nobody aborted. */
   broken = 0
   #begun = 0
 
@@ -69,7 +69,7 @@ class CrossOrgRun {
   }
 
   async complete(): Promise<void> {
-    // Each client has a sequence of its own: it depends on the seed alone, not on who is answered first.
+    // Each client has its own sequence, which depends on the seed alone and not on the order of answers.
     await Promise.all(Array.from({ length: CONCURRENCY }, (_, i) => this.#send(new Random(this.#seed + i))))
   }
 

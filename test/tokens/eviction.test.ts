@@ -1,4 +1,4 @@
-/** T-TK-27 Room for fewer tokens than orgs: the one least used goes, and nobody loses the token that it is using. */
+/** T-TK-27 More orgs than tokens in the cache: the least recently used token is evicted, and requests in flight keep theirs. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -8,7 +8,7 @@ import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('the org that was not used for the longest time has to mint again, the others have not', async () => {
+test('only the least recently used org has to mint again', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.maxOrgs': '100', 'tokens.mintRate': '10000' })
   using client = new KeepAliveClient(proxy.port)
@@ -23,7 +23,7 @@ test('the org that was not used for the longest time has to mint again, the othe
   expect(service.tokens.mintsOf('org-1')).toHaveLength(2)
 })
 
-test('a request whose org is pushed out meanwhile ends with the token that it began with', async () => {
+test('a request whose org is evicted meanwhile ends with the token that it began with', async () => {
   const changes = new Changes()
   let isReleased = false
   await using service = await startService({
@@ -44,7 +44,7 @@ test('a request whose org is pushed out meanwhile ends with the token that it be
   expect(service.tokens.mintsOf('held')).toHaveLength(1)
 })
 
-test('an org that is pushed out while its token is rejected gets one new token, however many find out', async () => {
+test('an org that is evicted while its token is rejected gets one new token, however many requests are rejected', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.maxOrgs': '1' })
   using client = new KeepAliveClient(proxy.port)
@@ -54,6 +54,6 @@ test('an org that is pushed out while its token is rejected gets one new token, 
   const answers = await Promise.all(clients.map((each, i) => each.get('/v2/x', i % 5 === 4 ? `other-${i}` : 'acme')))
   for (const each of clients) each[Symbol.dispose]()
   expect(answers.filter((answer) => answer.status !== 200)).toEqual([])
-  // Pushed out again and again, acme may need a few; but never one for each of its forty requests.
+  // acme is evicted again and again, so it may need a few mints, but never one for each of its forty requests.
   expect(service.tokens.mintsOf('acme').length).toBeLessThanOrEqual(12)
 })

@@ -1,4 +1,4 @@
-/** T-TK-31 The token endpoint is down: orgs with a token notice nothing, the others are told at once, and it is found well again soon. */
+/** T-TK-31 The token endpoint is down: orgs with a token notice nothing, others get an error at once, and a recovery is noticed soon. */
 
 import { expect, test } from 'vitest'
 import { eventually } from '../support/changes.ts'
@@ -13,7 +13,7 @@ const FAST_MS = 100
 const MINT_TIMEOUT_MS = 1_000
 const RECOVERY_MS = 5_000
 
-/** The most mints that the endpoint has had to do with at one time, from now on. */
+/** The most mints that are at the endpoint at one time, from now on. */
 function concurrencyOf(service: Service, script: MintScript): { peak: number } {
   const seen = { peak: 0 }
   let underway = 0
@@ -78,7 +78,7 @@ test.concurrent.each(outages)('it %s', async (_, script) => {
   }
   expect(warmed).toBeGreaterThan(25)
   expect(median(answers)).toBeLessThan(scaled(FAST_MS / 2))
-  // A few may be as slow as a busy machine is; none waits for the mint to fail, which takes a second where it hangs.
+  // A busy machine may delay a few of them. None waits for the mint to fail, which takes a second if the endpoint hangs.
   const slow = answers.filter((answer) => answer.durationMs > scaled(FAST_MS)).map((answer) => answer.durationMs)
   expect(slow.length, `slower than ${FAST_MS} ms: ${slow}`).toBeLessThanOrEqual(answers.length / 20)
   expect(Math.max(0, ...slow)).toBeLessThan(scaled(MINT_TIMEOUT_MS * 0.75))
@@ -115,7 +115,7 @@ test.concurrent('it is gone, the whole service is, and comes back: no herd, ever
     ),
   )
   expect(performance.now() - backAt).toBeLessThan(scaled(RECOVERY_MS))
-  // A probe that takes long is not waited for, and its org asks once more.
+  // Nobody waits for a slow probe; its org asks again.
   expect(service.tokens.mints.length).toBeLessThanOrEqual(45)
   for (const each of clients) each[Symbol.dispose]()
 })

@@ -1,4 +1,4 @@
-/** What the client gets when no token can be had: one status, one code, nothing of what the token endpoint said. */
+/** The answer to a client if no token can be had: one status, one code, and nothing of the reply of the token endpoint. */
 
 import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
@@ -31,7 +31,7 @@ const PROXY_ERROR: Readonly<Record<string, string>> = {
   token_endpoint_timeout: 'http_response_timeout',
 }
 
-/** The first answer to a cold org before this token endpoint; nothing may have reached the origin. */
+/** The first answer for a cold org with this token endpoint. Nothing may have reached the origin. */
 async function answerBefore(service: Service, settings: ProxySettings = {}): Promise<RawResponse> {
   await using proxy = await startProxy(service, settings)
   const response = await request(proxy.port, get('/v2/x', 'acme'))
@@ -100,13 +100,13 @@ describe.concurrent('the answer of the token endpoint is', () => {
     ['T-TK-17 307', { status: 307, fields: ['Location', '/v2/orgs/other/access'] }, invalid],
   ])('%s', async (_, reply, code) => {
     await using service = await startService({ mint: () => reply })
-    // Long enough for the slowest machine, short enough not to try what passes for five seconds.
+    // Long enough for the slowest machine, and short enough that passing failures are not retried for five seconds.
     expectProblem(await answerBefore(service, { 'tokens.mintTimeout': scaledSetting(2_000) }), code)
   })
 })
 
 test.concurrent.each([400, 403, 404, 422])(
-  'T-TK-10 a refusal tells the status that the endpoint gave: %d',
+  'T-TK-10 a refusal contains the status of the endpoint: %d',
   async (status) => {
     await using service = await startService({ mint: () => ({ status }) })
     expect(problemOf(await answerBefore(service))).toMatchObject({ tokenEndpointStatus: status })
@@ -211,7 +211,7 @@ test.concurrent.each<[string, MintScript]>([
   expect(service.tokens.mints).toHaveLength(1)
 })
 
-/** All requests have to come before it ends. */
+/** All requests have to arrive before it ends. */
 const DEADLINE_MS = Math.round(Math.min(scaled(400), 2_000))
 
 describe.concurrent('the deadline is over the whole mint:', () => {
@@ -244,7 +244,7 @@ function dripping(head: string, piece: string): MintScript {
   }
 }
 
-/** Fails that often, then issues. */
+/** Fails this many times, then issues tokens. */
 function issuesAfter(failures: readonly Reply[]): MintScript {
   let calls = 0
   return (mint: Mint) => failures[calls++] ?? mint.issue()
@@ -270,7 +270,7 @@ describe.concurrent('T-TK-12 what passes is tried again, within the deadline:', 
     }
   })
 
-  test('nothing of a failure is kept: the next request mints and is served', async () => {
+  test('a failure is not remembered: the next request mints and is served', async () => {
     await using service = await startService({ mint: issuesAfter([says('{}'), says('<html>')]) })
     await using proxy = await startProxy(service)
     const statuses: number[] = []
@@ -280,7 +280,7 @@ describe.concurrent('T-TK-12 what passes is tried again, within the deadline:', 
   })
 })
 
-test('the content of a request is sent once, however often the mint was tried', async () => {
+test('the content of a request is sent once, however often its mint was retried', async () => {
   await using service = await startService({ mint: issuesAfter([{ status: 500 }, { status: 500 }]) })
   await using proxy = await startProxy(service)
   await using client = await RawClient.connect(proxy.port)

@@ -1,6 +1,6 @@
 /**
- * T-TK-28, T-TK-29 A hundred thousand org ids that nobody knows, as fast as they can be sent: known orgs notice nothing,
- * the token endpoint gets no more than its budget, and memory stays where it was.
+ * T-TK-28, T-TK-29 Requests for a hundred thousand unknown org ids, as fast as possible: known orgs notice nothing, the token
+ * endpoint gets no more calls than its budget, and memory does not grow.
  */
 
 import { expect, test } from 'vitest'
@@ -11,10 +11,10 @@ import { type Random, withSeed } from '../support/seed.ts'
 
 const UNKNOWN_ORGS = 100_000
 const KNOWN = Array.from({ length: 20 }, (_, i) => `known-${i}`)
-/** More than may wait for their turn within `tokens.mintTimeout`: the others are refused at once, and come again. */
+/** More than can wait their turn within `tokens.mintTimeout`. The others are refused at once, and ask again. */
 const FLOOD_CONNECTIONS = 800
 const RATE = 100
-/** Behind each request of a known org. */
+/** Pause after each request for a known org. */
 const KNOWN_PAUSE_MS = 5
 const GROWTH_BYTES = 64 * 1024 * 1024
 
@@ -22,7 +22,7 @@ function unknownOrg(random: Random): string {
   return `u${random.integer(0, 2 ** 31).toString(36)}-${random.integer(0, 2 ** 31).toString(36)}`
 }
 
-/** The most calls in any second. */
+/** The most calls within any second. */
 function peakRate(instants: readonly number[]): number {
   let peak = 0
   let oldest = 0
@@ -39,16 +39,16 @@ test('a flood of unknown orgs', () =>
     await using proxy = await startProxyProcess(service, {
       settings: {
         'tokens.mintRate': `${RATE}`,
-        // Known orgs have to renew their tokens through the flood, which is what it could keep them from.
+        // Known orgs have to renew their tokens during the flood, which could keep them from doing so.
         'tokens.lifetime': '2s',
         'tokens.minLifetime': '1s',
         'tokens.learn': 'false',
-        // Of the flood's lines there are too many to be worth their while.
+        // The flood would write too many lines.
         'log.requests': 'off',
       },
     })
     using first = new KeepAliveClient(proxy.port)
-    // What is resident after a run-in is what the program needs to work at all.
+    // Memory after a warm-up is what the program needs in any case.
     for (let i = 0; i < 2_000; i++) await first.get(`/v2/as/${KNOWN[i % KNOWN.length]}`, KNOWN[i % KNOWN.length] ?? '')
     const before = await proxy.memory()
     const startedAt = performance.now()
@@ -89,10 +89,10 @@ test('a flood of unknown orgs', () =>
     )
     expect(failures.slice(0, 5), `${failures.length} failures`).toEqual([])
     expect(served).toBeGreaterThan(1_000)
-    // 504: on a busy machine a call may get no answer in the time that its wait has left.
+    // 504: on a busy machine, a call that waited long may get no answer in the rest of its time.
     expect([...refusals.keys()].filter((status) => ![403, 503, 504].includes(status))).toEqual([])
     expect(refusals.get(403) ?? 0, 'orgs that the endpoint was asked about').toBeGreaterThan(0)
-    // The budget is of calls sent; on a busy machine those of one second may all arrive in the next.
+    // The budget limits calls that are sent. On a busy machine, those of one second may all arrive in the next.
     expect(peakRate(service.mintedAt)).toBeLessThanOrEqual(RATE * 2)
     expect(service.mints - mintsBefore).toBeLessThanOrEqual(RATE * (seconds + 1))
     expect(after.peakBytes - before.residentBytes).toBeLessThan(GROWTH_BYTES)

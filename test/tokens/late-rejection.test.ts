@@ -1,4 +1,4 @@
-/** A rejection retires the token that was rejected, not whatever has taken its place, and never asks for more than one new one. */
+/** A rejection retires the rejected token, not its successor, and causes at most one mint. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -9,7 +9,7 @@ import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('T-TK-21 rejections of the old token that come late, one after the other: the new token is kept', async () => {
+test('T-TK-21 late rejections of the old token, one after the other: the new token is kept', async () => {
   const changes = new Changes()
   const released = new Set<string>()
   await using service = await startService({
@@ -18,7 +18,7 @@ test('T-TK-21 rejections of the old token that come late, one after the other: t
       const { target } = received
       if (target.startsWith('/v2/held'))
         await changes.until(() => released.has(target), `the release of ${target}`, 15_000)
-      // Looked at when it is answered, as a service does that is slow to find out.
+      // Checked when it answers, like a service that notices late.
       return service.orgOf(received) === undefined ? { status: 401 } : { content: 'welcome' }
     },
   })
@@ -43,7 +43,7 @@ test('T-TK-21 rejections of the old token that come late, one after the other: t
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
-test('T-TK-21 a late rejection, and the new token has died too: the request goes a third time, with a token of its own', async () => {
+test('T-TK-21 a late rejection, and the new token has died too: the request is sent a third time, with a token minted for it', async () => {
   const changes = new Changes()
   let isReleased = false
   await using service = await startService({
@@ -63,7 +63,7 @@ test('T-TK-21 a late rejection, and the new token has died too: the request goes
   expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 
-  // A restart of the service, for example: it has forgotten the old token and its successor.
+  // For example, the service has restarted and forgotten the old token and its successor.
   service.tokens.revoke('acme')
   isReleased = true
   changes.notify()
@@ -72,7 +72,7 @@ test('T-TK-21 a late rejection, and the new token has died too: the request goes
   expect(service.requests.filter(({ target }) => target === '/v2/held')).toHaveLength(3)
 })
 
-test('a token endpoint that hands out the rejected token again is not asked in a loop', async () => {
+test('a token endpoint that issues the rejected token again is not called in a loop', async () => {
   await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
   const reply = { content: JSON.stringify({ orgAccessToken: 'the-same-again' }) }
   service.tokens.script = () => reply
@@ -97,7 +97,7 @@ test('deaths in quick succession are hidden while each new token is accepted, th
   expect(service.tokens.mintsOf('acme')).toHaveLength(4)
 })
 
-test('a death while the token endpoint is down is a 503 that says so, for every request that could be repeated', async () => {
+test('if a token dies while the token endpoint is down, every request that could be repeated gets a 503 that says so', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(1_000) })
   using client = new KeepAliveClient(proxy.port)
@@ -116,7 +116,7 @@ test('a death while the token endpoint is down is a 503 that says so, for every 
   }
 })
 
-test('in the cool-down rejections are passed on; when it is over, one counts again', async () => {
+test('in the cool-down rejections are passed on; after it, the next one causes a mint', async () => {
   let isRejecting = false
   await using service = await startService({
     acceptsAnyToken: true,
@@ -134,7 +134,7 @@ test('in the cool-down rejections are passed on; when it is over, one counts aga
   expect(performance.now() - startedAt).toBeGreaterThanOrEqual(1_000)
 })
 
-test('what came of rejections is counted', async () => {
+test('the outcomes of rejections are counted', async () => {
   let isRejecting = false
   await using service = await startService({
     acceptsAnyToken: true,

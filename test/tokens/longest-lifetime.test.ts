@@ -1,4 +1,4 @@
-/** `tokens.maxLifetime`: however long tokens live, none is used for longer than that without a new one. */
+/** `tokens.maxLifetime`: however long tokens live, each is replaced at this age. */
 
 import { expect, test } from 'vitest'
 import { eventually } from '../support/changes.ts'
@@ -6,7 +6,7 @@ import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('tokens that never die are replaced at the greatest age that is allowed', async () => {
+test('tokens that never die are replaced at that age', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, {
     'tokens.lifetime': '1s',

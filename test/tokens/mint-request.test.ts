@@ -1,4 +1,4 @@
-/** What the token endpoint gets to see of a request that needs a token: the same few bytes, whatever the client sent. */
+/** The call of the token endpoint has the same few bytes, whatever the client sent. */
 
 import { expect, test } from 'vitest'
 import { HOST, head } from '../support/case-table.ts'

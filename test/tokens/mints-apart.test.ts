@@ -1,4 +1,4 @@
-/** T-TK-30 What goes on with the mint of one org is nothing to the others, and who waits for a mint cannot end it. */
+/** T-TK-30 The mint of one org does not affect other orgs, and a request that waits for a mint cannot end it. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -9,7 +9,7 @@ import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
 
-/** A service that holds the mints of one org back until the test lets them go. */
+/** A service that holds back the mints of one org until the test releases them. */
 class HeldMints {
   readonly #org: string
   readonly #changes = new Changes()

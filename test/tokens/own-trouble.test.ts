@@ -18,7 +18,7 @@ async function isReady(proxy: ProxyUnderTest): Promise<boolean> {
   return (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status === 200
 }
 
-/** The sick orgs ask again and again; meanwhile healthy orgs that were never seen come one after the other. */
+/** The failing orgs ask again and again. Meanwhile, healthy orgs that are new ask one after the other. */
 async function besideSickOrgs(proxy: ProxyUnderTest, sickOrgs: number, onEnd?: () => void): Promise<Answer[]> {
   let isOver = false
   const sick = Array.from({ length: sickOrgs }, async (_, i) => {
@@ -90,7 +90,7 @@ test.concurrent('two orgs are answered 401 while none succeeds: the proxy is not
   expect(await isReady(proxy)).toBe(true)
 })
 
-// The secret file becomes a FIFO, as a mount that stalls: the read that a 401 causes must not hold up the mints of others.
+// The secret file becomes a FIFO, like a stalled mount. The read after a 401 must not delay the mints of others.
 test.concurrent('a 401 while the secret file cannot be read ends no mint but its own', async () => {
   await using service = await startService({
     mint: (mint) => (mint.org === 'sick' ? { status: 401 } : mint.issue()),
@@ -105,7 +105,7 @@ test.concurrent('a 401 while the secret file cannot be read ends no mint but its
   await unlink(proxy.secretFile)
   const fresh = randomSecret()
   await writeFile(proxy.secretFile, fresh)
-  // The service does not take this one, and says so: it was read and tried.
+  // The service rejects this secret, which shows that it was read and tried.
   await eventually(() => proxy.output.includes('changed secret not used') || undefined, 'the next secret tried', 10_000)
 })
 
@@ -131,7 +131,7 @@ test.concurrent('a flood of unknown orgs over many connections does not keep a n
   }
   isOver = true
   await Promise.all(flood)
-  // Those of the flood wait behind each other, a newcomer before them: at the end of one queue it would come behind them all.
+  // The flood waits in its own queue, and a newcomer goes before it. In a common queue it would be the last.
   expect(mintsBefore.toSorted((a, b) => a - b)[5], `of the flood, before each newcomer: ${mintsBefore}`).toBeLessThan(
     FLOOD / 2,
   )

@@ -1,4 +1,4 @@
-/** T-TK-11 The token endpoint says 429: its time is honoured to the second, passed on, and concerns no token in hand. */
+/** T-TK-11 The token endpoint answers 429: its Retry-After is respected to the second and passed on. Cached tokens go on working. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -17,7 +17,7 @@ function limit(service: Service, retryAfter: string): void {
   service.tokens.script = () => ({ status: 429, fields: ['Retry-After', retryAfter] })
 }
 
-/** A field as it is sent at that moment, and the monotonic instant before which it forbids a mint. */
+/** A field for this moment, and the monotonic instant before which it forbids a mint. */
 interface Limit {
   readonly retryAfter: string
   readonly opensAt: number
@@ -28,7 +28,7 @@ function inSeconds(): Limit {
 }
 
 function atDate(): Limit {
-  // A date has whole seconds: one more, so that it lies far enough ahead.
+  // A date has whole seconds. One more, so that it is far enough ahead.
   const retryAfter = new Date(Date.now() + (WAIT_SECONDS + 1) * 1_000).toUTCString()
   return { retryAfter, opensAt: performance.now() + Date.parse(retryAfter) - Date.now() }
 }
@@ -49,7 +49,7 @@ test.concurrent.each([inSeconds, atDate])('no mint before the time is over, for 
     limits.push(limit)
     return { status: 429, fields: ['Retry-After', limit.retryAfter] }
   }
-  await ask(proxy, 'cold-0') // one org's limit is its own; a second one shows that all are limited
+  await ask(proxy, 'cold-0') // a 429 for one org limits that org; a 429 for a second org limits all
   const first = await ask(proxy, 'cold-1')
   expect(first.status).toBe(503)
   expect(problemOf(first).code).toBe('token_endpoint_rate_limited')
@@ -62,7 +62,7 @@ test.concurrent.each([inSeconds, atDate])('no mint before the time is over, for 
       const answer = await ask(proxy, 'cold-2')
       if (answer.status === 200) return true
       expect(problemOf(answer).code).toBe('token_endpoint_rate_limited')
-      // Rounded up to whole seconds, never down: who comes back then is not too early.
+      // Rounded up to whole seconds, so that a client that waits as long is not too early.
       const retryAt = askedAt + Number(fieldOf(answer, 'retry-after')) * 1_000
       expect(retryAt + (performance.now() - askedAt)).toBeGreaterThanOrEqual(limits[1]?.opensAt ?? 0)
       return undefined
@@ -84,7 +84,7 @@ test.concurrent('without a time it is asked again after a while, one mint at a t
     const answers = await Promise.all(Array.from({ length: 10 }, (_, i) => ask(proxy, `org-${i}`)))
     for (const answer of answers) expect(problemOf(answer).code).toBe('token_endpoint_rate_limited')
   }
-  // All ten may be on their way before the first answer; after it, a pause of about a second, and one probe.
+  // All ten may be sent before the first answer. Then come a pause of about a second, and one probe.
   expect(service.tokens.mints.length).toBeLessThanOrEqual(12)
 })
 

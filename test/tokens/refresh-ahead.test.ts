@@ -1,4 +1,4 @@
-/** Under steady traffic nobody waits for a token after the first request, and no client sees an aged one rejected. */
+/** With steady traffic, only the first request waits for a token, and no client sees an old token rejected. */
 
 import { afterAll, expect, test } from 'vitest'
 import { type OrgStats, type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
@@ -20,7 +20,7 @@ function startBefore(sandbox: Sandbox, settings: ProxyProcessOptions['settings']
   })
 }
 
-/** Statuses that came, by how often, and the duration of the slowest request. Each client has a pause behind each answer, so that there is always a next request soon. */
+/** The number of answers by status, and the duration of the slowest request. Each client makes a short pause after each answer. */
 async function sendSteadily(
   proxy: ProxyProcess,
   connections: number,
@@ -55,7 +55,7 @@ function lookups(proxy: ProxyProcess): Map<unknown, number> {
   return results
 }
 
-// The refresh has a tenth of the lifetime. On a busy machine that may pass between two requests, so the lifetime is doubled
+// The refresh has a tenth of the lifetime. On a busy machine, it may pass between two requests. So the lifetime is doubled
 // until no request took a quarter of that tenth.
 test.concurrent.each(['true', 'false'])('nobody waits for a token, tokens.learn %s', async (learn) => {
   for (const lifetimeMs of [2_000, 4_000, 8_000]) {
@@ -63,7 +63,7 @@ test.concurrent.each(['true', 'false'])('nobody waits for a token, tokens.learn 
   }
 })
 
-/** False if the machine was too busy to tell anything about time. What does not depend on time is always asserted. */
+/** False if the machine was too busy to judge times. Assertions that do not depend on time are made in any case. */
 async function wasQuietRun(learn: string, lifetimeMs: number): Promise<boolean> {
   await using sandbox = await startSandbox({ tokenLifetimeMs: lifetimeMs, mintLatencyMs: MINT_LATENCY_MS })
   await using proxy = await startBefore(sandbox, { 'tokens.lifetime': `${lifetimeMs}ms`, 'tokens.learn': learn })
@@ -79,11 +79,11 @@ async function wasQuietRun(learn: string, lifetimeMs: number): Promise<boolean> 
   expect(results.get('miss'), 'requests that waited for a mint').toBe(1)
   expect(results.get('joined'), 'requests that waited for the mint of another').toBeUndefined()
   expect(results.get('refreshing') ?? 0).toBeGreaterThan(0)
-  // One for each life of at least nine tenths, and the first; while learning, the lives may be found out anew.
+  // The first mint, and one for each nine tenths of a life. While learning, the proxy may find the lifetime anew.
   const lives = 4 / 0.9
   expect(acme?.mints).toBeLessThanOrEqual(Math.ceil(lives * 1.25) + 1)
   expect(acme?.mints).toBeGreaterThanOrEqual(4)
-  // Tokens are tried past their end only if their lifetime is being learned, and then the repeat has a new one at hand.
+  // Tokens are tried past their end only while their lifetime is learned. Then a new one is ready for the repeat.
   if (learn === 'false') expect(acme?.rejected).toBe(0)
   else expect(acme?.rejected).toBeLessThanOrEqual(Math.ceil(lives))
   return true
@@ -91,7 +91,7 @@ async function wasQuietRun(learn: string, lifetimeMs: number): Promise<boolean> 
 
 test.concurrent('a refresh that fails is tried again after growing pauses, not for each request', async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: 60_000 })
-  // Ten minutes would pass before the first refresh: the estimate is made short instead, the token stays good.
+  // The first refresh would come after ten minutes. So the estimate is short, and the token stays good.
   await using proxy = await startBefore(sandbox, {
     'tokens.lifetime': '1s',
     'tokens.learn': 'false',

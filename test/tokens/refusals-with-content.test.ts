@@ -1,4 +1,4 @@
-/** What the token endpoint says beside its status changes nothing of what the status means. */
+/** The content of a refusal by the token endpoint does not change the meaning of its status. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -24,7 +24,7 @@ test.each([
   if (mintStatus === 429) expect(fieldOf(answer, 'retry-after')).toBe('7')
 })
 
-test('a refusal whose content never comes is a refusal', async () => {
+test('a refusal without its content is still a refusal', async () => {
   await using service = await startService({
     mint: ({ request: received }) => {
       received.connection.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 10\r\n\r\nno')

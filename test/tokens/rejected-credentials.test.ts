@@ -1,4 +1,4 @@
-/** T-TK-09 The token endpoint rejects the App credentials: mints stop for a growing pause, tokens in hand go on working. */
+/** T-TK-09 The token endpoint rejects the App credentials: mints stop for a growing pause, and cached tokens go on working. */
 
 import { writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
@@ -8,7 +8,7 @@ import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-/** The token endpoint takes no secret but `appSecret`. */
+/** The token endpoint accepts only `appSecret`. */
 function takeOnly(service: Service, appSecret: string): void {
   const { tokens, origin } = service
   const expected = `Basic ${Buffer.from(`${tokens.appId}:${appSecret}`).toString('base64')}`
@@ -38,7 +38,7 @@ test.concurrent('hundreds of requests for new orgs, a few mints; the org with a 
     expect((await warm.get('/v2/x', 'warm')).status).toBe(200)
   }
   expect(requests).toBeGreaterThan(10)
-  // Two orgs show that all are rejected; then one mint at the end of each pause: of about 1 s, of about 2 s.
+  // Two orgs show that the App is rejected. Then one mint follows each pause, of about 1 s and about 2 s.
   expect(service.tokens.mints.length - 1).toBeLessThanOrEqual(4)
   const ready = await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)
   expect(ready.status).toBe(503)
@@ -92,7 +92,7 @@ test.concurrent('a wrong secret from the start, then the right one: ready again 
   const readiness = async () => (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status
   for (const org of ['a', 'b']) expect((await client.get('/v2/x', org)).status).toBe(502)
   expect(await readiness()).toBe(503)
-  // An instance that is not ready may get no request: nothing but the file tells it.
+  // An instance that is not ready may get no request. Only the file tells it.
   await writeFile(proxy.secretFile, right)
   await eventually(async () => (await readiness()) === 200 || undefined, 'readiness')
   expect(proxy.logs).toContainEqual(expect.objectContaining({ msg: 'secret replaced', outcome: 'unproved' }))

@@ -1,4 +1,4 @@
-/** T-TK-33 A process that ends takes its tokens with it: nothing of them is on the disk, and its successor mints anew. */
+/** T-TK-33 Tokens end with their process: none is on the disk, and the next process mints anew. */
 
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { startProxyProcess } from '../support/proxy-process.ts'
 import { startService } from '../support/service.ts'
 
-test('no file holds a token, and the next process begins without one', async () => {
+test('no file contains a token, and the next process starts without tokens', async () => {
   await using service = await startService()
   const identity = { ...service.tokens, appSecret: service.tokens.appSecret, baseUrl: service.baseUrl }
   for (const generation of [1, 2]) {
@@ -18,7 +18,7 @@ test('no file holds a token, and the next process begins without one', async () 
     for (let i = 0; i < 3; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(200)
     expect(service.tokens.mintsOf('acme')).toHaveLength(generation)
 
-    // The process may read a file at any moment. What it holds tokens in would stay open.
+    // The process may read a file at any moment. A file with tokens would stay open.
     await eventually(async () => {
       const open = await filesHeldOpen(proxy.spawned.pid)
       return open.every((path) => !path.startsWith('/') || path.startsWith('/dev/')) || undefined

@@ -1,6 +1,6 @@
 /**
- * The App secret is replaced while hundreds of requests a second go through, in every way in which a file is replaced or
- * spoilt: no request fails, and what became of each content is told once.
+ * The App secret is replaced under hundreds of requests a second, in every way in which a file is replaced or damaged: no
+ * request fails, and the outcome of each content is logged once.
  */
 
 import { writeFileSync } from 'node:fs'
@@ -14,7 +14,7 @@ import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
 
 const ORGS = Array.from({ length: 20 }, (_, i) => `org-${i}`)
-/** Far longer than is assumed: mints go on all the time, and no token dies of age, however slow the machine. */
+/** Far longer than the estimate: mints go on all the time, and no token gets too old, however slow the machine. */
 const LIFETIME_MS = 30_000
 const CONNECTIONS = 16
 const SETTINGS = { 'tokens.lifetime': '1s', 'tokens.minLifetime': '1s', 'tokens.learn': 'false' } as const
@@ -33,7 +33,7 @@ class Traffic implements AsyncDisposable {
     this.#done = Promise.all(Array.from({ length: CONNECTIONS }, (_, i) => this.#send(i)))
   }
 
-  /** Resolves when so many more requests have been answered. */
+  /** Resolves when this many more requests were answered. */
   async next(requests: number): Promise<void> {
     const until = this.answered + requests
     await eventually(() => this.answered >= until || undefined, `${requests} more answers`, 30_000)
@@ -47,7 +47,7 @@ class Traffic implements AsyncDisposable {
   async #send(connection: number): Promise<void> {
     using client = new KeepAliveClient(this.#proxy.port)
     for (let i = connection; !this.#isOver; i++) {
-      // Now and then an org that is new: its mint uses the secret at once.
+      // Now and then a new org, whose mint uses the secret at once.
       const org = i % 200 === 199 ? `org-cold-${this.#coldOrgs++}` : ORGS[i % ORGS.length]
       try {
         const { status, content } = await client.get('/v2/example/endpoint', org ?? '')
@@ -61,7 +61,7 @@ class Traffic implements AsyncDisposable {
   }
 }
 
-/** As the kubelet does it: a new directory with the content, and one rename of the link that all is reached through. */
+/** Like the kubelet: makes a new directory with the content, and renames the symlink through which all files are reached. */
 async function project(folder: string, version: number, content: string | Uint8Array): Promise<void> {
   const data = `..data-${version}`
   await mkdir(join(folder, data))
@@ -124,7 +124,7 @@ test.concurrent('half of it, garbage, nothing, then the right one while the old 
     await using traffic = new Traffic(proxy)
     await traffic.next(500)
 
-    // Without a pause between the truncation and the write, in which the proxy would find the file empty.
+    // Truncates and writes without a pause, so that the proxy does not find the file empty.
     writeFileSync(secretFile, fresh.slice(0, 9))
     await eventually(() => count(proxy, NOT_TAKEN) === 1 || undefined, 'half a secret reported')
     writeFileSync(secretFile, Buffer.from([0x00, 0xff, 0xfe, 0x80, 0x00]))
@@ -133,7 +133,7 @@ test.concurrent('half of it, garbage, nothing, then the right one while the old 
     await eventually(() => count(proxy, UNUSABLE) === 2 || undefined, 'emptiness reported')
     await traffic.next(500)
 
-    // In one go: what the proxy does about the file, it does when the service takes nothing but the new one.
+    // In one step: when the proxy reads the file, the service accepts only the new secret.
     writeFileSync(secretFile, fresh)
     sandbox.set({ appSecret: fresh })
     await eventually(() => count(proxy, REPLACED) === 1 || undefined, 'the new secret in use')
@@ -163,7 +163,7 @@ test.concurrent('SIGHUP reads the file again; what is still wrong is told once, 
     }
     expect(count(proxy, NOT_TAKEN)).toBe(1)
 
-    // The file has not changed, but the service has: nothing but the signal tells the proxy.
+    // Only the service has changed, not the file. So only the signal makes the proxy try again.
     sandbox.set({ appSecret: [sandbox.appSecret, fresh] })
     proxy.spawned.signal('SIGHUP')
     await eventually(() => count(proxy, REPLACED) === 1 || undefined, 'the secret in use')

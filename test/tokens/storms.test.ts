@@ -1,4 +1,4 @@
-/** R6 Whatever comes at once, the token endpoint gets few calls: one for an org, one for a rejection, no more than the rate. */
+/** R6 However many requests come at once, the token endpoint gets few calls: one per org, one per rejection, within the rate. */
 
 import { expect, test } from 'vitest'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
@@ -10,7 +10,7 @@ import { startProxy } from '../support/start-proxy.ts'
 
 const CONNECTIONS = 500
 
-/** So many requests over that many connections; the statuses that came. */
+/** Sends the requests over several connections, and counts the answers by status. */
 async function storm(port: number, requests: number, orgOf: (index: number) => string): Promise<Map<number, number>> {
   const statuses = new Map<number, number>()
   let begun = 0
@@ -45,7 +45,7 @@ test('all orgs lose their tokens at once, under load: one mint for each', async 
   for (const org of orgs) expect(service.tokens.mintsOf(org), org).toHaveLength(2)
 })
 
-test('an origin that rejects everything, in a storm over many orgs: one more mint for each', async () => {
+test('an origin that rejects everything, with many requests for many orgs: one more mint for each org', async () => {
   await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
   await using proxy = await startProxy(service, { 'tokens.mintRate': '1000' })
   const statuses = await storm(proxy.port, 1_500, (index) => `org-${index % 10}`)
@@ -66,7 +66,7 @@ test('a thousand cold orgs at once are served in turn, within the rate', async (
   const seconds = (performance.now() - startedAt) / 1_000
   for (const client of clients) client[Symbol.dispose]()
   const served = answers.filter((answer) => answer.status === 200)
-  // Nine tenths of the rate are for cold orgs, and half of tokens.mintTimeout may pass in waiting: 1,000 fit in.
+  // Nine tenths of the rate are for cold orgs, and they may wait for half of tokens.mintTimeout: 1,000 have room.
   expect(served.length).toBe(1_000)
   expect(service.mints).toBe(1_000)
   expect(seconds).toBeGreaterThan((1_000 - rate) / rate - 0.5)
@@ -74,7 +74,7 @@ test('a thousand cold orgs at once are served in turn, within the rate', async (
   expect(service.mismatches).toEqual([])
 })
 
-test('more than fit in are refused at once, with a time to come back', async () => {
+test('those beyond the budget are refused at once, with Retry-After', async () => {
   await using service = await startRotatingService()
   await using proxy = await startProxyProcess(service, {
     settings: { 'tokens.mintRate': '20', 'tokens.mintTimeout': '2s', 'log.requests': 'off' },

@@ -1,4 +1,4 @@
-/** `tokens.warm`: every org is minted for, within the budget, in an order of its own in each process. */
+/** `tokens.warm`: each org gets a token, within the budget, and in another order in each process. */
 
 import { expect, test } from 'vitest'
 import { startService } from '../support/service.ts'
@@ -6,7 +6,7 @@ import { startProxy } from '../support/start-proxy.ts'
 
 const ORGS = Array.from({ length: 400 }, (_, i) => `org-${i}`)
 
-test('400 of 400 orgs, though the budget would refuse most of them at once', async () => {
+test('400 of 400 orgs, although the budget would refuse most of them at once', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.warm': ORGS.join(), 'admin.address': 'localhost:0' })
   await proxy.app.warmed
@@ -22,7 +22,7 @@ test('400 of 400 orgs, though the budget would refuse most of them at once', asy
   expect(other.tokens.mints.map((mint) => mint.org)).not.toEqual(order)
 })
 
-test('over a tiny budget they wait for their turn', async () => {
+test('with a tiny budget, orgs wait for their turn', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, {
     'tokens.warm': ORGS.slice(0, 12).join(),
@@ -33,7 +33,7 @@ test('over a tiny budget they wait for their turn', async () => {
   expect(service.tokens.mints).toHaveLength(12)
 })
 
-test('those that fail are told and counted, and the proxy becomes ready', async () => {
+test('orgs that fail are logged and counted, and the proxy becomes ready', async () => {
   await using service = await startService({
     mint: (mint) => (mint.org === 'org-3' ? { status: 404 } : mint.issue()),
   })
