@@ -250,7 +250,7 @@ function issuesAfter(failures: readonly Reply[]): MintScript {
   return (mint: Mint) => failures[calls++] ?? mint.issue()
 }
 
-describe.concurrent('T-TK-12 what passes is tried again, within the deadline:', () => {
+describe.concurrent('T-TK-12 passing failures are retried, within the deadline:', () => {
   test.each([[[500]], [[503, 502]], [[408]], [[500, 500, 500]]])('%j, then a token', async (statuses) => {
     await using service = await startService({ mint: issuesAfter(statuses.map((status) => ({ status }))) })
     await using proxy = await startProxy(service)
@@ -261,7 +261,7 @@ describe.concurrent('T-TK-12 what passes is tried again, within the deadline:', 
     expect(service.requests).toHaveLength(1)
   })
 
-  test('what does not pass is not', async () => {
+  test('other failures are not retried', async () => {
     for (const status of [403, 429, 301]) {
       await using service = await startService({ mint: issuesAfter([{ status }]) })
       await using proxy = await startProxy(service)
