@@ -20,13 +20,13 @@ test('another secret replaces the one before', () => {
   expect(credentials.holds(new Secret('old'))).toBe(false)
 })
 
-test('credentials that are tried out leave those in use as they are', () => {
+test('trying out other credentials does not change those in use', () => {
   const credentials = new AppCredentials('app', new Secret('old'))
   expect(decode(credentials.withSecret(new Secret('new')).authorization())).toBe('app:new')
   expect(decode(credentials.authorization())).toBe('app:old')
 })
 
-test('nothing that prints them prints the secret', () => {
+test('nothing that prints the credentials prints the secret', () => {
   const secret = randomSecret()
   const credentials = new AppCredentials('app', new Secret(secret))
   const printed = [String(credentials), JSON.stringify({ credentials }), inspect({ credentials }, { depth: 9 })]

@@ -1,6 +1,6 @@
 /**
- * The learned lifetime against services that keep theirs to themselves, over hours of played time. The tables that it
- * prints are the measure: what it costs the token endpoint, and what clients see.
+ * The learned lifetime, against services that do not state theirs, over hours of simulated time. The printed tables are the
+ * measure: the cost for the token endpoint, and the rejections that clients see.
  */
 
 import { describe, expect, test } from 'vitest'
@@ -11,12 +11,12 @@ import { type Counts, GUESS_MS, Simulation, type Traffic } from './simulation/si
 const SECOND = 1_000
 const MINUTE = 60 * SECOND
 const HOUR = 60 * MINUTE
-/** One run is one truth: the same at every start, another with `TEST_SEED`. */
+/** Every run has the same seed, unless `TEST_SEED` gives another. */
 const { TEST_SEED = '20261120' } = process.env
 const SEED = Number(TEST_SEED)
 
 const TRAFFICS: readonly Traffic[] = ['steady', 'bursty']
-/** Enough lifetimes to count replays of one org by the percent, few where thousands of orgs do it. */
+/** Many lifetimes for one org, so that its replays can be counted in percent. Few for thousands of orgs. */
 const FLEETS = [
   { orgs: 1, requests: 40, lifetimes: 200 },
   { orgs: 100, requests: 40, lifetimes: 12 },
@@ -64,7 +64,7 @@ describe('an unknown lifetime, with a guess of 5 minutes', () => {
             'at first: mints': perLifetime(early, orgs, 3).toFixed(2),
           }
           rows.push(row)
-          // One org with bursts needs more tokens to find out.
+          // A single org with bursts needs more tokens to learn.
           const mostReplays = traffic === 'bursty' && orgs === 1 ? 0.1 : 0.05
           const isGood = mints <= 1.25 && counts.replays <= mostReplays * counts.mints && row['seen by clients'] === 0
           if (!isGood) failures.push(row)
@@ -77,7 +77,7 @@ describe('an unknown lifetime, with a guess of 5 minutes', () => {
 })
 
 describe('a service that changes its lifetime', () => {
-  test('is followed within three lifetimes, both ways; by one org with bursts within eight', async () => {
+  test('is followed within three lifetimes, up and down, and within eight by one org with bursts', async () => {
     const full = 5 * MINUTE
     const half = full / 2
     const halvedAt = 6 * full
@@ -85,7 +85,7 @@ describe('a service that changes its lifetime', () => {
     const failures: unknown[] = []
     for (const traffic of TRAFFICS) {
       for (const { orgs, requests } of FLEETS) {
-        // Few of its requests meet a token at the age that matters.
+        // Few of its requests use a token at the age that matters.
         const within = traffic === 'bursty' && orgs === 1 ? 8 : 3
         const doubledAt = halvedAt + within * full
         const simulation = new Simulation({
@@ -115,7 +115,7 @@ describe('a service that changes its lifetime', () => {
           'seen by clients': simulation.counts.rejections,
         }
         rows.push(row)
-        // Between bursts nobody can tell: a lifetime that ends in a pause is not known more closely than the pause.
+        // Nobody can learn between bursts: if a lifetime ends in a pause, its error can be as long as the pause.
         const isAtMost = traffic === 'steady' ? 1.001 : 1.25
         const isFollowed = [halved, doubled].every((share) => share > 0.65 && share <= isAtMost)
         if (!isFollowed || row['seen by clients'] > 0) failures.push(row)
@@ -149,7 +149,7 @@ describe('one org whose tokens are revoked early, again and again', () => {
     return (mints - (mintsOf.get(victim) ?? 0)) / (orgs - 1) / lifetimes
   }
 
-  test('the others go on as if nothing were', async () => {
+  test('the other orgs keep their lifetime', async () => {
     const kinds: Record<string, (random: Random) => number> = {
       'very early': (random) => 0.01 + 0.04 * random.next(),
       'at any age': (random) => random.next(),
@@ -171,7 +171,7 @@ describe('one org whose tokens are revoked early, again and again', () => {
 })
 
 describe('every token revoked at one moment', () => {
-  test('few find out by a rejection, and the lifetime is known again soon after', async () => {
+  test('few requests are rejected, and the lifetime is known again soon after', async () => {
     const lifetimeMs = 5 * MINUTE
     const revokedAt = 6.5 * lifetimeMs
     const rows: Record<string, unknown>[] = []
@@ -219,7 +219,7 @@ describe('tokens that are JWTs', () => {
     return simulation.counts
   }
 
-  test('are never used past the end they state, and measured like others where they state none', async () => {
+  test('are never used past their stated end, and learned like others without one', async () => {
     const kinds: Record<string, ((deadAt: number) => unknown) | undefined> = {
       'no JWT': undefined,
       'exp in seconds': (deadAt) => deadAt / 1_000,
@@ -242,7 +242,7 @@ describe('tokens that are JWTs', () => {
   })
 })
 
-test('the guess is the assumption until something is known', async () => {
+test('the configured lifetime applies until something was learned', async () => {
   await withSeed(async (random) => {
     const simulation = new Simulation({ orgs: 3, traffic: 'steady', gapMs: SECOND, lifetimeMs: () => HOUR, random })
     await simulation.runUntil(GUESS_MS * 0.8)

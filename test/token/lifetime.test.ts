@@ -13,21 +13,21 @@ function death(org: string, aliveMs: number, deadMs: number, mintedAt = 0) {
   return { org, aliveMs, deadMs, mintedAt }
 }
 
-describe('falling', () => {
-  test('where there is one org, its death speaks for all', () => {
+describe('the estimate falls', () => {
+  test('at the death of a token of the only org', () => {
     const lifetime = estimator()
     expect(lifetime.died(death('a', 19_900, 20_100), 1, 20_100)).toBe(true)
     expect(lifetime.estimateMs).toBe(19_900)
   })
 
-  test('but not where one token dies sooner than any lifetime may be: that was a revocation, unless it comes again', () => {
+  test('not for one token that dies below the least lifetime, which was a revocation, unless it happens again', () => {
     const lifetime = estimator()
     expect(lifetime.died(death('a', 10, 20), 1, 20)).toBe(false)
     expect(lifetime.estimateMs).toBe(300 * SECOND)
     expect(lifetime.died(death('a', 10, 20, 1_000), 1, 1_020)).toBe(true)
   })
 
-  test('one org of many is not believed, however often it tells the same', () => {
+  test('not for one org of many, however often its tokens die', () => {
     const lifetime = estimator()
     for (let at = 5_000; at < 500_000; at += 5_000) {
       expect(lifetime.died(death('a', 4_900, 5_000, at - 5_000), 100, at)).toBe(false)
@@ -35,14 +35,14 @@ describe('falling', () => {
     expect(lifetime.estimateMs).toBe(300 * SECOND)
   })
 
-  test('two orgs are, where hardly any other was heard of', () => {
+  test('for two orgs, if hardly any other used tokens lately', () => {
     const lifetime = estimator()
     expect(lifetime.died(death('a', 19_000, 20_000), 100, 20_000)).toBe(false)
     expect(lifetime.died(death('b', 19_500, 20_100), 100, 20_100)).toBe(true)
     expect(lifetime.estimateMs).toBe(19_500)
   })
 
-  test('two are not, where many others kept their tokens to the end', () => {
+  test('not for two orgs, if many others kept their tokens to the end', () => {
     const lifetime = estimator()
     for (let i = 0; i < 40; i += 1) lifetime.survived(290_000 + i)
     expect(lifetime.died(death('a', 19_000, 20_000), 100, 291_000)).toBe(false)
@@ -50,7 +50,7 @@ describe('falling', () => {
     expect(lifetime.estimateMs).toBe(300 * SECOND)
   })
 
-  test('sixteen are enough, however many there are', () => {
+  test('for sixteen orgs, however many there are', () => {
     const lifetime = estimator()
     for (let i = 0; i < 5_000; i += 1) lifetime.survived(290_000)
     const believed = Array.from({ length: 16 }, (_, i) =>
@@ -60,7 +60,7 @@ describe('falling', () => {
     expect(lifetime.estimateMs).toBe(149_000)
   })
 
-  test('two are enough shortly before the end', () => {
+  test('for two orgs whose tokens had nearly reached the estimate', () => {
     const lifetime = estimator()
     for (let i = 0; i < 5_000; i += 1) lifetime.survived(290_000)
     lifetime.died(death('a', 279_000, 280_000), 5_000, 291_000)
@@ -68,14 +68,14 @@ describe('falling', () => {
     expect(lifetime.estimateMs).toBe(279_000)
   })
 
-  test('an early revocation among the witnesses carries no weight', () => {
+  test('an early revocation among the deaths does not count', () => {
     const lifetime = estimator()
     lifetime.died(death('revoked', 900, 1_000), 3, 1_000)
     lifetime.died(death('a', 19_000, 20_000), 3, 20_000)
     expect(lifetime.estimateMs).toBe(19_000)
   })
 
-  test('two ages far apart: it settles between them, nearer with each death', () => {
+  test('to the middle of two ages that are far apart, and closer with each death', () => {
     const lifetime = estimator()
     lifetime.died(death('a', 0, 200_000), 1, 200_000)
     expect(lifetime.estimateMs).toBe(100_000)
@@ -83,15 +83,15 @@ describe('falling', () => {
     expect(lifetime.estimateMs).toBe(70_000)
   })
 
-  test('deaths long ago are no witnesses', () => {
+  test('deaths of long ago do not count', () => {
     const lifetime = estimator()
     lifetime.died(death('a', 19_000, 20_000), 3, 20_000)
     expect(lifetime.died(death('b', 19_000, 20_000), 3, 20_000 + 9 * 300_000)).toBe(false)
   })
 })
 
-describe('rising', () => {
-  test('with the age at which a token on trial is accepted', () => {
+describe('the estimate rises', () => {
+  test('to the age at which a token on trial is accepted', () => {
     const lifetime = estimator()
     const token = {}
     expect(lifetime.elects(token, 270_000)).toBe(true)
@@ -101,7 +101,7 @@ describe('rising', () => {
     expect(lifetime.estimateMs).toBe(310_000)
   })
 
-  test('one trial at a time, and the next if one was not heard of for long', () => {
+  test('one trial at a time; a trial without a result ends after a while', () => {
     const lifetime = estimator()
     expect(lifetime.elects({}, 270_000)).toBe(true)
     expect(lifetime.elects({}, 280_000)).toBe(false)
@@ -125,7 +125,7 @@ describe('rising', () => {
     expect(gaps.at(-1)).toBe(48)
   })
 
-  test('after a fall the next one sets out soon', () => {
+  test('after a fall, the next trial begins soon', () => {
     const lifetime = estimator()
     for (let end = 0; end < 200; end += 1) if (lifetime.elects({}, end * 300_000)) lifetime.trialDied()
     lifetime.died(death('a', 149_000, 150_000), 1, 60_000_000)
@@ -133,7 +133,7 @@ describe('rising', () => {
     expect(electedAt).toBe(2)
   })
 
-  test('what was minted before the death that was learned tells nothing of what holds now', () => {
+  test('tokens minted before the learned death do not count', () => {
     const lifetime = estimator()
     const old = {}
     lifetime.elects(old, 270_000)
@@ -143,14 +143,14 @@ describe('rising', () => {
     expect(lifetime.estimateMs).toBe(149_000)
   })
 
-  test('no trial where there is nothing left to find', () => {
+  test('no trial if nothing is left to learn', () => {
     const lifetime = estimator({ lifetimeMs: BOUNDS.maxLifetimeMs })
     expect(lifetime.elects({}, 3_600_000)).toBe(false)
   })
 })
 
 describe('learning switched off', () => {
-  test('the estimate is what it was given', () => {
+  test('the estimate is the configured lifetime', () => {
     const lifetime = estimator({ learns: false })
     expect(lifetime.died(death('a', 1_000, 2_000), 1, 2_000)).toBe(true)
     lifetime.accepted(400_000, 0)
@@ -159,7 +159,7 @@ describe('learning switched off', () => {
   })
 })
 
-test('changes are told when they are worth telling', () => {
+test('only larger changes are reported', () => {
   const told: number[] = []
   const lifetime = estimator({ onChange: (estimateMs) => told.push(estimateMs) })
   for (let ageMs = 301_000; ageMs <= 500_000; ageMs += 1_000) lifetime.accepted(ageMs, 0)
@@ -167,7 +167,7 @@ test('changes are told when they are worth telling', () => {
 })
 
 describe('what another proxy has learned', () => {
-  test('is taken over within the bounds, and not told again', () => {
+  test('is used within the bounds, and not reported again', () => {
     const told: number[] = []
     const lifetime = estimator({ onChange: (estimateMs) => told.push(estimateMs) })
     lifetime.adopt(60 * SECOND)
@@ -181,14 +181,14 @@ describe('what another proxy has learned', () => {
     expect(told).toEqual([])
   })
 
-  test('is where learning goes on from', () => {
+  test('is the start for further learning', () => {
     const lifetime = estimator()
     lifetime.adopt(60 * SECOND)
     expect(lifetime.died(death('a', 19_900, 20_100), 1, 20_100)).toBe(true)
     expect(lifetime.estimateMs).toBe(19_900)
   })
 
-  test('does not count if learning is switched off', () => {
+  test('is ignored if learning is switched off', () => {
     const lifetime = estimator({ learns: false })
     lifetime.adopt(60 * SECOND)
     expect(lifetime.estimateMs).toBe(300 * SECOND)
@@ -207,7 +207,7 @@ describe('whatever happens', () => {
   )
   const timeline = fc.array(fc.record({ event, pauseMs: fc.integer({ min: 0, max: 1_000_000 }) }), { maxLength: 60 })
 
-  test('the estimate stays in its bounds; a death that is believed is above it, the ages seen alive are not', () => {
+  test('the estimate stays in its bounds, below a death that counts, and not below an accepted age', () => {
     fc.assert(
       fc.property(timeline, fc.integer({ min: 1, max: 4 }), (steps, orgs) => {
         const lifetime = estimator()
@@ -238,7 +238,7 @@ describe('whatever happens', () => {
     )
   })
 
-  test('the deaths of one org among several move nothing', () => {
+  test('the deaths of one org among several change nothing', () => {
     const deaths = fc.array(fc.tuple(age, age, fc.integer({ min: 0, max: 1_000_000 })), { maxLength: 60 })
     fc.assert(
       fc.property(deaths, fc.integer({ min: 2, max: 10_000 }), (list, orgs) => {
@@ -263,7 +263,7 @@ describe('whatever happens', () => {
           let at = 0
           let deaths = 0
           for (let token = 0; token < 40; token += 1) {
-            // Used every `gapMs` until the estimate says that it has ended, or the service does.
+            // Used every `gapMs`, until the estimate or the service ends it.
             const lastUse = Math.ceil(lifetime.estimateMs / gapMs) - 1
             const firstDead = Math.ceil(hiddenMs / gapMs)
             at += Math.min(lastUse, firstDead) * gapMs + 1

@@ -20,7 +20,7 @@ afterEach(() => {
 const now = () => Date.now()
 const ACME = 'acme' as OrgId
 
-/** A token endpoint that does what `behave` says, and notes every call. */
+/** A token endpoint that follows `behave`, and records every call. */
 class Endpoint implements TokenSource {
   readonly calls: { readonly org: OrgId; readonly at: number; readonly options: MintOptions }[] = []
   behave: (org: OrgId) => Promise<void> | void = () => {}
@@ -42,7 +42,7 @@ function failing(code: TokenErrorCode, options?: TokenErrorOptions): () => never
   }
 }
 
-/** Answers nothing until the deadline of the call, as the real endpoint would. */
+/** Does not answer before the deadline of the call. */
 function hanging(endpoint: Endpoint): () => Promise<never> {
   return () => {
     const { deadlineAt = Number.NaN } = endpoint.calls.at(-1)?.options ?? {}
@@ -52,7 +52,7 @@ function hanging(endpoint: Endpoint): () => Promise<never> {
   }
 }
 
-/** Answers after so long, unless the deadline of the call comes first. */
+/** Answers after this time, unless the deadline of the call comes first. */
 function answeringAfter(endpoint: Endpoint, ms: number): () => Promise<void> {
   return async () => {
     const restMs = (endpoint.calls.at(-1)?.options.deadlineAt ?? Number.NaN) - now()
@@ -67,7 +67,7 @@ interface Outcome {
   tookMs?: number
 }
 
-/** The outcome is filled in when there is one. */
+/** The outcome is set when the mint settles. */
 function mint(guard: MintGuard, org = ACME, options?: MintOptions): Outcome {
   const startedAt = now()
   const outcome: Outcome = { code: undefined }
@@ -100,7 +100,7 @@ function setUp(options: Partial<MintGuardOptions> = {}) {
   return { endpoint, guard, events }
 }
 
-/** Lets the endpoint fail until it is not asked any more. */
+/** Lets the endpoint fail until the guard stops calling it. */
 async function openCircuit(guard: MintGuard, endpoint: Endpoint): Promise<void> {
   endpoint.behave = failing('token_endpoint_unavailable')
   for (const org of ['v', 'w', 'x', 'y', 'z'] as OrgId[]) mint(guard, org)
@@ -120,7 +120,7 @@ describe('T-TK-12 retries', () => {
     expect(endpoint.calledAt).toEqual([0, 200, 600, 1_400])
   })
 
-  test('but not for ever', async () => {
+  test('not without end', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = failing('token_endpoint_unavailable')
     const outcome = mint(guard)
@@ -129,7 +129,7 @@ describe('T-TK-12 retries', () => {
     expect(endpoint.calls).toHaveLength(4)
   })
 
-  test('and not beyond the time for the whole mint', async () => {
+  test('not beyond the time for the whole mint', async () => {
     const { endpoint, guard } = setUp({ mintTimeoutMs: 500 })
     endpoint.behave = failing('token_endpoint_unavailable')
     const outcome = mint(guard)
@@ -138,7 +138,7 @@ describe('T-TK-12 retries', () => {
     expect(endpoint.calledAt).toEqual([0, 200])
   })
 
-  test('each call gets the deadline of the whole', async () => {
+  test('each call gets the deadline of the whole mint', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = failing('token_endpoint_unavailable')
     await vi.advanceTimersByTimeAsync(1_000)
@@ -172,7 +172,7 @@ describe('T-TK-12 retries', () => {
 })
 
 describe('failing fast', () => {
-  test('after failures in a row the endpoint is not asked, and answers come at once', async () => {
+  test('after failures in a row, the endpoint is not called, and mints fail at once', async () => {
     const { endpoint, guard, events } = setUp()
     await openCircuit(guard, endpoint)
     const calls = endpoint.calls.length
@@ -214,7 +214,7 @@ describe('failing fast', () => {
     expect(events.at(-1)).toBe('resumed')
   })
 
-  test('a probe that hangs holds up neither the request that carries it nor the recovery', async () => {
+  test('a probe that hangs delays neither its request nor the recovery', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = hanging(endpoint)
     for (const org of ['v', 'w', 'x', 'y', 'z'] as OrgId[]) mint(guard, org)
@@ -236,7 +236,7 @@ describe('failing fast', () => {
     expect(now() - upAt).toBeLessThan(5_000)
   })
 
-  test('while half of the orgs succeed, no healthy org is held up', async () => {
+  test('while half of the orgs succeed, no healthy org has to wait', async () => {
     const { endpoint, guard, events } = setUp()
     for (let i = 0; i < 20; i += 1) {
       endpoint.behave = i % 2 === 0 ? () => {} : failing('token_response_invalid')
@@ -257,7 +257,7 @@ describe('failing fast', () => {
     expect(probing).toMatchObject({ code: 'ok', tookMs: 700 })
   })
 
-  test('behind calls that hung, a quick probe serves its request, and leaves no timer', async () => {
+  test('after calls that hung, a quick probe serves its request, and leaves no timer', async () => {
     const { endpoint, guard } = setUp({ mintTimeoutMs: 1_000 })
     endpoint.behave = hanging(endpoint)
     for (let i = 0; i < 8; i += 1) mint(guard, `org-${i}` as OrgId)
@@ -269,7 +269,7 @@ describe('failing fast', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  test('behind calls that hung, a slow probe hands its token over when it comes', async () => {
+  test('after calls that hung, a slow probe delivers its token late', async () => {
     const { endpoint, guard, events } = setUp({ mintTimeoutMs: 1_000 })
     endpoint.behave = hanging(endpoint)
     for (let i = 0; i < 8; i += 1) mint(guard, `org-${i}` as OrgId)
@@ -295,7 +295,7 @@ describe('failing fast', () => {
     expect(events).toEqual([])
   })
 
-  test('T-TK-30 where only one org fails, only that one is held up', async () => {
+  test('T-TK-30 if only one org fails, only that org is paused', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = (org) => {
       if (org === ACME) failing('token_endpoint_unavailable')()
@@ -314,8 +314,8 @@ describe('failing fast', () => {
   })
 })
 
-describe('T-TK-11 told to wait', () => {
-  test('no mint before the time, and the time is passed on, to the second', async () => {
+describe('T-TK-11 a Retry-After', () => {
+  test('is respected to the second, and passed on', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = failing('token_endpoint_rate_limited', { retryAfterSeconds: 17 })
     const first = mint(guard)
@@ -337,7 +337,7 @@ describe('T-TK-11 told to wait', () => {
     expect(endpoint.calledAt).toEqual([0, 0, 17_000])
   })
 
-  test('without a time: growing pauses', async () => {
+  test('is missing: growing pauses', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = failing('token_endpoint_rate_limited')
     for (let i = 0; i < 1_000; i += 1) {
@@ -349,7 +349,7 @@ describe('T-TK-11 told to wait', () => {
     expect(Math.max(...pauses)).toBe(30_000)
   })
 
-  test('those who wait in the queue are told too, and not only when their turn comes', async () => {
+  test('also refuses mints that wait in the queue, before their turn', async () => {
     const { endpoint, guard } = setUp({ mintConcurrency: 1, mintRate: 4 })
     endpoint.behave = () =>
       new Promise((_, reject) => {
@@ -361,7 +361,7 @@ describe('T-TK-11 told to wait', () => {
     expect(endpoint.calls).toHaveLength(2)
   })
 
-  test('neither a success that was on its way nor new credentials end it', async () => {
+  test('is not ended by a success that was under way, or by new credentials', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = (org) =>
       org !== 'globex'
@@ -394,7 +394,7 @@ describe('T-TK-09 rejected credentials', () => {
     expect(Math.max(...pauses)).toBe(60_000)
   })
 
-  test('until they change', async () => {
+  test('stop mints until they change', async () => {
     const { endpoint, guard, events } = setUp()
     endpoint.behave = failing('app_credentials_rejected')
     mint(guard)
@@ -410,7 +410,7 @@ describe('T-TK-09 rejected credentials', () => {
     expect(events).toEqual(['paused app_credentials_rejected', 'resumed'])
   })
 
-  test('where new ones are found meanwhile, no mint fails', async () => {
+  test('fail no mint, if new ones are found meanwhile', async () => {
     let isNew = false
     const recoveries: number[] = []
     const { endpoint, guard, events } = setUp({
@@ -437,7 +437,7 @@ describe('T-TK-09 rejected credentials', () => {
     expect(events).toEqual([])
   })
 
-  test('each rejection asks for new ones again, when the last search is over', async () => {
+  test('each rejection looks for new ones again, after the last search', async () => {
     const recoveries: number[] = []
     const { endpoint, guard } = setUp({
       recoverCredentials: (calledAt) => Promise.resolve(recoveries.push(calledAt) < 0),
@@ -450,7 +450,7 @@ describe('T-TK-09 rejected credentials', () => {
     expect(recoveries).toEqual([0, 1_000])
   })
 
-  test('a recovery that takes too long fails the mint in time', async () => {
+  test('a search that takes too long fails the mint in time', async () => {
     const { endpoint, guard } = setUp({ recoverCredentials: () => new Promise(() => {}) })
     await vi.advanceTimersByTimeAsync(1_000)
     endpoint.behave = failing('app_credentials_rejected')
@@ -459,7 +459,7 @@ describe('T-TK-09 rejected credentials', () => {
     for (const outcome of outcomes) expect(outcome).toMatchObject({ code: 'app_credentials_rejected', tookMs: 5_000 })
   })
 
-  test('while failing fast, an answer of 401 ends the failing, not the probing', async () => {
+  test('a 401 during an outage ends the outage, but not the probes', async () => {
     const { endpoint, guard } = setUp({ recoverCredentials: () => Promise.resolve(false) })
     await openCircuit(guard, endpoint)
     endpoint.behave = failing('app_credentials_rejected')
@@ -475,7 +475,7 @@ describe('T-TK-09 rejected credentials', () => {
 })
 
 describe('a probe', () => {
-  test('has two seconds, so that one that hangs does not put off the next', async () => {
+  test('has two seconds, so that a hanging probe does not delay the next', async () => {
     const { endpoint, guard } = setUp()
     await openCircuit(guard, endpoint)
     await vi.advanceTimersByTimeAsync(2_000)
@@ -486,7 +486,7 @@ describe('a probe', () => {
     expect((probe?.options.deadlineAt ?? 0) - (probe?.at ?? 0)).toBe(2_000)
   })
 
-  test('has them in a place that is only lent, too', async () => {
+  test('has two seconds in a lent place, too', async () => {
     const { endpoint, guard } = setUp({ mintConcurrency: 4 })
     endpoint.behave = (org) => (org === ACME ? failing('token_endpoint_unavailable')() : hanging(endpoint)())
     for (let i = 0; i < 2; i += 1) {
@@ -527,8 +527,8 @@ describe('a probe', () => {
   })
 })
 
-describe('a mint that was admitted and then not sent', () => {
-  test('because a pause began while it waited: its place is free again', async () => {
+describe('a mint that was admitted but not sent', () => {
+  test('because a pause began while it waited: it frees its place', async () => {
     const { endpoint, guard } = setUp({ mintConcurrency: 1 })
     endpoint.behave = answeringAfter(endpoint, 100)
     mint(guard)
@@ -545,7 +545,7 @@ describe('a mint that was admitted and then not sent', () => {
     expect(endpoint.calledAt).toEqual([0, 1_000])
   })
 
-  test('because it found no place in time: another may be the probe', async () => {
+  test('because it got no place in time: another mint may be the probe', async () => {
     const { endpoint, guard } = setUp({ mintConcurrency: 1 })
     endpoint.behave = answeringAfter(endpoint, 3_000)
     mint(guard)
@@ -560,7 +560,7 @@ describe('a mint that was admitted and then not sent', () => {
     expect(after.code).toBe('ok')
   })
 
-  test('because the source did not call: it says nothing of the endpoint, and another may be the probe', async () => {
+  test('because the source did not call: it does not count for the endpoint, and another mint may be the probe', async () => {
     const { endpoint, guard, events } = setUp()
     guard.pauses.pauseUntil(500)
     await vi.advanceTimersByTimeAsync(500)
@@ -580,8 +580,8 @@ describe('a mint that was admitted and then not sent', () => {
   })
 })
 
-describe('several proxies that keep to one limit', () => {
-  test('a limit of all orgs is told, once for each answer that extends it', async () => {
+describe('several proxies that share a limit', () => {
+  test('a limit for all orgs is shared, once for each answer that extends it', async () => {
     const limits: number[] = []
     const { endpoint, guard } = setUp({ onLimited: (untilMs) => limits.push(untilMs) })
     endpoint.behave = failing('token_endpoint_rate_limited', { retryAfterSeconds: 17 })
@@ -593,7 +593,7 @@ describe('several proxies that keep to one limit', () => {
     expect(limits).toEqual([17_000])
   })
 
-  test('a limit that another was told is kept, and not told on', async () => {
+  test('the limit of another proxy is kept, and not shared again', async () => {
     const limits: number[] = []
     const { endpoint, guard } = setUp({ onLimited: (untilMs) => limits.push(untilMs) })
     guard.pauses.pauseUntil(5_000)
@@ -610,8 +610,8 @@ describe('several proxies that keep to one limit', () => {
   })
 })
 
-describe('the deadline of whoever asks', () => {
-  test('counts if it comes first', async () => {
+describe('the deadline of the request', () => {
+  test('applies if it comes first', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = hanging(endpoint)
     const outcome = mint(guard, ACME, { deadlineAt: 700 })
@@ -627,7 +627,7 @@ describe('calls that hang', () => {
     const sick = new Map<number, Outcome>()
     const healthy: Outcome[] = []
     for (let i = 0; i < 200; i += 1) {
-      // As the cache does: one mint per org at a time.
+      // Like the cache: one mint per org at a time.
       for (let j = 0; j < 40; j += 1) {
         const last = sick.get(j)
         if (last === undefined || last.code !== undefined) sick.set(j, mint(guard, `sick-${j}` as OrgId))
@@ -639,7 +639,7 @@ describe('calls that hang', () => {
     expect(healthy.flatMap(({ code, error }, i) => (code === 'ok' ? [] : [`${i}: ${error?.message}`]))).toEqual([])
   })
 
-  test('a call in a lent place gives it up after a second, and gets another turn with all the time that is left', async () => {
+  test('a call in a lent place frees it after a second, and gets another turn with the rest of its time', async () => {
     const { endpoint, guard, events } = setUp({ mintConcurrency: 8 })
     endpoint.behave = hanging(endpoint)
     const outcomes = Array.from({ length: 6 }, (_, i) => mint(guard, `org-${i}` as OrgId))
@@ -656,7 +656,7 @@ describe('an endpoint that is slow for all orgs', () => {
   const many = (guard: MintGuard, round: string) =>
     Array.from({ length: 24 }, (_, i) => mint(guard, `${round}-${i}` as OrgId))
 
-  test('gets each call once, in lent places too', async () => {
+  test('gets each call once, also in lent places', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = answeringAfter(endpoint, 1_500)
     mint(guard)
@@ -668,7 +668,7 @@ describe('an endpoint that is slow for all orgs', () => {
     expect(endpoint.calls).toHaveLength(25)
   })
 
-  test('gets each call once from the start, if a mint has five times as long', async () => {
+  test('gets each call once from the start, if tokens.mintTimeout is five times as long', async () => {
     const { endpoint, guard } = setUp({ mintTimeoutMs: 15_000 })
     endpoint.behave = answeringAfter(endpoint, 2_999)
     const outcomes = many(guard, 'first')
@@ -677,7 +677,7 @@ describe('an endpoint that is slow for all orgs', () => {
     expect(endpoint.calls).toHaveLength(24)
   })
 
-  test('and then is quick again: calls that hang give their lent places up early again', async () => {
+  test('and is quick again later: calls that hang then free their lent places early', async () => {
     const { endpoint, guard } = setUp()
     endpoint.behave = answeringAfter(endpoint, 2_000)
     mint(guard)
@@ -721,7 +721,7 @@ describe('the budget', () => {
     expect(flood.every(({ code }) => code !== undefined)).toBe(true)
   })
 
-  test('after everything is over, no timer is left', async () => {
+  test('at the end, no timer is left', async () => {
     const { endpoint, guard } = setUp({ mintConcurrency: 2, mintRate: 10 })
     endpoint.behave = failing('token_endpoint_unavailable')
     for (let i = 0; i < 100; i += 1) mint(guard, `org-${i}` as OrgId)

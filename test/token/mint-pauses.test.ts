@@ -1,4 +1,4 @@
-/** One org's trouble is its own: each sentence of that promise, and random schedules against all of them. */
+/** One org's trouble is its own: a test for each sentence of that promise, and random schedules for all of them. */
 
 import { describe, expect, test } from 'vitest'
 import { TokenError, type TokenErrorCode } from '../../src/errors.ts'
@@ -55,7 +55,7 @@ class World {
     return undefined
   }
 
-  /** Undefined if the org may go. Keeps no pass. */
+  /** Undefined if a call for the org is allowed. Takes no pass. */
   refusalOf(org: OrgId): MintNotSent | undefined {
     try {
       this.pauses.abandon(this.pauses.admit(org))
@@ -119,7 +119,7 @@ describe('an org whose trouble is its own', () => {
     }
   })
 
-  test('its pauses grow while it fails, and are over with its first success', () => {
+  test('its pauses grow while it fails, and end with its first success', () => {
     const world = new World()
     const pauses: number[] = []
     for (let i = 0; i < 10; i += 1) {
@@ -164,7 +164,7 @@ describe('all orgs are paused', () => {
     expect(world.events).toEqual([`${code} 1000`])
   })
 
-  test('and this is told once, whatever comes of calls that were under way', () => {
+  test('and this is reported once, whatever the outcome of calls under way', () => {
     const world = new World()
     const late = [C, D].map((org) => world.pass(org))
     world.call(A, REJECTED)
@@ -198,13 +198,13 @@ describe('all orgs are paused', () => {
     expect(world.refusalOf(D)?.code).toBe(DOWN)
   })
 
-  test('not by a blip: three orgs that fail once each', () => {
+  test('not by three orgs that fail once each', () => {
     const world = new World()
     for (const org of [A, B, C]) world.call(org, DOWN)
     expect(world.refusalOf(D)).toBeUndefined()
   })
 
-  test('not if half of the orgs heard of lately do well', () => {
+  test('not if half of the recent orgs succeed', () => {
     const world = new World()
     for (let i = 0; i < 40; i += 1) world.call(`well-${i}` as OrgId)
     for (let i = 0; i < 40; i += 1) world.call(`sick-${i}` as OrgId, 'token_endpoint_timeout')
@@ -213,7 +213,7 @@ describe('all orgs are paused', () => {
     expect(world.refusalOf(A)?.code).toBe(DOWN)
   })
 
-  test('but what was heard long ago does not count', () => {
+  test('and old outcomes do not count', () => {
     const world = new World()
     for (let i = 0; i < 40; i += 1) world.call(`well-${i}` as OrgId)
     world.clock.advance(10_001)
@@ -221,7 +221,7 @@ describe('all orgs are paused', () => {
     expect(world.refusalOf(D)?.code).toBe(DOWN)
   })
 
-  test('orgs that fail by themselves cause that once, and not again', () => {
+  test('orgs that fail on their own cause that once, and not again', () => {
     const world = new World()
     const sick = Array.from({ length: 40 }, (_, i) => `sick-${i}` as OrgId)
     for (const pass of sick.map((org) => world.pass(org))) world.settle(pass, 'token_endpoint_timeout')
@@ -256,7 +256,7 @@ describe('the probe', () => {
     expect(world.events).toEqual([`${DOWN} 250`, 'resumed'])
   })
 
-  test('is left to orgs that have not failed for a while, if one of them asks', () => {
+  test('is at first reserved for orgs that have not failed', () => {
     const world = down()
     expect(world.admit(D)).toBe(DOWN)
     world.clock.advance(250 + 83)
@@ -265,14 +265,14 @@ describe('the probe', () => {
     expect(world.events).toEqual([`${DOWN} 250`, 'resumed'])
   })
 
-  test('is for any org after that while', () => {
+  test('is for any org after that time', () => {
     const world = down()
     expect(world.admit(D)).toBe(DOWN)
     world.clock.advance(250 + 84)
     expect(isProbe(world.pass(A))).toBe(true)
   })
 
-  test('goes to any org at once after a limit: the endpoint has said when it ends', () => {
+  test('is for any org at once after a limit, because the endpoint has set its end', () => {
     const world = new World()
     for (const org of [A, B]) world.call(org, LIMITED, 2)
     expect(world.admit(D)).toBe(LIMITED)
@@ -292,7 +292,7 @@ describe('the probe', () => {
     expect(pauses).toEqual([250, 500, 1_000, 1_500, 1_500, 1_500])
   })
 
-  test('that is abandoned leaves its place to another', () => {
+  test('that is abandoned lets another org probe', () => {
     const world = down()
     world.clock.advance(250)
     world.pauses.abandon(world.pass(D))
@@ -312,7 +312,7 @@ describe('the probe', () => {
     expect(world.refusalOf('g' as OrgId)).toBeUndefined()
   })
 
-  test('tells whether the failures before it were hangs', () => {
+  test('knows whether the failures before it were hangs', () => {
     for (const [code, hangs] of [
       ['token_endpoint_timeout', true],
       [DOWN, false],
@@ -340,7 +340,7 @@ describe('Retry-After', () => {
     return world
   }
 
-  test('is kept for all, and told to the second', () => {
+  test('applies to all, and is passed on to the second', () => {
     const world = limited(17)
     expect(world.limits).toEqual([18_000])
     for (let second = 17; second > 0; second -= 1) {
@@ -351,7 +351,7 @@ describe('Retry-After', () => {
     expect(world.refusalOf(D)).toBeUndefined()
   })
 
-  test('of one org is kept for that org, whatever the others do', () => {
+  test('of one org applies to that org, whatever the others do', () => {
     const world = new World()
     world.call(A, LIMITED, 3_600)
     world.call(B)
@@ -391,7 +391,7 @@ describe('Retry-After', () => {
   test.each<[string, TokenErrorCode | undefined]>([
     ['success', undefined],
     ['failure', DOWN],
-  ])('that comes while a probe is under way outlives its %s', (_, code) => {
+  ])('that comes during a probe outlives its %s', (_, code) => {
     const world = new World()
     const late = world.pass(E)
     world.call(A, LIMITED, 2)
@@ -418,7 +418,7 @@ describe('Retry-After', () => {
     expect(pauses).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000])
   })
 
-  test('that another proxy was told is kept here', () => {
+  test('of another proxy applies here', () => {
     const world = new World()
     world.pauses.pauseUntil(9_000)
     world.pauses.pauseUntil(5_000)
@@ -431,7 +431,7 @@ describe('Retry-After', () => {
 })
 
 describe('a changed secret', () => {
-  test('ends what was held against the old one, for all orgs and for each', () => {
+  test('ends the pauses for the old one, of all orgs and of each', () => {
     const world = new World()
     for (const org of [A, B, C]) world.call(org, REJECTED)
     world.pauses.credentialsChanged()
@@ -469,7 +469,7 @@ describe('the count of failures in a row', () => {
 })
 
 describe('whether most orgs fail is judged by', () => {
-  test('all orgs that were heard of, those that were answered 401 or 429 as well', () => {
+  test('all orgs with an outcome, also those that got a 401 or 429', () => {
     const world = new World()
     world.call(A)
     world.call(B, REJECTED)
@@ -489,7 +489,7 @@ describe('whether most orgs fail is judged by', () => {
     expect(world.refusalOf(A)?.code).toBe(DOWN)
   })
 
-  test('the org that ended an outage and those after it', () => {
+  test('the org that ended an outage, and those after it', () => {
     const world = new World()
     for (let i = 0; i < 4; i += 1) world.call(`well-${i}` as OrgId)
     const late = ['x', 'y', 'z', 'v', 'w'].map((org) => world.pass(org as OrgId))
@@ -502,7 +502,7 @@ describe('whether most orgs fail is judged by', () => {
   })
 })
 
-test('the trouble of ten thousand orgs is remembered; the org that was heard of least recently is forgotten', () => {
+test('the trouble of ten thousand orgs is remembered; the least recent is forgotten first', () => {
   const world = new World()
   const gaveWay = (i: number) => world.pauses.gaveWay(world.pass(`org-${i}` as OrgId))
   const hangs = (i: number) => world.pauses.hangs(`org-${i}` as OrgId)
@@ -519,7 +519,7 @@ test('the refusals of a pause name the cause of the failure that began it', () =
   expect(world.refusalOf(A)?.hint).toBe(hint)
 })
 
-test('an org that is paused for two reasons is told the one that lasts longer', () => {
+test('an org that is paused for two reasons gets the one that lasts longer', () => {
   const world = new World()
   world.call(A, LIMITED, 30)
   world.call(B, REJECTED)
@@ -539,7 +539,7 @@ test('a limit of one org outlives a success of the same org that was under way',
   expect(world.refusalOf(A)?.code).toBe(LIMITED)
 })
 
-test('a call that was under way and was told a later end moves the end, and not the growth', () => {
+test('a call under way with a later Retry-After moves the end, and does not double the pause', () => {
   const world = new World()
   const late = world.pass(C)
   world.call(A, LIMITED)
@@ -568,7 +568,7 @@ test('a limit that another proxy extends goes on growing', () => {
   expect(world.refusalOf(D)).toBeUndefined()
 })
 
-test('a pass that waited in the queue is refused if a pause has begun since, and its own probe is not', () => {
+test('a pass that waited in the queue is refused if another pause has begun, and not for the pause that it probes', () => {
   const world = new World()
   const waiting = world.pass(C)
   world.call(A, REJECTED)
@@ -581,7 +581,7 @@ test('a pass that waited in the queue is refused if a pause has begun since, and
   world.pauses.confirm(probe)
 })
 
-test('an org that gave way hangs until it gets an answer, and was not counted', () => {
+test('an org whose lent place ended counts as hanging until it gets an answer, and not as failed', () => {
   const world = new World()
   for (let i = 0; i < 10; i += 1) world.pauses.gaveWay(world.pass(A))
   expect(world.pauses.hangs(A)).toBe(true)
@@ -596,14 +596,14 @@ describe('whatever happens in whatever order', () => {
     org: fc.integer({ min: 0, max: 7 }),
     outcome: fc.constantFrom<(TokenErrorCode | undefined)[]>(...outcomes),
     retryAfterSeconds: fc.constantFrom(undefined, 0, 1, 5, 60),
-    /** How many steps later the call ends. */
+    /** The call ends this many steps later. */
     lasts: fc.integer({ min: 0, max: 6 }),
     pauseMs: fc.constantFrom(0, 1, 100, 250, 1_000, 5_000),
     isAbandoned: fc.boolean(),
   })
   type Step = typeof step extends fc.Arbitrary<infer T> ? T : never
 
-  /** Plays the steps; `outcomeOf` may overrule what a call of that org gets. Ends with no call under way. */
+  /** Plays the steps. `outcomeOf` may replace the outcome for an org. Ends when no call is under way. */
   function play(world: World, steps: readonly Step[], outcomeOf: (step: Step) => TokenErrorCode | undefined): void {
     const underway: { pass: MintPass; step: Step; endsAt: number }[] = []
     const end = (index: number) => {
@@ -631,7 +631,7 @@ describe('whatever happens in whatever order', () => {
 
   const options = { numRuns: 500 }
 
-  test('one sick org never pauses another', () => {
+  test('one failing org never pauses another', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
         const world = new World()
@@ -667,7 +667,7 @@ describe('whatever happens in whatever order', () => {
     )
   })
 
-  test('nothing is stuck: when all is well again, every org succeeds after the longest pause', () => {
+  test('nothing is stuck: after a recovery, every org succeeds after the longest pause', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
         const world = new World()

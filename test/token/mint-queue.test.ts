@@ -20,7 +20,7 @@ interface Seen {
   error?: unknown
 }
 
-/** Enters, and notes when it was let in or how it was refused. */
+/** Enters the queue, and records the time of admission or the refusal. */
 function watch(
   queue: MintQueue,
   lane: Lane,
@@ -73,7 +73,7 @@ test('never more at once than there are places; the next goes when one ends', as
   expect(startsOf(list)).toEqual([0, 0, 5_000])
 })
 
-test('whoever could not be served in time is refused at once, and told when to come again', async () => {
+test('a mint that could not be served in time is refused at once, with Retry-After', async () => {
   const queue = new MintQueue({ concurrency: 1_000, ratePerSecond: 10, now })
   const list = Array.from({ length: 100 }, () => watch(queue, 'known', { deadlineAt: 4_000 }))
   await vi.advanceTimersByTimeAsync(0)
@@ -97,7 +97,7 @@ test('the expected wait begins when the rate opens again', async () => {
   expect(inTime).toEqual({})
 })
 
-test('a cold mint expects to wait for the known ones before it, too', async () => {
+test('a cold mint also expects to wait for the known ones before it', async () => {
   const queue = new MintQueue({ concurrency: 1_000, ratePerSecond: 10, now })
   for (let i = 0; i < 30; i += 1) watch(queue, 'known')
   const cold = watch(queue, 'cold', { deadlineAt: 5_000 })
@@ -105,10 +105,10 @@ test('a cold mint expects to wait for the known ones before it, too', async () =
   expect(cold.error).toMatchObject({ code: 'token_endpoint_unavailable', retryAfterSeconds: 4 })
 })
 
-test('whoever has waited for most of the time is refused then, so that nobody starts a call that has no time left', async () => {
+test('a mint that has waited for most of its time is refused, so that no call starts without time left', async () => {
   const queue = new MintQueue({ concurrency: 1, ratePerSecond: 100, now })
   const first = watch(queue, 'known')
-  const waiting = watch(queue, 'known', { deadlineAt: 700 }) // the rate would let it in
+  const waiting = watch(queue, 'known', { deadlineAt: 700 }) // the rate would admit it
   await vi.advanceTimersByTimeAsync(559)
   expect(waiting).toEqual({})
   await vi.advanceTimersByTimeAsync(1)
@@ -119,7 +119,7 @@ test('whoever has waited for most of the time is refused then, so that nobody st
 })
 
 describe('orgs that had a token before', () => {
-  test('go ahead of those that were never seen', async () => {
+  test('go before new orgs', async () => {
     const queue = new MintQueue({ concurrency: 1, ratePerSecond: 1_000, now })
     const first = watch(queue, 'known')
     const cold = watch(queue, 'cold')
@@ -131,7 +131,7 @@ describe('orgs that had a token before', () => {
     expect(cold.enteredAt).toBeUndefined()
   })
 
-  test('find a place though a flood has taken all that it may', async () => {
+  test('get a place although a flood has taken all that it may', async () => {
     const queue = new MintQueue({ concurrency: 32, ratePerSecond: 100, now })
     const flood = Array.from({ length: 10_000 }, () => watch(queue, 'cold', { deadlineAt: 5_000 }))
     await vi.advanceTimersByTimeAsync(0)
@@ -141,7 +141,7 @@ describe('orgs that had a token before', () => {
     expect(startsOf(known)).toHaveLength(8)
   })
 
-  test('find a part of the rate left', async () => {
+  test('get a part of the rate', async () => {
     const queue = new MintQueue({ concurrency: 10_000, ratePerSecond: 100, now })
     const flood = Array.from({ length: 10_000 }, () => watch(queue, 'cold', { deadlineAt: 5_000 }))
     await vi.advanceTimersByTimeAsync(0)
@@ -151,7 +151,7 @@ describe('orgs that had a token before', () => {
     expect(startsOf(known)).toHaveLength(10)
   })
 
-  test('go as soon as the rate allows, though a cold org has to wait longer', async () => {
+  test('go as soon as the rate allows, although a cold org has to wait longer', async () => {
     const queue = new MintQueue({ concurrency: 100, ratePerSecond: 10, now })
     watch(queue, 'known')
     await vi.advanceTimersByTimeAsync(500)
@@ -162,7 +162,7 @@ describe('orgs that had a token before', () => {
     expect([known.enteredAt, cold.enteredAt]).toEqual([1_000, 1_500])
   })
 
-  test('do not starve the others', async () => {
+  test('do not lock out new orgs', async () => {
     const queue = new MintQueue({ concurrency: 2, ratePerSecond: 100, now })
     const cold = watch(queue, 'cold')
     await vi.advanceTimersByTimeAsync(0)
@@ -170,8 +170,8 @@ describe('orgs that had a token before', () => {
   })
 })
 
-describe('cold mints are shared out between those who ask', () => {
-  /** `connections` that ask for the next unknown org as soon as the last one was answered, without end. */
+describe('cold mints are shared between the connections', () => {
+  /** Connections that ask for another unknown org after each answer, without end. */
   function flood(queue: MintQueue, connections: number): { served: number; stop: () => void } {
     const seen = { served: 0, stop: () => {} }
     let isOver = false
@@ -193,8 +193,8 @@ describe('cold mints are shared out between those who ask', () => {
     return seen
   }
 
-  // An attacker, or a broken client, asks for unknown ids over many connections and takes every turn.
-  test.each([1, 150])('a flood over %d connections does not keep a newcomer waiting', async (connections) => {
+  // An attacker, or a faulty client, asks for unknown ids over many connections and takes every turn.
+  test.each([1, 150])('a flood over %d connections does not delay a newcomer', async (connections) => {
     const queue = new MintQueue({ concurrency: 32, ratePerSecond: 100, now })
     const attack = flood(queue, connections)
     await vi.advanceTimersByTimeAsync(12_000)
@@ -212,7 +212,7 @@ describe('cold mints are shared out between those who ask', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  test('a newcomer takes the place of the last in a queue that is full', async () => {
+  test('in a full queue, a newcomer replaces the last', async () => {
     const queue = new MintQueue({ concurrency: 1_000, ratePerSecond: 100, now })
     const flood = Array.from({ length: 1_000 }, () => watch(queue, 'cold', { deadlineAt: 5_000, requester: 'flood' }))
     await vi.advanceTimersByTimeAsync(0)
@@ -226,7 +226,7 @@ describe('cold mints are shared out between those who ask', () => {
     expect(newcomer.enteredAt).toBe(1_000)
   })
 
-  test('a flood over ever new connections is bounded in room', async () => {
+  test('a flood over ever new connections cannot grow the queue', async () => {
     const queue = new MintQueue({ concurrency: 32, ratePerSecond: 100, now })
     const all = Array.from({ length: 10_000 }, () => watch(queue, 'cold', { deadlineAt: 5_000, requester: {} }))
     await vi.advanceTimersByTimeAsync(0)
@@ -236,7 +236,7 @@ describe('cold mints are shared out between those who ask', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  test('in the order in which they came, if all ask alike', async () => {
+  test('in order of arrival, if all ask alike', async () => {
     const queue = new MintQueue({ concurrency: 100, ratePerSecond: 10, now })
     const list = ['a', 'b', 'c', 'd'].map((requester) => watch(queue, 'cold', { requester }))
     const more = Array.from({ length: 16 }, (_, i) => watch(queue, 'cold', { requester: `more-${i}` }))
@@ -294,7 +294,7 @@ describe('calls that hang', () => {
   })
 })
 
-test('nobody waits for what will not be sent', async () => {
+test('nobody waits for a call that will not be sent', async () => {
   const queue = new MintQueue({ concurrency: 1, ratePerSecond: 100, now })
   watch(queue, 'known')
   const waiting = [watch(queue, 'known'), watch(queue, 'cold')]
@@ -305,7 +305,7 @@ test('nobody waits for what will not be sent', async () => {
   expect(vi.getTimerCount()).toBe(0)
 })
 
-test('whatever the arrivals, neither bound is ever passed, and no place is lost', async () => {
+test('with any arrivals, neither bound is exceeded, and no place is lost', async () => {
   const arrival = fc.record({
     lane: fc.constantFrom<Lane>('known', 'cold'),
     hangs: fc.boolean(),

@@ -17,7 +17,7 @@ const OLD = new Secret('old')
 const NEW = new Secret('new')
 const WRONG = new Secret('wrong')
 
-/** What the service says to a mint with this secret. */
+/** The answer of the service to a mint with this secret. */
 type Verdicts = Record<string, TokenErrorCode | 'ok'>
 
 function setUp(verdicts: Verdicts, options: Partial<SecretRotationOptions> = {}) {
@@ -76,7 +76,7 @@ describe('T-TK-32 a changed secret', () => {
     expect(replacements()).toBe(0)
   })
 
-  test('that is the one in use is no news', async () => {
+  test('that equals the one in use is ignored', async () => {
     const { rotation, proofs, outcomes } = setUp({ old: 'ok' })
     rotation.offer(new Secret('old'))
     await quiet()
@@ -84,7 +84,7 @@ describe('T-TK-32 a changed secret', () => {
     expect(outcomes).toEqual([])
   })
 
-  test('is overtaken by the next one', async () => {
+  test('is replaced by the next one', async () => {
     const { rotation, credentials, outcomes } = setUp({ new: 'ok' })
     rotation.offer(WRONG)
     rotation.offer(NEW)
@@ -93,7 +93,7 @@ describe('T-TK-32 a changed secret', () => {
     expect(outcomes).toEqual(['proved'])
   })
 
-  test('is given up where the file goes back to the one in use', async () => {
+  test('is dropped if the file goes back to the one in use', async () => {
     const { rotation, credentials, outcomes } = setUp({ new: 'ok' })
     rotation.offer(NEW)
     rotation.offer(OLD)
@@ -102,7 +102,7 @@ describe('T-TK-32 a changed secret', () => {
     expect(outcomes).toEqual([])
   })
 
-  test('is tried with another org where one has been unlinked, and with three at most', async () => {
+  test('is tried with another org if one was unlinked, and with three at most', async () => {
     const orgs = ['a', 'b', 'c', 'd'] as OrgId[]
     const unlinked = setUp({ 'new a': 'org_access_refused', 'new b': 'ok' }, { knownOrgs: () => orgs })
     unlinked.rotation.offer(NEW)
@@ -117,7 +117,7 @@ describe('T-TK-32 a changed secret', () => {
     expect(refused.outcomes, 'a refusal of an org proves the credentials').toEqual(['proved'])
   })
 
-  test('is taken though the only known org has been unlinked', async () => {
+  test('is used although the only known org was unlinked', async () => {
     const { rotation, credentials, outcomes } = setUp({ new: 'org_access_refused' })
     rotation.offer(NEW)
     await quiet()
@@ -125,7 +125,7 @@ describe('T-TK-32 a changed secret', () => {
     expect(credentials.holds(NEW)).toBe(true)
   })
 
-  test('is taken though one org meets a 401 of its own, and refused if all do', async () => {
+  test('is used although one org gets a 401 of its own, and refused if all do', async () => {
     const orgs = ['a', 'b', 'c', 'd'] as OrgId[]
     const sick = setUp({ 'new a': 'app_credentials_rejected', 'new b': 'ok' }, { knownOrgs: () => orgs })
     sick.rotation.offer(NEW)
@@ -148,7 +148,7 @@ describe('T-TK-32 a changed secret', () => {
   })
 })
 
-describe('where it cannot be proved now', () => {
+describe('that cannot be proved now', () => {
   test.each([
     'token_endpoint_unavailable',
     'token_endpoint_timeout',
@@ -205,7 +205,7 @@ describe('where it cannot be proved now', () => {
     expect(credentials.holds(NEW)).toBe(true)
   })
 
-  test('T-TK-11 the endpoint wants no calls: none is made', async () => {
+  test('T-TK-11 during a Retry-After, no call is made', async () => {
     const { rotation, credentials, proofs } = setUp({ new: 'ok' }, { limitedUntil: () => 20_000 })
     rotation.offer(NEW)
     await vi.advanceTimersByTimeAsync(19_999)
@@ -215,7 +215,7 @@ describe('where it cannot be proved now', () => {
     expect(credentials.holds(NEW)).toBe(true)
   })
 
-  test('closed, it lets go of the candidate and of its timer', async () => {
+  test('close() drops the candidate and its timer', async () => {
     const { rotation, proofs } = setUp({ new: 'token_endpoint_unavailable' })
     rotation.offer(NEW)
     await quiet()
@@ -227,7 +227,7 @@ describe('where it cannot be proved now', () => {
 })
 
 describe('the secret in use is rejected', () => {
-  test('the new one is looked for, and tells those who were rejected before that a repeat is worth it', async () => {
+  test('the proxy looks for a new one, and rejected mints are repeated if there is one', async () => {
     const found = { secret: NEW }
     const { rotation, credentials, outcomes } = setUp(
       { new: 'ok' },
@@ -247,7 +247,7 @@ describe('the secret in use is rejected', () => {
     expect(await rotation.recover(999)).toBe(true)
   })
 
-  test('a call made after the replacement is not told so', async () => {
+  test('a call made after the replacement is not repeated', async () => {
     const { rotation } = setUp({ new: 'ok' })
     rotation.offer(NEW)
     await quiet()
@@ -255,7 +255,7 @@ describe('the secret in use is rejected', () => {
     expect(await rotation.recover(500)).toBe(false)
   })
 
-  test('a proof on its way is waited for', async () => {
+  test('a proof under way is awaited', async () => {
     let rereads = 0
     const { rotation } = setUp(
       { new: 'ok' },
@@ -272,7 +272,7 @@ describe('the secret in use is rejected', () => {
     expect(rereads).toBe(0)
   })
 
-  test('the candidate that failed its proof before is tried again: the service may know it by now', async () => {
+  test('a candidate that failed its proof is tried again, because the service may know it by now', async () => {
     const verdicts: Verdicts = { new: 'app_credentials_rejected' }
     const { rotation, credentials, outcomes } = setUp(verdicts, { reread: async () => rotation.offer(NEW) })
     rotation.offer(NEW)
@@ -286,7 +286,7 @@ describe('the secret in use is rejected', () => {
     expect(outcomes).toEqual(['rejected', 'proved'])
   })
 
-  test('where no org is known, the new one takes over unproved: it cannot be worse', async () => {
+  test('if no org is known, the new one takes over unproved, because it cannot be worse', async () => {
     const { rotation, credentials, outcomes } = setUp(
       {},
       { knownOrgs: () => [], reread: async () => rotation.offer(NEW) },
@@ -296,7 +296,7 @@ describe('the secret in use is rejected', () => {
     expect(outcomes).toEqual(['unproved'])
   })
 
-  test('nothing new, or nothing readable: no, and no more than that', async () => {
+  test('nothing new, or nothing readable: no repeat', async () => {
     const { rotation } = setUp({}, { reread: () => Promise.reject(new Error('EACCES')) })
     expect(await rotation.recover(-1)).toBe(false)
     expect(await setUp({}).rotation.recover(-1)).toBe(false)

@@ -10,7 +10,7 @@ import { ScriptedSource, settled } from './scripted-source.ts'
 const ACME = 'acme' as OrgId
 const GLOBEX = 'globex' as OrgId
 const LIFETIME_MS = 100_000
-/** Jitter at its widest: the refresh begins with the last tenth. */
+/** The largest jitter: the refresh begins with the last tenth. */
 const EARLY = 0.999
 
 interface Fixture {
@@ -51,7 +51,7 @@ function setUp(options: Partial<TokenCacheOptions> = {}, learns = false): Fixtur
   return { cache, source, clock, estimator, events }
 }
 
-/** The org has a token, minted now. */
+/** Mints a token for the org now. */
 async function withToken(fixture: Fixture, org = ACME): Promise<AccessToken> {
   const obtained = fixture.cache.obtain(org)
   await fixture.source.last.issue()
@@ -65,7 +65,7 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
 }
 
 describe('one mint per org', () => {
-  test('T-TK-03 a thousand who wait share it', async () => {
+  test('T-TK-03 a thousand waiting requests share it', async () => {
     const fixture = setUp()
     const { cache, source } = fixture
     expect(cache.get(ACME)).toBeUndefined()
@@ -82,7 +82,7 @@ describe('one mint per org', () => {
     expect(cache.get(ACME)).toEqual({ token, result: 'hit' })
   })
 
-  test('a failed one fails all who waited, and is no longer in the way', async () => {
+  test('a failed mint fails all waiting requests, and the next request mints again', async () => {
     const { cache, source } = setUp()
     const waiting = [cache.obtain(ACME), cache.obtain(ACME)]
     await source.last.fail('token_endpoint_unavailable')
@@ -109,7 +109,7 @@ describe('one mint per org', () => {
     expect(cache.get(GLOBEX)?.token).toBe(forGlobex)
   })
 
-  test('T-TK-27 more orgs at once than there is room for: every one gets its token', async () => {
+  test('T-TK-27 more orgs at once than the cache holds: each gets its token', async () => {
     const { cache, source, events } = setUp({ maxOrgs: 2 })
     const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}` as OrgId)
     const leases = orgs.map((org) => cache.obtain(org))
@@ -134,7 +134,7 @@ describe('one mint per org', () => {
 })
 
 describe('ahead of time', () => {
-  test('in the last tenth: the token in hand, and one mint behind it', async () => {
+  test('in the last tenth: requests get the present token, and one mint runs in the background', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
     const token = await withToken(fixture)
@@ -188,7 +188,7 @@ describe('ahead of time', () => {
     expect(pauses, 'five seconds at most').toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000])
   })
 
-  test('a refresh that succeeds ends the failing: pauses start anew, and past the estimate a request waits again', async () => {
+  test('after a refresh that succeeds, pauses start anew, and past the estimate a request waits again', async () => {
     const fixture = setUp({ random: () => 1 })
     const { cache, source, clock } = fixture
     await withToken(fixture)
@@ -215,7 +215,7 @@ describe('ahead of time', () => {
     expect(cache.get(ACME)).toBeUndefined()
   })
 
-  test('a background mint that fails is nobody’s unhandled rejection', async () => {
+  test('a background mint that fails causes no unhandled rejection', async () => {
     const unhandled: unknown[] = []
     const note = (reason: unknown) => unhandled.push(reason)
     process.on('unhandledRejection', note)
@@ -224,7 +224,7 @@ describe('ahead of time', () => {
     fixture.clock.advance(LIFETIME_MS * 0.95)
     fixture.cache.get(ACME)
     await fixture.source.last.failWith(new Error('a fault of ours'))
-    // They are found at the end of a turn.
+    // Node reports them at the end of a turn.
     await new Promise((resolve) => setImmediate(resolve))
     process.off('unhandledRejection', note)
     expect(unhandled).toEqual([])
@@ -238,7 +238,7 @@ describe('ahead of time', () => {
     expect(fixture.source.mints).toHaveLength(1)
   })
 
-  test('a handshake wants the first half of a life', async () => {
+  test('a handshake gets a token in the first half of its life', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
     const token = await withToken(fixture)
@@ -253,7 +253,7 @@ describe('ahead of time', () => {
     expect(cache.get(ACME)?.token).toBe(fresh)
   })
 
-  test('a handshake goes with the good token where there is no other to be had', async () => {
+  test('a handshake gets the present token if no other can be had', async () => {
     const fixture = setUp()
     const token = await withToken(fixture)
     fixture.clock.advance(LIFETIME_MS * 0.7)
@@ -302,7 +302,7 @@ describe('past the estimate', () => {
     },
   )
 
-  test('T-TK-10 a refusal of the org is no passing reason', async () => {
+  test('T-TK-10 a refusal of the org is not a passing failure', async () => {
     const fixture = setUp()
     await withToken(fixture)
     fixture.clock.advance(LIFETIME_MS * 2)
@@ -311,7 +311,7 @@ describe('past the estimate', () => {
     expect(await codeOf(obtained)).toBe('org_access_refused')
   })
 
-  test('a token that was rejected serves no more', async () => {
+  test('a rejected token is not used again', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
     const token = await withToken(fixture)
@@ -324,7 +324,7 @@ describe('past the estimate', () => {
     expect(await codeOf(obtained)).toBe('token_endpoint_unavailable')
   })
 
-  test('the end that a token states is not passed', async () => {
+  test('a token is not used past its stated end', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
     const obtained = cache.obtain(ACME)
@@ -353,7 +353,7 @@ describe('rejected by the origin', () => {
     expect(events).toEqual(['rejected acme'])
   })
 
-  test('T-TK-20 a thousand rejections of one generation make one mint', async () => {
+  test('T-TK-20 a thousand rejections of one token cause one mint', async () => {
     const fixture = setUp()
     const { cache, source } = fixture
     const token = await withToken(fixture)
@@ -364,7 +364,7 @@ describe('rejected by the origin', () => {
     expect(source.mints).toHaveLength(2)
   })
 
-  test('T-TK-21 a late rejection of an old generation leaves the successor alone', async () => {
+  test('T-TK-21 a late rejection of an old token does not retire its successor', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
     const old = await withToken(fixture)
@@ -412,7 +412,7 @@ describe('rejected by the origin', () => {
     expect(cache.get(ACME)).toBeUndefined()
   })
 
-  test('a token that comes back unchanged makes no loop', async () => {
+  test('a token that is issued again unchanged causes no loop', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
     const obtained = cache.obtain(ACME)
@@ -427,14 +427,14 @@ describe('rejected by the origin', () => {
     expect(source.mints).toHaveLength(2)
   })
 
-  test('a rejection whose mint fails is told, and the next request mints', async () => {
+  test('a rejection whose mint fails gets the error, and the next request mints', async () => {
     const fixture = setUp()
     const { cache, source } = fixture
     const token = await withToken(fixture)
     const replacement = cache.rejected(ACME, token)
     await source.last.fail('token_endpoint_unavailable')
     expect(await codeOf(replacement ?? Promise.resolve())).toBe('token_endpoint_unavailable')
-    // A request that was sent with the dead token is not told of it: it waits for the next mint, as any other does.
+    // A request that was sent with the dead token does not get this error. It waits for the next mint, like any other.
     const later = cache.rejected(ACME, token)
     const obtained = cache.obtain(ACME)
     const fresh = await source.last.issue()
@@ -443,7 +443,7 @@ describe('rejected by the origin', () => {
     expect(source.mints).toHaveLength(3)
   })
 
-  test('of an org that was evicted meanwhile: one mint for all', async () => {
+  test('rejections of an org that was evicted meanwhile: one mint for all', async () => {
     const fixture = setUp({ maxOrgs: 1 })
     const { cache, source } = fixture
     const token = await withToken(fixture)
@@ -456,14 +456,14 @@ describe('rejected by the origin', () => {
 })
 
 describe('deaths in quick succession', () => {
-  /** The token is accepted, dies, and its replacement is had. Undefined in the cool-down. */
+  /** The token is accepted, dies and is replaced. Undefined in the cool-down. */
   async function die(fixture: Fixture, token: AccessToken): Promise<AccessToken | undefined> {
     const replacement = fixture.cache.rejected(ACME, token)
     if (replacement !== undefined) await fixture.source.last.issue()
     return await replacement
   }
 
-  test('cause a mint each while each new token was accepted, three in a cool-down', async () => {
+  test('cause a mint each as long as each new token was accepted, three in a cool-down', async () => {
     const fixture = setUp()
     const { cache, clock } = fixture
     let token = await withToken(fixture)
@@ -512,7 +512,7 @@ describe('deaths in quick succession', () => {
   })
 })
 
-describe('what the source is told', () => {
+describe('the source gets', () => {
   test('the reason, the token to be replaced, and who asks', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
@@ -534,7 +534,7 @@ describe('what the source is told', () => {
   })
 })
 
-test('a rejection that finds a mint under way costs none, and starts no cool-down', async () => {
+test('a rejection during a mint causes no other, and starts no cool-down', async () => {
   const fixture = setUp()
   const { cache, source, clock } = fixture
   const first = await withToken(fixture)
@@ -591,7 +591,7 @@ describe('a token that comes late', () => {
   })
 })
 
-test('of two tokens that come late, the one that was asked for last is kept', async () => {
+test('of two late tokens, the one that was requested last is kept', async () => {
   const { cache, source, clock } = setUp()
   const issueLate: ((token: AccessToken) => void)[] = []
   for (let i = 0; i < 2; i += 1) {
@@ -607,8 +607,8 @@ test('of two tokens that come late, the one that was asked for last is kept', as
   expect(cache.get(ACME)?.token.reveal()).toBe('Bearer late-1')
 })
 
-describe('the endpoint hands out the same token again', () => {
-  test('it is as old as it was; the refresh is tried again, but not at once', async () => {
+describe('the endpoint issues the same token again', () => {
+  test('it keeps its age; the refresh is tried again, but not at once', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
     const obtained = cache.obtain(ACME)
@@ -649,7 +649,7 @@ describe('refusals', () => {
     expect((await again).result).toBe('miss')
   })
 
-  test('passing failures are not', async () => {
+  test('passing failures are not remembered', async () => {
     const { cache, source } = setUp()
     for (let i = 1; i <= 3; i += 1) {
       const obtained = cache.obtain(ACME)
@@ -674,7 +674,7 @@ describe('refusals', () => {
     expect(events.filter((event) => event.startsWith('evicted'))).toEqual([])
   })
 
-  test('a token in hand goes on where only its refresh is refused', async () => {
+  test('a token stays in use if only its refresh is refused', async () => {
     const fixture = setUp()
     const token = await withToken(fixture)
     fixture.clock.advance(LIFETIME_MS * 0.95)
@@ -686,7 +686,7 @@ describe('refusals', () => {
 })
 
 describe('purging', () => {
-  test('forgets the token, the refusal, and what is still on its way', async () => {
+  test('drops the token, the refusal, and the mint under way', async () => {
     const fixture = setUp()
     const { cache, source } = fixture
     await withToken(fixture)
@@ -703,7 +703,7 @@ describe('purging', () => {
     expect(cache.get(ACME)?.token).toBe(fresh)
   })
 
-  test('of all tells how many there were', async () => {
+  test('of all returns their number', async () => {
     const fixture = setUp()
     await withToken(fixture, ACME)
     await withToken(fixture, GLOBEX)
@@ -768,7 +768,7 @@ describe('learning', () => {
     expect(fixture.estimator.estimateMs).toBe(39_000)
   })
 
-  test('an origin that rejects the replacement too says nothing about lifetimes', async () => {
+  test('an origin that rejects the replacement too does not change the lifetime', async () => {
     const fixture = setUp({}, true)
     const token = await withToken(fixture)
     await die(fixture, token, 40_000, false)
@@ -791,7 +791,7 @@ describe('learning', () => {
       return successor
     }
 
-    test('says nothing about lifetimes, but the next token shows whether it died of its age', async () => {
+    test('does not count for the lifetime, but the next token shows whether the old one died of age', async () => {
       const fixture = setUp({}, true)
       const successor = await rejectWhileReplaced(fixture)
       expect(fixture.estimator.estimateMs).toBe(LIFETIME_MS)
@@ -801,7 +801,7 @@ describe('learning', () => {
       expect(fixture.estimator.estimateMs).toBeLessThan(LATE_MS)
     })
 
-    test('once the origin has accepted the next token at that age, it is replaced behind a request', async () => {
+    test('once the origin has accepted the next token at that age, it is replaced in the background', async () => {
       const fixture = setUp({}, true)
       const successor = await rejectWhileReplaced(fixture)
       useUntil(fixture, successor, LIFETIME_MS / 2)
@@ -811,7 +811,7 @@ describe('learning', () => {
     })
   })
 
-  test('the age that counts is that of the sending: a slow answer makes no token older', async () => {
+  test('the age at the sending counts: a slow answer does not make a token older', async () => {
     const fixture = setUp({}, true)
     const { cache, clock } = fixture
     const token = await withToken(fixture)
@@ -822,7 +822,7 @@ describe('learning', () => {
     expect(fixture.estimator.estimateMs).toBe(30_000)
   })
 
-  test('an org that is alone with its deaths gets a lifetime of its own', async () => {
+  test('an org whose tokens alone die early gets a lifetime of its own', async () => {
     const fixture = setUp({}, true)
     await withToken(fixture, GLOBEX)
     const token = await withToken(fixture)
@@ -854,7 +854,7 @@ describe('learning', () => {
     expect(estimator.estimateMs).toBe(101_000)
   })
 
-  test('a trial that ends costs a repeat, but no mint and no wait, and teaches nothing false', async () => {
+  test('a trial that is rejected costs a repeat, but no mint and no wait, and does not lower the estimate', async () => {
     const fixture = setUp({}, true)
     const { cache, source, clock, estimator } = fixture
     const old = await withToken(fixture)
@@ -888,7 +888,7 @@ describe('learning', () => {
     expect(await replacement).toBe(token)
   })
 
-  test('late answers to the old token say nothing of the age of the new one', async () => {
+  test('late answers for the old token do not count for the age of the new one', async () => {
     const fixture = setUp({}, true)
     const { cache, source, clock, estimator } = fixture
     const old = await withToken(fixture)
@@ -913,7 +913,7 @@ describe('learning', () => {
     expect(source.mints).toHaveLength(1)
   })
 
-  test('past the estimate a request may try the present token, and a mint goes behind it', async () => {
+  test('past the estimate a request may try the present token, and a mint runs in the background', async () => {
     const fixture = setUp({}, true)
     const { cache, source, clock, estimator } = fixture
     const token = await withToken(fixture)

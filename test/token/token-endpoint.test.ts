@@ -58,7 +58,7 @@ describe('T-TK-01 the call', () => {
     expect(service.tokens.orgOf(token.reveal().replace('Bearer ', ''))).toBe('acme')
   })
 
-  test('the org is one segment of the path, whatever characters it holds', async () => {
+  test('the org is one segment of the path, whatever its characters', async () => {
     await using service = await startService()
     await using client = new EndpointUnderTest(service)
     const orgs = ['a:80', 'a@evil', 'a;v=1', 'a+b=c', '~x.y-z_', "it's(1)*!"] as OrgId[]
@@ -79,7 +79,7 @@ describe('T-TK-01 the call', () => {
   })
 })
 
-describe('what the reply means', () => {
+describe('the meaning of the reply', () => {
   test.each<[string, Reply, Partial<TokenError>]>([
     ['T-TK-09 401', { status: 401 }, { code: 'app_credentials_rejected' }],
     ['T-TK-10 403', { status: 403 }, { code: 'org_access_refused', tokenEndpointStatus: 403 }],
@@ -212,7 +212,7 @@ describe('T-TK-06 no connection', () => {
     expect(service.tokens.mints).toEqual([])
   })
 
-  test('a certificate of a CA that was given is good', async () => {
+  test('a certificate of a configured CA is trusted', async () => {
     await using service = await startService({ tls: certificate('localhost') })
     await using client = new EndpointUnderTest(service, {
       secureContext: createSecureContext({ ca: await readFile(CA_FILE, 'utf8') }),
@@ -243,7 +243,7 @@ function sayOnly(text: string): MintScript {
   }
 }
 
-/** Writes that much, and resets the connection. */
+/** Writes this much, and resets the connection. */
 function cutWith(text: string): MintScript {
   return ({ request }) => {
     const { socket } = request.connection
@@ -252,7 +252,7 @@ function cutWith(text: string): MintScript {
   }
 }
 
-describe('the deadline is over the whole call', () => {
+describe('the deadline applies to the whole call', () => {
   test('T-TK-07 no answer', async () => {
     await using service = await startService({ mint: () => undefined })
     await using client = new EndpointUnderTest(service, { timeoutMs: 60 })
@@ -274,7 +274,7 @@ describe('the deadline is over the whole call', () => {
     expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_timeout' })
   })
 
-  test('a call that waits for a connection is answered in time, and never made', async () => {
+  test('a call that waits too long for a connection fails in time, and is never made', async () => {
     let letAnswersCome = () => {}
     const answersMayCome = new Promise<void>((resolve) => {
       letAnswersCome = resolve
@@ -297,8 +297,8 @@ describe('the deadline is over the whole call', () => {
     expect(service.tokens.mints.map((mint) => mint.org)).toEqual(['acme', 'initech'])
   })
 
-  // On a busy machine: the answer lies in the receive buffer when the process gets to run again, after the deadline.
-  test('an answer that came while this process stood still counts', async () => {
+  // On a busy machine, the answer may be in the receive buffer when the process runs again after the deadline.
+  test('an answer that arrived while the process was stopped counts', async () => {
     const timeoutMs = 500
     await using service = await startService({
       mint: (mint) => {
@@ -311,7 +311,7 @@ describe('the deadline is over the whole call', () => {
     expect(client.mints.at(-1)?.durationMs).toBeGreaterThan(timeoutMs)
   })
 
-  test('a caller may have less time than that', async () => {
+  test('a caller may set a shorter deadline', async () => {
     await using service = await startService({ mint: () => undefined })
     await using client = new EndpointUnderTest(service)
     const error = await failureOf(client.endpoint.mint(ACME, { deadlineAt: performance.now() + 40 }))
@@ -343,7 +343,7 @@ test('T-TK-15 content without end is broken off at its limit', async () => {
 describe('a token that states its own end', () => {
   const HOUR_MS = 3_600_000
 
-  /** Tokens live for five minutes by the clock of the service, which is right. */
+  /** Tokens live for five minutes by the clock of the service, which is correct. */
   async function mintAtWallClock(offsetMs: number, hasDate: boolean): Promise<number> {
     const payload = Buffer.from(JSON.stringify({ exp: Math.floor(Date.now() / 1_000) + 300 })).toString('base64url')
     const content = `{"orgAccessToken":"e30.${payload}.c2ln"}`
@@ -355,13 +355,13 @@ describe('a token that states its own end', () => {
   }
 
   test.each([0, HOUR_MS, -HOUR_MS])(
-    'with a wall clock wrong by %d ms, the clock of the service counts',
+    'if our wall clock is wrong by %d ms, the clock of the service counts',
     async (offsetMs) => {
       expect(await mintAtWallClock(offsetMs, true)).toBeCloseTo(300_000, -3.4)
     },
   )
 
-  test('without a date in the reply, our wall clock has to do', async () => {
+  test('without a Date in the reply, our wall clock counts', async () => {
     expect(await mintAtWallClock(0, false)).toBeCloseTo(300_000, -3.4)
     expect(await mintAtWallClock(HOUR_MS, false)).toBe(Number.POSITIVE_INFINITY)
   })
@@ -380,7 +380,7 @@ describe('a token that states its own end', () => {
   })
 })
 
-test('T-SE-05 no failure holds the secret, the App key or what the endpoint said', async () => {
+test('T-SE-05 no failure contains the secret, the App key or the reply of the endpoint', async () => {
   const replies = (service: Service): Reply[] => [
     { status: 401, reason: service.tokens.appSecret.replace(/[^\x20-\x7e]/g, ''), content: service.tokens.appSecret },
     { status: 500, content: `Basic ${service.tokens.apiKey}` },

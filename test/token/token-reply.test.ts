@@ -44,7 +44,7 @@ describe('the token of a success', () => {
     })
   })
 
-  test('whatever the bytes, it neither throws nor gives out what may not stand in a field', () => {
+  test('for any bytes, it does not throw, and returns nothing that may not be in a field', () => {
     fc.assert(
       fc.property(
         fc.oneof(
@@ -59,7 +59,7 @@ describe('the token of a success', () => {
     )
   })
 
-  test('a string that may stand in a field is given out as it came, whatever else is in the object', () => {
+  test('a string that may be in a field is returned unchanged, whatever else is in the object', () => {
     const visible = fc.stringMatching(/^[\x21-\x7e]{1,40}$/)
     fc.assert(
       fc.property(visible, fc.dictionary(fc.string(), fc.jsonValue()), (token, others) => {
@@ -84,7 +84,7 @@ describe('the end that a JWT states', () => {
     expect(jwtRestMs(jwt({ exp: NOW_SECONDS + 1.5 }), ISSUED_AT)).toBe(1_500)
   })
 
-  test('an end in milliseconds is so far ahead that it binds nothing', () => {
+  test('an end in milliseconds is too far ahead to matter', () => {
     expect(jwtRestMs(jwt({ exp: ISSUED_AT + 300_000 }), ISSUED_AT)).toBeGreaterThan(1e12)
   })
 

@@ -1,4 +1,4 @@
-/** Cache, guard and endpoint as they stand together, before a scripted service on a port of its own. */
+/** Cache, guard and endpoint together, with a scripted service on a port of its own. */
 
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
@@ -70,7 +70,7 @@ describe('one mint per org', () => {
     expect(service.tokens.mints).toHaveLength(1)
   })
 
-  test('T-TK-27 two places, ten cold orgs at once: each has its own token, and no mint was made twice', async () => {
+  test('T-TK-27 two places in the cache, ten cold orgs at once: each gets its own token, and none is minted twice', async () => {
     await using service = await startService()
     await using side = new TokenSide(service, { maxOrgs: 2 })
     const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}` as OrgId)
@@ -91,7 +91,7 @@ describe('one mint per org', () => {
   })
 })
 
-test('T-TK-30 a slow mint of one org holds up no other', async () => {
+test('T-TK-30 a slow mint of one org delays no other', async () => {
   const slow = gate()
   await using service = await startService({
     mint: async (mint) => {
@@ -108,7 +108,7 @@ test('T-TK-30 a slow mint of one org holds up no other', async () => {
   expect((await ofAcme).result).toBe('miss')
 })
 
-describe('T-TK-13 what is no token is kept nowhere', () => {
+describe('T-TK-13 an unusable token is not kept', () => {
   test.each<[string, Reply]>([
     ['HTML', { content: '<html></html>' }],
     ['an empty object', { content: '{}' }],
@@ -124,7 +124,7 @@ describe('T-TK-13 what is no token is kept nowhere', () => {
   })
 })
 
-test('T-TK-12 a passing failure of the endpoint is not even noticed', async () => {
+test('T-TK-12 requests do not notice a passing failure of the endpoint', async () => {
   await using service = await startService({
     mint: (mint) => (service.tokens.mints.length < 3 ? { status: 503 } : mint.issue()),
   })
@@ -133,7 +133,7 @@ test('T-TK-12 a passing failure of the endpoint is not even noticed', async () =
   expect(service.tokens.mints).toHaveLength(3)
 })
 
-test('T-TK-31 R8 the endpoint is gone: warm orgs go on, cold ones are told at once; it is back: they are served', async () => {
+test('T-TK-31 R8 the endpoint is down: warm orgs go on, cold ones fail at once; it recovers: they are served', async () => {
   let now = performance.now()
   await using service = await startService()
   let refused = 0
@@ -142,7 +142,7 @@ test('T-TK-31 R8 the endpoint is gone: warm orgs go on, cold ones are told at on
   const { token } = await side.cache.obtain(ACME)
   const { port } = service.origin
   await service.origin.stop()
-  // Three orgs, more than five failed calls: the endpoint is taken to be down.
+  // Three orgs and more than five failed calls: the endpoint counts as down.
   for (const org of ['cold-1', 'cold-2', 'cold-3'] as OrgId[]) {
     expect(await codeOf(side.cache.obtain(org))).toBe('token_endpoint_unavailable')
   }

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { AccessToken } from '../../src/token/token-source.ts'
 import { Canaries, randomMarker } from '../support/canaries.ts'
 
-test('it is revealed as the value of its field, and nowhere else', () => {
+test('a token is revealed only as the value of its field', () => {
   const marker = randomMarker()
   const token = new AccessToken(marker, 0)
   expect(token.reveal()).toBe(`Bearer ${marker}`)
@@ -11,7 +11,7 @@ test('it is revealed as the value of its field, and nowhere else', () => {
   expect(new Canaries().add('token', marker).search(printed.join('\n'))).toEqual([])
 })
 
-test('two of the same string are equal, however old they are', () => {
+test('two tokens of the same string are equal, whatever their age', () => {
   expect(new AccessToken('a', 0).equals(new AccessToken('a', 5))).toBe(true)
   expect(new AccessToken('a', 0).equals(new AccessToken('b', 0))).toBe(false)
 })
