@@ -44,11 +44,10 @@ export class LabelledCounter<L extends string> {
   readonly #counts: Map<L, number>
   total = 0
 
-  /** The keys of `values` are the values of the label. */
-  constructor(named: Named, label: string, values: Readonly<Record<L, unknown>>) {
+  constructor(named: Named, label: string, values: readonly L[]) {
     this.#named = named
     this.#label = label
-    this.#counts = new Map(keysOf(values).map((value) => [value, 0]))
+    this.#counts = new Map(values.map((value) => [value, 0]))
   }
 
   add(value: L): void {

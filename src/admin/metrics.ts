@@ -15,9 +15,8 @@ export interface Gauges {
 }
 
 /** `failed`: the configuration is good, but could not be applied. */
-export type ReloadOutcome = 'applied' | 'unchanged' | 'refused' | 'failed'
-
-const NO_RELOADS: Readonly<Record<ReloadOutcome, number>> = { applied: 0, unchanged: 0, refused: 0, failed: 0 }
+export type ReloadOutcome = (typeof RELOAD_OUTCOMES)[number]
+const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused', 'failed'] as const
 
 export interface Totals extends RequestTotals, TokenTotals {}
 
@@ -27,7 +26,7 @@ export class Metrics {
   readonly #reloads = new LabelledCounter<ReloadOutcome>(
     { name: 'oap_config_reloads_total', help: 'Reloads of the configuration, by outcome.' },
     'outcome',
-    NO_RELOADS,
+    RELOAD_OUTCOMES,
   )
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly fleet: FleetMetrics | undefined

@@ -6,6 +6,7 @@ import type { GatewayObserver, RepeatOutcome, RequestRecord, TokenResult } from 
 import {
   Histogram,
   type HistogramSnapshot,
+  keysOf,
   LabelledCounter,
   type MetricFamily,
   PairCounter,
@@ -53,7 +54,7 @@ export class RequestMetrics implements GatewayObserver {
   readonly #refused = new LabelledCounter<ErrorCode>(
     { name: 'oap_refused_total', help: 'Requests that the proxy answered itself, by problem code.' },
     'code',
-    PROBLEMS,
+    keysOf(PROBLEMS),
   )
   readonly #callers = new PairCounter<string, StatusClass>(
     { name: 'oap_caller_requests_total', help: 'Requests of each caller that have ended, by class of status.' },
@@ -62,12 +63,12 @@ export class RequestMetrics implements GatewayObserver {
   readonly #lookups = new LabelledCounter<TokenResult>(
     { name: 'oap_token_lookups_total', help: 'Requests that needed a token, by how they got it.' },
     'result',
-    NO_LOOKUPS,
+    keysOf(NO_LOOKUPS),
   )
   readonly #replays = new LabelledCounter<RepeatOutcome>(
     { name: 'oap_replays_total', help: 'Requests whose token the service rejected, by outcome of the repeat.' },
     'outcome',
-    NO_REPLAYS,
+    keysOf(NO_REPLAYS),
   )
   #serviceErrors = 0
 

@@ -1,6 +1,13 @@
 /** Counts of mints (calls of the token endpoint), of tokens and of secret reloads. No label holds an org. */
 
-import type { MintReason, SecretReloadOutcome, SettledMint, TokenObserver } from '../token/token-source.ts'
+import {
+  MINT_REASONS,
+  type MintReason,
+  SECRET_RELOAD_OUTCOMES,
+  type SecretReloadOutcome,
+  type SettledMint,
+  type TokenObserver,
+} from '../token/token-source.ts'
 import { Histogram, keysOf, LabelledCounter, type MetricFamily, PairCounter, single } from './counts.ts'
 import { BOUNDS_MS } from './request-metrics.ts'
 
@@ -16,15 +23,6 @@ export interface TokenTotals {
   readonly evictions: number
 }
 
-const NO_MINTS: Readonly<Record<MintReason, 0>> = {
-  cold: 0,
-  warm: 0,
-  refresh: 0,
-  expired: 0,
-  rejected: 0,
-  handshake: 0,
-  rotation: 0,
-}
 const NO_OUTCOMES: Readonly<Record<MintOutcome, 0>> = {
   ok: 0,
   org_access_refused: 0,
@@ -33,13 +31,6 @@ const NO_OUTCOMES: Readonly<Record<MintOutcome, 0>> = {
   token_endpoint_unavailable: 0,
   token_endpoint_rate_limited: 0,
   token_endpoint_timeout: 0,
-}
-const NO_RELOADS: Readonly<Record<SecretReloadOutcome, 0>> = {
-  proved: 0,
-  unproved: 0,
-  rejected: 0,
-  undecided: 0,
-  unusable: 0,
 }
 
 export class TokenMetrics implements TokenObserver {
@@ -54,7 +45,7 @@ export class TokenMetrics implements TokenObserver {
   readonly #secretReloads = new LabelledCounter<SecretReloadOutcome>(
     { name: 'oap_secret_reloads_total', help: 'Changes of the secret file, by outcome.' },
     'outcome',
-    NO_RELOADS,
+    SECRET_RELOAD_OUTCOMES,
   )
   #settledMints = 0
   #refusedMints = 0
@@ -63,7 +54,7 @@ export class TokenMetrics implements TokenObserver {
   #evictions = 0
 
   constructor() {
-    for (const reason of keysOf(NO_MINTS)) this.#mints.open(reason, keysOf(NO_OUTCOMES))
+    for (const reason of MINT_REASONS) this.#mints.open(reason, keysOf(NO_OUTCOMES))
   }
 
   mintSettled({ reason, outcome, durationMs }: SettledMint): void {

@@ -42,8 +42,9 @@ export class AccessToken extends Secret {
   }
 }
 
-/** The purpose of a mint. All but `cold` serve an org that had a token before. */
-export type MintReason = 'cold' | 'warm' | 'refresh' | 'expired' | 'rejected' | 'handshake' | 'rotation'
+/** The purposes of a mint. All but `cold` serve an org that had a token before. */
+export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected', 'handshake', 'rotation'] as const
+export type MintReason = (typeof MINT_REASONS)[number]
 
 /** Compared by identity: a connection object, or the name of a caller. */
 export type Requester = object | string
@@ -105,7 +106,8 @@ export interface SettledMint {
 }
 
 /** `unusable`: the file has no secret that could be tried. `unproved`: in use without a proof, because no org was known to mint for. */
-export type SecretReloadOutcome = 'proved' | 'unproved' | 'rejected' | 'undecided' | 'unusable'
+export const SECRET_RELOAD_OUTCOMES = ['proved', 'unproved', 'rejected', 'undecided', 'unusable'] as const
+export type SecretReloadOutcome = (typeof SECRET_RELOAD_OUTCOMES)[number]
 
 /** Events for the metrics and the log. None of them holds a token or a secret. Each method is optional and must not throw. */
 export interface TokenObserver {
