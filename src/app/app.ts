@@ -22,7 +22,7 @@ import type { Log } from './log.ts'
 import { openOrigin } from './origin.ts'
 import { ConfigReload, type ReloadState } from './reload.ts'
 import { callerSockets, LiveRules } from './rules.ts'
-import { assembleTokens, type TokenSide } from './tokens.ts'
+import { TokenSide } from './tokens.ts'
 
 export interface App {
   /** As in a URL. */
@@ -72,12 +72,8 @@ export async function startApp(
   const part =
     metrics.fleet &&
     (await openFleet(config, new FleetEvents(log.logger, metrics.fleet), () => side.estimator.estimateMs))
-  const side: TokenSide = assembleTokens(
-    config,
-    await openOrigin(config, config.tokens.mintConcurrency, live),
-    tokenEvents,
-    part?.fleet,
-  )
+  const mintOrigin = await openOrigin(config, config.tokens.mintConcurrency, live)
+  const side: TokenSide = new TokenSide(config, mintOrigin, tokenEvents, part?.fleet)
   const deadlines = new Deadlines()
   const origin = await openOrigin(config, config.origin.connections, live)
   const gateway = new Gateway({

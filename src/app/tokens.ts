@@ -1,4 +1,4 @@
-/** Builds the token side of the app: endpoint, guard, cache, and the rotation of the secret. */
+/** The token side of the app: endpoint, guard, cache, and the rotation of the secret, built from the configuration. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { hasOuterWhiteSpace, OUTER_WHITE_SPACE, parseSecretBytes } from '../config/files.ts'
@@ -15,122 +15,121 @@ import { WatchedFile } from '../watched-file.ts'
 import type { TokenEvents } from './events.ts'
 import { openTokenEndpoint } from './origin.ts'
 
-export interface TokenSide {
-  readonly credentials: AppCredentials
-  readonly estimator: LifetimeEstimator
-  readonly tokens: TokenCache
-  /** Mints for each org of `tokens.warm`. Failures have been logged when it resolves. Never rejects. */
-  warm(): Promise<void>
-  /** The token endpoint rejects the App, and not just one org. */
-  readonly areCredentialsRejected: boolean
-  /** Reads the secret file again, if there is one. */
-  reloadSecret(): Promise<void>
-  close(): void
-}
-
 /** Of many replicas, the earliest refreshes at 96 % of a token's life, which makes 1.04 mints per lifetime. */
 const FLEET_REFRESH_SCALE = 0.4
 
-/** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
-export function assembleTokens(
-  config: Config,
-  origin: Origin,
-  events: TokenEvents,
-  fleet: Fleet | undefined,
-): TokenSide {
-  const { tokens: settings } = config
-  const stopped = new AbortController()
-  const credentials = new AppCredentials(config.appId, config.appSecret)
-  const endpoint = openTokenEndpoint(config, origin, credentials, events)
-  const guard = new MintGuard(
-    {
-      mintTimeoutMs: settings.mintTimeout,
-      mintConcurrency: settings.mintConcurrency,
-      mintRate: settings.mintRate,
-      recoverCredentials: (calledAt) => rotation.recover(calledAt),
-      onLimited: (until) => fleet?.limited(until),
+export class TokenSide {
+  readonly credentials: AppCredentials
+  readonly estimator: LifetimeEstimator
+  readonly tokens: TokenCache
+  readonly #warmOrgs: readonly OrgId[]
+  readonly #origin: Origin
+  readonly #events: TokenEvents
+  readonly #guard: MintGuard
+  readonly #rotation: SecretRotation
+  readonly #secretFile: WatchedFile | undefined
+  readonly #stopped = new AbortController()
+
+  /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
+  constructor(config: Config, origin: Origin, events: TokenEvents, fleet: Fleet | undefined) {
+    const { tokens: settings, appSecretFile } = config
+    this.#warmOrgs = settings.warm
+    this.#origin = origin
+    this.#events = events
+    this.credentials = new AppCredentials(config.appId, config.appSecret)
+    const endpoint = openTokenEndpoint(config, origin, this.credentials, events)
+    this.#guard = new MintGuard(
+      {
+        mintTimeoutMs: settings.mintTimeout,
+        mintConcurrency: settings.mintConcurrency,
+        mintRate: settings.mintRate,
+        recoverCredentials: (calledAt) => this.#rotation.recover(calledAt),
+        onLimited: (until) => fleet?.limited(until),
+        observer: events,
+      },
+      fleet?.rationing(endpoint) ?? endpoint,
+    )
+    this.estimator = new LifetimeEstimator({
+      lifetimeMs: settings.lifetime,
+      minLifetimeMs: settings.minLifetime,
+      maxLifetimeMs: settings.maxLifetime,
+      learns: settings.learn,
+      onChange: (estimateMs) => {
+        events.estimateChanged(estimateMs)
+        fleet?.lifetimeLearned(estimateMs)
+      },
+    })
+    this.tokens = new TokenCache(
+      {
+        maxOrgs: settings.maxOrgs,
+        refusalTtlMs: settings.refusalTtl,
+        rejectedCooldownMs: settings.rejectedCooldown,
+        refreshScale: fleet === undefined ? 1 : FLEET_REFRESH_SCALE,
+        estimator: this.estimator,
+        observer: events,
+      },
+      fleet?.inFrontOf(this.#guard) ?? this.#guard,
+    )
+    this.#rotation = new SecretRotation({
+      credentials: this.credentials,
+      prove: (candidate, org) => endpoint.mintAs(candidate, org, { reason: 'rotation' }),
+      knownOrgs: () => this.tokens.knownOrgs(),
+      isRejected: () => this.#guard.pauses.mayCredentialsBeWrong,
+      reread: () => this.reloadSecret(),
+      limitedUntil: (org) => this.#guard.pauses.limitedUntil(org),
+      onReplaced: (secret) => {
+        this.#guard.pauses.credentialsChanged()
+        fleet?.secretReplaced(secret)
+      },
       observer: events,
-    },
-    fleet?.rationing(endpoint) ?? endpoint,
-  )
-  const estimator = new LifetimeEstimator({
-    lifetimeMs: settings.lifetime,
-    minLifetimeMs: settings.minLifetime,
-    maxLifetimeMs: settings.maxLifetime,
-    learns: settings.learn,
-    onChange: (estimateMs) => {
-      events.estimateChanged(estimateMs)
-      fleet?.lifetimeLearned(estimateMs)
-    },
-  })
-  const tokens = new TokenCache(
-    {
-      maxOrgs: settings.maxOrgs,
-      refusalTtlMs: settings.refusalTtl,
-      rejectedCooldownMs: settings.rejectedCooldown,
-      refreshScale: fleet === undefined ? 1 : FLEET_REFRESH_SCALE,
-      estimator,
-      observer: events,
-    },
-    fleet?.inFrontOf(guard) ?? guard,
-  )
-  fleet?.listen({
-    limited: (until) => guard.pauses.pauseUntil(until),
-    lifetimeLearned: (lifetimeMs) => estimator.adopt(lifetimeMs),
-    purged: (org) => {
-      if (org === undefined) tokens.purgeAll()
-      else tokens.purge(org)
-    },
-  })
-  const rotation = new SecretRotation({
-    credentials,
-    prove: (candidate, org) => endpoint.mintAs(candidate, org, { reason: 'rotation' }),
-    knownOrgs: () => tokens.knownOrgs(),
-    isRejected: () => guard.pauses.mayCredentialsBeWrong,
-    reread: () => reloadSecret(),
-    limitedUntil: (org) => guard.pauses.limitedUntil(org),
-    onReplaced: (secret) => {
-      guard.pauses.credentialsChanged()
-      fleet?.secretReplaced(secret)
-    },
-    observer: events,
-  })
-  const file =
-    config.appSecretFile === undefined
-      ? undefined
-      : new WatchedFile({
-          path: config.appSecretFile,
-          onContent: (bytes) => {
-            const secret = parseSecretBytes(bytes)
-            if (hasOuterWhiteSpace(secret) && !credentials.holds(secret)) events.secretWarning(OUTER_WHITE_SPACE)
-            rotation.offer(secret)
-          },
-          onProblem: (problem) => events.secretUnusable(problem),
-        })
-  const reloadSecret = async (): Promise<void> => {
-    await file?.reload()
+    })
+    if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile)
+    fleet?.listen({
+      limited: (until) => this.#guard.pauses.pauseUntil(until),
+      lifetimeLearned: (lifetimeMs) => this.estimator.adopt(lifetimeMs),
+      purged: (org) => {
+        if (org === undefined) this.tokens.purgeAll()
+        else this.tokens.purge(org)
+      },
+    })
   }
-  return {
-    credentials,
-    estimator,
-    tokens,
-    get areCredentialsRejected() {
-      return guard.pauses.areCredentialsRejected
-    },
-    warm: async () => {
-      if (settings.warm.length === 0) return
-      const failed = await warmAll(settings.warm, (org) => tokens.warm(org), stopped.signal)
-      events.warmed(settings.warm.length, failed)
-    },
-    reloadSecret,
-    close: () => {
-      stopped.abort()
-      events.flush()
-      file?.close()
-      rotation.close()
-      tokens.close()
-      origin.close()
-    },
+
+  /** The token endpoint rejects the App, and not just one org. */
+  get areCredentialsRejected(): boolean {
+    return this.#guard.pauses.areCredentialsRejected
+  }
+
+  /** Mints for each org of `tokens.warm`. Failures have been logged when it resolves. Never rejects. */
+  async warm(): Promise<void> {
+    const orgs = this.#warmOrgs
+    if (orgs.length === 0) return
+    this.#events.warmed(orgs.length, await warmAll(orgs, (org) => this.tokens.warm(org), this.#stopped.signal))
+  }
+
+  /** Reads the secret file again, if there is one. */
+  async reloadSecret(): Promise<void> {
+    await this.#secretFile?.reload()
+  }
+
+  close(): void {
+    this.#stopped.abort()
+    this.#events.flush()
+    this.#secretFile?.close()
+    this.#rotation.close()
+    this.tokens.close()
+    this.#origin.close()
+  }
+
+  #watchSecret(path: string): WatchedFile {
+    return new WatchedFile({
+      path,
+      onContent: (bytes) => {
+        const secret = parseSecretBytes(bytes)
+        if (hasOuterWhiteSpace(secret) && !this.credentials.holds(secret)) this.#events.secretWarning(OUTER_WHITE_SPACE)
+        this.#rotation.offer(secret)
+      },
+      onProblem: (problem) => this.#events.secretUnusable(problem),
+    })
   }
 }
 
