@@ -5,7 +5,7 @@ import { PROBLEMS } from '../http/problem.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 
 /** A problem code of the proxy, or `service_error` for a 5xx of the service. */
-export type RecentErrorCode = ErrorCode | 'service_error'
+type RecentErrorCode = ErrorCode | 'service_error'
 
 export interface ErrorReport {
   readonly code: RecentErrorCode
@@ -23,7 +23,7 @@ export interface ErrorReport {
   readonly examples: readonly ErrorExample[]
 }
 
-export interface OrgErrors {
+interface OrgErrors {
   readonly org: string
   readonly count: number
 }

@@ -24,7 +24,7 @@ export interface Route {
   readonly answer: (query: URLSearchParams) => Answer | AdminProblemCode | Promise<Answer>
 }
 
-export interface RouteContext {
+interface RouteContext {
   readonly sources: AdminSources
   readonly history: History
   readonly orgPattern: () => RegExp

@@ -11,7 +11,7 @@ import { TokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver } from '../token/token-source.ts'
 
 /** The options that a reload may change. They are read at each use. */
-export interface Live {
+interface Live {
   readonly secureContext: SecureContext | undefined
   readonly keepsAccessControl: boolean
 }

@@ -35,7 +35,7 @@ export interface ReloadState {
   readonly texts: ReadonlyMap<string, string>
 }
 
-export interface ConfigReloadOptions {
+interface ConfigReloadOptions {
   /** The source of the configuration; undefined if it cannot be read again. */
   readonly source: LoadOptions | undefined
   readonly loaded: LoadedConfig

@@ -10,7 +10,7 @@ import type { AdmissionRules } from '../listener/admission.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
 
-export type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
+type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
 
 export class LiveRules {
   readonly #keySets: KeySets

@@ -7,7 +7,7 @@ export interface Output {
   write(text: string): unknown
 }
 
-export interface AdminResponse {
+interface AdminResponse {
   readonly status: number
   readonly content: string
 }

@@ -2,7 +2,7 @@
 
 import { type ParseArgsConfig, parseArgs } from 'node:util'
 
-export type Command =
+type Command =
   | { readonly name: 'serve'; readonly file: string | undefined }
   | {
       readonly name: 'check'

@@ -6,7 +6,7 @@ import { UsageError } from './arguments.ts'
 /** EX_CONFIG of sysexits.h: the configuration was refused. */
 const EXIT_CONFIG = 78
 
-export interface StartupFailure {
+interface StartupFailure {
   readonly lines: readonly string[]
   readonly exitCode: 1 | typeof EXIT_CONFIG
 }

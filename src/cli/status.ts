@@ -28,7 +28,7 @@ function detailOf(content: string): string {
 }
 
 /** Org ids and paths come from clients: control characters in them are shown escaped. */
-export function renderStatus(document: StatusDocument): string {
+function renderStatus(document: StatusDocument): string {
   const { program, service, isReady, checks, warnings } = document
   const lines = [
     `${isReady ? 'ready' : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, up ${seconds(program.uptimeMs)}`,

@@ -6,7 +6,7 @@
 import { BlockList, isIP, isIPv6 } from 'node:net'
 import { Unsuitable } from './problem.ts'
 
-export interface TcpAddress {
+interface TcpAddress {
   readonly kind: 'tcp'
   /** A name or an IP address; IPv6 without brackets. `localhost` means 127.0.0.1 and ::1. */
   readonly host: string
@@ -14,7 +14,7 @@ export interface TcpAddress {
   readonly port: number
 }
 
-export interface UnixAddress {
+interface UnixAddress {
   readonly kind: 'unix'
   readonly path: string
 }
@@ -137,7 +137,7 @@ export function parseKeySetLocation(text: string): string {
   return text
 }
 
-export type FleetStoreAddress =
+type FleetStoreAddress =
   | {
       readonly kind: 'tcp'
       /** IPv6 without brackets. */

@@ -8,7 +8,7 @@ import { type Setting, type SettingKey, settings, unknownName } from './settings
 type Yaml = typeof import('yaml')
 type ParsedPair = Pair<ParsedNode, ParsedNode | null>
 
-export interface SettingsFile {
+interface SettingsFile {
   readonly values: ReadonlyMap<SettingKey, Given>
   readonly problems: readonly Problem[]
   /** False if the file could not be parsed. A setting that seems to be missing may then be in it. */

@@ -12,7 +12,7 @@ export type SettingKey =
   | { [G in Group]: `${G}.${Extract<keyof Shape[G]['shape'], string>}` }[Group]
 
 /** The parsed value of a key. */
-export type SettingValue<K extends SettingKey> = K extends `${infer G extends Group}.${infer Name}`
+type SettingValue<K extends SettingKey> = K extends `${infer G extends Group}.${infer Name}`
   ? DeclaredSettings[G][Name & keyof DeclaredSettings[G]]
   : DeclaredSettings[K & keyof DeclaredSettings]
 

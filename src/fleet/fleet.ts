@@ -15,7 +15,7 @@ import { FleetKeys } from './sealing.ts'
 import { SharedTokens } from './shared-tokens.ts'
 import type { Board, Limit, Purge } from './store.ts'
 
-export interface FleetOptions {
+interface FleetOptions {
   readonly appId: string
   /** Origin and path prefix of the service. */
   readonly baseUrl: string
@@ -40,7 +40,7 @@ export interface FleetObserver extends StoreObserver {
 }
 
 /** Receives the findings of the other replicas. Must not throw. */
-export interface FleetNews {
+interface FleetNews {
   /** No call of the token endpoint before `until`: monotonic milliseconds. */
   limited(until: number): void
   lifetimeLearned(lifetimeMs: number): void
@@ -48,7 +48,7 @@ export interface FleetNews {
   purged(org: OrgId | undefined): void
 }
 
-export interface FleetStatus {
+interface FleetStatus {
   readonly state: StoreState
   /** Why the store was lost; empty while it is there. */
   readonly reason: string

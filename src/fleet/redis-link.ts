@@ -11,7 +11,7 @@ import { createClient, createCluster } from '@redis/client'
 import type { Secret } from '../secret.ts'
 import type { Script } from './scripts.ts'
 
-export type StoreAddress =
+type StoreAddress =
   | {
       readonly kind: 'tcp'
       readonly host: string

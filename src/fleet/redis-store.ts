@@ -30,10 +30,10 @@ export interface FleetStoreOptions extends Pick<LinkOptions, 'address' | 'isClus
   readonly random: () => number
 }
 
-export type StoreOperation = 'claim' | 'publish' | 'release' | 'forget' | 'permit' | 'board' | 'note' | 'probe'
+type StoreOperation = 'claim' | 'publish' | 'release' | 'forget' | 'permit' | 'board' | 'note' | 'probe'
 
 /** The answer of the store; or `skipped`, because it failed a moment ago and was not asked. */
-export type StoreOutcome =
+type StoreOutcome =
   | Exclude<ClaimReply['kind'] | PublishReply['kind'] | PermitReply['kind'], 'error'>
   | 'ok'
   | 'timeout'

@@ -13,7 +13,7 @@ import { AccessToken, MintGoesOn, type MintOptions, OverBudget, type TokenSource
 import type { FleetKeys } from './sealing.ts'
 import type { ClaimReply, FleetStore, ReleaseNote, StoredToken } from './store.ts'
 
-export interface SharedTokensOptions {
+interface SharedTokensOptions {
   readonly store: FleetStore
   readonly keys: FleetKeys
   /** Longest wait for the store that a request which needs a mint may have on top of the mint. */
@@ -35,7 +35,7 @@ export interface SharedTokensOptions {
 }
 
 /** The time that the store may still cost the request. */
-export interface StoreBudget {
+interface StoreBudget {
   leftMs: number
 }
 

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto'
 
 export type TokenFormat = 'opaque' | 'jwt'
 
-export type TokenVerdict =
+type TokenVerdict =
   | { readonly state: 'live'; readonly org: string }
   | { readonly state: 'expired' | 'revoked'; readonly org: string }
   | { readonly state: 'unknown'; readonly org: undefined }

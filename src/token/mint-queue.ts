@@ -11,13 +11,13 @@
 
 import { type MintNotSent, OverBudget, type Requester } from './token-source.ts'
 
-export interface MintQueueOptions {
+interface MintQueueOptions {
   readonly concurrency: number
   readonly ratePerSecond: number
   readonly now: () => number
 }
 
-export interface MintCandidate {
+interface MintCandidate {
   /** False for an org that has had no token yet. */
   readonly isKnown: boolean
   /** The org's last call got no answer in time. */

@@ -41,7 +41,7 @@ export interface TokenCacheOptions {
   readonly random?: () => number
 }
 
-export interface ObtainOptions extends Pick<MintOptions, 'requester' | 'requestId'> {
+interface ObtainOptions extends Pick<MintOptions, 'requester' | 'requestId'> {
   /** For a WebSocket handshake: only a token in the first half of its life will do. */
   readonly forHandshake?: boolean
 }
@@ -57,7 +57,7 @@ export interface OrgStatus {
   readonly lastRefusal: LastRefusal | undefined
 }
 
-export interface LastRefusal {
+interface LastRefusal {
   readonly tokenEndpointStatus: number | undefined
   readonly agoMs: number
 }

@@ -10,7 +10,7 @@ import { type MintReply, readToken, translateMintError } from './token-reply.ts'
 import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
 
 /** The request of a mint. It has no content. */
-export interface MintRequest {
+interface MintRequest {
   readonly method: 'POST'
   /** Origin-form. */
   readonly target: string

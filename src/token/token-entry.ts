@@ -14,7 +14,7 @@ export interface TokenLookup {
 /** `refreshing`: to be replaced behind a request. `stale`: past its assumed end. `rejected`: by the origin. */
 export type TokenPhase = 'fresh' | 'refreshing' | 'stale' | 'rejected'
 
-export interface Replacement {
+interface Replacement {
   readonly reason: MintReason
   /** Scales the time before the end in which the token is refreshed. At most one. */
   readonly jitter: number
