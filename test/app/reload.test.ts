@@ -102,6 +102,9 @@ describe('what a reload applies', () => {
     await proxy.app.reload()
     expect(await send({}, 'GET /v2/x', proxy.at('two.sock'))).toBe(200)
     await expect(send({}, 'GET /v2/x', proxy.at('one.sock'))).rejects.toThrow()
+    await write('proxy.yaml', bySocket('one.sock').replace('$FOLDER', proxy.at('.')))
+    await proxy.app.reload()
+    expect(await send({}, 'GET /v2/x', proxy.at('one.sock'))).toBe(200) // a path that was closed is opened again
   })
 
   test('orgs, routes, hosts, origins and the volume of the log', async () => {

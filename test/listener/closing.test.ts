@@ -1,11 +1,12 @@
-/** Connections that the proxy ends: a client that keeps its side open cannot keep the connection. */
+/** Connections that end: what a client that sends on, or has left, can still cause. */
 
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { request } from '../support/raw-client.ts'
+import { Changes } from '../support/changes.ts'
+import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
@@ -33,4 +34,46 @@ test('a half-sent head on a socket that a reload removed: the connection is clos
   const sending = setInterval(() => client.write('G'), 20)
   onTestFinished(() => clearInterval(sending))
   await closed
+})
+
+test('a stopping proxy does not keep what a client sends behind its last request', async () => {
+  const changes = new Changes()
+  let isReleased = false
+  await using service = await startService({
+    script: async () => {
+      await changes.until(() => isReleased, 'the release')
+      return { content: 'late' }
+    },
+  })
+  await using proxy = await startProxy(service, { 'shutdown.timeout': '60s' })
+  await using client = await RawClient.connect(proxy.port)
+  client.send(get('/v2/x', 'acme'))
+  await service.origin.waitFor(() => service.requests.length === 1)
+  const drained = proxy.app.drain()
+  client.send(get('/v2/next', 'acme'))
+  const before = process.memoryUsage().arrayBuffers
+  const piece = Buffer.alloc(64 * 1024, 'x')
+  for (let i = 0; i < 4_096; i++) if (!client.socket.write(piece)) await once(client.socket, 'drain')
+  // 256 MiB were sent. Read buffers that nobody uses any more may be there until V8 collects them.
+  expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(160 * 1024 * 1024)
+  isReleased = true
+  changes.notify()
+  expect((await client.response()).content.toString()).toBe('late')
+  client.endSending()
+  await drained
+  expect(service.requests).toHaveLength(1)
+})
+
+test('a request that waits behind another is not carried out for a client that has left', async () => {
+  // More than all buffers hold, so that the response is under way when the client leaves.
+  await using service = await startService({ script: () => ({ content: Buffer.alloc(16 * 1024 * 1024) }) })
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.socket.pause()
+  client.send(get('/v2/first', 'acme') + get('/v2/second', 'acme'))
+  await service.origin.waitFor(() => service.requests.length === 1)
+  client.reset()
+  expect(await proxy.logOf('/v2/first')).toMatchObject({ code: 'client_closed' })
+  expect((await request(proxy.port, get('/v2/last', 'acme'))).status).toBe(200)
+  expect(service.requests.map(({ target }) => target)).toEqual(['/v2/first', '/v2/last'])
 })

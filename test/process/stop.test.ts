@@ -119,8 +119,11 @@ test('an incomplete head delays a stop no longer than headersTimeout', async () 
 })
 
 test('requests that outlast the deadline are broken off, and the exit code says so', async () => {
-  const { proxy, port } = await start({ OAP_SHUTDOWN_TIMEOUT: '200ms' })
+  const { proxy, port } = await start({ OAP_LISTEN_HEADERS_TIMEOUT: '100ms', OAP_SHUTDOWN_TIMEOUT: '1s' })
   await using _ = proxy
+  // Answered with 408 and not counted. Its connection is there until the deadline, for it keeps its side open.
+  await using idle = await RawClient.connect(port)
+  idle.send('GET /quick')
   await using client = await RawClient.connect(port)
   client.send(get('/held', 'acme'))
   await gate.untilWaiting(1)
