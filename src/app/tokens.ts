@@ -1,5 +1,6 @@
 /** The token side of the app: endpoint, guard, cache, and the rotation of the secret, built from the configuration. */
 
+import { randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { hasOuterWhiteSpace, OUTER_WHITE_SPACE, parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
@@ -29,6 +30,7 @@ export class TokenSide {
   readonly #rotation: SecretRotation
   readonly #secretFile: WatchedFile | undefined
   readonly #stopped = new AbortController()
+  #probe: NodeJS.Timeout | undefined
 
   /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
   constructor(config: Config, origin: Origin, events: TokenEvents, fleet: Fleet | undefined) {
@@ -45,7 +47,14 @@ export class TokenSide {
         mintRate: settings.mintRate,
         recoverCredentials: (calledAt) => this.#rotation.recover(calledAt),
         onLimited: (until) => fleet?.limited(until),
-        observer: events,
+        observer: {
+          mintRefused: (...refused) => events.mintRefused(...refused),
+          mintsPaused: (code, pauseMs) => {
+            events.mintsPaused(code, pauseMs)
+            if (code === 'app_credentials_rejected') this.#probeAfter(pauseMs)
+          },
+          mintsResumed: () => events.mintsResumed(),
+        },
       },
       fleet?.rationing(endpoint) ?? endpoint,
     )
@@ -74,7 +83,7 @@ export class TokenSide {
       credentials: this.credentials,
       prove: (candidate, org) => endpoint.mintAs(candidate, org, { reason: 'rotation' }),
       knownOrgs: () => this.tokens.knownOrgs(),
-      isRejected: () => this.#guard.pauses.mayCredentialsBeWrong,
+      isRejected: () => this.#guard.pauses.rejectedOrg !== undefined,
       reread: () => this.reloadSecret(),
       limitedUntil: (org) => this.#guard.pauses.limitedUntil(org),
       onReplaced: (secret) => {
@@ -113,11 +122,25 @@ export class TokenSide {
 
   close(): void {
     this.#stopped.abort()
+    clearTimeout(this.#probe)
     this.#events.flush()
     this.#secretFile?.close()
     this.#rotation.close()
     this.tokens.close()
     this.#origin.close()
+  }
+
+  /** A proxy whose App is rejected is not ready, so it may get no request that finds out when the App is accepted again. */
+  #probeAfter(pauseMs: number): void {
+    clearTimeout(this.#probe)
+    this.#probe = setTimeout(() => {
+      const { areCredentialsRejected, rejectedOrg } = this.#guard.pauses
+      if (!areCredentialsRejected || rejectedOrg === undefined) return
+      this.#probeAfter(pauseMs) // unless another pause begins
+      // Any of them: the trouble of one may be its own.
+      const orgs = [...this.tokens.knownOrgs(), rejectedOrg]
+      this.tokens.warm(orgs[randomInt(orgs.length)] ?? rejectedOrg).catch(() => undefined)
+    }, pauseMs).unref()
   }
 
   #watchSecret(path: string): WatchedFile {

@@ -173,9 +173,9 @@ export class MintPauses {
     return this.#all.has(REJECTED)
   }
 
-  /** True from the first 401, whichever org met it, until the endpoint has accepted the App or the secret has changed. */
-  get mayCredentialsBeWrong(): boolean {
-    return this.#witnesses.has(REJECTED)
+  /** The org that met the first 401, until the endpoint has accepted the App or the secret has changed. */
+  get rejectedOrg(): OrgId | undefined {
+    return this.#witnesses.get(REJECTED)
   }
 
   /** The org's last call got no answer in time. */

@@ -67,17 +67,17 @@ class World {
 }
 
 describe('an org whose trouble is its own', () => {
-  test('its 401 says that the credentials may be wrong, until a mint succeeds or they change', () => {
+  test('is named as the one whose credentials were rejected, until a mint succeeds or they change', () => {
     const world = new World()
-    expect(world.pauses.mayCredentialsBeWrong).toBe(false)
+    expect(world.pauses.rejectedOrg).toBeUndefined()
     world.call(A, REJECTED)
-    expect([world.pauses.mayCredentialsBeWrong, world.pauses.areCredentialsRejected]).toEqual([true, false])
+    expect([world.pauses.rejectedOrg, world.pauses.areCredentialsRejected]).toEqual([A, false])
     world.call(B)
-    expect(world.pauses.mayCredentialsBeWrong).toBe(false)
+    expect(world.pauses.rejectedOrg).toBeUndefined()
     world.clock.advance(61_000)
     world.call(A, REJECTED)
     world.pauses.credentialsChanged()
-    expect(world.pauses.mayCredentialsBeWrong).toBe(false)
+    expect(world.pauses.rejectedOrg).toBeUndefined()
   })
 
   test.each([REJECTED, LIMITED] as const)('%s at its first call pauses that org alone, however often', (code) => {

@@ -1,7 +1,7 @@
 /** T-TK-09 The token endpoint rejects the App credentials: mints stop for a growing pause, and cached tokens go on working. */
 
 import { writeFile } from 'node:fs/promises'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { randomSecret } from '../support/canaries.ts'
 import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
@@ -97,6 +97,31 @@ test.concurrent('a wrong secret from the start, then the right one: ready again 
   await eventually(async () => (await readiness()) === 200 || undefined, 'readiness')
   expect(proxy.logs).toContainEqual(expect.objectContaining({ msg: 'secret replaced', outcome: 'unproved' }))
   expect((await client.get('/v2/x', 'a')).status).toBe(200)
+})
+
+/** An instance that is not ready may get no request. If all instances of the App are in this state, nobody asks any more. */
+describe.concurrent('the service rejects the App for a while: ready again before any request', () => {
+  test.each([
+    ['a token is there', ['known']],
+    ['no token is there', []],
+  ])('%s', async (_, known) => {
+    await using service = await startService()
+    await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
+    using client = new KeepAliveClient(proxy.port)
+    const readiness = async () => (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status
+    for (const org of known) expect((await client.get('/v2/x', org)).status).toBe(200)
+    const issue = service.tokens.script
+    service.tokens.script = () => ({ status: 401 })
+    for (const org of ['a', 'b']) expect((await client.get('/v2/x', org)).status).toBe(502)
+    expect(await readiness()).toBe(503)
+    // The proxy asks by itself, and is told again that the App is rejected.
+    const { mints } = service.tokens
+    const before = mints.length
+    await eventually(() => mints.length > before || undefined, 'another mint', 10_000)
+    service.tokens.script = issue
+    await eventually(async () => (await readiness()) === 200 || undefined, 'readiness', 10_000)
+    expect(proxy.logs.filter((line) => line.msg === 'mints paused').length).toBe(2)
+  })
 })
 
 test.concurrent('the only org: a changed secret ends its pause', async () => {
