@@ -230,6 +230,6 @@ async function collectRuntime(): Promise<() => Promise<string>> {
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: SAMPLING_MS })
   for (const name of LEFT_OUT) registry.removeSingleMetric(name)
   await sleep(2 * SAMPLING_MS)
-  // A process without CPU may have no sample at all. A mean of nothing would make every average over it nothing, too.
+  // A process without CPU may have no sample at all. Its mean, NaN, would turn every average over it into NaN.
   return async () => (await registry.metrics()).replace(/^.* Nan\n/gm, '')
 }

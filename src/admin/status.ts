@@ -43,7 +43,7 @@ export interface FleetStatus {
   readonly reason: string
 }
 
-/** What the admin listener shows and changes. */
+/** The parts of the program that the admin listener shows, and the tokens that it purges. */
 export interface AdminSources {
   readonly service: ServiceIdentity
   readonly configuration: () => ConfigurationStatus

@@ -148,7 +148,7 @@ export class Fleet {
     this.#tellLifetime(lifetimeMs)
   }
 
-  /** Without an org: all. Also deletes from the store what would be handed out again. */
+  /** Without an org: all. A purged token is not taken from the store again, either. */
   purge(org: OrgId | undefined): void {
     if (org === undefined) this.#purgedAt = this.#now()
     else this.#store.forget(this.#keys.orgName(org))
@@ -182,7 +182,7 @@ export class Fleet {
     this.#store.renew()
   }
 
-  /** For `check`: undefined if the store can be used, else what is wrong. */
+  /** For `check`: the problem, or undefined if the store can be used. */
   tryOut(): Promise<string | undefined> {
     return this.#store.tryOut()
   }

@@ -34,7 +34,7 @@ export interface LinkOptions {
 }
 
 export interface Link {
-  /** Runs it on the keys, all of one slot. Rejects with what the server or the connection says. */
+  /** Runs it on the keys, all of one slot. Rejects with the error of the server or the connection. */
   run(script: Script<unknown>, keys: readonly string[], args: readonly string[]): Promise<unknown>
   /** Breaks off what is under way. */
   close(): void

@@ -152,7 +152,7 @@ export class RedisStore implements FleetStore {
     else this.#scheduleProbe(0)
   }
 
-  /** For `check`. Resolves with what went wrong, or undefined. */
+  /** For `check`. Resolves with the problem, or undefined. */
   async tryOut(): Promise<string | undefined> {
     try {
       await within(this.#link, this.#connectTimeoutMs + this.#options.timeoutMs)

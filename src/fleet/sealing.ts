@@ -1,7 +1,7 @@
 /**
- * Seals the values that the replicas of one App put into the store, so that the store learns nothing from them. Every key is derived from the
- * App secret: the names of keys, the marks by which tokens are told apart, and one sealing key for each kind and org.
- * Pure: values in, values out.
+ * Seals the values that the replicas of one App put into the store, so that the store learns nothing from them. Every key is
+ * derived from the App secret: the names of keys, the marks by which tokens are told apart, and one sealing key for each kind
+ * and org. Pure: values in, values out.
  */
 
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from 'node:crypto'
@@ -54,7 +54,7 @@ export class FleetKeys extends Redacted {
     return shortened(createHmac('sha256', this.#markKey).update(joined(org, token)).digest())
   }
 
-  /** `org` is undefined for what belongs to all orgs. */
+  /** `org` is undefined for a value that belongs to all orgs. */
   seal(kind: SealedKind, org: OrgId | undefined, content: Buffer): string {
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv('aes-256-gcm', this.#sealingKey(kind, org), nonce, { authTagLength: TAG_BYTES })
@@ -63,7 +63,7 @@ export class FleetKeys extends Redacted {
     return sealed.toString('base64')
   }
 
-  /** Undefined for whatever was not sealed as this kind for this org under this secret. Never throws. */
+  /** Undefined for a text that was not sealed as this kind, for this org, under this secret. Never throws. */
   open(kind: SealedKind, org: OrgId | undefined, text: string): Buffer | undefined {
     const sealed = Buffer.from(text, 'base64')
     // Base64 has more than one spelling of the same octets, and Node skips what it cannot read.

@@ -116,7 +116,7 @@ export class SharedTokens implements TokenSource {
     return this.#budgets.get(org)
   }
 
-  /** Resolves when what is being published has left or been given up. Waits for other replicas end at once. */
+  /** Resolves when every answer for the other replicas was sent or given up. Waits for other replicas end at once. */
   async close(): Promise<void> {
     this.#closing.abort()
     await Promise.all(this.#behind)
@@ -250,7 +250,7 @@ export class SharedTokens implements TokenSource {
     return opened
   }
 
-  /** Undefined for what no replica with this secret has sealed for this org. */
+  /** Undefined for a value that no replica with this secret has sealed for this org. */
   #open(org: OrgId, stored: StoredToken, mintedAt: number): AccessToken | undefined {
     const content = parseContent(this.#options.keys.open('token', org, stored.sealed))
     const isWhole =
@@ -334,7 +334,7 @@ interface TokenContent {
 
 function parseContent(bytes: Buffer | undefined): TokenContent | undefined {
   if (bytes === undefined) return undefined
-  // Sealed by a replica of the same format: a shape to be checked, not a stranger to be feared.
+  // Only a replica with this secret and format can have sealed it, so a check of its shape is enough.
   const content: unknown = JSON.parse(bytes.toString('utf8'))
   if (typeof content !== 'object' || content === null) return undefined
   const { span, life, token } = content as Partial<TokenContent>

@@ -3,7 +3,7 @@
  * rejects: an outage is an answer (`error`), never to be mistaken for another replica at work (`held`).
  */
 
-/** `error`: no answer in time, or none that can be used. Nothing is known of what the store has done. */
+/** `error`: no answer in time, or none that can be used. The store may have done the operation or not. */
 export interface StoreError {
   readonly kind: 'error'
 }
@@ -46,7 +46,7 @@ export interface PublishRequest {
 /** `lost`: a younger token is there. */
 export type PublishReply = { readonly kind: 'published' | 'lost' } | StoreError
 
-/** What every replica reads every few seconds. */
+/** The facts that every replica reads every few seconds. */
 export interface Board {
   readonly kind: 'board'
   /** Sealed. Undefined if no replica has learned a lifetime. */
@@ -92,7 +92,7 @@ export interface FleetStore {
   forget(name: string): Promise<void>
 
   permit(name: string, request: PermitRequest, limitMs: number): Promise<PermitReply>
-  /** Without `since`, nothing of what was purged before. */
+  /** Without `since`, no purges: earlier ones do not concern this replica. */
   readBoard(name: string, since: string | undefined): Promise<Board | StoreError>
   setLifetime(name: string, sealed: string): Promise<void>
   setLimit(name: string, sealed: string, limitMs: number): Promise<void>

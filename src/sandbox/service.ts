@@ -11,7 +11,7 @@ import type { TokenRegister } from './tokens.ts'
 /** Your own answers: called for each request with a live token, except below `/v2/example/`. */
 export type ServiceHandler = (request: IncomingMessage, response: ServerResponse, org: string) => void | Promise<void>
 
-/** What the parts of one sandbox share. */
+/** The state that the parts of one sandbox share. */
 export interface SandboxState {
   readonly appId: string
   readonly switches: SwitchBoard

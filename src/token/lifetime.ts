@@ -21,7 +21,7 @@ export interface LifetimeOptions {
   readonly lifetimeMs: number
   readonly minLifetimeMs: number
   readonly maxLifetimeMs: number
-  /** False: the estimate stays what it was given. */
+  /** If false, the estimate stays at its first value. */
   readonly learns: boolean
   /** Called when the estimate has changed by a tenth: in a trial it rises in many small steps. */
   readonly onChange?: ((estimateMs: number) => void) | undefined

@@ -108,7 +108,7 @@ export class MintPauses {
     this.#refuseIfAny(this.#pausesOf(pass.org).filter((pause) => !pass.probes.includes(pause)))
   }
 
-  /** The call was never made, or says nothing. */
+  /** The call was never made, or its outcome is no evidence. */
   abandon(pass: MintPass): void {
     for (const pause of pass.probes) pause.isProbing = false
   }
@@ -268,7 +268,7 @@ export class MintPauses {
     if (pause?.code !== LIMITED || probes.includes(pause)) this.#troubles.delete(org)
   }
 
-  /** A limit ends only through its own probe: a call that was under way before says nothing of it. */
+  /** A limit ends only through its own probe: a call that began before the limit may still succeed. */
   #endForAll({ probes }: MintPass, codes: readonly PauseCode[]): void {
     const limit = this.#all.get(LIMITED)
     const hasProbedLimit = limit !== undefined && probes.includes(limit)

@@ -80,7 +80,7 @@ export class OrgLifetime {
     return token
   }
 
-  /** The org has another token now. `over`: this object has nothing left to say. */
+  /** The org has another token now. `over`: the org no longer differs from the others. */
   startAnew(shared: LifetimeEstimator): 'over' | 'goes on' {
     if (this.#own !== undefined && isOver(this.#own, shared)) this.#own = undefined
     // The replacement has been replaced: its repeat was never settled, and will not be.
@@ -104,7 +104,7 @@ export class OrgLifetime {
     this.#suspectedDeath = undefined
   }
 
-  /** If the origin rejects the replacement too, it may reject every token: the rejection says nothing. */
+  /** If the origin rejects the replacement too, it may reject every token, so nothing is learned. */
   settleSuspicion(isReplacementAccepted: boolean, shared: LifetimeEstimator, orgs: number, at: number): void {
     const suspected = this.#suspectedDeath
     const trial = this.#suspectedTrial

@@ -25,7 +25,7 @@ interface Replacement {
 /** Failed mints in a row. */
 interface RenewalFailure {
   readonly count: number
-  /** The last failure says nothing against the token. */
+  /** The last failure may pass: it was no refusal of the org. */
   readonly isPassing: boolean
   /** No mint behind a request before this instant. */
   readonly retryAt: number
@@ -81,7 +81,7 @@ export class TokenEntry {
     return this.#failure?.count ?? 0
   }
 
-  /** Renewal fails at present, for a reason that says nothing against the token. */
+  /** The last mint failed for a reason that may pass, so the token may still serve. */
   get hasPassingFailure(): boolean {
     return this.#failure?.isPassing ?? false
   }
@@ -194,7 +194,7 @@ export class TokenEntry {
     this.#lifetime?.settleSuspicion(isReplacementAccepted, shared, orgs, now)
   }
 
-  /** Returns true if `token` was on trial. Its death says nothing against its successor and starts no cool-down. */
+  /** Returns true if `token` was on trial. Its death was expected: it starts no cool-down, and the successor serves on. */
   rejectTrial(token: AccessToken): boolean {
     if (!this.#lifetime?.isOnTrial(token)) return false
     this.#lifetime.suspectTrial()
@@ -208,7 +208,7 @@ export class TokenEntry {
     return rejectedAt !== undefined && successor.mintedAt < Math.floor(rejectedAt)
   }
 
-  /** The rejection cost no mint. The service may have ended the token when it issued the successor: its age says nothing. */
+  /** The rejection cost no mint. The service may have ended the token when it issued the successor, so its age is no evidence. */
   #forgetRejection(): void {
     this.#rejectedAt = this.#rejectedAt.slice(0, -1)
     this.#lifetime?.dropSuspicion()

@@ -159,7 +159,7 @@ function tokenErrorCode(code: OriginErrorCode): TokenErrorCode {
   }
 }
 
-/** One sentence for callers and the log. Undefined for what the code of the problem says already. */
+/** One sentence for callers and the log. Undefined if the problem's code says enough. */
 function hintFor(code: OriginErrorCode, detail: string): string | undefined {
   switch (code) {
     case 'tls_certificate_error':
