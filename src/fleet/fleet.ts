@@ -280,7 +280,7 @@ export class Fleet {
     const keys = this.#keys
     const receivedAt = this.#now()
     const reply = await this.#store.readBoard(keys.appName, this.#readUntil)
-    if (reply.kind === 'board' && keys === this.#keys) this.#take(reply, receivedAt)
+    if (reply.kind === 'ok' && keys === this.#keys) this.#take(reply, receivedAt)
     if (this.#store.state === 'available') this.#scheduleBoard(BOARD_MS * (0.75 + this.#random() / 2))
   }
 

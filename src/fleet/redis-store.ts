@@ -169,7 +169,7 @@ export class RedisStore implements FleetStore {
     dispose(this.#link)
   }
 
-  async #ask<T extends { readonly kind: StoreOutcome | 'board' }>(
+  async #ask<T extends { readonly kind: StoreOutcome }>(
     operation: StoreOperation,
     script: scripts.Script<T>,
     keys: readonly string[],
@@ -185,7 +185,7 @@ export class RedisStore implements FleetStore {
       const reply = script.parse(await within(answer, Math.min(limitMs, timeoutMs)))
       if (reply === undefined) throw new StoreNonsense()
       this.#failures = 0
-      observer.storeAsked(operation, reply.kind === 'board' ? 'ok' : reply.kind, now() - startedAt)
+      observer.storeAsked(operation, reply.kind, now() - startedAt)
       return reply
     } catch (error) {
       const outcome = error instanceof StoreSkipped ? 'skipped' : error instanceof StoreTimeout ? 'timeout' : 'error'

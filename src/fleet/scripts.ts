@@ -204,7 +204,7 @@ return {lifetime, limit, rest, last, purges}`,
     const [lifetime, limit, restMs, until, entries] = Array.isArray(reply) ? reply : []
     if (typeof until !== 'string' || !Array.isArray(entries)) return undefined
     return {
-      kind: 'board',
+      kind: 'ok',
       lifetime: typeof lifetime === 'string' ? lifetime : undefined,
       limit: typeof limit === 'string' && typeof restMs === 'number' ? { sealed: limit, restMs } : undefined,
       purges: entries.flatMap((sealed, index) =>

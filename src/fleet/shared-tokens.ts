@@ -81,7 +81,8 @@ export class SharedTokens implements TokenSource {
     const { now, mintTimeoutMs } = this.#options
     const startedAt = now()
     const deadlineAt = Math.min(options.deadlineAt ?? Number.POSITIVE_INFINITY, startedAt + mintTimeoutMs)
-    const mint = new SharedMint(org, { ...options, deadlineAt }, budget)
+    const owner = randomBytes(12).toString('base64url')
+    const mint: SharedMint = { org, options: { ...options, deadlineAt }, budget, owner, unusable: [] }
     if (options.replaces !== undefined) this.#retire(org, options.replaces)
     const waitUntil = startedAt + (deadlineAt - startedAt) * WAIT_SHARE
     let hasWaited = false
@@ -310,19 +311,13 @@ export class SharedTokens implements TokenSource {
 type FoundToken = Extract<ClaimReply, { kind: 'token' }>
 
 /** One mint that goes through the store. */
-class SharedMint {
+interface SharedMint {
   readonly org: OrgId
   readonly options: MintOptions & { readonly deadlineAt: number }
   readonly budget: StoreBudget
-  readonly owner = randomBytes(12).toString('base64url')
+  readonly owner: string
   /** Marks of values that could not be opened. */
-  readonly unusable: string[] = []
-
-  constructor(org: OrgId, options: SharedMint['options'], budget: StoreBudget) {
-    this.org = org
-    this.options = options
-    this.budget = budget
-  }
+  readonly unusable: string[]
 }
 
 interface TokenContent {

@@ -48,7 +48,7 @@ export type PublishReply = { readonly kind: 'published' | 'lost' } | StoreError
 
 /** The facts that every replica reads every few seconds. */
 export interface Board {
-  readonly kind: 'board'
+  readonly kind: 'ok'
   /** Sealed. Undefined if no replica has learned a lifetime. */
   readonly lifetime: string | undefined
   readonly limit: Limit | undefined
@@ -92,7 +92,7 @@ export interface FleetStore {
   forget(name: string): Promise<void>
 
   permit(name: string, request: PermitRequest, limitMs: number): Promise<PermitReply>
-  /** Without `since`, no purges: earlier ones do not concern this replica. */
+  /** Without `since`, no purges, only the place to read on from. */
   readBoard(name: string, since: string | undefined): Promise<Board | StoreError>
   setLifetime(name: string, sealed: string): Promise<void>
   setLimit(name: string, sealed: string, limitMs: number): Promise<void>

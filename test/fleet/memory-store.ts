@@ -89,7 +89,7 @@ export class MemoryStore implements FleetStore {
     const from = since === undefined ? this.#purges.length : Number(since)
     const purges = this.#purges.slice(from).filter((purge) => purge.name === name)
     return {
-      kind: 'board',
+      kind: 'ok',
       lifetime: this.#living(this.#lifetimes, name)?.value,
       limit: this.#limit(name),
       purges: purges.map(({ sealed, at }) => ({ sealed, ageMs: this.#now() - at })),

@@ -195,20 +195,20 @@ describe.each([
     const reply = await store.permit(name, { calls: 100, windowMs: 1_000 }, 5_000)
     expect(reply).toMatchObject({ kind: 'limited', limit: { sealed: 'long' } })
     const board = await store.readBoard(name, undefined)
-    expect(board).toMatchObject({ kind: 'board', limit: { sealed: 'long' } })
+    expect(board).toMatchObject({ kind: 'ok', limit: { sealed: 'long' } })
   })
 
   it('the board tells the lifetime, and each purge once to those who were there before', async () => {
     const name = newName()
     const first = await store.readBoard(name, undefined)
-    expect(first).toMatchObject({ kind: 'board', lifetime: undefined, limit: undefined, purges: [] })
+    expect(first).toMatchObject({ kind: 'ok', lifetime: undefined, limit: undefined, purges: [] })
     await store.setLifetime(name, 'learned')
     await store.addPurge(name, 'one')
     await store.addPurge(name, 'two')
-    const since = first.kind === 'board' ? first.until : undefined
+    const since = first.kind === 'ok' ? first.until : undefined
     const second = await store.readBoard(name, since)
     expect(second).toMatchObject({ lifetime: 'learned', purges: [{ sealed: 'one' }, { sealed: 'two' }] })
-    const third = await store.readBoard(name, second.kind === 'board' ? second.until : undefined)
+    const third = await store.readBoard(name, second.kind === 'ok' ? second.until : undefined)
     expect(third).toMatchObject({ lifetime: 'learned', purges: [] })
     expect(await store.readBoard(name, undefined)).toMatchObject({ purges: [] })
   })
