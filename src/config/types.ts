@@ -89,24 +89,18 @@ export function size(least: string, most: string) {
 
 function quantity(kind: Quantity, least: string, most: string) {
   const { shape, noun, example } = kind
-  const input = z.string(`has no unit: ${example}`).regex(shape, `is not ${noun}: ${example}`)
-  const [min, max] = [parseQuantity(least, kind), parseQuantity(most, kind)]
-  return parsed(input, (value) => parseQuantity(value, kind)).refine(
-    (value) => value >= min && value <= max,
-    `is not between ${least} and ${most}`,
-  )
+  const [min, max] = [quantityOf(least, kind), quantityOf(most, kind)]
+  return z
+    .string(`has no unit: ${example}`)
+    .regex(shape, `is not ${noun}: ${example}`)
+    .transform((text) => quantityOf(text, kind))
+    .refine((value) => value >= min && value <= max, `is not between ${least} and ${most}`)
 }
 
-/** Returns milliseconds. @throws {Unsuitable} */
-export function parseDuration(text: string): number {
-  return parseQuantity(text, DURATION)
-}
-
-function parseQuantity(text: string, { shape, units, noun, example }: Quantity): number {
+/** `text` has the shape. */
+function quantityOf(text: string, { shape, units }: Quantity): number {
   const [, digits, unit = ''] = shape.exec(text) ?? []
-  const factor = units[unit]
-  if (digits === undefined || factor === undefined) throw new Unsuitable(`is not ${noun}: ${example}`)
-  return Number(digits) * factor
+  return Number(digits) * (units[unit] ?? Number.NaN)
 }
 
 export function parseAppId(text: string): string {

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { parseDuration } from '../../src/config/types.ts'
+import { duration } from '../../src/config/types.ts'
 import { projectPath, readProjectFile } from '../support/project-files.ts'
 
 interface Service {
@@ -34,7 +34,9 @@ test('the proxy takes its settings', async () => {
   expect(config.listen.address).toEqual({ kind: 'tcp', host: 'localhost', port: 8080 })
   expect(app.environment).toEqual({ PROXY_URL: 'http://localhost:8080' })
   expect(config.baseUrl.port).toBe(sandbox.command?.at(-1))
-  expect(parseDuration(proxy.stop_grace_period ?? '')).toBeGreaterThan(config.shutdown.delay + config.shutdown.timeout)
+  expect(duration('0ms').parse(proxy.stop_grace_period ?? '')).toBeGreaterThan(
+    config.shutdown.delay + config.shutdown.timeout,
+  )
 })
 
 test('the secret is a file, and only the proxy and the service have it', () => {

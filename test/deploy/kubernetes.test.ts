@@ -8,7 +8,7 @@ import { dirname } from 'node:path/posix'
 import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { parseDuration } from '../../src/config/types.ts'
+import { duration } from '../../src/config/types.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 
@@ -178,7 +178,7 @@ describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
     expect(proxy?.restartPolicy).toBeUndefined()
     expect(proxy?.lifecycle?.postStart?.exec.command.join(' ')).toContain('/app/dist/main.js healthcheck')
     expect(proxy?.env?.map(({ name }) => name)).toEqual(['OAP_SHUTDOWN_DELAY'])
-    const delayMs = parseDuration(proxy?.env?.[0]?.value ?? '')
+    const delayMs = duration('0ms').parse(proxy?.env?.[0]?.value ?? '')
     const { shutdown } = await config()
     expect(spec.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(delayMs + shutdown.timeout)
   })

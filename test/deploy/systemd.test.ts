@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
-import { parseDuration } from '../../src/config/types.ts'
+import { duration } from '../../src/config/types.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { projectPath, readProjectFile } from '../support/project-files.ts'
 import { START_ARGS } from '../support/spawn-proxy.ts'
@@ -41,7 +41,9 @@ describe('the unit', () => {
   test('does not try a refused configuration again, and gives a stop its time', async () => {
     expect([only('Restart'), only('RestartPreventExitStatus')]).toEqual(['on-failure', '78'])
     const { config } = await loadConfig({ file: projectPath('deploy/systemd/config.yaml'), env: SECRET })
-    expect(parseDuration(only('TimeoutStopSec') ?? '')).toBeGreaterThan(config.shutdown.delay + config.shutdown.timeout)
+    expect(duration('0ms').parse(only('TimeoutStopSec') ?? '')).toBeGreaterThan(
+      config.shutdown.delay + config.shutdown.timeout,
+    )
   })
 
   test('starts what is there, with the configuration beside it', () => {
