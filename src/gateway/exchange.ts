@@ -234,8 +234,11 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       return
     }
     if (failure === undefined) this.fail({ code: 'proxy_internal_error' })
-    else if (!this.#relay.hasHead) this.fail(failure)
-    else {
+    else if (!this.#relay.hasHead) {
+      // RFC 9209 §2.3: "terminated" means that no part of the response was received.
+      const isIncomplete = attempt.hasResponse && failure.code === 'connection_terminated'
+      this.fail(isIncomplete ? { code: 'http_response_incomplete' } : failure)
+    } else {
       // Send the content that came before the break, so that the client sees the service's response break.
       this.#relay.flush()
       this.fail({ code: failure.code === 'overloaded' ? 'overloaded' : 'http_response_incomplete' })

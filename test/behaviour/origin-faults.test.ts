@@ -68,6 +68,15 @@ describe('no response, or none that the proxy can read', () => {
   test.each(['fin', 'reset'] as const)('T-UP-03 no byte at all (%s): a GET at most twice', (ends) =>
     table.run({ name: 'T-UP-03', writes: '', ends, status: 502, code: 'connection_terminated' }),
   )
+  test('T-UP-07 a head that breaks off: that is more than no answer', () =>
+    table.run({
+      name: 'T-UP-07',
+      writes: `${OK}X-Foo: b`,
+      ends: 'fin',
+      status: 502,
+      code: 'http_response_incomplete',
+      also: (_, requests) => expect(requests).toHaveLength(1),
+    }))
   test('T-UP-13 silence before the head', () =>
     table.run({
       name: 'T-UP-13',
