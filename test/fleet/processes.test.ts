@@ -1,6 +1,7 @@
 /** The built program, as many processes before one real Redis. */
 
 import { expect, test } from 'vitest'
+import { scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
 import { startService } from '../support/service.ts'
 import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
@@ -68,5 +69,22 @@ test.skipIf(lacks('redis-server'))(
     expect(await answer).toBe(200)
     expect(await lost).toBe(0)
     expect(asked).toBe(2)
+  },
+)
+
+test.skipIf(lacks('redis-server'))(
+  'a process that is asked as soon as it is ready takes its token from the store',
+  async () => {
+    await using service = await startService()
+    await using server = await RedisServer.start()
+    await using env = await environmentFor(service)
+    const settings = { ...env, OAP_FLEET_STORE: server.url, OAP_FLEET_TIMEOUT: scaledSetting(60) }
+    await using first = spawnProxy({ env: settings })
+    expect(await ask({ port: await portOf(first) }, 'acme')).toBe(200)
+    for (let i = 0; i < 3; i += 1) {
+      await using next = spawnProxy({ env: settings })
+      expect(await ask(await next.ready(60_000), 'acme')).toBe(200)
+    }
+    expect(service.tokens.mints).toHaveLength(1)
   },
 )
