@@ -44,11 +44,11 @@ function introduction({ address, adminAddress }: Running, { baseUrl }: Sandbox):
   proxy    ${curlTarget(address)}
   sandbox  ${baseUrl}   (its statistics: ${new URL(baseUrl).origin}/sandbox/stats)
 ${adminAddress === undefined ? '' : `  status   ${curlTarget(adminAddress)}\n`}
-  A linked org: the proxy gets its token, and the sandbox shows the request that arrived.
+  The proxy gets the org's token, and the sandbox shows the request that arrived.
     ${callLine('acme')}
 
-  An org that is not linked: the proxy refuses.
-    ${callLine('initech')}
+  Another org gets a token of its own. One that is not linked, such as initech, gets 403.
+    ${callLine('globex')}
 
   Ctrl-C stops both.
 `
