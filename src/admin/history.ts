@@ -27,15 +27,11 @@ export interface Series {
   readonly failedMintsPerSecond: readonly number[]
 }
 
+type Counted = 'requests' | 'refused' | 'serviceErrors' | 'mints' | 'refusedMints' | 'failedMints'
+
 /** Counts of the last five minutes, or since the start if that is more recent. */
-export interface RecentTotals {
+export interface RecentTotals extends Pick<Totals, Counted> {
   readonly spanMs: number
-  readonly requests: number
-  readonly refused: number
-  readonly serviceErrors: number
-  readonly mints: number
-  readonly refusedMints: number
-  readonly failedMints: number
   /** Absent if no request ended. */
   readonly p50Ms?: number
   readonly p99Ms?: number
@@ -77,8 +73,7 @@ export class History {
     const after = read(this.#metrics, now)
     const durations = after.durations.since(before.durations)
     const [p50Ms, p99Ms] = [durations.quantileMs(0.5), durations.quantileMs(0.99)]
-    const grown = (name: 'requests' | 'refused' | 'serviceErrors' | 'mints' | 'refusedMints' | 'failedMints') =>
-      after.totals[name] - before.totals[name]
+    const grown = (name: Counted) => after.totals[name] - before.totals[name]
     return {
       spanMs: Math.max(0, Math.round(now - before.at)),
       requests: grown('requests'),

@@ -28,12 +28,7 @@ interface OrgErrors {
   readonly count: number
 }
 
-export interface ErrorExample {
-  readonly requestId: string
-  readonly orgId: string | undefined
-  readonly method: string
-  readonly path: string
-  readonly status: number
+export interface ErrorExample extends Omit<Kept, 'endedAt'> {
   readonly agoMs: number
 }
 

@@ -10,10 +10,7 @@ import { readVersion } from '../version.ts'
 import { type App, startApp } from './app.ts'
 import { Log } from './log.ts'
 
-export interface Running {
-  /** The address for apps, as in a URL. */
-  readonly address: string
-  readonly adminAddress: string | undefined
+export interface Running extends Pick<App, 'address' | 'adminAddress'> {
   /** Resolves with the exit code: 0 after a drained stop, 1 if connections had to be cut. */
   readonly stopped: Promise<number>
 }

@@ -11,15 +11,11 @@ import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
 import { MintNotSent, type MintOptions, OverBudget, type TokenSource } from '../token/token-source.ts'
 import { type FleetStoreOptions, RedisStore, type StoreObserver, type StoreState } from './redis-store.ts'
-import { FleetKeys } from './sealing.ts'
+import { type FleetIdentity, FleetKeys } from './sealing.ts'
 import { SharedTokens } from './shared-tokens.ts'
 import type { Board, Limit, Purge } from './store.ts'
 
-interface FleetOptions {
-  readonly appId: string
-  /** Origin and path prefix of the service. */
-  readonly baseUrl: string
-  readonly appSecret: Secret
+interface FleetOptions extends FleetIdentity {
   readonly store: Omit<FleetStoreOptions, 'observer' | 'now' | 'random'>
   readonly mintTimeoutMs: number
   /** Calls of the token endpoint per second, of all replicas together. */

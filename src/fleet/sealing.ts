@@ -8,7 +8,7 @@ import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } f
 import type { OrgId } from '../http/org-id.ts'
 import { Redacted, type Secret } from '../secret.ts'
 
-interface FleetIdentity {
+export interface FleetIdentity {
   readonly appId: string
   /** Origin and path prefix of the service. */
   readonly baseUrl: string
