@@ -4,8 +4,6 @@
  * signature checked, with a key from the configured set. Keys or key addresses inside the token are never used.
  */
 
-import type { JWTVerifyGetKey } from 'jose'
-
 /** The accepted signatures. Never `none`, and no HMAC: its key would be the public key that everybody has. */
 const ALGORITHMS = ['RS256', 'PS256', 'ES256', 'EdDSA'] as const
 
@@ -84,26 +82,16 @@ export type Verification =
   | { readonly outcome: 'invalid' }
   | { readonly outcome: 'unknown_key' }
 
-/** Checks signatures with the keys of one set. */
-export class JwtVerifier {
-  readonly #jose: typeof import('jose')
-  readonly #keys: JWTVerifyGetKey
+/** Checks a token against the keys of one set. `nowMs` is the wall clock, because `exp` and `nbf` are wall-clock times. */
+export type Verifier = (token: string, expected: ExpectedClaims, nowMs: number) => Promise<Verification>
 
-  private constructor(jose: typeof import('jose'), keySet: KeySet) {
-    this.#jose = jose
-    this.#keys = jose.createLocalJWKSet({ keys: [...keySet.keys] })
-  }
-
-  static async create(keySet: KeySet): Promise<JwtVerifier> {
-    // Imported here: only a configuration with a `jwt` needs the package.
-    return new JwtVerifier(await import('jose'), keySet)
-  }
-
-  /** `nowMs` is the wall clock, because `exp` and `nbf` are wall-clock times. */
-  async verify(token: string, { issuer, audience, subject }: ExpectedClaims, nowMs: number): Promise<Verification> {
-    const { errors, jwtVerify } = this.#jose
+export async function openVerifier(keySet: KeySet): Promise<Verifier> {
+  // Imported here: only a configuration with a `jwt` needs the package.
+  const { createLocalJWKSet, errors, jwtVerify } = await import('jose')
+  const keys = createLocalJWKSet({ keys: [...keySet.keys] })
+  return async (token, { issuer, audience, subject }, nowMs) => {
     try {
-      const { payload } = await jwtVerify(token, this.#keys, {
+      const { payload } = await jwtVerify(token, keys, {
         algorithms: [...ALGORITHMS],
         issuer,
         audience,
@@ -112,8 +100,7 @@ export class JwtVerifier {
         clockTolerance: CLOCK_TOLERANCE_SECONDS,
         currentDate: new Date(nowMs),
       })
-      const expiresAtMs = ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1_000
-      return { outcome: 'valid', expiresAtMs }
+      return { outcome: 'valid', expiresAtMs: ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1_000 }
     } catch (error) {
       // Anything that cannot be verified is refused. A token can reach code that throws other errors than those of jose.
       return { outcome: error instanceof errors.JWKSNoMatchingKey ? 'unknown_key' : 'invalid' }

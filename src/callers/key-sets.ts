@@ -5,7 +5,15 @@ import type { SecureContext } from 'node:tls'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readRegularFile } from '../watched-file.ts'
 import type { CallerRule, JwtCredential, KeySetSource } from './callers.ts'
-import { JwtVerifier, type KeySet, KeySetInvalid, parseKeySet, readToken, type Verification } from './jwt.ts'
+import {
+  type KeySet,
+  KeySetInvalid,
+  openVerifier,
+  parseKeySet,
+  readToken,
+  type Verification,
+  type Verifier,
+} from './jwt.ts'
 
 export interface KeySetsObserver {
   /** `text` is a predicate of the URL. `isFormerInUse` is false if there was no good set before. */
@@ -16,7 +24,7 @@ export interface KeySetsObserver {
 }
 
 interface Entry {
-  verifier: Promise<JwtVerifier> | undefined
+  verifier: Promise<Verifier> | undefined
   readonly remote: RemoteKeySet | undefined
 }
 
@@ -80,11 +88,11 @@ export class KeySets {
 
 async function verifyWith(entry: Entry, token: string, credential: JwtCredential): Promise<Verification> {
   const verifier = await entry.verifier
-  return verifier === undefined ? { outcome: 'unknown_key' } : verifier.verify(token, credential, Date.now())
+  return verifier === undefined ? { outcome: 'unknown_key' } : verifier(token, credential, Date.now())
 }
 
-function verifierOf(keySet: KeySet): Promise<JwtVerifier> {
-  const verifier = JwtVerifier.create(keySet)
+function verifierOf(keySet: KeySet): Promise<Verifier> {
+  const verifier = openVerifier(keySet)
   verifier.catch(() => undefined) // each awaiter gets the failure
   return verifier
 }
