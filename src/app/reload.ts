@@ -76,11 +76,7 @@ export class ConfigReload {
 
   /** Resolves when the configuration has been read and applied, or refused. Never rejects. */
   reload(): Promise<void> {
-    return this.#attempt(true)
-  }
-
-  #attempt(isAskedFor: boolean): Promise<void> {
-    return this.#isClosed ? Promise.resolve() : this.#attempts.next(isAskedFor)
+    return this.#attempts.next(true)
   }
 
   close(): void {
@@ -161,9 +157,9 @@ export class ConfigReload {
         path,
         known: bytes,
         maxBytes: MAX_CERTIFICATE_FILE_BYTES, // no other file of a configuration may be larger
-        onContent: () => void this.#attempt(false),
+        onContent: () => void this.#attempts.next(false),
         // The reload reads the file as well, and reports the problem with the setting that names the file.
-        onProblem: () => void this.#attempt(false),
+        onProblem: () => void this.#attempts.next(false),
       })
       this.#watched.set(path, file)
     }
