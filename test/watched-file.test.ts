@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type FileContent, readRegularFile, WatchedFile, type WatchedFileOptions } from '../src/watched-file.ts'
 import { type Folder, makeFolder } from './config/folder.ts'
 
-/** So long that no test sees what the poll does. */
+/** So long that no poll happens in a test. */
 const NEVER_MS = 1_000_000
 const WAIT = { timeout: 10_000, interval: 5 }
 const MISSING = 'does not exist (ENOENT)'
@@ -45,7 +45,7 @@ function open(path: string, options: Partial<WatchedFileOptions> = {}): WatchedF
   return file
 }
 
-/** Resolves once the folder is watched. */
+/** Resolves when the folder is watched. */
 async function openWatched(path: string, options: Partial<WatchedFileOptions> = {}): Promise<WatchedFile> {
   const file = open(path, options)
   await file.reload()
@@ -53,7 +53,7 @@ async function openWatched(path: string, options: Partial<WatchedFileOptions> = 
   return file
 }
 
-/** In one step, so that no read sees less than the whole. */
+/** In one step, so that no read gets half of the content. */
 async function replace(path: string, content: string | Uint8Array): Promise<void> {
   await rename(await folder.write('next', content), path)
 }
@@ -62,7 +62,7 @@ const contentsBecome = (...expected: string[]) => vi.waitFor(() => expect(conten
 const problemsBecome = (...expected: string[]) => vi.waitFor(() => expect(problems).toEqual(expected), WAIT)
 
 describe('a change is seen', () => {
-  test('when the file is written anew', async () => {
+  test('when the file is overwritten', async () => {
     const path = await folder.write('file', 'old')
     await openWatched(path)
     await writeFile(path, 'new\n')
@@ -80,7 +80,7 @@ describe('a change is seen', () => {
     await contentsBecome('second', 'third', 'second')
   })
 
-  test('when Kubernetes swaps the folder that the file is linked through', async () => {
+  test('when Kubernetes replaces the folder behind the symlink', async () => {
     // file -> ..data/file, ..data -> ..generation; only the name ..data changes, in one rename.
     const swapTo = async (generation: string, content: string) => {
       await mkdir(folder.at(`..${generation}`))
@@ -107,7 +107,7 @@ describe('a change is seen', () => {
     expect(problems).toEqual([])
   })
 
-  test('by the poll, when it is made out of sight of the watch', async () => {
+  test('by the poll, if the watch cannot see it', async () => {
     await mkdir(folder.at('elsewhere'))
     const target = await folder.write('elsewhere/file', 'old')
     await symlink(target, folder.at('file'))
@@ -116,7 +116,7 @@ describe('a change is seen', () => {
     await contentsBecome('new')
   })
 
-  test('by the poll once a minute, and not sooner', async () => {
+  test('by the poll once a minute, and not earlier', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     let reads = 0
     const read = () => {
@@ -142,14 +142,14 @@ describe('a change is seen', () => {
     await problemsBecome(MISSING)
     await mkdir(folder.at('folder'))
     await writeFile(path, 'old')
-    // As the next poll does: find the folder, and watch it.
+    // Like the next poll: finds the folder, and watches it.
     await file.reload()
     contents = []
     await writeFile(path, 'new')
     await contentsBecome('new')
   })
 
-  test('when the folder was not there at first', async () => {
+  test('when the folder did not exist at first', async () => {
     const path = folder.at('folder/file')
     await openWatched(path, { pollMs: 10 })
     expect(problems).toEqual([MISSING])
@@ -159,7 +159,7 @@ describe('a change is seen', () => {
   })
 })
 
-describe('content is handed over', () => {
+describe('content is passed to the owner', () => {
   test('on the first read, unless it is known', async () => {
     const path = await folder.write('file', 'content')
     open(path, { known: undefined })
@@ -181,7 +181,7 @@ describe('content is handed over', () => {
     expect(contents).toEqual(['old (asked for)', 'old (asked for)'])
   })
 
-  test('as it is after the call of reload, even if a read is under way', async () => {
+  test('as it is after the call of reload, even during a read', async () => {
     const path = await folder.write('file', 'old')
     const file = await openWatched(path)
     const first = file.reload()
@@ -191,7 +191,7 @@ describe('content is handed over', () => {
   })
 })
 
-describe('a problem is told', () => {
+describe('a problem is reported', () => {
   test('once, and again when it comes back', async () => {
     const path = await folder.write('file', 'old')
     const file = await openWatched(path, { pollMs: 5 })
@@ -205,7 +205,7 @@ describe('a problem is told', () => {
     await problemsBecome(MISSING, MISSING)
   })
 
-  test('and so is its end, with the former content', async () => {
+  test('and its end, with the former content', async () => {
     const path = await folder.write('file', 'old')
     await openWatched(path)
     await unlink(path)
@@ -234,7 +234,7 @@ describe('a problem is told', () => {
 describe('only a regular file is read', () => {
   const NOT_REGULAR = 'is not a regular file: name a file, not a pipe, a socket or a device'
 
-  // An operator, or who may write to the folder, puts a FIFO where the secret was: opening it would wait for ever.
+  // An operator, or another writer of the folder, replaces the secret by a FIFO. Opening it would wait for ever.
   test('a FIFO that nobody writes to is refused at once, and the next content is read', async () => {
     const path = folder.at('file')
     execFileSync('mkfifo', [path])
@@ -255,7 +255,7 @@ describe('only a regular file is read', () => {
     await expect(readRegularFile(folder.path)).rejects.toThrow('is a folder, not a file (EISDIR)')
   })
 
-  test('at most 64 KiB, or the limit that is given', async () => {
+  test('at most 64 KiB, or the given limit', async () => {
     const path = await folder.write('file', 'x'.repeat(65_536))
     expect((await readRegularFile(path)).bytes.length).toBe(65_536)
     await writeFile(path, 'x'.repeat(65_537))
@@ -263,13 +263,13 @@ describe('only a regular file is read', () => {
     expect((await readRegularFile(path, 1024 * 1024)).bytes.length).toBe(65_537)
   })
 
-  test('a file that says it is empty and is not, as in /proc, is read whole', async () => {
+  test('a file with the size 0 but with content, as in /proc, is read completely', async () => {
     expect(String((await readRegularFile('/proc/self/status')).bytes)).toMatch(/^Name:/)
   })
 })
 
 describe('a file system that does not answer', () => {
-  /** Answers each read only when the test says so. */
+  /** Answers each read when the test releases it. */
   function stalledReader() {
     const waiting: ((content: FileContent) => void)[] = []
     return {
@@ -279,7 +279,7 @@ describe('a file system that does not answer', () => {
     }
   }
 
-  test('holds nobody up longer than the time limit, and holds one thread at most', async () => {
+  test('delays nobody longer than the time limit, and holds at most one thread', async () => {
     const mount = stalledReader()
     const file = open(folder.at('file'), { read: mount.read, timeoutMs: 20 })
     await file.reload()
@@ -289,7 +289,7 @@ describe('a file system that does not answer', () => {
     expect(mount.waiting).toHaveLength(1)
   })
 
-  test('is not blamed for a process that gets no time to look at the answer', async () => {
+  test('is not reported if only this process had no time to read the answer', async () => {
     const timeoutMs = 400
     const read = async (): Promise<FileContent> => {
       for (let turn = 0; turn < 2; turn++) {
@@ -304,19 +304,19 @@ describe('a file system that does not answer', () => {
     expect(problems).toEqual([])
   })
 
-  test('is read anew as soon as it answers; what it says late is not used', async () => {
+  test('is read anew as soon as it answers; a late answer is not used', async () => {
     const mount = stalledReader()
     const file = open(folder.at('file'), { read: mount.read, timeoutMs: 20 })
     await file.reload()
     mount.answer('late')
     await vi.waitFor(() => {
-      mount.answer('new') // on a busy machine this may be late too
+      mount.answer('new') // on a busy machine this may be late, too
       expect(contents).toEqual(['new'])
     }, WAIT)
   })
 })
 
-test('a log beside the file that is written all the time causes no reads', async () => {
+test('constant writes to another file in the folder cause no reads', async () => {
   const path = await folder.write('file', 'old')
   const log = await folder.write('log', '')
   let reads = 0

@@ -33,12 +33,12 @@ describe('Host', () => {
     expect(verdict(['Host', host])).toBe(expected)
   })
 
-  test('is needed exactly once', () => {
+  test('must be there exactly once', () => {
     expect(verdict([])).toBe('host_invalid')
     expect(verdict(['Host', 'localhost', 'host', 'localhost'])).toBe('host_invalid')
   })
 
-  test('may be any for probes from other machines', () => {
+  test('may be any name for probes from other machines', () => {
     expect(verdict(['Host', '10.42.0.7:9090'], { allowsAnyHost: true })).toBe('let in')
     expect(verdict([], { allowsAnyHost: true })).toBe('let in')
   })
@@ -62,19 +62,19 @@ describe('browsers', () => {
     expect(verdict([...HOST, ...fields])).toBe(expected)
   })
 
-  test('a page under a name that leads here now is still refused', () => {
+  test('a page under a rebound name is refused', () => {
     expect(verdict(['Host', 'rebound.example', 'Sec-Fetch-Site', 'same-origin'])).toBe('host_refused')
   })
 })
 
-test('a request that came through another proxy is refused, unless it may', () => {
+test('a request that came through another proxy is refused, unless listen.refuseForwarded is false', () => {
   for (const name of ['X-Forwarded-For', 'Forwarded', 'x-real-ip']) {
     expect(verdict([...HOST, name, '1.2.3.4'])).toBe('forwarded_refused')
     expect(verdict([...HOST, name, '1.2.3.4'], { refusesForwarded: false })).toBe('let in')
   }
 })
 
-test('only HTTP/1 is spoken', () => {
+test('other versions than HTTP/1 are refused', () => {
   expect(verdict(HOST, {}, 2)).toBe('http_version_refused')
   expect(verdict(HOST, {}, 0)).toBe('http_version_refused')
 })

@@ -19,7 +19,7 @@ function post(path: string, ...fields: string[]): string {
 }
 
 describe('health', () => {
-  test('/livez and /healthz say ok as long as anything turns', async () => {
+  test('/livez and /healthz answer ok while the event loop runs', async () => {
     await using admin = await AdminUnderTest.start()
     admin.checks = [{ name: 'listening', isOk: false }]
     for (const path of ['/livez', '/healthz', '/livez?verbose']) {
@@ -28,7 +28,7 @@ describe('health', () => {
     }
   })
 
-  test('/readyz follows the checks, and lists them when asked to', async () => {
+  test('/readyz follows the checks, and lists them with ?verbose', async () => {
     await using admin = await AdminUnderTest.start()
     expect((await request(admin.port, get('/readyz'))).status).toBe(200)
     admin.checks = [
@@ -41,7 +41,7 @@ describe('health', () => {
     expect(verbose.content.toString()).toContain('[+]listening ok\n[-]draining failed\n')
   })
 
-  test('HEAD gets the head of what GET gets', async () => {
+  test('HEAD gets the same head as GET', async () => {
     await using admin = await AdminUnderTest.start()
     for (const path of ['/livez', '/readyz', '/metrics', '/status', '/']) {
       const response = await request(admin.port, get(path).replace('GET', 'HEAD'))
@@ -51,7 +51,7 @@ describe('health', () => {
 })
 
 describe('status', () => {
-  test('tells of Orgs, totals and errors, and never a token', async () => {
+  test('has Orgs, totals and errors, and never a token', async () => {
     const marker = randomMarker()
     await using admin = await AdminUnderTest.start({ tokenMarker: marker })
     await admin.mint('acme', 'globex')
@@ -76,7 +76,7 @@ describe('status', () => {
     expect(canaries.search(Buffer.concat([response.content, page.content]))).toEqual([])
   })
 
-  test('gives as many Orgs as are asked for, of those that match', async () => {
+  test('has as many matching Orgs as were asked for', async () => {
     await using admin = await AdminUnderTest.start()
     await admin.mint('a-1', 'a-2', 'a-3', 'b-1')
     const response = await request(admin.port, get('/status?orgs=2&search=a-'))
@@ -86,7 +86,7 @@ describe('status', () => {
 })
 
 describe('purge', () => {
-  test('drops the token of one Org, or all', async () => {
+  test('drops the token of one Org, or of all', async () => {
     await using admin = await AdminUnderTest.start()
     await admin.mint('a', 'b', 'c')
     const one = await request(admin.port, post('/tokens/purge?org=a'))
@@ -153,14 +153,14 @@ describe('refusals', () => {
     expect((await request(admin.port, get('/livez'))).status).toBe(200)
   })
 
-  test('nothing of the request comes back', async () => {
+  test('errors repeat nothing of the request', async () => {
     await using admin = await AdminUnderTest.start()
     const response = await request(admin.port, get('/canary?canary', 'X-Canary: canary').replace('GET', 'PROPFIND'))
     expect(response.status).toBe(404)
     expect(response.content.toString()).not.toContain('canary')
   })
 
-  test('a fault inside is answered, and reported to the log', async () => {
+  test('a fault of the listener is answered, and logged', async () => {
     await using admin = await AdminUnderTest.start()
     const fault = new Error('broken')
     Object.defineProperty(admin, 'checks', {
@@ -189,7 +189,7 @@ describe('an address that other machines can reach', () => {
     }
   })
 
-  test('answers the rest where that is allowed, under its own names', async () => {
+  test('answers the rest with admin.allowRemote, under its own names', async () => {
     await using admin = await AdminUnderTest.start({ ...anywhere, allowsRemote: true })
     expect((await request(admin.port, get('/status'))).status).toBe(200)
     const rebound = await request(admin.port, get('/status').replace('localhost', 'rebound.example'))
@@ -197,13 +197,16 @@ describe('an address that other machines can reach', () => {
     expect((await request(admin.port, get('/livez').replace('localhost', 'pod.example'))).status).toBe(200)
   })
 
-  test.skipIf(outwardAddress() === undefined)('is reached from outside; the loopback one is not', async () => {
-    await using open = await AdminUnderTest.start(anywhere)
-    const host = outwardAddress() ?? ''
-    expect((await request(open.port, get('/livez'), { host })).status).toBe(200)
-    await using admin = await AdminUnderTest.start()
-    await expect(request(admin.port, get('/livez'), { host })).rejects.toThrow('ECONNREFUSED')
-  })
+  test.skipIf(outwardAddress() === undefined)(
+    'can be reached from outside, and a loopback address cannot',
+    async () => {
+      await using open = await AdminUnderTest.start(anywhere)
+      const host = outwardAddress() ?? ''
+      expect((await request(open.port, get('/livez'), { host })).status).toBe(200)
+      await using admin = await AdminUnderTest.start()
+      await expect(request(admin.port, get('/livez'), { host })).rejects.toThrow('ECONNREFUSED')
+    },
+  )
 })
 
 function outwardAddress(): string | undefined {
@@ -211,7 +214,7 @@ function outwardAddress(): string | undefined {
   return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address
 }
 
-test('a unix socket serves those who may open it', async () => {
+test('a unix socket serves clients that may open it', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'admin-'))
   const path = join(folder, 'admin.sock')
   await using admin = await AdminUnderTest.start({ address: { kind: 'unix', path }, socketMode: 0o600 })
@@ -222,7 +225,7 @@ test('a unix socket serves those who may open it', async () => {
 })
 
 describe('limits', () => {
-  test('whoever hoards connections does not keep the probes out', async () => {
+  test('a client with many connections does not lock out probes', async () => {
     await using admin = await AdminUnderTest.start()
     const hoard = Array.from({ length: 200 }, () => connect(admin.port, '127.0.0.1').on('error', () => undefined))
     await Promise.all(hoard.map((socket) => once(socket, 'connect').catch(() => undefined)))
@@ -232,7 +235,7 @@ describe('limits', () => {
     for (const socket of hoard) socket.destroy()
   })
 
-  test('content is not read: the connection ends behind the answer', async () => {
+  test('content is not read: the connection ends after the answer', async () => {
     await using admin = await AdminUnderTest.start()
     await using client = await RawClient.connect(admin.port)
     client.send(`${post('/tokens/purge?org=all', 'Content-Length: 100000000')}GET /smuggled HTTP/1.1`)
@@ -267,7 +270,7 @@ describe('limits', () => {
     }
   })
 
-  test('closing ends what is open', async () => {
+  test('close() ends open connections', async () => {
     const admin = await AdminUnderTest.start()
     await using client = await RawClient.connect(admin.port)
     client.send(get('/livez'))

@@ -10,17 +10,17 @@ function of(...durationsMs: number[]) {
   return histogram.snapshot()
 }
 
-test('a duration is counted below the first bound that it does not pass', () => {
+test('a duration counts in the first bucket whose bound it does not exceed', () => {
   expect(of(0, 1, 1.01, 10, 100, 100.01, 1e9).counts).toEqual([2, 2, 1, 2])
 })
 
-test('a duration that clocks got wrong is counted, and takes nothing off the sum', () => {
+test('a negative duration, or one that is not a number, counts as zero', () => {
   const snapshot = of(-3, Number.NaN, 5)
   expect(snapshot.count).toBe(3)
   expect(snapshot.sumMs).toBe(5)
 })
 
-test('a snapshot stands still while counting goes on', () => {
+test('a snapshot does not change while counting goes on', () => {
   const histogram = new Histogram({ name: 'h', help: 'H.' }, BOUNDS)
   histogram.record(5)
   const before = histogram.snapshot()
@@ -31,18 +31,18 @@ test('a snapshot stands still while counting goes on', () => {
   expect(between.sumMs).toBe(50)
 })
 
-test('a quantile lies where its share of the bucket ends', () => {
+test('a quantile is interpolated within its bucket', () => {
   expect(of(5, 5, 5, 5).quantileMs(0.5)).toBe(5.5)
   expect(of(0.5, 50).quantileMs(0.5)).toBe(1)
   expect(of(0.5, 50).quantileMs(1)).toBe(100)
 })
 
-test('a quantile of nothing is nothing, and one beyond the last bound is that bound', () => {
+test('without durations there is no quantile; beyond the last bound, it is that bound', () => {
   expect(of().quantileMs(0.5)).toBeUndefined()
   expect(of(5_000, 6_000).quantileMs(0.5)).toBe(100)
 })
 
-test('a quantile is never further from the true one than its bucket is wide', () => {
+test('a quantile is off by at most the width of its bucket', () => {
   const durations = fc.array(fc.double({ min: 0, max: 100, noNaN: true }), { minLength: 1, maxLength: 200 })
   const share = fc.double({ min: 0.01, max: 1, noNaN: true })
   const property = fc.property(durations, share, (durationsMs, wanted) => {

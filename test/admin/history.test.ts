@@ -12,7 +12,7 @@ function started() {
   return { metrics, history: new History(metrics, 0), end }
 }
 
-test('a sample tells the rates since the one before', () => {
+test('a sample has the rates since the one before', () => {
   const { metrics, history, end } = started()
   end({}, 10)
   history.sample(2_000)
@@ -34,7 +34,7 @@ test('a sample tells the rates since the one before', () => {
   })
 })
 
-test('latencies are those of the moment, and missing where nothing ended', () => {
+test('latencies are those of the interval, and missing if no request ended', () => {
   const { history, end } = started()
   end({ startedAt: 0, endedAt: 3 }, 100)
   history.sample(2_000)
@@ -47,7 +47,7 @@ test('latencies are those of the moment, and missing where nothing ended', () =>
   expect(p99Ms[1]).toBeNull()
 })
 
-test('look-ups are told by what the request had to do for its token', () => {
+test('lookups are grouped by the wait of the request for its token', () => {
   const { history, end } = started()
   end({ token: 'hit' }, 4)
   end({ token: 'refreshing' }, 2)
@@ -59,7 +59,7 @@ test('look-ups are told by what the request had to do for its token', () => {
   expect(history.series().lookups).toEqual({ ready: [3], waited: [4], stale: [1], replayed: [2] })
 })
 
-test('five minutes are kept, and no more', () => {
+test('no more than five minutes are kept', () => {
   const { history, end } = started()
   for (let i = 1; i <= 1_000; i++) {
     end({}, i)
@@ -70,7 +70,7 @@ test('five minutes are kept, and no more', () => {
   expect(requestsPerSecond.at(-1)).toBe(500)
 })
 
-test('the totals of the last five minutes count what has ended since, up to now', () => {
+test('the totals of the last five minutes count requests up to now', () => {
   const { history, end } = started()
   end({}, 7)
   for (let i = 1; i <= 150; i++) history.sample(i * SAMPLE_INTERVAL_MS)
@@ -81,7 +81,7 @@ test('the totals of the last five minutes count what has ended since, up to now'
   expect(history.recent(302_500)).toMatchObject({ spanMs: 300_500, requests: 4, refused: 1, p50Ms: 3.75 })
 })
 
-test('a clock that stands still makes no sample of infinite rates', () => {
+test('a clock that stands still causes no infinite rates', () => {
   const { history, end } = started()
   end({})
   history.sample(0)

@@ -1,4 +1,4 @@
-/** What the admin listener tells, compared with what was sent through the real program. */
+/** The numbers of the admin listener, compared with the requests that were sent through the real program. */
 
 import { expect, test } from 'vitest'
 import type { StatusDocument } from '../../src/admin/status.ts'
@@ -22,14 +22,14 @@ async function readStatus(proxy: ProxyUnderTest): Promise<StatusDocument> {
   return JSON.parse(await ask(proxy, '/status'))
 }
 
-/** What is counted behind the answer may come a moment after it. */
+/** Some counts change a moment after the answer. */
 async function readMetrics(proxy: ProxyUnderTest, requests: number) {
   await eventually(async () => (await readStatus(proxy)).totals.requests >= requests, `${requests} requests counted`)
   const { values } = parseExposition(await ask(proxy, '/metrics'))
   return (name: string) => values.get(name)
 }
 
-test('every request is counted once, under what came of it', async () => {
+test('every request is counted once, by its outcome', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, ADMIN)
   await using client = await RawClient.connect(proxy.port)
@@ -59,7 +59,7 @@ test('every request is counted once, under what came of it', async () => {
   expect(value('oap_overhead_seconds_sum') ?? 0).toBeLessThan(value('oap_request_duration_seconds_sum') ?? 0)
 })
 
-test('tokens that had to make room are counted', async () => {
+test('evicted tokens are counted', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { ...ADMIN, 'tokens.maxOrgs': '2' })
   for (const org of ['a', 'b', 'c', 'd']) await request(proxy.port, get('/v2/x', org))
@@ -68,7 +68,7 @@ test('tokens that had to make room are counted', async () => {
   expect(value('oap_cached_tokens')).toBe(2)
 })
 
-test('the status tells of each Org, and nothing of its token', async () => {
+test('the status lists each Org, without its token', async () => {
   await using service = await startService({
     mint: (mint) => (mint.org === 'stranger' ? { status: 403, content: '{}' } : mint.issue()),
   })
@@ -95,7 +95,7 @@ test('a purged token is minted anew by the next request', async () => {
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
-test('nothing of it answers on the port of the proxy', async () => {
+test("the proxy's own port serves none of it", async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, ADMIN)
   for (const path of ['/livez', '/metrics', '/status', '/', '/tokens/purge?org=all']) {
@@ -117,7 +117,7 @@ test('readiness follows the credentials of the App, and liveness does not', asyn
   await ask(proxy, '/livez')
 })
 
-test('a wrong address is named by the problem and by the log, with the request that met it', async () => {
+test('the problem and the log name a wrong address; the log also names the request', async () => {
   await using service = await startService({ mint: () => ({ status: 404, content: '<h1>Not Found</h1>' }) })
   await using proxy = await startProxy(service, ADMIN)
   const response = await request(proxy.port, get('/v2/x', 'acme'))

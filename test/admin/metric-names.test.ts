@@ -9,7 +9,7 @@ import { request } from '../support/raw-client.ts'
 import { type Exposed, parseExposition } from './exposed.ts'
 import { AdminUnderTest } from './start-admin.ts'
 
-/** What dashboards and alerts of users hold on to: these names are promised. */
+/** Dashboards and alerts of users depend on these names. */
 const PROMISED: Readonly<Record<string, string>> = {
   oap_requests_total: 'counter',
   oap_request_duration_seconds: 'histogram',
@@ -68,7 +68,7 @@ function promtool(args: readonly string[], input = ''): void {
   if (status !== 0) throw new Error(`promtool ${args.join(' ')}: ${stdout}${stderr}`)
 }
 
-test('the names and types are those that are promised, and the usual ones of a process', async () => {
+test('the names and types are the promised ones, and the usual ones of a process', async () => {
   const { types } = parseExposition(await scrape())
   const ours = [...types].filter(([name]) => name.startsWith('oap_'))
   expect(Object.fromEntries(ours)).toEqual(PROMISED)
@@ -77,14 +77,14 @@ test('the names and types are those that are promised, and the usual ones of a p
   }
 })
 
-test('our labels are few, and none can hold an Org or a token', async () => {
+test('our labels are few, and none can contain an Org or a token', async () => {
   const ours = (await scrape()).split('\n').filter((line) => /^(# \w+ )?oap_/.test(line))
   const { labelNames } = parseExposition(`${ours.join('\n')}\n`)
   expect([...labelNames].filter((name) => name !== 'le').toSorted()).toEqual(LABELS.toSorted())
   expect(ours.join('\n')).not.toContain('acme')
 })
 
-test('the endpoint tells what it was told', async () => {
+test('the endpoint has the recorded values', async () => {
   await using admin = await AdminUnderTest.start()
   await admin.mint('a', 'b')
   for (let i = 0; i < 5; i++) admin.requestEnded({ token: 'hit' })
@@ -98,7 +98,7 @@ test('the endpoint tells what it was told', async () => {
   expect(values.get(`oap_build_info{version="0.0.0-test",node="${process.versions.node}"}`)).toBe(1)
 })
 
-test('two who scrape at once both get numbers', async () => {
+test('two scrapes at once both get values', async () => {
   await using admin = await AdminUnderTest.start()
   const texts = await Promise.all([request(admin.port, SCRAPE), request(admin.port, SCRAPE)])
   for (const { content } of texts) {
@@ -108,8 +108,8 @@ test('two who scrape at once both get numbers', async () => {
   }
 })
 
-describe('what is shipped to look at them', () => {
-  /** Metrics in an expression: all words that are neither calls, labels, texts nor durations. */
+describe('the alerts and the dashboard', () => {
+  /** The metrics in an expression: all words other than calls, labels, texts and durations. */
   function namesIn(expression: string): string[] {
     const bare = expression
       .replace(/"[^"]*"/g, '')
@@ -130,7 +130,7 @@ describe('what is shipped to look at them', () => {
     expect(names.filter((name) => !knows(exposed, name))).toEqual([])
   })
 
-  test('alerts wait for codes and outcomes that exist', async () => {
+  test('alerts use only codes and outcomes that exist', async () => {
     const series = [...parseExposition(await scrape()).values.keys()]
     const matchers = [...ALERTS.matchAll(/(\w+)(?:=|=~|!=)"([^"]+)"/g)]
     expect(matchers.length).toBeGreaterThan(5)
@@ -145,7 +145,7 @@ describe('what is shipped to look at them', () => {
     }
   })
 
-  test('the dashboard names only metrics that exist, and leaves none of ours out', async () => {
+  test('the dashboard names only metrics that exist, and all of ours', async () => {
     const exposed = parseExposition(await scrape())
     const { panels }: { panels: { targets: { expr: string }[] }[] } = JSON.parse(DASHBOARD)
     const names = panels.flatMap(({ targets }) => targets.flatMap(({ expr }) => namesIn(expr)))
@@ -155,7 +155,7 @@ describe('what is shipped to look at them', () => {
   })
 
   test.skipIf(lacks('promtool'))(
-    'promtool finds nothing wrong with metrics, alerts and what they fire on',
+    'promtool accepts metrics and alerts, and the alerts fire on the right series',
     async () => {
       promtool(['check', 'metrics'], await scrape())
       promtool(['check', 'rules', '../../deploy/prometheus/alerts.yaml'])
@@ -163,7 +163,7 @@ describe('what is shipped to look at them', () => {
     },
   )
 
-  test.skipIf(lacks('promtool'))('promtool understands every expression of the dashboard', () => {
+  test.skipIf(lacks('promtool'))('promtool accepts every expression of the dashboard', () => {
     const { panels }: { panels: { targets: { expr: string }[] }[] } = JSON.parse(DASHBOARD)
     const expressions = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr))
     const rules = expressions.map((expr, i) => ({ record: `p:${i}`, expr: expr.replaceAll('$__rate_interval', '5m') }))

@@ -3,7 +3,7 @@ import { RecentErrors } from '../../src/admin/recent-errors.ts'
 import { PROBLEMS } from '../../src/http/problem.ts'
 import { record } from './records.ts'
 
-test('an error is told with what to do about it and where it was seen', () => {
+test('an error is listed with its remedy and its last requests', () => {
   const errors = new RecentErrors()
   errors.requestEnded(record({ status: 403, code: 'org_access_refused', endedAt: 5_000, token: 'none' }))
   expect(errors.reports(7_500)).toEqual([
@@ -22,7 +22,7 @@ test('an error is told with what to do about it and where it was seen', () => {
   ])
 })
 
-test('a flood of one kind leaves the others in sight, and keeps its last three', () => {
+test('a flood of one code does not hide the others, and keeps its last three requests', () => {
   const errors = new RecentErrors()
   errors.requestEnded(record({ status: 502, code: 'dns_error', endedAt: 1 }))
   for (let i = 0; i < 10_000; i++) {
@@ -54,7 +54,7 @@ test('a flood of Orgs stays within its bounds: the latest five are shown, and at
   expect([report?.count, report?.orgCount]).toEqual([1_000, 100])
 })
 
-test('of a long path only the beginning is kept', () => {
+test('only the beginning of a long path is kept', () => {
   const errors = new RecentErrors()
   errors.requestEnded(record({ status: 431, code: 'request_head_too_large', path: `/${'x'.repeat(10_000)}` }))
   expect(errors.reports(0)[0]?.examples[0]?.path).toHaveLength(200)

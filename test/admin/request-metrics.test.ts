@@ -28,7 +28,7 @@ test('methods that clients invent share one label', async () => {
   expect(names.filter((name) => name.startsWith('oap_requests_total'))).toHaveLength(1)
 })
 
-test('the overhead is what is left of a request without the wait for the service', async () => {
+test('the overhead is the time of a request without the wait for the service', async () => {
   const { value } = await measured(
     { startedAt: 0, dispatchedAt: 2, respondedAt: 102, endedAt: 103 },
     { startedAt: 0, dispatchedAt: 4, respondedAt: undefined, endedAt: 504 }, // never answered
@@ -40,7 +40,7 @@ test('the overhead is what is left of a request without the wait for the service
   expect(value('oap_request_duration_seconds_count')).toBe(3)
 })
 
-test('an hour of WebSocket is no hour of overhead', async () => {
+test('the time of a WebSocket is not overhead', async () => {
   const { value } = await measured({ status: 101, startedAt: 0, dispatchedAt: 1, respondedAt: 3, endedAt: 3_600_000 })
   expect(value('oap_overhead_seconds_count')).toBe(0)
   expect(value('oap_requests_total{method="GET",status="101"}')).toBe(1)
@@ -57,12 +57,12 @@ test('only answers of the proxy itself count as refused', async () => {
   expect(totals).toMatchObject({ requests: 4, refused: 1, serviceErrors: 1 })
 })
 
-test('every code is there from the start, so that its first rise is seen', async () => {
+test('every code exists from the start, so that its first increase is seen', async () => {
   const { value } = await measured()
   for (const code of Object.keys(PROBLEMS)) expect(value(`oap_refused_total{code="${code}"}`)).toBe(0)
 })
 
-test('look-ups are counted by how the token was come by, and not where none was needed', async () => {
+test('lookups are counted by the source of the token, if one was needed', async () => {
   const { value, totals } = await measured({ token: 'miss' }, { token: 'hit' }, { token: 'hit' }, { token: 'none' })
   expect(value('oap_token_lookups_total{result="hit"}')).toBe(2)
   expect(value('oap_token_lookups_total{result="miss"}')).toBe(1)
@@ -70,7 +70,7 @@ test('look-ups are counted by how the token was come by, and not where none was 
   expect(Object.values(totals.lookups).reduce((sum, count) => sum + count)).toBe(3)
 })
 
-test('what comes of a rejected token is counted', async () => {
+test('the outcomes of rejected tokens are counted', async () => {
   const metrics = new RequestMetrics()
   for (const outcome of ['accepted', 'accepted', 'passed'] as const) metrics.repeatSettled(outcome)
   const { values } = parseExposition(await renderFamilies(metrics.families()))

@@ -13,7 +13,7 @@ async function fetchPage(admin: AdminUnderTest) {
   return { html: content.toString(), policy }
 }
 
-test('the policy lets the page run its own script and style, and nothing that is put into it', async () => {
+test('the policy permits the script and style of the page, and nothing that is injected', async () => {
   await using admin = await AdminUnderTest.start()
   const { html, policy } = await fetchPage(admin)
   expect(policy).toContain("default-src 'none'")
@@ -37,7 +37,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     return page
   }
 
-  test('it shows how things stand, and asks nobody but its own listener', async () => {
+  test('it shows the state, and requests nothing from elsewhere', async () => {
     await using admin = await AdminUnderTest.start()
     await admin.mint('acme')
     admin.callers = [{ name: 'billing', requests: 3, requestsInFlight: 1 }]
@@ -61,7 +61,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(page.requests.filter((url) => !url.startsWith(admin.url) && !url.startsWith('data:'))).toEqual([])
   })
 
-  test('it goes on by itself: what happens next is shown, and plotted', async () => {
+  test('it updates itself: later requests are shown and plotted', async () => {
     await using admin = await AdminUnderTest.start()
     const page = await openPage(admin)
     expect(await page.evaluate(text('#orgs-note'))).toContain('No request has named an Org yet')
@@ -76,7 +76,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(page.complaints).toEqual([])
   })
 
-  test('errors stand above the Orgs, and name the Orgs concerned', async () => {
+  test('errors are above the list of Orgs, and name the Orgs concerned', async () => {
     await using admin = await AdminUnderTest.start()
     for (const orgId of ['a', 'b', 'c', 'd', 'e', 'f', 'initech', 'initech']) {
       admin.requestEnded({ status: 403, code: 'org_access_refused', orgId })
@@ -113,7 +113,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(warning).toContain('refused 3 of the last 4 mints. Check that baseUrl https://api.example.com/ is right')
   })
 
-  test('an Org that is spelled like markup stays text', async () => {
+  test('an Org whose id is markup is shown as text', async () => {
     const hostile = `<img src=x onerror=alert(1)>"'`
     await using admin = await AdminUnderTest.start()
     await admin.mint(hostile)
@@ -127,7 +127,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(page.complaints).toEqual([])
   })
 
-  test('of many Orgs it shows some, and finds any', async () => {
+  test('it shows some of many Orgs, and finds any', async () => {
     await using admin = await AdminUnderTest.start()
     await admin.mint(...Array.from({ length: 300 }, (_, i) => `org-${i}`))
     const page = await openPage(admin)
@@ -142,7 +142,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await page.evaluate(text('#orgs .org'))).toBe('org-77')
   })
 
-  test('it says when the proxy is away, and comes back with it, in its new version', async () => {
+  test('it says when the proxy is away, and reconnects to it, also in a new version', async () => {
     const before = await AdminUnderTest.start()
     const page = await openPage(before)
     await before[Symbol.asyncDispose]()
@@ -154,7 +154,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     await page.until(`${text('#state')} === 'Ready'`)
   })
 
-  test('it fits a phone, and follows the reader from light to dark', async () => {
+  test('it fits a phone, and follows the light or dark preference', async () => {
     await using admin = await AdminUnderTest.start()
     await admin.mint('x'.repeat(128), 'acme')
     admin.requestEnded({ status: 502, code: 'dns_error', path: `/${'y'.repeat(190)}` })
@@ -168,7 +168,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await page.evaluate(ground)).toBe('rgb(13, 17, 23)')
   })
 
-  test('its own origin may purge; a page elsewhere can neither purge nor read nor frame nor link', async () => {
+  test('its own origin may purge; a page from elsewhere cannot purge, read, frame or link', async () => {
     await using admin = await AdminUnderTest.start()
     await admin.mint('a', 'b')
     const own = await openPage(admin)
@@ -201,7 +201,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(admin.tokens.size).toBe(1)
   })
 
-  test('a page whose name is then bound to this machine reaches nothing', async () => {
+  test('a page whose name is rebound to this machine reaches nothing', async () => {
     const elsewhere = await startPageElsewhere()
     const page = await browser.open(`http://rebound.example:${elsewhere.port}/`)
     await elsewhere.close()

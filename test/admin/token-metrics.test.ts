@@ -6,7 +6,7 @@ import { parseExposition } from './exposed.ts'
 
 const ORG = 'canary-org' as OrgId
 
-test('mints are counted by reason and outcome, without a word of the Org', async () => {
+test('mints are counted by reason and outcome, without the Org', async () => {
   const metrics = new TokenMetrics()
   metrics.mintSettled({ org: ORG, url: 'http://localhost/', reason: 'cold', outcome: 'ok', durationMs: 30 })
   metrics.mintSettled({

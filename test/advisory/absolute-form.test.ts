@@ -10,7 +10,7 @@ import { type Origin, startOrigin } from '../support/origin.ts'
 const table = await startTable()
 afterAll(() => table[Symbol.asyncDispose]())
 
-/** What must never be dialled. */
+/** The proxy must never connect to this one. */
 let elsewhere: Origin
 beforeAll(async () => {
   elsewhere = await startOrigin()
@@ -28,7 +28,7 @@ test.each<Case>([
     code: 'host_refused',
   },
   { name: 'T-PT-01 in capitals', send: line('HTTP://EVIL.EXAMPLE/v2/x'), status: 421, code: 'host_refused' },
-  { name: 'T-PT-01 userinfo that looks like us', send: line('http://localhost@evil.example/v2/x'), status: 421 },
+  { name: 'T-PT-01 userinfo that is our name', send: line('http://localhost@evil.example/v2/x'), status: 421 },
   {
     name: 'T-PT-01 a host that ends in a backslash',
     send: line('http://localhost\\@evil.example/v2/x'),
@@ -42,7 +42,7 @@ test.each<Case>([
   { name: 'T-PT-02 ws to us', send: line('ws://localhost/v2/x'), status: 400 },
   { name: 'T-PT-03 another authority than Host', send: line('http://b/'), status: 421 },
   {
-    name: 'T-PT-03 ours, and another in Host',
+    name: 'T-PT-03 our name, and another in Host',
     send: head('GET http://localhost/v2/x HTTP/1.1', 'Host: evil.example', ORG),
     status: 421,
   },
@@ -56,12 +56,13 @@ test.each([
   ['HTTP://LocalHost/v2/x', '/v2/x'],
   ['http://localhost', '/'],
   ['http://localhost?a=b', '/?a=b'],
-])('T-PT-01 of %s only the path is used', (target, forwarded) =>
+])('T-PT-01 only the path of %s is used', (target, forwarded) =>
   table.run({ name: target, send: line(target), status: 200, forwards: [`GET ${forwarded}`] }),
 )
 
-test.each(['/../x', '/v2/%2e%2e/x', '/a#b', '\\x'])('T-PT-01 and that path is checked: http://localhost%s', (path) =>
-  table.run({ name: path, send: line(`http://localhost${path}`), status: 400 }),
+test.each(['/../x', '/v2/%2e%2e/x', '/a#b', '\\x'])(
+  'T-PT-01 the path of an absolute target is checked: http://localhost%s',
+  (path) => table.run({ name: path, send: line(`http://localhost${path}`), status: 400 }),
 )
 
 test('T-PT-04 a path that begins like a host stays a path', async () => {
@@ -70,9 +71,9 @@ test('T-PT-04 a path that begins like a host stays a path', async () => {
   expect(elsewhere.connections).toEqual([])
 })
 
-test('T-PT-01 nobody else is connected to', async () => {
+test('T-PT-01 the proxy does not connect to the authority of the target', async () => {
   const authority = `127.0.0.1:${elsewhere.port}`
-  // The name is one of ours, so the authority passes: it still says nothing about where the request goes.
+  // The authority is one of our names, so it passes the check. The request must still go to the service.
   await table.run({ name: 'T-PT-01', send: line(`http://${authority}/v2/x`), status: 200, forwards: ['GET /v2/x'] })
   expect(elsewhere.connections).toEqual([])
 })

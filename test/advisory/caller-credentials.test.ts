@@ -1,6 +1,6 @@
 /**
- * Attacks on who a caller is: two credentials in one request, so that two checks see two callers; the socket of another
- * caller; and keys guessed piece by piece from the time that their comparison takes.
+ * Attacks on the identity of a caller: two credentials in one request, so that two checks find two callers; the socket of
+ * another caller; and keys guessed piece by piece from the time of their comparison.
  */
 
 import { describe, expect, test } from 'vitest'
@@ -12,7 +12,7 @@ import { startProxy } from '../support/start-proxy.ts'
 const KEY = 'reports-key-0123456789'
 
 describe('two credentials at once', () => {
-  test('two fields, whatever they hold and however they are written', async () => {
+  test('two fields, whatever their values and spelling', async () => {
     await using service = await startService()
     await using proxy = await startProxy(
       service,
@@ -39,7 +39,7 @@ describe('two credentials at once', () => {
     expect(service.origin.requests).toEqual([])
   })
 
-  test('a key in a connection option is a key all the same, and goes no further', async () => {
+  test('a key that Connection names still counts, and is not forwarded', async () => {
     await using service = await startService()
     await using proxy = await startProxy(
       service,
@@ -58,7 +58,7 @@ describe('two credentials at once', () => {
   })
 })
 
-test("a caller on another's socket is that other caller at most, and never itself", async () => {
+test("a caller on another's socket counts as that other caller, or as none", async () => {
   await using service = await startService()
   await using proxy = await startProxy(
     service,
@@ -84,8 +84,8 @@ callers:
 })
 
 describe('guessing by time', () => {
-  // A comparison byte by byte takes longer the more of the beginning is right. A fingerprint over the whole key does not.
-  test('a key that begins right takes no longer than one that does not', () => {
+  // A comparison byte by byte takes longer, the longer the correct beginning. A hash of the whole key does not.
+  test('a key with a correct beginning takes no longer than any other', () => {
     const key = 'x'.repeat(4_000)
     const callers = makeCallers([rule('a', byKey(key))])
     const guesses = [`y${key.slice(1)}`, `${key.slice(0, -1)}y`]

@@ -1,6 +1,6 @@
 /**
- * Attacks on the key set of a caller's issuer. Whoever controls the keys can be any caller of that issuer, and a server of
- * key sets that hangs or lies must not lock out the callers whose tokens were good a moment ago.
+ * Attacks on the key set of a caller's issuer. An attacker with the keys can be any caller of that issuer. A server of key
+ * sets that hangs or answers falsely must not lock out callers with good tokens.
  */
 
 import { readFileSync } from 'node:fs'
@@ -71,7 +71,7 @@ afterEach(async () => {
   await server[Symbol.asyncDispose]()
 })
 
-describe('a server that lies', () => {
+describe('a server that answers falsely', () => {
   test.each([
     ['HTML', '<html>', 'is not JSON'],
     ['nothing', '', 'is not JSON'],
@@ -121,14 +121,14 @@ describe('a server that hangs', () => {
   test.each([
     ['before its answer', () => undefined],
     ['inside its answer', (response: import('node:http').ServerResponse) => response.write('{"keys":')],
-  ])('%s is given up', async (_, answer) => {
+  ])('%s gets a time limit', async (_, answer) => {
     server.answer = answer
     using watched = new Watched(server.url, { timeoutMs: 100 })
     await watched.untilTold()
     expect(watched.problems).toEqual(['did not answer in time'])
   })
 
-  test('an answer that is cut is no key set', async () => {
+  test('a cut answer is not a key set', async () => {
     server.answer = (response) => {
       response.writeHead(200, { 'content-length': String(jwks.length + 1) })
       response.write(jwks, () => response.destroy())
@@ -140,14 +140,14 @@ describe('a server that hangs', () => {
   })
 })
 
-test('a server with a certificate that nobody vouches for is not believed', async () => {
+test('a server with an untrusted certificate is refused', async () => {
   using watched = new Watched(server.url, { secureContext: undefined })
   await watched.untilTold()
   expect(watched.problems).toEqual([expect.stringContaining('does it need jwksCaFile?')])
   expect(server.requests).toBe(0)
 })
 
-test('a flood of made-up key ids reaches the server once in a while', async () => {
+test('a flood of unknown key ids causes few requests to the server', async () => {
   let now = 0
   using watched = new Watched(server.url, { minIntervalMs: 10_000, now: () => now })
   await watched.untilTold()
@@ -158,7 +158,7 @@ test('a flood of made-up key ids reaches the server once in a while', async () =
   expect(server.requests).toBe(2)
 })
 
-test('a withdrawn key is noticed without a request: the set is fetched regularly', async () => {
+test('a withdrawn key is noticed without a request, because the set is fetched regularly', async () => {
   using watched = new Watched(server.url, { refreshMs: 10 })
   await watched.untilTold()
   const other = await makeIssuer('ES256', 'other')
@@ -167,7 +167,7 @@ test('a withdrawn key is noticed without a request: the set is fetched regularly
   expect(watched.sets[1]).toEqual(parseKeySet(other.jwks))
 })
 
-test('the token for the server is read anew for each request, and never told', async () => {
+test('the token for the server is read for each request, and never logged', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'oap-'))
   try {
     const tokenFile = join(folder, 'token')

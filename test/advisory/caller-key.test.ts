@@ -1,4 +1,4 @@
-/** The attack: another user of the same machine, or another container of the same pod, calls the proxy. Only those who know the key may. */
+/** The attack: another user of the same machine, or another container of the same pod, calls the proxy. Only clients with the key may do so. */
 
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -31,7 +31,7 @@ test.each([
   table.run({ name, send: head(GET, HOST, ORG, ...lines), status: 403, code: 'caller_refused' }),
 )
 
-test('T-BR-15 the right one opens, and goes no further', () =>
+test('T-BR-15 the right key is accepted, and not forwarded', () =>
   table.run({
     name: 'T-BR-15',
     send: head(GET, HOST, ORG, `X-Proxy-Key: ${key}`),

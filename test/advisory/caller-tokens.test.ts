@@ -1,7 +1,7 @@
 /**
- * Attacks on the JWT of a caller. Each test forges a token the way that has worked against other verifiers: without a
- * signature, signed with the public key as an HMAC secret, with a key of the attacker's own inside, with an extension that
- * the verifier does not know, with a confused key id, with an audience too many, outside its time, huge or malformed.
+ * Attacks on the JWT of a caller. Each test forges a token in a way that has worked against other verifiers: without a
+ * signature, with the public key as an HMAC secret, with a key of the attacker inside, with an unknown extension, with a
+ * wrong key id, with a second audience, outside its time, huge or malformed.
  */
 
 import { createHmac, createPrivateKey, createPublicKey, sign as signBytes } from 'node:crypto'
@@ -61,7 +61,7 @@ describe('the public key as the secret of an HMAC', () => {
   })
 })
 
-describe('a key that the token brings along', () => {
+describe('a key inside the token', () => {
   test.each(['jwk', 'jku', 'x5u', 'x5c'])('%s', async (member) => {
     const issuer = await makeIssuer()
     const attacker = await makeIssuer()
@@ -77,7 +77,7 @@ describe('a key that the token brings along', () => {
     }
   })
 
-  test('and is ignored in a token with a good signature', async () => {
+  test('is ignored in a token with a good signature', async () => {
     const issuer = await makeIssuer()
     const token = await sign(issuer, { header: { jwk: issuer.publicJwk, jku: 'https://attacker.example' } })
     expect((await callerOf(callersOf(issuer), token))?.name).toBe('batch')
@@ -100,7 +100,7 @@ describe('an extension that must be understood', () => {
   })
 })
 
-describe('a confused key id', () => {
+describe('a wrong key id', () => {
   test('only the key of that id is tried', async () => {
     const [first, second] = [await makeIssuer('ES256', 'first'), await makeIssuer('ES256', 'second')]
     const both = { ...first, jwks: JSON.stringify({ keys: [first.publicJwk, second.publicJwk] }) }
@@ -117,7 +117,7 @@ describe('a confused key id', () => {
     expect(await callerOf(callersOf(issuer), `${signed}.AAAA`)).toBeUndefined()
   })
 
-  test('without an id, the one fitting key is used; of two, none', async () => {
+  test('without an id, the only fitting key is used; if two fit, none', async () => {
     const [first, second] = [await makeIssuer('ES256', 'first'), await makeIssuer('ES256', 'second')]
     const token = await sign(first, { header: { kid: undefined } })
     expect((await callerOf(callersOf(first), token))?.name).toBe('batch')
@@ -161,7 +161,7 @@ describe('claims', () => {
     expect((await callerOf(callersOf(issuer), token))?.name).toBe('batch')
   })
 
-  test('a token with the audiences of two callers is neither', async () => {
+  test('a token with the audiences of two callers is refused', async () => {
     const issuer = await makeIssuer()
     const callers = makeCallers([rule('one', credentialOf(issuer, 'a')), rule('two', credentialOf(issuer, 'b'))])
     expect((await callerOf(callers, await sign(issuer, { claims: { aud: ['b', 'c'] } })))?.name).toBe('two')
@@ -205,7 +205,7 @@ describe('huge and malformed tokens', () => {
     expect(await callerOf(callersOf(await makeIssuer()), token)).toBeUndefined()
   })
 
-  test('a token of more than 8 KiB is refused unread, even with a good signature', async () => {
+  test('a token of more than 8 KiB is refused without parsing, even with a good signature', async () => {
     const issuer = await makeIssuer()
     const token = await sign(issuer, { claims: { padding: 'x'.repeat(8_192) } })
     const callers = callersOf(issuer)
@@ -213,7 +213,7 @@ describe('huge and malformed tokens', () => {
     expect(await callers.verify(token)).toBeUndefined()
   })
 
-  // Deep nesting, many dots and long runs are what makes parsers quadratic.
+  // Deep nesting, many dots and long runs make some parsers quadratic.
   test.each([
     ['dots', (n: number) => '.'.repeat(n)],
     ['letters and dots', (n: number) => 'a.'.repeat(n / 2)],
@@ -226,7 +226,7 @@ describe('huge and malformed tokens', () => {
       (n: number) =>
         `${encode({ alg: 'ES256' })}.${Buffer.from(`{"iss":${'9'.repeat(n / 2)}}`).toString('base64url')}.AA`,
     ],
-  ])('the cost of %s grows with the length, not faster', async (_, make) => {
+  ])('the cost of %s grows linearly with the length', async (_, make) => {
     const callers = callersOf(await makeIssuer())
     const costOf = async (length: number) => {
       const token = make(length)
@@ -244,7 +244,7 @@ describe('huge and malformed tokens', () => {
   })
 })
 
-test('a set holds only what verification needs: private members are dropped', async () => {
+test('a key set keeps only the members for verification, and drops private ones', async () => {
   const issuer = await makeIssuer('RS256')
   const privateJwk = createPrivateKey(await exportPKCS8(issuer.privateKey)).export({ format: 'jwk' })
   const { keys } = parseKeySet(JSON.stringify({ keys: [{ ...privateJwk, kid: 'a', alg: 'RS256', use: 'sig' }] }))

@@ -1,7 +1,7 @@
 /**
- * The attack: any web page that the user of this machine opens may send requests to localhost. It cannot read the
- * answers, but a POST that runs with an Org's token has done its harm by then; and an origin that answers `*` to a
- * preflight opens even the answers. Browsers say whose page asks: whatever says so is refused, preflights included.
+ * The attack: any web page that the user of this machine opens can send requests to localhost. It cannot read the answers,
+ * but a POST with the token of an Org has done its harm by then. If the service answers `*` to a preflight, the page can
+ * even read the answers. Browsers mark requests of pages: the proxy refuses all of them, preflights included.
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -15,7 +15,7 @@ const OPEN_TO_ALL = ['Access-Control-Allow-Origin', '*', 'Access-Control-Allow-C
 const table = await startTable({}, { script: () => ({ fields: [...OPEN_TO_ALL, 'X-Kept', '1'], content: 'hello' }) })
 afterAll(() => table[Symbol.asyncDispose]())
 
-/** Refused, and nothing in the answer lets a page in. */
+/** Refused, and no field of the answer gives a page access. */
 function refused(name: string, send: string): Case {
   return {
     name,
@@ -42,7 +42,7 @@ describe('a page of another origin', () => {
   test.each(['cross-site', 'same-site', 'same-origin', 'NONE', ''])('T-BR-07 Sec-Fetch-Site: %s', (site) =>
     table.run(refused('T-BR-07', get('/v2/x', '{org}', `Sec-Fetch-Site: ${site}`))),
   )
-  test('T-BR-07 one that says none, and another', () =>
+  test('T-BR-07 none, and another value', () =>
     table.run(refused('T-BR-07', get('/v2/x', '{org}', 'Sec-Fetch-Site: none', 'Sec-Fetch-Site: cross-site'))))
 })
 
@@ -70,10 +70,10 @@ test.each([
   }),
 )
 
-test('T-BR-12 a WebSocket, for which there is no same-origin policy', () =>
+test('T-BR-12 a WebSocket, to which the same-origin policy does not apply', () =>
   table.run(refused('T-BR-12', get('/v2/ws', '{org}', ...HANDSHAKE, 'Origin: https://evil.example'))))
 
-test('T-BR-07, 11 a program of this machine is served, and what would open the answer to pages is taken out', () =>
+test('T-BR-07, 11 a program on this machine is served, and fields that would give pages access are removed', () =>
   table.run({
     name: 'T-BR-11',
     send: get('/v2/x', '{org}', 'Sec-Fetch-Mode: cors', 'Sec-Fetch-Site: none'),
@@ -96,7 +96,7 @@ describe('a page that is listed', () => {
   ]
   const OPEN = [PAGE, 'proxy-status, retry-after, x-request-id', 'Origin']
 
-  test('may read the errors of the proxy, wherever they come from', async () => {
+  test('may read the errors of the proxy, from whichever part', async () => {
     await using service = await startService({
       mint: (mint) => (mint.org === 'stranger' ? { status: 403 } : mint.issue()),
       script: (_, connection) => {
@@ -116,14 +116,14 @@ describe('a page that is listed', () => {
     }
   })
 
-  test('may read of the service what the service lets it', async () => {
+  test('may read the answers that the service permits', async () => {
     await using service = await startService({ script: () => ({ fields: OPEN_TO_ALL, content: 'hello' }) })
     await using proxy = await startProxy(service, listed)
     const response = await request(proxy.port, get('/v2/x', 'acme', `Origin: ${PAGE}`))
     expect(openingOf(response)).toEqual(['*', undefined, undefined])
   })
 
-  test.each(['https://evil.example', `${PAGE}.evil.example`, 'null'])('opens nothing to %s', async (origin) => {
+  test.each(['https://evil.example', `${PAGE}.evil.example`, 'null'])('gives no access to %s', async (origin) => {
     await using service = await startService()
     await using proxy = await startProxy(service, listed)
     const response = await request(proxy.port, get('/v2/x', 'a/b', `Origin: ${origin}`))

@@ -1,6 +1,6 @@
 /**
  * The attack: a page at evil.example lets its name resolve to 127.0.0.1 and then talks to the proxy as its own origin,
- * so the browser sees nothing wrong and no CORS check takes place. What the page cannot change is `Host`.
+ * so the browser notices nothing and makes no CORS check. But the page cannot change `Host`.
  */
 
 import { afterAll, describe, test } from 'vitest'
@@ -68,7 +68,7 @@ test.each([
   'l\xf6calhost',
   '%6cocalhost',
   'localhost\\evil',
-])('T-BR-03 no host: %s', (value) => table.run({ ...refused(value), status: 400, code: 'host_invalid' }))
+])('T-BR-03 not a host: %s', (value) => table.run({ ...refused(value), status: 400, code: 'host_invalid' }))
 
 test.each<Case>([
   { name: 'T-BR-04 no Host', send: head(GET, ORG), status: 400 },

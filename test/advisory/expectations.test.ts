@@ -1,6 +1,6 @@
 /**
- * The attack: an `Expect` that one parser takes for `100-continue` and the other does not. One waits for content that
- * the other has read as the next request; and a client library refused the field in a way that cost a connection for ever.
+ * The attack: an `Expect` that one parser reads as `100-continue` and the other does not. One waits for content that the
+ * other reads as the next request. And one client library lost a connection for ever when it refused the field.
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -25,7 +25,7 @@ describe('anything but 100-continue is refused, without a 100', () => {
       return table.run(row)
     },
   )
-  test('T-FR-28 a control character behind it', () =>
+  test('T-FR-28 100-continue with a control character', () =>
     table.run({
       name: 'T-FR-28',
       send: `${head(POST, HOST, ORG, 'Content-Length: 2', 'Expect: 100-continue\x0b')}hi`,
@@ -43,7 +43,7 @@ describe('anything but 100-continue is refused, without a 100', () => {
 })
 
 test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(
-  'T-FR-29 it is answered here and goes no further: %s',
+  'T-FR-29 100-continue is answered here and not forwarded: %s',
   (framing) =>
     table.run({
       name: 'T-FR-29',
@@ -55,7 +55,7 @@ test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(
     }),
 )
 
-test('T-FR-28 a refused request is refused before its content is asked for', () =>
+test('T-FR-28 a refused request gets no 100 first', () =>
   table.run({
     name: 'T-FR-28',
     send: head(POST, HOST, 'Content-Length: 2', 'Expect: 100-continue'),

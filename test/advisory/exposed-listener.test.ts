@@ -1,6 +1,6 @@
 /**
- * The attack: the proxy listens where others than this machine can connect, and whoever connects acts as the App; or a
- * stale or planted file stands where its unix socket should be.
+ * The attack: the proxy listens on an address that other machines can reach, and everyone who connects acts as the App. Or a
+ * stale or planted file is in the place of its unix socket.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -35,13 +35,13 @@ afterAll(async () => {
   await rm(folder, { recursive: true })
 })
 
-/** An address of this machine that others see; undefined where it has none. */
+/** An address of this machine that others can reach. Undefined if it has none. */
 const outward = Object.values(networkInterfaces())
   .flatMap((addresses) => addresses ?? [])
   .find((address) => address.family === 'IPv4' && !address.internal)?.address
 
 describe('T-BR-13 a listener on loopback', () => {
-  test.skipIf(outward === undefined)('does not answer on an address that others see', async () => {
+  test.skipIf(outward === undefined)('does not answer on an address that others can reach', async () => {
     await using proxy = await startProxy(service)
     await expect(RawClient.connect(proxy.port, { host: outward ?? '' })).rejects.toThrow('ECONNREFUSED')
     expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
@@ -56,17 +56,17 @@ describe('T-BR-13 a listener on loopback', () => {
     },
   )
 
-  test.each(['127.0.0.1:0', '[::1]:0', 'localhost:0'])('%s needs nothing', async (address) => {
+  test.each(['127.0.0.1:0', '[::1]:0', 'localhost:0'])('%s needs no permission', async (address) => {
     await using proxy = await startProxy(service, { 'listen.address': address })
     const host = address.startsWith('[') ? '::1' : '127.0.0.1'
     expect((await request(proxy.port, get('/v2/x', 'acme'), { host })).status).toBe(200)
   })
 
-  // What a rule of the firewall or a misrouted packet does: the listener is on loopback, the peer is not.
+  // Like with a firewall rule or a misrouted packet: the listener is on loopback, the peer is not.
   describe.skipIf(outward === undefined || process.platform !== 'linux')('T-BR-14 reached from another address', () => {
     const from = { localAddress: outward ?? '' }
 
-    test('every request is refused, and nothing is asked for it', async () => {
+    test('every request is refused, without a mint', async () => {
       await using proxy = await startProxy(service)
       const { length: requests } = service.origin.requests
       const upload = get('/v2/x', 'abroad', 'Content-Length: 5').replace('GET', 'POST')
@@ -89,7 +89,7 @@ describe('T-BR-13 a listener on loopback', () => {
       expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
     })
 
-    test('nobody on this machine makes room for it', async () => {
+    test('it takes no place from clients on this machine', async () => {
       await using proxy = await startProxy(service, { 'listen.maxConnections': '1' })
       await using client = await RawClient.connect(proxy.port)
       client.send(get('/v2/x', 'acme'))
@@ -140,7 +140,7 @@ describe('T-BR-16 a unix socket', () => {
     expect(modeOf('a')).toBe(0o600)
   })
 
-  test('is bound under a umask that leaves nothing beyond its mode, and the umask is put back', async () => {
+  test('is bound under a umask for its mode, and the umask is restored', async () => {
     const before = process.umask(0)
     const umask = vi.spyOn(process, 'umask')
     try {
@@ -155,7 +155,7 @@ describe('T-BR-16 a unix socket', () => {
     }
   })
 
-  test('that of a successor is left alone by the instance that stops', async () => {
+  test('a stopping instance leaves the socket of its successor alone', async () => {
     const old = await startProxy(service, at('handed-over'))
     unlinkSync(join(folder, 'handed-over')) // as a deployment does that cannot wait
     await using _ = await startProxy(service, at('handed-over'))
@@ -163,7 +163,7 @@ describe('T-BR-16 a unix socket', () => {
     expect((await request(join(folder, 'handed-over'), get('/v2/x', 'acme'))).status).toBe(200)
   })
 
-  test('that cannot be removed does not disturb the stop', async () => {
+  test('a socket that cannot be removed does not disturb the stop', async () => {
     mkdirSync(join(folder, 'replaced'))
     const proxy = await startProxy(service, at('replaced/socket'))
     renameSync(join(folder, 'replaced'), join(folder, 'moved'))
@@ -180,14 +180,14 @@ describe('T-BR-16 a unix socket', () => {
     expect(rejections).toEqual([])
   })
 
-  test('nothing is left of its temporary name, whether it could be bound or not', async () => {
+  test('its temporary name is removed, whether it could be bound or not', async () => {
     mkdirSync(join(folder, 'alone'))
     await using _ = await startProxy(service, at('alone/socket'))
     await expect(startProxy(service, at('alone/socket'))).rejects.toThrow(/in use/)
     expect(readdirSync(join(folder, 'alone'))).toEqual(['socket'])
   })
 
-  test('a stale one in the way is removed', async () => {
+  test('a stale socket is removed', async () => {
     const leaveBehind =
       "require('net').createServer().listen(process.argv[1], () => process.kill(process.pid, 'SIGKILL'))"
     spawnSync(process.execPath, ['-e', leaveBehind, join(folder, 'stale')])
@@ -196,7 +196,7 @@ describe('T-BR-16 a unix socket', () => {
     expect((await request(join(folder, 'stale'), get('/v2/x', 'acme'))).status).toBe(200)
   })
 
-  test('one that is in use is left alone', async () => {
+  test('a socket in use is left alone', async () => {
     await using _ = await startProxy(service, at('used'))
     await expect(startProxy(service, at('used'))).rejects.toThrow(/in use/)
     expect((await request(join(folder, 'used'), get('/v2/x', 'acme'))).status).toBe(200)

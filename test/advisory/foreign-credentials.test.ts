@@ -1,6 +1,6 @@
 /**
- * The attack: the client brings a credential of its own, in a field, in two, or in the trailer behind the content, and
- * hopes that the origin takes it instead of ours, or ours for another Org (CVE-2026-88004).
+ * The attack: the client sends its own credential, in one field, in two, or in a trailer, so that the origin uses it instead
+ * of ours, or uses ours for another Org (CVE-2026-88004).
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -9,7 +9,7 @@ import { type Case, get, HOST, head, ORG, startTable } from '../support/case-tab
 const table = await startTable()
 afterAll(() => table[Symbol.asyncDispose]())
 
-/** Exactly one Authorization, with the token of the Org that was sent, is looked for behind every row. */
+/** After every row, the table checks that exactly one Authorization was sent, with the token of the Org. */
 const replaced = (name: string, ...lines: string[]): Case => ({
   name,
   send: get('/v2/x', '{org}', ...lines),

@@ -1,7 +1,6 @@
 /**
- * The attack: something on this machine that forwards for others (a reverse proxy, a port mapping with a proxy in it, a
- * tunnel for developers) puts the proxy on the network, and everybody out there acts as the App. Such forwarders say so in
- * these fields.
+ * The attack: a program on this machine that forwards requests of others (a reverse proxy, a port mapping, a tunnel for
+ * developers) puts the proxy on the network, and everyone there acts as the App. Such programs add these fields.
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -17,7 +16,7 @@ describe('refused by default', async () => {
   )
 })
 
-describe('passed on where that is permitted', async () => {
+describe('forwarded if listen.refuseForwarded is false', async () => {
   const table = await startTable({ 'listen.refuseForwarded': 'false' })
   afterAll(() => table[Symbol.asyncDispose]())
   test.each(LINES)('T-HH-12 %s', (line) => {

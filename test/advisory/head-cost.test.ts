@@ -1,6 +1,6 @@
 /**
- * The attack: a head within the size limit that takes out of proportion long to look at, before anything is checked. A name of
- * 15,900 underscores cost half a second, a handshake of 15,500 empty fields 22 seconds.
+ * The attack: a head within the size limit that takes extremely long to process, before anything is checked. A name of 15,900
+ * underscores took half a second, and a handshake of 15,500 empty fields 22 seconds.
  *
  * Every pass over a head has to be linear. The worst heads are measured at the size limit and at a sixteenth of it: linear
  * work grows by 16, quadratic work by 256.
@@ -42,7 +42,7 @@ const HANDSHAKE = [
   'Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ==', 'Sec-WebSocket-Version', '13',
 ] // biome-ignore format: pairs
 
-/** All that happens to a head before the request leaves. */
+/** All processing of a head before the request is sent. */
 function check(fields: readonly string[], url: string): void {
   const rawHeaders = ['Host', 'localhost', 'X-Org-Id', 'acme', ...fields]
   const head = { method: 'GET', url, httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
@@ -65,7 +65,7 @@ function growth(work: (bytes: number) => () => void): number {
   const large = work(LIMIT_BYTES)
   for (let i = 0; i < 20; i++) small() // compiled by now
   let least = Number.POSITIVE_INFINITY
-  // On a busy machine each of ten runs may be interrupted. Quadratic work stays so however often it is measured.
+  // On a busy machine, each of ten runs may be interrupted. Quadratic work stays quadratic in every measurement.
   for (let attempt = 0; attempt < 5 && least >= MOST_GROWTH; attempt++) {
     least = Math.min(least, fastest(large, 10) / fastest(small, 50))
   }

@@ -1,6 +1,6 @@
 /**
- * The attack: a head so large or of so many fields that a parser drops the end of it in silence (Node 20 keeps about
- * 1,000), and with it the length of the content or the Org; or that fills the memory.
+ * The attack: a head so large, or with so many fields, that a parser silently drops its end (Node 20 keeps about 1,000
+ * fields), and with it the length of the content or the Org. Or the head fills the memory.
  */
 
 import { afterAll, expect, test } from 'vitest'
@@ -11,7 +11,7 @@ afterAll(() => table[Symbol.asyncDispose]())
 
 const tiny = (count: number) => Array.from({ length: count }, (_, i) => `a${i}:`)
 
-/** How many fit is the parser's to say; what it says must be about the whole head. */
+/** The parser decides how many fit. But it must either keep all of them or refuse the head. */
 test.each([1001, 1500, 2500, 4000])('T-HH-21 %i tiny fields, the Org and the length last', async (count) => {
   const smuggled = get('/v2/smuggled', '{other}')
   const row: Case = {
@@ -36,7 +36,7 @@ test.each<Case>([
   { name: 'T-RL-02 a target of 17 KB', send: get(`/v2/${'a'.repeat(17_000)}`, '{org}'), status: 431 },
 ])('$name', (row) => table.run({ ...row, code: 'request_head_too_large', closes: true }))
 
-test('T-HH-23 what stays below goes through whole', () => {
+test('T-HH-23 a head below the limit is forwarded completely', () => {
   const fields = Array.from({ length: 150 }, (_, i) => `f${i}: ${'a'.repeat(90)}`)
   return table.run({
     name: 'T-HH-23',

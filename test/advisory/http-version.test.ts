@@ -1,6 +1,7 @@
 /**
- * The attack: a version that the parser accepts and the rules of which nobody here follows: HTTP/0.9 has no fields at
- * all, HTTP/2.0 in text exists nowhere, and the preface of HTTP/2 ended whole processes as an unhandled error.
+ * The attack: a version that the parser accepts but that has other rules. HTTP/0.9 has no fields, HTTP/2.0 does not exist as
+ * text, and the preface of HTTP/2 ended other programs with an unhandled error. Versions that Node's parser does not know are
+ * 400, others 505.
  */
 
 import { afterAll, test } from 'vitest'
@@ -33,5 +34,5 @@ test('T-FR-39 a GET of RTSP/1.0 is HTTP/1.0 for Node, and HTTP/1.1 for the servi
     closes: true,
   }))
 
-test('T-FR-41 empty lines before a request are no request', () =>
+test('T-FR-41 empty lines before a request are skipped', () =>
   table.run({ name: 'T-FR-41', send: `\r\n\r\n${get('/v2/x', '{org}')}`, status: 200, forwards: ['GET /v2/x'] }))

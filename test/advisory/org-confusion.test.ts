@@ -1,7 +1,7 @@
 /**
- * The attack: an Org id in two places, in two lines, in a form that a later parser reads as another one, or as part of
- * the path of the mint; and whatever comes of it runs with another Org's token. `X-Org-Id` is one line, its value one
- * opaque word, and nothing else names an Org.
+ * The attack: an Org id in two places or two lines, in a form that a later parser reads as another id, or as part of the path
+ * of the mint. The request would then run with the token of another Org. So `X-Org-Id` is one line, its value is one opaque
+ * word, and nothing else names an Org.
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -32,7 +32,7 @@ describe('no id, or more than one', () => {
   ])('$name', (row) => table.run(row))
 })
 
-describe('a value that is no plain word', () => {
+describe('a value that is not a plain word', () => {
   const VALUES: readonly (readonly [string, readonly string[]])[] = [
     ['T-ID-07', ['.', '..', '...']],
     ['T-ID-08', ['{org}/../{other}', '{org}/access?x=', '{org}/{other}', '{org}\\{other}', '/{org}', '{org}/']],
@@ -61,7 +61,7 @@ describe('a value that is no plain word', () => {
   )
 })
 
-describe('a plain word is an Org, whatever it means elsewhere', () => {
+describe('a plain word is an Org, whatever it means to other programs', () => {
   const WORDS = [
     '0',
     '-1',
@@ -101,7 +101,7 @@ describe('a plain word is an Org, whatever it means elsewhere', () => {
   })
 })
 
-describe('nothing but the field names an Org', () => {
+describe('only the field names an Org', () => {
   const forwarded = (name: string, target: string, ...lines: string[]): Case => ({
     name,
     send: head(`GET ${target} HTTP/1.1`, HOST, 'X-Org-Id: {org}', ...lines),

@@ -1,7 +1,7 @@
 /**
- * The attack: a path that the proxy reads as below the prefix, or as no forbidden route, and the origin as another one:
- * dot segments plain, encoded, beside encoded slashes, behind `;` as servlet containers take them; backslashes;
- * fragments (CVE-2021-32779). And broken escapes, which end programs that decode them.
+ * The attack: a path that the proxy reads as below the prefix, or as a permitted route, and the origin as another one: dot
+ * segments plain, encoded, beside encoded slashes, or before `;` as servlet containers read them; backslashes; fragments
+ * (CVE-2021-32779). And broken escapes, which end programs that decode them.
  */
 
 import { afterAll, describe, test } from 'vitest'

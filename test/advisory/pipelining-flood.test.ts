@@ -1,7 +1,7 @@
 /**
- * The attack: while the proxy has one request in hand, its client sends others without end. Node goes on parsing them and
- * keeps some 4 KiB for each of 18 bytes: a process with 256 MB died after 7 MB. Content of waiting requests does the same, most
- * of all in chunks of one byte: Node makes an object of each.
+ * The attack: while the proxy serves one request, its client sends others without end. Node goes on parsing them, and keeps
+ * about 4 KiB for each of 18 bytes: a process with 256 MB died after 7 MB. Content of waiting requests fills the memory, too,
+ * above all in chunks of one byte, because Node makes an object of each.
  */
 
 import { connect } from 'node:net'
@@ -14,7 +14,7 @@ import { startService } from '../support/service.ts'
 
 const CONNECTIONS = 100
 const MOST_GROWTH_BYTES = 128 * 1024 * 1024
-/** Of each connection; the memory of the proxy grew by 1 GiB before the first half of it had been sent. */
+/** Sent on each connection. The memory of the proxy grew by 1 GiB before half of it was sent. */
 const SENT_BYTES = 1_500_000
 
 const tiny = Buffer.from('GET / HTTP/1.1\r\n\r\n'.repeat(3_600))
@@ -29,7 +29,7 @@ const chunks = Buffer.from('1\r\nx\r\n'.repeat(10_000))
 const held = get('/v2/held', 'acme')
 const heldForToken = get('/v2/x', 'cold', 'Transfer-Encoding: chunked').replace('GET', 'POST')
 
-/** Sends the first bytes, then the piece again and again; never reads. Resolves once the system takes no more, or enough is sent. */
+/** Sends the first bytes, then the piece again and again, and never reads. Resolves when the system takes no more, or enough was sent. */
 async function flood(proxy: ProxyProcess, first: string, piece: Buffer): Promise<Disposable> {
   const socket = connect(proxy.port, '127.0.0.1')
   socket.on('error', () => undefined)
@@ -39,7 +39,7 @@ async function flood(proxy: ProxyProcess, first: string, piece: Buffer): Promise
   const push = () => {
     clearTimeout(isQuiet)
     while (!socket.destroyed && socket.bytesWritten < SENT_BYTES) if (!socket.write(piece)) break
-    // No room for a while: the proxy reads no more of it.
+    // The buffers stay full: the proxy does not read any more.
     isQuiet = setTimeout(() => {
       isBlocked = true
       changes.notify()
@@ -60,7 +60,7 @@ async function flood(proxy: ProxyProcess, first: string, piece: Buffer): Promise
   }
 }
 
-describe('a flood behind a request in hand', () => {
+describe('a flood after a request in flight', () => {
   test.each([
     ['requests of 18 bytes', held, tiny],
     ['requests with 60 KiB of content', held, large],

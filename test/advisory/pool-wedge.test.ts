@@ -1,8 +1,8 @@
 /**
- * The attack: requests whose place in the pool of connections does not come back. The client library that was used once
- * lost one for ever with every request that it refused itself. As many such requests as there are places, and every later
- * one waits without end and without an error. So every attempt gives its place back, whatever the client sends, however
- * badly the origin answers, and whoever leaves meanwhile.
+ * The attack: requests that never return their place in the pool of connections. The former client library lost a place for
+ * ever with every request that it refused. After as many such requests as there are places, every later one waits for ever,
+ * without an error. So every attempt returns its place, whatever the client sends, whatever the origin answers, and also if
+ * the client leaves.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -60,7 +60,7 @@ const REQUESTS: readonly (readonly [string, string])[] = [
   ['trailers', `${odd('Transfer-Encoding: chunked').replace('GET', 'POST')}2\r\nhi\r\n0\r\nX-T: 1\r\n\r\n`],
 ]
 
-/** Twice as many as there are places, all at once, and then one that must be answered soon. */
+/** Sends twice as many requests as there are places, all at once, and then one that must be answered soon. */
 async function flood(raw: string): Promise<void> {
   const send = async () => {
     await using client = await RawClient.connect(table.proxy.port, { deadlineMs: 3000 })
@@ -116,7 +116,7 @@ test('T-UP-29 clients that leave while they wait for a place', async () => {
   expect((await request(table.proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
 })
 
-test('T-HH-20 characters beyond latin1 in what the configuration puts into requests', async () => {
+test('T-HH-20 characters beyond latin1 from the configuration', async () => {
   const given = { appId: 'käse-☃', appSecret: `schlüssel-☃-${randomBytes(8).toString('hex')}` }
   await using service = await startService({ ...given, acceptsAnyToken: true, prefix: '/k%C3%A4se-%E2%98%83' })
   await using proxy = await startProxy(service, {
@@ -132,7 +132,7 @@ test('T-HH-20 characters beyond latin1 in what the configuration puts into reque
   expect(forApp?.values('authorization')).toEqual([basic])
   expect(mint?.values('authorization')).toEqual([basic])
   expect(forOrg?.target).toBe('/k%C3%A4se-%E2%98%83/v2/x')
-  // A target could not carry them: there they have to be written as they go out.
+  // A target cannot contain them, so the setting needs them percent-encoded.
   const unescaped = startProxy(service, { baseUrl: `${service.origin.url}/käse-☃` })
   await expect(unescaped).rejects.toThrow(/^baseUrl .*non-ASCII/)
 })

@@ -1,7 +1,7 @@
 /**
- * The attack: `Upgrade: h2c` makes an origin speak HTTP/2 on the proxy's connection, and everything in it passes by the
- * proxy unread (h2c smuggling). Only WebSockets are tunnelled; every other protocol is taken out, and the request goes
- * on as what it is.
+ * The attack: `Upgrade: h2c` makes an origin speak HTTP/2 on the proxy's connection, and the proxy does not see the requests
+ * in it (h2c smuggling). So the proxy tunnels only WebSockets. It removes every other protocol and forwards the request
+ * as plain HTTP.
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -54,7 +54,7 @@ describe('with content', () => {
   )
 })
 
-test('T-WS-03 what follows an upgrade that did not happen is no frame of HTTP/2 for anybody', () =>
+test('T-WS-03 bytes after an upgrade that did not happen are never read as frames of HTTP/2', () =>
   table.run({
     name: 'T-WS-03',
     send: `${get('/v2/x', '{org}', ...H2C)}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00`,

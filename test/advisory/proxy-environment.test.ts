@@ -1,6 +1,6 @@
 /**
- * The attack: `HTTP_PROXY` in the environment, set for some other program or by somebody, sends the App secret and all
- * tokens through a machine that nobody chose.
+ * The attack: `HTTP_PROXY` in the environment, set for another program or by somebody else, sends the App secret and all
+ * tokens through a machine that the operator did not choose.
  */
 
 import { once } from 'node:events'
@@ -32,7 +32,7 @@ afterAll(async () => {
   await interceptor[Symbol.asyncDispose]()
 })
 
-test('T-UP-32 proxies of the environment are not used unless the settings say so', async () => {
+test('T-UP-32 proxies of the environment are used only with origin.proxyFromEnv', async () => {
   await using env = await environmentFor(service)
   const names = ['HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY', 'http_proxy', 'https_proxy', 'all_proxy']
   const proxies = Object.fromEntries(names.map((name) => [name, interceptor.url]))
@@ -48,7 +48,7 @@ test('T-UP-32 proxies of the environment are not used unless the settings say so
   expect(interceptor.connections).toEqual([])
 })
 
-test('the key set of a caller is fetched without them, too', async () => {
+test('the key set of a caller is fetched without them', async () => {
   await using server = await KeySetServer.start((await makeIssuer()).jwks)
   await using env = await environmentFor(service)
   const jwt = { issuer: CLAIMS.iss, audience: CLAIMS.aud, subject: CLAIMS.sub, jwks: server.url, jwksCaFile: CA_FILE }

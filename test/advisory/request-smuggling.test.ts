@@ -1,8 +1,8 @@
 /**
- * The attack: two parsers in a row that disagree where a request ends. What one takes for content the next takes for
- * another request, which then runs with a token that its sender never had, or answers somebody else (CL.TE, TE.CL,
- * CL.0; CVE-2019-20372, CVE-2022-32213, and CVE-2026-29057 in the library that carries our tunnels). So nothing doubtful
- * is repaired: it is refused, and the connection with it.
+ * The attack: two parsers in a row disagree about the end of a request. The second one reads content of the first as another
+ * request, which then runs with a token that its sender never had, or gets the answer of somebody else (CL.TE, TE.CL, CL.0;
+ * CVE-2019-20372, CVE-2022-32213, and CVE-2026-29057 in the library that carries our tunnels). So nothing doubtful is
+ * repaired: the request is refused, and its connection is closed.
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -15,7 +15,7 @@ const POST = 'POST /v2/x HTTP/1.1'
 const CHUNKED = 'Transfer-Encoding: chunked'
 const SMUGGLED = head('GET /v2/smuggled HTTP/1.1', HOST, 'X-Org-Id: {other}')
 
-/** A POST with these lines, refused with its connection; the bytes behind it would be a request of their own. */
+/** A POST with these lines, which is refused, and closes its connection. The bytes after it would be a second request. */
 function refused(name: string, lines: readonly string[], content = ''): Case {
   return { name, send: head(POST, HOST, ORG, ...lines) + content + SMUGGLED, status: 400, closes: true }
 }
@@ -46,7 +46,7 @@ describe('two framings, or one that is read in two ways', () => {
     refused('T-FR-12 chunked twice', [CHUNKED, CHUNKED], '0\r\n\r\n'),
   ])('$name', (row) => table.run(row))
 
-  test('T-FR-07 a length with zeros in front is one number for everybody', () =>
+  test('T-FR-07 a length with leading zeros is forwarded without them', () =>
     table.run({
       name: 'T-FR-07',
       send: `${head(POST, HOST, ORG, 'Content-Length: 002')}hi`,
@@ -55,7 +55,7 @@ describe('two framings, or one that is read in two ways', () => {
       also: ({ requests }) => expect(requests[0]?.values('content-length')).toEqual(['2']),
     }))
 
-  test('T-FR-13 a coding in HTTP/1.0, which has none', () =>
+  test('T-FR-13 a transfer coding in HTTP/1.0, which has none', () =>
     table.run({
       name: 'T-FR-13',
       send: `${head('POST /v2/x HTTP/1.0', HOST, ORG, CHUNKED)}0\r\n\r\n${SMUGGLED}`,
@@ -104,7 +104,7 @@ describe('a field name or a line end that only some parsers recognize', () => {
     ['behind a field', `${POST}\r\n${HOST}\n${ORG}\r\nContent-Length: 0\r\n\r\n`],
   ])('T-FR-16 a bare line feed %s', (name, raw) => table.run({ name, send: raw + SMUGGLED, status: 400, closes: true }))
 
-  test('T-FR-14 a name that is another field to all is forwarded as what it is', () =>
+  test('T-FR-14 a similar name that no parser confuses is forwarded', () =>
     table.run({
       name: 'T-FR-14',
       send: head('GET /v2/x HTTP/1.1', HOST, ORG, 'X-Transfer-Encoding: chunked', '-Transfer-Encoding: chunked'),
@@ -114,11 +114,11 @@ describe('a field name or a line end that only some parsers recognize', () => {
     }))
 })
 
-describe('content that is not what its framing says', () => {
+describe('content that contradicts its framing', () => {
   const SIZES = ['0x2', '+2', '-0', ' 2', '2 ', '0_2', '', '1000000000000000f', '1these', '2\t', 'g', '\xb2']
   const ENDS = ['2\n', '2\rX', '2;\nhi', '2\r\r;ABC\r\n', '2;a="\n"\r\n', '2;\x00\r\n']
 
-  /** Its content goes on as it comes, so the origin may see a request begin: what it must not see is a clean end. */
+  /** Content is forwarded as it arrives, so the origin may see the beginning of a request. It must not see a clean end. */
   function cutShort(name: string, content: string, status = 400): Promise<void> {
     const send = head(POST, HOST, ORG, CHUNKED) + content + SMUGGLED
     return table.run({ name, send, status, closes: true, breaksInside: true })
@@ -126,7 +126,7 @@ describe('content that is not what its framing says', () => {
   test.each(SIZES.map((size) => [JSON.stringify(size), size] as const))('T-FR-17 the chunk size %s', (name, size) =>
     cutShort(name, `${size}\r\nhi\r\n0\r\n\r\n`),
   )
-  test('T-FR-17 zeros in front of a chunk size are no part of the number, and do not get to the origin', () =>
+  test('T-FR-17 leading zeros of a chunk size do not count, and do not reach the origin', () =>
     table.run({
       name: 'T-FR-17',
       send: `${head(POST, HOST, ORG, CHUNKED)}00000000000000005\r\nhello\r\n0\r\n\r\n`,
@@ -144,7 +144,7 @@ describe('content that is not what its framing says', () => {
     ['a line feed', '2\r\nhi\n0\r\n\r\n'],
     ['nothing', '2\r\nhi0\r\n\r\n'],
     ['a size behind a good chunk', '2\r\nhi\r\n-1\r\nx\r\n0\r\n\r\n'],
-  ])('T-FR-19 a chunk with %s behind its content', (name, content) => cutShort(name, content))
+  ])('T-FR-19 a chunk with %s after its content', (name, content) => cutShort(name, content))
 
   test('T-FR-20 a chunk extension without end', () => cutShort('T-FR-20', `2;${'a'.repeat(20_000)}\r\nhi\r\n0\r\n\r\n`))
 

@@ -1,7 +1,7 @@
 /**
- * The attack: an origin, or whoever can write on its connection, answers so that two parsers see two ends; what one
- * takes for the rest of this response the other gives to the next request, which is another Org's (response splitting,
- * response queue poisoning). So a doubtful head is no response, and its connection serves nobody else.
+ * The attack: an origin, or somebody who can write on its connection, sends a response whose end two parsers see in different
+ * places. The rest of it becomes the answer to the next request, which may be for another Org (response splitting, response
+ * queue poisoning). So a doubtful head is a 502, and its connection is not used again.
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -13,7 +13,7 @@ const table = await startFaultTable()
 afterAll(() => table[Symbol.asyncDispose]())
 
 const OK = 'HTTP/1.1 200 OK\r\n'
-/** Behind every response: what must never be anybody's answer. */
+/** Follows every response, and must never become an answer. */
 const POISON = `${OK}Content-Length: 6\r\n\r\npoison`
 
 describe('T-UP-14 framing that can be read in two ways', () => {
@@ -49,7 +49,7 @@ describe('T-UP-14 framing that can be read in two ways', () => {
   )
 })
 
-describe('T-UP-20 content where there is none', () => {
+describe('T-UP-20 content in a response that has none', () => {
   const empty = (name: string, method: string, writes: string, status: number): Fault => ({
     name,
     method,
@@ -66,7 +66,7 @@ describe('T-UP-20 content where there is none', () => {
   ])('$name', (row) => table.run(row))
 })
 
-test('T-UP-19 a 101 that nobody asked for', () =>
+test('T-UP-19 a 101 without a handshake', () =>
   table.run({
     name: 'T-UP-19',
     writes: `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n${POISON}`,
@@ -75,7 +75,7 @@ test('T-UP-19 a 101 that nobody asked for', () =>
     isReused: false,
   }))
 
-test("more than the length says is nobody's", () =>
+test('bytes beyond the length belong to no response', () =>
   table.run({
     name: 'surplus',
     writes: `${OK}Content-Length: 2\r\n\r\nok${POISON}`,
@@ -85,7 +85,7 @@ test("more than the length says is nobody's", () =>
     also: (response) => expect(response.content.toString()).toBe('ok'),
   }))
 
-test('T-UP-16 what an origin writes on an idle connection is not the answer to the next request', async () => {
+test('T-UP-16 bytes on an idle connection are not the answer to the next request', async () => {
   const target = table.target(() => ({ content: 'first' }))
   await request(table.proxy.port, get(target, 'acme'))
   const [seen] = table.requestsFor(target)
@@ -98,7 +98,7 @@ test('T-UP-16 what an origin writes on an idle connection is not the answer to t
   expect(next.content.toString()).toBe('alive')
 })
 
-test('T-UP-16 not even when both come at once', async () => {
+test('T-UP-16 not even if they arrive together with the next request', async () => {
   for (let i = 0; i < 20; i++) {
     const target = table.target((_, connection) => {
       connection.write(`${OK}Content-Length: 5\r\n\r\nfirst`)

@@ -6,7 +6,7 @@ import { Log, prettyLine } from '../../src/app/log.ts'
 const line = (fields: object) =>
   JSON.stringify({ level: 'warn', time: '2026-11-20T08:09:10.123Z', msg: 'it happened', ...fields })
 
-test('values are quoted where they could not be told from what follows', () => {
+test('values are quoted if their end would be unclear', () => {
   const fields = {
     plain: 'a/b:c',
     spaced: 'a b',
@@ -22,7 +22,7 @@ test('values are quoted where they could not be told from what follows', () => {
   )
 })
 
-test('colours set the level off', () => {
+test('the level is coloured', () => {
   expect(prettyLine(line({}), true)).toContain('\x1b[33mWARN \x1b[39m')
 })
 

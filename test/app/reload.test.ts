@@ -1,4 +1,4 @@
-/** Reload in the assembled program: what is applied, what is not, and that no request fails. */
+/** A reload in the whole program: the settings that it applies, those that it does not, and that no request fails. */
 
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { Agent, request as httpRequest } from 'node:http'
@@ -40,7 +40,7 @@ async function start(yaml: string, more: Readonly<Record<string, string>> = {}):
   )
 }
 
-/** As an editor saves: a new file takes the place of the old one. */
+/** Like an editor: a new file replaces the old one. */
 async function write(name: string, content: string): Promise<void> {
   await writeFile(proxy.at('.new'), content, { mode: 0o600 })
   await rename(proxy.at('.new'), proxy.at(name))
@@ -148,7 +148,7 @@ describe('what a reload applies', () => {
     expect(await send()).toBe('tls_certificate_error')
   })
 
-  test('a change of the file is enough; so is one of a key that it names', async () => {
+  test('a change of the file is enough, and so is a change of a key file', async () => {
     await start(caller('acme'))
     await write('proxy.yaml', caller('globex'))
     await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration applied'), 'the config file')
@@ -175,7 +175,7 @@ test('Access-Control fields of the service reach the client once listen.origins 
   expect([before, await allowed()]).toEqual([undefined, '*'])
 })
 
-test('listen.callerKeyFile and appRoutes are taken over', async () => {
+test('listen.callerKeyFile and appRoutes are applied', async () => {
   await start('')
   const schemes = async (fields: Readonly<Record<string, string>>) => {
     await send(fields, 'POST /v2/links')
@@ -191,7 +191,7 @@ test('listen.callerKeyFile and appRoutes are taken over', async () => {
   expect(await schemes({ 'X-Proxy-Key': KEY })).toEqual(['Basic'])
 })
 
-test('the admin listener takes over listen.hosts and orgs.pattern, too', async () => {
+test('listen.hosts and orgs.pattern are applied to the admin listener, too', async () => {
   await start('')
   const ask = async (line: string, host: string) =>
     (await request(proxy.adminPort, `${line} HTTP/1.1\r\nHost: ${host}\r\n\r\n`)).status
@@ -249,19 +249,16 @@ describe('all or nothing', () => {
     expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
   })
 
-  test.each(['proxy.yaml', 'billing.key'])(
-    '%s that was gone, and is back as it was, is no problem any more',
-    async (name) => {
-      await start(caller('acme'))
-      const content = await readFile(proxy.at(name), 'utf8')
-      await rm(proxy.at(name))
-      await proxy.until(() => proxy.logs.some(({ msg }) => msg?.startsWith('configuration refused')), 'the refusal')
-      expect(await ready()).toContain('the last reload was refused')
-      await write(name, content)
-      await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration unchanged'), 'the end of the problem')
-      expect(await ready()).not.toContain('the last reload was refused')
-    },
-  )
+  test.each(['proxy.yaml', 'billing.key'])('%s that is restored is no problem any more', async (name) => {
+    await start(caller('acme'))
+    const content = await readFile(proxy.at(name), 'utf8')
+    await rm(proxy.at(name))
+    await proxy.until(() => proxy.logs.some(({ msg }) => msg?.startsWith('configuration refused')), 'the refusal')
+    expect(await ready()).toContain('the last reload was refused')
+    await write(name, content)
+    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration unchanged'), 'the end of the problem')
+    expect(await ready()).not.toContain('the last reload was refused')
+  })
 
   test('a socket that cannot be opened leaves the former configuration in use, and no socket behind', async () => {
     await start(caller('acme'))
@@ -300,7 +297,7 @@ test('SIGHUP without any change is logged as such', async () => {
   expect(/applied at (\S+)/.exec(await ready())?.[1]).toBe(since)
 })
 
-test('a change of the config file that changes no setting is no change', async () => {
+test('a change of the config file that changes no setting is not logged', async () => {
   await start(caller('acme'))
   await write('proxy.yaml', `# reviewed\n${caller('acme')}`)
   await proxy.app.reload()
@@ -308,7 +305,7 @@ test('a change of the config file that changes no setting is no change', async (
   expect(proxy.logs.filter(({ msg }) => msg === 'configuration applied')).toEqual([])
 })
 
-test('a changed file of a setting that needs a restart is named, each time, and not called applied', async () => {
+test('a changed file of a setting that needs a restart is named, each time, and not logged as applied', async () => {
   const certificates = await readFile(CA_FILE, 'utf8')
   await start('fleet: {caFile: ca.pem}\n', { 'ca.pem': certificates })
   await write('ca.pem', `${certificates}\n${certificates}`)
@@ -332,7 +329,7 @@ test('the status shows the configuration in use, and no secret', async () => {
   expect(content.toString()).not.toContain(service.tokens.appSecret)
 })
 
-test('a request in flight ends under the rules that it began with', async () => {
+test('a request in flight keeps the rules that it began with', async () => {
   let release: () => void = () => undefined
   const held = new Promise<void>((resolve) => {
     release = resolve
@@ -415,7 +412,7 @@ describe('check --diff', () => {
       ]),
     )
     expect(lines.join('\n')).toContain('listen.maxInFlight (needs a restart)\n- 2048\n+ 7')
-    // The port was free for the proxy to choose.
+    // The proxy chose its port.
     expect((await diffOf('proxy.yaml')).filter((line) => !/admin\.address|localhost:|^$/.test(line))).toEqual([])
   })
 })

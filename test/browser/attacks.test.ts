@@ -1,6 +1,6 @@
 /**
- * The attack: a page that the user of this machine has open. A real browser loads it from another origin, and under a name
- * that has been rebound to this machine, and the page tries all that pages can do. Nothing may reach the service.
+ * The attack: a web page that the user of this machine opens. A real browser loads it from another origin, and under a name
+ * that is rebound to this machine. The page sends all kinds of requests that pages can send. None may reach the service.
  */
 
 import { once } from 'node:events'
@@ -43,7 +43,7 @@ afterAll(async () => {
   await service[Symbol.asyncDispose]()
 })
 
-/** Resolves with how each try ended; `target` is where the proxy is for the page. */
+/** Resolves with the outcome of each try. `target` is the address of the proxy for the page. */
 function tries(target: string): string {
   return `(async () => {
     const url = (name) => ${JSON.stringify(target)} + '/v2/' + name
@@ -113,7 +113,7 @@ const NAMES = [
   'form-post',
 ]
 
-/** Where the page comes from, and what it calls the proxy. */
+/** The origin of the page, and its name for the proxy. */
 const ATTACKS: readonly (readonly [string, () => string, () => string])[] = [
   ['another port of this machine', () => siteUrl('127.0.0.1'), () => `http://127.0.0.1:${proxy.port}`],
   ['another name', () => siteUrl('evil.example'), () => `http://localhost:${proxy.port}`],
@@ -122,7 +122,7 @@ const ATTACKS: readonly (readonly [string, () => string, () => string])[] = [
     () => siteUrl('evil.example'),
     () => `http://rebound.example:${proxy.port}`,
   ],
-  // The page itself is then an answer of the proxy: its own origin, as after a rebinding, and no CORS check at all.
+  // The page itself is an answer of the proxy then, so it has the same origin, as after a rebinding, and no CORS check applies.
   [
     'the rebound name itself',
     () => `http://rebound.example:${proxy.port}/v2/page`,
@@ -153,6 +153,6 @@ test.skipIf(!hasBrowser).each(ATTACKS)('T-BR-01..12 a page from %s', async (_, f
   expect(service.tokens.mints, 'what reached the token endpoint').toEqual([])
 })
 
-test.skipIf(!hasBrowser)('a program of this machine is served all the same', async () => {
+test.skipIf(!hasBrowser)('a program on this machine is still served', async () => {
   expect((await request(proxy.port, get('/v2/x', ORG))).status).toBe(200)
 })

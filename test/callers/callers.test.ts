@@ -4,7 +4,7 @@ import { CLAIMS, credentialOf, encode, makeIssuer, sign } from './issuer.ts'
 import { byKey, callerOf, makeCallers, rule } from './make-callers.ts'
 
 describe('a caller by key', () => {
-  test('each of its keys stands for it, and nothing else does', async () => {
+  test('is found by each of its keys, and by nothing else', async () => {
     const callers = makeCallers([rule('billing', byKey('old-key', 'new-key')), rule('reports', byKey('other'))])
     expect((await callerOf(callers, 'old-key'))?.name).toBe('billing')
     expect((await callerOf(callers, 'new-key'))?.name).toBe('billing')
@@ -22,7 +22,7 @@ describe('a caller by key', () => {
 })
 
 describe('a caller by socket', () => {
-  test('is whoever came through it, and only with no second credential', () => {
+  test('is found by its socket, and only without a second credential', () => {
     const callers = makeCallers([
       rule('billing', { kind: 'socket', path: '/run/billing.sock' }),
       rule('reports', byKey('key')),
@@ -57,7 +57,7 @@ describe('a caller by JWT', () => {
     expect(callers.identify(undefined, 1, token)).toBe('unverified')
   })
 
-  test('10,000 verified tokens are remembered; the least recently used goes first', async () => {
+  test('10,000 verified tokens are remembered; the least recently used is dropped first', async () => {
     const verify: CallersOptions['verify'] = async () => ({ outcome: 'valid', expiresAtMs: 1_000 })
     const issuer = await makeIssuer()
     const callers = new Callers([rule('batch', credentialOf(issuer))], { verify, now: () => 0 })
@@ -70,7 +70,7 @@ describe('a caller by JWT', () => {
     expect(callers.identify(undefined, 1, tokenOf(1))).toBe('unverified')
   })
 
-  test('another token with the signature of a remembered one is not taken for it', async () => {
+  test('another token with the signature of a remembered one is verified', async () => {
     const issuer = await makeIssuer()
     const callers = makeCallers([rule('batch', credentialOf(issuer))])
     const token = await sign(issuer)
@@ -83,7 +83,7 @@ describe('a caller by JWT', () => {
     expect((await callerOf(callers, token))?.name).toBe('batch')
   })
 
-  test('a changed key set makes every token be verified again', async () => {
+  test('after a change of the key set, every token is verified again', async () => {
     const issuer = await makeIssuer()
     const callers = makeCallers([rule('batch', credentialOf(issuer))])
     const token = await sign(issuer)
@@ -116,8 +116,8 @@ describe('a caller by JWT', () => {
   })
 })
 
-describe('what a caller may do', () => {
-  test('nothing by default; a trailing * covers every ending', () => {
+describe('the rules of a caller', () => {
+  test('permit nothing by default; a trailing * stands for any ending', () => {
     const callers = makeCallers([
       rule('none', byKey('a'), { orgs: [] }),
       rule('some', byKey('b'), {

@@ -1,6 +1,6 @@
 /**
- * For arbitrary rules, credentials and requests: nothing is admitted that the rules do not allow, what they allow is
- * admitted, and no credential of a caller goes on. The oracle below reads the rules in the plainest way there is.
+ * For arbitrary rules, credentials and requests: a request is admitted exactly if the rules allow it, and no credential of a
+ * caller is forwarded. The oracle below interprets the rules in the simplest way.
  */
 
 import { expect, test } from 'vitest'
@@ -31,7 +31,7 @@ const route: fc.Arbitrary<RoutePattern> = fc
   })
   .map((pattern) => ({ ...pattern, isPrefix: pattern.isPrefix && pattern.path.endsWith('/') }))
 
-/** Each credential belongs to one caller at most, as the configuration demands. */
+/** Each credential belongs to at most one caller, as the configuration requires. */
 const rules: fc.Arbitrary<CallerRule[]> = fc
   .record({
     keys: fc.subarray(KEYS),
@@ -88,7 +88,7 @@ function mayUse({ routes }: CallerRule, method: string, path: string): boolean {
   )
 }
 
-test('a request is admitted exactly if the rules of its caller allow it, and its credential stays here', () => {
+test('a request is admitted exactly if the rules of its caller allow it, and its credential is not forwarded', () => {
   fc.assert(
     fc.property(rules, sent, (all, { socket, keys, org, method, path, keyName }) => {
       const callers = makeCallers(all)

@@ -1,4 +1,4 @@
-/** Callers in the assembled program: who may name which Org, on which route, and how much of the room is theirs. */
+/** Callers in the whole program: their Orgs, their routes, and their limits of requests at once. */
 
 import { stat } from 'node:fs/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -99,20 +99,20 @@ describe('by socket', () => {
     expect((await stat(on())).mode & 0o777).toBe(0o660)
   })
 
-  test('a key of another caller beside it is refused', async () => {
+  test('a key of another caller in addition is refused', async () => {
     expect(await send({ on: on(), key: REPORTS_KEY })).toBe('caller_refused')
   })
 })
 
 describe('by key', () => {
-  test('each key opens, on the common address only', async () => {
+  test('each key is accepted, on the common address only', async () => {
     expect(await send({ key: REPORTS_KEY, org: 'any-org' })).toBe(200)
     expect(await send({ key: NEXT_KEY, route: 'GET /v2/members' })).toBe(200)
     expect(await send({ key: REPORTS_KEY, route: 'DELETE /v2/members' })).toBe('route_refused')
     expect(await send({ key: 'idle-key-0123456789' })).toBe('org_not_allowed')
   })
 
-  test('whoever is nobody is refused, whatever else is wrong with the request', async () => {
+  test('a request of no caller is refused as such, whatever else is wrong with it', async () => {
     expect(await send({})).toBe('caller_refused')
     expect(await send({ key: 'wrong' })).toBe('caller_refused')
     expect(await send({ route: 'GET /v2/../x' })).toBe('caller_refused')
@@ -145,7 +145,7 @@ describe('by JWT', () => {
     expect(new Set(statuses.flat().map(({ status }) => status))).toEqual(new Set([200]))
   })
 
-  test('a content that comes before the verification has ended goes through', async () => {
+  test('content that arrives before the verification has ended goes through', async () => {
     const token = await sign(issuer, { claims: { jti: 'content' } })
     const head = `POST /v2/invoices HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${token}\r\nContent-Length: 7\r\n\r\n`
     expect((await request(proxy.port, `${head}content`)).status).toBe(200)
@@ -153,7 +153,7 @@ describe('by JWT', () => {
   })
 })
 
-test('no credential of a caller goes on, is logged, or is shown', async () => {
+test('no credential of a caller is forwarded, logged or shown', async () => {
   const token = await sign(issuer, { claims: { jti: 'shown' } })
   await send({ key: token })
   await send({ key: REPORTS_KEY })
@@ -178,7 +178,7 @@ test('no credential of a caller goes on, is logged, or is shown', async () => {
   ).not.toContain('x-proxy-key')
 })
 
-test('the caller stands in the log and in the metrics, for refusals too', async () => {
+test('the log and the metrics name the caller, also for refusals', async () => {
   await send({ on: proxy.at('billing.sock'), org: 'nobody', route: 'GET /v2/invoices/log' })
   expect(await proxy.logOf('/v2/invoices/log')).toMatchObject({ caller: 'billing', code: 'org_not_allowed' })
   const { content } = await request(proxy.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
@@ -187,7 +187,7 @@ test('the caller stands in the log and in the metrics, for refusals too', async 
   expect(content.toString()).not.toMatch(/oap_caller_requests_total\{caller="(undefined|)"/)
 })
 
-test('a caller has no more requests in flight than are its own, and others are not held up', async () => {
+test('a caller gets no more requests at once than its maxInFlight, and other callers do not wait', async () => {
   let release: () => void = () => undefined
   const held = new Promise<void>((resolve) => {
     release = resolve
@@ -236,9 +236,9 @@ test('without a good key set from the start, the log does not speak of a last go
   expect(await send({ on: keyless.port, key: await sign(issuer) })).toBe('caller_refused')
 })
 
-test('a client that leaves during the verification leaves nothing behind', async () => {
+test('a request whose client leaves during the verification ends', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
-  server.answer = () => undefined // never
+  server.answer = () => undefined // never answers
   await using waiting = await startProxy(service, {}, { 'proxy.yaml': batchFrom(server.url) })
   const client = await RawClient.connect(waiting.port)
   client.send(
@@ -280,7 +280,7 @@ test('a request whose caller is verified while the proxy stops gets 503 draining
   expect(await stopping.logOf('/v2/late')).toMatchObject({ status: 503, code: 'draining', caller: 'batch' })
 })
 
-test('callers share the budget for mints: a flood of one, over ever new connections, holds up no other', async () => {
+test('callers share the budget for mints: a flood of one, over ever new connections, delays no other', async () => {
   const FLOOD = 40
   await using busy = await startService({ mint: (mint) => (mint.org.startsWith('x') ? { status: 404 } : mint.issue()) })
   await using shared = await startProxy(
@@ -315,6 +315,6 @@ callers:
   }
   isOver = true
   await Promise.all(flood)
-  // Each connection of the flood asks for one Org. In shares by connection, all of them would be as new as the newcomer.
+  // Each connection of the flood asks for one Org. With shares by connection, each would count as a newcomer.
   expect(mintsBefore.toSorted((a, b) => a - b)[5], `before each newcomer: ${mintsBefore}`).toBeLessThan(FLOOD / 2)
 })

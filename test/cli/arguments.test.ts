@@ -59,12 +59,12 @@ describe('a wrong call gets one line', () => {
 })
 
 describe('help', () => {
-  test.each(['serve', 'check', 'status', 'healthcheck', 'sandbox'])('%s has help of its own', (name) => {
+  test.each(['serve', 'check', 'status', 'healthcheck', 'sandbox'])('%s has its own help', (name) => {
     const command = parseArguments([name, '--help'])
     const text = command.name === 'help' ? command.text : ''
     expect(text).toMatch(new RegExp(`^Usage: org-access-proxy \\[?${name}`))
     expect(helpText).toContain(`  ${name} [`)
-    // Every option that it names is taken, and it names every option that is taken.
+    // The help names exactly the options that the command accepts.
     for (const option of ['--config', '--mint', '--port']) {
       let isTaken = true
       try {
@@ -79,7 +79,7 @@ describe('help', () => {
   test.each([
     ['', helpText],
     ...['serve', 'check', 'status', 'healthcheck', 'sandbox'].map((name) => [name, textOf(name)]),
-  ])('"%s" fits a screen of 24 by 80', (_, text = '') => {
+  ])('"%s" fits on a screen of 24 by 80', (_, text = '') => {
     const lines = text.trimEnd().split('\n')
     expect(lines.length).toBeLessThan(24)
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(80)

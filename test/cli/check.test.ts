@@ -45,7 +45,7 @@ describe('the settings', () => {
     expect(printed).not.toContain(GOOD.OAP_APP_SECRET)
   })
 
-  test('have colours only on a terminal, and the same words there', async () => {
+  test('have colours only on a terminal, with the same words', async () => {
     const plain = (await run({})).printed
     const coloured = (await run({}, { isTerminal: true })).printed
     expect(stripVTControlCharacters(plain)).toBe(plain)
@@ -64,7 +64,7 @@ describe('the mint', () => {
   const url = 'https://api.example.com/v2/orgs/acme/access'
   const settled = { url, reason: 'cold', durationMs: 7 } as const
 
-  test('that works is told with its URL and duration', async () => {
+  test('that succeeds is printed with its URL and duration', async () => {
     const mint: CheckOptions['mint'] = async (org) => ({ ...settled, org, outcome: 'ok' })
     const { exitCode, printed } = await run({}, { org: 'acme', mint })
     expect(exitCode).toBe(0)

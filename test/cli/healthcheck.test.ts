@@ -87,7 +87,7 @@ describe('healthcheck exits with 1 and one line', () => {
     })
   })
 
-  test('if the listener is off, or its port is not known', async () => {
+  test('if the listener is off, or its port is unknown', async () => {
     expect(await ask('off')).toEqual({
       exitCode: 1,
       said: 'healthcheck: admin.address is off: there is no admin listener\n',

@@ -60,7 +60,7 @@ test('explains how to open an address that serves health only', async () => {
   )
 })
 
-test('no proxy is one line', async () => {
+test('without a running proxy, it prints one line', async () => {
   const admin = await AdminUnderTest.start()
   const { port } = admin
   await admin[Symbol.asyncDispose]()

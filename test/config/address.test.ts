@@ -12,7 +12,7 @@ describe('addresses', () => {
     ['[::1]:80', { kind: 'tcp', host: '::1', port: 80 }],
     ['proxy.example.com:80', { kind: 'tcp', host: 'proxy.example.com', port: 80 }],
     ['unix:/run/proxy.sock', { kind: 'unix', path: '/run/proxy.sock' }],
-  ])('%s is understood and written the same way', (text, expected) => {
+  ])('%s is parsed, and formatted in the same way', (text, expected) => {
     expect(parseAddress(text)).toEqual(expected)
     expect(formatAddress(parseAddress(text))).toBe(text.toLowerCase())
   })
@@ -72,7 +72,7 @@ describe('base URLs', () => {
     expect(parseBaseUrl(text).href).toBe(href)
   })
 
-  // The words in these stand for what must never come back in a message.
+  // The words in these must never appear in a message.
   test.each([
     'https://user:hunter2@api.example.com',
     'https://hunter2@api.example.com',
@@ -132,7 +132,7 @@ describe('routes', () => {
     ['* /v2/things/*', { method: '*', path: '/v2/things/', isPrefix: true }],
     ['PURGE /*', { method: 'PURGE', path: '/', isPrefix: true }],
     ['VERSION-CONTROL /a%2Fb', { method: 'VERSION-CONTROL', path: '/a%2Fb', isPrefix: false }],
-  ])('%s is understood', (text, expected) => {
+  ])('%s is parsed', (text, expected) => {
     expect(parseRoutePattern(text)).toEqual(expected)
   })
 

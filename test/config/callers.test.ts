@@ -139,7 +139,7 @@ describe('a credential that two callers share is refused', () => {
     expect(await problemsOf(yaml)).toEqual([expect.stringContaining('callers[0].socket (2:')])
   })
 
-  test('listen.callerKeyFile beside them', async () => {
+  test('callers together with listen.callerKeyFile', async () => {
     const yaml = 'listen: {callerKeyFile: two.key}\ncallers: [{name: a, socket: /a}]'
     expect(await problemsOf(yaml)).toEqual([expect.stringContaining('listen.callerKeyFile (1:')])
   })
@@ -162,7 +162,7 @@ test('a probable mistake gets a warning', async () => {
   expect(warnings).toContain('fewer than 16 characters')
 })
 
-test('there is no variable for them: OAP_CALLERS is unknown', async () => {
+test('no variable sets callers: OAP_CALLERS is unknown', async () => {
   const { config, warnings } = await loadConfig({ env: { ...GOOD, OAP_CALLERS: 'a' } })
   expect(config.callers).toEqual([])
   expect(warnings.join()).toContain('OAP_CALLERS is not a setting and is ignored')

@@ -13,7 +13,7 @@ function markedConfig(mark: string): Record<string, unknown> {
   return config
 }
 
-test('a reload takes over what is reloadable, and keeps everything else', () => {
+test('a reload applies the settings that need no restart, and keeps all others', () => {
   const [running, latest] = [markedConfig('running'), markedConfig('latest')]
   const expected = settings.map(({ key }) => `${RELOADABLE.has(key) ? 'latest' : 'running'} ${key}`)
   const result = Object.values(withReloadable(running as unknown as Config, latest as unknown as Config))

@@ -14,7 +14,7 @@ test('a usual environment gets no warning', () => {
   expect(environmentWarnings(QUIET)).toEqual([])
 })
 
-describe('a variable or option that weakens the program gets a warning', () => {
+describe('a variable or an option that weakens the protection gets a warning', () => {
   test.each([
     [{ NODE_TLS_REJECT_UNAUTHORIZED: '0' }, 'NODE_TLS_REJECT_UNAUTHORIZED=0'],
     [{ NODE_OPTIONS: '--inspect' }, '--inspect'],
@@ -42,14 +42,14 @@ describe('a variable or option that weakens the program gets a warning', () => {
 describe('proxies', () => {
   const env = { HTTPS_PROXY: 'http://me:hunter2@proxy.example.com', NODE_USE_ENV_PROXY: '1' }
 
-  test('one that is set and ignored gets a warning, without its password', () => {
+  test('a proxy that is ignored gets a warning, without its password', () => {
     expect(withEnv(env)).toEqual([
       'HTTPS_PROXY is set and ignored: set origin.proxyFromEnv to true to use it',
       'NODE_USE_ENV_PROXY is set and ignored: set origin.proxyFromEnv to true to use it',
     ])
   })
 
-  test('one that is used gets none; origin.proxyFromEnv without one does', () => {
+  test('a proxy that is used gets no warning; origin.proxyFromEnv without one does', () => {
     expect(environmentWarnings({ ...QUIET, env, usesProxyFromEnv: true })).toEqual([])
     expect(environmentWarnings({ ...QUIET, usesProxyFromEnv: true })).toHaveLength(1)
     expect(withEnv({ HTTPS_PROXY: '' })).toEqual([])

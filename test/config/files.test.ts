@@ -18,13 +18,13 @@ describe('the secret file', () => {
     ['s3:cr:et\n', 's3:cr:et'],
     ['gehéim\n', 'gehéim'],
     ['\ufeffs3cret', '\ufeffs3cret'],
-  ])('%j holds the secret %j', async (content, secret) => {
+  ])('%j contains the secret %j', async (content, secret) => {
     await using folder = await makeFolder()
     const file = await folder.write('secret', content)
     const { config, warnings } = await loadConfig({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE: file } })
     expect(config.appSecret.reveal()).toBe(secret)
     expect(config.appSecretFile).toBe(file)
-    // White space at an end is part of the secret, and told. A byte order mark counts.
+    // White space at an end is part of the secret, and gets a warning. So is a byte order mark.
     const looksOdd = secret.trim() !== secret
     expect(warnings.join().includes('begins or ends with white space')).toBe(looksOdd)
     expect(warnings.join().includes('appSecret')).toBe(looksOdd)
@@ -50,7 +50,7 @@ describe('the secret file', () => {
     expect(lines.join()).not.toContain('hunter2')
   })
 
-  test('one that is missing, or a folder, is one line', async () => {
+  test('a missing file, or a folder, is one line', async () => {
     await using folder = await makeFolder()
     await mkdir(folder.at('folder'))
     const lineFor = (name: string) => refusalOf({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE: folder.at(name) } })
@@ -63,7 +63,7 @@ describe('the secret file', () => {
   })
 
   // A test that runs as root may read everything.
-  test.skipIf(process.getuid?.() === 0)('one without permission names the uid', async () => {
+  test.skipIf(process.getuid?.() === 0)('a file without permission names the uid', async () => {
     await using folder = await makeFolder()
     const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
     await chmod(OAP_APP_SECRET_FILE, 0o000)
@@ -82,7 +82,7 @@ describe('the secret file', () => {
     [0o400, false],
     [0o640, true],
     [0o604, true],
-  ])('mode %o is warned about: %s', async (mode, isWarned) => {
+  ])('mode %o gets a warning: %s', async (mode, isWarned) => {
     await using folder = await makeFolder()
     const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
     await chmod(OAP_APP_SECRET_FILE, mode)
@@ -110,7 +110,7 @@ describe('the secret file', () => {
 })
 
 describe('the secret in the environment', () => {
-  test('is taken with a warning', async () => {
+  test('is accepted with a warning', async () => {
     const { config, warnings } = await loadConfig({ env: { ...GOOD, OAP_APP_SECRET: 's3cret\n' } })
     expect(config.appSecret.reveal()).toBe('s3cret')
     expect(config.appSecretFile).toBeUndefined()
@@ -132,7 +132,7 @@ describe('the secret in the environment', () => {
 })
 
 describe('the caller key', () => {
-  test('is read like the secret, and must fit into a field value', async () => {
+  test('is read like the secret, and must be a valid field value', async () => {
     await using folder = await makeFolder()
     const good = await folder.write('good', 'k3y-k3y\n')
     const bad = await folder.write('bad', 'hunter2 hunter2')
@@ -145,7 +145,7 @@ describe('the caller key', () => {
 })
 
 describe('further certificates', () => {
-  test('are read from a PEM file, whatever stands between them', async () => {
+  test('are read from a PEM file, whatever is between them', async () => {
     await using folder = await makeFolder()
     const [first = '', second = ''] = rootCertificates
     const OAP_ORIGIN_CA_FILE = await folder.write('ca.pem', `our CAs\n${first}\r\nand\n${second}\n`)

@@ -20,7 +20,7 @@ describe('fleet.store', () => {
   })
 
   test.each(['redis://user:hunter2@host', 'redis://:hunter2@host', 'rediss://hunter2@host', 'redis://@host'])(
-    '%s is refused, and the password not repeated',
+    '%s is refused, and its password is not repeated',
     async (store) => {
       const [line, ...others] = await refusalWith({ OAP_FLEET_STORE: store })
       expect(others).toEqual([])

@@ -26,7 +26,7 @@ describe('the generated files are up to date', () => {
 })
 
 describe('the reference file', () => {
-  test('loads, and leaves every setting at its default', async () => {
+  test('loads, and changes no default', async () => {
     await using folder = await makeFolder()
     const file = await folder.write('reference.yaml', renderReference())
     const { config, texts, sources } = await loadConfig({ file, env: GOOD })
@@ -53,7 +53,7 @@ describe('the reference file', () => {
 describe('the schema', () => {
   const { properties: top } = parse(renderSchema()) as { properties: Record<string, { properties?: object }> }
 
-  test('has all keys but the one that a file must not hold, and permits no other', () => {
+  test('has all keys except the one that must not be in a file, and permits no other', () => {
     const keys = Object.entries(top).flatMap(([name, { properties }]) =>
       properties === undefined ? [name] : Object.keys(properties).map((inner) => `${name}.${inner}`),
     )

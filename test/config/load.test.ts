@@ -6,8 +6,8 @@ import { settings } from '../../src/config/settings.ts'
 import { makeFolder } from './folder.ts'
 import { GOOD, refusalOf, refusalWith } from './refusal.ts'
 
-describe('where a value comes from', () => {
-  test('with only the three required settings, everything else has its default', async () => {
+describe('the source of a value', () => {
+  test('with only the three required settings, all others have their defaults', async () => {
     const { config, sources } = await loadConfig({ env: GOOD })
     expect(config.appId).toBe('my-app')
     expect(config.appSecret.reveal()).toBe(GOOD.OAP_APP_SECRET)
@@ -39,7 +39,7 @@ describe('where a value comes from', () => {
     ])
   })
 
-  test('the environment wins over the file, and the file over the default', async () => {
+  test('the environment overrides the file, and the file the default', async () => {
     await using folder = await makeFolder()
     const file = await folder.write('proxy.yaml', 'listen:\n  address: localhost:1\n  maxInFlight: 7\n')
     const { config, sources } = await loadConfig({ file, env: { ...GOOD, OAP_LISTEN_ADDRESS: 'localhost:2' } })
@@ -62,7 +62,7 @@ describe('where a value comes from', () => {
     expect(config.tokens.warm).toEqual(['acme'])
   })
 
-  test('OAP_CONFIG names the file; the command line is stronger; empty means none', async () => {
+  test('OAP_CONFIG names the file; the command line overrides it; empty means no file', async () => {
     await using folder = await makeFolder()
     const one = await folder.write('one.yaml', 'appId: one')
     const two = await folder.write('two.json', '{"appId": "two"}')
@@ -72,7 +72,7 @@ describe('where a value comes from', () => {
     expect((await loadConfig({ env: { ...GOOD, OAP_CONFIG: '' } })).config.appId).toBe('my-app')
   })
 
-  test('a file without a single setting is as good as none', async () => {
+  test('a file without settings is the same as no file', async () => {
     await using folder = await makeFolder()
     for (const content of ['', '# nothing yet\n', '---\n', '{}', 'listen:\ntokens: {}\n']) {
       const file = await folder.write('proxy.yaml', content)
@@ -80,7 +80,7 @@ describe('where a value comes from', () => {
     }
   })
 
-  test('every key has a variable of its own, made by one rule', () => {
+  test('every key has its own variable, by one rule', () => {
     expect(new Set(settings.map(({ variable }) => variable)).size).toBe(settings.length)
     const variables = Object.fromEntries(settings.map(({ key, variable }) => [key, variable]))
     expect(variables).toMatchObject({
@@ -91,7 +91,7 @@ describe('where a value comes from', () => {
     })
   })
 
-  test('a variable can say all that a file can', async () => {
+  test('a variable can set everything that a file can', async () => {
     const { config } = await loadConfig({
       env: {
         ...GOOD,
@@ -134,7 +134,7 @@ describe('where a value comes from', () => {
 })
 
 describe('a wrong configuration', () => {
-  test('gets all its problems reported at once, each with its place', async () => {
+  test('reports all its problems at once, each with its place', async () => {
     await using folder = await makeFolder()
     const file = await folder.write(
       'proxy.yaml',
@@ -152,7 +152,7 @@ describe('a wrong configuration', () => {
     ])
   })
 
-  test('with no setting at all, the three required ones are reported', async () => {
+  test('without settings, the three required ones are reported', async () => {
     expect(await refusalOf({ env: {} })).toEqual([
       'appId (not set): is required: set it in the config file, or as OAP_APP_ID',
       'baseUrl (not set): is required: set it in the config file, or as OAP_BASE_URL',
@@ -226,7 +226,7 @@ describe('a wrong configuration', () => {
   })
 })
 
-describe('secrets in a configuration, and the rest of the environment', () => {
+describe('secrets in a configuration', () => {
   test('neither the configuration nor its texts show a secret', async () => {
     const loaded = await loadConfig({
       env: { ...GOOD, OAP_ORIGIN_PROXY_FROM_ENV: 'true', HTTPS_PROXY: 'http://me:hunter2@proxy.example.com:3128' },

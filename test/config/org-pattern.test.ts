@@ -1,5 +1,5 @@
 /**
- * Attack: an operator sets `orgs.pattern` to `^[a-z0-9]+(-?[a-z0-9]+)*$`, which looks harmless. A client sends an org id of
+ * The attack: an operator sets `orgs.pattern` to `^[a-z0-9]+(-?[a-z0-9]+)*$`, which looks harmless. A client sends an org id of
  * 32 letters and `!`. The regular expression engine tries every way to split the letters, and the process stops answering.
  */
 

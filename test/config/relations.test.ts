@@ -34,7 +34,7 @@ describe('settings that contradict each other', () => {
     expect(lines).toEqual([expect.stringContaining(expected)])
   })
 
-  test('an invalid pattern does not hide problems with the ids', async () => {
+  test('an invalid pattern does not hide problems of the ids', async () => {
     const variables = {
       OAP_ORGS_PATTERN: '(',
       OAP_ORGS_ALLOW: 'a,b/c',
@@ -57,15 +57,15 @@ describe('settings that contradict each other', () => {
     { OAP_LISTEN_ADDRESS: '127.0.0.2:8080' },
     { OAP_LISTEN_ADDRESS: '[::1]:8080' },
     { OAP_LISTEN_ADDRESS: 'localhost:0', OAP_ADMIN_ADDRESS: 'localhost:0' },
-    // Health probes of a kubelet come from elsewhere.
+    // Probes of a kubelet come from another address.
     { OAP_ADMIN_ADDRESS: '0.0.0.0:9090' },
     { OAP_TOKENS_MIN_LIFETIME: '5m', OAP_TOKENS_MAX_LIFETIME: '5m' },
     { OAP_TOKENS_WARM: 'a', OAP_ORGS_ALLOW: 'a,b' },
-  ])('%j is fine', async (variables) => {
+  ])('%j is accepted', async (variables) => {
     await expect(loadConfig({ env: { ...GOOD, ...(variables as Record<string, string>) } })).resolves.toBeDefined()
   })
 
-  test('a value that is wrong by itself is reported once', async () => {
+  test('an invalid value is reported once', async () => {
     const variables = { OAP_TOKENS_LIFETIME: '2', OAP_ORGS_PATTERN: '(', OAP_TOKENS_WARM: '+acme' }
     expect(await refusalWith(variables)).toHaveLength(2)
   })

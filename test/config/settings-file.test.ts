@@ -119,13 +119,13 @@ describe('a file that is no configuration', () => {
     expect(problems.join()).not.toContain('hunter2')
   })
 
-  test('an alias bomb is a problem, and a quick one', async () => {
+  test('an alias bomb is refused, and quickly', async () => {
     const levels = Array.from({ length: 30 }, (_, level) => `l${level + 1}: &l${level + 1} [*l${level}, *l${level}]`)
     const problems = await problemsOf(['l0: &l0 lol', ...levels, 'orgs: {allow: *l30}'].join('\n'))
     expect(problems).toContain('orgs.allow (32:15): is not a list: write [one, two]')
   })
 
-  test('a file that is not there, is a folder or may not be read', async () => {
+  test('a file that is missing, is a folder, or may not be read', async () => {
     await using folder = await makeFolder()
     const missing = folder.at('missing.yaml')
     expect(await refusalOf({ file: missing, env: GOOD })).toEqual([
@@ -146,7 +146,7 @@ describe('a file that is no configuration', () => {
     ])
   })
 
-  test('reading any text ends in values or problems', async () => {
+  test('reading any text returns values or problems', async () => {
     await using folder = await makeFolder()
     await chmod(folder.path, 0o700)
     const scraps = fc.constantFrom(

@@ -1,4 +1,4 @@
-/** The manifests and examples for callers: the program takes them, and they agree with each other. */
+/** The manifests and examples for callers: the program accepts them, and they agree with each other. */
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -71,7 +71,7 @@ describe('the shared gateway', () => {
     }
   }
 
-  test('is started with a configuration that it takes, without a warning about who may connect', async () => {
+  test('has a valid configuration, without a warning about who may connect', async () => {
     const { config, warnings } = await load()
     expect(config.callers.map(({ name }) => name)).toEqual(['billing', 'reports'])
     expect(warnings.join('\n')).not.toMatch(/listen\.address|callers/)
@@ -83,7 +83,7 @@ describe('the shared gateway', () => {
     })
   })
 
-  test('its own token is there to fetch the keys of the cluster', async () => {
+  test('has its own token, to fetch the keys of the cluster', async () => {
     expect(proxyPod?.automountServiceAccountToken).not.toBe(false)
     expect(find('ServiceAccount', proxyPod?.serviceAccountName ?? '')).toBeDefined()
     const mounted = '/var/run/secrets/kubernetes.io/serviceaccount/'
@@ -92,7 +92,7 @@ describe('the shared gateway', () => {
     }
   })
 
-  test('the caller asks for a token of ten minutes, for the audience and as the subject of the configuration', async () => {
+  test('the caller asks for a token of ten minutes, with the audience and subject of the configuration', async () => {
     const { config } = await load()
     const token = callerPod?.volumes[0]?.projected?.sources[0]?.serviceAccountToken
     const credential = config.callers.find(({ name }) => name === 'billing')?.credential
@@ -106,7 +106,7 @@ describe('the shared gateway', () => {
     expect(file).toBe(`${container?.volumeMounts[0]?.mountPath}/${token?.path}`)
   })
 
-  test('the caller finds the proxy by a name that is accepted in Host', async () => {
+  test('the caller calls the proxy by a name that is accepted in Host', async () => {
     const { config } = await load()
     const url = new URL(callerPod?.containers[0]?.env?.find(({ name }) => name === 'PROXY_URL')?.value ?? '')
     expect(config.listen.hosts).toContain(url.hostname)
@@ -125,7 +125,7 @@ describe('the shared gateway', () => {
 })
 
 describe('callers on one host', () => {
-  test('each has a directory of its own, made by tmpfiles.d and writable for the unit', () => {
+  test('each has its own directory, made by tmpfiles.d and writable for the unit', () => {
     const { callers }: { callers: { name: string; socket: string }[] } = parse(
       readProjectFile('deploy/systemd/callers.yaml'),
     )
@@ -139,7 +139,7 @@ describe('callers on one host', () => {
     }
   })
 
-  test('the configuration is one that the program takes', async () => {
+  test('the configuration is valid', async () => {
     const file = projectPath('deploy/systemd/callers.yaml')
     const env = {
       OAP_APP_ID: 'a',
@@ -221,7 +221,7 @@ call_service("/v2/x", "acme").read()
     expect([status, stderr]).toEqual([0, ''])
   })
 
-  test('the configuration is one that the program takes, in shape', () => {
+  test('the configuration has a valid shape', () => {
     const { callers }: { callers: { name: string }[] } = parse(example('yaml'))
     expect(callers.map(({ name }) => name)).toEqual(['billing', 'reports', 'batch'])
   })

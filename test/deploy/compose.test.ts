@@ -1,4 +1,4 @@
-/** The compose file: what it promises of who can reach what, and that its settings are ones that the proxy takes. */
+/** The compose file: its settings are valid, and only the promised addresses can be reached. */
 
 import { existsSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
@@ -28,7 +28,7 @@ const { services, secrets }: Compose = parse(readProjectFile('docker-compose.yml
 const { proxy, sandbox, app } = services
 const { file: secretFile } = secrets['app-secret']
 
-test('the proxy takes its settings', async () => {
+test('the settings of the proxy are valid', async () => {
   const env = { ...proxy.environment, OAP_APP_SECRET_FILE: projectPath(secretFile) }
   const { config } = await loadConfig({ env })
   expect(config.listen.address).toEqual({ kind: 'tcp', host: 'localhost', port: 8080 })
@@ -47,7 +47,7 @@ test('the secret is a file, and only the proxy and the service have it', () => {
   expect([proxy.secrets, sandbox.secrets, app.secrets]).toEqual([['app-secret'], ['app-secret'], undefined])
 })
 
-test("the app shares the proxy's network namespace, and from outside there is only the status page", () => {
+test("the app shares the proxy's network namespace, and only the status page can be reached from outside", () => {
   expect([app.network_mode, sandbox.network_mode]).toEqual(['service:proxy', 'service:proxy'])
   expect(proxy.ports).toEqual(['127.0.0.1:9090:9090'])
   expect([app.ports, sandbox.ports]).toEqual([undefined, undefined])
@@ -76,7 +76,7 @@ describe('files of the project that it mounts', () => {
   })
 })
 
-test('the second proxy of the fleet takes its settings, and the store knows no other user', async () => {
+test('the settings of the second proxy of the fleet are valid, and the store has no other user', async () => {
   const fleet = parse(readProjectFile('deploy/compose/fleet.yaml'), { merge: true })
   const second: Service = fleet.services['second-proxy']
   const passwordFile = projectPath('deploy/compose/store.password')
@@ -93,6 +93,6 @@ test('the second proxy of the fleet takes its settings, and the store knows no o
   const users = readProjectFile('deploy/compose/store.users').trim().split('\n')
   expect(users[0]).toBe('user default off')
   expect(users[1]).toContain(`>${readProjectFile('deploy/compose/store.password').trim()} `)
-  // The rule of the documentation, which another test proves to be enough.
+  // The rule of docs/fleet.md. Another test shows that it is enough.
   expect(readProjectFile('docs/fleet.md')).toContain(users[1]?.split(' ').slice(4).join(' '))
 })

@@ -1,4 +1,4 @@
-/** A Dockerfile, taken apart into its stages and their instructions. */
+/** Parses a Dockerfile into stages and instructions. */
 
 export interface Instruction {
   /** In upper case. */
@@ -6,7 +6,7 @@ export interface Instruction {
   readonly argument: string
 }
 
-/** Instructions before the first FROM stand in the first list. */
+/** The first list has the instructions before the first FROM. */
 export function parseDockerfile(text: string): readonly (readonly Instruction[])[] {
   const stages: Instruction[][] = [[]]
   for (const line of logicalLines(text)) {

@@ -11,7 +11,7 @@ const manifest = readManifest()
 const entryPoint: string[] = JSON.parse(argumentsOf(image, 'ENTRYPOINT')[0] ?? '')
 
 describe('the image', () => {
-  test('is made in two stages, of one Node in long-term support', () => {
+  test('is built in two stages, from one Node with long-term support', () => {
     const [, version] = /^NODE_VERSION=(\d+)$/.exec(argumentsOf(preamble, 'ARG')[0] ?? '') ?? []
     expect(Number(version) % 2).toBe(0)
     expect(Number(version)).toBeGreaterThanOrEqual(24)
@@ -21,7 +21,7 @@ describe('the image', () => {
     expect(argumentsOf(image, 'FROM')).toEqual([base])
   })
 
-  test('holds what runs and nothing else', () => {
+  test('contains the program and nothing else', () => {
     expect(argumentsOf(image, 'COPY')).toEqual(['package.json LICENSE ./', '--from=build /app/dist dist'])
     expect(argumentsOf(build, 'RUN')).toEqual(['npm ci', 'npm run build'])
     expect([...build, ...image].map(({ name }) => name)).not.toContain('ADD')
@@ -33,7 +33,7 @@ describe('the image', () => {
     expect(image.findIndex(({ name }) => name === 'USER')).toBeGreaterThan(lastRun)
   })
 
-  test('starts the program itself, without a shell that would keep signals from it', () => {
+  test('starts the program itself, without a shell that would swallow signals', () => {
     expect(entryPoint).toEqual(['node', ...START_ARGS, '/app/dist/main.js'])
     expect(JSON.parse(argumentsOf(image, 'CMD')[0] ?? '')).toEqual(['serve'])
     expect(argumentsOf(image, 'STOPSIGNAL')).toEqual(['SIGTERM'])
@@ -44,7 +44,7 @@ describe('the image', () => {
     expect(JSON.parse(command ?? '')).toEqual(['node', '/app/dist/main.js', 'healthcheck'])
   })
 
-  test('says what it is', () => {
+  test('has labels', () => {
     const [label = ''] = argumentsOf(image, 'LABEL')
     expect(label).toContain(`org.opencontainers.image.title="${manifest.name}"`)
     expect(label).toContain(`org.opencontainers.image.licenses="${manifest.license}"`)
@@ -60,7 +60,7 @@ describe('the builder', () => {
     .filter(({ name, argument }) => name === 'COPY' && !argument.startsWith('--from'))
     .flatMap(({ argument }) => argument.split(' ').slice(0, -1))
 
-  test('is given what it copies, and nothing else', () => {
+  test('gets only the files that it copies', () => {
     expect(everything).toBe('*')
     expect(exceptions.map((line) => line.replace(/^!/, '')).sort()).toEqual([...new Set(copied)].sort())
     for (const path of copied) expect([path, existsSync(projectPath(path))]).toEqual([path, true])

@@ -1,6 +1,6 @@
 /**
- * The Kubernetes manifests: the sidecar's probes, its confinement, how the secret comes in and what the app does not
- * have. No cluster is needed; what kustomize makes of them is looked at where kubectl is there.
+ * The Kubernetes manifests: probes and confinement of the sidecar, its secret, and what the app does not get. No cluster is
+ * needed. If kubectl is installed, the output of kustomize is tested, too.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -59,12 +59,12 @@ async function config() {
 const KEY = projectPath('config/sandbox.secret')
 
 describe('the sidecar', () => {
-  test('is a native one: started before the app, stopped after it', () => {
+  test('is native: starts before the app, and stops after it', () => {
     expect(sidecar?.restartPolicy).toBe('Always')
     expect(pod.containers.map(({ name }) => name)).toEqual(['app'])
   })
 
-  test('is started with a configuration that it takes', async () => {
+  test('has a valid configuration', async () => {
     const mount = sidecar?.volumeMounts?.find(({ name }) => name === 'proxy-config')
     expect(sidecar?.args).toEqual(['serve', '--config', `${mount?.mountPath}/proxy.yaml`])
     expect((await config()).listen.address).toMatchObject({ host: 'localhost', port: 8080 })
@@ -88,13 +88,13 @@ describe('the secret', () => {
   const file: string = parse(readProjectFile(`${BASE}/proxy.yaml`)).appSecretFile
   const volume = pod.volumes.find(({ secret }) => secret !== undefined)
 
-  test('is mounted as a directory, so that a rotated one arrives', () => {
+  test('is mounted as a directory, so that a rotation arrives', () => {
     const mount = sidecar?.volumeMounts?.find(({ name }) => name === volume?.name)
     expect(mount).toEqual({ name: volume?.name, mountPath: dirname(file), readOnly: true })
     expect(volume?.secret?.defaultMode).toBe(0o440)
   })
 
-  test('is not where the app is', () => {
+  test('is not mounted into the app', () => {
     expect(app?.volumeMounts).toBeUndefined()
     expect(pod.automountServiceAccountToken).toBe(false)
   })
@@ -115,7 +115,7 @@ test('everything in the pod fits the restricted profile', () => {
   }
 })
 
-test('a stop has the time that it may need', async () => {
+test('a stop gets enough time', async () => {
   const { shutdown } = await config()
   expect(pod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(shutdown.delay + shutdown.timeout)
 })
@@ -133,7 +133,7 @@ describe('the fleet', () => {
   )
   const text = readProjectFile(`${FLEET}/proxy.yaml`)
 
-  test('is the base, with more replicas and a configuration that the proxy takes without a warning about the store', async () => {
+  test('is the base, with more replicas and a valid configuration without a warning about the store', async () => {
     expect(resources).toEqual(['../base'])
     expect(configMapGenerator).toEqual([{ name: 'org-access-proxy', behavior: 'replace', files: ['proxy.yaml'] }])
     expect(replicas).toEqual([{ name: 'example-app', count: expect.toSatisfy((count: number) => count > 1) }])
@@ -163,7 +163,7 @@ describe('the fleet', () => {
 })
 
 describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
-  test('the base has its configuration, under a name that changes with it', () => {
+  test('the base contains its configuration, under a name that changes with it', () => {
     const { configMap, spec } = render('deploy/kubernetes/base')
     expect(configMap.data['proxy.yaml']).toBe(readProjectFile(`${BASE}/proxy.yaml`))
     expect(spec.volumes.find((volume) => volume.configMap !== undefined)?.configMap?.name).toBe(configMap.metadata.name)

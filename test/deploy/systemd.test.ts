@@ -1,4 +1,4 @@
-/** The systemd unit: how the secret gets in, who the service runs as, and what ends it for good. */
+/** The systemd unit: its credential, its user, its confinement, and its restarts. */
 
 import { spawnSync } from 'node:child_process'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -20,7 +20,7 @@ const only = (key: string): string | undefined => {
 }
 
 describe('the unit', () => {
-  test('hands the secret over as a credential, which no other user and no child sees', () => {
+  test('passes the secret as a credential, which no other user and no child can see', () => {
     const [name, source] = (only('LoadCredential') ?? '').split(':')
     expect(source).toMatch(/^\/etc\//)
     expect(only('Environment')).toBe(`OAP_APP_SECRET_FILE=%d/${name}`)
@@ -38,7 +38,7 @@ describe('the unit', () => {
     expect(service?.has('MemoryDenyWriteExecute')).toBe(false)
   })
 
-  test('does not try a refused configuration again, and gives a stop its time', async () => {
+  test('does not restart after a refused configuration, and gives a stop enough time', async () => {
     expect([only('Restart'), only('RestartPreventExitStatus')]).toEqual(['on-failure', '78'])
     const { config } = await loadConfig({ file: projectPath('deploy/systemd/config.yaml'), env: SECRET })
     expect(duration('0ms').parse(only('TimeoutStopSec') ?? '')).toBeGreaterThan(
@@ -46,7 +46,7 @@ describe('the unit', () => {
     )
   })
 
-  test('starts what is there, with the configuration beside it', () => {
+  test('starts the program of the tarball, with its configuration', () => {
     const [node, ...args] = only('ExecStart')?.split(' ') ?? []
     expect(node).toMatch(/\/node$/)
     expect(args.slice(0, -1)).toEqual([...START_ARGS, '/opt/org-access-proxy/dist/main.js', 'serve', '--config'])
@@ -57,14 +57,14 @@ describe('the unit', () => {
 
 const SECRET = { OAP_APP_SECRET: 'only-for-this-test' }
 
-test.skipIf(lacks('systemd-analyze'))('systemd itself has nothing to say against it', async () => {
+test.skipIf(lacks('systemd-analyze'))('systemd-analyze accepts it', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'oap-unit-'))
   try {
-    // It looks for the program that is started, and Node may stand elsewhere here.
+    // systemd-analyze looks for the program that the unit starts. Node may be elsewhere on this machine.
     const unit = readProjectFile(UNIT).replace('/usr/bin/node', process.execPath)
     const path = join(folder, 'org-access-proxy.service')
     await writeFile(path, unit)
-    // It also reads the units that ours depends on. Those are this machine's, and their faults are not ours.
+    // It also reads the units that ours depends on. Their faults are not ours.
     const args = ['verify', '--man=no', '--recursive-errors=no', path]
     const { status, stderr } = spawnSync(programPath('systemd-analyze'), args, { encoding: 'utf8' })
     const complaints = stderr.split('\n').filter((line) => line.includes('org-access-proxy'))

@@ -1,4 +1,4 @@
-/** A systemd unit file, taken apart: every assignment of each key, by section. */
+/** Parses a systemd unit file: every assignment of each key, by section. */
 
 export type UnitFile = ReadonlyMap<string, ReadonlyMap<string, readonly string[]>>
 

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { projectFilesBelow, readProjectFile } from '../support/project-files.ts'
 import { codeSpans, documentAt, tablesBelow } from './documents.ts'
 
-/** Folders without a part of the program: declarations of types, and the page, which a browser runs. */
+/** Folders that are no part of the program: declarations of types, and the page, which a browser runs. */
 const NO_PART = /^src\/(?:types|admin\/page)\//
 /** Every folder may import these. */
 const SHARED = 'http/'
@@ -18,7 +18,7 @@ const described = new Map(
   ]),
 )
 
-test('each folder stands in the table with its imports', () => {
+test('each folder is in the table, with its imports', () => {
   const actual = new Map<string, Set<string>>()
   for (const path of projectFilesBelow('src', '.ts').filter((file) => !NO_PART.test(file))) {
     const from = folderOf(path)

@@ -1,4 +1,4 @@
-/** Every code that the program can answer is documented with its status, and none that it cannot. */
+/** The documents have exactly the codes of the program, with their statuses. */
 
 import { expect, test } from 'vitest'
 import { ADMIN_PROBLEMS } from '../../src/admin/admin-problem.ts'

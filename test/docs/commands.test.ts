@@ -1,11 +1,11 @@
-/** The commands that documents show are ones that the program takes. */
+/** The program accepts the commands in the documents. */
 
 import { describe, expect, test } from 'vitest'
 import { parseArguments } from '../../src/cli/arguments.ts'
 import { DEFAULT_SWITCHES } from '../../src/sandbox/switches.ts'
 import { codeSpans, documentAt, documents, tablesBelow } from './documents.ts'
 
-/** A call of the program, behind `node` and its options where it is called by its file. */
+/** A call of the program, after `node` and its options if it is called by its file. */
 const CALL = /^(?:docker exec \S+ )?(?:node (?:-\S+ )*\S*dist\/main\.js|org-access-proxy)((?: [\w./=:-]+)*)/
 
 const calls = documents.flatMap((document) => {
@@ -18,7 +18,7 @@ const calls = documents.flatMap((document) => {
 })
 
 describe('commands', () => {
-  test('every one is understood', () => {
+  test('the program accepts each of them', () => {
     expect(calls.length).toBeGreaterThan(20)
     const refused = calls.filter(({ args }) => !isUnderstood(args))
     expect(refused).toEqual([])

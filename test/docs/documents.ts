@@ -1,4 +1,4 @@
-/** The project's documents, taken apart as far as tests compare them with the program. */
+/** Parses the project's documents, so that tests can compare them with the program. */
 
 import { projectFilesBelow, readProjectFile } from '../support/project-files.ts'
 
@@ -28,7 +28,7 @@ export function documentAt(path: string): Document {
   return found
 }
 
-/** Everything that stands in backquotes outside of blocks of code. */
+/** All text in backquotes outside of code blocks. */
 export function codeSpans({ prose }: Document): string[] {
   return [...prose.matchAll(/`([^`\n]+)`/g)].map(([, span = '']) => span)
 }

@@ -1,4 +1,4 @@
-/** Where a document points to, there is something; and it points nowhere outside of the project. */
+/** Links and file names in documents lead to something that exists, inside the project. */
 
 import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path/posix'
@@ -15,23 +15,23 @@ describe.each(documents.map((document) => [document.path, document] as const))('
     linkTargets(document).filter((target) => !/^\w+:/.test(target)),
   ]
 
-  test('links to what is there', () => {
+  test('links to targets that exist', () => {
     const broken = inside.filter((target) => !leadsSomewhere(path, target))
     expect(broken).toEqual([])
   })
 
-  test('links outside over TLS only', () => {
+  test('links to other sites over TLS only', () => {
     expect(outside.filter((target) => !target.startsWith('https://'))).toEqual([])
   })
 
-  test('names files that are there', () => {
+  test('names files that exist', () => {
     const named = codeSpans(document).filter((span) => NAMES_A_FILE.test(span))
     // A name may begin at the root, at `src`, or at the folder of the document.
     const isMissing = (name: string) => ['', 'src', dirname(path)].every((folder) => !isThere(join(folder, name)))
     expect(named.filter(isMissing)).toEqual([])
   })
 
-  test('names no place outside of the project', () => {
+  test('names no path outside of the project', () => {
     expect(document.text).not.toMatch(/\.\.\/\.\.\/\.\.|\/(?:root|home|work)\/|\/tmp\//)
     expect(document.text).not.toMatch(/\bissue #?\d/i)
   })

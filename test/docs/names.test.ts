@@ -1,4 +1,4 @@
-/** Names that documents use for what the program has: settings, variables, metrics, alerts, lines of the log, scripts. */
+/** The names of settings, variables, metrics, alerts, log lines and scripts in the documents are those of the program. */
 
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
@@ -16,7 +16,7 @@ describe('settings', () => {
   const groups = new Set(settings.map(({ group }) => group))
 
   test.each(documents.map((document) => [document.path, document] as const))(
-    '%s names those that are',
+    '%s names only settings that exist',
     (_, document) => {
       const named = codeSpans(document)
         .map((span) => /^(\w+)\.\w+(?=$|: )/.exec(span))
@@ -27,7 +27,7 @@ describe('settings', () => {
   )
 
   test.each(documents.map((document) => [document.path, document] as const))(
-    '%s names their variables',
+    '%s names only variables that exist',
     (_, { text }) => {
       const known = [CONFIG_VARIABLE, ...settings.map(({ variable }) => variable)]
       const named = [...text.matchAll(/\bOAP_[A-Z][A-Z_]*/g)].map(([variable]) => variable)
@@ -50,7 +50,7 @@ describe('metrics', () => {
     expect(firstCells('## Metrics').toSorted()).toEqual(names.toSorted())
   })
 
-  test('no document names one that is not', () => {
+  test('documents name only metrics that exist', () => {
     const named = documents.flatMap(({ text }) => [...text.matchAll(/\boap_\w+/g)].map(([name]) => name))
     expect(named.filter((name) => !names.includes(name.replace(/_(bucket|sum|count)$/, '')))).toEqual([])
   })
@@ -63,7 +63,7 @@ test('each alert has its row in Operations, and no other', () => {
 })
 
 describe('lines of the log', () => {
-  /** A level, and a message that is written out, whatever stands before it. */
+  /** A level and a literal message, with any arguments before it. */
   const CALL =
     /\blogger\s*\.(trace|debug|info|warn|error|fatal)\((?:[^'()]|\((?:[^()]|\([^()]*\))*\))*?'([^']+)',?\s*\)/g
   const sources = projectFilesBelow('src', '.ts').map(readProjectFile)
@@ -80,7 +80,7 @@ describe('lines of the log', () => {
   })
 })
 
-test('scripts that documents name are there', () => {
+test('documents name only scripts that exist', () => {
   const { scripts } = readManifest()
   const named = documents.flatMap(({ text }) =>
     [...text.matchAll(/npm run ([a-z][\w:-]*)/g)].map(([, name = '']) => name),

@@ -1,4 +1,4 @@
-/** The package: what is in it, what it brings along, and that its papers agree. */
+/** The package: its files, its dependencies, and that its documents agree. */
 
 import { spawnSync } from 'node:child_process'
 import { isBuiltin } from 'node:module'
@@ -19,7 +19,7 @@ const lock: { readonly packages: Readonly<Record<string, LockedPackage>> } = JSO
 describe('npm pack', () => {
   const files = listPackage()
 
-  test('holds what runs, what is exported, and its papers', () => {
+  test('contains the program, the exports and the documents', () => {
     expect(files).toEqual(
       expect.arrayContaining([
         'package.json',
@@ -38,7 +38,7 @@ describe('npm pack', () => {
     )
   })
 
-  test('imports nothing but its own files and what Node brings', () => {
+  test('imports only its own files and modules of Node', () => {
     const imported = files
       .filter((path) => path.endsWith('.js'))
       .flatMap((path) => [...readProjectFile(path).matchAll(/^(?:import|export) .*from "([^"]+)";$/gm)])
@@ -47,7 +47,7 @@ describe('npm pack', () => {
     expect(imported.filter((name) => !name.startsWith('.') && !isBuiltin(name))).toEqual([])
   })
 
-  test('holds nothing else', () => {
+  test('contains nothing else', () => {
     const expected = [
       /^(package\.json|LICENSE|Dockerfile|docker-compose\.yml|(README|CHANGELOG|CONTRIBUTING|SECURITY)\.md)$/,
       /^(deploy|examples)\/[\w./-]+$/,
@@ -62,7 +62,7 @@ describe('npm pack', () => {
   })
 })
 
-test('every dependency is built in, with its licence, and stands in the bill of materials', () => {
+test('every dependency is bundled, with its licence, and is in the bill of materials', () => {
   const licenses = readProjectFile('dist/third-party-licenses.txt')
   const { components }: { components: { purl: string; licenses: { expression: string }[] }[] } = JSON.parse(
     readProjectFile('dist/sbom.cdx.json'),
@@ -77,12 +77,12 @@ test('every dependency is built in, with its licence, and stands in the bill of 
   }
 })
 
-test('no package that is installed runs a script', () => {
+test('no installed package runs a script', () => {
   const running = Object.entries(lock.packages).filter(([, { hasInstallScript }]) => hasInstallScript === true)
   expect(running.map(([path]) => path)).toEqual([])
 })
 
-test('the README says what each dependency is for', () => {
+test('the README has the purpose of each dependency', () => {
   const rows = tablesBelow(documentAt('README.md'), '## What it is built on')
   const named = rows.map(([cell = '']) => /^\[([@\w/-]+)\]/.exec(cell)?.[1] ?? cell)
   expect(named.toSorted()).toEqual(Object.keys(manifest.dependencies).sort())
@@ -93,11 +93,11 @@ test('the changelog has this version first', () => {
   expect(version).toBe(manifest.version)
 })
 
-test('the README asks for the Node that the package asks for', () => {
+test('the README and the package ask for the same Node', () => {
   expect(documentAt('README.md').prose).toContain(`Node ${manifest.engines.node.replace('>=', '')} or newer`)
 })
 
-/** Paths in the tarball that would be made; nothing is built and nothing is fetched for it. */
+/** The paths in the tarball. Builds and fetches nothing. */
 function listPackage(): string[] {
   const args = ['pack', '--dry-run', '--json', '--ignore-scripts', '--offline']
   const { stdout } = spawnSync('npm', args, { cwd: projectPath('.'), encoding: 'utf8' })

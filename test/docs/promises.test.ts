@@ -1,4 +1,4 @@
-/** `test/README.md` leads from each topic of the documents to its tests. It must name what is there, and leave nothing out. */
+/** `test/README.md` leads from each topic of the documents to its tests. It must name every test file, and only files that exist. */
 
 import { expect, test } from 'vitest'
 import { projectFilesBelow } from '../support/project-files.ts'
@@ -8,7 +8,7 @@ const rows = tablesBelow(documentAt('test/README.md'), '## Promises and their te
 const named = rows.map(([topic = '', tests = '']) => ({ topic, places: tests.split(', ').map(unquoted) }))
 const files = projectFilesBelow('test', '.test.ts')
 
-test('each topic names tests that are there', () => {
+test('each topic names tests that exist', () => {
   expect(rows.length).toBeGreaterThan(30)
   const missing = named.flatMap(({ places }) => places).filter((place) => !files.some((file) => isAt(file, place)))
   expect(missing).toEqual([])
@@ -19,7 +19,7 @@ test('each test file belongs to a topic', () => {
   expect(files.filter((file) => !places.some((place) => isAt(file, place)))).toEqual([])
 })
 
-test('each file about the whole program has its own place, not only that of its folder', () => {
+test('each file about the whole program is named itself, not only its folder', () => {
   const places = new Set(named.flatMap(({ places }) => places))
   const whole = files.filter((file) => /^test\/(behaviour|tokens)\//.test(file))
   expect(whole.filter((file) => !places.has(file.slice('test/'.length)))).toEqual([])

@@ -1,4 +1,4 @@
-/** The packed tarball, as a user has it: unpacked into `node_modules`, with nothing beside it. */
+/** The packed tarball, as a user gets it: unpacked into `node_modules`, without other packages. */
 
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -67,7 +67,7 @@ test('the program runs', async () => {
   expect(stdout).toMatch(/^\d+\.\d+\.\d+\n$/)
 })
 
-test('its documents link to nothing that is not in it', () => {
+test('its documents link only to files in it', () => {
   const broken = shippedDocuments
     .filter(({ path }) => existsSync(join(installed, path)))
     .flatMap((document) =>

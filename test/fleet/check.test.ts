@@ -1,4 +1,4 @@
-/** `check` tries the store and says what it found. */
+/** `check` tries the store and prints the result. */
 
 import { expect, test } from 'vitest'
 import { lacks } from '../support/programs.ts'
@@ -29,7 +29,7 @@ test.skipIf(lacks('redis-server'))('a store that can be used, and one that refus
   expect(await checkWith(server.url)).toEqual({ code: 0, line })
 })
 
-test.skipIf(lacks('redis-server'))('a store that is not what the settings say', async () => {
+test.skipIf(lacks('redis-server'))('a store that does not match the settings', async () => {
   await using server = await RedisServer.start()
   const refused = (address: string, why: string) => ({
     code: 0,
@@ -47,7 +47,7 @@ test.skipIf(lacks('redis-server'))('a store that is not what the settings say', 
   expect(line).toMatch(/the cluster is incomplete|it is a cluster/)
 })
 
-test('a store that is not there', async () => {
+test('a store that cannot be reached', async () => {
   const line = 'fleet.store: redis://127.0.0.1:1/0 cannot be used: ECONNREFUSED'
   expect(await checkWith('redis://127.0.0.1:1')).toEqual({ code: 0, line })
 })

@@ -1,4 +1,4 @@
-/** A fleet before a real cluster of three nodes. */
+/** A fleet with a real cluster of three nodes. */
 
 import { expect, test } from 'vitest'
 import { lacks } from '../support/programs.ts'
@@ -9,13 +9,13 @@ import { FleetUnderTest, untilState } from './fleet.ts'
 const CLUSTER = { 'fleet.cluster': 'true', 'fleet.timeout': '2s' }
 
 test.skipIf(lacks('redis-server'))(
-  'orgs lie in all nodes, each operation in one slot, and a node that is gone takes only its own orgs along',
+  'orgs are spread over all nodes, each operation uses one slot, and a lost node affects only its own orgs',
   async () => {
     await using service = await startService()
     await using cluster = await RedisCluster.start()
     await using fleet = await FleetUnderTest.start(3, service, cluster, CLUSTER)
     await untilState(fleet, 'available')
-    // The names of the keys are random: with so many, hardly ever is a node left without one.
+    // The names of the keys are random. With this many, a node hardly ever has none.
     const orgs = Array.from({ length: 30 }, (_, i) => `org-${i}`)
     for (const org of orgs) {
       expect(await fleet.askAll(org)).toEqual([200, 200, 200])

@@ -1,6 +1,6 @@
 /**
- * The store is a convenience: whatever becomes of it, requests are served, and when it is well again it is used again.
- * Each fault happens to a real Redis.
+ * The store is not required: whatever happens to it, requests are served, and it is used again when it has recovered. Each
+ * fault happens to a real Redis.
  */
 
 import { once } from 'node:events'
@@ -14,15 +14,15 @@ import { type Service, startService } from '../support/service.ts'
 import { ask, FleetUnderTest, untilState } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
 
-/** So that a replica that gets no time takes no good store for a lost one. */
+/** Long enough that a replica without CPU time does not count a good store as lost. */
 const TIMEOUT = scaledSetting(100)
-/** The contract promises 5 s on a machine that has time. */
+/** The promise of 5 s is for a quiet machine. */
 const RECOVERY_MS = 10_000
 
 interface Fault {
   readonly begin: (server: RedisServer) => unknown
   readonly end: (server: RedisServer) => unknown
-  /** Some faults end before a replica may notice them. */
+  /** Some faults end before a replica notices them. */
   readonly isNoticed?: boolean
 }
 
@@ -69,7 +69,7 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
     expect(await fleet.askAll('before')).toEqual([200, 200, 200])
 
     await begin(server)
-    // Cached, cold, and cold again: nothing fails, neither while the fault is found out nor when it is known.
+    // Cached, cold, and cold again: nothing fails, before and after the replicas notice the fault.
     for (const org of ['before', 'during-1', 'during-2', 'during-3', 'during-4']) {
       expect(await fleet.askAll(org), org).toEqual([200, 200, 200])
     }
@@ -98,14 +98,14 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
     }
   })
 
-  test('there from the start, but with an expired certificate', async () => {
+  test('up from the start, but with an expired certificate', async () => {
     await using service = await startTestService()
     const tls = certificateFiles('expired')
     await using server = await RedisServer.start({ tls })
     await expectServedWithout(server, service, { 'fleet.caFile': CA_FILE }, 'CERT_HAS_EXPIRED')
   })
 
-  test('there over TLS, with a good certificate', async () => {
+  test('up, over TLS, with a good certificate', async () => {
     await using service = await startTestService()
     const tls = certificateFiles('localhost')
     await using server = await RedisServer.start({ tls })
@@ -144,7 +144,7 @@ describe('a store that is no store', () => {
     }
   })
 
-  test('answers OK to everything, and is never taken for a store that is back', async () => {
+  test('answers OK to everything, and never counts as a store that is back', async () => {
     await using service = await startTestService()
     const sockets = new Set<Socket>()
     let connections = 0
@@ -172,7 +172,7 @@ describe('a store that is no store', () => {
   })
 })
 
-/** Serves from the start on, and goes on when the store is known to be lost. */
+/** Serves from the start, and goes on serving when the store counts as lost. */
 async function expectServedWithout(
   store: { readonly url: string },
   service: Service,

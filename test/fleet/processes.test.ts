@@ -1,4 +1,4 @@
-/** The built program, as many processes before one real Redis. */
+/** The built program, as many processes with one real Redis. */
 
 import { expect, test } from 'vitest'
 import { scaledSetting } from '../support/pace.ts'
@@ -9,7 +9,7 @@ import { ask } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
 
 const REPLICAS = 20
-/** So many are started at a time: a machine with two cores has to get them up. */
+/** Processes that are started at a time, for a machine with two cores. */
 const AT_A_TIME = 5
 const FLEET = { OAP_FLEET_TIMEOUT: '5s' }
 
@@ -22,7 +22,7 @@ async function portOf(proxy: SpawnedProxy): Promise<number> {
 test.skipIf(lacks('redis-server'))('20 cold processes asked for 3 orgs at the same moment: 3 mints', async () => {
   await using service = await startService({
     mint: async (mint) => {
-      await new Promise((resolve) => setTimeout(resolve, 30)) // time in which others could mint, too
+      await new Promise((resolve) => setTimeout(resolve, 30)) // gives others time to mint, too
       return mint.issue()
     },
   })
@@ -48,29 +48,26 @@ test.skipIf(lacks('redis-server'))('20 cold processes asked for 3 orgs at the sa
   expect(service.tokens.mints.map(({ org }) => org).toSorted()).toEqual(['acme', 'globex', 'initech'])
 })
 
-test.skipIf(lacks('redis-server'))(
-  'a process that is killed in the middle of its mint holds up nobody for long',
-  async () => {
-    let asked = 0
-    await using service = await startService({
-      // The first call never gets an answer.
-      mint: (mint) => (asked++ === 0 ? new Promise(() => undefined) : mint.issue()),
-    })
-    await using server = await RedisServer.start()
-    await using env = await environmentFor(service)
-    const settings = { ...env, ...FLEET, OAP_FLEET_STORE: server.url }
-    await using dying = spawnProxy({ env: settings })
-    await using other = spawnProxy({ env: settings })
-    const [dyingPort, port] = await Promise.all([portOf(dying), portOf(other)])
-    const lost = ask({ port: dyingPort }, 'acme').catch(() => 0)
-    while (asked === 0) await new Promise((resolve) => setTimeout(resolve, 5))
-    const answer = ask({ port }, 'acme')
-    dying.signal('SIGKILL')
-    expect(await answer).toBe(200)
-    expect(await lost).toBe(0)
-    expect(asked).toBe(2)
-  },
-)
+test.skipIf(lacks('redis-server'))('a process that is killed during its mint delays nobody for long', async () => {
+  let asked = 0
+  await using service = await startService({
+    // The first call never gets an answer.
+    mint: (mint) => (asked++ === 0 ? new Promise(() => undefined) : mint.issue()),
+  })
+  await using server = await RedisServer.start()
+  await using env = await environmentFor(service)
+  const settings = { ...env, ...FLEET, OAP_FLEET_STORE: server.url }
+  await using dying = spawnProxy({ env: settings })
+  await using other = spawnProxy({ env: settings })
+  const [dyingPort, port] = await Promise.all([portOf(dying), portOf(other)])
+  const lost = ask({ port: dyingPort }, 'acme').catch(() => 0)
+  while (asked === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  const answer = ask({ port }, 'acme')
+  dying.signal('SIGKILL')
+  expect(await answer).toBe(200)
+  expect(await lost).toBe(0)
+  expect(asked).toBe(2)
+})
 
 test.skipIf(lacks('redis-server'))(
   'a process that is asked as soon as it is ready takes its token from the store',

@@ -24,7 +24,7 @@ test('another process with the same secret opens what was sealed, and finds it u
   expect(others.markOf(ACME, 'x')).toBe(keys.markOf(ACME, 'x'))
 })
 
-describe('counts as absent', () => {
+describe('a value counts as absent', () => {
   test.each<[string, () => Buffer | undefined]>([
     ['for another org', () => keys.open('token', GLOBEX, sealed)],
     ['as another kind', () => keys.open('refusal', ACME, sealed)],
@@ -58,7 +58,7 @@ describe('counts as absent', () => {
     expect(keys.open('token', ACME, Buffer.concat([bytes, Buffer.of(0)]).toString('base64'))).toBeUndefined()
   })
 
-  test('whatever a stranger writes', () => {
+  test('if a stranger wrote it, whatever it is', () => {
     fc.assert(fc.property(fc.string({ maxLength: 300 }), (text) => keys.open('token', ACME, text) === undefined))
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
@@ -72,18 +72,18 @@ test('the same content is sealed differently each time', () => {
   expect(keys.seal('token', ACME, content)).not.toBe(sealed)
 })
 
-test('names and marks tell neither the org nor the token, and differ for each', () => {
+test('names and marks do not reveal the org or the token, and differ for each', () => {
   const names = ['acme', 'globex', 'acme ', 'ACME'].map((org) => keys.orgName(org as OrgId))
   expect(new Set([...names, keys.appName]).size).toBe(5)
   for (const name of [...names, keys.markOf(ACME, 'token')]) expect(name).toMatch(/^[\w-]{22}$/)
   expect(keys.markOf(ACME, 'token')).not.toBe(keys.markOf(GLOBEX, 'token'))
   expect(keysWith({ appSecret: new Secret('other') }).orgName(ACME)).not.toBe(keys.orgName(ACME))
-  // An org that is named like the part for all of them.
+  // An org with the same name as the part for all orgs.
   expect(keys.orgName('app' as OrgId)).not.toBe(keys.appName)
 })
 
 test.each<SealedKind>(['token', 'refusal', 'lifetime', 'limit', 'purge'])(
-  '%s: sealed for all is not for one',
+  '%s: a value sealed for all orgs does not open for one',
   (kind) => {
     const text = keys.seal(kind, undefined, content)
     expect(keys.open(kind, undefined, text)).toEqual(content)
@@ -91,7 +91,7 @@ test.each<SealedKind>(['token', 'refusal', 'lifetime', 'limit', 'purge'])(
   },
 )
 
-test('the keys print nothing of themselves', () => {
+test('printing the keys shows nothing of them', () => {
   expect(`${keys} ${JSON.stringify({ keys })}`).toBe('[redacted] {"keys":"[redacted]"}')
 })
 

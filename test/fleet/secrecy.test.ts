@@ -1,6 +1,6 @@
 /**
- * The attack: somebody reads all that the store has, sees every command, or reads its log and its file. None of it holds a
- * token, a secret, or the id of an org, in any spelling. And somebody who writes into it: that is passed over.
+ * The attack: somebody reads everything in the store, sees every command, or reads its log and its file. Nothing there
+ * contains a token, a secret or an org id, in any spelling. Or somebody writes into the store: the proxy ignores that.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -17,7 +17,7 @@ import { ask, FleetUnderTest, metric, untilState } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
 
 const SETTINGS = { 'fleet.timeout': '2s' }
-/** All that `docs/fleet.md` says the proxy needs. */
+/** The rule of `docs/fleet.md`. */
 const RULE =
   'resetchannels -@all +eval +evalsha +get +set +del +pttl +pexpire +time +llen +lindex +lpop +rpush +xadd +xrange +xrevrange ~oap:*'
 
@@ -43,7 +43,7 @@ class Monitor implements AsyncDisposable {
   }
 }
 
-describe.skipIf(lacks('redis-server'))('who reads the store', () => {
+describe.skipIf(lacks('redis-server'))('somebody who reads the store', () => {
   test('learns no token, no secret and no org', async () => {
     await using service = await startService({
       mint: (mint) => (mint.org === 'refusedorg4711' ? { status: 403, content: '' } : mint.issue()),
@@ -85,12 +85,12 @@ describe.skipIf(lacks('redis-server'))('who reads the store', () => {
       expect(bytes.length, place).toBeGreaterThan(100)
       expect(canaries.search(bytes), place).toEqual([])
     }
-    // -1 would be a key that stays for ever; -2 is one that has expired meanwhile.
+    // -1: the key never expires. -2: it has expired meanwhile.
     for (const key of keys) expect(await server.cli('pttl', key), `${key} expires`).not.toBe('-1')
   })
 })
 
-describe.skipIf(lacks('redis-server'))('who writes into the store', () => {
+describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () => {
   test.each<[string, (server: RedisServer, key: string) => Promise<unknown>]>([
     [
       'changes a value',
@@ -131,7 +131,7 @@ describe.skipIf(lacks('redis-server'))('who writes into the store', () => {
         await server.cli('set', key.replace(/:t$/, ':l'), '!refused 403', 'px', '60000')
       },
     ],
-  ])('%s: the org is served, with a token of its own', async (_, tamper) => {
+  ])('%s: the org is served, with its own token', async (_, tamper) => {
     await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(2, service, server, SETTINGS)
@@ -190,7 +190,7 @@ describe.skipIf(lacks('redis-server'))('who writes into the store', () => {
 })
 
 describe.skipIf(lacks('redis-server'))('a user with the least rights', () => {
-  test('is enough for all that the proxy does, and its password can be rotated without a failed request', async () => {
+  test('is enough for the proxy, and its password can be rotated without a failed request', async () => {
     await using service = await startService({
       mint: (mint) => (mint.org === 'refused' ? { status: 403, content: '' } : mint.issue()),
     })

@@ -1,4 +1,4 @@
-/** What replicas do with one store, by a virtual clock. */
+/** Replicas that share one store, by a virtual clock. */
 
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
@@ -18,7 +18,7 @@ function newWorld(replicas: number): World {
   return world
 }
 
-/** Runs the world until all of it is done. */
+/** Runs the world until all of these have settled. */
 async function outcome<T>(world: World, work: Promise<T>): Promise<T> {
   const settled = work.then(
     (value) => ({ value }),
@@ -40,7 +40,7 @@ describe('a good store', () => {
     expect(new Set(texts(tokens))).toEqual(new Set(['Bearer tok.acme.1']))
   })
 
-  test('an age needs no shared clock', async () => {
+  test('the age of a token needs no shared clock', async () => {
     const world = newWorld(2)
     const [one, two] = world.replicas
     await outcome(world, one!.mint('acme'))
@@ -62,7 +62,7 @@ describe('a good store', () => {
     expect(new Set(texts(tokens))).toEqual(new Set(['Bearer tok.acme.2']))
   })
 
-  test('a token that is older than the one in hand is no answer', async () => {
+  test('a token older than the own one is not used', async () => {
     const world = newWorld(2)
     const [one, two] = world.replicas
     await outcome(world, one!.mint('acme'))
@@ -73,7 +73,7 @@ describe('a good store', () => {
     expect(token.reveal()).toBe('Bearer tok.acme.2')
   })
 
-  test('a token past the lifetime is no answer for who has none', async () => {
+  test('a token past the lifetime is not used, also by a replica without one', async () => {
     const world = newWorld(2)
     const [one, two] = world.replicas
     await outcome(world, one!.mint('acme'))
@@ -82,7 +82,7 @@ describe('a good store', () => {
     expect(world.endpoint.calls).toHaveLength(2)
   })
 
-  test('tokens from before a purge are no answer', async () => {
+  test('tokens from before a purge are not used', async () => {
     const world = newWorld(2)
     const [one, two] = world.replicas
     await outcome(world, one!.mint('acme'))
@@ -92,7 +92,7 @@ describe('a good store', () => {
     expect(world.endpoint.calls).toHaveLength(2)
   })
 
-  test('what a token states of its own end goes with it', async () => {
+  test('the stated end of a token is shared with it', async () => {
     const world = newWorld(2)
     const [one, two] = world.replicas
     world.endpoint.issue = (token, mintedAt) => new AccessToken(token, mintedAt, mintedAt + 40_000)
@@ -103,7 +103,7 @@ describe('a good store', () => {
     expect((await outcome(world, two!.mint('acme'))).reveal()).toBe('Bearer tok.acme.2')
   })
 
-  test('a refusal reaches those who wait, and is no mint of theirs', async () => {
+  test('a refusal reaches replicas that wait, and does not count as their mint', async () => {
     const world = newWorld(20)
     world.endpoint.failure = () => new TokenError('org_access_refused', 'no', { tokenEndpointStatus: 404 })
     const outcomes = Promise.allSettled(world.replicas.map((replica) => replica.mint('acme')))
@@ -113,7 +113,7 @@ describe('a good store', () => {
     expect(world.endpoint.calls).toHaveLength(1)
   })
 
-  test('an endpoint that hands out the same token again is not asked by each replica', async () => {
+  test('an endpoint that issues the same token again is not called by each replica', async () => {
     const world = newWorld(5)
     world.endpoint.issue = (_, mintedAt) => new AccessToken('same', mintedAt)
     const held = await outcome(world, Promise.all(world.replicas.map((replica) => replica.mint('acme'))))
@@ -123,7 +123,7 @@ describe('a good store', () => {
     expect(world.endpoint.calls).toHaveLength(2)
   })
 
-  test('a passing failure frees the lease at once: the next replica tries for itself', async () => {
+  test('a passing failure frees the lease at once, and the next replica tries itself', async () => {
     const world = newWorld(3)
     let failures = 0
     world.endpoint.failure = () =>
@@ -143,7 +143,7 @@ describe('a replica that fails', () => {
     await outcome(world, Promise.all(world.replicas.map((replica) => replica.mint('acme'))))
   })
 
-  test('has no budget left after its wait: it takes the token that another gets', async () => {
+  test('has no budget left after its wait: it takes the token of another', async () => {
     const world = newWorld(6)
     let calls = 0
     world.endpoint.latencyMs = () => (calls++ === 0 ? 4_500 : 5)
@@ -153,7 +153,7 @@ describe('a replica that fails', () => {
     expect(new Set(texts(tokens))).toEqual(new Set(['Bearer tok.acme.1']))
   })
 
-  test('dies with the lease: another mints when it ends, and in time', async () => {
+  test('dies with the lease: another mints when the lease ends, and in time', async () => {
     const world = newWorld(3)
     const [dying, ...others] = world.replicas
     dying!.mint('acme').catch(() => undefined)
@@ -166,7 +166,7 @@ describe('a replica that fails', () => {
     expect(world.time.now - startedAt).toBeLessThan(5_000)
   })
 
-  test('pauses for 10 s with the lease: it puts no older token over the younger one', async () => {
+  test('pauses for 10 s with the lease: it does not replace the younger token with its older one', async () => {
     const world = newWorld(2)
     const [paused, other] = world.replicas
     const late = paused!.mint('acme')
@@ -197,7 +197,7 @@ describe('a bad store', () => {
     expect(Math.max(...done)).toBeLessThanOrEqual(100 + 50)
   })
 
-  test('slow but alive: it is shared through all the same', async () => {
+  test('slow but alive: replicas still share through it', async () => {
     const world = newWorld(20)
     world.passage = () => ({ kind: 'ok', delayMs: 90 })
     await outcome(world, Promise.all(world.replicas.map((replica) => replica.mint('acme'))))
@@ -218,7 +218,7 @@ describe('a bad store', () => {
     world.store.tokens.set(name, { value: { ...value, sealed: change(value.sealed) }, endsAt })
     expect((await outcome(world, two!.mint('acme'))).reveal()).toBe('Bearer tok.acme.2')
     expect(world.unusable).toBe(1)
-    // What could not be used is not in the way of the new one.
+    // The unusable value does not block the new one.
     expect((await outcome(world, one!.mint('acme'))).reveal()).toBe('Bearer tok.acme.2')
   })
 
@@ -246,7 +246,7 @@ describe('a bad store', () => {
     expect(world.unusable).toBe(2)
   })
 
-  test('a value that was rolled back is not taken by who has seen it replaced', async () => {
+  test('a value that was rolled back is not used by a replica that has seen it replaced', async () => {
     const world = newWorld(1)
     const [one] = world.replicas
     const name = one!.keys.orgName('acme' as OrgId)
@@ -255,13 +255,13 @@ describe('a bad store', () => {
     world.time.now += 1_000
     const second = await outcome(world, one!.mint('acme', { replaces: first }))
     world.time.now += 1_000
-    // With a new lease of life, so that it looks young.
+    // With a new expiry, so that it looks young.
     world.store.tokens.set(name, { value: old.value, endsAt: world.time.now + old.value.spanMs })
     const third = await outcome(world, one!.mint('acme', { replaces: second }))
     expect(third.reveal()).toBe('Bearer tok.acme.3')
   })
 
-  test('a lease without an end holds nobody up for ever', async () => {
+  test('a lease without an end blocks nobody for ever', async () => {
     const world = newWorld(1)
     const [one] = world.replicas
     const name = one!.keys.orgName('acme' as OrgId)
@@ -311,7 +311,7 @@ test('many waits at once, by a real clock, cause no warning of Node, and end wit
   await new Promise((resolve) => setTimeout(resolve, 50))
   await tokens.close()
   for (const wait of await waits) expect(wait).toMatchObject({ reason: { code: 'token_endpoint_unavailable' } })
-  await new Promise((resolve) => setImmediate(resolve)) // warnings come behind
+  await new Promise((resolve) => setImmediate(resolve)) // warnings come later
   process.off('warning', note)
   expect(warnings).toEqual([])
 })

@@ -1,4 +1,4 @@
-/** Real proxies, a real Redis: what clients and the token endpoint see of a fleet. */
+/** Real proxies and a real Redis: a fleet as clients and the token endpoint see it. */
 
 import { writeFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
@@ -74,7 +74,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     expect(sinceMs.length).toBeGreaterThan(10)
   })
 
-  // Whoever warms tokens tries again after `OverBudget`, and after no other failure.
+  // Warming tries again after `OverBudget`, and after no other failure.
   test.concurrent('a mint beyond the common rate is over the budget, like one beyond the own', async () => {
     await using server = await RedisServer.start()
     const fleet = new Fleet({
@@ -115,7 +115,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     await untilState(fleet, 'available')
     service.tokens.script = () => ({ status: 429, fields: ['Retry-After', '30'], content: '' })
     const [first, ...others] = fleet.replicas
-    // A second org that meets the same shows that it is not one org's limit.
+    // The same answer for a second org shows that the limit is for all.
     expect([await ask(first!, 'a'), await ask(first!, 'b')]).toEqual([503, 503])
     await eventually(async () => (await server.cli('--scan', '--pattern', '*:limit')) !== '' || undefined, 'the limit')
     const before = service.tokens.mints.length
@@ -158,7 +158,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     const [old, both] = fleet.replicas
     expect([await ask(old!, 'proof'), await ask(both!, 'proof')]).toEqual([200, 200])
 
-    // The service takes both; only one replica learns of the new one, and a third starts with it.
+    // The service accepts both. Only one replica learns of the new one, and a third starts with it.
     const before = service.tokens.appSecret
     const after = randomSecret()
     Object.defineProperty(service.tokens, 'apiKey', {
@@ -174,7 +174,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
 
     expect(await ask(young, 'acme')).toBe(200)
     expect(await ask(both!, 'acme')).toBe(200)
-    // Found under the new secret by the one that knows both, and minted by nobody else who knows the new one.
+    // The replica that knows both finds the token under the new secret. No other with the new secret mints.
     expect(service.tokens.mintsOf('acme')).toHaveLength(1)
     latestKey = 'before'
     expect(await ask(old!, 'globex')).toBe(200)

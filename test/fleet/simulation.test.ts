@@ -1,6 +1,6 @@
 /**
- * Random hours of a fleet by a virtual clock: replicas come by their tokens, lose them, die and pause, while the store
- * answers late, loses what it is told, and forgets. `TEST_SEED` runs one of them again.
+ * Random hours of a fleet, by a virtual clock: replicas get tokens, lose them, die and pause, while the store answers late,
+ * loses writes, and forgets. `TEST_SEED` repeats one run.
  */
 
 import { describe, expect, test } from 'vitest'
@@ -26,7 +26,7 @@ interface Wait {
   readonly wasFrozen: boolean
 }
 
-/** Each replica needs tokens at random moments: a first one, or one in place of the one that it has. */
+/** Each replica needs tokens at random moments: a first one, or a replacement. */
 async function runHour(world: World, random: Random, freezes: Set<Replica>): Promise<Wait[]> {
   const waits: Wait[] = []
   for (const replica of world.replicas) {
@@ -68,7 +68,7 @@ function expectOwnTokens(waits: readonly Wait[]): void {
 }
 
 describe('a thousand moments of a fleet', () => {
-  test('without a fault: never two mints of one org at a time, and each token serves whoever needs one', async () => {
+  test('without a fault: never two mints of one org at a time, and each token serves all replicas that need one', async () => {
     for (let round = 0; round < ROUNDS; round += 1) {
       await withSeed(async (random) => {
         const world = newWorld(random)
@@ -115,7 +115,7 @@ describe('a thousand moments of a fleet', () => {
         for (const { waitedMs, wasFrozen } of waits) {
           if (!wasFrozen) expect(waitedMs).toBeLessThanOrEqual(MINT_TIMEOUT_MS)
         }
-        // Afterwards, all is as if nothing had been.
+        // Afterwards, the fleet works as before.
         world.passage = () => ({ kind: 'ok', delayMs: 2 })
         world.time.now += LEASE_MS + 10_000
         const before = world.endpoint.calls.length

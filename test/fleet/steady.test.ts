@@ -27,7 +27,7 @@ describe.skipIf(lacks('redis-server'))('steady traffic through ten replicas', ()
       'tokens.minLifetime': '500ms',
       'tokens.maxLifetime': '10s',
     }
-    // Without trials, which try a few tokens beyond their lifetime: the counts would be lower still.
+    // Without trials, which use a few tokens beyond their lifetime and would lower the counts.
     const settings = { 'fleet.timeout': '2s', ...lifetime, 'tokens.learn': ends ? 'true' : 'false' }
     await using fleet = await FleetUnderTest.start(REPLICAS, service, server, settings)
     await untilState(fleet, 'available')
@@ -39,10 +39,10 @@ describe.skipIf(lacks('redis-server'))('steady traffic through ten replicas', ()
     }
     const lifetimes = (performance.now() - startedAt) / LIFETIME_MS
     expect([...statuses.keys()]).toEqual([200])
-    // The first mint begins the count, the last lifetime is not over.
+    // The first mint counts, and the last lifetime has not ended.
     expect(service.tokens.mintsOf('acme').length).toBeLessThanOrEqual(1 + 1.1 * lifetimes)
     for (const replica of fleet.replicas) {
-      // Tokens that were ended by their successor are no evidence of a shorter lifetime.
+      // Tokens that their successor ended do not show a shorter lifetime.
       expect(await metric(replica, 'oap_token_lifetime_estimate_seconds')).toBeGreaterThanOrEqual(
         LIFETIME_MS / 1_000 - 0.1,
       )

@@ -1,4 +1,4 @@
-/** The operations of the store, one table for the real one and for the one in memory: they answer the same. */
+/** The operations of the store. The same table tests the real store and the one in memory: both answer alike. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { RedisStore } from '../../src/fleet/redis-store.ts'
@@ -116,7 +116,7 @@ describe.each([
     expect(await claim(name, 'two', [B.mark, A.mark])).toEqual({ kind: 'acquired' })
     await store.release(name, 'two')
     expect(await claim(name, 'two', [], 1_000)).toEqual({ kind: 'acquired' })
-    // The token stays for those whom it serves.
+    // The token stays for replicas that can use it.
     expect(await claim(name, 'three', [B.mark])).toMatchObject({ kind: 'token', token: A })
   })
 
@@ -214,7 +214,7 @@ describe.each([
   })
 })
 
-describe.skipIf(!hasRedis)('a burst of questions', () => {
+describe.skipIf(!hasRedis)('a burst of operations', () => {
   const claim = (store: FleetStore, name: string) =>
     store.claim(name, { owner: name, leaseMs: LEASE_MS, except: [], maxAgeMs: SPAN_MS }, Number.POSITIVE_INFINITY)
 

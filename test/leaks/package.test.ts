@@ -1,4 +1,4 @@
-/** What would be published: the program and its documents, nothing of the tests, the keys or the machine that built it. */
+/** The package contains the program and its documents, and nothing of the tests, of keys, or of the machine that built it. */
 
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -10,7 +10,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const EXPECTED =
   /^(?:(?:dist|config|deploy|docs|examples)\/|bench\/\w+\.md$|package\.json$|(?:README|CHANGELOG|CONTRIBUTING|SECURITY)\.md$|LICENSE$|Dockerfile$|docker-compose\.yml$)/
 const PRIVATE = [
-  /-----BEGIN [A-Z ]*PRIVATE KEY-----(?:\\n|\s)+[A-Za-z0-9+/]{20}/, // the header alone is in jose, which parses keys
+  /-----BEGIN [A-Z ]*PRIVATE KEY-----(?:\\n|\s)+[A-Za-z0-9+/]{20}/, // jose, which parses keys, contains only the header
   /\bBearer ey[\w-]{8,}/,
   /\b(?:ghp|npm|sk)_[A-Za-z0-9]{20,}/,
   /\/\/[^/\s:@]+:[^/\s:@]+@/,
@@ -25,7 +25,7 @@ function packed(): string[] {
   return (entry as { files: { path: string }[] }).files.map(({ path }) => path)
 }
 
-test('T-SE-19 the package holds what it should, and no secret', () => {
+test('T-SE-19 the package contains the expected files, and no secret', () => {
   const paths = packed()
   expect(paths).toContain('dist/main.js')
   expect(paths.filter((path) => !EXPECTED.test(path))).toEqual([])

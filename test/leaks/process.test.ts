@@ -1,6 +1,6 @@
 /**
- * Everything that the program prints, answers and shows of itself, through good and bad hours, at trace level: no secret, no
- * API key and no token is in it, in no form in which they could get out.
+ * Everything that the program prints, answers and shows, with good and bad requests, at trace level: it contains no secret,
+ * no API key and no token, in any spelling.
  */
 
 import { readdir, readFile, writeFile } from 'node:fs/promises'
@@ -18,7 +18,7 @@ import type { MintScript } from '../support/token-endpoint.ts'
 
 const CALLER_KEY = randomSecret().replace('é', 'e')
 
-/** A token endpoint that says everything it should not, by the Org's name. */
+/** A token endpoint whose replies contain secrets, depending on the Org. */
 const mint: MintScript = (asked) => {
   const told = asked.request.values('authorization').join()
   switch (asked.org) {
@@ -96,7 +96,7 @@ function expectClean(bytes: string | Uint8Array, where: string): void {
   expect(canaries.search(bytes), where).toEqual([])
 }
 
-/** Sends it and ends: everything that came back. */
+/** Sends the bytes, ends the connection, and resolves with everything that came back. */
 async function exchange(port: number, raw: string): Promise<Buffer> {
   await using client = await RawClient.connect(port, { deadlineMs: 10_000 })
   client.send(raw)
@@ -178,7 +178,7 @@ test('R12, T-SE-01, 02, 05, 08, 14, 21: responses, logs, admin pages and the pro
   expect(proxy.logs.some(({ msg }) => msg === 'mint failed')).toBe(true)
 })
 
-/** Keeps the head of the last mint as it goes to the socket, and throws it at whoever sends SIGUSR2. */
+/** Keeps the head of the last mint on its way to the socket, and throws it on SIGUSR2. */
 const CRASH = `import { Socket } from 'node:net'
 let last = 'no mint'
 const { write } = Socket.prototype

@@ -1,4 +1,4 @@
-/** What holds a secret prints none: however it is turned into text, and whatever stands around it. */
+/** Objects with a secret print nothing of it, however they are turned into text, and inside any other object. */
 
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
