@@ -1,4 +1,4 @@
-/** Content that came together with its head is had in one piece, so that it goes on in one write. */
+/** Content that arrived together with its head is available in one piece, so that it is forwarded in one write. */
 
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'

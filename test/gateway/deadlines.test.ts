@@ -1,4 +1,4 @@
-/** One timer for all deadlines, and none while nothing is watched. */
+/** All deadlines share one timer. Without deadlines there is none. */
 
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { Deadlines, type Watched } from '../../src/gateway/deadlines.ts'
@@ -21,12 +21,12 @@ function watchedUntil(deadlineAt: number): Watched & { passed: number } {
   }
 }
 
-test('a deadline that has passed is told once, the others not', () => {
+test('a deadline that has passed is reported once, the others are not', () => {
   const deadlines = new Deadlines()
   const passed = watchedUntil(performance.now())
   const later = watchedUntil(performance.now() + 3_600_000)
   for (const each of [passed, later]) deadlines.watch(each, performance.now())
-  expect(passed.passed).toBe(0) // it is told by the timer
+  expect(passed.passed).toBe(0) // the timer reports it
   vi.advanceTimersByTime(5_000)
   expect([passed.passed, later.passed]).toEqual([1, 0])
   deadlines.close()
@@ -44,7 +44,7 @@ test('the timer ends with the last exchange, and one starts with the next', () =
   }
 })
 
-test('what is no longer watched is not told, whatever the order in which it goes', () => {
+test('an exchange that has ended is not reported, in whatever order exchanges end', () => {
   const deadlines = new Deadlines()
   const all = Array.from({ length: 5 }, () => watchedUntil(performance.now()))
   for (const each of all) deadlines.watch(each, performance.now())

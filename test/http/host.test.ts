@@ -34,7 +34,7 @@ describe('Host', () => {
     },
   )
 
-  test('a lone * allows every well-formed name and nothing else', () => {
+  test('a single * allows every well-formed name and nothing else', () => {
     const all = new HostList(['*'])
     expect(all.check('evil.example:1')).toBe('allowed')
     expect(all.check('a b')).toBe('invalid')

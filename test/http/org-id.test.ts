@@ -31,13 +31,13 @@ describe('an org id', () => {
   })
 
   test.each(['.', '..', 'a b', 'a\u0000', 'é', 'a/b', 'a\\b', 'a?b', 'a#b', 'a%b', 'a,b'])(
-    'not %j even where the pattern takes everything',
+    'not %j, even if the pattern accepts everything',
     (id) => {
       expect(parseOrgId(id, /^[\s\S]*$/)).toBeUndefined()
     },
   )
 
-  test('its length is looked at before the pattern, which may backtrack', () => {
+  test('its length is checked before the pattern, which may backtrack', () => {
     const looked: string[] = []
     const pattern = /^a*$/
     pattern.test = (value) => looked.push(value) > 0

@@ -4,7 +4,7 @@ import { PROBLEMS, renderProblem } from '../../src/http/problem.ts'
 
 const codes = Object.keys(PROBLEMS) as ErrorCode[]
 
-test.each(codes)('%s has a status, says what to do, and names itself in Proxy-Status', (code) => {
+test.each(codes)('%s has a status and a remedy, and is named in Proxy-Status', (code) => {
   const problem = renderProblem({ code }, 'req-1')
   const content = JSON.parse(problem.content)
   expect(content).toMatchObject({ status: problem.status, code, requestId: 'req-1' })
@@ -21,7 +21,7 @@ test('no failure of our own is a 401', () => {
   expect(codes.filter((code) => PROBLEMS[code].status === 401)).toEqual([])
 })
 
-test('every 503 says when to come back', () => {
+test('every 503 has Retry-After', () => {
   for (const code of codes.filter((each) => PROBLEMS[each].status === 503)) {
     expect(renderProblem({ code }, 'r').fields).toContain('retry-after')
   }

@@ -32,7 +32,7 @@ test('an empty reason keeps its space', () => {
   expect(responseHeadText(headWith([], true, 404, ''), 'none', CLOSING)).toMatch(/^HTTP\/1\.1 404 \r\n/)
 })
 
-test('a date is added where there is none', () => {
+test('a Date is added if there is none', () => {
   const before = Math.floor(Date.now() / 1_000) * 1_000
   const [, date = ''] = /\r\nDate: (.*)\r\n/.exec(responseHeadText(headWith([], false), 'none', KEPT)) ?? []
   expect(date).toBe(new Date(date).toUTCString())
@@ -41,7 +41,7 @@ test('a date is added where there is none', () => {
   expect(responseHeadText(headWith(['date', 'never'], true), 'none', KEPT)).not.toContain('Date:')
 })
 
-test('whatever head is taken goes on as one head, and nothing of it becomes a line of its own', () => {
+test('every accepted head is written as one head, with no additional lines', () => {
   const lines = fc.array(
     fc.oneof(
       fc.string({ unit: fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code)), maxLength: 20 }),

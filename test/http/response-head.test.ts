@@ -6,7 +6,7 @@ const STRICT = { keepsAccessControl: false }
 const parse = (...lines: string[]) => parseResponseHead(lines.join('\r\n'), STRICT)
 const withFields = (...lines: string[]) => parse('HTTP/1.1 200 OK', ...lines)
 
-/** The same fields read both ways: as text, and as another parser has split them. */
+/** The same fields, read in both ways: as text, and as another parser has split them. */
 function bothWays(...fields: string[]): (ResponseHead | undefined)[] {
   const lines = Array.from({ length: fields.length / 2 }, (_, i) => `${fields[2 * i]}: ${fields[2 * i + 1]}`)
   return [withFields(...lines), readResponseHead(200, 'OK', fields, STRICT)]
@@ -20,19 +20,19 @@ describe('the fields of a response', () => {
     }
   })
 
-  test('lose those that are hop-by-hop and those that Connection names', () => {
+  test('lose the hop-by-hop ones and those that Connection names', () => {
     const own = ['Connection', 'X-Foo, close', 'X-Foo', '1', 'Keep-Alive', 'timeout=5', 'Upgrade', 'h2']
     const others = ['Trailer', 'X', 'Proxy-Authenticate', 'Basic', 'connection', 'x-BAZ', 'X-Baz', '3', 'X-Bar', '2']
     for (const head of bothWays(...own, ...others)) expect(head?.fields).toEqual(['X-Bar', '2'])
   })
 
-  test('keep the length even where Connection names it', () => {
+  test('keep the length even if Connection names it', () => {
     for (const head of bothWays('Connection', 'content-length', 'Content-Length', '3')) {
       expect(head).toMatchObject({ fields: ['Content-Length', '3'], contentLength: 3 })
     }
   })
 
-  test('keep Access-Control only where browsers are let in', () => {
+  test('keep Access-Control-* only with listen.origins', () => {
     const text = 'HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nX: 1'
     expect(parseResponseHead(text, STRICT)?.fields).toEqual(['X', '1'])
     const kept = ['Access-Control-Allow-Origin', '*', 'X', '1']
@@ -58,7 +58,7 @@ describe('the fields of a response', () => {
     ])
   })
 
-  test('say whether there is a date, unless Connection takes it away', () => {
+  test('show whether there is a Date, unless Connection names it', () => {
     const date = 'date: Tue, 15 Nov 1994 08:12:31 GMT'
     expect(withFields(date)).toMatchObject({ hasDate: true, fields: ['date', date.slice('date: '.length)] })
     expect(withFields('X: 1')?.hasDate).toBe(false)
@@ -72,7 +72,7 @@ describe('the fields of a response', () => {
   })
 })
 
-describe('a response that is not relied on, read either way', () => {
+describe('a doubtful response, read in either way', () => {
   test.each([
     [['Content-Length', '1', 'Content-Length', '1']],
     [['Content-Length', '1', 'Content-Length', '2']],
@@ -132,7 +132,7 @@ describe('the first line', () => {
   })
 
   test.each(['HTTP/1.1 200 a\u0000b', 'HTTP/1.1 200 \u007f', 'HTTP/1.1 200 \u001b[31m'])(
-    '%j is taken, and its reason is not',
+    '%j is accepted without its reason',
     (line) => {
       expect(parse(line)).toMatchObject({ status: 200, reason: '' })
     },
@@ -169,7 +169,7 @@ describe('the first line', () => {
   })
 })
 
-describe('whether the connection goes on', () => {
+describe('whether the connection stays open', () => {
   test.each<[string, readonly string[], boolean]>([
     ['1.1', [], true],
     ['1.1', ['close'], false],
@@ -206,7 +206,7 @@ describe('whether the connection goes on', () => {
     expect(head?.fields).toEqual([])
   })
 
-  test('HTTP/1.0 knows no coding, and may keep its connection with a length', () => {
+  test('HTTP/1.0 has no transfer coding, and may keep its connection with a length', () => {
     expect(parse('HTTP/1.0 200 OK', 'Transfer-Encoding: chunked')).toBeUndefined()
     expect(parse('HTTP/1.0 200 OK', 'Connection: keep-alive', 'Transfer-Encoding: chunked')).toBeUndefined()
     const head = parse('HTTP/1.0 200 OK', 'Connection: keep-alive', 'Content-Length: 2')
@@ -214,7 +214,7 @@ describe('whether the connection goes on', () => {
   })
 })
 
-test('a flood of names does not stop known ones from being recognized', () => {
+test('known names are recognized among very many others', () => {
   for (let i = 0; i < 5_000; i++) withFields(`x-flood-response-${i}: 1`)
   expect(withFields('cOnTeNt-LeNgTh: 3', 'tRaNsFeR-eNcOdInG: chunked')).toBeUndefined()
   expect(withFields('fLoOd : 1')).toBeUndefined()

@@ -10,7 +10,7 @@ import {
 } from '../../src/http/target.ts'
 import { fc } from '../support/properties.ts'
 
-describe('a target that may go on', () => {
+describe('a target that may be forwarded', () => {
   test.each([
     '/',
     '/v2/x',
@@ -65,7 +65,7 @@ describe('a target that may go on', () => {
     expect(isForwardable(target)).toBe(false)
   })
 
-  test('whatever is forwardable stays below any prefix, however a server resolves it', () => {
+  test('a forwarded target stays below any prefix, however a server resolves it', () => {
     const piece = fc.constantFrom(
       'a',
       '.',
@@ -92,7 +92,7 @@ describe('a target that may go on', () => {
         const resolved = new URL(`http://h/prefix${target}`)
         expect(resolved.host).toBe('h')
         expect(resolved.pathname.startsWith('/prefix/')).toBe(true)
-        // The same once more for servers that decode first.
+        // Checks the same for servers that decode first.
         const decoded = pathOf(target)
           .replaceAll(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
           .replaceAll('\\', '/')
@@ -166,7 +166,7 @@ describe('the token endpoint', () => {
     '/access',
     '/%',
     '/v2/x?y=/v2/orgs/b/access',
-  ])('%s is not it', (target) => {
+  ])('%s is not the token endpoint', (target) => {
     expect(isTokenEndpoint(pathOf(target))).toBe(false)
   })
 })
@@ -192,7 +192,7 @@ describe('routes', () => {
   })
 })
 
-test('absolute-form is taken apart', () => {
+test('absolute-form is split into authority and path', () => {
   expect(parseAbsoluteForm('http://localhost:8080/v2/x?y')).toEqual({
     authority: 'localhost:8080',
     originForm: '/v2/x?y',

@@ -47,8 +47,8 @@ function refused(rawHeaders: readonly string[], more = {}, changed: Partial<Admi
   return 'code' in result ? result.code : 'not refused'
 }
 
-describe('what is admitted', () => {
-  test('keeps fields in order, case and number, and gets ours behind them', () => {
+describe('an admitted request', () => {
+  test('keeps the order, case and number of its fields, followed by ours', () => {
     const request = admitted(['Accept', 'a', 'x-B', '1', 'X-b', '2', 'Cookie', 'c=1', 'Range', 'bytes=0-1'])
     expect(request.fields).toEqual([
       'Accept', 'a', 'x-B', '1', 'X-b', '2', 'Cookie', 'c=1', 'Range', 'bytes=0-1',
@@ -66,20 +66,20 @@ describe('what is admitted', () => {
     ).toHaveLength(1)
   })
 
-  test('keeps its request id where Connection names that field, and gets it once', () => {
+  test('keeps its request id if Connection names that field, and has it once', () => {
     const { fields, requestId } = admitted(['Connection', 'x-request-id', 'X-Request-Id', 'mine-1'])
     expect(requestId).toBe('mine-1')
     expect(fields.filter((text) => /^x-request-id$/i.test(text))).toEqual(['x-request-id'])
     expect(fields.at(-1)).toBe('mine-1')
   })
 
-  test('is told to continue if it asks for that, but not in HTTP/1.0, which has no interim responses', () => {
+  test('gets 100 Continue if it expects it, but not in HTTP/1.0, which has no interim responses', () => {
     expect(admitted(['Expect', '100-continue']).expectsContinue).toBe(true)
     expect(admitted(['Expect', '100-continue'], { minor: 0 }).expectsContinue).toBe(false)
     expect(admitted([]).expectsContinue).toBe(false)
   })
 
-  test('loses what Connection names, but neither our fields nor the framing', () => {
+  test('loses the fields that Connection names, except ours and the framing', () => {
     const request = admitted(
       [
         'Connection',
@@ -136,7 +136,7 @@ describe('what is admitted', () => {
     expect(request.fields).toContain('Sec-WebSocket-Key')
   })
 
-  test('a handshake may ask for a subprotocol that is called like one of its fields', () => {
+  test('a handshake may ask for a subprotocol with the name of one of its fields', () => {
     const request = admitted([
       'Connection',
       'Upgrade',
@@ -156,34 +156,34 @@ describe('what is admitted', () => {
     expect(request.isWebSocket).toBe(true)
   })
 
-  test('the right caller key is enough, and goes no further', () => {
+  test('the right caller key is enough, and is not forwarded', () => {
     const request = admitted(['X-Proxy-Key', 'k'], {}, { isCallerKey: (key) => key === 'k' })
     expect(request.fields).not.toContain('k')
   })
 
-  test('the Via of another proxy goes on, before ours', () => {
+  test('the Via of another proxy is kept, before ours', () => {
     const { fields } = admitted(['Via', '1.0 fred'])
     expect(fields.slice(0, 2)).toEqual(['Via', '1.0 fred'])
     expect(fields).toContain('1.1 org-access-proxy')
   })
 
-  test('an App route needs no org and does not show one', () => {
+  test('an App route needs no org and records none', () => {
     const result = admit(head(HOST, { method: 'POST', url: '/v2/links' }), rules, newRequestId)
     expect(result).toMatchObject({ isAdmitted: true, orgId: undefined })
   })
 
-  test('a page whose origin is listed is let in', () => {
+  test('a page with a listed origin is admitted', () => {
     const page = ['Origin', 'https://app.example', 'Sec-Fetch-Site', 'cross-site']
     expect(refused([...HOST, ...ORG, ...page])).toBe('browser_refused')
     expect(admitted(page, {}, { browserOrigins: ['https://app.example'] }).orgId).toBe('acme')
   })
 
-  test('OPTIONS of a listed page goes on if it is no preflight', () => {
+  test('OPTIONS of a listed page is forwarded if it is no preflight', () => {
     const page = ['Origin', 'https://app.example']
     expect(admitted(page, { method: 'OPTIONS' }, { browserOrigins: ['https://app.example'] }).method).toBe('OPTIONS')
   })
 
-  test('a preflight of a listed page is answered here; of any other it is refused', () => {
+  test('a preflight of a listed page is answered here, and of any other page refused', () => {
     const page = [...HOST, 'Origin', 'https://app.example', 'Access-Control-Request-Method', 'PUT']
     const preflight = admit(
       head(page, { method: 'OPTIONS' }),
@@ -194,7 +194,7 @@ describe('what is admitted', () => {
     expect(refused(page, { method: 'OPTIONS' })).toBe('browser_refused')
   })
 
-  test('absolute-form with a host of ours counts by its path', () => {
+  test('absolute-form with one of our names counts as its path', () => {
     expect(admitted([], { url: 'http://127.0.0.1:1/v2/y?z' }).target).toBe('/api/v2/y?z')
   })
 })
@@ -371,7 +371,7 @@ describe('for arbitrary requests', () => {
       .map((parts) => parts.join('')),
   )
 
-  test('nothing admitted carries a protected or hop-by-hop field, another org, or leaves the base URL', () => {
+  test('no admitted request has a protected or hop-by-hop field or another org, or leaves the base URL', () => {
     let admissions = 0
     fc.assert(
       fc.property(

@@ -1,4 +1,4 @@
-/** Connections on which no whole request arrives: which of them get an answer, and which leave a line in the log. */
+/** Connections without a complete request: which of them get an answer, and which a line in the log. */
 
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -10,7 +10,7 @@ import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('a client that resets inside its head leaves no line in the log, and frees its place', async () => {
+test('a client that resets inside its head causes no line in the log, and frees its place', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'listen.maxConnections': '2' })
   await using client = await RawClient.connect(proxy.port)
@@ -48,7 +48,7 @@ test('a connection that ends without a byte gets no answer and no line', async (
   expect(proxy.logs.filter(({ msg }) => msg === 'request')).toEqual([])
 })
 
-test('a connection that is not used within headersTimeout is closed without an answer and a line', async () => {
+test('a connection that is not used within headersTimeout is closed without an answer or a line', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'listen.headersTimeout': '300ms' })
   await using client = await RawClient.connect(proxy.port)
@@ -67,7 +67,7 @@ test('CONNECT gets 405, in its turn, and its connection closes', async () => {
   expect((await client.untilClosed()).bytes.toString()).toBe('')
 })
 
-describe('what follows is read and dropped, so that no reset takes the answer away:', async () => {
+describe('bytes after a refused request are read and dropped, so that no reset destroys the answer:', async () => {
   // On a unix socket, the system takes only a small part of it before the proxy reads.
   const folder = await mkdtemp(join(tmpdir(), 'oap-'))
   const path = join(folder, 'socket')

@@ -1,4 +1,4 @@
-/** Connections that end: what a client that sends on, or has left, can still cause. */
+/** Connections that end, while their client goes on sending or has left. */
 
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
@@ -36,7 +36,7 @@ test('a half-sent head on a socket that a reload removed: the connection is clos
   await closed
 })
 
-test('a stopping proxy does not keep what a client sends behind its last request', async () => {
+test('a stopping proxy does not keep bytes that a client sends after its last request', async () => {
   const changes = new Changes()
   let isReleased = false
   await using service = await startService({
@@ -54,7 +54,7 @@ test('a stopping proxy does not keep what a client sends behind its last request
   const before = process.memoryUsage().arrayBuffers
   const piece = Buffer.alloc(64 * 1024, 'x')
   for (let i = 0; i < 4_096; i++) if (!client.socket.write(piece)) await once(client.socket, 'drain')
-  // 256 MiB were sent. Read buffers that nobody uses any more may be there until V8 collects them.
+  // 256 MiB were sent. Unused read buffers may remain until V8 collects them.
   expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(160 * 1024 * 1024)
   isReleased = true
   changes.notify()
@@ -64,8 +64,8 @@ test('a stopping proxy does not keep what a client sends behind its last request
   expect(service.requests).toHaveLength(1)
 })
 
-test('a request that waits behind another is not carried out for a client that has left', async () => {
-  // More than all buffers hold, so that the response is under way when the client leaves.
+test('a request that waits behind another is not carried out if its client has left', async () => {
+  // More than all buffers hold, so that the response is not finished when the client leaves.
   await using service = await startService({ script: () => ({ content: Buffer.alloc(16 * 1024 * 1024) }) })
   await using proxy = await startProxy(service)
   await using client = await RawClient.connect(proxy.port)

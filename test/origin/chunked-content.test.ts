@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { OriginError } from '../../src/errors.ts'
 import { ChunkedContent } from '../../src/origin/response-parser.ts'
 
-/** Where reading stopped, whether it is over, and the content. Read whole, and octet by octet. */
+/** The end of the bytes that were read, whether the content ended, and the content. Read at once, and octet by octet. */
 function readBothWays(text: string): { readonly stop: number; readonly isOver: boolean; readonly content: string }[] {
   const bytes = Buffer.from(text, 'latin1')
   return [bytes.length, 1].map((step) => {
@@ -48,7 +48,7 @@ describe('chunks', () => {
     for (const seen of readBothWays(text)) expect(seen).toEqual({ stop: text.length, isOver: true, content })
   })
 
-  test('what is behind the last is left alone', () => {
+  test('bytes after the last chunk are not read', () => {
     const text = '1\r\na\r\n0\r\n\r\n'
     for (const seen of readBothWays(`${text}HTTP/1.1 200 OK`))
       expect(seen).toMatchObject({ stop: text.length, isOver: true })
@@ -65,12 +65,12 @@ describe('chunks', () => {
     '1\r\na\r\n0',
     '1\r\na\r\n0\r\n',
     '1\r\na\r\n0\r\n\r',
-  ])('cut behind %j they are not over', (text) => {
+  ])('chunks that are cut after %j have no end', (text) => {
     for (const { isOver } of readBothWays(text)) expect(isOver).toBe(false)
   })
 })
 
-describe('what is no chunk', () => {
+describe('malformed chunks', () => {
   test.each([
     ['a size that is none', 'x\r\n'],
     ['no size', '\r\n'],
@@ -108,22 +108,22 @@ describe('what is no chunk', () => {
 describe('limits', () => {
   const line = (octets: number) => `1;${'x'.repeat(octets - '1;\r\n'.length)}\r\n`
 
-  test('a line of a chunk may have 4 KiB, and not an octet more', () => {
+  test('a line of a chunk may have at most 4 KiB', () => {
     for (const { content } of readBothWays(`${line(4096)}a\r\n`)) expect(content).toBe('a')
     expectRefused(line(4097))
   })
 
-  test('a line without an end is refused before it is longer', () => {
+  test('a line without an end is refused at that length', () => {
     expectRefused(line(5000).slice(0, -2))
   })
 
-  test('trailers may have 16 KiB in all, and not an octet more', () => {
+  test('all trailers together may have at most 16 KiB', () => {
     const trailers = (last: number) => `${`a:${'x'.repeat(1022)}\r\n`.repeat(15)}b:${'x'.repeat(last)}\r\n\r\n`
     for (const { isOver } of readBothWays(`0\r\n${trailers(1022)}`)) expect(isOver).toBe(true)
     expectRefused(`0\r\n${trailers(1023)}`)
   })
 
-  test('a chunk of 2^52 - 1 octets is waited for', () => {
+  test('a chunk may have 2^52 - 1 octets', () => {
     for (const seen of readBothWays('fffffffffffff\r\nabc'))
       expect(seen).toEqual({ stop: 18, isOver: false, content: 'abc' })
   })

@@ -17,7 +17,7 @@ import { Recorder } from '../support/recorder.ts'
 const EARLY = 'HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nearly'
 const PIECE = Buffer.alloc(16 * 1024, 'x')
 
-/** Content that the test sends piece by piece. */
+/** Content that the test sends in pieces. */
 class Upload implements ContentSource {
   isDetached = false
   #writer: ContentWriter | undefined
@@ -40,7 +40,7 @@ class Upload implements ContentSource {
 interface Meeting extends Disposable {
   readonly recorder: Recorder
   readonly upload: Upload
-  /** The service's end of the connection; it reads nothing, and there is something to read. */
+  /** The end of the connection at the service, which has unread bytes. */
   readonly service: Socket
   readonly origin: Origin
 }
@@ -67,7 +67,7 @@ async function meet(isSecure: boolean, fields: { readonly contentLength?: number
   await once(service, 'data')
   service.pause()
   upload.send()
-  // Lies unread in the kernel of the service.
+  // Stays unread in the kernel of the service.
   await new Promise((resolve) => setImmediate(resolve))
   return {
     recorder,
@@ -104,11 +104,11 @@ test('an answer on a connection that stays open ends the upload, too', async () 
   await recorder.ended()
   expect(upload.isDetached).toBe(true)
   expect(recorder.attempt.place).toBeUndefined()
-  // What is left of the content must not be read as the next request.
+  // The rest of the content must not be read as the next request.
   expect(meeting.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
 })
 
-test('an upload that is given up ends', async () => {
+test('an aborted upload ends', async () => {
   using meeting = await meet(false)
   const { recorder, upload } = meeting
   recorder.attempt.abort(new Error('given up'))
@@ -146,7 +146,7 @@ describe.each([
     expect([recorder.head?.status, recorder.content.toString()]).toEqual([413, 'early'])
   })
 
-  test('a reset without an answer is a failure, told once', async () => {
+  test('a reset without an answer is a failure, reported once', async () => {
     using meeting = await meet(isSecure)
     const { service, recorder, upload } = meeting
     service.destroy()
@@ -158,7 +158,7 @@ describe.each([
     expect(upload.isDetached).toBe(true)
   })
 
-  test('a cut answer is a failure, and what came of it is told', async () => {
+  test('a cut answer is a failure, and its bytes are passed on', async () => {
     using meeting = await meet(isSecure)
     const { service, recorder, upload } = meeting
     await answerAndClose(service, EARLY.slice(0, -2), upload)
@@ -166,7 +166,7 @@ describe.each([
     expect([recorder.head?.status, recorder.content.toString()]).toEqual([413, 'ear'])
   })
 
-  test('content that would end with the connection is broken by the reset', async () => {
+  test('content that ends with the connection is broken by the reset', async () => {
     using meeting = await meet(isSecure)
     const { service, recorder, upload } = meeting
     await answerAndClose(service, 'HTTP/1.1 413 Content Too Large\r\n\r\nearly', upload)
@@ -174,13 +174,13 @@ describe.each([
     expect(recorder.head?.status).toBe(413)
   })
 
-  test('a reader that was slow gets all of it', async () => {
+  test('a slow reader gets the whole answer', async () => {
     using meeting = await meet(isSecure)
     const { service, recorder, upload } = meeting
     recorder.fate = 'full'
     service.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 30000\r\n\r\nfirst')
     await recorder.waitFor(({ content }) => content.length > 0, 'the first content')
-    // Nobody reads: this stays in our receive buffer.
+    // Nobody reads, so this stays in our receive buffer.
     await answerAndClose(service, 'y'.repeat(30_000 - 'first'.length), upload)
     while (!recorder.isOver) {
       const { length } = recorder.content

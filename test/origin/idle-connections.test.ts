@@ -1,4 +1,4 @@
-/** Connections to the origin that nobody uses: how long they are kept, and what ends them. */
+/** Idle connections to the origin: how long they are kept, and what closes them. */
 
 import { expect, test } from 'vitest'
 import type { OriginScript } from '../support/origin-connection.ts'
@@ -8,7 +8,7 @@ const announcing =
   (...fields: string[]): OriginScript =>
   () => ({ fields })
 
-test('without a word of the origin one is kept for four seconds', async () => {
+test('without a Keep-Alive field, an idle connection is kept for four seconds', async () => {
   await using pool = await startOriginPool()
   await pool.send('/').ended()
   const freeAt = performance.now()
@@ -17,7 +17,7 @@ test('without a word of the origin one is kept for four seconds', async () => {
   expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
 })
 
-test('one that the origin keeps for so many seconds is left a second before', async () => {
+test('with a Keep-Alive timeout, it is closed one second before', async () => {
   await using pool = await startOriginPool(announcing('Keep-Alive', 'timeout=2, max=100'))
   await pool.send('/').ended()
   const freeAt = performance.now()
@@ -39,10 +39,10 @@ test.each([
   expect(pool.server.connections).toHaveLength(2)
 })
 
-test('one that has waited too long is not used again, even before it is closed', async () => {
+test('a connection past its time is not used again, even before it is closed', async () => {
   await using pool = await startOriginPool(announcing('Keep-Alive', 'timeout=2'))
   await pool.send('/1').ended()
-  // Nothing runs meanwhile, and the timer that closes it does not either.
+  // Nothing runs meanwhile, so the timer does not close it either.
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_001)
   expect(pool.origin.stats.free).toBe(1)
   await pool.send('/2').ended()
@@ -55,7 +55,7 @@ test.each([
   ['what nobody asked for', 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison'],
   ['an empty line', '\r\n'],
   ['a farewell', 'HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n'],
-])('%s on an idle connection ends it', async (_, bytes) => {
+])('%s on an idle connection closes it', async (_, bytes) => {
   await using pool = await startOriginPool()
   await pool.send('/1').ended()
   const connection = pool.connectionOf('/1')
@@ -66,27 +66,30 @@ test.each([
   expect(pool.connectionOf('/2')).not.toBe(connection)
 })
 
-test.each(['204', '304', 'HEAD', 'counted', 'chunked'])('what comes behind a response ends it: %s', async (kind) => {
-  const OK = 'HTTP/1.1 200 OK\r\n'
-  const responses: Readonly<Record<string, string>> = {
-    204: 'HTTP/1.1 204 No Content\r\n\r\n',
-    304: 'HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n',
-    HEAD: `${OK}Content-Length: 4\r\n\r\n`,
-    counted: `${OK}Content-Length: 4\r\n\r\nbody`,
-    chunked: `${OK}Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n`,
-  }
-  const script: OriginScript = ({ target }, connection) => {
-    if (target !== '/first') return { content: 'second' }
-    connection.write(`${responses[kind]}${OK}Content-Length: 6\r\n\r\npoison`)
-    return undefined
-  }
-  await using pool = await startOriginPool(script, { connections: 1 })
-  const first = pool.send('/first', { method: kind === 'HEAD' ? 'HEAD' : 'GET' })
-  const second = pool.send('/second')
-  await first.ended()
-  expect((await second.ended()).content.toString()).toBe('second')
-  expect(pool.connectionOf('/second')).not.toBe(pool.connectionOf('/first'))
-})
+test.each(['204', '304', 'HEAD', 'counted', 'chunked'])(
+  'bytes after a response close the connection: %s',
+  async (kind) => {
+    const OK = 'HTTP/1.1 200 OK\r\n'
+    const responses: Readonly<Record<string, string>> = {
+      204: 'HTTP/1.1 204 No Content\r\n\r\n',
+      304: 'HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n',
+      HEAD: `${OK}Content-Length: 4\r\n\r\n`,
+      counted: `${OK}Content-Length: 4\r\n\r\nbody`,
+      chunked: `${OK}Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n`,
+    }
+    const script: OriginScript = ({ target }, connection) => {
+      if (target !== '/first') return { content: 'second' }
+      connection.write(`${responses[kind]}${OK}Content-Length: 6\r\n\r\npoison`)
+      return undefined
+    }
+    await using pool = await startOriginPool(script, { connections: 1 })
+    const first = pool.send('/first', { method: kind === 'HEAD' ? 'HEAD' : 'GET' })
+    const second = pool.send('/second')
+    await first.ended()
+    expect((await second.ended()).content.toString()).toBe('second')
+    expect(pool.connectionOf('/second')).not.toBe(pool.connectionOf('/first'))
+  },
+)
 
 test.each(['Content-Length: 4', 'Transfer-Encoding: chunked'])(
   'a 204 with %s is the last on its connection',
@@ -108,7 +111,7 @@ test('an answer before the end of the content is the last on its connection', as
   await pool.left(pool.connectionOf('/early'))
 })
 
-test('the end of its connection ends content that nothing else ends, but a reset breaks it', async () => {
+test('content without another end ends with its connection, but is broken by a reset', async () => {
   const script: OriginScript = ({ target }, connection) => {
     connection.write('HTTP/1.1 200 OK\r\n\r\ncontent')
     if (target === '/fin') connection.end()

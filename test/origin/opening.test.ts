@@ -1,4 +1,4 @@
-/** Connections to the origin that do not come about, and the end of them all. */
+/** Connections to the origin that cannot be opened, and the end of all connections. */
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
@@ -24,18 +24,18 @@ function open(url: string): { readonly origin: Origin; send(): Recorder } & Disp
   }
 }
 
-/** Listens on the port that it tells, and never takes a connection off the queue. */
+/** Listens on the port that it prints, and never accepts a connection. */
 const DEAF = `const { parentPort } = require('node:worker_threads')
 const server = require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
   parentPort.postMessage(server.address().port)
   setImmediate(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0))
 })`
 
-describe('within the time for it', () => {
+describe('fails within its time limit', () => {
   test('a listener whose queue is full', async () => {
     const worker = new Worker(DEAF, { eval: true })
     const [port] = await once(worker, 'message')
-    // Whoever fits into the queue is connected for the kernel.
+    // The kernel completes connections as long as the queue has room.
     const filling: Socket[] = []
     for (let isFull = false; !isFull; ) {
       const socket = connect(port, '127.0.0.1').on('error', () => {})
@@ -60,7 +60,7 @@ describe('within the time for it', () => {
     await worker.terminate()
   })
 
-  test('a listener that does not answer the handshake of TLS', async () => {
+  test('a listener that does not answer the TLS handshake', async () => {
     const sockets: Socket[] = []
     const server = createServer((socket) => sockets.push(socket.resume())).listen(0, '127.0.0.1')
     await once(server, 'listening')
@@ -72,8 +72,8 @@ describe('within the time for it', () => {
   })
 })
 
-describe('at once', () => {
-  test('a port that nobody listens on', async () => {
+describe('fails at once', () => {
+  test('a port on which nobody listens', async () => {
     const server = createServer().listen(0, '127.0.0.1')
     await once(server, 'listening')
     const { port } = server.address() as AddressInfo
@@ -88,7 +88,7 @@ describe('at once', () => {
     expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
   })
 
-  test('a listener that hangs up in the middle of the handshake of TLS', async () => {
+  test('a listener that closes during the TLS handshake', async () => {
     const server = createServer((socket) => socket.end()).listen(0, '127.0.0.1')
     await once(server, 'listening')
     using pool = open(`https://127.0.0.1:${(server.address() as AddressInfo).port}`)
@@ -100,8 +100,8 @@ describe('at once', () => {
   })
 })
 
-describe('the end of it all', () => {
-  test('every attempt fails, wherever it is, and every connection ends', async () => {
+describe('the end of all connections', () => {
+  test('every attempt fails, in whatever state, and every connection ends', async () => {
     const cue = onCue()
     await using pool = await startOriginPool(cue.script, { connections: 2 })
     const idle = pool.send('/idle')
@@ -123,7 +123,7 @@ describe('the end of it all', () => {
     expect(idle.told).toEqual(['connected', 'head', 'end'])
   })
 
-  test('who tries again while it ends is told at once, and nothing is opened', async () => {
+  test('an attempt during the end fails at once, and opens no connection', async () => {
     const cue = onCue()
     await using pool = await startOriginPool(cue.script, { connections: 1 })
     const again: Recorder[] = []

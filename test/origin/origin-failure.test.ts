@@ -1,4 +1,4 @@
-/** Which code each error of the network gets, and that only errors of our own get none. */
+/** Every error of the network gets a code, and only errors of our own get none. */
 
 import { describe, expect, test } from 'vitest'
 import { OriginError } from '../../src/errors.ts'
@@ -36,17 +36,17 @@ describe('an error of the system', () => {
     expect(translateOriginError(error)).toMatchObject({ code: expected, message: error.message, cause: error })
   })
 
-  test('of several addresses is that of the first', () => {
+  test('of several addresses has the code of the first', () => {
     const errors = [systemError('EACCES', 'connect'), systemError('ETIMEDOUT', 'connect')]
     expect(translateOriginError(new AggregateError(errors))).toMatchObject({ code: 'connection_refused' })
   })
 })
 
-test('an error that has a code of ours already is passed on', () => {
+test('an error that has one of our codes is passed on', () => {
   const error = new OriginError('http_protocol_error', 'malformed')
   expect(translateOriginError(error)).toBe(error)
 })
 
-test.each([new TypeError('x is not a function'), 'text', undefined])('%s is no failure of the origin', (error) => {
+test.each([new TypeError('x is not a function'), 'text', undefined])('%s is not a failure of the origin', (error) => {
   expect(translateOriginError(error)).toBeUndefined()
 })

@@ -1,4 +1,4 @@
-/** The pool of connections to the origin: which is used, how many there are, and who waits. */
+/** The pool of connections to the origin: which connection is used, how many there are, and who waits. */
 
 import { readFileSync } from 'node:fs'
 import { setTimeout } from 'node:timers/promises'
@@ -14,7 +14,7 @@ const OVERLOADED = expect.objectContaining({ code: 'overloaded' })
 const BROKEN = { code: 'connection_terminated' }
 
 describe('a connection', () => {
-  test('is used again, and says that it will be', async () => {
+  test('is used again, and the request says so', async () => {
     await using pool = await startOriginPool()
     for (const target of ['/1', '/2', '/3']) await pool.send(target).ended()
     expect(pool.server.connections).toHaveLength(1)
@@ -22,7 +22,7 @@ describe('a connection', () => {
     expect(pool.origin.stats).toEqual({ connected: 1, free: 1, pending: 0 })
   })
 
-  test('over TLS is used again, too', async () => {
+  test('with TLS is used again, too', async () => {
     await using pool = await startOriginPool(undefined, {
       secureContext: createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
     })
@@ -30,7 +30,7 @@ describe('a connection', () => {
     expect(pool.server.connections).toHaveLength(1)
   })
 
-  test('that has carried nothing before is opened for a retry, and kept behind it', async () => {
+  test('that is new is opened for a retry, and kept after it', async () => {
     await using pool = await startOriginPool()
     await pool.send('/pooled').ended()
     const fresh = await pool.sendFresh('/fresh').ended()
@@ -39,7 +39,7 @@ describe('a connection', () => {
     expect(pool.origin.stats).toEqual({ connected: 2, free: 2, pending: 0 })
   })
 
-  test('takes the place of a free one if the pool is full', async () => {
+  test('for a retry replaces a free one if the pool is full', async () => {
     await using pool = await startOriginPool(undefined, { connections: 1 })
     await pool.send('/pooled').ended()
     await pool.sendFresh('/fresh').ended()
@@ -48,7 +48,7 @@ describe('a connection', () => {
     expect(pool.origin.stats).toEqual({ connected: 1, free: 1, pending: 0 })
   })
 
-  test('is never one too many: a retry waits for its turn in a full pool', async () => {
+  test('never exceeds the limit: a retry waits for its turn in a full pool', async () => {
     const cue = onCue()
     await using pool = await startOriginPool(cue.script, { connections: 2 })
     const busy = ['/1', '/2'].map((target) => pool.send(target))
@@ -64,7 +64,7 @@ describe('a connection', () => {
     expect(pool.server.connections, 'each retry came on a connection of its own').toHaveLength(5)
   })
 
-  test('tells whether it has served before, and whether an answer has begun', async () => {
+  test('knows whether it was used before, and whether an answer has begun', async () => {
     const script: OriginScript = ({ target }, connection) => {
       if (target === '/good') return { content: '' }
       if (target === '/begun') connection.write('HTTP/1.1 200')
@@ -82,7 +82,7 @@ describe('a connection', () => {
     expect(begun.attempt).toMatchObject({ isConnected: true, isReused: false, hasResponse: true })
   })
 
-  test('that was held up by a slow reader is read again for the next request', async () => {
+  test('that was paused for a slow reader is read again for the next request', async () => {
     await using pool = await startOriginPool(() => ({ content: 'x'.repeat(100_000) }))
     const slow = pool.send('/slow')
     slow.fate = 'full'
@@ -102,7 +102,7 @@ describe('a connection', () => {
 describe('bytes of content that their reader keeps', () => {
   const CONTENT = Buffer.from(Uint32Array.from({ length: 256 * 1024 }, (_, i) => i).buffer)
 
-  /** Keeps what `keeps` says, without a copy, and copies the rest. */
+  /** Keeps the pieces that `keeps` selects, without a copy, and copies the others. */
   class Keeper extends Recorder {
     readonly pieces: Buffer[] = []
     #count = 0
@@ -134,7 +134,7 @@ describe('bytes of content that their reader keeps', () => {
   })
 })
 
-test('a connection whose origin answers without taking the content serves no other', async () => {
+test('a connection whose origin answers without reading the content is not used again', async () => {
   const script: OriginScript = ({ target }, connection) => {
     if (target !== '/upload') return { content: 'good' }
     connection.socket.pause()
@@ -148,7 +148,7 @@ test('a connection whose origin answers without taking the content serves no oth
 })
 
 describe('the pool', () => {
-  test('takes the connection that was free last', async () => {
+  test('uses the connection that became free last', async () => {
     const cue = onCue()
     await using pool = await startOriginPool(cue.script)
     const [a, b, c] = [pool.send('/a'), pool.send('/b'), pool.send('/c')]
@@ -165,7 +165,7 @@ describe('the pool', () => {
     expect(pool.server.connections).toHaveLength(3)
   })
 
-  test('opens no more connections than it may, and who waits comes in turn', async () => {
+  test('opens no more connections than its limit, and serves waiting attempts in order', async () => {
     const cue = onCue()
     await using pool = await startOriginPool(cue.script, { connections: 1 })
     const targets = ['/1', '/2', '/3', '/4', '/5']
@@ -181,7 +181,7 @@ describe('the pool', () => {
     expect(pool.server.connections).toHaveLength(1)
   })
 
-  test('gives the place of a connection that breaks to who waits', async () => {
+  test('gives the place of a broken connection to a waiting attempt', async () => {
     const script: OriginScript = ({ target }, connection) => {
       if (target !== '/breaks') return { content: 'good' }
       connection.reset()
@@ -194,7 +194,7 @@ describe('the pool', () => {
     expect((await waiting.ended()).content.toString()).toBe('good')
   })
 
-  test('has the place free when it tells the end of a response', async () => {
+  test('frees the place before it reports the end of a response', async () => {
     await using pool = await startOriginPool(undefined, { connections: 1 })
     const first = pool.send('/first')
     const second = new Promise<string>((resolve, reject) => {
@@ -260,7 +260,7 @@ describe('while orgs share the pool', () => {
     const short = pool.send('/short', { org: 'greedy' })
     await hasBegun([...streams, short])
     await short.ended()
-    // These two get new connections, and the last one gets the connection of `/short`, which is older than theirs.
+    // These two get new connections. The last one gets the connection of `/short`, which is older.
     for (const i of [1, 2]) {
       streams.push(pool.sendFresh(`/stream/${i}`, { org: 'greedy' }))
       await hasBegun(streams)
@@ -318,8 +318,8 @@ describe('while orgs share the pool', () => {
     await waiting.ended()
   })
 
-  // Alone: it changes the clock of the process.
-  test('a minute after the last wait of another org, streams take the places that are left', async () => {
+  // Not concurrent, because it changes the clock of the process.
+  test('a minute after the last wait of another org, streams may take all free places', async () => {
     await using pool = await startOriginPool(script, { connections: 8 })
     const streams = Array.from({ length: 10 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
     await hasBegun(streams.slice(0, 8))
@@ -337,10 +337,10 @@ describe('while orgs share the pool', () => {
   })
 })
 
-describe('an attempt that is given up', () => {
+describe('an aborted attempt', () => {
   const reason = new Error('given up')
 
-  test('in the queue is never sent, and leaves its turn to the next', async () => {
+  test('in the queue is never sent, and the next one gets its turn', async () => {
     const cue = onCue()
     await using pool = await startOriginPool(cue.script, { connections: 1 })
     const first = pool.send('/first')
@@ -358,7 +358,7 @@ describe('an attempt that is given up', () => {
     expect(pool.connectionOf('/given-up')).toBeUndefined()
   })
 
-  test('while it connects is never sent, and its place is free', async () => {
+  test('while it connects is never sent, and its place becomes free', async () => {
     await using pool = await startOriginPool(undefined, { connections: 1 })
     const given = pool.send('/given-up')
     given.attempt.abort(reason)
@@ -368,7 +368,7 @@ describe('an attempt that is given up', () => {
     expect(pool.connectionOf('/given-up')).toBeUndefined()
   })
 
-  test('in its exchange takes the connection with it, and tells nothing more', async () => {
+  test('in its exchange closes the connection, and reports nothing more', async () => {
     const cue = onCue()
     await using pool = await startOriginPool(cue.script, { connections: 1 })
     const given = pool.send('/given-up')
@@ -386,7 +386,7 @@ describe('an attempt that is given up', () => {
     expect(pool.connectionOf('/next')).not.toBe(pool.connectionOf('/given-up'))
   })
 
-  test('behind its end does no harm to who has the connection then', async () => {
+  test('after its end does not disturb the next attempt on the connection', async () => {
     const cue = onCue()
     await using pool = await startOriginPool(cue.script)
     const first = pool.send('/first')

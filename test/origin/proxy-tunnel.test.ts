@@ -1,4 +1,4 @@
-/** The way to the origin through a proxy, over real sockets; and when there is none. */
+/** Connections to the origin through a proxy, over real sockets, and when no proxy is used. */
 
 import { readFileSync } from 'node:fs'
 import { createSecureContext } from 'node:tls'
@@ -24,14 +24,14 @@ const variables = (http?: string, https?: string, noProxy?: string) => ({
 })
 
 interface Behind {
-  /** The origin speaks TLS, with this. */
+  /** The certificate of the origin, if it speaks TLS. */
   readonly presents?: CertificateName
   readonly userInfo?: string
-  /** By default more than a busy machine needs. */
+  /** The default is more than a busy machine needs. */
   readonly connectTimeoutMs?: number
 }
 
-/** For a connection that is never there. */
+/** For a connection that is never opened. */
 const SHORT_MS = 1_000
 
 async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
@@ -55,7 +55,7 @@ describe('an origin behind a proxy', () => {
   test.each<[string, Behind]>([
     ['http', {}],
     ['https', { presents: 'localhost' }],
-  ])('%s: one tunnel for many requests, and whole content both ways', async (_, behind) => {
+  ])('%s: one tunnel for many requests, and complete content both ways', async (_, behind) => {
     await using proxy = await startConnectProxy()
     await using pool = await startBehind(proxy, behind)
     pool.server.script = async (seen) => {
@@ -70,13 +70,13 @@ describe('an origin behind a proxy', () => {
     }
     const authority = new URL(pool.server.url).host
     expect(proxy.requests).toEqual([{ line: `CONNECT ${authority} HTTP/1.1`, credentials: CREDENTIALS }])
-    // The proxy on the way gets no field of the requests: they are in the tunnel.
+    // The proxy on the way gets no field of the requests, which are inside the tunnel.
     expect(pool.server.requests[0]?.values('proxy-authorization')).toEqual([])
     pool.origin.close()
     await proxy.waitFor(isQuiet, 'the end of the tunnel')
   })
 
-  test('a slow reader holds up what comes through the tunnel', async () => {
+  test('a slow reader slows down the tunnel', async () => {
     await using proxy = await startConnectProxy()
     await using pool = await startBehind(proxy)
     pool.server.script = () => ({ content: Buffer.alloc(16 * 1024 * 1024) })
@@ -91,7 +91,7 @@ describe('an origin behind a proxy', () => {
     expect((await slow.ended()).content).toHaveLength(16 * 1024 * 1024)
   })
 
-  test('a certificate is verified through the tunnel as without one', async () => {
+  test('a certificate is verified inside the tunnel, too', async () => {
     await using proxy = await startConnectProxy()
     await using pool = await startBehind(proxy, { presents: 'other-host' })
     const error = await pool.send('/').failed()
@@ -103,7 +103,7 @@ describe('an origin behind a proxy', () => {
     ['', undefined],
     ['user@', 'user:'],
     ['us%65r:p%C3%A9@', 'user:p\u00e9'],
-    // Not an escape, and no reason to fail with each request.
+    // Not an escape, but no reason to fail every request.
     ['user:100%@', 'user:100%'],
   ])('credentials as in %j', async (userInfo, credentials) => {
     await using proxy = await startConnectProxy()
@@ -113,7 +113,7 @@ describe('an origin behind a proxy', () => {
   })
 })
 
-describe('a proxy that does not open the way', () => {
+describe('a proxy that opens no tunnel', () => {
   test.each<[Behaviour, string]>([
     ['refuse with 407', 'connection_refused'],
     ['refuse with 403', 'connection_refused'],
@@ -121,7 +121,7 @@ describe('a proxy that does not open the way', () => {
     ['reset', 'connection_terminated'],
     ['end', 'connection_terminated'],
     ['hang', 'connection_timeout'],
-  ])('%s: %s, nothing sent, no word of the password, nothing left open', async (behaviour, code) => {
+  ])('%s: %s, nothing is sent, the error has no password, nothing stays open', async (behaviour, code) => {
     await using proxy = await startConnectProxy()
     await using pool = await startBehind(proxy, behaviour === 'hang' ? { connectTimeoutMs: SHORT_MS } : {})
     proxy.behaviour = behaviour
@@ -138,14 +138,14 @@ describe('a proxy that does not open the way', () => {
     expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
   })
 
-  test('one that is not there', async () => {
+  test('a proxy that cannot be reached', async () => {
     const proxy = await startConnectProxy()
     await using pool = await startBehind(proxy)
     await proxy[Symbol.asyncDispose]()
     expect(translateOriginError(await pool.send('/').failed())?.code).toBe('connection_refused')
   })
 
-  test('who gives up meanwhile leaves nothing open', async () => {
+  test('an attempt that is aborted meanwhile leaves nothing open', async () => {
     await using proxy = await startConnectProxy()
     await using pool = await startBehind(proxy)
     proxy.behaviour = 'hang'
@@ -156,7 +156,7 @@ describe('a proxy that does not open the way', () => {
     await proxy.waitFor(isQuiet, 'the end of the connection to the proxy', 2_000)
   })
 
-  test('a handshake of TLS in the tunnel that never ends leaves nothing open', async () => {
+  test('a TLS handshake that never ends in the tunnel leaves nothing open', async () => {
     await using proxy = await startConnectProxy()
     await using pool = await startBehind(proxy, { presents: 'localhost', connectTimeoutMs: SHORT_MS })
     proxy.behaviour = 'late'

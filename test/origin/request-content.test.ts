@@ -1,4 +1,4 @@
-/** What a request's content looks like to the socket, whatever pieces it comes in. */
+/** The writes of a request's content to the socket, for content in any pieces. */
 
 import type { Socket } from 'node:net'
 import { Writable } from 'node:stream'
@@ -10,7 +10,7 @@ import { fc } from '../support/properties.ts'
 
 const FULL_READ = 64 * 1024
 
-/** Keeps a copy of each write; a slow one has taken none of it before the turn is over. */
+/** Keeps a copy of each write. A slow socket takes nothing before the end of the turn. */
 class SocketStandIn extends Writable {
   readonly writes: Buffer[] = []
 
@@ -43,7 +43,7 @@ function startContent({ isSlow = false, isChunked = false } = {}) {
   return { socket, content }
 }
 
-/** A buffer of its own, as Node's parser hands them out. */
+/** A buffer with its own memory, like those of Node's parser. */
 function piece(length: number, filler: number): Buffer {
   return Buffer.from(new ArrayBuffer(length)).fill(filler)
 }
@@ -60,7 +60,7 @@ function dechunk(bytes: Buffer): Buffer {
   return Buffer.concat(parts)
 }
 
-test('what comes in arrives, in order, whatever the pieces', async () => {
+test('content arrives complete and in order, in any pieces', async () => {
   const sizes = fc.array(fc.constantFrom(1, 100, FULL_READ - 1, FULL_READ, FULL_READ, FULL_READ + 1), { maxLength: 7 })
   const flags = fc.record({
     isSlow: fc.boolean(),
@@ -85,7 +85,7 @@ test('what comes in arrives, in order, whatever the pieces', async () => {
   )
 })
 
-test('nothing goes out behind the end of the exchange', () => {
+test('nothing is written after the end of the exchange', () => {
   const { socket, content } = startContent()
   content.detach()
   expect(content.write(piece(FULL_READ, 1), true)).toBe(true)
@@ -107,7 +107,7 @@ test('memory is freed if it is ours and the socket has taken it', () => {
   ])
 })
 
-test('memory that others share, or that is small, is left alone', () => {
+test('shared or small memory is not freed', () => {
   const { content } = startContent()
   const whole = piece(2 * FULL_READ, 1)
   const small = piece(1_024, 2)
@@ -116,7 +116,7 @@ test('memory that others share, or that is small, is left alone', () => {
   expect([whole.length, small.length]).toEqual([2 * FULL_READ, 1_024])
 })
 
-test('a socket that is full wants no more', async () => {
+test('a full socket takes no more', async () => {
   const { socket, content } = startContent({ isSlow: true })
   expect(content.write(piece(FULL_READ + 1, 1), true)).toBe(false)
   await turnEnded()

@@ -12,7 +12,7 @@ function linesOf(request: Partial<OriginRequest>): string[] {
   return text.slice(0, -4).split('\r\n')
 }
 
-test('method, target and fields stand as they are given, in their order', () => {
+test('method, target and fields are written unchanged and in order', () => {
   const fields = ['Host', 'origin.example', 'X-A', '1', 'x-a', '', 'X-Text', 'caf\u00e9']
   expect(linesOf({ method: 'PURGE', target: '/a?b=%20', fields })).toEqual([
     'PURGE /a?b=%20 HTTP/1.1',

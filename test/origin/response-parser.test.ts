@@ -7,7 +7,7 @@ import { renderedResponse } from '../support/rendered-response.ts'
 const RUNS = { numRuns: 1_000 }
 
 interface Read {
-  /** What was told, in order; pieces of content count as one. */
+  /** The events, in order. Pieces of content are joined. */
   readonly told: readonly string[]
   readonly fields: readonly string[] | undefined
   readonly content: string
@@ -15,7 +15,7 @@ interface Read {
   readonly error: OriginError | undefined
 }
 
-/** Reads the bytes in pieces that end at `cuts`, each in a buffer that is overwritten behind it. */
+/** Reads the bytes in pieces that end at `cuts`, each in a buffer that is overwritten after it. */
 function read(bytes: Buffer | string, cuts: readonly number[] = [], isHead = false, hasEnded = false): Read {
   const all = typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes
   const told: string[] = []
@@ -48,7 +48,7 @@ function read(bytes: Buffer | string, cuts: readonly number[] = [], isHead = fal
   try {
     for (const [i, end] of [...ends, all.length].entries()) {
       const piece = all.subarray(i === 0 ? 0 : ends[i - 1], end)
-      // What lies behind a piece in a buffer that is used again is no part of it.
+      // The bytes after a piece in a reused buffer do not belong to it.
       const buffer = Buffer.concat([piece, Buffer.from('\r\n\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n')])
       parser.read(buffer, piece.length)
       buffer.fill('!')
@@ -67,7 +67,7 @@ const OK = 'HTTP/1.1 200 OK\r\n'
 const CHUNKED = `${OK}Transfer-Encoding: chunked\r\n\r\n`
 
 describe('any response', () => {
-  test('is read as it was meant, however it is sliced', () => {
+  test('is read correctly, however it is sliced', () => {
     const property = fc.property(renderedResponse, cuts, (response, at) => {
       const { bytes, isHead, framing } = response
       const endsWithConnection = framing === 'until the end'
@@ -85,7 +85,7 @@ describe('any response', () => {
     fc.assert(property, RUNS)
   })
 
-  test('with something behind it is not clean', () => {
+  test('with bytes after it is not clean', () => {
     const behind = fc.uint8Array({ minLength: 1, maxLength: 50 })
     const framed = renderedResponse.filter(({ framing }) => framing !== 'until the end')
     const property = fc.property(framed, behind, cuts, (response, more, at) => {
@@ -100,7 +100,7 @@ describe('any response', () => {
     fc.assert(property, RUNS)
   })
 
-  test('that is cut has no end, unless its connection is its end', () => {
+  test('that is cut has no end, unless it ends with its connection', () => {
     const property = fc.property(renderedResponse, fc.nat(), cuts, (response, cut, at) => {
       const bytes = response.bytes.subarray(0, cut % response.bytes.length)
       const seen = read(bytes, at, response.isHead, true)
@@ -111,7 +111,7 @@ describe('any response', () => {
     fc.assert(property, RUNS)
   })
 
-  test('that is damaged is refused or read, in one way alone, however it is sliced', () => {
+  test('that is damaged is refused, or read in one way only, however it is sliced', () => {
     const damage = fc.record({ at: fc.nat(), drops: fc.nat(3), adds: fc.uint8Array({ maxLength: 3 }) })
     const odd = fc.constantFrom(
       '\r',
@@ -146,7 +146,7 @@ describe('any response', () => {
     expect(Math.min(counts.read, counts.refused)).toBeGreaterThan(50)
   })
 
-  test('even of nothing but noise throws no foreign error', () => {
+  test('even of random bytes throws only our errors', () => {
     const noise = fc.uint8Array({ maxLength: 400 }).map((octets) => Buffer.from(octets))
     const starts = fc.constantFrom(
       '',
@@ -167,16 +167,16 @@ describe('interim responses', () => {
   const interim = (count: number) =>
     Array.from({ length: count }, (_, i) => `HTTP/1.1 10${i % 2 === 0 ? 0 : 3} x\r\nA: b\r\n\r\n`)
 
-  test('are passed over, up to 32', () => {
+  test('are skipped, up to 32', () => {
     const bytes = `${interim(32).join('')}${OK}Content-Length: 2\r\n\r\nok`
     expect(read(bytes)).toMatchObject({ told: ['begun', 'head 200', 'content', 'end'], content: 'ok', isClean: true })
   })
 
-  test('of which there are 33 are refused', () => {
+  test('are refused if there are 33', () => {
     expect(read(`${interim(33).join('')}${OK}\r\n`).error?.code).toBe('http_protocol_error')
   })
 
-  test('are counted for each response anew', () => {
+  test('are counted anew for each response', () => {
     const events = { responseBegun: () => {}, responseHead: () => {}, responseContent: () => {}, responseEnd: () => {} }
     const parser = new ResponseParser(events, { keepsAccessControl: true })
     const bytes = Buffer.from(`${interim(20).join('')}${OK}Content-Length: 0\r\n\r\n`)
@@ -186,11 +186,11 @@ describe('interim responses', () => {
     }
   })
 
-  test.each(['100', '103'])('that are malformed are no less a fault: %s', (status) => {
+  test.each(['100', '103'])('that are malformed are refused: %s', (status) => {
     expect(read(`HTTP/1.1 ${status} x\r\nA b\r\n\r\n${OK}Content-Length: 0\r\n\r\n`).error).toBeDefined()
   })
 
-  test.each(['101 Switching Protocols', '600 x', '999 x'])('%s is no answer to a request of ours', (line) => {
+  test.each(['101 Switching Protocols', '600 x', '999 x'])('%s is not an answer to our requests', (line) => {
     const { error, told } = read(`HTTP/1.1 ${line}\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n`)
     expect(error?.code).toBe('http_protocol_error')
     expect(told).toEqual(['begun'])
@@ -205,7 +205,7 @@ describe('the head', () => {
     for (const at of [[], everywhere(bytes).slice(-5), [4_096]]) expect(read(bytes, at).error).toBeUndefined()
   })
 
-  test('may not have an octet more', () => {
+  test('may not have one octet more', () => {
     const bytes = sized(64 * 1024 + 1)
     for (const at of [[], everywhere(bytes).slice(-5), [4_096]]) expect(read(bytes, at).told).toEqual(['begun'])
     expect(read(bytes).error?.code).toBe('http_protocol_error')
@@ -227,14 +227,14 @@ describe('the head', () => {
   })
 
   test.each(['hello', 'h', '\r\n', 'HTTP/2', 'SSH-2.0-x\r\n', '\x15\x03\x01'])(
-    'that is none is refused at once: %j',
+    'that is malformed is refused at once: %j',
     (bytes) => {
       expect(read(bytes).error?.code).toBe('http_protocol_error')
     },
   )
 })
 
-test('content that is not wanted any more is not told', () => {
+test('content after an abort is not reported', () => {
   let pieces = 0
   const parser: ResponseParser = new ResponseParser(
     {

@@ -1,4 +1,4 @@
-/** The little that a client of the service does: get a token, and use it. */
+/** A minimal client of the service: gets a token, and uses it. */
 
 import type { Sandbox } from '../../src/sandbox/sandbox.ts'
 

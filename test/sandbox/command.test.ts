@@ -17,7 +17,7 @@ interface Running extends AsyncDisposable {
   readonly exitCode: Promise<number>
 }
 
-/** Resolves when the command has said where it listens. */
+/** Resolves when the command has printed its address. */
 async function start(options: Partial<SandboxCommandOptions> = {}): Promise<Running> {
   const signals = new EventEmitter()
   const { promise, resolve } = withResolvers<string>()
@@ -48,7 +48,7 @@ async function statusOf(running: Running, appId: string, appSecret: string): Pro
   return (await fetch(`${running.baseUrl}/v2/orgs/acme/access`, { method: 'POST', headers })).status
 }
 
-test('every curl line works when pasted, in the order in which they stand', async () => {
+test('every curl line works when pasted, in the printed order', async () => {
   await using running = await start()
   const lines = running.printed
     .split('\n')
@@ -64,7 +64,7 @@ test('every curl line works when pasted, in the order in which they stand', asyn
   ])
 })
 
-test.each(['SIGINT', 'SIGTERM'])('%s ends it with 0 and frees the port', async (signal) => {
+test.each(['SIGINT', 'SIGTERM'])('%s ends it with exit code 0 and frees the port', async (signal) => {
   const signals = new EventEmitter()
   const running = await start({ signals })
   signals.emit(signal)
@@ -72,13 +72,13 @@ test.each(['SIGINT', 'SIGTERM'])('%s ends it with 0 and frees the port', async (
   await expect(fetch(running.baseUrl)).rejects.toThrow()
 })
 
-test('without variables it takes the credentials that it prints', async () => {
+test('without variables it accepts the credentials that it prints', async () => {
   await using running = await start()
   expect(running.printed).toMatch(/app id +sandbox-app\n +app secret +sandbox-secret-that-opens-nothing-else\n/)
   expect(await statusOf(running, 'sandbox-app', 'sandbox-secret-that-opens-nothing-else')).toBe(200)
 })
 
-test('a secret from the environment is taken and not printed', async () => {
+test('a secret from the environment is used and not printed', async () => {
   await using running = await start({ env: { OAP_APP_ID: 'my-app', OAP_APP_SECRET: 'a-secret-to-look-for' } })
   expect(await statusOf(running, 'my-app', 'a-secret-to-look-for')).toBe(200)
   expect(running.printed).toContain('my-app')

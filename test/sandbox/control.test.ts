@@ -10,7 +10,7 @@ function turn(sandbox: Sandbox, content: unknown): Promise<Response> {
   return control(sandbox, 'switches', { method: 'PUT', body: JSON.stringify(content) })
 }
 
-test('switches are turned from outside, and shown without the secret', async () => {
+test('switches can be set over HTTP, and are shown without the secret', async () => {
   await using sandbox = await startSandbox({ appSecret: 'a-secret-to-look-for' })
   const response = await turn(sandbox, {
     unlinkedStatus: 404,
@@ -28,7 +28,7 @@ test('switches are turned from outside, and shown without the secret', async () 
   expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(404)
 })
 
-test('the secret is rotated from outside', async () => {
+test('the secret can be rotated over HTTP', async () => {
   await using sandbox = await startSandbox()
   await turn(sandbox, { appSecret: 'another' })
   expect(sandbox.appSecret).toBe('another')
@@ -49,7 +49,7 @@ test.each([
   [{ requestFaults: [{ kind: 'hang', times: 2 }] }, 'requestFaults.0: .*"times"'],
   [{ mintLatencyMs: -1, toString: 1 }, 'mintLatencyMs: .*>=0; .*"toString"'],
   [[], 'expected object'],
-])('%j is refused with what is wrong, and nothing changes', async (switches, message) => {
+])('%j is refused with the reason, and nothing changes', async (switches, message) => {
   await using sandbox = await startSandbox()
   const before = await (await control(sandbox, 'switches')).text()
   const response = await turn(sandbox, switches)
@@ -58,7 +58,7 @@ test.each([
   expect(await (await control(sandbox, 'switches')).text()).toBe(before)
 })
 
-test('one wrong switch leaves the right ones beside it unturned', async () => {
+test('if one switch is wrong, none is set', async () => {
   await using sandbox = await startSandbox()
   expect((await turn(sandbox, { unlinkedStatus: 404, expiredStatus: 'x' })).status).toBe(400)
   expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(403)
@@ -80,7 +80,7 @@ test('content that is not JSON, or too much of it', async () => {
   expect(await tooLarge.json()).toEqual({ error: 'switches_invalid', message: 'the content is too large' })
 })
 
-test('tokens are revoked from outside', async () => {
+test('tokens can be revoked over HTTP', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
   const response = await control(sandbox, 'revoke?org=acme', { method: 'POST' })
@@ -89,7 +89,7 @@ test('tokens are revoked from outside', async () => {
   expect((await control(sandbox, 'revoke', { method: 'POST' })).status).toBe(400)
 })
 
-test('a web page turns no switch', async () => {
+test('a web page can set no switch', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
   const headers = { origin: 'https://page.example' }

@@ -1,4 +1,4 @@
-/** `npm start` behind its build: the built demo as a process of its own. */
+/** `npm start` after its build: the built demo as a process. */
 
 import { execFile, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
@@ -28,7 +28,7 @@ async function paste(line: string): Promise<string> {
   return (await run('sh', ['-c', `${line.trim()} --silent --show-error`])).stdout
 }
 
-test('both curl lines work when pasted, stand behind the log, and a signal ends it all with 0', async () => {
+test('both curl lines work when pasted, follow the log, and a signal ends the demo with exit code 0', async () => {
   await using demo = startDemo(FREE_PORTS)
   await demo.waitForLine(/Ctrl-C/)
   for (const org of ['acme', 'globex']) {
@@ -56,7 +56,7 @@ test('a base path moves the sandbox with the proxy', async () => {
 test.each([
   ['sandbox', (taken: string) => ({ OAP_BASE_URL: `http://${taken}` })],
   ['proxy', (taken: string) => ({ OAP_LISTEN_ADDRESS: taken })],
-])('a taken port of the %s ends it with 1, and with the way out', async (_, settingsFor) => {
+])('a taken port of the %s ends it with exit code 1 and the remedy', async (_, settingsFor) => {
   await using holder = await startSandbox()
   const { host } = new URL(holder.baseUrl)
   await using demo = startDemo({ ...FREE_PORTS, ...settingsFor(host) })
@@ -76,7 +76,7 @@ test.each([
   expect(demo.stderr).toEqual([expect.stringMatching(message)])
 })
 
-test('config/sandbox.yaml fits a sandbox that is started by itself', async () => {
+test('config/sandbox.yaml fits a sandbox that is started alone', async () => {
   const { config } = await loadConfig({ file: CONFIG_FILE, env: {} })
   expect(config.baseUrl.href).toBe('http://127.0.0.1:9080/')
   expect(config.appId).toBe(DEFAULT_APP_ID)

@@ -11,7 +11,7 @@ function sha256(content: string | Buffer): string {
   return createHash('sha256').update(content).digest('hex')
 }
 
-test('the echo shows what was received, byte for byte, in its order, and masks credentials only', async () => {
+test('the echo shows the request byte for byte and in order, and masks only credentials', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
   const socket = connect(Number(new URL(sandbox.baseUrl).port), '127.0.0.1')
@@ -61,7 +61,7 @@ test.each(['GET', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'])('%s is echoed on any 
   expect(await response.json()).toMatchObject({ org: 'acme', method, path: '/v2/members/17' })
 })
 
-test('HEAD gets the head of the same answer', async () => {
+test('HEAD gets the same head', async () => {
   await using sandbox = await startSandbox()
   const response = await call(sandbox, '/v2/example/endpoint', await mint(sandbox, 'acme'), { method: 'HEAD' })
   expect(response.status).toBe(200)
@@ -77,7 +77,7 @@ test('more fields than Node counts by default are all shown', async () => {
   expect(fields.filter((line) => /^f\d+: $/.test(line))).toHaveLength(1500)
 })
 
-test('an upload is digested as it comes', async () => {
+test('an upload is hashed as it arrives', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
   const block = Buffer.alloc(1024 * 1024, 7)
@@ -113,19 +113,19 @@ test.each([
   expect(content.equals(Buffer.from(Array.from({ length: sizeBytes }, (_, index) => index % 251)))).toBe(true)
 })
 
-test('a reader that stops reading stops the writer, whatever the size', async () => {
+test('a reader that stops reading stops the writer, for any size', async () => {
   await using sandbox = await startSandbox()
   const before = process.memoryUsage.rss()
   const response = await call(sandbox, '/v2/example/bytes?size=8000000000000000', await mint(sandbox, 'acme'))
   const reader = response.body?.getReader()
   expect((await reader?.read())?.done).toBe(false)
-  // Other requests are answered, so the loop is not busy writing, and memory holds only what the sockets take.
+  // Other requests are answered, so the loop is not busy writing, and memory contains only the buffers of the sockets.
   for (let count = 0; count < 20; count += 1) await mint(sandbox, 'acme')
   expect(process.memoryUsage.rss() - before).toBeLessThan(128 * 1024 * 1024)
   await reader?.cancel()
 })
 
-test('an event stream gives as many events as were asked for', async () => {
+test('an event stream sends as many events as were asked for', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
   const response = await call(sandbox, '/v2/example/events?count=3&intervalMs=20', token)
@@ -159,12 +159,12 @@ test.each([204, 304])('status/%i has no content', async (status) => {
   expect(await response.text()).toBe('')
 })
 
-test.each(['status', 'status/199', 'status/600', 'status/abc'])('%s names no status', async (path) => {
+test.each(['status', 'status/199', 'status/600', 'status/abc'])('%s is not a status', async (path) => {
   await using sandbox = await startSandbox()
   expect((await call(sandbox, `/v2/example/${path}`, await mint(sandbox, 'acme'))).status).toBe(400)
 })
 
-test('slow answers after the time that was asked for', async () => {
+test('slow answers after the given time', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
   const startedAt = performance.now()
@@ -173,7 +173,7 @@ test('slow answers after the time that was asked for', async () => {
   expect(performance.now() - startedAt).toBeGreaterThanOrEqual(49)
 })
 
-test("a handler of one's own answers every path but the examples", async () => {
+test('an own handler answers every path except the examples', async () => {
   await using sandbox = await startSandbox({
     handler: (request, response, org) => {
       response.setHeader('content-type', 'text/plain')
@@ -186,7 +186,7 @@ test("a handler of one's own answers every path but the examples", async () => {
   expect((await call(sandbox, '/v2/members', 'no-token')).status).toBe(401)
 })
 
-test('a handler that throws is a 500 that says why', async () => {
+test('a handler that throws causes a 500 with the reason', async () => {
   await using sandbox = await startSandbox({
     handler: () => {
       throw new Error('no such member')
@@ -197,7 +197,7 @@ test('a handler that throws is a 500 that says why', async () => {
   expect(await response.json()).toEqual({ error: 'sandbox_failed', message: 'no such member' })
 })
 
-test('a base path stands before everything of the service', async () => {
+test('a base path precedes all paths of the service', async () => {
   await using sandbox = await startSandbox({ basePath: '/api' })
   expect(sandbox.baseUrl).toMatch(/\/api$/)
   const token = await mint(sandbox, 'acme')

@@ -1,4 +1,4 @@
-/** The examples, run as the README says, before the real proxy and the sandbox. */
+/** The examples, run as their README says, with the real proxy and the sandbox. */
 
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
@@ -60,7 +60,7 @@ describe.each([
   { command: ['go', 'run', 'call.go'], needs: ['go'] },
 ] as const)('$command', ({ command, needs }) => {
   test.skipIf(lacks(...needs))(
-    'gets the answer for a linked org, and the reason for another',
+    'prints the answer for a linked org, and the reason for another',
     async () => {
       const linked = await call(command, 'acme')
       expect(linked).toEqual({ code: 0, output: expect.stringMatching(/['"]?org['"]?: ['"]acme['"]/) })
@@ -72,7 +72,7 @@ describe.each([
   )
 })
 
-test("the tests of the service of one's own pass", async () => {
+test('the tests of the example service pass', async () => {
   const { NODE_TEST_CONTEXT: _, ...env } = process.env
   const { stdout } = await run(process.execPath, ['--test', '--test-reporter=tap', 'own-service/service.test.js'], {
     cwd: EXAMPLES,

@@ -23,7 +23,7 @@ async function withFault(fault: Fault): Promise<RawResponse> {
   return await client.response('POST')
 }
 
-test('429 says when to come back', async () => {
+test('429 has Retry-After', async () => {
   const response = await withFault({ kind: 'status', status: 429, retryAfterSeconds: 7 })
   expect(response.status).toBe(429)
   expect(fieldOf(response, 'retry-after')).toBe('7')
@@ -38,14 +38,14 @@ test('5xx without Retry-After', async () => {
 test.each([
   [200, {}],
   [502, { status: 502 }],
-])('HTML in place of JSON, with %i', async (status, option) => {
+])('HTML instead of JSON, with %i', async (status, option) => {
   const response = await withFault({ kind: 'html', ...option })
   expect(response.status).toBe(status)
   expect(fieldOf(response, 'content-type')).toBe('text/html')
   expect(response.content.toString()).toMatch(/^<!doctype html>/)
 })
 
-test('truncated JSON is a whole message', async () => {
+test('truncated JSON is a complete message', async () => {
   const response = await withFault({ kind: 'truncated-json' })
   expect(response).toMatchObject({ status: 200, isComplete: true })
   expect(response.content.toString()).toMatch(/^\{"orgAccessToken":"/)
@@ -66,7 +66,7 @@ test('reset is a TCP reset without an answer', async () => {
   expect(await client.untilClosed()).toEqual({ bytes: Buffer.alloc(0), end: 'reset' })
 })
 
-test('hang gives no answer until the sandbox is closed, and holds up nobody else', async () => {
+test('hang gives no answer until the sandbox is closed, and delays no other request', async () => {
   const sandbox = await startSandbox({ mintFaults: [{ kind: 'hang', count: 1 }] })
   await using client = await RawClient.connect(Number(new URL(sandbox.baseUrl).port))
   await rawMint(client, sandbox)
@@ -77,7 +77,7 @@ test('hang gives no answer until the sandbox is closed, and holds up nobody else
   expect((await client.untilClosed()).bytes.length).toBe(0)
 })
 
-test('a fault strikes the next so many times, then the next fault in the list, then none', async () => {
+test('a fault with a count applies so many times, then the next fault in the list, then none', async () => {
   await using sandbox = await startSandbox({
     mintFaults: [
       { kind: 'status', status: 500, count: 2 },
@@ -89,13 +89,13 @@ test('a fault strikes the next so many times, then the next fault in the list, t
   expect(statuses).toEqual([500, 500, 503, 200, 200])
 })
 
-test('a fault of one org leaves the others alone', async () => {
+test('a fault of one org does not affect others', async () => {
   await using sandbox = await startSandbox({ mintFaults: [{ kind: 'status', status: 500, org: 'acme' }] })
   expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(500)
   expect((await callTokenEndpoint(sandbox, 'globex')).status).toBe(200)
 })
 
-test('faults of requests leave the token endpoint alone, and the other way round', async () => {
+test('faults of requests do not affect the token endpoint, and vice versa', async () => {
   await using sandbox = await startSandbox({ requestFaults: [{ kind: 'status', status: 502 }] })
   const token = await mint(sandbox, 'acme')
   expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(502)
@@ -104,7 +104,7 @@ test('faults of requests leave the token endpoint alone, and the other way round
   expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(500)
 })
 
-test('a probability strikes as often as it says', async () => {
+test('a probability is the share of requests with the fault', async () => {
   await withSeed(async (random: Random) => {
     await using sandbox = await startSandbox({
       random: () => random.next(),
@@ -119,7 +119,7 @@ test('a probability strikes as often as it says', async () => {
   })
 })
 
-test('probability 0 never strikes and 1 always does', async () => {
+test('a fault with probability 0 never happens, with 1 always', async () => {
   await using sandbox = await startSandbox({
     random: () => 0,
     mintFaults: [{ kind: 'status', status: 500, probability: 0 }],
@@ -129,7 +129,7 @@ test('probability 0 never strikes and 1 always does', async () => {
   expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(500)
 })
 
-test('latency stands before the answer of a mint, and of a request', async () => {
+test('latency delays the answer of a mint, and of a request', async () => {
   await using sandbox = await startSandbox({ mintLatencyMs: 60 })
   const startedAt = performance.now()
   const token = await mint(sandbox, 'acme')

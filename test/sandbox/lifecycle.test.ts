@@ -30,7 +30,7 @@ test('close may be called twice', async () => {
   await sandbox.close()
 })
 
-test('a taken port is an error that says so', async () => {
+test('a taken port is a clear error', async () => {
   const holder = createServer().listen(0, '127.0.0.1')
   await once(holder, 'listening')
   try {

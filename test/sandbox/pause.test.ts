@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
 import { pause } from '../../src/sandbox/exchange.ts'
 
-test('a pause ends with the client, however long it was to be', async () => {
+test('a pause ends when its client leaves', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   try {
@@ -13,7 +13,7 @@ test('a pause ends with the client, however long it was to be', async () => {
     const [, response] = (await once(server, 'request')) as [unknown, ServerResponse]
     const longPause = pause(Number.MAX_SAFE_INTEGER, response)
     expect(await pause(1, response)).toBe(true)
-    expect(response.listenerCount('close')).toBe(1) // the long pause's: the short one has cleaned up
+    expect(response.listenerCount('close')).toBe(1) // only that of the long pause: the short one has removed its own
     client.destroy()
     expect(await longPause).toBe(false)
     expect(await pause(0, response)).toBe(false)

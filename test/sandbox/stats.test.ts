@@ -6,7 +6,7 @@ async function shownStats(sandbox: Sandbox): Promise<unknown> {
   return (await fetch(`${new URL(sandbox.baseUrl).origin}/sandbox/stats`)).json()
 }
 
-test('mints, tokens, requests and rejections are counted per org and in all', async () => {
+test('mints, tokens, requests and rejections are counted per org and in total', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
   for (let count = 0; count < 3; count += 1) await call(sandbox, '/v2/example/endpoint', token)
@@ -31,7 +31,7 @@ test('mints, tokens, requests and rejections are counted per org and in all', as
   expect(await shownStats(sandbox)).toEqual(expected)
 })
 
-test('the peak tells how many mints were under way at once, in all and for one org', async () => {
+test('the peak is the number of mints at once, in total and for one org', async () => {
   await using sandbox = await startSandbox({ mintLatencyMs: 3_600_000 })
   const abort = new AbortController()
   const authorization = basic(sandbox.appId, sandbox.appSecret)
@@ -46,7 +46,7 @@ test('the peak tells how many mints were under way at once, in all and for one o
   abort.abort()
   await Promise.all(mints)
 
-  // Those that left are no longer under way: one more mint at a time does not raise the peak of its org.
+  // Mints of clients that left have ended, so one more mint at a time does not raise the peak of its org.
   sandbox.set({ mintLatencyMs: 0 })
   await mint(sandbox, 'globex')
   expect(sandbox.stats()).toMatchObject({

@@ -22,14 +22,14 @@ test('a proxy in front of a sandbox, with its settings and its log', async () =>
   ])
 })
 
-test('wrong settings are named, and nothing is left running', async () => {
+test('wrong settings are named, and nothing keeps running', async () => {
   await using sandbox = await startSandbox()
   await expect(startProxy(sandbox, { config: { tokens: { lifeTime: '2s' } } })).rejects.toThrow(
     /^tokens\.lifeTime .*did you mean tokens\.lifetime\?$/,
   )
 })
 
-test('closed, it refuses connections', async () => {
+test('after close() it refuses connections', async () => {
   await using sandbox = await startSandbox()
   const proxy = await startProxy(sandbox)
   await proxy.close()

@@ -11,7 +11,7 @@ test('the right credentials get a token for a linked org, and nothing else in th
   expect(await response.json()).toEqual({ orgAccessToken: expect.stringMatching(/^[\w-]{43}$/) })
 })
 
-test('each mint gives another token, and each stands for its own org', async () => {
+test('each mint issues another token, for its own org', async () => {
   await using sandbox = await startSandbox()
   const [first, second, other] = [
     await mint(sandbox, 'acme'),
@@ -43,7 +43,7 @@ test.each([
   expect(await errorOf(response)).toBe('app_credentials_wrong')
 })
 
-test('a secret may hold colons and characters beyond ASCII', async () => {
+test('a secret may contain colons and characters beyond ASCII', async () => {
   await using sandbox = await startSandbox({ appId: 'app', appSecret: 'a:b:ü' })
   expect((await callTokenEndpoint(sandbox, 'acme', basic('app', 'a:b:ü'))).status).toBe(200)
 })
@@ -94,7 +94,7 @@ test('a rotation: the old secret, then both, then only the new one', async () =>
   expect(await statuses()).toEqual([401, 200])
 })
 
-test('the org id is one decoded segment; what cannot be decoded is refused', async () => {
+test('the org id is one decoded segment; a segment that cannot be decoded is refused', async () => {
   await using sandbox = await startSandbox({ linked: '*' })
   const token = await mint(sandbox, 'a%2Fb%3A')
   expect(await (await call(sandbox, '/v2/example/endpoint', token)).json()).toMatchObject({ org: 'a/b:' })
@@ -112,7 +112,7 @@ test('only POST mints', async () => {
   expect(response.headers.get('allow')).toBe('POST')
 })
 
-test('a JWT-shaped token tells its end and names neither org nor secret', async () => {
+test('a JWT has its end, and neither org nor secret', async () => {
   await using sandbox = await startSandbox({ tokenFormat: 'jwt', tokenLifetimeMs: 90_000 })
   const before = Math.floor(Date.now() / 1000)
   const token = await mint(sandbox, 'acme')
@@ -127,7 +127,7 @@ test('a JWT-shaped token tells its end and names neither org nor secret', async 
   expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(200)
 })
 
-test('the request for a link URL takes the App credentials and nothing else', async () => {
+test('the request for a link URL accepts only the App credentials', async () => {
   await using sandbox = await startSandbox()
   const post = (authorization: string): Promise<Response> =>
     fetch(`${sandbox.baseUrl}/v2/links`, { method: 'POST', headers: { authorization } })

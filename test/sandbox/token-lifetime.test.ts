@@ -4,7 +4,7 @@ import { DEFAULT_APP_SECRET } from '../../src/sandbox/switches.ts'
 import { TokenRegister } from '../../src/sandbox/tokens.ts'
 import { basic, call, errorOf, mint } from './client.ts'
 
-test('a token lives exactly as long as the switch said when it was issued', async () => {
+test('a token lives exactly as long as the switch was set when it was issued', async () => {
   let nowMs = 1000
   await using sandbox = await startSandbox({ tokenLifetimeMs: 60_000, now: () => nowMs })
   const token = await mint(sandbox, 'acme')
@@ -23,7 +23,7 @@ test('a token lives exactly as long as the switch said when it was issued', asyn
   expect((await call(sandbox, '/v2/example/endpoint', short)).status).toBe(401)
 })
 
-test('revocation ends the tokens of one org, and no later one', async () => {
+test('a revocation ends the present tokens of one org', async () => {
   await using sandbox = await startSandbox()
   const revoked = [await mint(sandbox, 'acme'), await mint(sandbox, 'acme')]
   const other = await mint(sandbox, 'globex')

@@ -13,7 +13,7 @@ async function openSocket(sandbox: Sandbox, protocols: string[] = []): Promise<W
   return socket
 }
 
-/** The next message, with whether it was binary. */
+/** The next message, and whether it was binary. */
 async function message(socket: WebSocket): Promise<[Buffer, boolean]> {
   const [content, isBinary] = await once(socket, 'message')
   return [content, isBinary]
@@ -40,7 +40,7 @@ const GOOD_HANDSHAKE = [
   'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
 ]
 
-test('text and binary messages come back as what they were', async () => {
+test('text and binary messages come back as text and binary', async () => {
   await using sandbox = await startSandbox()
   const socket = await openSocket(sandbox)
   for (const text of [
@@ -72,7 +72,7 @@ test('a message of 32 MiB', async () => {
   expect(content.equals(bytes)).toBe(true)
 })
 
-test('a client that reads nothing is not read from either; once it reads, nothing is lost or out of order', async () => {
+test('the sandbox stops reading from a client that reads nothing; later, nothing is lost or out of order', async () => {
   await using sandbox = await startSandbox()
   const socket = await openSocket(sandbox)
   const received: number[] = []
@@ -91,7 +91,7 @@ test('a client that reads nothing is not read from either; once it reads, nothin
   expect(received).toEqual(Array.from({ length: 64 }, (_, number) => number))
 })
 
-test('a client that resets harms nobody', async () => {
+test('a client that resets does not disturb others', async () => {
   await using sandbox = await startSandbox()
   await using rude = await handshake(sandbox, await mint(sandbox, 'acme'), GOOD_HANDSHAKE)
   expect((await rude.response()).status).toBe(101)
@@ -101,7 +101,7 @@ test('a client that resets harms nobody', async () => {
   expect((await message(socket))[0].toString()).toBe('still here')
 })
 
-test('the first protocol that is offered is taken', async () => {
+test('the first offered protocol is accepted', async () => {
   await using sandbox = await startSandbox()
   expect((await openSocket(sandbox, ['chat.v2', 'chat.v1'])).protocol).toBe('chat.v2')
 })
@@ -128,7 +128,7 @@ test('a handshake needs a live token', async () => {
   expect(fieldOf(response, 'www-authenticate')).toBe('Bearer error="invalid_token"')
 })
 
-test('faults and latency hit handshakes as well', async () => {
+test('faults and latency apply to handshakes, too', async () => {
   await using sandbox = await startSandbox({
     requestFaults: [{ kind: 'status', status: 503, count: 1 }, { kind: 'reset' }],
   })
@@ -139,7 +139,7 @@ test('faults and latency hit handshakes as well', async () => {
   expect(await reset.untilClosed()).toEqual({ bytes: Buffer.alloc(0), end: 'reset' })
 })
 
-test('an upgrade that is asked for elsewhere is not taken up: the answer is the usual one', async () => {
+test('an upgrade on another path is ignored', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
   await using client = await RawClient.connect(Number(new URL(sandbox.baseUrl).port))
@@ -163,7 +163,7 @@ test('an upgrade with content is refused, since the content could not be read', 
   expect(response.status).toBe(400)
 })
 
-test('without an upgrade the path says what it is for', async () => {
+test('without an upgrade, the path describes itself', async () => {
   await using sandbox = await startSandbox()
   const response = await fetch(`${sandbox.baseUrl}/v2/example/socket`, {
     headers: { authorization: `Bearer ${await mint(sandbox, 'acme')}` },
