@@ -19,6 +19,9 @@ import { openTokenEndpoint } from './origin.ts'
 /** Of many replicas, the earliest refreshes at 96 % of a token's life, which makes 1.04 mints per lifetime. */
 const FLEET_REFRESH_SCALE = 0.4
 
+/** Few at once, so that a request for one of these orgs does not wait behind all the others. */
+const WARM_AT_ONCE = 8
+
 export class TokenSide {
   readonly credentials: AppCredentials
   readonly estimator: LifetimeEstimator
@@ -108,11 +111,35 @@ export class TokenSide {
     return this.#guard.pauses.areCredentialsRejected
   }
 
-  /** Mints for each org of `tokens.warm`. Failures have been logged when it resolves. Never rejects. */
+  /**
+   * Mints for each org of `tokens.warm` once, in random order: proxies that start together should not all begin with the same
+   * org. Failures have been logged when it resolves. Never rejects.
+   */
   async warm(): Promise<void> {
-    const orgs = this.#warmOrgs
-    if (orgs.length === 0) return
-    this.#events.warmed(orgs.length, await warmAll(orgs, (org) => this.tokens.warm(org), this.#stopped.signal))
+    if (this.#warmOrgs.length === 0) return
+    const waiting = shuffle(this.#warmOrgs)
+    let failed = 0
+    const work = async () => {
+      for (let org = waiting.pop(); org !== undefined && !this.#stopped.signal.aborted; org = waiting.pop()) {
+        if (!(await this.#warmOne(org))) failed += 1
+      }
+    }
+    await Promise.all(Array.from({ length: WARM_AT_ONCE }, work))
+    this.#events.warmed(this.#warmOrgs.length, failed + waiting.length)
+  }
+
+  /** Returns true if there is a token. A mint that is over the budget waits and is tried again. */
+  async #warmOne(org: OrgId): Promise<boolean> {
+    const { signal } = this.#stopped
+    for (;;) {
+      try {
+        await this.tokens.warm(org)
+        return true
+      } catch (error) {
+        if (!(error instanceof OverBudget) || signal.aborted) return false
+        await sleep((error.retryAfterSeconds ?? 1) * 1_000, undefined, { signal }).catch(() => undefined)
+      }
+    }
   }
 
   /** Reads the secret file again, if there is one. */
@@ -126,7 +153,7 @@ export class TokenSide {
     this.#events.flush()
     this.#secretFile?.close()
     this.#rotation.close()
-    this.tokens.close()
+    this.tokens.purgeAll()
     this.#origin.close()
   }
 
@@ -153,41 +180,6 @@ export class TokenSide {
       },
       onProblem: (problem) => this.#events.secretUnusable(problem),
     })
-  }
-}
-
-/** Few at once, so that a request for one of these orgs does not wait behind all the others. */
-const WARM_AT_ONCE = 8
-
-/**
- * Mints for each org once, in random order: proxies that start together should not all begin with the same org. A mint that
- * is over the budget waits and is tried again. Resolves with the number of orgs that have no token.
- */
-async function warmAll(
-  orgs: readonly OrgId[],
-  mint: (org: OrgId) => Promise<void>,
-  stopped: AbortSignal,
-): Promise<number> {
-  const waiting = shuffle(orgs)
-  let failed = 0
-  const work = async () => {
-    for (let org = waiting.pop(); org !== undefined && !stopped.aborted; org = waiting.pop()) {
-      if (!(await warmOne(org, mint, stopped))) failed += 1
-    }
-  }
-  await Promise.all(Array.from({ length: WARM_AT_ONCE }, work))
-  return failed + waiting.length
-}
-
-async function warmOne(org: OrgId, mint: (org: OrgId) => Promise<void>, stopped: AbortSignal): Promise<boolean> {
-  for (;;) {
-    try {
-      await mint(org)
-      return true
-    } catch (error) {
-      if (!(error instanceof OverBudget) || stopped.aborted) return false
-      await sleep((error.retryAfterSeconds ?? 1) * 1_000, undefined, { signal: stopped }).catch(() => undefined)
-    }
   }
 }
 

@@ -232,10 +232,6 @@ export class TokenCache {
     return [...held, ...refused]
   }
 
-  close(): void {
-    this.purgeAll()
-  }
-
   #lookUp(org: OrgId, isRepeatable: boolean): TokenLookup | undefined {
     const entry = this.#entries.get(org)
     if (entry === undefined) return undefined

@@ -101,6 +101,6 @@ export class AdminUnderTest implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#listener.close()
-    this.tokens.close()
+    this.tokens.purgeAll()
   }
 }

@@ -33,7 +33,7 @@ class TokenSide implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.cache.close()
+    this.cache.purgeAll()
     await this.#client[Symbol.asyncDispose]()
   }
 }
