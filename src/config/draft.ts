@@ -35,8 +35,8 @@ export class Draft {
     this.values = Object.fromEntries(settings.map((setting) => [setting.key, this.#parse(setting)])) as SettingValues
   }
 
-  sourceOf({ key, fallback }: Setting): Source {
-    return this.#given.get(key)?.source ?? { kind: fallback === undefined ? 'unset' : 'default' }
+  sourceOf({ key, defaultValue }: Setting): Source {
+    return this.#given.get(key)?.source ?? { kind: defaultValue === undefined ? 'unset' : 'default' }
   }
 
   /** As it was written, whether or not it is right. Undefined if it was not given. */

@@ -122,8 +122,8 @@ function nest(values: SettingValues): DeclaredSettings {
   return nested as DeclaredSettings
 }
 
-function textOf({ key, fallback }: Setting, draft: Draft): string {
-  const written = draft.givenValue(key) ?? fallback
+function textOf({ key, defaultValue }: Setting, draft: Draft): string {
+  const written = draft.givenValue(key) ?? defaultValue
   if (written === undefined) return ''
   if (key === 'appSecret') return '[redacted]'
   if (key === 'callers') return describeCallers(draft.values.callers ?? []).join('; ')

@@ -33,7 +33,7 @@ export interface Setting {
   readonly notation: Notation
   readonly isRequired: boolean
   /** The default as a file would hold it; undefined if there is none. */
-  readonly fallback: unknown
+  readonly defaultValue: unknown
   readonly schema: z.ZodType
 }
 
@@ -56,7 +56,7 @@ function describe(group: string | undefined, name: string, schema: z.ZodType): S
     description: schema.description ?? '',
     notation,
     isRequired: !(schema instanceof z.ZodPrefault || schema instanceof z.ZodOptional),
-    fallback: schema instanceof z.ZodPrefault ? schema.def.defaultValue : undefined,
+    defaultValue: schema instanceof z.ZodPrefault ? schema.def.defaultValue : undefined,
     schema,
   }
 }

@@ -33,10 +33,10 @@ describe('the reference file', () => {
     const byDefault = await loadConfig({ env: GOOD })
     expect(config).toEqual(byDefault.config)
     expect(texts).toEqual(byDefault.texts)
-    for (const { key, fallback } of settings) {
+    for (const { key, defaultValue } of settings) {
       expect([key, sources.get(key)?.kind]).toEqual([
         key,
-        fallback === undefined ? byDefault.sources.get(key)?.kind : 'file',
+        defaultValue === undefined ? byDefault.sources.get(key)?.kind : 'file',
       ])
     }
   })

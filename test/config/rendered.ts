@@ -70,15 +70,16 @@ function referenceLines(setting: Setting): string[] {
   ].map((line) => `${indent}# ${line}`)
   // A file must not contain this setting.
   if (setting.key === 'appSecret') return comment
-  if (setting.fallback !== undefined) return [...comment, `${indent}${setting.name}: ${yamlOf(setting.fallback)}`]
+  if (setting.defaultValue !== undefined)
+    return [...comment, `${indent}${setting.name}: ${yamlOf(setting.defaultValue)}`]
   return [...comment, `${indent}# ${setting.name}: ${setting.isRequired ? '(required)' : '(none)'}`]
 }
 
 function defaultCell(setting: Setting): string {
   if (SECRET_KEYS.includes(setting.key)) return 'one of the two'
   if (setting.isRequired) return 'required'
-  if (setting.fallback === undefined) return 'none'
-  return `\`${Array.isArray(setting.fallback) ? JSON.stringify(setting.fallback) : String(setting.fallback)}\``
+  if (setting.defaultValue === undefined) return 'none'
+  return `\`${Array.isArray(setting.defaultValue) ? JSON.stringify(setting.defaultValue) : String(setting.defaultValue)}\``
 }
 
 /** JSON is YAML. A plain word needs no quotes unless YAML could read it as a number (`0660`). */
