@@ -52,6 +52,8 @@ export class Listener implements ConnectionOwner {
   #isDraining = false
   #onEmpty: (() => void) | undefined
   #inFlight = 0
+  /** Of those in flight. Anyone can send a JWT that has to be verified, so they take no place from callers that are known. */
+  #verifying = 0
 
   constructor(options: ListenerOptions, gateway: Gateway) {
     this.#options = options
@@ -187,7 +189,7 @@ export class Listener implements ConnectionOwner {
     if (!admission.isAdmitted) return admission
     const { orgId, caller } = admission
     if (this.#isDraining) return { isAdmitted: false, code: 'draining', orgId, caller }
-    const hasRoom = this.#inFlight <= this.#options.maxInFlight && caller?.hasRoom !== false
+    const hasRoom = this.#inFlight - this.#verifying <= this.#options.maxInFlight && caller?.hasRoom !== false
     return hasRoom ? admission : { isAdmitted: false, code: 'overloaded', orgId, caller }
   }
 
@@ -196,7 +198,9 @@ export class Listener implements ConnectionOwner {
     const { connection, rules } = arrival
     const verification = new PendingVerification()
     connection.carry(verification)
+    this.#verifying++
     const goOn = (caller: Caller | undefined) => {
+      this.#verifying--
       const { callerSocket } = connection
       if (verification.failure !== undefined) this.#answers.abandon(arrival, verification.failure)
       else this.#proceed(arrival, { callerSocket, verified: { caller } })

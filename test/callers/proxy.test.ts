@@ -236,6 +236,29 @@ test('without a good key set from the start, the log does not speak of a last go
   expect(await send({ on: keyless.port, key: await sign(issuer) })).toBe('caller_refused')
 })
 
+test('tokens that wait for a key set take no place from callers that are known', async () => {
+  await using server = await KeySetServer.start(issuer.jwks)
+  let release = () => {}
+  server.answer = (response) => {
+    release = () => response.end(issuer.jwks)
+  }
+  const files = {
+    'proxy.yaml': `${batchFrom(server.url)}  - {name: other, keyFiles: [other.key], orgs: ["*"]}\n`,
+    'other.key': NEXT_KEY,
+  }
+  await using small = await startProxy(service, { 'listen.maxInFlight': '2', 'admin.address': 'localhost:0' }, files)
+  const key = await sign(issuer)
+  const waiting = Array.from({ length: 4 }, () => send({ on: small.port, key }))
+  await eventually(async () => {
+    const text = await (await fetch(`http://127.0.0.1:${small.adminPort}/metrics`)).text()
+    return text.includes('\noap_requests_in_flight 4\n') || undefined
+  }, 'four requests that wait')
+  expect(await send({ on: small.port, key: NEXT_KEY })).toBe(200)
+  release()
+  // Once their caller is known, the limit holds for them too.
+  for (const outcome of await Promise.all(waiting)) expect([200, 'overloaded']).toContain(outcome)
+})
+
 test('a request whose client leaves during the verification ends', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
   server.answer = () => undefined // never answers
