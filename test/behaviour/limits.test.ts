@@ -3,6 +3,7 @@
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Changes } from '../support/changes.ts'
+import { scaledSetting } from '../support/pace.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -65,11 +66,17 @@ test('T-CL-11 beyond maxConnections a busy connection stays open', async () => {
   for (const response of await Promise.all(busy)) expect(response.status).toBe(200)
 })
 
+/** Sends at once: a connection that was never used ends without an answer. */
+async function slowHead(port: number): Promise<RawClient> {
+  const client = await RawClient.connect(port)
+  client.send('GET /v2/x HTTP/1.1\r\nHost: lo')
+  return client
+}
+
 test('T-CL-07 many slow heads do not keep a good client waiting', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.headersTimeout': '500ms' })
-  const slow = await Promise.all(Array.from({ length: 500 }, () => RawClient.connect(proxy.port)))
-  for (const client of slow) client.send('GET /v2/x HTTP/1.1\r\nHost: lo')
+  await using proxy = await startProxy(service, { 'listen.headersTimeout': scaledSetting(500) })
+  const slow = await Promise.all(Array.from({ length: 500 }, () => slowHead(proxy.port)))
   const response = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 1000 })
   expect(response.status).toBe(200)
   for (const client of slow) expect((await client.response()).status).toBe(408)
