@@ -136,7 +136,7 @@ export function translateMintError(cause: unknown): TokenError {
   if (!(cause instanceof OriginError)) {
     return new TokenError('token_endpoint_unavailable', 'The call of the token endpoint failed.', { cause })
   }
-  const hint = hintFor(cause.code, detailOf(cause))
+  const hint = hintFor(cause)
   return new TokenError(tokenErrorCode(cause.code), hint ?? cause.message, { cause, hint })
 }
 
@@ -160,8 +160,9 @@ function tokenErrorCode(code: OriginErrorCode): TokenErrorCode {
 }
 
 /** One sentence for callers and the log. Undefined if the problem's code says enough. */
-function hintFor(code: OriginErrorCode, detail: string): string | undefined {
-  switch (code) {
+function hintFor(cause: OriginError): string | undefined {
+  const detail = detailOf(cause)
+  switch (cause.code) {
     case 'tls_certificate_error':
       return `The proxy does not trust the certificate of the token endpoint (${detail}): check baseUrl and origin.caFile.`
     case 'tls_protocol_error':
@@ -169,16 +170,17 @@ function hintFor(code: OriginErrorCode, detail: string): string | undefined {
     case 'dns_error':
       return `The host name of the token endpoint cannot be resolved (${detail}): check baseUrl and the DNS server.`
     case 'connection_refused':
+    case 'connection_timeout':
       return `The token endpoint cannot be reached (${detail}): check baseUrl and the network.`
     case 'connection_terminated':
       return `The token endpoint closed the connection without an answer (${detail}).`
     case 'overloaded':
       return `The proxy has no room for another connection (${detail}): raise its limits.`
-    case 'connection_timeout':
-    case 'http_response_timeout':
     case 'http_protocol_error':
     case 'http_response_incomplete':
     case 'http_upgrade_failed':
+      return `The answer of the token endpoint is broken (${cause.message}).`
+    case 'http_response_timeout':
       return undefined
   }
 }

@@ -220,13 +220,27 @@ describe('T-TK-06 no connection', () => {
     await expect(client.endpoint.mint(ACME)).resolves.toBeDefined()
   })
 
-  test('reset, cut off, or no HTTP at all', async () => {
+  test('a broken answer is named as the cause', async () => {
+    const cut = 'The answer of the token endpoint is broken (the answer was cut off).'
+    const scripts: [MintScript, unknown][] = [
+      [cutWith('HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n{"orgAccessToken"'), cut],
+      [cutWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"org'), cut],
+      [
+        sayOnly('SSH-2.0-OpenSSH_9.2\r\n'),
+        expect.stringMatching(/^The answer of the token endpoint is broken \(.+\)\.$/),
+      ],
+    ]
+    for (const [script, hint] of scripts) {
+      await using service = await startService({ mint: script })
+      await using client = new EndpointUnderTest(service)
+      expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_response_invalid', hint })
+    }
+  })
+
+  test('reset, or a failure that is cut off', async () => {
     const scripts: [MintScript, string][] = [
       [cutWith(''), 'token_endpoint_unavailable'],
-      [cutWith('HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n{"orgAccessToken"'), 'token_response_invalid'],
-      [cutWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"org'), 'token_response_invalid'],
       [cutWith('HTTP/1.1 503 Sorry\r\nContent-Length: 60\r\n\r\nwait'), 'token_endpoint_unavailable'],
-      [sayOnly('SSH-2.0-OpenSSH_9.2\r\n'), 'token_response_invalid'],
     ]
     for (const [script, code] of scripts) {
       await using service = await startService({ mint: script })
