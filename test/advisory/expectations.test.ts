@@ -5,6 +5,9 @@
 
 import { afterAll, describe, expect, test } from 'vitest'
 import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startTable()
 afterAll(() => table[Symbol.asyncDispose]())
@@ -54,6 +57,18 @@ test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(
       also: ({ requests }) => expect(requests[0]?.values('expect')).toEqual([]),
     }),
 )
+
+test('T-FR-29 a client that sends its content only after the 100 gets the 100, and its response', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  client.send(head(POST, HOST, 'X-Org-Id: acme', 'Content-Length: 2', 'Expect: 100-continue'))
+  expect((await client.nextHead('POST')).status).toBe(100)
+  client.send('hi')
+  const response = await client.response('POST')
+  expect([response.status, response.informational]).toEqual([200, []])
+  expect(service.requests.map(({ content }) => content.toString())).toEqual(['hi'])
+})
 
 test('T-FR-28 a refused request gets no 100 first', () =>
   table.run({
