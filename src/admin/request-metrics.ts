@@ -47,7 +47,7 @@ export class RequestMetrics implements GatewayObserver {
   readonly #overheads = new Histogram(
     {
       name: 'oap_overhead_seconds',
-      help: 'The same without the wait for the response head of the service. Tunnels are left out.',
+      help: 'Time of a request without the wait for the response head of the service. WebSockets are left out.',
     },
     OVERHEAD_BOUNDS_MS,
   )
