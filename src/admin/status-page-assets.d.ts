@@ -1,4 +1,4 @@
-/** The files of `src/admin/page/`, built by `statusPageAssets` in `rolldown.config.ts`. */
+/** The files of `page/`, built by `statusPageAssets` in `rolldown.config.ts`. */
 declare module 'status-page-assets' {
   export const markup: string
   export const script: string
