@@ -118,12 +118,12 @@ interface Remembered {
 }
 
 export class Callers {
+  readonly all: readonly Caller[]
   readonly #options: CallersOptions
   readonly #now: () => number
   /** Random, so that nobody can choose a value for its fingerprint. The factor is odd, so that no multiplication loses a bit. */
   readonly #seed = randomInt(2 ** 32) | 0
   readonly #factor = randomInt(2 ** 32) | 1
-  readonly #all: Caller[] = []
   readonly #bySocket = new Map<string, Caller>()
   readonly #byKey = new Map<number, { readonly key: Secret; readonly caller: Caller }[]>()
   readonly #byToken: { readonly caller: Caller; readonly credential: JwtCredential }[] = []
@@ -135,29 +135,25 @@ export class Callers {
   constructor(rules: readonly CallerRule[], options: CallersOptions) {
     this.#options = options
     this.#now = options.now ?? Date.now
-    for (const rule of rules) this.#add(rule, options.usageOf?.(rule.name) ?? new CallerUsage())
+    this.all = rules.map((rule) => this.#add(rule, options.usageOf?.(rule.name) ?? new CallerUsage()))
   }
 
-  #add(rule: CallerRule, usage: CallerUsage): void {
+  #add(rule: CallerRule, usage: CallerUsage): Caller {
     const caller = new Caller(rule, usage)
-    this.#all.push(caller)
     switch (rule.credential.kind) {
       case 'socket':
         this.#bySocket.set(rule.credential.path, caller)
-        return
+        break
       case 'key':
         for (const key of rule.credential.keys) {
           const fingerprint = this.#fingerprint(key.reveal())
           this.#byKey.set(fingerprint, [...(this.#byKey.get(fingerprint) ?? []), { key, caller }])
         }
-        return
+        break
       case 'jwt':
         this.#byToken.push({ caller, credential: rule.credential })
     }
-  }
-
-  get all(): readonly Caller[] {
-    return this.#all
+    return caller
   }
 
   /**
