@@ -68,7 +68,7 @@ export async function loadConfig({ file, env }: LoadOptions): Promise<LoadedConf
       origin: { ...declared.origin, caCertificates, proxies },
       fleet: { ...declared.fleet, caCertificates: fleetCaCertificates, password },
       orgs: { ...declared.orgs, allow: orgIdsOf(values, 'orgs.allow') },
-      tokens: { ...declared.tokens, warm: orgIdsOf(values, 'tokens.warm') },
+      tokens: { ...declared.tokens, ...lifetimeBounds(declared.tokens), warm: orgIdsOf(values, 'tokens.warm') },
     },
     sources: new Map(settings.map((setting) => [setting.key, draft.sourceOf(setting)])),
     texts: new Map(settings.map((setting) => [setting.key, textOf(setting, draft)])),
@@ -109,6 +109,11 @@ async function readDraft({ file, env }: LoadOptions): Promise<Draft> {
   const draft = new Draft(new Map([...values, ...fromEnvironment]), problems, isUnderstood)
   draft.files.set(resolve(path), { bytes, keys: new Set() })
   return draft
+}
+
+/** A first guess outside of the bounds widens them: the first change of the estimate must not jump to a bound. */
+function lifetimeBounds({ lifetime, minLifetime, maxLifetime }: DeclaredSettings['tokens']) {
+  return { minLifetime: Math.min(minLifetime, lifetime), maxLifetime: Math.max(maxLifetime, lifetime) }
 }
 
 /** Turns flat keys into groups. */

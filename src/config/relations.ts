@@ -24,12 +24,9 @@ export function contradictions(values: SettingValues): Remark[] {
   if (hosts.includes('*') && hosts.length > 1) {
     refuse('listen.hosts', 'has "*" and other names: keep only "*" to accept all, or remove it')
   }
-  const [least, first, most] = [values['tokens.minLifetime'], values['tokens.lifetime'], values['tokens.maxLifetime']]
-  if (least !== undefined && first !== undefined && most !== undefined) {
-    if (least > most) refuse('tokens.minLifetime', 'is longer than tokens.maxLifetime: swap them?')
-    else if (first < least || first > most) {
-      refuse('tokens.lifetime', 'is not between tokens.minLifetime and tokens.maxLifetime')
-    }
+  const [least, most] = [values['tokens.minLifetime'], values['tokens.maxLifetime']]
+  if (least !== undefined && most !== undefined && least > most) {
+    refuse('tokens.minLifetime', 'is longer than tokens.maxLifetime: swap them?')
   }
   const store = values['fleet.cluster'] === true ? values['fleet.store'] : undefined
   if (store?.kind === 'unix') refuse('fleet.store', 'is a unix socket, but a cluster speaks TCP')
@@ -94,6 +91,13 @@ export function cautions(values: SettingValues): Remark[] {
   }
   if (baseUrl !== undefined && /\/orgs(\/|$)/.test(baseUrl.pathname)) {
     warn('baseUrl', 'contains /orgs: give the address of the service, without the path of the token endpoint')
+  }
+  const [least, first, most] = [values['tokens.minLifetime'], values['tokens.lifetime'], values['tokens.maxLifetime']]
+  if (least !== undefined && first !== undefined && first < least) {
+    warn('tokens.lifetime', 'is shorter than tokens.minLifetime: the learned lifetime may be as short')
+  }
+  if (most !== undefined && first !== undefined && first > most) {
+    warn('tokens.lifetime', 'is longer than tokens.maxLifetime: the learned lifetime may be as long')
   }
   const address = values['listen.address']
   const asksForCredential = values['listen.callerKeyFile'] !== undefined || (values.callers ?? []).length > 0

@@ -140,11 +140,15 @@ const tokens = z
     maxOrgs: count(1, 1_000_000)
       .prefault(10_000)
       .describe('Most tokens kept. Beyond it, the least recently used token is evicted, and minted again when needed.'),
-    lifetime: duration('1s')
+    lifetime: duration('100ms')
       .prefault('5m')
       .describe('Assumed lifetime of a token until it has been learned: the service states none.'),
-    minLifetime: duration('100ms').prefault('10s').describe('Lower bound of the learned lifetime.'),
-    maxLifetime: duration('1s').prefault('1h').describe('Upper bound of the learned lifetime.'),
+    minLifetime: duration('100ms')
+      .prefault('10s')
+      .describe('Lower bound of the learned lifetime. A shorter `lifetime` lowers it.'),
+    maxLifetime: duration('100ms')
+      .prefault('1h')
+      .describe('Upper bound of the learned lifetime. A longer `lifetime` raises it.'),
     learn: flag()
       .prefault(true)
       .describe('Learns the lifetime of tokens from the age at which the service rejects them.'),

@@ -15,8 +15,6 @@ describe('settings that contradict each other', () => {
     [{ OAP_ADMIN_ADDRESS: 'localhost:8080' }, 'admin.address (OAP_ADMIN_ADDRESS): is the same as listen.address'],
     [{ OAP_LISTEN_ADDRESS: 'localhost:9090' }, 'admin.address (default): is the same as listen.address'],
     [{ OAP_LISTEN_HOSTS: '*,a.example' }, 'listen.hosts (OAP_LISTEN_HOSTS): has "*" and other names'],
-    [{ OAP_TOKENS_LIFETIME: '2h' }, 'tokens.lifetime (OAP_TOKENS_LIFETIME): is not between tokens.minLifetime and'],
-    [{ OAP_TOKENS_MIN_LIFETIME: '6m' }, 'tokens.lifetime (default): is not between tokens.minLifetime and'],
     [{ OAP_TOKENS_MIN_LIFETIME: '2h' }, 'tokens.minLifetime (OAP_TOKENS_MIN_LIFETIME): is longer than'],
     [
       { OAP_ORGS_ALLOW: 'acme,a/b' },
@@ -83,5 +81,27 @@ describe('a risky choice gets a warning', () => {
   ])('%j', async (variables, expected) => {
     expect(await warningsWith(variables as Record<string, string>)).toContain(expected)
     expect(await warningsWith({})).not.toContain(expected)
+  })
+})
+
+describe('a first guess outside of the bounds of the learned lifetime', () => {
+  test.each([
+    [{ OAP_TOKENS_LIFETIME: '100ms' }, { lifetime: 100, minLifetime: 100 }, 'is shorter than'],
+    [{ OAP_TOKENS_LIFETIME: '2s' }, { lifetime: 2_000, minLifetime: 2_000, maxLifetime: 3_600_000 }, 'is shorter than'],
+    [
+      { OAP_TOKENS_LIFETIME: '2h' },
+      { lifetime: 7_200_000, minLifetime: 10_000, maxLifetime: 7_200_000 },
+      'is longer than',
+    ],
+    [{ OAP_TOKENS_MIN_LIFETIME: '6m' }, { lifetime: 300_000, minLifetime: 300_000 }, 'is shorter than'],
+  ])('%j widens them, with a warning', async (variables, expected, warning) => {
+    const { config, warnings } = await loadConfig({ env: { ...GOOD, ...variables } })
+    expect(config.tokens).toMatchObject(expected)
+    expect(warnings.join('\n')).toContain(warning)
+  })
+
+  test('one that lies between them gets none', async () => {
+    expect(await warningsWith({ OAP_TOKENS_LIFETIME: '10s' })).not.toContain('tokens.lifetime')
+    expect(await warningsWith({ OAP_TOKENS_LIFETIME: '1h' })).not.toContain('tokens.lifetime')
   })
 })
