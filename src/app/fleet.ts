@@ -29,9 +29,8 @@ export async function openFleet(
 ): Promise<FleetPart | undefined> {
   const { fleet: settings, tokens, baseUrl } = config
   if (settings.store === undefined) return undefined
-  // Loads the Redis client now: that keeps the process busy for about 100 ms, which the first request would lose of its time
-  // for the store.
-  const [{ Fleet }] = await Promise.all([import('../fleet/fleet.ts'), import('../fleet/redis-link.ts')])
+  // Loads the Redis client, too, which keeps the process busy for about 100 ms. Later, a request would lose that time.
+  const { Fleet } = await import('../fleet/fleet.ts')
   let password = settings.password
   const fleet = new Fleet({
     appId: config.appId,

@@ -4,7 +4,7 @@
  */
 
 import type { Secret } from '../secret.ts'
-import type { Link, LinkOptions } from './redis-link.ts'
+import { type Link, type LinkOptions, openLink } from './redis-link.ts'
 import * as scripts from './scripts.ts'
 import type {
   Board,
@@ -293,7 +293,6 @@ export class RedisStore implements FleetStore {
 
   /** Rejects after a time even if the server never ends its greeting. */
   async #connect(onLost: (cause: unknown) => void): Promise<Link> {
-    const { openLink } = await import('./redis-link.ts')
     if (this.#isClosed) throw new StoreSkipped()
     const connectTimeoutMs = this.#connectTimeoutMs
     const link = openLink({ ...this.#options, password: this.#options.password(), connectTimeoutMs, onLost })
