@@ -16,7 +16,7 @@ import { Listener } from '../listener/server.ts'
 import type { Origin } from '../origin/origin.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
-import { FleetEvents, RequestEvents, TokenEvents } from './events.ts'
+import { ConfigEvents, FleetEvents, RequestEvents, TokenEvents } from './events.ts'
 import { type FleetPart, openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { openOrigin } from './origin.ts'
@@ -68,6 +68,7 @@ export async function startApp(
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
   const errors = new RecentErrors()
   const requestEvents = new RequestEvents(log, metrics, errors)
+  const configEvents = new ConfigEvents(log.logger, metrics)
   const tokenEvents = new TokenEvents(log.logger, metrics)
   const part =
     metrics.fleet &&
@@ -88,7 +89,7 @@ export async function startApp(
     rejectedStatuses: new Set(config.tokens.rejectedStatuses),
     clientKeepAliveSeconds: Math.floor(config.listen.keepAliveTimeout / 1_000),
   })
-  const rules = new LiveRules(config, requestEvents)
+  const rules = new LiveRules(config, configEvents)
   const listener = new Listener(
     {
       address: config.listen.address,
@@ -132,7 +133,7 @@ export async function startApp(
   const reload = new ConfigReload({
     source,
     loaded,
-    observer: requestEvents,
+    observer: configEvents,
     apply: async (latest) => {
       const { caCertificates } = latest.origin
       const isSameTrust = caCertificates === live.config.origin.caCertificates

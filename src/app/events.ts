@@ -17,8 +17,9 @@ import {
 import type { FleetPartObserver } from './fleet.ts'
 import type { Log } from './log.ts'
 import type { ReloadObserver } from './reload.ts'
+import type { RulesObserver } from './rules.ts'
 
-export class RequestEvents implements GatewayObserver, ReloadObserver {
+export class RequestEvents implements GatewayObserver {
   readonly #log: Log
   readonly #metrics: Metrics
   readonly #errors: RecentErrors
@@ -35,12 +36,27 @@ export class RequestEvents implements GatewayObserver, ReloadObserver {
     if (record.code !== undefined || record.status >= 500) this.#errors.requestEnded(record)
   }
 
+  repeatSettled(outcome: RepeatOutcome): void {
+    this.#metrics.requests.repeatSettled(outcome)
+  }
+}
+
+/** Reloads of the configuration, and the key sets of callers. */
+export class ConfigEvents implements ReloadObserver, RulesObserver {
+  readonly #logger: Logger
+  readonly #metrics: Metrics
+
+  constructor(logger: Logger, metrics: Metrics) {
+    this.#logger = logger
+    this.#metrics = metrics
+  }
+
   configReloaded(outcome: ReloadOutcome): void {
     this.#metrics.configReloaded(outcome)
   }
 
   configApplied(changes: readonly SettingChange[], warnings: readonly string[]): void {
-    const { logger } = this.#log
+    const logger = this.#logger
     const keysOf = (needsRestart: boolean) =>
       changes.filter((change) => change.needsRestart === needsRestart).map(({ key }) => key)
     const [taken, waiting] = [keysOf(false), keysOf(true)]
@@ -50,31 +66,26 @@ export class RequestEvents implements GatewayObserver, ReloadObserver {
   }
 
   configRefused(problems: readonly string[]): void {
-    for (const problem of problems)
-      this.#log.logger.warn({ problem }, 'configuration refused: the old one stays in use')
+    for (const problem of problems) this.#logger.warn({ problem }, 'configuration refused: the old one stays in use')
   }
 
   configUnchanged(): void {
-    this.#log.logger.info('configuration unchanged')
+    this.#logger.info('configuration unchanged')
   }
 
   configFailed(error: unknown): void {
     const detail = error instanceof Error ? error.message : undefined
-    this.#log.logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
+    this.#logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
   }
 
   keySetUnavailable(url: string, problem: string, isFormerInUse: boolean): void {
-    const { logger } = this.#log
+    const logger = this.#logger
     if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
     else logger.warn({ url, problem }, 'key set of callers not usable: tokens that need it are refused')
   }
 
   keySetRecovered(url: string): void {
-    this.#log.logger.info({ url }, 'key set of callers usable now')
-  }
-
-  repeatSettled(outcome: RepeatOutcome): void {
-    this.#metrics.requests.repeatSettled(outcome)
+    this.#logger.info({ url }, 'key set of callers usable now')
   }
 }
 

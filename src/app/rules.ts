@@ -10,7 +10,7 @@ import type { AdmissionRules } from '../listener/admission.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
 
-type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
+export type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
 
 export class LiveRules {
   readonly #keySets: KeySets
