@@ -1,4 +1,4 @@
-/** The last five minutes: a ring of samples, shown as plots and as totals. */
+/** The last five minutes: a ring of intervals, shown as plots and as totals. */
 
 import type { HistogramSnapshot } from './counts.ts'
 import type { Metrics, Totals } from './metrics.ts'
@@ -44,14 +44,14 @@ interface Reading {
   readonly durations: HistogramSnapshot
 }
 
-interface Sample {
+interface Interval {
   readonly before: Reading
   readonly after: Reading
 }
 
 export class History {
   readonly #metrics: Metrics
-  readonly #samples: Sample[] = []
+  readonly #intervals: Interval[] = []
   #last: Reading
 
   /** `now` in monotonic milliseconds, here and below. */
@@ -63,13 +63,13 @@ export class History {
   sample(now: number): void {
     if (now <= this.#last.at) return
     const after = read(this.#metrics, now)
-    this.#samples.push({ before: this.#last, after })
+    this.#intervals.push({ before: this.#last, after })
     this.#last = after
-    if (this.#samples.length > CAPACITY) this.#samples.shift()
+    if (this.#intervals.length > CAPACITY) this.#intervals.shift()
   }
 
   recent(now: number): RecentTotals {
-    const before = this.#samples[0]?.before ?? this.#last
+    const before = this.#intervals[0]?.before ?? this.#last
     const after = read(this.#metrics, now)
     const durations = after.durations.since(before.durations)
     const [p50Ms, p99Ms] = [durations.quantileMs(0.5), durations.quantileMs(0.99)]
@@ -89,11 +89,11 @@ export class History {
 
   series(): Series {
     const perSecond = (count: (totals: Totals) => number) =>
-      this.#samples.map(({ before, after }) =>
+      this.#intervals.map(({ before, after }) =>
         rounded(((count(after.totals) - count(before.totals)) * 1000) / (after.at - before.at)),
       )
     const quantile = (share: number) =>
-      this.#samples.map(({ before, after }) => {
+      this.#intervals.map(({ before, after }) => {
         const ms = after.durations.since(before.durations).quantileMs(share)
         return ms === undefined ? null : rounded(ms)
       })

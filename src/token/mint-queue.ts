@@ -44,9 +44,9 @@ interface Waiter {
   timer: NodeJS.Timeout | undefined
 }
 
-/** Mints that wait for the same limits. */
+/** Mints that wait for the same budgets, the widest first. */
 interface Lane {
-  readonly limits: readonly Limit[]
+  readonly budgets: readonly Budget[]
   readonly ratePerSecond: number
   /** Lowest rank first. */
   readonly waiting: Waiter[]
@@ -66,23 +66,23 @@ export class MintQueue {
   readonly #now: () => number
   readonly #known: Lane
   readonly #cold: Lane
-  readonly #hanging: Limit
+  readonly #hanging: Budget
   readonly #asked = new RecentCounts()
   #timer: NodeJS.Timeout | undefined
 
   constructor({ concurrency, ratePerSecond, now }: MintQueueOptions) {
     const calls = Math.max(1, Math.floor(ratePerSecond))
     const windowMs = (calls / ratePerSecond) * 1_000 // a rate below one in a second is one in a longer window
-    const all = new Limit(concurrency, calls, windowMs)
-    const cold = new Limit(
+    const all = new Budget(concurrency, calls, windowMs)
+    const cold = new Budget(
       Math.ceil(concurrency * COLD_SHARE_OF_CONCURRENCY),
       Math.ceil(calls * COLD_SHARE_OF_RATE),
       windowMs,
     )
     this.#now = now
-    this.#known = { limits: [all], ratePerSecond, waiting: [] }
-    this.#cold = { limits: [all, cold], ratePerSecond: ratePerSecond * COLD_SHARE_OF_RATE, waiting: [] }
-    this.#hanging = new Limit(Math.ceil(concurrency * HANGING_SHARE_OF_CONCURRENCY))
+    this.#known = { budgets: [all], ratePerSecond, waiting: [] }
+    this.#cold = { budgets: [all, cold], ratePerSecond: ratePerSecond * COLD_SHARE_OF_RATE, waiting: [] }
+    this.#hanging = new Budget(Math.ceil(concurrency * HANGING_SHARE_OF_CONCURRENCY))
   }
 
   /**
@@ -150,23 +150,23 @@ export class MintQueue {
   }
 
   /** The waiter that goes next, taken out of its lane. Undefined if none may go now. */
-  #next({ limits, waiting }: Lane, now: number): Waiter | undefined {
-    if (!limits.every((limit) => limit.hasPlace && limit.opensAt <= now)) return undefined
-    const mayHang = this.#hanging.hasPlace && !isLent(limits)
+  #next({ budgets, waiting }: Lane, now: number): Waiter | undefined {
+    if (!budgets.every((budget) => budget.hasPlace && budget.opensAt <= now)) return undefined
+    const mayHang = this.#hanging.hasPlace && !isLent(budgets)
     const index = waiting.findIndex(({ candidate }) => mayHang || !candidate.hangs)
     return index < 0 ? undefined : waiting.splice(index, 1)[0]
   }
 
   #take(lane: Lane, hangs: boolean, now: number): MintTurn {
-    const limits = hangs ? [...lane.limits, this.#hanging] : lane.limits
+    const budgets = hangs ? [...lane.budgets, this.#hanging] : lane.budgets
     const turn = {
-      isLent: isLent(lane.limits),
+      isLent: isLent(lane.budgets),
       leave: () => {
-        for (const limit of limits) limit.leave()
+        for (const budget of budgets) budget.leave()
         this.#letGo()
       },
     }
-    for (const limit of limits) limit.take(now)
+    for (const budget of budgets) budget.take(now)
     return turn
   }
 
@@ -177,7 +177,7 @@ export class MintQueue {
 }
 
 /** Bounds the calls at once, and the calls in any window. */
-class Limit {
+class Budget {
   readonly #places: number
   readonly #callsPerWindow: number
   readonly #windowMs: number
@@ -215,13 +215,13 @@ class Limit {
   }
 }
 
-function opensAt({ limits }: Lane): number {
-  return Math.max(...limits.map((limit) => limit.opensAt))
+function opensAt({ budgets }: Lane): number {
+  return Math.max(...budgets.map((budget) => budget.opensAt))
 }
 
-/** The next place under these limits is only lent. The last one is the narrowest. */
-function isLent(limits: readonly Limit[]): boolean {
-  return limits.at(-1)?.hasFewPlaces ?? false
+/** The next place under these budgets is only lent. The last one is the narrowest. */
+function isLent(budgets: readonly Budget[]): boolean {
+  return budgets.at(-1)?.hasFewPlaces ?? false
 }
 
 /** A request for a mint counts for one to two of these periods. */
