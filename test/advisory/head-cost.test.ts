@@ -8,29 +8,14 @@
 
 import { describe, expect, test } from 'vitest'
 import { groupFields } from '../../src/http/fields.ts'
-import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import { parseResponseHead } from '../../src/http/response-head.ts'
-import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
+import { admit } from '../../src/listener/admission.ts'
+import { RULES } from '../support/admission-rules.ts'
 
 const LIMIT_BYTES = 16 * 1024
 const FACTOR = 16
 /** Half-way between linear and quadratic on a logarithmic scale. */
 const MOST_GROWTH = 64
-
-const rules: AdmissionRules = {
-  hosts: new HostList(LOOPBACK_NAMES),
-  browserOrigins: [],
-  refusesForwarded: true,
-  isCallerKey: undefined,
-  callers: undefined,
-  orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
-  allowedOrgs: new Set(),
-  allowedRoutes: [],
-  allowsTokenEndpoint: false,
-  appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
-  targetPrefix: '/api',
-  originHost: 'service.example',
-}
 
 const repeated = (fields: readonly string[], bytes: number) => {
   const size = fields.join('').length + 2 * fields.length
@@ -46,7 +31,7 @@ const HANDSHAKE = [
 function check(fields: readonly string[], url: string): void {
   const rawHeaders = ['Host', 'localhost', 'X-Org-Id', 'acme', ...fields]
   const head = { method: 'GET', url, httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
-  const admission = admit(head, rules, () => 'id')
+  const admission = admit(head, RULES, () => 'id')
   if (admission.isAdmitted && admission.isWebSocket) groupFields(admission.fields)
 }
 
@@ -121,7 +106,7 @@ describe('the head of a request', () => {
     const head = { method: 'GET', url: '/v2/x', httpVersionMajor: 1, httpVersionMinor: 1 }
     const work = (bytes: number) => {
       const rawHeaders = fields(bytes)
-      return () => void admit({ ...head, rawHeaders }, rules, () => 'id')
+      return () => void admit({ ...head, rawHeaders }, RULES, () => 'id')
     }
     expect(growth(work)).toBeLessThan(MOST_GROWTH)
   })

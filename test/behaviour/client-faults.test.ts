@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
-import { Changes, eventually } from '../support/changes.ts'
+import { eventually, Gate } from '../support/changes.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { scaled } from '../support/pace.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
@@ -112,10 +112,9 @@ test('T-CL-05 also from a slow origin', async () => {
 })
 
 test('T-CL-05 also in HTTP/1.0, which has no interim responses', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   const target = table.target(async () => {
-    await changes.until(() => isReleased, 'the release')
+    await gate.pass()
     return { content: 'an answer' }
   })
   await using client = await RawClient.connect(table.proxy.port)
@@ -123,48 +122,45 @@ test('T-CL-05 also in HTTP/1.0, which has no interim responses', async () => {
   await origin.waitFor(() => table.requestsFor(target).length === 1)
   client.endSending()
   await new Promise((resolve) => setTimeout(resolve, 150)) // longer than the probes of HTTP/1.1 take
-  isReleased = true
-  changes.notify()
+  gate.open()
   const response = await client.response()
   expect([response.content.toString(), response.informational]).toEqual(['an answer', []])
   await client.untilClosed()
 })
 
-/** The client may have left. It must not have to wait, and a cut response must not look complete. */
-test('T-CL-05 a client that ends its side during its response gets the rest, or a broken connection at once', async () => {
-  let finish = () => {}
+/** A client that has the first bytes of a response of this length, and has ended its side. `write` continues the response. */
+async function endedInResponse(length: number): Promise<{ client: RawClient; write: (bytes: string) => void }> {
+  let write = (_: string) => {}
   const target = table.target((__, connection) => {
-    connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst')
-    finish = () => connection.write('-last')
+    connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${length}\r\n\r\nfirst`)
+    write = (bytes) => connection.write(bytes)
     return undefined
   })
-  await using client = await RawClient.connect(table.proxy.port)
+  const client = await RawClient.connect(table.proxy.port)
   client.send(get(target, 'acme'))
   await client.untilBytes('first')
   await origin.waitFor(() => table.requestsFor(target).length === 1)
   client.endSending()
+  return { client, write }
+}
+
+/** The client may have left. It must not have to wait, and a cut response must not look complete. */
+test('T-CL-05 a client that ends its side during its response gets the rest, or a broken connection at once', async () => {
+  const { client, write } = await endedInResponse(10)
+  await using _ = client
   const response = client.response().catch((error: Error) => {
     if (error.name !== 'StreamEnded') throw error
     return undefined
   })
-  setTimeout(finish, 100)
+  setTimeout(() => write('-last'), 100)
   const content = await response
   if (content?.isComplete === true) expect(content.content.toString()).toBe('first-last')
   await client.untilClosed()
 })
 
 test('T-CL-05 nothing is added to a response that goes on after the client has ended its side', async () => {
-  let write = (_: string) => {}
-  const target = table.target((__, connection) => {
-    connection.write('HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\nfirst')
-    write = (bytes) => connection.write(bytes)
-    return undefined
-  })
-  await using client = await RawClient.connect(table.proxy.port)
-  client.send(get(target, 'acme'))
-  await client.untilBytes('first')
-  await origin.waitFor(() => table.requestsFor(target).length === 1)
-  client.endSending()
+  const { client, write } = await endedInResponse(16)
+  await using _ = client
   for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
   write('-next')
   await client.untilBytes('first-next')
@@ -174,20 +170,11 @@ test('T-CL-05 nothing is added to a response that goes on after the client has e
 })
 
 test('T-CL-05 also if the proxy is too busy to read the rest in time', async () => {
-  let finish = () => {}
-  const target = table.target((__, connection) => {
-    connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst')
-    finish = () => connection.write('-last')
-    return undefined
-  })
-  await using client = await RawClient.connect(table.proxy.port)
-  client.send(get(target, 'acme'))
-  await client.untilBytes('first')
-  await origin.waitFor(() => table.requestsFor(target).length === 1)
-  client.endSending()
+  const { client, write } = await endedInResponse(10)
+  await using _ = client
   // The proxy runs in this process: it reads the end of the client in the first or the second turn.
   for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
-  finish()
+  write('-last')
   const busyUntil = performance.now() + 60
   while (performance.now() < busyUntil);
   expect((await client.response()).content.toString()).toBe('first-last')

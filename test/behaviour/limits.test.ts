@@ -2,18 +2,17 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { Changes } from '../support/changes.ts'
+import { Gate } from '../support/changes.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 test('T-RL-09, T-UP-31 one request too many gets 503, until a place is free', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   await using service = await startService({
     script: async () => {
-      await changes.until(() => isReleased, 'the release')
+      await gate.pass()
       return { content: 'done' }
     },
   })
@@ -25,8 +24,7 @@ test('T-RL-09, T-UP-31 one request too many gets 503, until a place is free', as
   expect(refused.status).toBe(503)
   expect(problemOf(refused).code).toBe('overloaded')
   expect(Number(fieldOf(refused, 'retry-after'))).toBeGreaterThan(0)
-  isReleased = true
-  changes.notify()
+  gate.open()
   for (const response of await Promise.all(inFlight)) expect(response.status).toBe(200)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
 })
@@ -48,11 +46,10 @@ test('T-CL-11 beyond maxConnections the proxy closes the connection that was idl
 })
 
 test('T-CL-11 beyond maxConnections a busy connection stays open', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   await using service = await startService({
     script: async () => {
-      await changes.until(() => isReleased, 'the release')
+      await gate.pass()
       return { content: 'done' }
     },
   })
@@ -61,8 +58,7 @@ test('T-CL-11 beyond maxConnections a busy connection stays open', async () => {
   await service.origin.waitFor(() => service.requests.length === 4)
   await using late = await RawClient.connect(proxy.port)
   await late.untilClosed()
-  isReleased = true
-  changes.notify()
+  gate.open()
   for (const response of await Promise.all(busy)) expect(response.status).toBe(200)
 })
 

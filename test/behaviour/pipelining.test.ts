@@ -2,7 +2,7 @@
 
 import { afterAll, describe, expect, test } from 'vitest'
 import { type Case, type CaseTable, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
-import { Changes } from '../support/changes.ts'
+import { Gate } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { type Random, withSeed } from '../support/seed.ts'
@@ -69,14 +69,13 @@ describe('in one segment', async () => {
 })
 
 test('many requests at once are served one after the other, in order', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   let atOnce = 0
   let most = 0
   await using service = await startService({
     script: async (seen) => {
       most = Math.max(most, ++atOnce)
-      await changes.until(() => isReleased, 'the release')
+      await gate.pass()
       atOnce--
       return { content: seen.target }
     },
@@ -86,19 +85,17 @@ test('many requests at once are served one after the other, in order', async () 
   const targets = Array.from({ length: 100 }, (_, i) => `/v2/${i}`)
   client.send(targets.map((target) => get(target, 'acme')).join(''))
   await service.origin.waitFor(() => service.requests.length > 0)
-  isReleased = true
-  changes.notify()
+  gate.open()
   for (const target of targets) expect((await client.response()).content.toString()).toBe(target)
   expect(most, 'requests of one connection at once').toBeLessThanOrEqual(2)
   expect(service.requests.map((seen) => seen.target)).toEqual(targets)
 })
 
 describe('malformed bytes after a request in flight', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  let gate: Gate
   const service = await startService({
     script: async (seen) => {
-      if (seen.target === '/v2/slow') await changes.until(() => isReleased, 'the release')
+      if (seen.target === '/v2/slow') await gate.pass()
       return { content: seen.target }
     },
   })
@@ -121,14 +118,13 @@ describe('malformed bytes after a request in flight', async () => {
     ['T-WS-02 a handshake', get('/v2/ws', 'acme', ...HANDSHAKE)],
     ['a handshake that is refused', get('/v2/ws', 'acme', ...HANDSHAKE, 'Origin: https://evil.example')],
   ])('%s: the first request gets its answer first', async (_, behind) => {
-    isReleased = false
+    gate = new Gate()
     await using client = await RawClient.connect(proxy.port)
     const before = service.requests.length
     client.send(get('/v2/slow', 'acme') + behind)
     await service.origin.waitFor(() => service.requests.length > before)
     await new Promise((resolve) => setTimeout(resolve, 400)) // gives the proxy time for a premature answer
-    isReleased = true
-    changes.notify()
+    gate.open()
     const response = await client.response()
     expect(response.status).toBe(200)
     expect(response.content.toString()).toBe('/v2/slow')
@@ -137,11 +133,10 @@ describe('malformed bytes after a request in flight', async () => {
 })
 
 test('a flood of pipelined requests waits its turn, and delays no other client', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   await using service = await startService({
     script: async (seen) => {
-      if (seen.target !== '/v2/alive') await changes.until(() => isReleased, 'the release')
+      if (seen.target !== '/v2/alive') await gate.pass()
       return { content: seen.target }
     },
   })
@@ -152,8 +147,7 @@ test('a flood of pipelined requests waits its turn, and delays no other client',
   await service.origin.waitFor(() => service.requests.length > 0)
   expect((await request(proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
   expect(service.requests.filter((seen) => seen.target !== '/v2/alive')).toHaveLength(1)
-  isReleased = true
-  changes.notify()
+  gate.open()
   for (let i = 0; i < count; i++) expect((await client.response()).content.toString()).toBe(`/v2/${i}`)
 })
 
@@ -236,11 +230,10 @@ describe('a client that has finished sending is not kept waiting', async () => {
 })
 
 test('a stop of the proxy begins no request that waits', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   await using service = await startService({
     script: async (seen) => {
-      await changes.until(() => isReleased, 'the release')
+      await gate.pass()
       return { content: seen.target }
     },
   })
@@ -249,8 +242,7 @@ test('a stop of the proxy begins no request that waits', async () => {
   client.send(get('/v2/1', 'acme') + get('/v2/2', 'acme'))
   await service.origin.waitFor(() => service.requests.length > 0)
   const drained = proxy.app.drain()
-  isReleased = true
-  changes.notify()
+  gate.open()
   const response = await client.response()
   expect([response.content.toString(), fieldOf(response, 'connection')]).toEqual(['/v2/1', 'close'])
   expect((await client.untilClosed()).bytes).toHaveLength(0)

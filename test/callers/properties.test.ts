@@ -5,10 +5,10 @@
 
 import { expect, test } from 'vitest'
 import type { CallerRule, OrgRule } from '../../src/callers/callers.ts'
-import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import type { RoutePattern } from '../../src/http/target.ts'
-import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
+import { admit } from '../../src/listener/admission.ts'
 import { Secret } from '../../src/secret.ts'
+import { RULES } from '../support/admission-rules.ts'
 import { fc } from '../support/properties.ts'
 import { makeCallers } from './make-callers.ts'
 
@@ -92,23 +92,10 @@ test('a request is admitted exactly if the rules of its caller allow it, and its
   fc.assert(
     fc.property(rules, sent, (all, { socket, keys, org, method, path, keyName }) => {
       const callers = makeCallers(all)
-      const options: AdmissionRules = {
-        hosts: new HostList(LOOPBACK_NAMES),
-        browserOrigins: [],
-        refusesForwarded: true,
-        isCallerKey: undefined,
-        callers,
-        orgPattern: /^[a-z0-9-]+$/,
-        allowedOrgs: new Set(),
-        allowedRoutes: [],
-        allowsTokenEndpoint: false,
-        appRoutes: [],
-        targetPrefix: '',
-        originHost: 'service.example',
-      }
+      const admissionRules = { ...RULES, callers, orgPattern: /^[a-z0-9-]+$/, appRoutes: [] }
       const rawHeaders = ['Host', 'localhost', 'X-Org-Id', org, ...keys.flatMap((key) => [keyName, key])]
       const head = { method, url: path, httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
-      const admission = admit(head, options, () => 'request-id', { callerSocket: socket })
+      const admission = admit(head, admissionRules, () => 'request-id', { callerSocket: socket })
       const owner = ownerOf(all, socket, keys)
       const expected =
         owner === undefined

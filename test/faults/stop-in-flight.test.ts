@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { Changes } from '../support/changes.ts'
+import { Gate } from '../support/changes.ts'
 import { fieldOf, RawClient } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
@@ -17,24 +17,19 @@ const CONTENT = 'x'.repeat(50_000)
 const DRAIN_MS = 60_000
 
 let service: Service
-const changes = new Changes()
-let isReleased = false
-
-function released(): Promise<void> {
-  return changes.until(() => isReleased, 'the release', 60_000)
-}
+const gate = new Gate(60_000)
 
 beforeAll(async () => {
   service = await startService({
     mint: async (mint) => {
-      if (mint.org.startsWith('cold-')) await released()
+      if (mint.org.startsWith('cold-')) await gate.pass()
       return mint.issue()
     },
     script: async (seen, connection) => {
       if (seen.target === '/v2/warm') return {}
       if (seen.target === '/v2/download')
         connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${CONTENT.length}\r\n\r\n`)
-      await released()
+      await gate.pass()
       await seen.ended
       if (seen.target !== '/v2/download') return { content: seen.content.length > 0 ? seen.content : CONTENT }
       connection.write(CONTENT)
@@ -81,8 +76,7 @@ test(`R10: ${IN_FLIGHT} in flight, 0 failed`, async () => {
   proxy.signal('SIGTERM')
   await proxy.waitForLine(/"msg":"drain"/)
   const drainedAt = performance.now()
-  isReleased = true
-  changes.notify()
+  gate.open()
   for (const client of clients.slice(WAITING, WAITING + UPLOADING)) client.send(CONTENT.slice(10_000))
   const responses = await Promise.all(clients.map((client) => client.response()))
   for (const [i, response] of responses.entries()) {

@@ -1,22 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
+import { RULES } from '../support/admission-rules.ts'
 import { fc } from '../support/properties.ts'
-
-const rules: AdmissionRules = {
-  hosts: new HostList(LOOPBACK_NAMES),
-  browserOrigins: [],
-  refusesForwarded: true,
-  isCallerKey: undefined,
-  callers: undefined,
-  orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
-  allowedOrgs: new Set(),
-  allowedRoutes: [],
-  allowsTokenEndpoint: false,
-  appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
-  targetPrefix: '/api',
-  originHost: 'service.example',
-}
 
 const newRequestId = () => 'generated'
 
@@ -37,13 +22,13 @@ function head(
 }
 
 function admitted(fields: readonly string[], more = {}, changed: Partial<AdmissionRules> = {}) {
-  const result = admit(head([...HOST, ...ORG, ...fields], more), { ...rules, ...changed }, newRequestId)
+  const result = admit(head([...HOST, ...ORG, ...fields], more), { ...RULES, ...changed }, newRequestId)
   if (!result.isAdmitted) throw new Error(`refused: ${JSON.stringify(result)}`)
   return result
 }
 
 function refused(rawHeaders: readonly string[], more = {}, changed: Partial<AdmissionRules> = {}) {
-  const result = admit(head(rawHeaders, more), { ...rules, ...changed }, newRequestId)
+  const result = admit(head(rawHeaders, more), { ...RULES, ...changed }, newRequestId)
   return 'code' in result ? result.code : 'not refused'
 }
 
@@ -168,7 +153,7 @@ describe('an admitted request', () => {
   })
 
   test('an App route needs no org and records none', () => {
-    const result = admit(head(HOST, { method: 'POST', url: '/v2/links' }), rules, newRequestId)
+    const result = admit(head(HOST, { method: 'POST', url: '/v2/links' }), RULES, newRequestId)
     expect(result).toMatchObject({ isAdmitted: true, orgId: undefined })
   })
 
@@ -187,7 +172,7 @@ describe('an admitted request', () => {
     const page = [...HOST, 'Origin', 'https://app.example', 'Access-Control-Request-Method', 'PUT']
     const preflight = admit(
       head(page, { method: 'OPTIONS' }),
-      { ...rules, browserOrigins: ['https://app.example'] },
+      { ...RULES, browserOrigins: ['https://app.example'] },
       newRequestId,
     )
     expect(preflight).toEqual({ isAdmitted: false, preflightOrigin: 'https://app.example' })
@@ -379,7 +364,7 @@ describe('for arbitrary requests', () => {
         targets,
         fc.constantFrom('GET', 'POST', 'DELETE'),
         (pairs, url, method) => {
-          const result = admit(head([...HOST, ...ORG, ...pairs.flat()], { url, method }), rules, newRequestId)
+          const result = admit(head([...HOST, ...ORG, ...pairs.flat()], { url, method }), RULES, newRequestId)
           if (!result.isAdmitted) return
           admissions++
           const sent = result.fields.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase())

@@ -5,7 +5,7 @@ import { writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { Changes } from '../support/changes.ts'
+import { Gate } from '../support/changes.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -37,11 +37,10 @@ test('a half-sent head on a socket that a reload removed: the connection is clos
 })
 
 test('a stopping proxy does not keep bytes that a client sends after its last request', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   await using service = await startService({
     script: async () => {
-      await changes.until(() => isReleased, 'the release')
+      await gate.pass()
       return { content: 'late' }
     },
   })
@@ -56,8 +55,7 @@ test('a stopping proxy does not keep bytes that a client sends after its last re
   for (let i = 0; i < 4_096; i++) if (!client.socket.write(piece)) await once(client.socket, 'drain')
   // 256 MiB were sent. Unused read buffers may remain until V8 collects them.
   expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(160 * 1024 * 1024)
-  isReleased = true
-  changes.notify()
+  gate.open()
   expect((await client.response()).content.toString()).toBe('late')
   client.endSending()
   await drained

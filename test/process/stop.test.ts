@@ -2,34 +2,13 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { Changes } from '../support/changes.ts'
+import { Gate } from '../support/changes.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from './service-for-file.ts'
 
 /** Requests for `/held` are answered when the gate opens. */
 let gate: Gate
-
-class Gate {
-  readonly #changes = new Changes()
-  #isOpen = false
-  waiting = 0
-
-  async pass(): Promise<void> {
-    this.waiting++
-    this.#changes.notify()
-    await this.#changes.until(() => this.#isOpen, 'the gate', 30_000)
-  }
-
-  open(): void {
-    this.#isOpen = true
-    this.#changes.notify()
-  }
-
-  async untilWaiting(count: number): Promise<void> {
-    await this.#changes.until(() => this.waiting >= count, `${count} requests at the gate`, 15_000)
-  }
-}
 
 const served = serviceForFile({
   script: async (received) => {
@@ -39,7 +18,7 @@ const served = serviceForFile({
 })
 
 async function start(more: Record<string, string> = {}): Promise<{ proxy: SpawnedProxy; port: number }> {
-  gate = new Gate()
+  gate = new Gate(30_000)
   const proxy = spawnProxy({ env: { ...served.env, ...more } })
   return { proxy, port: (await proxy.ready()).port }
 }
@@ -157,7 +136,7 @@ test('during shutdown.delay the proxy still serves', async () => {
 })
 
 test('while warm orgs are minted, SIGHUP ends nothing and SIGTERM stops the proxy', async () => {
-  gate = new Gate()
+  gate = new Gate(30_000)
   const before = served.service.tokens.script
   served.service.tokens.script = async (mint) => {
     await gate.pass()

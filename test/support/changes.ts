@@ -42,6 +42,34 @@ export class Changes {
   }
 }
 
+/** Holds everybody who passes until the test opens it. */
+export class Gate {
+  readonly #changes = new Changes()
+  readonly #deadlineMs: number
+  #isOpen = false
+  #waiting = 0
+
+  constructor(deadlineMs: number = DEFAULT_DEADLINE_MS) {
+    this.#deadlineMs = deadlineMs
+  }
+
+  async pass(): Promise<void> {
+    this.#waiting++
+    this.#changes.notify()
+    await this.#changes.until(() => this.#isOpen, 'the gate to open', this.#deadlineMs)
+  }
+
+  open(): void {
+    this.#isOpen = true
+    this.#changes.notify()
+  }
+
+  /** Resolves when so many have come to the gate. */
+  untilWaiting(count: number): Promise<void> {
+    return this.#changes.until(() => this.#waiting >= count, `${count} at the gate`)
+  }
+}
+
 /** For a state that tells nobody of its changes, such as a file or another process: looks again and again. */
 export async function eventually<T>(
   look: () => T | undefined | Promise<T | undefined>,

@@ -838,15 +838,21 @@ describe('learning', () => {
     )
   })
 
-  test('a trial: now and then one repeatable request carries the old token, the others carry its successor', async () => {
+  /** The old token was accepted late in its life and has a successor. It is past the estimate, so a trial may begin. */
+  async function beforeTrial() {
     const fixture = setUp({}, true)
-    const { cache, source, clock, estimator } = fixture
+    const { cache, source, clock } = fixture
     const old = await withToken(fixture)
     useUntil(fixture, old, 92_000)
     cache.get(ACME)
     const successor = await source.last.issue()
     expect(cache.get(ACME)?.token).toBe(successor)
     clock.advance(9_000)
+    return { ...fixture, old, successor }
+  }
+
+  test('a trial: now and then one repeatable request carries the old token, the others carry its successor', async () => {
+    const { cache, clock, estimator, old, successor } = await beforeTrial()
     expect(cache.getUnrepeatable(ACME)?.token).toBe(successor)
     expect(cache.get(ACME)?.token).toBe(old)
     expect(cache.get(ACME)?.token).toBe(successor)
@@ -855,13 +861,7 @@ describe('learning', () => {
   })
 
   test('a trial that is rejected costs a repeat, but no mint and no wait, and does not lower the estimate', async () => {
-    const fixture = setUp({}, true)
-    const { cache, source, clock, estimator } = fixture
-    const old = await withToken(fixture)
-    useUntil(fixture, old, 92_000)
-    cache.get(ACME)
-    const successor = await source.last.issue()
-    clock.advance(9_000)
+    const { cache, source, clock, estimator, old, successor } = await beforeTrial()
     expect(cache.get(ACME)?.token).toBe(old)
     expect(await cache.rejected(ACME, old)).toBe(successor)
     cache.repeatSettled(ACME, successor, true)
@@ -872,13 +872,7 @@ describe('learning', () => {
   })
 
   test('a token on trial and its successor that have both died: the second rejection mints', async () => {
-    const fixture = setUp({}, true)
-    const { cache, source, clock } = fixture
-    const old = await withToken(fixture)
-    useUntil(fixture, old, 92_000)
-    cache.get(ACME)
-    const successor = await source.last.issue()
-    clock.advance(9_000)
+    const { cache, source, old, successor } = await beforeTrial()
     expect(cache.get(ACME)?.token).toBe(old)
     expect(await cache.rejected(ACME, old)).toBe(successor)
     cache.repeatSettled(ACME, successor, false)

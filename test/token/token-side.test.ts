@@ -6,6 +6,7 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import { LifetimeEstimator } from '../../src/token/lifetime.ts'
 import { MintGuard, type MintGuardOptions } from '../../src/token/mint-guard.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
+import { Gate } from '../support/changes.ts'
 import type { Reply } from '../support/origin-reply.ts'
 import { type Service, startService } from '../support/service.ts'
 import { ACME, EndpointUnderTest, GLOBEX } from './endpoint-under-test.ts'
@@ -38,15 +39,6 @@ class TokenSide implements AsyncDisposable {
   }
 }
 
-/** A gate that a script waits at until the test opens it. */
-function gate(): { readonly opened: Promise<void>; open: () => void } {
-  let open = () => {}
-  const opened = new Promise<void>((resolve) => {
-    open = resolve
-  })
-  return { opened, open }
-}
-
 async function codeOf(promise: Promise<unknown>): Promise<string> {
   const error = await promise.catch((reason: unknown) => reason)
   return error instanceof TokenError ? error.code : 'none'
@@ -54,10 +46,10 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
 
 describe('one mint per org', () => {
   test('T-TK-03 R6 ten thousand at once: one mint', async () => {
-    const start = gate()
+    const start = new Gate()
     await using service = await startService({
       mint: async (mint) => {
-        await start.opened
+        await start.pass()
         return mint.issue()
       },
     })
@@ -92,10 +84,10 @@ describe('one mint per org', () => {
 })
 
 test('T-TK-30 a slow mint of one org delays no other', async () => {
-  const slow = gate()
+  const slow = new Gate()
   await using service = await startService({
     mint: async (mint) => {
-      if (mint.org === ACME) await slow.opened
+      if (mint.org === ACME) await slow.pass()
       return mint.issue()
     },
   })

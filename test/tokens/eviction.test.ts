@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { Changes } from '../support/changes.ts'
+import { Gate } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
@@ -24,11 +24,10 @@ test('only the least recently used org has to mint again', async () => {
 })
 
 test('a request whose org is evicted meanwhile ends with the token that it began with', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   await using service = await startService({
     script: async (received) => {
-      if (received.target === '/v2/held') await changes.until(() => isReleased, 'the release')
+      if (received.target === '/v2/held') await gate.pass()
       return { content: service.orgOf(received) ?? '' }
     },
   })
@@ -38,8 +37,7 @@ test('a request whose org is evicted meanwhile ends with the token that it began
   await service.origin.waitFor(() => service.requests.length === 1)
   using client = new KeepAliveClient(proxy.port)
   for (let i = 0; i < 5; i++) expect((await client.get('/v2/x', `org-${i}`)).content).toBe(`org-${i}`)
-  isReleased = true
-  changes.notify()
+  gate.open()
   expect((await held.response()).content.toString()).toBe('held')
   expect(service.tokens.mintsOf('held')).toHaveLength(1)
 })

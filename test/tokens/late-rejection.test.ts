@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { Changes, eventually } from '../support/changes.ts'
+import { Changes, eventually, Gate } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { RawClient } from '../support/raw-client.ts'
@@ -44,12 +44,11 @@ test('T-TK-21 late rejections of the old token, one after the other: the new tok
 })
 
 test('T-TK-21 a late rejection, and the new token has died too: the request is sent a third time, with a token minted for it', async () => {
-  const changes = new Changes()
-  let isReleased = false
+  const gate = new Gate()
   await using service = await startService({
     acceptsAnyToken: true,
     script: async (received) => {
-      if (received.target === '/v2/held') await changes.until(() => isReleased, 'the release', 15_000)
+      if (received.target === '/v2/held') await gate.pass()
       return service.orgOf(received) === undefined ? { status: 401 } : { content: 'welcome' }
     },
   })
@@ -65,8 +64,7 @@ test('T-TK-21 a late rejection, and the new token has died too: the request is s
 
   // For example, the service has restarted and forgotten the old token and its successor.
   service.tokens.revoke('acme')
-  isReleased = true
-  changes.notify()
+  gate.open()
   expect((await slow.response()).status).toBe(200)
   expect(service.tokens.mintsOf('acme')).toHaveLength(3)
   expect(service.requests.filter(({ target }) => target === '/v2/held')).toHaveLength(3)

@@ -2,37 +2,24 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { Changes } from '../support/changes.ts'
+import { Gate } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
 
-/** A service that holds back the mints of one org until the test releases them. */
-class HeldMints {
-  readonly #org: string
-  readonly #changes = new Changes()
-  #isReleased = false
-
-  constructor(org: string) {
-    this.#org = org
-  }
-
-  readonly script: MintScript = async (mint) => {
-    if (mint.org === this.#org) await this.#changes.until(() => this.#isReleased, 'the release of the mint', 15_000)
+/** The mints of this org wait for the gate. */
+const heldMints =
+  (org: string, gate: Gate): MintScript =>
+  async (mint) => {
+    if (mint.org === org) await gate.pass()
     return mint.issue()
   }
 
-  release(): void {
-    this.#isReleased = true
-    this.#changes.notify()
-  }
-}
-
 test.concurrent('while a hundred wait for the slow mint of one org, others get theirs at once', async () => {
-  const held = new HeldMints('slow')
-  await using service = await startService({ mint: held.script })
+  const gate = new Gate()
+  await using service = await startService({ mint: heldMints('slow', gate) })
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': '15s' })
   const waiting = Array.from({ length: 100 }, () => new KeepAliveClient(proxy.port))
   const answers = Promise.all(waiting.map((client) => client.get('/v2/x', 'slow')))
@@ -40,7 +27,7 @@ test.concurrent('while a hundred wait for the slow mint of one org, others get t
   using client = new KeepAliveClient(proxy.port)
   for (let i = 0; i < 50; i++) expect((await client.get('/v2/x', `quick-${i}`)).status).toBe(200)
   expect(service.requests).toHaveLength(50)
-  held.release()
+  gate.open()
   expect((await answers).filter((answer) => answer.status !== 200)).toEqual([])
   expect(service.tokens.mintsOf('slow')).toHaveLength(1)
   for (const each of waiting) each[Symbol.dispose]()
@@ -67,8 +54,8 @@ test.concurrent('as many slow mints as may be on their way leave room for an org
 })
 
 test.concurrent('T-TK-04 the first who waited leaves: the mint goes on for the others', async () => {
-  const held = new HeldMints('acme')
-  await using service = await startService({ mint: held.script })
+  const gate = new Gate()
+  await using service = await startService({ mint: heldMints('acme', gate) })
   await using proxy = await startProxy(service)
   const first = await RawClient.connect(proxy.port)
   first.send(get('/v2/left', 'acme'))
@@ -78,15 +65,15 @@ test.concurrent('T-TK-04 the first who waited leaves: the mint goes on for the o
   first.reset()
   await first[Symbol.asyncDispose]()
   await proxy.logOf('/v2/left')
-  held.release()
+  gate.open()
   expect((await answer).status).toBe(200)
   expect(service.tokens.mints).toHaveLength(1)
   expect(service.requests.map((received) => received.target)).toEqual(['/v2/x'])
 })
 
 test.concurrent('all who waited leave: the token is there for the next', async () => {
-  const held = new HeldMints('acme')
-  await using service = await startService({ mint: held.script })
+  const gate = new Gate()
+  await using service = await startService({ mint: heldMints('acme', gate) })
   await using proxy = await startProxy(service)
   using first = new KeepAliveClient(proxy.port)
   const left = expect(first.get('/v2/left', 'acme')).rejects.toThrow('aborted')
@@ -94,7 +81,7 @@ test.concurrent('all who waited leave: the token is there for the next', async (
   first.abort()
   await left
   await proxy.logOf('/v2/left')
-  held.release()
+  gate.open()
   using second = new KeepAliveClient(proxy.port)
   expect((await second.get('/v2/x', 'acme')).status).toBe(200)
   expect(service.tokens.mints).toHaveLength(1)

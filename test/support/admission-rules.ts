@@ -1,0 +1,19 @@
+/** Rules of admission with all defaults, one App route and a base URL with a path. */
+
+import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
+import type { AdmissionRules } from '../../src/listener/admission.ts'
+
+export const RULES: AdmissionRules = {
+  hosts: new HostList(LOOPBACK_NAMES),
+  browserOrigins: [],
+  refusesForwarded: true,
+  isCallerKey: undefined,
+  callers: undefined,
+  orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
+  allowedOrgs: new Set(),
+  allowedRoutes: [],
+  allowsTokenEndpoint: false,
+  appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
+  targetPrefix: '/api',
+  originHost: 'service.example',
+}
