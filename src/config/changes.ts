@@ -29,12 +29,10 @@ export interface SettingChange {
   readonly needsRestart: boolean
 }
 
-type Texts = Pick<ReadonlyMap<string, string>, 'get'>
-
 /** `withNewFiles`: settings that name a file whose content has changed. */
 export function changedSettings(
-  before: Texts,
-  after: Texts,
+  before: ReadonlyMap<string, string>,
+  after: ReadonlyMap<string, string>,
   withNewFiles: ReadonlySet<SettingKey> = new Set(),
 ): SettingChange[] {
   return settings.flatMap(({ key }) => {
