@@ -10,7 +10,7 @@ const ALGORITHMS = ['RS256', 'PS256', 'ES256', 'EdDSA'] as const
 /** Real tokens have one or two kilobytes. */
 const MAX_TOKEN_LENGTH = 8 * 1024
 
-/** The clocks of the issuer and of this machine may differ by this much. */
+/** The issuer's clock may be ahead by this much: a new token is valid at once. After its `exp`, none is. */
 const CLOCK_TOLERANCE_SECONDS = 30
 
 const SHAPE = /^[\w-]+\.[\w-]+\.[\w-]+$/
@@ -100,7 +100,8 @@ export async function openVerifier(keySet: KeySet): Promise<Verifier> {
         clockTolerance: CLOCK_TOLERANCE_SECONDS,
         currentDate: new Date(nowMs),
       })
-      return { outcome: 'valid', expiresAtMs: ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1_000 }
+      const expiresAtMs = (payload.exp ?? 0) * 1_000
+      return expiresAtMs > nowMs ? { outcome: 'valid', expiresAtMs } : { outcome: 'invalid' }
     } catch (error) {
       // Anything that cannot be verified is refused. A token can reach code that throws other errors than those of jose.
       return { outcome: error instanceof errors.JWKSNoMatchingKey ? 'unknown_key' : 'invalid' }

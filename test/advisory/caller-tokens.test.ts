@@ -176,9 +176,9 @@ describe('claims', () => {
   })
 })
 
-describe('time, with 30 seconds for clocks that differ', () => {
+describe('time, with 30 seconds for the clock of an issuer that is ahead', () => {
   test.each([
-    ['expired 20 s ago', { expiresIn: -20 }, true],
+    ['expired 1 s ago', { expiresIn: -1 }, false],
     ['expired 40 s ago', { expiresIn: -40 }, false],
     ['without exp', { expiresIn: undefined }, false],
     ['valid in 20 s', { claims: { nbf: now() + 20 } }, true],
