@@ -10,7 +10,7 @@ import { CA_FILE, certificate } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
 import { startFaultProxy } from '../support/fault-proxy.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
-import { RawClient, request } from '../support/raw-client.ts'
+import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { Random } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -197,6 +197,29 @@ describe('the end', () => {
     await own.app.close()
     await Promise.all(ends)
   })
+})
+
+test.each([
+  [
+    'a 101 for another protocol',
+    '101 Switching Protocols',
+    'Upgrade: h2c\r\nConnection: Upgrade\r\n',
+    'http_upgrade_failed',
+  ],
+  ['a 101 without a protocol', '101 Switching Protocols', 'Connection: keep-alive\r\n', 'http_upgrade_failed'],
+  ['a status that HTTP does not have', '700 Beyond', 'Content-Length: 0\r\n', 'http_protocol_error'],
+])('an unusable answer to a handshake is a 502: %s', async (_, status, fields, code) => {
+  await using other = await startService({
+    script: (__, connection) => {
+      connection.write(`HTTP/1.1 ${status}\r\n${fields}\r\n`)
+      return undefined
+    },
+  })
+  await using own = await startProxy(other)
+  const response = await request(own.port, get('/v2/ws', 'acme', ...HANDSHAKE))
+  expect([response.status, problemOf(response).code]).toEqual([502, code])
+  expect(await own.logOf('/v2/ws')).toMatchObject({ status: 502, code })
+  await eventually(() => other.requests[0]?.connection.isClosed, 'the end of the connection to the service')
 })
 
 test('T-WS-05 an origin that resets during the handshake', async () => {
