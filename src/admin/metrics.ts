@@ -97,7 +97,7 @@ const FAILURES = ['timeout', 'error', 'skipped'] as const
 type Operation = keyof typeof ANSWERS
 type Outcome = (typeof ANSWERS)[Operation][number] | (typeof FAILURES)[number]
 
-/** Counts of what the fleet's store was asked, and whether it is there. */
+/** Counts of the operations on the fleet's store, and its availability. */
 export class FleetMetrics {
   readonly #asked = new PairCounter<Operation | 'open', Outcome | 'unusable'>(
     { name: 'oap_fleet_requests_total', help: "Operations on the fleet's store, by operation and outcome." },

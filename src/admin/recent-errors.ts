@@ -89,7 +89,7 @@ function countOrg(orgs: Map<string, number>, org: string): void {
   if (orgs.size > MAX_ORGS_KEPT && oldest !== undefined) orgs.delete(oldest)
 }
 
-/** A copy: the record itself holds on to the whole exchange. */
+/** A copy, because the record keeps the whole exchange in memory. */
 function excerpt({ requestId, orgId, method, path, status, endedAt }: RequestRecord): Kept {
   return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, endedAt }
 }

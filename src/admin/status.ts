@@ -39,7 +39,7 @@ export interface CallerStatus {
 /** The store through which replicas share their tokens. */
 export interface FleetStatus {
   readonly state: 'connecting' | 'available' | 'lost'
-  /** Why the store was lost; empty while it is there. */
+  /** Why the store was lost; empty while it is available. */
   readonly reason: string
 }
 

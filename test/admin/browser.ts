@@ -1,4 +1,4 @@
-/** Debian's Chromium without a window, driven over its own protocol: what it asks for, what it complains of, what it shows. */
+/** Debian's Chromium without a window, driven over its own protocol: its requests, its complaints, and what it shows. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -10,7 +10,7 @@ import { WebSocket } from 'ws'
 import { eventually } from '../support/changes.ts'
 import { programPath } from '../support/programs.ts'
 
-/** Without the background switches it calls its maker's hosts at every start. */
+/** Without the switches for background services, it calls hosts of its maker at every start. */
 const ARGUMENTS = [
   '--headless',
   '--no-sandbox',
@@ -22,7 +22,7 @@ const ARGUMENTS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
-  // As after a rebinding of names: whatever a page is called, it is here.
+  // Like after a rebinding: all these names lead to this machine.
   '--host-resolver-rules=MAP *.example 127.0.0.1',
 ]
 const DEADLINE_MS = 15_000
@@ -97,7 +97,7 @@ export class Browser implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const exited = once(this.#process, 'exit')
-    // Asked to end, it waits for its helpers; killed, it would leave them writing into the profile.
+    // On request, it ends after its helpers. If it was killed, they would go on writing into the profile.
     this.send('Browser.close').catch(() => undefined)
     const deadline = setTimeout(() => this.#process.kill('SIGKILL'), DEADLINE_MS)
     await exited
@@ -112,7 +112,7 @@ async function devToolsAddress(child: ChildProcess): Promise<string> {
   for await (const line of createInterface({ input: child.stderr })) {
     const address = /^DevTools listening on (ws:\S+)$/.exec(line)?.[1]
     if (address === undefined) continue
-    child.stderr.resume() // what it says from here on is of no interest, but the pipe must not fill up
+    child.stderr.resume() // later output is dropped, but the pipe must not fill up
     return address
   }
   throw new Error('the browser did not start')
@@ -120,9 +120,9 @@ async function devToolsAddress(child: ChildProcess): Promise<string> {
 
 export class Page {
   readonly #send: (method: string, params?: object) => Promise<unknown>
-  /** Addresses of all that was asked for. */
+  /** Addresses of all requests. */
   readonly requests: string[] = []
-  /** What the console would show in red: exceptions, refused resources, violated policies. */
+  /** Errors of the console: exceptions, refused resources, violated policies. */
   readonly complaints: string[] = []
 
   constructor(send: (method: string, params?: object) => Promise<unknown>) {

@@ -1,4 +1,4 @@
-/** Reads the text format of Prometheus the way a scraper does: by the letter, and with nothing forgiven. */
+/** Reads the text format of Prometheus strictly, like a scraper. */
 
 const SAMPLE = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$/
 const LABEL = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\[\\"n])*)"(?:,|$)/y

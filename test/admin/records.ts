@@ -1,4 +1,4 @@
-/** Records of requests as the gateway makes them, with what a test has to say about them. */
+/** Records of requests like those of the gateway, with the values of a test. */
 
 import type { RequestRecord } from '../../src/http/request-record.ts'
 

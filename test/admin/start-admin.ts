@@ -1,4 +1,4 @@
-/** The admin listener on a free port, in front of a real token cache; what the rest of the program would say is the test's. */
+/** The admin listener on a free port, with a real token cache. The test plays the rest of the program. */
 
 import { AdminListener, type AdminOptions } from '../../src/admin/admin-server.ts'
 import { Metrics } from '../../src/admin/metrics.ts'
@@ -15,7 +15,7 @@ import { record } from './records.ts'
 const LIFETIME_MS = 300_000
 
 export interface AdminSettings extends Partial<AdminOptions> {
-  /** What all tokens begin with. */
+  /** The beginning of all tokens. */
   readonly tokenMarker?: string
   readonly version?: string
 }
@@ -92,7 +92,7 @@ export class AdminUnderTest implements AsyncDisposable {
     for (const org of orgs) await this.tokens.obtain(org as OrgId)
   }
 
-  /** As the gateway would tell of it. */
+  /** Like a report of the gateway. */
   requestEnded(given: Partial<RequestRecord> = {}): void {
     const ended = record({ endedAt: performance.now(), ...given })
     this.metrics.requests.requestEnded(ended)

@@ -1,4 +1,4 @@
-/** An issuer of JWTs for the tests: real keys, real signatures, and whatever a forger would write. */
+/** An issuer of JWTs for the tests: real keys, real signatures, and forgeries. */
 
 import { type CryptoKey, exportJWK, generateKeyPair, type JWK, SignJWT } from 'jose'
 import type { JwtCredential } from '../../src/callers/callers.ts'
@@ -32,7 +32,7 @@ export interface TokenOptions {
   readonly expiresIn?: number | undefined
 }
 
-/** A good token, unless the options make it a bad one. */
+/** A good token, unless the options make it bad. */
 export async function sign(issuer: Issuer, options: TokenOptions = {}): Promise<string> {
   const { claims = {}, header = {} } = options
   const now = Math.floor(Date.now() / 1_000)

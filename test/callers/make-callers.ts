@@ -1,4 +1,4 @@
-/** Callers with their real key sets, without a proxy around them. */
+/** Callers with their real key sets, without a proxy. */
 
 import { type Caller, type CallerRule, Callers, CallerUsage } from '../../src/callers/callers.ts'
 import { KeySets } from '../../src/callers/key-sets.ts'
@@ -24,7 +24,7 @@ export function makeCallers(rules: readonly CallerRule[], now: () => number = Da
   })
 }
 
-/** Whom a credential on the common listener stands for, verified if that is asked for. */
+/** The caller of a credential on the common listener, verified if necessary. */
 export async function callerOf(callers: Callers, credential: string): Promise<Caller | undefined> {
   const found = callers.identify(undefined, 1, credential)
   return found === 'unverified' ? callers.verify(credential) : found

@@ -1,4 +1,4 @@
-/** A folder of a test's own, gone when the test is. */
+/** A folder for one test, removed after it. */
 
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -1,10 +1,10 @@
-/** What a refused configuration says, as its lines. */
+/** The lines of a refused configuration. */
 
 import { expect } from 'vitest'
 import { type LoadOptions, loadConfig } from '../../src/config/load.ts'
 import { ConfigRefused, describeProblem } from '../../src/config/problem.ts'
 
-/** Enough of an environment to be accepted. */
+/** The smallest environment that is accepted. */
 export const GOOD = {
   OAP_APP_ID: 'my-app',
   OAP_APP_SECRET: 'correct horse battery staple',
@@ -20,7 +20,7 @@ export async function refusalOf(options: LoadOptions): Promise<string[]> {
   return refused.problems.map(describeProblem)
 }
 
-/** With one variable more than enough. */
+/** The smallest environment, with one more variable. */
 export function refusalWith(variables: Record<string, string>): Promise<string[]> {
   return refusalOf({ env: { ...GOOD, ...variables } })
 }

@@ -1,4 +1,4 @@
-/** What is generated from the declaration: a JSON Schema for editors, a commented reference file, a table for the docs. */
+/** Generates files from the declaration: a JSON Schema for editors, a commented reference file, a table for the docs. */
 
 import { z } from 'zod'
 import { declaration } from '../../src/config/schema.ts'

@@ -25,7 +25,7 @@ export class RedisCluster implements AsyncDisposable {
     return cluster
   }
 
-  /** Of one node: the others are found through it. */
+  /** The URL of one node, which leads to the others. */
   get url(): string {
     return this.nodes[0]?.url ?? ''
   }
@@ -52,7 +52,7 @@ export class RedisCluster implements AsyncDisposable {
   }
 }
 
-/** The bus is usually ten thousand above the port, which may be taken, or no port at all. */
+/** The port of the bus is usually ten thousand higher, which may be taken, or not a valid port. */
 async function startNode(): Promise<RedisServer> {
   const args = [
     '--cluster-enabled',

@@ -1,6 +1,6 @@
 /**
- * A fleet in one process and without a real clock: replicas, a store in memory behind a network that can fail, and a token
- * endpoint. Everything happens at instants of a virtual clock, in an order that the seed decides.
+ * A fleet in one process and without a real clock: replicas, a store in memory behind a network with faults, and a token
+ * endpoint. Everything happens at instants of a virtual clock. The seed decides the order.
  */
 
 import { TokenError } from '../../src/errors.ts'
@@ -25,7 +25,7 @@ export class VirtualTime {
     return new Promise((resolve) => this.at(this.now + Math.max(0, ms), resolve))
   }
 
-  /** Runs until nothing is left to happen, or until the instant. */
+  /** Runs until no event is left, or until the instant. */
   async run(until = Number.POSITIVE_INFINITY): Promise<void> {
     await settled()
     while (this.#events.nextAt <= until) {
@@ -38,7 +38,7 @@ export class VirtualTime {
   }
 }
 
-/** Lets all promises that can go on do so. */
+/** Lets all settled promises continue. */
 function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve))
 }
@@ -57,7 +57,7 @@ export class VirtualEndpoint {
   /** Rejects instead of answering. */
   failure: () => Error | undefined = () => undefined
   issue = (token: string, mintedAt: number) => new AccessToken(token, mintedAt)
-  /** The most mints of one org that were under way at a time. */
+  /** The most mints of one org at one time. */
   mostAtOnce = 0
   readonly #underway = new Map<string, number>()
   readonly #time: VirtualTime
@@ -96,7 +96,7 @@ export interface WorldOptions {
   readonly lifetimeMs?: number
 }
 
-/** What the network between a replica and the store does with one operation. */
+/** The behaviour of the network between a replica and the store for one operation. */
 export type Passage = { readonly kind: 'ok' | 'lost' | 'answer lost'; readonly delayMs: number }
 
 export class World {
@@ -125,7 +125,7 @@ export class Replica {
   readonly tokens: SharedTokens
   readonly keys: FleetKeys
   readonly #world: World
-  /** Each has a clock of its own, which began at another instant. */
+  /** Each has its own clock, which began at another instant. */
   readonly #skewMs: number
   #frozenUntil = 0
   isDead = false
@@ -166,7 +166,7 @@ export class Replica {
     return this.#world.time.now + this.#skewMs
   }
 
-  /** Nothing goes on here until then. */
+  /** The replica is stopped until then. */
   freeze(ms: number): void {
     this.#frozenUntil = Math.max(this.#frozenUntil, this.#world.time.now + ms)
   }

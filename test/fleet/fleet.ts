@@ -1,4 +1,4 @@
-/** Several proxies in this process that share one store, before one service. */
+/** Several proxies in this process, with one store and one service. */
 
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
@@ -36,7 +36,7 @@ export class FleetUnderTest implements AsyncDisposable {
     return replica
   }
 
-  /** One request for the org through each replica at the same moment; the statuses. */
+  /** Sends one request for the org through each replica at the same moment, and returns the statuses. */
   async askAll(org: string): Promise<number[]> {
     return await Promise.all(this.replicas.map((replica) => ask(replica, org)))
   }

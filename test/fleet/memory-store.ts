@@ -1,4 +1,4 @@
-/** The store in memory, with a clock of its own: what the scripts do, said a second time. */
+/** The store in memory, with its own clock: a second implementation of the scripts. */
 
 import type {
   Board,

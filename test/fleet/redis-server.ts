@@ -1,4 +1,4 @@
-/** Real servers of Redis for the tests: Debian's, each a process of its own on a free port. */
+/** Real Redis servers for the tests: Debian's, each as a process on a free port. */
 
 import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -46,7 +46,7 @@ export class RedisServer implements AsyncDisposable {
     for (let attempt = 0; ; attempt += 1) {
       const server = new RedisServer(options.port ?? (await freePort()), folder, options)
       if (await server.#isReady()) return server
-      // Somebody else may have taken the port since it was free.
+      // Another process may have taken the port meanwhile.
       if (options.port !== undefined || attempt === 3) throw new Error(`redis-server has ended: ${await server.log()}`)
     }
   }
@@ -60,7 +60,7 @@ export class RedisServer implements AsyncDisposable {
     return this.#child.pid
   }
 
-  /** A command, as with `redis-cli`; resolves with what it prints. */
+  /** Runs a command like `redis-cli`, and resolves with its output. */
   async cli(...args: string[]): Promise<string> {
     const tls = this.#options.tls ? ['--tls', '--insecure'] : []
     const { stdout } = await run('redis-cli', ['-p', String(this.port), ...tls, ...args], {
@@ -86,7 +86,7 @@ export class RedisServer implements AsyncDisposable {
     await exited
   }
 
-  /** On the same port. What it held is gone. */
+  /** Restarts it on the same port, without its data. */
   async restart(): Promise<void> {
     await this.kill()
     this.#child = this.#spawn()
@@ -115,7 +115,7 @@ export class RedisServer implements AsyncDisposable {
     return spawn(program, [...ports, ...certificates, ...common, '--loglevel', 'debug', ...args], { stdio: 'ignore' })
   }
 
-  /** False if it has ended instead. */
+  /** False if it has ended. */
   async #isReady(): Promise<boolean> {
     const answer = await eventually(async () => {
       if (this.#child.exitCode !== null || this.#child.signalCode !== null) return 'ended'

@@ -1,4 +1,4 @@
-/** One service for all tests of a file, and the environment of a program in front of it. */
+/** One service for all tests of a file, and the environment of a proxy for it. */
 
 import { afterAll, beforeAll } from 'vitest'
 import { type Service, type ServiceOptions, startService } from '../support/service.ts'
@@ -9,7 +9,7 @@ export interface ServiceForFile {
   readonly env: Readonly<Record<string, string>>
 }
 
-/** To be called at the top of a file. Its tests can use both. */
+/** Call it at the top of a file. */
 export function serviceForFile(options?: ServiceOptions): ServiceForFile {
   let service: Service
   let env: Awaited<ReturnType<typeof environmentFor>>

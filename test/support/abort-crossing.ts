@@ -1,6 +1,6 @@
 /**
- * How long an abort takes to cross, beside the same abort at the same instant over as many relays without a proxy in
- * between. What holds up this process holds up both; how long the proxy's waited for a processor, the kernel knows.
+ * Measures how long an abort takes to reach the other side, compared with the same abort at the same instant over as many
+ * relays without a proxy. What holds up this process holds up both; how long the proxy's waited for a processor, the kernel knows.
  */
 
 import { readFileSync } from 'node:fs'
@@ -12,11 +12,11 @@ import { scaled } from './pace.ts'
 import { RawClient } from './raw-client.ts'
 import type { Random } from './seed.ts'
 
-/** Who leaves, and when. */
+/** The side that leaves, and the moment. */
 const KINDS = ['client-waits', 'client-reads', 'origin-writes'] as const
 type Kind = (typeof KINDS)[number]
 
-/** For the request to reach the origin, and its answer the client; the network may have taken either. */
+/** Time limit for the request to reach the origin, and its answer the client. The network may lose either. */
 const BEGUN_WITHIN_MS = 1_500
 const CROSSED_WITHIN_MS = scaled(3_000)
 
@@ -52,7 +52,7 @@ export class AbortCrossing implements AsyncDisposable {
     return new AbortCrossing(proxyPid, origin, [await startFaultProxy(second.port, random), second])
   }
 
-  /** By how many ms it crossed later than its twin, waiting aside; undefined where the network broke the request before its abort. */
+  /** The delay behind its twin in ms, without waits for a processor. Undefined if the network broke the request before its abort. */
   async measure(port: number, origin: Origin, prefix: string, number: number): Promise<number | undefined> {
     const kind = KINDS[number % KINDS.length] ?? 'client-waits'
     const target = `${prefix}/${number}/${kind}`
@@ -73,7 +73,7 @@ export class AbortCrossing implements AsyncDisposable {
   }
 }
 
-/** Ready to run, but not running, so far: its first thread, which does the work. proc(5), `schedstat`. */
+/** Time for which the first thread, which does the work, was ready but not running. proc(5), `schedstat`. */
 function waitedMs(pid: number): number {
   const [, nanoseconds] = readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'utf8').split(' ')
   return Number(nanoseconds) / 1e6

@@ -1,38 +1,38 @@
-/** What can be wrong with a connection through a fault proxy, and seeded schedules of it. */
+/** Faults of a connection through a fault proxy, and seeded schedules of them. */
 
 import type { Random } from './seed.ts'
 
-/** Seen from the client of the fault proxy: `up` is what it sends. */
+/** Seen from the client of the fault proxy: it sends `up`. */
 export type Direction = 'up' | 'down'
 
 export interface Fault {
   readonly direction: Direction
-  /** Strikes when so many bytes have gone on in that direction; 0 is before the first. */
+  /** Happens after this many bytes in that direction; 0 is before the first. */
   readonly afterBytes: number
-  /** Strikes only when more than these want to go on. */
+  /** Happens only if more bytes than these follow. */
   readonly isLate?: boolean
   /** `cut` closes both sides with FIN, `half-close` ends only this direction, `stall` passes nothing more on. */
   readonly kind: 'reset' | 'cut' | 'half-close' | 'stall'
 }
 
 export interface Conditions {
-  /** Of each piece. */
+  /** Delay of each piece. */
   readonly latencyMs?: number
   readonly bytesPerSecond?: number
-  /** Pieces of one to so many bytes. */
+  /** Pieces of at most this many bytes. */
   readonly sliceBytes?: number
   readonly fault?: Fault
 }
 
-/** `firstLine` is what the client begins with: it tells what a connection is for. `random` is that connection's own. */
+/** `firstLine` is the first line from the client, which shows the purpose of the connection. `random` belongs to the connection. */
 export type FaultSchedule = (connectionIndex: number, random: Random, firstLine: string) => Conditions
 
 const KINDS: readonly Fault['kind'][] = ['reset', 'cut', 'half-close', 'stall']
 
 export interface BadNetwork {
-  /** The part of the connections that meet a fault. */
+  /** The share of connections with a fault. */
   readonly faultShare: number
-  /** They meet it anywhere in so many bytes of one direction. */
+  /** The fault happens anywhere in this many bytes of one direction. */
   readonly withinBytes: number
 }
 
@@ -54,12 +54,12 @@ export function badNetwork({ faultShare, withinBytes }: BadNetwork): FaultSchedu
   })
 }
 
-/** Told by its first line. */
+/** Decided by its first line. */
 export function isMint(firstLine: string): boolean {
   return /^POST \/v2\/orgs\/[^/ ]+\/access /.test(firstLine)
 }
 
-/** Proxy and service have one address for both: calls of the token endpoint come on connections of their own. */
+/** Requests and mints go to the same address, but calls of the token endpoint have their own connections. */
 export function byHop(hops: { readonly mints: FaultSchedule; readonly requests: FaultSchedule }): FaultSchedule {
   return (index, random, firstLine) =>
     isMint(firstLine) ? hops.mints(index, random, firstLine) : hops.requests(index, random, firstLine)

@@ -1,4 +1,4 @@
-/** The bytes of one socket in the order of the wire: by line, by count, to the end; each wait of a client has a deadline. */
+/** Reads the bytes of one socket in order: by line, by count, or to the end. Each wait of a client has a deadline. */
 
 import type { Socket } from 'node:net'
 
@@ -23,13 +23,13 @@ const LINE_FEED = 0x0a
 
 export class ByteReader {
   readonly #deadlineMs: number
-  /** Joined only when somebody looks, so that much content is copied once. */
+  /** Joined only on demand, so that large content is copied once. */
   #chunks: Buffer[] = []
   #length = 0
   #end: StreamEnd | undefined
   #wake: () => void = () => {}
 
-  /** Reads as fast as bytes come, so that an abort is seen at once; `pause()` on the socket is for slow readers. */
+  /** Reads as fast as bytes arrive, so that it sees an abort at once. Slow readers call `pause()` on the socket. */
   constructor(socket: Socket, deadlineMs: number = Number.POSITIVE_INFINITY) {
     this.#deadlineMs = deadlineMs
     socket.on('data', (chunk: Buffer) => {
@@ -42,7 +42,7 @@ export class ByteReader {
     socket.on('close', () => this.#finish('reset'))
   }
 
-  /** What has come and was not taken. */
+  /** The bytes that arrived and were not taken yet. */
   get pending(): Buffer {
     if (this.#chunks.length > 1) this.#chunks = [Buffer.concat(this.#chunks, this.#length)]
     return this.#chunks[0] ?? Buffer.alloc(0)
@@ -52,7 +52,7 @@ export class ByteReader {
     return this.#end
   }
 
-  /** One line with its end, as it came. */
+  /** One line with its end, unchanged. */
   async line(limitBytes = 1024 * 1024): Promise<string> {
     await this.#until(() => this.pending.includes(LINE_FEED) || this.#length > limitBytes, 'the end of a line')
     const end = this.pending.indexOf(LINE_FEED)

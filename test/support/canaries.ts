@@ -1,13 +1,13 @@
-/** Values that must not get out, and the search for them in every form in which they could. */
+/** Secret values, and the search for them in every form in which they could get out. */
 
 import { randomBytes } from 'node:crypto'
 
-/** Visible ASCII that differs from itself in JSON, in a URL and in base64url: each escape has something to escape. */
+/** Visible ASCII with characters that JSON, URLs and base64url escape. */
 export function randomSecret(): string {
   return `s3cr+t/"\\%é:${randomBytes(12).toString('base64url')}?`
 }
 
-/** A run of letters that nothing else holds: part of every token of one test, so that one search finds them all. */
+/** Letters that appear nowhere else. They are part of every token of one test, so that one search finds all tokens. */
 export function randomMarker(): string {
   return `canary${randomBytes(9).toString('hex')}`
 }
@@ -24,7 +24,7 @@ interface Needle extends CanaryHit {
 export class Canaries {
   readonly #needles: Needle[] = []
 
-  /** `name` is what a hit is called: a failing test must not print the value itself. */
+  /** A hit is reported by `name`, because a failing test must not print the value. */
   add(name: string, value: string): this {
     const texts = new Set<string>()
     for (const [form, text] of formsOf(value)) {
@@ -34,7 +34,7 @@ export class Canaries {
     return this
   }
 
-  /** Every canary in `haystack`, named with the form in which it was found. */
+  /** Every canary in `haystack`, with the form in which it was found. */
   search(haystack: string | Uint8Array): CanaryHit[] {
     const bytes = typeof haystack === 'string' ? Buffer.from(haystack) : Buffer.from(haystack)
     return this.#needles.filter((needle) => bytes.includes(needle.bytes)).map(({ canary, form }) => ({ canary, form }))
@@ -64,8 +64,8 @@ function formsOf(value: string): Map<string, string> {
 }
 
 /**
- * The base64 of the value when `offset` bytes stand before it, without the characters that its neighbours have a part
- * in: `base64(id:secret)` holds the secret, but not `base64(secret)`.
+ * The base64 of the value after `offset` other bytes, without the characters that also encode its neighbours:
+ * `base64(id:secret)` contains the secret, but not `base64(secret)`.
  */
 function base64Inside(bytes: Buffer, offset: number): string {
   const encoded = Buffer.concat([Buffer.alloc(offset), bytes])

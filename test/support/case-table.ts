@@ -1,7 +1,7 @@
 /**
- * Raw requests as rows of a table, sent through real sockets to one proxy before one service. Behind every row the
- * same is looked at: the proxy lives, nothing more reached the service than the row says, each request there bears
- * exactly the token of the Org that was sent, and no secret came out.
+ * Raw requests as rows of a table, sent through real sockets to one proxy with one service. Every row checks that the proxy
+ * still works, that the service received no more than the row says, that each request there has exactly the token of its
+ * Org, and that no secret got out.
  */
 
 import { expect } from 'vitest'
@@ -16,30 +16,30 @@ export interface Case {
   /** Begins with the number of the case. */
   readonly name: string
   /**
-   * Sent as latin1. `{org}` and `{other}` stand for Org ids that no request has named before, so that each mint is seen;
-   * `{port}` for the port of the proxy, `{length}` and `{size}` for the octets of `content`, decimal and hexadecimal.
+   * Sent as latin1. `{org}` and `{other}` stand for new Org ids, so that each mint is counted, `{port}` for the port of the
+   * proxy, `{length}` and `{size}` for the octets of `content`, decimal and hexadecimal.
    */
   readonly send: string
   /** Of the first response. */
   readonly status: number
   readonly code?: string
-  /** What reaches the origin, as `METHOD target`; nothing where it is not given. */
+  /** The requests at the origin, as `METHOD target`. By default none. */
   readonly forwards?: readonly string[]
-  /** What the one forwarded request must carry to the origin. */
+  /** The content of the one forwarded request. */
   readonly content?: string
-  /** The fault lies in the content: the head may reach the origin, but nothing that ends there as if it were whole. */
+  /** The fault is in the content: the head may reach the origin, but no request that looks complete. */
   readonly breaksInside?: boolean
-  /** Ids that the row uses beside `{org}` and `{other}`. */
+  /** Further ids that the row uses. */
   readonly orgs?: readonly string[]
-  /** Responses that the bytes are worth. */
+  /** Number of responses to the bytes; one by default. */
   readonly responses?: number
-  /** The connection must not live on. */
+  /** The connection must close. */
   readonly closes?: boolean
-  /** Looks closer. */
+  /** Further assertions. */
   readonly also?: (seen: Seen) => void
 }
 
-/** What came of one row. */
+/** The outcome of one row. */
 export interface Seen {
   readonly org: string
   readonly other: string
@@ -56,7 +56,7 @@ export class CaseTable implements AsyncDisposable {
   readonly service: Service
   readonly #proxy: ProxyUnderTest
   readonly #canaries: Canaries
-  /** Fields without which this proxy takes no request. */
+  /** Fields that this proxy requires in every request. */
   readonly #probeLines: readonly string[]
   #rows = 0
 
@@ -76,7 +76,7 @@ export class CaseTable implements AsyncDisposable {
   }
 
   async run(row: Case): Promise<void> {
-    await this.#probe() // mints for the probe's own Org before anything is counted
+    await this.#probe() // gets a token for the probe's own Org before anything is counted
     const org = `org-${++this.#rows}`
     const other = `other-${this.#rows}`
     const mintsBefore = this.service.tokens.mints.length
@@ -106,7 +106,7 @@ export class CaseTable implements AsyncDisposable {
     row.also?.({ org, other, response, responses, requests, mints })
   }
 
-  /** The responses to these bytes; where the connection lives on, a good request on it must get the very next one. */
+  /** The responses to these bytes. If the connection stays open, a good request on it must get the next response. */
   async #exchange(row: Case, send: string): Promise<RawResponse[]> {
     await using client = await RawClient.connect(this.#proxy.port)
     client.send(send)
@@ -181,7 +181,7 @@ function isProbe({ target }: OriginRequest): boolean {
 export const HOST = 'Host: 127.0.0.1'
 export const ORG = 'X-Org-Id: {org}'
 
-/** Lines of a head, each with its end, and the empty one behind them. */
+/** The lines of a head with their ends, and the empty line after them. */
 export function head(...lines: string[]): string {
   return `${lines.join('\r\n')}\r\n\r\n`
 }

@@ -1,11 +1,11 @@
-/** Waiting for a condition instead of for a time. All deadlines are those of a quiet machine. */
+/** Waits for conditions instead of times. All deadlines are for a quiet machine. */
 
 import { scaled } from './pace.ts'
 
-/** Not a limit on anything: what comes at all, comes long before. */
+/** Longer than any expected wait. */
 const DEFAULT_DEADLINE_MS = 15_000
 
-/** Whoever owns a state says when it has changed; whoever waits says for what. */
+/** The owner of a state calls `notify()` after each change. Others wait for a condition of that state. */
 export class Changes {
   readonly #waiting = new Set<() => void>()
 
@@ -13,7 +13,7 @@ export class Changes {
     for (const check of [...this.#waiting]) check()
   }
 
-  /** Resolves once `condition` is true; `what` is for the message when it never is. */
+  /** Resolves when `condition` is true. `what` describes it in the error of the deadline. */
   async until(condition: () => boolean, what: string, deadlineMs: number = DEFAULT_DEADLINE_MS): Promise<void> {
     if (condition()) return
     await new Promise<void>((resolve, reject) => {
@@ -42,7 +42,7 @@ export class Changes {
   }
 }
 
-/** Holds everybody who passes until the test opens it. */
+/** Makes everybody wait in `pass()` until the test opens it. */
 export class Gate {
   readonly #changes = new Changes()
   readonly #deadlineMs: number
@@ -64,13 +64,13 @@ export class Gate {
     this.#changes.notify()
   }
 
-  /** Resolves when so many have come to the gate. */
+  /** Resolves when this many have arrived. */
   untilWaiting(count: number): Promise<void> {
     return this.#changes.until(() => this.#waiting >= count, `${count} at the gate`)
   }
 }
 
-/** For a state that tells nobody of its changes, such as a file or another process: looks again and again. */
+/** For a state without events, such as a file or another process: polls it. */
 export async function eventually<T>(
   look: () => T | undefined | Promise<T | undefined>,
   what: string,

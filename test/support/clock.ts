@@ -7,7 +7,7 @@ export class ManualClock {
     this.#nowMs = nowMs
   }
 
-  /** Bound, so that it can be handed over as `now: () => number`. */
+  /** Bound, so that it can be passed as `now: () => number`. */
   readonly now = (): number => this.#nowMs
 
   advance(byMs: number): void {

@@ -1,4 +1,4 @@
-/** A proxy as it may stand on the way to the origin: takes CONNECT and nothing else, and records what it is asked. */
+/** A proxy on the way to the origin: accepts only CONNECT, and records its requests. */
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
@@ -7,12 +7,12 @@ import { Changes } from './changes.ts'
 import { readHead, valuesOf } from './http-message.ts'
 import { resetNow } from './reset-now.ts'
 
-/** What it does with a CONNECT. `late`: opens the way when `release` is called. */
+/** Its behaviour for a CONNECT. `late`: opens the tunnel when `release` is called. */
 export type Behaviour = 'open' | 'late' | 'hang' | 'reset' | 'end' | `refuse with ${number}`
 
 export interface ConnectRequest {
   readonly line: string
-  /** Decoded credentials; undefined where there are none. */
+  /** Decoded credentials. Undefined if there are none. */
   readonly credentials: string | undefined
 }
 
@@ -49,7 +49,7 @@ export class ConnectProxy implements AsyncDisposable {
     return `http://${userInfo}127.0.0.1:${this.port}`
   }
 
-  /** Connections, of both sides, that are open. */
+  /** Open connections on both sides. */
   get openSockets(): number {
     return this.#sockets.size
   }

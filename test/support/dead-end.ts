@@ -1,4 +1,4 @@
-/** A port where nothing answers, not even with a refusal: as behind a firewall, or on a machine that is gone. */
+/** A port that does not answer at all, not even with a refusal, like a port behind a firewall. */
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -9,7 +9,7 @@ const LISTEN = `
 const [host, port] = process.argv.slice(1)
 require('node:net').createServer().listen({ host, port: Number(port), backlog: 1 }, () => process.stdout.write('.'))
 `
-/** As many as Linux completes for a queue of one; what comes after them waits for an answer. */
+/** Linux completes this many connections for a queue of one. Later ones wait for an answer. */
 const QUEUED = 2
 
 /** A stopped process with a full queue. Needs Linux, which lets connections beyond the queue hang. */

@@ -9,7 +9,7 @@ const content = 'x'.repeat(1000)
 const raw = `POST / HTTP/1.1\r\nContent-Length: ${content.length}\r\n\r\n${content}`
 const headBytes = raw.length - content.length
 
-/** What one request through a proxy with these conditions comes to, at the origin and at the client. */
+/** The outcome of one request through a proxy with these conditions, at the origin and at the client. */
 async function through(conditions: Conditions) {
   return await withSeed(async (random) => {
     await using origin = await startOrigin(async (seen) => {

@@ -1,4 +1,4 @@
-/** A TCP proxy that does to a connection what networks do: delays, slices, throttles, stalls, cuts, resets. Seeded. */
+/** A TCP proxy with the faults of networks: delays, slices, throttling, stalls, cuts and resets. Seeded. */
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
@@ -17,7 +17,7 @@ export class FaultProxy implements AsyncDisposable {
   readonly #server: Server
   readonly #random: Random
   readonly #target: Target
-  /** With the first line of their connections. */
+  /** With the first lines of their connections. */
   readonly #sockets = new Map<Socket, string>()
   readonly #conditions = new Map<number, Conditions>()
   readonly #healed = deferred()
@@ -36,29 +36,29 @@ export class FaultProxy implements AsyncDisposable {
     return (this.#server.address() as AddressInfo).port
   }
 
-  /** Connections that were ever accepted. */
+  /** All connections that were accepted. */
   get connections(): number {
     return this.#connections
   }
 
-  /** Faults that have struck. */
+  /** Faults that have happened. */
   get strikes(): number {
     return this.#strikes
   }
 
-  /** Of the latest connection that came from this port; undefined while it has sent nothing. */
+  /** The first line of the latest connection from this port. Undefined until it has sent one. */
   conditionsOf(clientPort: number | undefined): Conditions | undefined {
     return clientPort === undefined ? undefined : this.#conditions.get(clientPort)
   }
 
-  /** No fault strikes any more, and who has left a stalled connection is missed now; what was lost stays lost. */
+  /** Ends all faults. Clients that left a stalled connection are noticed now. Lost bytes stay lost. */
   heal(): void {
     this.#isHealed = true
     this.schedule = goodNetwork
     this.#healed.resolve()
   }
 
-  /** Resets the open connections that began with such a line. */
+  /** Resets the open connections whose first line matches. */
   drop(isDropped: (firstLine: string) => boolean): void {
     for (const [socket, firstLine] of this.#sockets) if (isDropped(firstLine)) resetNow(socket)
   }
@@ -75,7 +75,7 @@ export class FaultProxy implements AsyncDisposable {
     await closed
   }
 
-  /** Nothing goes on, and no connection behind it is opened, before the client has said what it is for. */
+  /** Forwards nothing, and opens no connection, before the first line of the client. */
   #accept(client: Socket, index: number): void {
     this.#hold(client, '')
     client.once('readable', () => {
@@ -96,14 +96,14 @@ export class FaultProxy implements AsyncDisposable {
     this.#sockets.set(socket, firstLine)
     socket.setNoDelay(true)
     socket.on('close', () => this.#sockets.delete(socket))
-    socket.on('error', () => undefined) // the close behind it is what counts
+    socket.on('error', () => undefined) // only the close after it counts
   }
 
   #join(client: Socket, server: Socket, conditions: Conditions, random: Random): void {
     const pair = [client, server]
-    // What breaks one side breaks the other: an abort crosses.
+    // A break of one side breaks the other: an abort crosses.
     for (const socket of pair) socket.on('error', () => pair.forEach(resetNow))
-    // Not before: a reset would throw away what waits for the connection.
+    // Not earlier: a reset would drop bytes that wait for the connection.
     server.once('connect', () => {
       void this.#pump('up', client, server, conditions, random)
       void this.#pump('down', server, client, conditions, random)
@@ -125,7 +125,7 @@ export class FaultProxy implements AsyncDisposable {
       for await (const chunk of from.iterator({ destroyOnReturn: false })) {
         for (const slice of slices(chunk, conditions, random)) {
           await strikeIf(true)
-          if (isStruck) continue // what still comes is read and lost
+          if (isStruck) continue // reads and drops later bytes
           const passed = this.#isHealed ? slice : slice.subarray(0, leftBytes)
           await pause(delayMs(passed, conditions))
           await write(to, passed)
@@ -155,7 +155,7 @@ export class FaultProxy implements AsyncDisposable {
         to.end()
         return
       case 'stall':
-        // While nobody reads, not even the end of the connection is seen.
+        // Without a reader, not even the end of the connection is noticed.
         await Promise.race([this.#healed.promise, new Promise((resolve) => from.once('close', resolve))])
     }
   }
@@ -177,7 +177,7 @@ function deferred(): { readonly promise: Promise<void>; readonly resolve: () => 
   return { promise, resolve }
 }
 
-/** Resolves when the kernel has the bytes: a reset behind them must not overtake them. */
+/** Resolves when the kernel has the bytes, so that a later reset does not overtake them. */
 async function write(socket: Socket, bytes: Buffer): Promise<void> {
   if (socket.writable) await new Promise<void>((resolve) => socket.write(bytes, () => resolve()))
 }

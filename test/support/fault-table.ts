@@ -1,4 +1,4 @@
-/** Faults of the origin as rows: what it writes for one request, how it ends, and what the client must make of it. */
+/** Faults of the origin as rows: the bytes that it writes for one request, how it ends, and the answer that the client must get. */
 
 import { expect } from 'vitest'
 import { get } from './case-table.ts'
@@ -9,9 +9,9 @@ import { type ProxySettings, type ProxyUnderTest, startProxy } from './start-pro
 
 export interface Fault {
   readonly name: string
-  /** What the origin writes, as latin1, when it has the request. */
+  /** The origin writes this, as latin1, when it has the request. */
   readonly writes: string
-  /** What it does then. */
+  /** Then the origin does this. */
   readonly ends: 'fin' | 'reset' | 'nothing'
   readonly method?: string
   readonly status: number
@@ -37,7 +37,7 @@ export class FaultTable implements AsyncDisposable {
     this.#scripts = scripts
   }
 
-  /** A target of its own, with the script that answers it. */
+  /** A new target, with the script that answers it. */
   target(script: OriginScript): string {
     const target = `/v2/fault-${++this.#rows}`
     this.#scripts.set(target, script)
@@ -70,7 +70,7 @@ export class FaultTable implements AsyncDisposable {
     row.also?.(response, requests)
   }
 
-  /** A good request, soon. */
+  /** A good request, which must be answered soon. */
   async expectAlive(): Promise<void> {
     const response = await request(this.proxy.port, get('/v2/alive', ORG), { deadlineMs: 10_000 })
     expect(response.status, 'the proxy lives').toBe(200)

@@ -1,6 +1,6 @@
 /**
- * HTTP/1.1 messages read by the letter of RFC 9112, for both ends of the wire. Nothing doubtful is repaired: a proxy
- * that lets it through must be seen.
+ * Reads HTTP/1.1 messages strictly by RFC 9112, for both ends of a connection. It repairs nothing, so that tests notice a
+ * proxy that forwards doubtful messages.
  */
 
 import type { ByteReader } from './byte-reader.ts'
@@ -9,7 +9,7 @@ export class MalformedMessage extends Error {
   override readonly name = 'MalformedMessage'
 }
 
-/** Names and values by turns, as they came, like `rawHeaders`. */
+/** Names and values in turn, unchanged, like `rawHeaders`. */
 export type FieldList = readonly string[]
 
 export interface MessageHead {
@@ -36,7 +36,7 @@ export function valuesOf(fields: FieldList, name: string): string[] {
   return fields.filter((_, i) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === name.toLowerCase())
 }
 
-/** What the framing fields say, or undefined where there are none. Throws where they say two things or nothing clear. */
+/** The framing, or undefined without framing fields. Throws if they contradict each other or are unclear. */
 export function declaredFraming(fields: FieldList): Framing | undefined {
   const codings = valuesOf(fields, 'transfer-encoding')
   const lengths = valuesOf(fields, 'content-length')
@@ -50,7 +50,7 @@ export function declaredFraming(fields: FieldList): Framing | undefined {
   return { kind: 'length', bytes: Number(length) }
 }
 
-/** Hands every piece of content on as it comes. Returns the trailer fields. */
+/** Passes on every piece of content as it arrives. Returns the trailer fields. */
 export async function readContent(
   reader: ByteReader,
   framing: Framing,

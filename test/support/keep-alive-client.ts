@@ -1,10 +1,10 @@
-/** A client for many requests: one connection that is kept, one request at a time, answers with a length. Cheap, not strict. */
+/** A cheap client for many requests: one kept connection, one request at a time, answers with a length. Not strict. */
 
 import { connect, type Socket } from 'node:net'
 
 export interface Answer {
   readonly status: number
-  /** Status line and fields, as they came. */
+  /** Status line and fields, unchanged. */
   readonly head: string
   readonly content: string
   /** From the write of the request to the last byte of the answer. */
@@ -31,7 +31,7 @@ export class KeepAliveClient implements Disposable {
     this.#at = at
   }
 
-  /** Rejects where the connection ends before the answer does. */
+  /** Rejects if the connection ends before the answer. */
   get(target: string, org: string, ...lines: readonly string[]): Promise<Answer> {
     return this.#send([`GET ${target} HTTP/1.1`, 'Host: localhost', `X-Org-Id: ${org}`, ...lines], '')
   }
@@ -50,7 +50,7 @@ export class KeepAliveClient implements Disposable {
     })
   }
 
-  /** RST, whatever is on its way. The next request opens another connection. */
+  /** Sends RST, even during a request. The next request opens another connection. */
   abort(): void {
     const socket = this.#socket
     this.#close(new Error('aborted'))

@@ -3,7 +3,7 @@
 import { TokenEndpoint } from '../../src/token/token-endpoint.ts'
 
 export class MintsUnderway implements Disposable {
-  /** Mints that were ever begun. */
+  /** All mints that were begun. */
   calls = 0
   /** Now. */
   count = 0

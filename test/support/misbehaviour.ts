@@ -1,4 +1,4 @@
-/** A storm of faults from both sides: an origin that answers badly, and clients that leave at any point. Seeded. */
+/** A series of faults from both sides: an origin with bad answers, and clients that leave at any point. Seeded. */
 
 import { get } from './case-table.ts'
 import type { OriginScript } from './origin-connection.ts'
@@ -9,7 +9,7 @@ import type { MintScript } from './token-endpoint.ts'
 
 const AT_ONCE = 48
 
-/** For a proxy in the storm: it has seen the end of every fault soon. */
+/** Settings of the proxy, so that every fault ends soon. */
 export const IMPATIENT = {
   'origin.responseTimeout': scaledSetting(300),
   'origin.idleTimeout': scaledSetting(300),
@@ -19,10 +19,10 @@ export const IMPATIENT = {
   'tokens.rejectedCooldown': '100ms',
 } as const
 
-/** Told to undici, which takes a second off: connections that nobody needs are gone soon. */
+/** Sent as Keep-Alive timeout, from which the proxy takes a second off, so that idle connections end soon. */
 const SHORT_LIFE = ['Keep-Alive', 'timeout=2'] as const
 
-/** Answers in seven ways, most of them bad; which, the number in the target decides. */
+/** Answers in seven ways, most of them bad. The number in the target decides. */
 export function badOrigin(random: Random): OriginScript {
   return async (seen, connection) => {
     if (seen.target === '/v2/good') return { fields: SHORT_LIFE, content: 'good' }
@@ -41,7 +41,7 @@ export function badOrigin(random: Random): OriginScript {
         connection.end()
         return undefined
       case 4:
-        connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nand\r\n') // and never more
+        connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nand\r\n') // and nothing follows
         return undefined
       case 5:
         return { status: 401, reason: 'Unauthorized', fields: SHORT_LIFE }
@@ -64,19 +64,19 @@ async function misbehave(port: number, random: Random, number: number): Promise<
       client.reset()
       return
     case 1:
-      return // leaves with whatever is unread
+      return // leaves with unread bytes
     case 2:
       client.endSending()
       await client.untilClosed()
       return
     default:
-      await client.untilClosed().catch(() => undefined) // some live on: the deadline of the client ends those
+      await client.untilClosed().catch(() => undefined) // the deadline of the client ends those that go on
   }
 }
 
 export const shortMint: MintScript = (mint) => ({ ...mint.issue(), fields: SHORT_LIFE })
 
-/** So many requests that come to no good, most of them. */
+/** Sends this many requests, most of which fail. */
 export async function storm(port: number, random: Random, requests: number): Promise<void> {
   let next = 0
   const client = async () => {

@@ -1,10 +1,10 @@
-/** A name in the eyes of one spawned process, with the addresses that its record has at the moment. */
+/** A name that one spawned process resolves to the present addresses of this record. */
 
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** Runs in that process before the program: every look-up of the name reads the record anew; others go their way. */
+/** Runs in that process before the program. Every lookup of the name reads the record; other names resolve normally. */
 const PRELOADED = `
 import dns from 'node:dns'
 import { readFileSync } from 'node:fs'
@@ -21,7 +21,7 @@ dns.lookup = (name, options, callback) => {
 
 export class NameRecord implements AsyncDisposable {
   readonly name = 'service.test'
-  /** For Node, before the program. */
+  /** Options of Node, before the program. */
   readonly nodeArgs: readonly string[] = ['--import', `data:text/javascript,${encodeURIComponent(PRELOADED)}`]
   readonly env: Readonly<Record<string, string>>
   readonly #folder: string

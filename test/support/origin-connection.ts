@@ -1,4 +1,4 @@
-/** One connection of the scripted origin: reads requests by the letter, records them, writes what the script says. */
+/** One connection of the scripted origin: reads requests strictly, records them, and writes the answers of the script. */
 
 import type { Socket } from 'node:net'
 import { ByteReader, type StreamEnd, StreamEnded } from './byte-reader.ts'
@@ -11,7 +11,7 @@ const MAX_RECORDED_BYTES = 8 * 1024 * 1024
 
 const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP\/1\.1$/
 
-/** Called when the head of a request is there; `await request.ended` for its content. Returns what to answer, or nothing where it wrote the answer itself. */
+/** Called after the head of a request; `await request.ended` for its content. Returns the answer, or nothing if it wrote the answer itself. */
 export type OriginScript = (
   request: OriginRequest,
   connection: OriginConnection,
@@ -81,7 +81,7 @@ export class OriginConnection {
     for (const event of ['data', 'end', 'close']) socket.on(event, () => observer.onChange())
   }
 
-  /** The raw bytes that came. */
+  /** The raw bytes that arrived. */
   get received(): Buffer {
     return Buffer.concat(this.#received)
   }
@@ -94,7 +94,7 @@ export class OriginConnection {
     return this.socket.closed
   }
 
-  /** How the peer ended its side; undefined while it has not. */
+  /** How the peer ended its side. Undefined before. */
   get peerEnd(): StreamEnd | undefined {
     return this.#reader.end
   }
@@ -104,7 +104,7 @@ export class OriginConnection {
     if (this.socket.writable) this.socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes)
   }
 
-  /** Resolves when what was written is on its way, or the connection is gone. */
+  /** Resolves when the written bytes were sent, or the connection has ended. */
   drained(): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
@@ -123,7 +123,7 @@ export class OriginConnection {
     resetNow(this.socket)
   }
 
-  /** From here on the connection is the script's: nothing of it is read as HTTP. */
+  /** From here on, the script owns the connection, and nothing on it is read as HTTP. */
   tunnel(): ByteReader {
     this.#isTunnel = true
     return this.#reader

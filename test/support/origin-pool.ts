@@ -22,24 +22,24 @@ export class OriginPool implements AsyncDisposable {
     return recorder
   }
 
-  /** On a connection that has carried nothing before. */
+  /** On a new connection. */
   sendFresh(target: string, request: Partial<Request> = {}): Recorder {
     const recorder = new Recorder({ ...request, target }, true)
     this.origin.dispatch(recorder.attempt)
     return recorder
   }
 
-  /** The connection that a request for `target` came on. */
+  /** The connection of the request for `target`. */
   connectionOf(target: string): OriginConnection | undefined {
     return this.server.requests.find((request) => request.target === target)?.connection
   }
 
-  /** Resolves when so many requests have come. */
+  /** Resolves when this many requests have arrived. */
   seen(requests: number): Promise<void> {
     return this.server.waitFor((server) => server.requests.length >= requests, `${requests} requests`)
   }
 
-  /** Resolves when our end of the connection has gone: by default, before it could have gone for being idle. */
+  /** Resolves when our end of the connection has closed. The default deadline is shorter than the idle time. */
   left(connection: OriginConnection | undefined, deadlineMs = 15_000): Promise<void> {
     const isLeft = () => connection?.peerEnd !== undefined
     return this.server.waitFor(isLeft, 'the end of a connection', deadlineMs)
@@ -51,7 +51,7 @@ export class OriginPool implements AsyncDisposable {
   }
 }
 
-/** TLS where a CA is given. */
+/** TLS if a CA is given. */
 export async function startOriginPool(
   script?: OriginScript,
   options: Partial<OriginOptions> = {},
@@ -62,7 +62,7 @@ export async function startOriginPool(
   return new OriginPool(new Origin({ ...basis, ...options }), server)
 }
 
-/** Answers with the target, and when the test says so. */
+/** Answers with the target, when the test releases it. */
 export function onCue(): { readonly script: OriginScript; answer(target: string): void } {
   const cues = new Map<string, () => void>()
   return {

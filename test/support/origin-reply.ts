@@ -1,22 +1,22 @@
-/** What a script answers in the easy form, and how that looks on the wire. */
+/** The simple form of an answer of a script, and its bytes. */
 
 import { type FieldList, valuesOf } from './http-message.ts'
 
 export interface Reply {
   readonly status?: number
   readonly reason?: string
-  /** Names and values by turns; `Content-Length` is added where nothing else frames the content. */
+  /** Names and values in turn. `Content-Length` is added if nothing else frames the content. */
   readonly fields?: FieldList
   readonly content?: string | Uint8Array
   /** Sends the content as one chunk. */
   readonly isChunked?: boolean
   /** Does not wait for the content of the request. */
   readonly isEarly?: boolean
-  /** Ends the connection behind the response. */
+  /** Ends the connection after the response. */
   readonly closes?: boolean
 }
 
-/** Head and content apart, as many servers write them: who relays must not count on getting both at once. */
+/** Writes head and content separately, like many servers, so that a relay cannot rely on getting both at once. */
 export function renderReply(method: string, reply: Reply): Buffer[] {
   const { status = 200, reason = 'OK', fields = [], content = '', isChunked = false, closes = false } = reply
   const bytes = typeof content === 'string' ? Buffer.from(content) : Buffer.from(content)
@@ -36,7 +36,7 @@ function isFramed(status: number, fields: FieldList): boolean {
   return ['content-length', 'transfer-encoding'].some((name) => valuesOf(fields, name).length > 0)
 }
 
-/** One chunk with all of it, and the last one. */
+/** One chunk with all of the content, and the last chunk. */
 function asChunks(bytes: Buffer): Buffer {
   const last = Buffer.from('0\r\n\r\n')
   if (bytes.length === 0) return last

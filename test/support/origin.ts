@@ -1,4 +1,4 @@
-/** A scripted origin server on a port of its own that records what really comes over the wire. */
+/** A scripted origin server on its own port, which records the bytes that it receives. */
 
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
@@ -22,7 +22,7 @@ export interface OriginOptions {
 export class Origin implements AsyncDisposable {
   readonly requests: OriginRequest[] = []
   readonly connections: OriginConnection[] = []
-  /** What came and was no HTTP/1.1: a smuggled half is seen here. */
+  /** Bytes that are not HTTP/1.1, such as a smuggled half of a request. */
   readonly malformed: string[] = []
   /** Read for every request, so that a test may exchange it. */
   script: OriginScript
@@ -41,7 +41,7 @@ export class Origin implements AsyncDisposable {
         ? createServer({ allowHalfOpen: true }, onSocket)
         : createTlsServer({ ...options.tls, allowHalfOpen: true }, onSocket)
     this.#server.on('tlsClientError', () => {})
-    // Of TLS too: a handshake that never ends is no connection yet, and must not keep the server from stopping.
+    // With TLS, too: an unfinished handshake is no connection yet, and must not keep the server from stopping.
     this.#server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket)
       socket.once('close', () => this.#sockets.delete(socket))
@@ -61,7 +61,7 @@ export class Origin implements AsyncDisposable {
     return this.connections.filter((connection) => !connection.isClosed)
   }
 
-  /** Resolves when the condition holds; looked at whenever anything happens on a connection. */
+  /** Resolves when the condition holds. It is checked after each event of a connection. */
   waitFor(
     condition: (origin: this) => boolean,
     what = 'the awaited state of the origin',
@@ -75,13 +75,13 @@ export class Origin implements AsyncDisposable {
     await once(this.#server, 'listening')
   }
 
-  /** From now on TLS connections are opened with these; those that are open are reset. */
+  /** Uses these certificates for new TLS connections, and resets the open ones. */
   present(tls: SecureContextOptions): void {
     if (this.#server instanceof TlsServer) this.#server.setSecureContext(tls)
     for (const socket of this.#sockets) socket.destroy()
   }
 
-  /** Gone: the port refuses connections and those that were open are reset. `listen(port)` brings it back. */
+  /** Stops: the port refuses connections, and open ones are reset. `listen(port)` starts it again. */
   async stop(): Promise<void> {
     if (!this.#server.listening) return
     const closed = once(this.#server, 'close')

@@ -1,18 +1,18 @@
 /**
- * How slow this machine is at the moment. A limit on time says how long something may take on a quiet machine; on a busy one
- * it takes longer without being wrong. `TEST_SLOWNESS` sets the factor.
+ * Measures how slow this machine is at the moment. Time limits in tests are for a quiet machine; on a busy one, correct code
+ * takes longer. `TEST_SLOWNESS` sets the factor.
  */
 
 import { availableParallelism, loadavg } from 'node:os'
 
 const { TEST_SLOWNESS } = process.env
 const PROBE_MS = 20
-/** A machine slower than this is of no use for tests. */
+/** Tests are useless on a machine slower than this. */
 const MAX_SLOWNESS = 20
 
 let measured: number | undefined
 
-/** At least 1: how many times longer than on a quiet machine things take. */
+/** Factor of slowness compared with a quiet machine; at least 1. */
 export function slowness(): number {
   if (TEST_SLOWNESS !== undefined) return Number(TEST_SLOWNESS)
   measured ??= shareOfCpu()
@@ -30,7 +30,7 @@ export function scaledSetting(limitMs: number): string {
   return `${Math.round(scaled(limitMs))}ms`
 }
 
-/** Works for a moment, and compares the time that passed with the time that it got. */
+/** Works for a moment, and compares the elapsed time with its CPU time. */
 function shareOfCpu(): number {
   const before = process.cpuUsage()
   const startedAt = performance.now()

@@ -1,9 +1,9 @@
-/** The inside of a proxy's process, asked through Node's inspector: its heap behind a collection, and what keeps it alive. */
+/** Inspects a proxy's process through Node's inspector: its heap after a collection, and the handles that keep it alive. */
 
 import { WebSocket } from 'ws'
 import type { SpawnedProxy } from './spawn-proxy.ts'
 
-/** For Node itself, when the process is started: without it there is nobody to ask. */
+/** Options of Node for the process, which open the inspector. */
 export const PROBE_ARGS: readonly string[] = ['--inspect=127.0.0.1:0']
 
 const LASTING = /^(TCP|TLS|Pipe|Timeout$)/
@@ -33,18 +33,18 @@ export class ProcessProbe implements Disposable {
     const socket = new WebSocket(url)
     await new Promise((resolve, reject) => socket.once('open', resolve).once('error', reject))
     await proxy.waitForLine(/Debugger attached/)
-    proxy.stderr.length = 0 // so far the debugger's alone
+    proxy.stderr.length = 0 // the debugger's only, so far
     return new ProcessProbe(socket)
   }
 
-  /** What is left behind full collections. The second one takes what finalizers have let go. */
+  /** The heap after full collections. The second one takes memory that finalizers have released. */
   async heapBytes(): Promise<number> {
     await this.#call('HeapProfiler.collectGarbage')
     await this.#call('HeapProfiler.collectGarbage')
     return (await this.#call('Runtime.getHeapUsage')).result?.usedSize ?? Number.NaN
   }
 
-  /** Sockets and timers that keep the process alive, by kind; reads of files and the like come and go. */
+  /** Sockets and timers that keep the process alive, by kind. Short operations, such as reads of files, are left out. */
   async resources(): Promise<Record<string, number>> {
     const expression = 'JSON.stringify(process.getActiveResourcesInfo())'
     const kinds: string[] = JSON.parse(
@@ -55,7 +55,7 @@ export class ProcessProbe implements Disposable {
     return counts
   }
 
-  /** To be called before the process is to end: Node waits for its debugger. */
+  /** Call it before the process ends, because Node waits for its debugger. */
   [Symbol.dispose](): void {
     this.#socket.terminate()
   }

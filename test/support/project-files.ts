@@ -1,4 +1,4 @@
-/** The project's own files, as a reader of the repository finds them. */
+/** The files of the project. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path/posix'
@@ -15,7 +15,7 @@ export function readProjectFile(path: string): string {
   return readFileSync(new URL(path, root), 'utf8')
 }
 
-/** Paths of all files below a folder whose names end so. */
+/** Paths of all files below a folder with this ending. */
 export function projectFilesBelow(folder: string, ending: string): string[] {
   return readdirSync(projectPath(folder), { withFileTypes: true }).flatMap((entry) => {
     const path = join(folder, entry.name)

@@ -1,4 +1,4 @@
-/** The built program as a process before any service, started and ready: for what a process alone can show. */
+/** The built program as a process with any service, started and ready, for tests that need a real process. */
 
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { type SpawnedProxy, spawnProxy } from './spawn-proxy.ts'
 import { environmentOf, type ProxySettings } from './start-proxy.ts'
 
-/** What the proxy has to know of it. */
+/** The settings for this service. */
 export interface ServiceIdentity {
   readonly baseUrl: string
   readonly appId: string
@@ -34,14 +34,14 @@ export class ProxyProcess implements AsyncDisposable {
     this.adminPort = ports.adminPort
   }
 
-  /** The value of a metric, given with its labels; 0 where it has not been counted yet. */
+  /** The value of a metric, named with its labels. 0 if it was not counted yet. */
   async metric(name: string): Promise<number> {
     const response = await fetch(`http://127.0.0.1:${this.adminPort}/metrics`)
     const line = (await response.text()).split('\n').find((text) => text.startsWith(`${name} `))
     return line === undefined ? 0 : Number(line.slice(name.length))
   }
 
-  /** Resident now and at the most so far. */
+  /** Resident memory now, and at most so far. */
   async memory(): Promise<{ readonly residentBytes: number; readonly peakBytes: number }> {
     const status = await readFile(`/proc/${this.spawned.pid}/status`, 'utf8')
     const bytes = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1] ?? 0) * 1024

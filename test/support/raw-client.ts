@@ -1,4 +1,4 @@
-/** A client that sends exactly the bytes it is given and reads the answers by the letter. */
+/** A client that sends exactly the given bytes, and reads the answers strictly. */
 
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
@@ -23,17 +23,17 @@ export interface RawResponse {
   readonly fields: FieldList
   readonly content: Buffer
   readonly trailers: FieldList
-  /** False where the connection ended inside the message. */
+  /** False if the connection ended inside the message. */
   readonly isComplete: boolean
   /** The 1xx responses before it. */
   readonly informational: readonly RawResponse[]
 }
 
 export interface RawClientOptions {
-  /** Of each single wait, on a quiet machine. */
+  /** For each single wait, on a quiet machine. */
   readonly deadlineMs?: number
   readonly host?: string
-  /** Where the connection comes from, in the eyes of the peer. */
+  /** The local address of the connection. */
   readonly localAddress?: string
 }
 
@@ -67,7 +67,7 @@ export class RawClient implements AsyncDisposable {
     return new RawClient(socket, scaled(options.deadlineMs ?? 5_000))
   }
 
-  /** All bytes that ever came. */
+  /** All bytes that arrived. */
   get received(): Buffer {
     return Buffer.concat(this.#received)
   }
@@ -82,12 +82,12 @@ export class RawClient implements AsyncDisposable {
     this.socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes)
   }
 
-  /** FIN: nothing more from here, but the answer is still read. */
+  /** Sends FIN. The answer is still read. */
   endSending(): void {
     this.socket.end()
   }
 
-  /** RST. */
+  /** Sends RST. */
   reset(): void {
     resetNow(this.socket)
   }
@@ -111,12 +111,12 @@ export class RawClient implements AsyncDisposable {
     return this.#reader.exactly(count)
   }
 
-  /** Resolves when the text has come, wherever it stands; takes nothing away from who reads. */
+  /** Resolves when the text has arrived anywhere. Consumes nothing. */
   async untilBytes(text: string): Promise<void> {
     await this.#changes.until(() => this.received.includes(text, 0, 'latin1'), `the bytes ${JSON.stringify(text)}`)
   }
 
-  /** Everything that comes until the peer ends or breaks the connection. */
+  /** All bytes until the peer ends or breaks the connection. */
   async untilClosed(): Promise<{ readonly bytes: Buffer; readonly end: StreamEnd }> {
     const bytes = await this.#reader.toEnd()
     return { bytes, end: this.#reader.end ?? 'fin' }

@@ -1,4 +1,4 @@
-/** Requests given straight to the connections to the origin, and what is told of each. */
+/** Sends requests directly over connections to the origin, and records the events of each. */
 
 import type { ResponseHead } from '../../src/http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate, type OriginRequest } from '../../src/origin/attempt.ts'
@@ -6,15 +6,15 @@ import { Changes } from './changes.ts'
 
 export type Told = 'connected' | 'head' | 'end' | 'failed'
 
-/** One attempt, and everything that it told, in order; content and pauses aside. */
+/** One attempt, and its events in order, except content and pauses. */
 export class Recorder implements AttemptSink {
   readonly attempt: Attempt
   readonly told: Told[] = []
   head: ResponseHead | undefined
   error: Error | undefined
-  /** What is answered to content. */
+  /** The return value for content. */
   fate: ContentFate = 'taken'
-  /** Called with everything told, at once. */
+  /** Called with each event at once. */
   onTold: (what: Told) => void = () => {}
   readonly #pieces: Buffer[] = []
   readonly #changes = new Changes()
@@ -40,19 +40,19 @@ export class Recorder implements AttemptSink {
     return this.told.includes('end') || this.told.includes('failed')
   }
 
-  /** Resolves when the condition holds; looked at whenever anything is told. */
+  /** Resolves when the condition holds. It is checked after each event. */
   waitFor(condition: (recorder: this) => boolean, what: string, deadlineMs?: number): Promise<void> {
     return this.#changes.until(() => condition(this), what, deadlineMs)
   }
 
-  /** Resolves when it has ended well; fails with the error it failed with. */
+  /** Resolves when the attempt has succeeded. Rejects with its error. */
   async ended(): Promise<this> {
     await this.waitFor(({ isOver }) => isOver, 'the end of an attempt')
     if (this.error !== undefined) throw this.error
     return this
   }
 
-  /** Resolves with the error it failed with. */
+  /** Resolves with the error of the attempt. */
   async failed(deadlineMs?: number): Promise<Error> {
     await this.waitFor(({ isOver }) => isOver, 'the failure of an attempt', deadlineMs)
     if (this.error === undefined) throw new Error('it has ended well')

@@ -1,4 +1,4 @@
-/** Responses as an origin may write them, at random: what was meant, and the bytes that say it. */
+/** Random responses of an origin: their meaning, and their bytes. */
 
 import fc from 'fast-check'
 
@@ -7,7 +7,7 @@ export type Framing = 'none' | 'counted' | 'chunked' | 'until the end'
 export interface RenderedResponse {
   readonly isHead: boolean
   readonly status: number
-  /** What goes on to a client. */
+  /** The part that reaches the client. */
   readonly fields: readonly string[]
   readonly framing: Framing
   readonly content: Buffer

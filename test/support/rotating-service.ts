@@ -1,6 +1,6 @@
 /**
- * A service made for many requests: answers with the org that the token stands for, and at every rotation forgets the
- * tokens from before the last one. It keeps counts where `Service` keeps bytes, and takes requests without content only.
+ * A service for many requests: answers with the org of the token, and at every rotation forgets the tokens from before the
+ * last rotation. It keeps counts instead of bytes, and accepts only requests without content.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -9,7 +9,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import type { ServiceIdentity } from './proxy-process.ts'
 
 export interface RotatingServiceOptions {
-  /** No rotation where it is not given. */
+  /** By default no rotation. */
   readonly rotatesEveryMs?: number
   /** Others are refused with 404. */
   readonly isLinked?: (org: string) => boolean
@@ -22,11 +22,11 @@ const AUTHORIZATION = /\r\nauthorization: ([^\r]*)\r\n/i
 export class RotatingService implements ServiceIdentity, AsyncDisposable {
   readonly appId = 'app-under-test'
   readonly appSecret: string = randomBytes(12).toString('hex')
-  /** Calls of the token endpoint, and how many of them at a time at the most. */
+  /** Calls of the token endpoint, and the most at one time. */
   mints = 0
   /** Instants of these calls, by the monotonic clock. */
   readonly mintedAt: number[] = []
-  /** Requests with a good token, and with one from before. */
+  /** Requests with a good token, and with a forgotten one. */
   accepted = 0
   rejected = 0
   /** Requests for `/v2/as/ORG` with the good token of another org: there must be none. */

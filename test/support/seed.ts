@@ -1,4 +1,4 @@
-/** Random schedules that can be run again: a seeded generator, and the seed in the message when something fails. */
+/** Repeatable random schedules: a seeded generator, and the seed in the message of a failure. */
 
 import { randomInt } from 'node:crypto'
 
@@ -12,7 +12,7 @@ export class Random {
     this.#state = seed >>> 0
   }
 
-  /** A generator of its own for one of many that run beside each other: who is faster changes nothing for the others. */
+  /** A separate generator for one of many concurrent users, so that their order does not matter. */
   numbered(index: number): Random {
     return new Random((Math.imul(this.seed, 0x9e3779b1) ^ index) >>> 0)
   }
@@ -45,13 +45,13 @@ export class Random {
   }
 }
 
-/** `TEST_SEED` runs one schedule again; without it every run takes a new one. */
+/** `TEST_SEED` repeats one schedule. Without it, every run uses a new seed. */
 export function chooseSeed(): number {
   const { TEST_SEED: fixed } = process.env
   return fixed === undefined ? randomInt(2 ** 31) : Number(fixed)
 }
 
-/** Runs with a seeded generator; a failure names the seed. */
+/** Runs with a seeded generator. A failure names the seed. */
 export async function withSeed<T>(run: (random: Random) => T | Promise<T>, seed: number = chooseSeed()): Promise<T> {
   try {
     return await run(new Random(seed))

@@ -1,4 +1,4 @@
-/** The service as a whole, on one port: the token endpoint, and an origin that takes nothing but its tokens. */
+/** The whole service on one port: the token endpoint, and an origin that accepts only its tokens. */
 
 import { type Origin, type OriginOptions, startOrigin } from './origin.ts'
 import type { OriginRequest, OriginScript } from './origin-connection.ts'
@@ -6,7 +6,7 @@ import type { Reply } from './origin-reply.ts'
 import { TokenEndpoint, type TokenEndpointOptions } from './token-endpoint.ts'
 
 export interface ServiceOptions extends TokenEndpointOptions, OriginOptions {
-  /** Answers everything that came with a good token. */
+  /** Answers all requests with a good token. */
   readonly script?: OriginScript
   /** Path of the base URL, such as `/api` or `/api/`. */
   readonly prefix?: string
@@ -29,12 +29,12 @@ export class Service implements AsyncDisposable {
     this.baseUrl = `${origin.url}${prefix}`
   }
 
-  /** What came to the origin, mints aside. */
+  /** The requests at the origin, without mints. */
   get requests(): OriginRequest[] {
     return this.origin.requests.filter((request) => this.orgOfMint(request) === undefined)
   }
 
-  /** The Org whose token the request bears, if it bears exactly one and that one is good. */
+  /** The Org of the token in the request, if there is exactly one token and it is good. */
   orgOf(request: OriginRequest): string | undefined {
     const [authorization, ...others] = request.values('authorization')
     if (authorization === undefined || others.length > 0 || !authorization.startsWith('Bearer ')) return undefined

@@ -11,12 +11,12 @@ import type { Service } from './service.ts'
 
 export const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 
-/** What Node is told when the program starts, in the image and in the unit of systemd. */
+/** Options of Node in the image and in the unit of systemd. */
 export const START_ARGS: readonly string[] = ['--max-semi-space-size=8']
 
 export interface SpawnOptions {
   readonly args?: readonly string[]
-  /** The whole environment, `PATH` and `HOME` aside: nothing of the test runner's own gets in. */
+  /** The whole environment, except `PATH` and `HOME`. Nothing of the test runner's environment gets in. */
   readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
   /** Options of Node itself, before the program. */
@@ -30,7 +30,7 @@ export interface Exit {
 
 export class SpawnedProxy implements AsyncDisposable {
   readonly child: ChildProcess
-  /** Complete lines, as they came. */
+  /** Complete lines, unchanged. */
   readonly stdout: string[] = []
   readonly stderr: string[] = []
   readonly exited: Promise<Exit>
@@ -59,7 +59,7 @@ export class SpawnedProxy implements AsyncDisposable {
     return this.stdout.filter((line) => line.startsWith('{')).map((line) => JSON.parse(line))
   }
 
-  /** The first line, of either stream, that matches; fails when the process ends without one. */
+  /** The first matching line of either stream. Fails if the process ends without one. */
   async waitForLine(pattern: RegExp, deadlineMs = 30_000): Promise<string> {
     const find = () => [...this.stdout, ...this.stderr].find((line) => pattern.test(line))
     const hasEnded = () => this.child.exitCode !== null || this.child.signalCode !== null
@@ -110,7 +110,7 @@ export function spawnProxy(options: SpawnOptions = {}): SpawnedProxy {
   return new SpawnedProxy(child)
 }
 
-/** What a process needs to stand before this service: the secret in a file, free ports. Further settings go on top. */
+/** The environment of a process for this service: the secret in a file, free ports. Further settings go on top. */
 export async function environmentFor(service: Service): Promise<Readonly<Record<string, string>> & AsyncDisposable> {
   const folder = await mkdtemp(join(tmpdir(), 'oap-'))
   const secretFile = join(folder, 'secret')

@@ -27,7 +27,7 @@ export class ProxyUnderTest implements AsyncDisposable {
   readonly app: App
   readonly port: number
   readonly secretFile: string
-  /** Everything that it was started with, but for its files. */
+  /** All settings that it was started with, without its files. */
   readonly settings: ProxySettings
   readonly #lines: string[]
   readonly #changes: Changes
@@ -43,7 +43,7 @@ export class ProxyUnderTest implements AsyncDisposable {
     this.#changes = changes
   }
 
-  /** Resolves when the condition holds; looked at after each line of the log. */
+  /** Resolves when the condition holds. It is checked after each line of the log. */
   until(condition: () => boolean, what: string): Promise<void> {
     return this.#changes.until(condition, what)
   }
@@ -86,7 +86,7 @@ function portOf(address: string): number {
 }
 
 /**
- * Before this service, with free ports, no admin listener and a log that is kept. `settings` go on top. `files` are written
+ * Starts a proxy for this service, with free ports, no admin listener and a recorded log. `settings` go on top. `files` are written
  * into the folder of the proxy; one named `proxy.yaml` is its config file. `$FOLDER` in them is
  * the path of that folder.
  */

@@ -1,4 +1,4 @@
-/** A scripted token endpoint: counts and keeps every mint, and knows which Org each token that it gave out stands for. */
+/** A scripted token endpoint: records every mint, and knows the Org of each token that it has issued. */
 
 import { randomBytes } from 'node:crypto'
 import { randomMarker, randomSecret } from './canaries.ts'
@@ -12,7 +12,7 @@ export interface Mint {
   issue(): Reply
 }
 
-/** Returns what to answer, or nothing where it writes on `mint.request.connection` itself. */
+/** Returns the answer, or nothing if it writes to `mint.request.connection` itself. */
 export type MintScript = (mint: Mint) => Reply | undefined | Promise<Reply | undefined>
 
 export interface TokenEndpointOptions {
@@ -50,7 +50,7 @@ export class TokenEndpoint {
     return this.#orgs.get(token)
   }
 
-  /** The service takes back every token of the Org, or of all. */
+  /** Revokes every token of the Org, or of all Orgs. */
   revoke(org?: string): void {
     for (const [token, holder] of this.#orgs) if (org === undefined || holder === org) this.#orgs.delete(token)
   }

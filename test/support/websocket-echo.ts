@@ -1,4 +1,4 @@
-/** A script that takes every WebSocket handshake and sends each message back, with the real `ws` behind it. */
+/** A script that accepts every WebSocket handshake and echoes each message, with the real `ws`. */
 
 import type { IncomingMessage } from 'node:http'
 import { type WebSocket, WebSocketServer } from 'ws'
@@ -6,7 +6,7 @@ import type { OriginScript } from './origin-connection.ts'
 
 export interface EchoServer {
   readonly script: OriginScript
-  /** The server's ends of the sockets that were ever opened. */
+  /** The server's ends of all sockets that were opened. */
   readonly sockets: WebSocket[]
 }
 
@@ -19,7 +19,7 @@ export function echoServer(): EchoServer {
     for (let i = 0; i < request.fields.length; i += 2) {
       headers[(request.fields[i] ?? '').toLowerCase()] = request.fields[i + 1] ?? ''
     }
-    // All of a request that `ws` looks at.
+    // All parts of a request that `ws` uses.
     const message = { method: request.method, url: request.target, headers } as unknown as IncomingMessage
     server.handleUpgrade(message, connection.socket, reader.pending, (socket) => {
       sockets.push(socket)

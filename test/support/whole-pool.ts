@@ -1,4 +1,4 @@
-/** Behind a run of faults: every place of the pool towards the origin is there, and no connection beyond them. */
+/** After a run of faults: every place of the pool to the origin is free, and there is no connection beyond them. */
 
 import { expect } from 'vitest'
 import { get } from './case-table.ts'
@@ -12,8 +12,8 @@ const GOOD_WITHIN_MS = 1_000
 const CLOSED_WITHIN_MS = 5_000
 
 /**
- * `places` is `origin.connections`. One good request first, then as many at once as there are places. An org that has its
- * token needs no word of the token endpoint, which may not be asked for a while.
+ * `places` is `origin.connections`. Sends one good request first, then as many at once as there are places. If mints may be
+ * paused after the run, `org` must have a token.
  */
 export async function expectWholePool(
   proxyPort: number,

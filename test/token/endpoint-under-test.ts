@@ -1,4 +1,4 @@
-/** The real client of the token endpoint before a scripted one, with everything observed that it tells. */
+/** The real client of the token endpoint, with a scripted endpoint, and a record of all its events. */
 
 import type { OrgId } from '../../src/http/org-id.ts'
 import { call } from '../../src/origin/call.ts'

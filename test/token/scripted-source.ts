@@ -1,4 +1,4 @@
-/** A token source whose mints a test answers when it wants to, by a clock that the test owns. */
+/** A token source whose mints the test answers, with the clock of the test. */
 
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
@@ -24,7 +24,7 @@ export class PendingMint {
     })
   }
 
-  /** A token never seen before, unless it is named. */
+  /** A new token, unless it is given. */
   async issue(name = this.#nextName(), expiresAt?: number): Promise<AccessToken> {
     const token = new AccessToken(name, this.#mintedAt, expiresAt)
     this.#resolve(token)
@@ -57,7 +57,7 @@ export class ScriptedSource implements TokenSource {
     return mint.token
   }
 
-  /** The one asked for last. */
+  /** The latest mint. */
   get last(): PendingMint {
     const mint = this.mints.at(-1)
     if (mint === undefined) throw new Error('nothing was minted')
@@ -65,10 +65,10 @@ export class ScriptedSource implements TokenSource {
   }
 }
 
-/** More hops than any chain of promises here has. Within one turn: a rejection that a test looks at next is not yet unhandled. */
+/** More hops than any chain of promises here. All in one turn, so that a rejection which the test awaits next is not unhandled yet. */
 const HOPS = 20
 
-/** All that hangs on promises settled so far has happened. */
+/** Resolves when all reactions to settled promises have run. */
 export async function settled(): Promise<void> {
   for (let hop = 0; hop < HOPS; hop += 1) await undefined
 }

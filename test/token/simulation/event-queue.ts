@@ -1,4 +1,4 @@
-/** What is to happen next: a binary heap by instant, first come first served at the same one. */
+/** Future events: a binary heap by instant, in order of arrival for the same instant. */
 
 interface Event {
   readonly at: number
@@ -27,7 +27,7 @@ export class EventQueue {
     this.#heap[index] = event
   }
 
-  /** Takes the next one off. */
+  /** Removes the next event. */
   take(): (() => void) | undefined {
     const [first] = this.#heap
     const last = this.#heap.pop()

@@ -1,6 +1,6 @@
 /**
- * The cache and the estimator before a scripted service, on a clock of their own: hours pass in a second, and the same
- * seed gives the same run. Every promise of the cache is real; only time and the network are played.
+ * The cache and the estimator with a scripted service and a virtual clock: hours pass in a second, and the same seed gives
+ * the same run. The cache is real; only time and the network are simulated.
  */
 
 import type { OrgId } from '../../../src/http/org-id.ts'
@@ -18,7 +18,7 @@ export interface SimulationOptions {
   readonly traffic: Traffic
   /** Mean time between two requests of one org. */
   readonly gapMs: number
-  /** Of a token issued at that instant, in milliseconds. */
+  /** Lifetime of a token issued at that instant, in milliseconds. */
   readonly lifetimeMs: (issuedAt: number) => number
   /** Revokes tokens early: the age at which this one ends, or undefined. */
   readonly revokedAtMs?: (org: OrgId) => number | undefined
@@ -83,7 +83,7 @@ export class Simulation {
     return this.#now
   }
 
-  /** What is assumed of the tokens in hand: of half of them at least this. */
+  /** The median of the assumed lifetimes of the cached tokens. */
   get medianLifetimeMs(): number {
     const lifetimes = this.#cache.status().map((org) => org.lifetimeMs ?? 0)
     return lifetimes.toSorted((a, b) => a - b)[lifetimes.length >> 1] ?? 0
@@ -105,7 +105,7 @@ export class Simulation {
   /** The next request of the org, or its next burst. */
   #next(org: OrgId): void {
     const { traffic, gapMs, random } = this.#options
-    // Gaps from half to one and a half of the mean: no two orgs stay in step.
+    // Gaps from half to one and a half of the mean, so that no two orgs stay in step.
     const spread = 0.5 + random.next()
     if (traffic === 'steady') {
       this.#request(org)
@@ -186,7 +186,7 @@ export class Simulation {
     this.#queue.add(this.#now + delayMs, run)
   }
 
-  /** All that hangs on promises now happens now. */
+  /** Runs all reactions to settled promises now. */
   async #settle(): Promise<void> {
     this.#isSettled = true
     await new Promise((resolve) => {
