@@ -136,9 +136,11 @@ export class MintGuard implements TokenSource {
   async #call(mint: Mint, pass: MintPass): Promise<AccessToken | FailedCall> {
     const { org, reason, requester } = mint
     const hangs = this.pauses.hangs(org)
+    // All other orgs are refused while a probe waits for its turn. One that probably hangs is not worth that.
+    const waitUntil = hangs && isProbe(pass) ? this.#now() : mint.deadlineAt
     let turn: MintTurn | undefined
     try {
-      turn = await this.#queue.enter({ isKnown: reason !== 'cold', hangs, requester, deadlineAt: mint.deadlineAt })
+      turn = await this.#queue.enter({ isKnown: reason !== 'cold', hangs, requester, deadlineAt: waitUntil })
       this.pauses.confirm(pass)
     } catch (error) {
       turn?.leave()

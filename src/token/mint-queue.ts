@@ -99,7 +99,7 @@ export class MintQueue {
     const place = waiting.findLastIndex((other) => other.rank <= rank) + 1
     const waitMs = this.#expectedWaitMs(lane)
     if (waitMs > Math.max(deadlineAt - now, 0) * EXPECTED_WAIT_SHARE) {
-      if (place === waiting.length) return Promise.reject(overBudget(waitMs))
+      if (place === waiting.length || deadlineAt <= now) return Promise.reject(overBudget(waitMs))
       const last = waiting.pop()
       clearTimeout(last?.timer)
       last?.refuse(overBudget(waitMs))

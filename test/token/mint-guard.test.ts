@@ -513,6 +513,24 @@ describe('a probe', () => {
     expect(outcome.code).toBe('ok')
   })
 
+  test('does not wait for its turn if its org hangs: others would be refused meanwhile', async () => {
+    const { endpoint, guard } = setUp({ mintConcurrency: 4 })
+    endpoint.behave = hanging(endpoint)
+    for (const org of ['hanging-1', 'hanging-2'] as OrgId[]) mint(guard, org)
+    await vi.advanceTimersByTimeAsync(5_000)
+    mint(guard, 'hanging-1' as OrgId) // takes the one place for orgs that hang
+    await vi.advanceTimersByTimeAsync(0)
+    await openCircuit(guard, endpoint)
+    await vi.advanceTimersByTimeAsync(1_000)
+    endpoint.behave = () => {}
+    const waiting = mint(guard, 'hanging-2' as OrgId)
+    await vi.advanceTimersByTimeAsync(1)
+    expect(waiting.code).toBe('token_endpoint_unavailable')
+    const healthy = mint(guard)
+    await vi.advanceTimersByTimeAsync(0)
+    expect(healthy.code).toBe('ok')
+  })
+
   test('that is rejected while the secret changes is repeated', async () => {
     const { endpoint, guard } = setUp({ recoverCredentials: () => Promise.resolve(true) })
     guard.pauses.pauseUntil(1_000)
