@@ -226,6 +226,17 @@ describe('cold mints are shared between the connections', () => {
     expect(newcomer.enteredAt).toBe(1_000)
   })
 
+  test('a newcomer that cannot wait replaces nobody', async () => {
+    const queue = new MintQueue({ concurrency: 1_000, ratePerSecond: 100, now })
+    const flood = Array.from({ length: 1_000 }, () => watch(queue, 'cold', { deadlineAt: 5_000, requester: 'flood' }))
+    await vi.advanceTimersByTimeAsync(0)
+    const refused = flood.filter((seen) => seen.error !== undefined).length
+    const newcomer = watch(queue, 'cold', { deadlineAt: now(), requester: 'new' })
+    await vi.advanceTimersByTimeAsync(0)
+    expect(newcomer.error).toBeInstanceOf(OverBudget)
+    expect(flood.filter((seen) => seen.error !== undefined)).toHaveLength(refused)
+  })
+
   test('a flood over ever new connections cannot grow the queue', async () => {
     const queue = new MintQueue({ concurrency: 32, ratePerSecond: 100, now })
     const all = Array.from({ length: 10_000 }, () => watch(queue, 'cold', { deadlineAt: 5_000, requester: {} }))
