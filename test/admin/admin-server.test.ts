@@ -197,16 +197,13 @@ describe('an address that other machines can reach', () => {
     expect((await request(admin.port, get('/livez').replace('localhost', 'pod.example'))).status).toBe(200)
   })
 
-  test.skipIf(outwardAddress() === undefined)(
-    'can be reached from outside, and a loopback address cannot',
-    async () => {
-      await using open = await AdminUnderTest.start(anywhere)
-      const host = outwardAddress() ?? ''
-      expect((await request(open.port, get('/livez'), { host })).status).toBe(200)
-      await using admin = await AdminUnderTest.start()
-      await expect(request(admin.port, get('/livez'), { host })).rejects.toThrow('ECONNREFUSED')
-    },
-  )
+  test.skipIf(outwardAddress() === undefined)('can be reached from outside; a loopback address cannot', async () => {
+    await using open = await AdminUnderTest.start(anywhere)
+    const host = outwardAddress() ?? ''
+    expect((await request(open.port, get('/livez'), { host })).status).toBe(200)
+    await using admin = await AdminUnderTest.start()
+    await expect(request(admin.port, get('/livez'), { host })).rejects.toThrow('ECONNREFUSED')
+  })
 })
 
 function outwardAddress(): string | undefined {

@@ -114,7 +114,7 @@ describe('T-BR-13 a listener on loopback', () => {
   })
 
   test.skipIf(outward === undefined)(
-    'T-BR-14 with it, others are served, under the names that are allowed',
+    'T-BR-14 with listen.allowRemote, other machines are served, under the permitted names',
     async () => {
       await using proxy = await startProxy(service, { 'listen.address': '0.0.0.0:0', 'listen.allowRemote': 'true' })
       const host = outward ?? ''

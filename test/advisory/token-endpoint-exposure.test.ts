@@ -1,6 +1,6 @@
 /**
- * The attack: an app asks the proxy for the token endpoint itself and gets the raw token, out of reach of every check;
- * or finds a spelling of that path which the origin understands and the proxy does not.
+ * The attack: an app calls the token endpoint through the proxy and gets the raw token, which it can use without any check.
+ * Or it finds a spelling of the path that the origin understands and the proxy does not.
  */
 
 import { afterAll, describe, test } from 'vitest'
@@ -66,12 +66,12 @@ test.each([
   '/v2/orgs/{org}/access/log',
   '/v2/orgs/{org}/access-logs',
   '/v2/x?next=/v2/orgs/a/access',
-])('T-PT-21 what only resembles it is forwarded: %s', async (target) => {
+])('T-PT-21 a path that only resembles the token endpoint is forwarded: %s', async (target) => {
   const { org } = { org: target }
   await table.run({ name: org, send: get(target, '{org}'), status: 200, forwards: [`GET ${target}`] })
 })
 
-describe('where Basic may go to /v2/orgs/*', async () => {
+describe('with /v2/orgs/* in appRoutes', async () => {
   const app = await startTable({ appRoutes: 'POST /v2/orgs/*' }, { acceptsAnyToken: true })
   afterAll(() => app[Symbol.asyncDispose]())
   test.each(SPELLINGS)('the token endpoint gets none of it: %s', (target) =>
@@ -88,7 +88,7 @@ describe('with routes.allowTokenEndpoint', async () => {
   const open = await startTable({ 'routes.allowTokenEndpoint': 'true', appRoutes: 'POST /v2/orgs/*' })
   afterAll(() => open[Symbol.asyncDispose]())
 
-  test('it is forwarded, with the token of an Org', () =>
+  test('the token endpoint is forwarded, with the token of an Org', () =>
     open.run({
       name: 'allowed',
       send: head('POST /v2/orgs/{other}/access;x HTTP/1.1', HOST, ORG, 'Content-Length: 0'),
@@ -96,7 +96,7 @@ describe('with routes.allowTokenEndpoint', async () => {
       forwards: ['POST /v2/orgs/{other}/access;x'],
     }))
 
-  test('but never with Basic, not even as an App route', () =>
+  test('it never gets Basic, not even as an App route', () =>
     open.run({
       name: 'basic',
       send: head('POST /v2/orgs/{other}/access HTTP/1.1', HOST, 'Content-Length: 0'),

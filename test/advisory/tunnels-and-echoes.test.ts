@@ -1,6 +1,6 @@
 /**
- * The attack: CONNECT makes an open relay of a proxy, past every check of a request; TRACE makes the origin repeat the
- * request to its sender, the token in it.
+ * The attack: CONNECT makes a proxy an open relay without any check of requests. TRACE makes the origin return the request to
+ * its sender, with the token.
  */
 
 import { afterAll, expect, test } from 'vitest'

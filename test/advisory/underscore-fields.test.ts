@@ -1,6 +1,6 @@
 /**
- * The attack: origins that read fields as environment variables (CGI, WSGI, Rack, PHP) see `X_Org_Id` and `X-Org-Id`
- * under one name. A proxy that checks one and passes the other on lets the client say what only the proxy may say.
+ * The attack: origins that read fields as environment variables (CGI, WSGI, Rack, PHP) see `X_Org_Id` and `X-Org-Id` under one
+ * name. If a proxy checks one and forwards the other, a client can set fields that only the proxy may set.
  */
 
 import { afterAll, expect, test } from 'vitest'
@@ -43,7 +43,7 @@ test.each(['AUTHORIZATION\x20: x', 'X-Org-Id : {other}'])('T-HH-11 %s', (line) =
   table.run({ name: line, send: get('/v2/x', '{org}', line), status: 400, closes: true }),
 )
 
-test('T-HH-10 an underscore in a name that imitates nothing is no fault', () => {
+test('T-HH-10 an underscore is permitted in a name that imitates no protected one', () => {
   const row: Case = {
     name: 'T-HH-10',
     send: get('/v2/x', '{org}', 'my_field: 1'),

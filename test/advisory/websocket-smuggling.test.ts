@@ -1,8 +1,8 @@
 /**
- * The attack: a client asks for a WebSocket, the origin declines, and the proxy opens its tunnel all the same; or the
- * handshake is one that only the proxy takes for one. Behind it the client speaks HTTP to the origin without any check,
- * on a connection that the proxy authenticated (websocket smuggling; also CVE-2026-44578: upgrades that skip the checks
- * of requests).
+ * The attack: a client asks for a WebSocket, the origin declines, and the proxy opens its tunnel in spite of that. Or only the
+ * proxy reads the request as a handshake. Then the client speaks HTTP to the origin through the tunnel, without any check, on
+ * a connection that the proxy authenticated (websocket smuggling; also CVE-2026-44578: upgrades that skip the checks of
+ * requests).
  */
 
 import { afterAll, describe, expect, test } from 'vitest'
@@ -42,7 +42,7 @@ describe('T-WS-02 a handshake passes the checks of every request', async () => {
   ])('$name', (row) => table.run(row))
 })
 
-describe('T-WS-06, 14 a handshake that is none', async () => {
+describe('T-WS-06, 14 a malformed handshake', async () => {
   const table = await startTable()
   afterAll(() => table[Symbol.asyncDispose]())
   const without = (name: string) => HANDSHAKE.filter((line) => !line.startsWith(name))
@@ -99,7 +99,7 @@ describe('T-WS-04 an origin that declines opens no tunnel', async () => {
     expect(response).toMatchObject({ status, isComplete: true })
     expect(response.content.toString()).toBe('no')
     client.send(smuggled)
-    await client.untilClosed().catch(() => {}) // closed or broken: what matters is what the origin saw
+    await client.untilClosed().catch(() => {}) // closed or broken; only the requests at the origin matter
     await table.expectAlive()
     expect(table.requestsFor('/v2/smuggled')).toEqual([])
     const [seen] = table.requestsFor(target)
@@ -107,7 +107,7 @@ describe('T-WS-04 an origin that declines opens no tunnel', async () => {
     expect(table.service.origin.malformed).toEqual([])
   })
 
-  test('also where its content comes behind its head', async () => {
+  test('also if its content arrives after its head', async () => {
     const target = table.target(async (_, connection) => {
       connection.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\n')
       await new Promise((resolve) => setTimeout(resolve, 30))
@@ -140,7 +140,7 @@ describe('T-WS-04 an origin that declines opens no tunnel', async () => {
     await table.expectAlive()
   })
 
-  test('T-WS-08 what the 101 says beside the protocol ends here where it is hop-by-hop', async () => {
+  test('T-WS-08 hop-by-hop fields of a 101 are removed, except the protocol', async () => {
     const target = table.target((_, connection) => {
       connection.tunnel()
       connection.write(

@@ -21,7 +21,7 @@ const digest = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest(
 test.each([
   ['with a length', false],
   ['in chunks', true],
-])('a large answer %s arrives whole, and ends its request', async (_, isChunked) => {
+])('a large answer %s arrives completely, and ends its request', async (_, isChunked) => {
   await using service = await startService({ script: () => ({ status: 403, content: LARGE, isChunked }) })
   await using proxy = await startProxy(service)
   const answer = await request(proxy.port, handshake('/v2/large'))

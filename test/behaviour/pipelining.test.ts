@@ -34,7 +34,7 @@ describe('in one segment', async () => {
     ['T-FR-21 chunk extensions, which go no further', ['Transfer-Encoding: chunked'], '2;a=b\r\nhi\r\n0;c="d"\r\n\r\n'],
     ['several chunks', ['Transfer-Encoding: chunked'], '1\r\nh\r\n1\r\ni\r\n0\r\n\r\n'],
     ['no content', ['Content-Length: 0'], ''],
-  ])('T-FR-26 a POST with %s, another request behind it', (name, lines, content) =>
+  ])('T-FR-26 a POST with %s, followed by another request', (name, lines, content) =>
     table.run({
       name,
       send: head('POST /v2/1 HTTP/1.1', HOST, ORG, ...lines) + content + get('/v2/2', '{other}'),

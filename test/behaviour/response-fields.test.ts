@@ -119,7 +119,7 @@ test.each([
   ['br', brotliCompressSync(Buffer.alloc(1_000_000))],
   ['gzip', gzipSync(Buffer.alloc(1_000_000))],
   ['gzip', Buffer.from('this is no gzip')],
-])('T-HH-25, T-UP-27 content coded as %s is passed on as it is', async (coding, content) => {
+])('T-HH-25, T-UP-27 content coded as %s is passed on unchanged', async (coding, content) => {
   const target = table.target(() => ({ fields: ['Content-Encoding', coding], content }))
   const response = await request(table.proxy.port, get(target, 'acme', `Accept-Encoding: ${coding}`))
   expect(response.content.equals(content)).toBe(true)

@@ -90,7 +90,7 @@ describe('messages come back unchanged', () => {
 })
 
 describe('the end', () => {
-  test.each([1000, 4001])('a close with code %i crosses, whoever begins', async (code) => {
+  test.each([1000, 4001])('a close with code %i reaches the other side, from either side', async (code) => {
     const socket = await open()
     socket.close(code, 'reason')
     const [closedWith] = await once(socket, 'close')

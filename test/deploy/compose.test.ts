@@ -59,7 +59,7 @@ test('the app starts when the proxy is healthy', () => {
   expect(app.depends_on?.proxy).toEqual({ condition: 'service_healthy' })
 })
 
-test.each(Object.entries(services))('%s can do nothing to the machine', (_, service) => {
+test.each(Object.entries(services))('%s has no rights on the machine', (_, service) => {
   expect(service).toMatchObject({
     read_only: true,
     cap_drop: ['ALL'],

@@ -51,7 +51,7 @@ describe('a good store', () => {
     expect(Math.abs(ageMs - (world.time.now - mintedAt))).toBeLessThan(10)
   })
 
-  test('a rejection is told once: the others take the successor without a mint', async () => {
+  test('one mint after a rejection: the other replicas take the successor', async () => {
     const world = newWorld(5)
     const held = await outcome(world, Promise.all(world.replicas.map((replica) => replica.mint('acme'))))
     const next = world.replicas.map((replica, index) =>

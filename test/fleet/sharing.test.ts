@@ -15,7 +15,7 @@ import { ask, FleetUnderTest, metric, untilState } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
 
 describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
-  test.concurrent('a rejection is told once: the others take the successor without a mint', async () => {
+  test.concurrent('one mint after a rejection: the other replicas take the successor', async () => {
     await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(6, service, server, { 'fleet.timeout': '5s' })
@@ -26,7 +26,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     expect(service.tokens.mintsOf('acme')).toHaveLength(2)
   })
 
-  test.concurrent('a purge reaches all', async () => {
+  test.concurrent('a purge reaches all replicas', async () => {
     await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(4, service, server, { 'fleet.timeout': '5s' })
@@ -75,7 +75,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
   })
 
   // Warming tries again after `OverBudget`, and after no other failure.
-  test.concurrent('a mint beyond the common rate is over the budget, like one beyond the own', async () => {
+  test.concurrent('a mint beyond the common rate is over the budget, like one beyond the own rate', async () => {
     await using server = await RedisServer.start()
     const fleet = new Fleet({
       appId: 'app',
@@ -108,7 +108,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     await fleet.close()
   })
 
-  test.concurrent('a limit that counts for all orgs and was met by one replica is kept by all', async () => {
+  test.concurrent('a limit for all orgs that one replica gets applies to all replicas', async () => {
     await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(3, service, server, { 'fleet.timeout': '5s' })
@@ -123,7 +123,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     expect(service.tokens.mints.length).toBe(before)
   })
 
-  test.concurrent('a replica that starts knows the lifetime that the others have learned', async () => {
+  test.concurrent('a new replica gets the lifetime that the others have learned', async () => {
     await using service = await startService()
     await using server = await RedisServer.start()
     await using fleet = await FleetUnderTest.start(1, service, server, {
@@ -149,7 +149,7 @@ describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
     expect(service.tokens.mints.length).toBeGreaterThan(3)
   })
 
-  test.concurrent('replicas with the old and the new secret work side by side, and one that knows both carries tokens over', async () => {
+  test.concurrent('replicas with the old and the new secret work side by side, and a replica with both passes tokens on', async () => {
     await using service = await startService()
     await using server = await RedisServer.start()
     const settings = { 'fleet.timeout': '5s' }

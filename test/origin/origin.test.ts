@@ -230,7 +230,7 @@ describe('while orgs share the pool', () => {
     expect(pool.origin.stats).toEqual({ connected: 8, free: 0, pending: 0 })
   })
 
-  test.concurrent('streams of one org do not keep the others out: it is brought down to three quarters, and no further', async () => {
+  test.concurrent('streams of one org do not lock out others: it is reduced to three quarters of the connections, and no further', async () => {
     await using pool = await startOriginPool(script, { connections: 8 })
     const streams = Array.from({ length: 12 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
     await hasBegun(streams.slice(0, 8))
@@ -246,7 +246,7 @@ describe('while orgs share the pool', () => {
     expect(pool.origin.stats, 'streams wait behind the share of their org').toMatchObject({ pending: 4 })
   })
 
-  test.concurrent('no more streams are broken off than others wait', async () => {
+  test.concurrent('no more streams are broken off than requests of others wait', async () => {
     await using pool = await startOriginPool(script, { connections: 8 })
     const streams = Array.from({ length: 8 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
     await hasBegun(streams)
@@ -254,7 +254,7 @@ describe('while orgs share the pool', () => {
     expect(streams.filter(({ isOver }) => isOver)).toHaveLength(1)
   })
 
-  test.concurrent('the response that has run longest is broken off first, on whichever connection it runs', async () => {
+  test.concurrent('the longest response is broken off first, on whichever connection it is', async () => {
     await using pool = await startOriginPool(script, { connections: 4 })
     const streams = [pool.send('/stream/0', { org: 'greedy' })]
     const short = pool.send('/short', { org: 'greedy' })

@@ -259,7 +259,7 @@ describe('cold mints are shared between the connections', () => {
   test.each([
     [6_000, 'counts: the other goes first'],
     [11_000, 'no longer counts'],
-  ])('what was asked %d ms ago %s', async (pauseMs) => {
+  ])('a request of %d ms ago %s', async (pauseMs) => {
     const queue = new MintQueue({ concurrency: 1, ratePerSecond: 100, now })
     for (let i = 0; i < 50; i += 1) {
       const seen = watch(queue, 'cold', { requester: 'busy' })

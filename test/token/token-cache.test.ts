@@ -283,7 +283,7 @@ describe('past the estimate', () => {
     'app_credentials_rejected',
     'token_response_invalid',
   ] as const)(
-    'where the mint fails with %s, the old token serves, and nobody waits for the next failure',
+    'if the mint fails with %s, requests get the old token, and nobody waits for the next failure',
     async (code) => {
       const fixture = setUp()
       const { cache, source, clock } = fixture

@@ -96,7 +96,7 @@ test.concurrent.each(outages)('it %s', async (_, script) => {
   expect(performance.now() - wellAt).toBeLessThan(scaled(RECOVERY_MS))
 })
 
-test.concurrent('it is gone, the whole service is, and comes back: no herd, every org served', async () => {
+test.concurrent('the whole service stops and comes back: few mints at once, and every org is served', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(1_000) })
   const { port } = service.origin

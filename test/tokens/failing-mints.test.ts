@@ -113,7 +113,7 @@ test.concurrent.each([400, 403, 404, 422])(
   },
 )
 
-describe.concurrent('T-TK-06 no answer at all:', () => {
+describe.concurrent('T-TK-06 no answer:', () => {
   test('refused', async () => {
     const service = await startService()
     await service.origin.stop()
@@ -155,7 +155,7 @@ function detailOf(response: RawResponse): string {
   return String(detail)
 }
 
-describe.concurrent('the cause of a connection that fails is named, to the caller and in the log:', () => {
+describe.concurrent('the client and the log get the cause of a failed connection:', () => {
   async function detailBefore(service: Service, settings: ProxySettings): Promise<{ detail: string; logged: string }> {
     await using proxy = await startProxy(service, { 'tokens.mintTimeout': '3s', ...settings })
     const response = await request(proxy.port, get('/v2/x', 'acme'))
@@ -214,7 +214,7 @@ test.concurrent.each<[string, MintScript]>([
 /** All requests have to arrive before it ends. */
 const DEADLINE_MS = Math.round(Math.min(scaled(400), 2_000))
 
-describe.concurrent('the deadline is over the whole mint:', () => {
+describe.concurrent('the deadline applies to the whole mint:', () => {
   test.each<[string, MintScript]>([
     ['T-TK-07 silence', () => undefined],
     ['T-TK-08 a byte now and then', dripping('HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n', 'x')],

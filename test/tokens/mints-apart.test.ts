@@ -17,7 +17,7 @@ const heldMints =
     return mint.issue()
   }
 
-test.concurrent('while a hundred wait for the slow mint of one org, others get theirs at once', async () => {
+test.concurrent('while a hundred requests wait for the slow mint of one org, other orgs get tokens at once', async () => {
   const gate = new Gate()
   await using service = await startService({ mint: heldMints('slow', gate) })
   await using proxy = await startProxy(service, { 'tokens.mintTimeout': '15s' })
@@ -33,7 +33,7 @@ test.concurrent('while a hundred wait for the slow mint of one org, others get t
   for (const each of waiting) each[Symbol.dispose]()
 })
 
-test.concurrent('as many slow mints as may be on their way leave room for an org that had a token before', async () => {
+test.concurrent('with the most slow mints under way, an org that had a token before still gets a place', async () => {
   let hangs = false
   await using service = await startService({
     mint: (mint) => (hangs && mint.org.startsWith('slow') ? undefined : mint.issue()),
@@ -53,7 +53,7 @@ test.concurrent('as many slow mints as may be on their way leave room for an org
   await ended
 })
 
-test.concurrent('T-TK-04 the first who waited leaves: the mint goes on for the others', async () => {
+test.concurrent('T-TK-04 the first waiting client leaves: the mint goes on for the others', async () => {
   const gate = new Gate()
   await using service = await startService({ mint: heldMints('acme', gate) })
   await using proxy = await startProxy(service)
@@ -71,7 +71,7 @@ test.concurrent('T-TK-04 the first who waited leaves: the mint goes on for the o
   expect(service.requests.map((received) => received.target)).toEqual(['/v2/x'])
 })
 
-test.concurrent('all who waited leave: the token is there for the next', async () => {
+test.concurrent('all waiting clients leave: the next one gets the token', async () => {
   const gate = new Gate()
   await using service = await startService({ mint: heldMints('acme', gate) })
   await using proxy = await startProxy(service)

@@ -76,7 +76,7 @@ test.concurrent('forty orgs hang: every healthy org is served', async () => {
   expect(answers.filter((answer) => answer.status !== 200).map((answer) => answer.content)).toEqual([])
 })
 
-test.concurrent('two orgs are answered 401 while none succeeds: the proxy is not ready until a mint succeeds', async () => {
+test.concurrent('two orgs get a 401 and none succeeds: the proxy is not ready until a mint succeeds', async () => {
   let isRejecting = true
   await using service = await startService({ mint: (mint) => (isRejecting ? { status: 401 } : mint.issue()) })
   await using proxy = await startProxy(service, settings)
@@ -91,7 +91,7 @@ test.concurrent('two orgs are answered 401 while none succeeds: the proxy is not
 })
 
 // The secret file becomes a FIFO, like a stalled mount. The read after a 401 must not delay the mints of others.
-test.concurrent('a 401 while the secret file cannot be read ends no mint but its own', async () => {
+test.concurrent('a 401 while the secret file cannot be read fails only its own mint', async () => {
   await using service = await startService({
     mint: (mint) => (mint.org === 'sick' ? { status: 401 } : mint.issue()),
   })
@@ -109,7 +109,7 @@ test.concurrent('a 401 while the secret file cannot be read ends no mint but its
   await eventually(() => proxy.output.includes('changed secret not used') || undefined, 'the next secret tried', 10_000)
 })
 
-test.concurrent('a flood of unknown orgs over many connections does not keep a new connection waiting', async () => {
+test.concurrent('a flood of unknown orgs over many connections does not delay a new connection', async () => {
   await using service = await startService({
     mint: (mint) => (mint.org.startsWith('unknown') ? { status: 404 } : mint.issue()),
   })

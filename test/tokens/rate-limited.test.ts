@@ -75,7 +75,7 @@ test.concurrent.each([inSeconds, atDate])('no mint before the time is over, for 
   expect(mintedAt - opensAt).toBeLessThan(2_500)
 })
 
-test.concurrent('without a time it is asked again after a while, one mint at a time', async () => {
+test.concurrent('without Retry-After, one mint at a time is tried after each pause', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   service.tokens.script = () => ({ status: 429 })
@@ -88,7 +88,7 @@ test.concurrent('without a time it is asked again after a while, one mint at a t
   expect(service.tokens.mints.length).toBeLessThanOrEqual(12)
 })
 
-test.concurrent('a limit met while a token is renewed leaves the token in use', async () => {
+test.concurrent('a 429 for a refresh leaves the token in use', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, {
     'tokens.lifetime': '1s',

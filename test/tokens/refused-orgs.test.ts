@@ -10,7 +10,7 @@ import { startProxy } from '../support/start-proxy.ts'
 
 const TTL_MS = 1_000
 
-test.concurrent('one mint for as long as it is remembered, then one more; others are served', async () => {
+test.concurrent('one mint per tokens.refusalTtl; other orgs are served', async () => {
   await using service = await startService({
     mint: (mint) => (mint.org === 'unlinked' ? { status: 403 } : mint.issue()),
   })
@@ -32,7 +32,7 @@ test.concurrent('one mint for as long as it is remembered, then one more; others
   expect(performance.now() - firstMintedAt).toBeLessThan(TTL_MS + 1_000)
 })
 
-test.concurrent('an org that has been linked meanwhile is served when the memory is over', async () => {
+test.concurrent('an org that was linked meanwhile is served after tokens.refusalTtl', async () => {
   let isLinked = false
   await using service = await startService({ mint: (mint) => (isLinked ? mint.issue() : { status: 404 }) })
   await using proxy = await startProxy(service, { 'tokens.refusalTtl': `${TTL_MS}ms` })
@@ -43,7 +43,7 @@ test.concurrent('an org that has been linked meanwhile is served when the memory
   expect(service.tokens.mints).toHaveLength(2)
 })
 
-test.concurrent('many waiters share the refusal', async () => {
+test.concurrent('many waiting requests share the refusal', async () => {
   await using service = await startService({ mint: () => ({ status: 403 }) })
   await using proxy = await startProxy(service, { 'tokens.refusalTtl': '10m' })
   const answers = await Promise.all(Array.from({ length: 200 }, () => request(proxy.port, get('/v2/x', 'acme'))))
@@ -51,7 +51,7 @@ test.concurrent('many waiters share the refusal', async () => {
   expect(service.tokens.mints).toHaveLength(1)
 })
 
-test.concurrent('T-TK-29 refusals push out no token', async () => {
+test.concurrent('T-TK-29 refusals evict no token', async () => {
   await using service = await startService({
     mint: (mint) => (mint.org.startsWith('known') ? mint.issue() : { status: 404 }),
   })

@@ -44,7 +44,7 @@ test.concurrent('hundreds of requests for new orgs, a few mints; the org with a 
   expect(ready.status).toBe(503)
 })
 
-test.concurrent('a secret that has changed ends the pause, whatever is left of it', async () => {
+test.concurrent('a changed secret ends the pause at once', async () => {
   await using service = await startService()
   const appSecret = randomSecret()
   await using proxy = await startProxy(service)
@@ -124,7 +124,7 @@ describe.concurrent('the service rejects the App for a while: ready again before
   })
 })
 
-test.concurrent('the only org: a changed secret ends its pause', async () => {
+test.concurrent('with only one org, a changed secret ends its pause', async () => {
   await using service = await startService()
   const right = randomSecret()
   takeOnly(service, right)
@@ -146,7 +146,7 @@ test.concurrent('the only org: a changed secret ends its pause', async () => {
   expect(mints()).toBe(4)
 })
 
-test.concurrent('a changed secret that is already in the file when the old one is rejected costs no request', async () => {
+test.concurrent('no request fails if the changed secret is already in the file when the old one is rejected', async () => {
   const fresh = randomSecret()
   await using service = await startService()
   await using proxy = await startProxy(service)

@@ -89,7 +89,7 @@ const REPLACED = 'secret replaced'
 const NOT_TAKEN = 'changed secret not used'
 const UNUSABLE = 'secret file not usable: the old secret stays in use'
 
-test.concurrent('a directory swapped as Kubernetes does it, twice; the service stops taking the old secret', async () => {
+test.concurrent('a directory replaced like in Kubernetes, twice; then the service rejects the old secret', async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
   await using proxy = await startProjected(sandbox)
   const { appSecret: first } = sandbox
@@ -115,7 +115,7 @@ test.concurrent('a directory swapped as Kubernetes does it, twice; the service s
   expect(canaries.search(proxy.spawned.output)).toEqual([])
 })
 
-test.concurrent('half of it, garbage, nothing, then the right one while the old is no longer taken', async () => {
+test.concurrent('half a secret, garbage, nothing, then the right one while the service rejects the old', async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
   await using proxy = await startProxyProcess(sandbox, { settings: SETTINGS })
   const { secretFile } = proxy
@@ -146,7 +146,7 @@ test.concurrent('half of it, garbage, nothing, then the right one while the old 
   expect(await proxy.metric('oap_secret_reloads_total{outcome="proved"}')).toBe(1)
 })
 
-test.concurrent('SIGHUP reads the file again; what is still wrong is told once, however often it is asked for', async () => {
+test.concurrent('SIGHUP reads the file again; a problem that remains is logged once', async () => {
   await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
   await using proxy = await startProxyProcess(sandbox, { settings: SETTINGS })
   const fresh = 'a-secret-that-the-service-will-take-later'
