@@ -229,7 +229,8 @@ class TrialSchedule {
   #heardAt = 0
   #estimateAtStartMs = 0
   #gap = FIRST_GAP
-  #endsUntilNext = 1
+  /** Not the first token: a request past the lifetime that the settings state must wait for a mint. */
+  #endsUntilNext = 1 + FIRST_GAP
   #nextAt = Number.NEGATIVE_INFINITY
 
   elects(token: object, at: number, estimateMs: number): boolean {

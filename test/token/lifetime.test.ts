@@ -91,8 +91,16 @@ describe('the estimate falls', () => {
 })
 
 describe('the estimate rises', () => {
-  test('to the age at which a token on trial is accepted', () => {
+  /** The first two tokens end as the settings say, so the next one begins a trial. */
+  function beforeFirstTrial() {
     const lifetime = estimator()
+    expect(lifetime.elects({}, 0)).toBe(false)
+    expect(lifetime.elects({}, 0)).toBe(false)
+    return lifetime
+  }
+
+  test('to the age at which a token on trial is accepted', () => {
+    const lifetime = beforeFirstTrial()
     const token = {}
     expect(lifetime.elects(token, 270_000)).toBe(true)
     lifetime.trialAccepted(310_000, 0, 310_000)
@@ -102,7 +110,7 @@ describe('the estimate rises', () => {
   })
 
   test('one trial at a time; a trial without a result ends after a while', () => {
-    const lifetime = estimator()
+    const lifetime = beforeFirstTrial()
     expect(lifetime.elects({}, 270_000)).toBe(true)
     expect(lifetime.elects({}, 280_000)).toBe(false)
     const next = {}
@@ -134,9 +142,9 @@ describe('the estimate rises', () => {
   })
 
   test('tokens minted before the learned death do not count', () => {
-    const lifetime = estimator()
+    const lifetime = beforeFirstTrial()
     const old = {}
-    lifetime.elects(old, 270_000)
+    expect(lifetime.elects(old, 270_000)).toBe(true)
     lifetime.died(death('a', 149_000, 150_000, 200_000), 1, 350_000)
     expect(lifetime.isOnTrial(old)).toBe(false)
     lifetime.accepted(290_000, 100_000)

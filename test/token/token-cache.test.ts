@@ -838,9 +838,16 @@ describe('learning', () => {
     )
   })
 
+  /** The first two tokens end as the settings say, so the next one begins a trial. */
+  function setUpBeforeTrial() {
+    const fixture = setUp({}, true)
+    for (let ends = 0; ends < 2; ends += 1) fixture.estimator.elects({}, fixture.clock.now())
+    return fixture
+  }
+
   /** The old token was accepted late in its life and has a successor. It is past the estimate, so a trial may begin. */
   async function beforeTrial() {
-    const fixture = setUp({}, true)
+    const fixture = setUpBeforeTrial()
     const { cache, source, clock } = fixture
     const old = await withToken(fixture)
     useUntil(fixture, old, 92_000)
@@ -899,7 +906,7 @@ describe('learning', () => {
   })
 
   test('past the estimate a request that cannot be repeated carries no token on trial', async () => {
-    const fixture = setUp({}, true)
+    const fixture = setUpBeforeTrial()
     const { cache, source, clock } = fixture
     await withToken(fixture)
     clock.advance(LIFETIME_MS * 1.5)
@@ -907,8 +914,22 @@ describe('learning', () => {
     expect(source.mints).toHaveLength(1)
   })
 
-  test('past the estimate a request may try the present token, and a mint runs in the background', async () => {
+  test('the first tokens carry nobody past the lifetime that the settings state', async () => {
     const fixture = setUp({}, true)
+    const { cache, source, clock } = fixture
+    await withToken(fixture)
+    for (let ends = 0; ends < 2; ends += 1) {
+      clock.advance(LIFETIME_MS * 1.1)
+      expect(cache.get(ACME)).toBeUndefined()
+      const renewed = cache.obtain(ACME)
+      const token = await source.last.issue()
+      expect((await renewed).token).toBe(token)
+      expect(cache.get(ACME)?.token).toBe(token)
+    }
+  })
+
+  test('past the estimate a request may try the present token, and a mint runs in the background', async () => {
+    const fixture = setUpBeforeTrial()
     const { cache, source, clock, estimator } = fixture
     const token = await withToken(fixture)
     clock.advance(LIFETIME_MS * 1.5)
