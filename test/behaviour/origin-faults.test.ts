@@ -6,7 +6,7 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
-import { problemOf, RawClient, request } from '../support/raw-client.ts'
+import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
@@ -217,4 +217,21 @@ test('bytes outside TLS on a connection with TLS are a tls_protocol_error', asyn
   expect([answer.status, problemOf(answer).code]).toEqual([502, 'tls_protocol_error'])
   for (const connection of connections) connection.destroy()
   network.close()
+})
+
+test('a 502 does not cost the client its connection', async () => {
+  await using service = await startService({
+    script: ({ target }, connection) => {
+      if (target === '/v2/good') return { content: 'good' }
+      connection.reset()
+      return undefined
+    },
+  })
+  await using proxy = await startProxy(service)
+  await using client = await RawClient.connect(proxy.port)
+  for (const [target, status] of Object.entries({ '/v2/bad': 502, '/v2/good': 200 })) {
+    client.send(get(target, 'acme'))
+    const response = await client.response()
+    expect([response.status, fieldOf(response, 'connection')]).toEqual([status, 'keep-alive'])
+  }
 })

@@ -109,6 +109,16 @@ describe('the estimate rises', () => {
     expect(lifetime.estimateMs).toBe(310_000)
   })
 
+  test('a trial ends at the greatest lifetime: no token is used for longer', () => {
+    const lifetime = beforeFirstTrial()
+    const token = {}
+    expect(lifetime.elects(token, 270_000)).toBe(true)
+    lifetime.trialAccepted(3_599 * SECOND, 0, 3_599 * SECOND)
+    expect(lifetime.isOnTrial(token)).toBe(true)
+    lifetime.trialAccepted(3_601 * SECOND, 0, 3_601 * SECOND)
+    expect([lifetime.isOnTrial(token), lifetime.estimateMs]).toEqual([false, 3_600 * SECOND])
+  })
+
   test('one trial at a time; a trial without a result ends after a while', () => {
     const lifetime = beforeFirstTrial()
     expect(lifetime.elects({}, 270_000)).toBe(true)

@@ -1,4 +1,6 @@
+import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
+import { type AddressInfo, createServer } from 'node:net'
 import { createSecureContext } from 'node:tls'
 import { inspect } from 'node:util'
 import { gzipSync } from 'node:zlib'
@@ -195,6 +197,20 @@ describe('T-TK-06 no connection', () => {
     const error = await failureOf(client.endpoint.mint(ACME))
     expect(error.code).toBe('token_endpoint_unavailable')
     expect(error.hint).toContain('cannot be reached (the proxy on the way answered 407)')
+  })
+
+  test('a server that accepts the connection and says nothing: the hint tells that it cannot be reached', async () => {
+    await using service = await startService()
+    const silent = createServer().listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const baseUrl = new URL(`https://127.0.0.1:${(silent.address() as AddressInfo).port}`)
+    await using client = new EndpointUnderTest(service, { baseUrl, connectTimeoutMs: 100 })
+    const error = await failureOf(client.endpoint.mint(ACME))
+    expect([error.code, error.hint]).toEqual([
+      'token_endpoint_timeout',
+      expect.stringContaining('cannot be reached (no connection in time)'),
+    ])
+    silent.close()
   })
 
   test('a name that does not resolve', async () => {
