@@ -1,4 +1,7 @@
-/** The attack: another user of the same machine, or another container of the same pod, calls the proxy. Only clients with the key may do so. */
+/**
+ * The attack: another user of the same machine, or another container of the same pod, calls the proxy. Only clients with the
+ * key may do so.
+ */
 
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -29,7 +29,10 @@ const chunks = Buffer.from('1\r\nx\r\n'.repeat(10_000))
 const held = get('/v2/held', 'acme')
 const heldForToken = get('/v2/x', 'cold', 'Transfer-Encoding: chunked').replace('GET', 'POST')
 
-/** Sends the first bytes, then the piece again and again, and never reads. Resolves when the system takes no more, or enough was sent. */
+/**
+ * Sends the first bytes, then the piece again and again, and never reads. Resolves when the system takes no more, or enough
+ * was sent.
+ */
 async function flood(proxy: ProxyProcess, first: string, piece: Buffer): Promise<Disposable> {
   const socket = connect(proxy.port, '127.0.0.1')
   socket.on('error', () => undefined)

@@ -22,7 +22,10 @@ function relayed(name: string, lines: readonly string[], expected: readonly stri
   }
 }
 
-/** Leaves out the fields of our own connection, the length (every row has it), and the Date that a gateway adds (RFC 9110 §6.6.1). */
+/**
+ * Leaves out the fields of our own connection, the length (every row has it), and the Date that a gateway adds (RFC 9110
+ * §6.6.1).
+ */
 function withoutOurs({ fields }: RawResponse): string[] {
   const ours = new Set(['connection', 'keep-alive', 'content-length', 'date'])
   return fields.filter((_, i) => !ours.has((fields[i - (i % 2)] ?? '').toLowerCase()))

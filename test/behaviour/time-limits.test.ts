@@ -1,4 +1,7 @@
-/** `origin.responseTimeout`, `origin.idleTimeout` and `origin.connectTimeout`: each ends its own kind of wait, and nothing else. */
+/**
+ * `origin.responseTimeout`, `origin.idleTimeout` and `origin.connectTimeout`: each ends its own kind of wait, and nothing
+ * else.
+ */
 
 import { once } from 'node:events'
 import { createServer } from 'node:net'

@@ -1,4 +1,7 @@
-/** `test/README.md` leads from each topic of the documents to its tests. It must name every test file, and only files that exist. */
+/**
+ * `test/README.md` leads from each topic of the documents to its tests. It must name every test file, and only files that
+ * exist.
+ */
 
 import { expect, test } from 'vitest'
 import { projectFilesBelow } from '../support/project-files.ts'

@@ -17,7 +17,10 @@ const IDLE_MS = 1_000
 /** Slow answers, so that all clients need connections at once. Otherwise the pool would use the youngest for most requests. */
 const LATENCY_MS = 300
 
-/** Closes a connection that served nothing for `IDLE_MS`; with `announces`, it says so. The last request decides how it closes. */
+/**
+ * Closes a connection that served nothing for `IDLE_MS`; with `announces`, it says so. The last request decides how it
+ * closes.
+ */
 function impatientOrigin(announces: boolean, random: Random): OriginScript {
   const timers = new WeakMap<OriginConnection, NodeJS.Timeout>()
   return async (seen, connection) => {

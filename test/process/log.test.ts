@@ -11,7 +11,10 @@ const served = serviceForFile({
   script: ({ target }) => (target === '/v2/missing' ? { status: 404, content: 'no' } : { content: 'yes' }),
 })
 
-/** Sends a good request, one that the service refuses and one that the proxy refuses, and stops the proxy, so that all lines are written. */
+/**
+ * Sends a good request, one that the service refuses and one that the proxy refuses, and stops the proxy, so that all lines
+ * are written.
+ */
 async function runWith(settings: Record<string, string>, ready = /"msg":"ready"/): Promise<SpawnedProxy> {
   await using proxy = spawnProxy({ env: { ...served.env, ...settings } })
   const line = await proxy.waitForLine(ready)

@@ -52,7 +52,10 @@ export class AbortCrossing implements AsyncDisposable {
     return new AbortCrossing(proxyPid, origin, [await startFaultProxy(second.port, random), second])
   }
 
-  /** The delay behind its twin in ms, without waits for a processor. Undefined if the network broke the request before its abort. */
+  /**
+   * The delay behind its twin in ms, without waits for a processor. Undefined if the network broke the request before its
+   * abort.
+   */
   async measure(port: number, origin: Origin, prefix: string, number: number): Promise<number | undefined> {
     const kind = KINDS[number % KINDS.length] ?? 'client-waits'
     const target = `${prefix}/${number}/${kind}`

@@ -24,7 +24,10 @@ export interface Conditions {
   readonly fault?: Fault
 }
 
-/** `firstLine` is the first line from the client, which shows the purpose of the connection. `random` belongs to the connection. */
+/**
+ * `firstLine` is the first line from the client, which shows the purpose of the connection. `random` belongs to the
+ * connection.
+ */
 export type FaultSchedule = (connectionIndex: number, random: Random, firstLine: string) => Conditions
 
 const KINDS: readonly Fault['kind'][] = ['reset', 'cut', 'half-close', 'stall']

@@ -1,4 +1,7 @@
-/** Faults of the origin as rows: the bytes that it writes for one request, how it ends, and the answer that the client must get. */
+/**
+ * Faults of the origin as rows: the bytes that it writes for one request, how it ends, and the answer that the client must
+ * get.
+ */
 
 import { expect } from 'vitest'
 import { get } from './case-table.ts'

@@ -11,7 +11,10 @@ const MAX_RECORDED_BYTES = 8 * 1024 * 1024
 
 const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP\/1\.1$/
 
-/** Called after the head of a request; `await request.ended` for its content. Returns the answer, or nothing if it wrote the answer itself. */
+/**
+ * Called after the head of a request; `await request.ended` for its content. Returns the answer, or nothing if it wrote the
+ * answer itself.
+ */
 export type OriginScript = (
   request: OriginRequest,
   connection: OriginConnection,

@@ -65,7 +65,10 @@ export class ScriptedSource implements TokenSource {
   }
 }
 
-/** More hops than any chain of promises here. All in one turn, so that a rejection which the test awaits next is not unhandled yet. */
+/**
+ * More hops than any chain of promises here. All in one turn, so that a rejection which the test awaits next is not
+ * unhandled yet.
+ */
 const HOPS = 20
 
 /** Resolves when all reactions to settled promises have run. */

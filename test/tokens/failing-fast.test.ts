@@ -1,4 +1,7 @@
-/** T-TK-31 The token endpoint is down: orgs with a token notice nothing, others get an error at once, and a recovery is noticed soon. */
+/**
+ * T-TK-31 The token endpoint is down: orgs with a token notice nothing, others get an error at once, and a recovery is
+ * noticed soon.
+ */
 
 import { expect, test } from 'vitest'
 import { eventually } from '../support/changes.ts'

@@ -1,4 +1,7 @@
-/** T-TK-11 The token endpoint answers 429: its Retry-After is respected to the second and passed on. Cached tokens go on working. */
+/**
+ * T-TK-11 The token endpoint answers 429: its Retry-After is respected to the second and passed on. Cached tokens go on
+ * working.
+ */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'

@@ -20,7 +20,10 @@ function startBefore(sandbox: Sandbox, settings: ProxyProcessOptions['settings']
   })
 }
 
-/** The number of answers by status, and the duration of the slowest request. Each client makes a short pause after each answer. */
+/**
+ * The number of answers by status, and the duration of the slowest request. Each client makes a short pause after each
+ * answer.
+ */
 async function sendSteadily(
   proxy: ProxyProcess,
   connections: number,

@@ -1,4 +1,7 @@
-/** T-TK-10 The token endpoint refuses an org: the refusal is remembered for a while, for that org alone, apart from the tokens. */
+/**
+ * T-TK-10 The token endpoint refuses an org: the refusal is remembered for a while, for that org alone, apart from the
+ * tokens.
+ */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'

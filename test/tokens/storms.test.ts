@@ -1,4 +1,6 @@
-/** R6 However many requests come at once, the token endpoint gets few calls: one per org, one per rejection, within the rate. */
+/**
+ * R6 However many requests come at once, the token endpoint gets few calls: one per org, one per rejection, within the rate.
+ */
 
 import { expect, test } from 'vitest'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
