@@ -312,8 +312,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     } else if (!this.#relay.hasStarted && this.awaitsClient) {
       this.#allow(this.#context.responseTimeoutMs)
     } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
-    else if (this.#attempt.place === this.#context.origin)
-      this.fail({ code: 'overloaded', limit: 'origin.connections' })
+    else if (this.#attempt.hasQueued) this.fail({ code: 'overloaded', limit: 'origin.connections' })
     else this.fail({ code: 'connection_timeout' })
   }
 

@@ -78,6 +78,8 @@ export class Attempt {
   readonly needsNewConnection: boolean
   /** Undefined before the attempt is dispatched and after it has ended. */
   place: AttemptPlace | undefined
+  /** True once the attempt had to wait for a connection of the pool. */
+  hasQueued = false
   /** True once the attempt has a connection, so that bytes may have been sent. */
   isConnected = false
   /** True if the connection has carried an exchange before. */

@@ -94,6 +94,7 @@ export class Origin implements AttemptPlace, UpgradeHost {
 
   #enqueue(attempt: Attempt): void {
     attempt.place = this
+    attempt.hasQueued = true
     this.#waiting.push(attempt)
     const holder = this.#orgHolding(this.#share + 1)
     if (holder === undefined || holder === attempt.request.org) return

@@ -93,6 +93,18 @@ test('the time that a request waits for a connection does not count for origin.r
   expect(answers.map(({ status }) => status)).toEqual([200, 200])
 })
 
+test('a request that waited for a connection all the time gets overloaded, though a place becomes free in that moment', async () => {
+  await using service = await startService({ acceptsAnyToken: true, script: () => new Promise(() => {}) })
+  await using proxy = await startProxy(service, {
+    appRoutes: 'GET /v2/*',
+    'origin.connections': '1',
+    'origin.responseTimeout': '200ms',
+  })
+  const answers = await Promise.all(Array.from({ length: 10 }, () => request(proxy.port, get('/v2/x', 'acme'))))
+  const codes = new Set(answers.map((answer) => problemOf(answer).code))
+  expect([...codes].toSorted()).toEqual(['http_response_timeout', 'overloaded'])
+})
+
 test('a pause of the client inside its content does not count either', async () => {
   await using service = await startService({
     script: async (seen) => {
