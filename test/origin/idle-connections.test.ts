@@ -56,13 +56,14 @@ test.each([
   ['an empty line', '\r\n'],
   ['a farewell', 'HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n'],
 ])('%s on an idle connection closes it', async (_, bytes) => {
-  await using pool = await startOriginPool()
+  // It would stay open for ten minutes.
+  await using pool = await startOriginPool(() => ({ fields: ['Keep-Alive', 'timeout=600'], content: 'good' }))
   await pool.send('/1').ended()
   const connection = pool.connectionOf('/1')
   connection?.write(bytes)
   await pool.left(connection)
   expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
-  expect((await pool.send('/2').ended()).content.toString()).toBe('hello from the origin')
+  expect((await pool.send('/2').ended()).content.toString()).toBe('good')
   expect(pool.connectionOf('/2')).not.toBe(connection)
 })
 

@@ -31,6 +31,8 @@ test.each<[string, Partial<OriginRequest>, string | undefined]>([
   ['no content of a PUT', { method: 'PUT' }, 'content-length: 0'],
   ['no content of a PATCH', { method: 'PATCH' }, 'content-length: 0'],
   ['no content of a QUERY', { method: 'QUERY' }, 'content-length: 0'],
+  ['no content of a PROPFIND', { method: 'PROPFIND' }, 'content-length: 0'],
+  ['no content of a PROPPATCH', { method: 'PROPPATCH' }, 'content-length: 0'],
   ['content of no octets', { content: Buffer.alloc(0) }, 'content-length: 0'],
   ['whole content', { content: Buffer.from('caf\u00e9') }, 'content-length: 5'],
   [
