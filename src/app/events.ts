@@ -176,9 +176,9 @@ export class TokenEvents implements TokenObserver {
     this.#logger.warn({ problem }, 'changed secret looks odd')
   }
 
-  secretUnusable(problem: string): void {
+  secretUnusable(file: string, problem: string): void {
     this.#metrics.tokens.secretReloaded('unusable')
-    this.#logger.warn({ problem }, 'secret file not usable: the old secret stays in use')
+    this.#logger.warn({ file, problem }, 'secret file not usable: the old secret stays in use')
   }
 }
 
@@ -210,7 +210,7 @@ export class FleetEvents implements FleetPartObserver {
     this.#metrics.valueUnusable()
   }
 
-  passwordUnusable(problem: string): void {
-    this.#logger.warn({ problem }, 'fleet password file not usable: the old password stays in use')
+  passwordUnusable(file: string, problem: string): void {
+    this.#logger.warn({ file, problem }, 'fleet password file not usable: the old password stays in use')
   }
 }

@@ -15,7 +15,7 @@ export interface FleetPart {
 }
 
 export interface FleetPartObserver extends FleetObserver {
-  passwordUnusable(problem: string): void
+  passwordUnusable(file: string, problem: string): void
 }
 
 /**
@@ -59,8 +59,10 @@ export async function openFleet(
     password = latest
     fleet.reconnect()
   }
-  const onProblem = (problem: string) => observer.passwordUnusable(problem)
-  const file = path === undefined ? undefined : new WatchedFile({ path, onContent, onProblem })
+  const file =
+    path === undefined
+      ? undefined
+      : new WatchedFile({ path, onContent, onProblem: (problem) => observer.passwordUnusable(path, problem) })
   return {
     fleet,
     reloadPassword: async () => {

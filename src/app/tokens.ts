@@ -178,7 +178,7 @@ export class TokenSide {
         if (hasOuterWhiteSpace(secret) && !this.credentials.holds(secret)) this.#events.secretWarning(OUTER_WHITE_SPACE)
         this.#rotation.offer(secret)
       },
-      onProblem: (problem) => this.#events.secretUnusable(problem),
+      onProblem: (problem) => this.#events.secretUnusable(path, problem),
     })
   }
 }
