@@ -7,7 +7,7 @@ import { get, head } from '../support/case-table.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
 const HOST = 'Host: 127.0.0.1'
 
@@ -18,9 +18,7 @@ function post(target: string, org: string, content: Uint8Array): Buffer {
 
 test('the client does not notice the rejection', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service)
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service)
   const answer = await request(proxy.port, get('/v2/second', 'acme'))
   expect(answer).toMatchObject({ status: 200, isComplete: true })
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
@@ -30,9 +28,7 @@ test('the client does not notice the rejection', async () => {
 
 test.each([1, 1_000, 60_000])('content of %i octets is repeated byte for byte', async (length) => {
   await using service = await startService()
-  await using proxy = await startProxy(service)
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service)
   const content = randomBytes(length)
   await using client = await RawClient.connect(proxy.port)
   client.send(post('/v2/second', 'acme', content))
@@ -41,6 +37,14 @@ test.each([1, 1_000, 60_000])('content of %i octets is repeated byte for byte', 
   const digest = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
   expect(digest(repeated?.content ?? Buffer.alloc(0))).toBe(digest(content))
 })
+
+/** A proxy that has a token for `acme`, which the service accepts no longer. */
+async function startWithDeadToken(service: Service, settings: ProxySettings = {}): Promise<ProxyUnderTest> {
+  const proxy = await startProxy(service, settings)
+  await request(proxy.port, get('/v2/first', 'acme'))
+  service.tokens.revoke('acme')
+  return proxy
+}
 
 /** Answers a bad token with 401 before it has the content. */
 async function startImpatientService(): Promise<Service> {
@@ -53,9 +57,7 @@ async function startImpatientService(): Promise<Service> {
 
 test('content that comes in pieces is repeated when its last piece is here, long after the new token', async () => {
   await using service = await startImpatientService()
-  await using proxy = await startProxy(service, { 'replay.maxBody': '1KiB' })
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '1KiB' })
   await using client = await RawClient.connect(proxy.port)
   const content = randomBytes(1_024) // the most that is kept
   const whole = post('/v2/second', 'acme', content)
@@ -71,9 +73,7 @@ test('content that comes in pieces is repeated when its last piece is here, long
 
 test('a declared length that is too large: the rejection is passed on although little of the content is here', async () => {
   await using service = await startImpatientService()
-  await using proxy = await startProxy(service, { 'replay.maxBody': '1KiB' })
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '1KiB' })
   await using client = await RawClient.connect(proxy.port)
   client.send(post('/v2/second', 'acme', randomBytes(1_025)).subarray(0, -1_000))
   expect((await client.response('POST')).status).toBe(401)
@@ -82,9 +82,7 @@ test('a declared length that is too large: the rejection is passed on although l
 
 test('T-TK-22 content too large to keep: the rejection is passed on, the next request has the new token', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'replay.maxBody': '1KiB' })
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '1KiB' })
   await using client = await RawClient.connect(proxy.port)
   client.send(post('/v2/second', 'acme', randomBytes(2_000)))
   expect((await client.response('POST')).status).toBe(401)
@@ -95,9 +93,7 @@ test('T-TK-22 content too large to keep: the rejection is passed on, the next re
 
 test('a rejection that cannot be answered by a repeat is counted as refused', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'replay.maxBody': '1KiB', 'admin.address': 'localhost:0' })
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '1KiB', 'admin.address': 'localhost:0' })
   await using client = await RawClient.connect(proxy.port)
   client.send(post('/v2/too-large', 'acme', randomBytes(2_000)))
   expect((await client.response('POST')).status).toBe(401)
@@ -138,9 +134,7 @@ test('T-TK-19 an origin that always rejects a thousand requests costs one mint a
 
 test('T-TK-20 a thousand requests rejected at once: one mint, and all are repeated', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service)
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service)
   const answers = await Promise.all(
     Array.from({ length: 1000 }, () => request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 15_000 })),
   )
@@ -157,9 +151,7 @@ test('T-TK-23 a refusal with another status does not retire the token', async ()
 
 test('if no new token can be had, the client gets the error of the mint, not a 401', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '2s' })
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service, { 'tokens.mintTimeout': '2s' })
   service.tokens.script = () => ({ status: 500 })
   const answer = await request(proxy.port, get('/v2/x', 'acme'))
   expect([answer.status, problemOf(answer).code]).toEqual([503, 'token_endpoint_unavailable'])
@@ -172,9 +164,7 @@ test('a large rejection is not read to its end', async () => {
     script: (received) =>
       service.orgOf(received) === undefined ? { status: 401, content: large } : { content: 'welcome' },
   })
-  await using proxy = await startProxy(service)
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service)
   const answer = await request(proxy.port, get('/v2/x', 'acme'))
   expect(answer.content.toString()).toBe('welcome')
 })
@@ -188,9 +178,7 @@ test('a rejection that stalls does not delay the repeat: its connection is close
       return undefined
     },
   })
-  await using proxy = await startProxy(service)
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service)
   const answer = await request(proxy.port, get('/v2/x', 'acme'))
   expect(answer).toMatchObject({ status: 200, isComplete: true })
   expect(answer.content.toString()).toBe('welcome')
@@ -217,9 +205,10 @@ test('a rejection that stalls before its mint has ended waits for the mint', asy
       return undefined
     },
   })
-  await using proxy = await startProxy(service, { 'origin.idleTimeout': '100ms', 'origin.responseTimeout': '100ms' })
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service, {
+    'origin.idleTimeout': '100ms',
+    'origin.responseTimeout': '100ms',
+  })
   const answer = request(proxy.port, get('/v2/x', 'acme'))
   await service.origin.waitFor(() => service.tokens.mintsOf('acme').length === 2, 'the mint')
   await setTimeout(300) // both time limits of the origin
@@ -238,9 +227,7 @@ test.each([
         ? { status: 401, content: Buffer.alloc(length) }
         : { content: received.target },
   })
-  await using proxy = await startProxy(service)
-  await request(proxy.port, get('/v2/first', 'acme'))
-  service.tokens.revoke('acme')
+  await using proxy = await startWithDeadToken(service)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('/v2/x')
   const [, rejected, repeated] = service.requests
   expect(repeated?.connection === rejected?.connection).toBe(isReused)
