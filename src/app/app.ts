@@ -61,9 +61,6 @@ export async function startApp(
   const live = {
     config,
     secureContext: contextTrusting(config.origin.caCertificates),
-    get keepsAccessControl() {
-      return live.config.listen.origins.length > 0
-    },
   }
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
   const errors = new RecentErrors()

@@ -13,7 +13,6 @@ import type { TokenObserver } from '../token/token-source.ts'
 /** The options that a reload may change. They are read at each use. */
 interface Live {
   readonly secureContext: SecureContext | undefined
-  readonly keepsAccessControl: boolean
 }
 
 /** Resolves with a pool of at most `connections`. */
@@ -25,9 +24,6 @@ export async function openOrigin({ baseUrl, origin }: Config, connections: numbe
     tunnel: await tunnelFor(baseUrl, origin.proxies),
     get secureContext() {
       return live.secureContext
-    },
-    get keepsAccessControl() {
-      return live.keepsAccessControl
     },
   })
 }

@@ -59,7 +59,6 @@ export class LiveRules {
     const { listen, orgs, routes, baseUrl } = config
     return {
       hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(listen.address), ...listen.hosts]),
-      browserOrigins: listen.origins,
       refusesForwarded: listen.refuseForwarded,
       isCallerKey: listen.callerKey === undefined ? undefined : callerKeyCheck(listen.callerKey),
       callers: this.#callersOf(config),

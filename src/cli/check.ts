@@ -156,7 +156,7 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
 async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const { appId, appSecret } = config
   const secureContext = contextTrusting(config.origin.caCertificates)
-  const origin = await openOrigin(config, 1, { secureContext, keepsAccessControl: false })
+  const origin = await openOrigin(config, 1, { secureContext })
   try {
     return await new Promise((resolve, reject) => {
       const credentials = new AppCredentials(appId, appSecret)

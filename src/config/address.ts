@@ -1,5 +1,5 @@
 /**
- * Parsers of the addresses among the settings: listeners, the service, the store of a fleet, hosts and origins of clients.
+ * Parsers of the addresses among the settings: listeners, the service, the store of a fleet, names of hosts.
  * No message repeats a URL, because it may contain a misplaced password.
  */
 
@@ -88,17 +88,6 @@ export function parseHostName(text: string): string {
     throw new Unsuitable('is not a host name: write it without scheme and port, an IPv6 address in brackets')
   }
   return name
-}
-
-/** An origin exactly as browsers send it. Any other spelling would never match (RFC 6454 §6.2). */
-export function parseOrigin(text: string): string {
-  if (!/^[a-z][a-z0-9+.-]*:\/\/[^/?#@\s*]+$/.test(text) || !URL.canParse(text)) {
-    throw new Unsuitable('is not an origin: write scheme://host or scheme://host:port')
-  }
-  const { host, origin, protocol } = new URL(text)
-  const sent = origin === 'null' ? `${protocol}//${host}` : origin
-  if (sent !== text) throw new Unsuitable(`is not how a browser sends it: write ${sent}`)
-  return text
 }
 
 const BASE_URL_EXAMPLE = 'write https://api.example.com or https://example.com/prefix'

@@ -9,7 +9,6 @@ export const RELOADABLE: ReadonlySet<SettingKey> = new Set<SettingKey>([
   'callers',
   'appRoutes',
   'listen.hosts',
-  'listen.origins',
   'listen.callerKeyFile',
   'origin.caFile',
   'orgs.allow',
@@ -53,14 +52,14 @@ export function settingsWithNewFiles(before: NamedFiles, after: NamedFiles): Set
 
 /** `running` with the reloadable settings of `latest`. */
 export function withReloadable(running: Config, latest: Config): Config {
-  const { hosts, origins, callerKeyFile, callerKey } = latest.listen
+  const { hosts, callerKeyFile, callerKey } = latest.listen
   const { caFile, caCertificates } = latest.origin
   const { level, requests } = latest.log
   return {
     ...running,
     callers: latest.callers,
     appRoutes: latest.appRoutes,
-    listen: { ...running.listen, hosts, origins, callerKeyFile, callerKey },
+    listen: { ...running.listen, hosts, callerKeyFile, callerKey },
     origin: { ...running.origin, caFile, caCertificates },
     orgs: latest.orgs,
     routes: latest.routes,

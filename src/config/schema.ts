@@ -11,7 +11,6 @@ import {
   parseFleetStore,
   parseHostName,
   parseKeySetLocation,
-  parseOrigin,
   parseSocketPath,
 } from './address.ts'
 import type { ProxyVariables } from './environment.ts'
@@ -68,9 +67,6 @@ const listen = z
       .describe(
         'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
       ),
-    origins: list(parsed(text(), parseOrigin))
-      .prefault([])
-      .describe('Browser origins that may send requests, such as `https://app.example.com`; all others are refused.'),
     maxConnections: count(1, 1_000_000).prefault(4096).describe('Most client connections at once.'),
     maxInFlight: count(1, 1_000_000)
       .prefault(2048)

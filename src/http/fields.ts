@@ -13,7 +13,6 @@ export type RequestFieldKind =
   | 'expect'
   | 'origin'
   | 'sec-fetch-site'
-  | 'preflight'
   | 'forwarded'
   | 'caller-key'
   | 'org-id'
@@ -31,7 +30,6 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   expect: 'expect',
   origin: 'origin',
   'sec-fetch-site': 'sec-fetch-site',
-  'access-control-request-method': 'preflight',
   'x-forwarded-for': 'forwarded',
   forwarded: 'forwarded',
   'x-real-ip': 'forwarded',
@@ -110,7 +108,6 @@ export type ResponseFieldKind =
   | 'keep-alive'
   | 'content-length'
   | 'transfer-encoding'
-  | 'access-control'
   | 'malformed'
 
 /** RFC 9110 §5.6.2. */
@@ -146,7 +143,7 @@ function classifyResponseField(name: string): ResponseFieldKind {
       return 'dropped'
     default:
       if (!TOKEN.test(name)) return 'malformed'
-      return name.startsWith('access-control-') ? 'access-control' : 'plain'
+      return name.startsWith('access-control-') ? 'dropped' : 'plain' // would let web pages read the response
   }
 }
 

@@ -5,14 +5,6 @@ import type { Duplex } from 'node:stream'
 import type { Failure } from '../errors.ts'
 import { renderProblem } from './problem.ts'
 
-/** The origin of the page that may read a response of ours (CORS). The service decides about its own responses. */
-const readers = new WeakMap<ServerResponse, string>()
-
-/** Lets pages of a listed `origin` read our answer. Call it before the answer is sent. */
-export function letPageRead(response: ServerResponse, origin: string): void {
-  readers.set(response, origin)
-}
-
 /** The answer of our own that was sent. */
 export interface Answered {
   readonly status: number
@@ -23,16 +15,9 @@ export interface Answered {
 /** Answers with problem details. The caller decides through `shouldKeepAlive` whether the connection is kept. */
 export function respondWithProblem(response: ServerResponse, failure: Failure, requestId: string): Answered {
   const problem = renderProblem(failure, requestId)
-  const fields = [...problem.fields, ...openingFields(readers.get(response))]
-  response.writeHead(problem.status, STATUS_CODES[problem.status] ?? 'Error', fields)
+  response.writeHead(problem.status, STATUS_CODES[problem.status] ?? 'Error', [...problem.fields])
   response.end(problem.content)
   return { status: problem.status, bytes: response.req.method === 'HEAD' ? 0 : Buffer.byteLength(problem.content) }
-}
-
-function openingFields(origin: string | undefined): readonly string[] {
-  if (origin === undefined) return []
-  const exposed = 'proxy-status, retry-after, x-request-id'
-  return ['access-control-allow-origin', origin, 'access-control-expose-headers', exposed, 'vary', 'Origin']
 }
 
 /**

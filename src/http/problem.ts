@@ -75,7 +75,7 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   browser_refused: {
     status: 403,
     title: 'Requests from browsers are refused',
-    detail: 'Call the proxy from a service, or add the page origin to listen.origins.',
+    detail: 'Call the proxy from a service, without an Origin field.',
     proxyError: denied,
   },
   forwarded_refused: {

@@ -4,11 +4,6 @@
 
 import { isFieldValue, namedByConnection, responseFieldKind, withoutFields } from './fields.ts'
 
-export interface ResponseHeadOptions {
-  /** Keeps `Access-Control-*` fields. Only useful if browsers are allowed at all. */
-  readonly keepsAccessControl: boolean
-}
-
 export class ResponseHead {
   readonly status: number
   /** Empty if it contains characters that must not be sent on. */
@@ -55,12 +50,12 @@ const CRLF = '\r\n'
  * must not be sent on, or if the framing is doubtful (RFC 9112 §6.3): several or conflicting lengths, a length beside a
  * transfer coding, or a coding other than chunked.
  */
-export function parseResponseHead(text: string, options: ResponseHeadOptions): ResponseHead | undefined {
+export function parseResponseHead(text: string): ResponseHead | undefined {
   let lineEnd = text.indexOf(CRLF)
   if (lineEnd === -1) lineEnd = text.length
   const head = parseStatusLine(text.slice(0, lineEnd))
   if (head === undefined) return undefined
-  const reader = new FieldReader(head, options)
+  const reader = new FieldReader(head)
   while (lineEnd < text.length) {
     const start = lineEnd + CRLF.length
     lineEnd = text.indexOf(CRLF, start)
@@ -73,13 +68,8 @@ export function parseResponseHead(text: string, options: ResponseHeadOptions): R
 }
 
 /** Does the same for a flat list of names and values that another parser has split. */
-export function readResponseHead(
-  status: number,
-  reason: string,
-  fields: readonly string[],
-  options: ResponseHeadOptions,
-): ResponseHead | undefined {
-  const reader = new FieldReader(new ResponseHead(status, relayedReason(reason), true), options)
+export function readResponseHead(status: number, reason: string, fields: readonly string[]): ResponseHead | undefined {
+  const reader = new FieldReader(new ResponseHead(status, relayedReason(reason), true))
   for (let i = 0; i + 1 < fields.length; i += 2) {
     if (!reader.take(fields[i] ?? '', fields[i + 1] ?? '')) return undefined
   }
@@ -115,14 +105,12 @@ function isBlank(code: number): boolean {
 /** Takes the fields one by one, and builds the head from them. */
 class FieldReader {
   readonly #head: ResponseHead
-  readonly #keepsAccessControl: boolean
   readonly #isHttp10: boolean
   #named: Set<string> | undefined
   #closes = false
 
-  constructor(head: ResponseHead, options: ResponseHeadOptions) {
+  constructor(head: ResponseHead) {
     this.#head = head
-    this.#keepsAccessControl = options.keepsAccessControl
     this.#isHttp10 = !head.persists
   }
 
@@ -153,9 +141,6 @@ class FieldReader {
       case 'keep-alive':
         head.keepAliveSeconds = Number(KEEP_ALIVE_TIMEOUT.exec(value)?.[1] ?? Number.NaN)
         if (Number.isNaN(head.keepAliveSeconds)) head.keepAliveSeconds = undefined
-        return true
-      case 'access-control':
-        if (this.#keepsAccessControl) head.fields.push(name, value)
         return true
       case 'upgrade':
         // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).

@@ -1,5 +1,5 @@
 /**
- * Decides whether a request is admitted, refused, or answered here. Pure and without I/O: one pass over the raw fields, then
+ * Decides whether a request is admitted or refused. Pure and without I/O: one pass over the raw fields, then
  * the checks in the order in which the documentation lists the refusals.
  */
 
@@ -34,7 +34,6 @@ export interface RequestHead {
 /** Everything that the configuration says about admission. One request sees one set of rules from beginning to end. */
 export interface AdmissionRules {
   readonly hosts: HostList
-  readonly browserOrigins: readonly string[]
   readonly refusesForwarded: boolean
   /** Compares in constant time. Undefined if no caller key is configured. */
   readonly isCallerKey: ((value: string) => boolean) | undefined
@@ -76,15 +75,9 @@ export interface Sender {
   readonly verified?: { readonly caller: Caller | undefined } | undefined
 }
 
-/** A page of a listed origin asks what it may send (CORS). Answered here, never forwarded. */
-export interface Preflight {
-  readonly isAdmitted: false
-  readonly preflightOrigin: string
-}
-
 type AdmittedBy = AdmittedRequest & { readonly isAdmitted: true; readonly caller: Caller | undefined }
 
-export type Admission = AdmittedBy | Refusal | Preflight | Unverified
+export type Admission = AdmittedBy | Refusal | Unverified
 
 const PSEUDONYM = 'org-access-proxy'
 const VIA = `1.1 ${PSEUDONYM}`
@@ -117,7 +110,7 @@ export function admit(
     checkFraming(head, found) ??
     checkMethod(head, found) ??
     checkHost(found, rules) ??
-    checkBrowser(head, found, rules) ??
+    checkBrowser(found) ??
     checkForwarded(found, rules) ??
     checkKey(found, rules)
   if (early !== undefined) return early
@@ -163,16 +156,9 @@ function checkHost(found: FieldFindings, rules: AdmissionRules): Refusal | undef
   }
 }
 
-/** Refuses requests that a page sent through a browser, unless its origin is listed. */
-function checkBrowser(
-  { method }: RequestHead,
-  { browserOrigin, isCrossSite, isPreflight }: FieldFindings,
-  rules: AdmissionRules,
-): Refusal | Preflight | undefined {
-  if (browserOrigin === undefined) return isCrossSite ? refuse('browser_refused') : undefined
-  if (!rules.browserOrigins.includes(browserOrigin)) return refuse('browser_refused')
-  if (method === 'OPTIONS' && isPreflight) return { isAdmitted: false, preflightOrigin: browserOrigin }
-  return undefined
+/** Refuses what a web page sent through a browser, preflights included. */
+function checkBrowser(found: FieldFindings): Refusal | undefined {
+  return found.isFromBrowser ? refuse('browser_refused') : undefined
 }
 
 /** Refuses requests that came through another proxy. */

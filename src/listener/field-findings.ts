@@ -27,9 +27,7 @@ export class FieldFindings {
   upgrade = ''
   /** The fields that `Connection` names, in lower case. */
   connection: Set<string> | undefined
-  browserOrigin: string | undefined
-  isCrossSite = false
-  isPreflight = false
+  isFromBrowser = false
   isForwarded = false
   hasImitation = false
   hasBadValue = false
@@ -86,15 +84,10 @@ export function gatherFields(rawFields: readonly string[]): FieldFindings {
         found.expectation = value
         break
       case 'origin':
-        found.browserOrigin = found.browserOrigin === undefined ? value : 'several'
-        found.kept.push(name, value)
-        break
-      case 'preflight':
-        found.isPreflight = true
-        found.kept.push(name, value)
+        found.isFromBrowser = true
         break
       case 'sec-fetch-site':
-        found.isCrossSite ||= value !== 'none'
+        found.isFromBrowser ||= value !== 'none'
         found.kept.push(name, value)
         break
       case 'forwarded':

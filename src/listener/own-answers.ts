@@ -1,4 +1,4 @@
-/** The answers that the listener gives by itself: to refused requests, to preflights, and to bytes that are no request. Each leaves a record. */
+/** The answers that the listener gives by itself: to refused requests, and to bytes that are no request. Each leaves a record. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { performance } from 'node:perf_hooks'
@@ -8,7 +8,7 @@ import type { OrgId } from '../http/org-id.ts'
 import { type Answered, endWithProblem, respondWithProblem } from '../http/problem-response.ts'
 import { CLIENT_CLOSED_STATUS, type GatewayObserver, RequestRecord } from '../http/request-record.ts'
 import { pathOf } from '../http/target.ts'
-import type { AdmissionRules, Preflight, Refusal } from './admission.ts'
+import type { AdmissionRules, Refusal } from './admission.ts'
 import type { ClientConnection } from './connection.ts'
 
 /** A request as it arrived. */
@@ -41,18 +41,13 @@ export class OwnAnswers {
   }
 
   /** Answers a request that goes no further. */
-  decline(arrival: Arrival, verdict: Refusal | Preflight): void {
-    if ('code' in verdict) this.#refuse(arrival, verdict)
-    else this.#answerPreflight(arrival, verdict.preflightOrigin)
-    arrival.connection.exchangeEnded()
-  }
-
-  #refuse({ connection, message, response, startedAt }: Arrival, refusal: Refusal): void {
+  refuse({ connection, message, response, startedAt }: Arrival, refusal: Refusal): void {
     if (ENDS_CONNECTION.has(refusal.code) || declaresContent(message)) closeBehind(connection, response)
     const record = this.#newRecord(message, startedAt, refusal.orgId)
     record.code = refusal.code
     record.caller = refusal.caller?.name
     this.#tell(record, respondWithProblem(response, refusal, record.requestId))
+    connection.exchangeEnded()
   }
 
   /** Ends a request that failed, or whose client left, before it was admitted. */
@@ -63,20 +58,6 @@ export class OwnAnswers {
     record.code = isGone ? failure : failure.code
     this.#tell(record, isGone ? CLIENT_GONE : respondWithProblem(response, failure, record.requestId))
     connection.exchangeEnded()
-  }
-
-  /** `*` covers `X-Org-Id`. Credentials of the page are not asked for. */
-  #answerPreflight({ message, response, startedAt }: Arrival, origin: string): void {
-    if (declaresContent(message)) response.shouldKeepAlive = false
-    response.writeHead(204, {
-      'access-control-allow-origin': origin,
-      'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS',
-      'access-control-allow-headers': '*',
-      'access-control-max-age': '600',
-      vary: 'Origin',
-    })
-    response.end()
-    this.#tell(this.#newRecord(message, startedAt), { status: 204, bytes: 0 })
   }
 
   refuseConnect(connection: ClientConnection, message: IncomingMessage): void {

@@ -8,7 +8,6 @@ import type { Caller } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
 import { allowHalfOpen, parse, stoppedParser } from '../http/node-internals.ts'
-import { letPageRead } from '../http/problem-response.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
 import { type Admission, type AdmissionRules, admit, offersWebSocket, type Sender } from './admission.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
@@ -168,13 +167,12 @@ export class Listener implements ConnectionOwner {
   }
 
   #proceed(arrival: Arrival, sender: Sender): void {
-    const { connection, response, rules } = arrival
+    const { connection, response } = arrival
     const admission = this.#admit(arrival, sender)
     if (this.#isDraining) response.shouldKeepAlive = false
-    if (rules.browserOrigins.length > 0) openToPage(arrival)
     if (!admission.isAdmitted) {
       if ('token' in admission) this.#verify(arrival, admission.token)
-      else this.#answers.decline(arrival, admission)
+      else this.#answers.refuse(arrival, admission)
       return
     }
     if (admission.caller !== undefined) connection.countFor(admission.caller.usage)
@@ -330,10 +328,4 @@ function ignoreOffer(server: Server, connection: ClientConnection, message: Inco
     server.emit('connection', connection.socket)
     parse(connection.socket, Buffer.concat([head, firstBytes]))
   })
-}
-
-/** Lets the scripts of a listed page read our own answers. The service decides about its answers itself. */
-function openToPage({ message, response, rules }: Arrival): void {
-  const { origin } = message.headers
-  if (origin !== undefined && rules.browserOrigins.includes(origin)) letPageRead(response, origin)
 }

@@ -3,7 +3,7 @@
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
 import { keepReading } from '../http/node-internals.ts'
-import type { ResponseHead, ResponseHeadOptions } from '../http/response-head.ts'
+import type { ResponseHead } from '../http/response-head.ts'
 import type { Attempt, AttemptPlace, AttemptSink, ContentSource, ContentWriter, OriginRequest } from './attempt.ts'
 import type { Connector, Opening, SocketReader } from './connector.ts'
 import { type ResponseEvents, ResponseParser } from './response-parser.ts'
@@ -48,9 +48,9 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
   expiresAt = 0
 
   /** Opens the connection for its first attempt. */
-  constructor(connector: Connector, options: ResponseHeadOptions, host: ConnectionHost, first: Attempt) {
+  constructor(connector: Connector, host: ConnectionHost, first: Attempt) {
     this.#host = host
-    this.#parser = new ResponseParser(this, options)
+    this.#parser = new ResponseParser(this)
     this.#attempt = first
     first.place = this
     this.#opening = connector.open(this, (error, socket) => {

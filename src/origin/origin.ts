@@ -2,13 +2,12 @@
 
 import { performance } from 'node:perf_hooks'
 import { OriginError } from '../errors.ts'
-import type { ResponseHeadOptions } from '../http/response-head.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
 import { Connection, type PooledConnection } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
 import { Upgrade, type UpgradeHost } from './upgrade.ts'
 
-export interface OriginOptions extends ConnectorOptions, ResponseHeadOptions {
+export interface OriginOptions extends ConnectorOptions {
   /** Most connections at once. */
   readonly connections: number
 }
@@ -88,8 +87,8 @@ export class Origin implements AttemptPlace, UpgradeHost {
   #openFor(attempt: Attempt): void {
     this.#sweep ??= setInterval(() => this.#tidy(), SWEEP_MS).unref()
     const { webSocketClient } = attempt.request
-    if (webSocketClient === undefined) this.#open.add(new Connection(this.#connector, this.#options, this, attempt))
-    else this.#open.add(new Upgrade(this.#connector, this.#options, this, attempt, webSocketClient))
+    if (webSocketClient === undefined) this.#open.add(new Connection(this.#connector, this, attempt))
+    else this.#open.add(new Upgrade(this.#connector, this, attempt, webSocketClient))
   }
 
   #enqueue(attempt: Attempt): void {

@@ -4,7 +4,7 @@
  */
 
 import { OriginError } from '../errors.ts'
-import { parseResponseHead, type ResponseHead, type ResponseHeadOptions } from '../http/response-head.ts'
+import { parseResponseHead, type ResponseHead } from '../http/response-head.ts'
 
 export interface ResponseEvents {
   /** The first byte of a response has arrived. */
@@ -36,7 +36,6 @@ const NOT_MODIFIED = 304
 
 export class ResponseParser {
   readonly #events: ResponseEvents
-  readonly #options: ResponseHeadOptions
   #expects: Expects = 'nothing'
   #isHead = false
   #held = ''
@@ -46,9 +45,8 @@ export class ResponseParser {
   #remaining = 0
   #chunked: ChunkedContent | undefined
 
-  constructor(events: ResponseEvents, options: ResponseHeadOptions) {
+  constructor(events: ResponseEvents) {
     this.#events = events
-    this.#options = options
   }
 
   /** A request has been sent. `isHead`: it was a HEAD, so the response has no content, whatever its fields say. */
@@ -123,7 +121,7 @@ export class ResponseParser {
   }
 
   #takeHead(text: string, isLast: boolean): void {
-    const head = parseResponseHead(text, this.#options)
+    const head = parseResponseHead(text)
     if (head === undefined) throw malformed('the head is malformed, or its framing is doubtful')
     const { status } = head
     // No request here asks for another protocol.

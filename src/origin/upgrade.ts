@@ -8,7 +8,7 @@ import type { Socket } from 'node:net'
 import { createProxyServer } from 'http-proxy'
 import { OriginError } from '../errors.ts'
 import { groupFields } from '../http/fields.ts'
-import { type ResponseHead, type ResponseHeadOptions, readResponseHead } from '../http/response-head.ts'
+import { type ResponseHead, readResponseHead } from '../http/response-head.ts'
 import type { Attempt, AttemptPlace, OriginRequest } from './attempt.ts'
 import type { ConnectionHost, PooledConnection } from './connection.ts'
 import type { Connector, Opening } from './connector.ts'
@@ -34,7 +34,6 @@ library.on('proxyReqWs', (request, message) => {
 
 export class Upgrade implements AttemptPlace, PooledConnection {
   readonly #host: UpgradeHost
-  readonly #options: ResponseHeadOptions
   readonly #client: Socket
   readonly #opening: Opening
   #attempt: Attempt | undefined
@@ -45,8 +44,7 @@ export class Upgrade implements AttemptPlace, PooledConnection {
   #isClosed = false
 
   /** Opens the connection. `client` is the client's connection. */
-  constructor(connector: Connector, options: ResponseHeadOptions, host: UpgradeHost, attempt: Attempt, client: Socket) {
-    this.#options = options
+  constructor(connector: Connector, host: UpgradeHost, attempt: Attempt, client: Socket) {
     this.#host = host
     this.#client = client
     this.#attempt = attempt
@@ -99,7 +97,7 @@ export class Upgrade implements AttemptPlace, PooledConnection {
 
   /** Leaves in `answer` what the library may send to the client. */
   #accepts(answer: IncomingMessage): boolean {
-    const head = readResponseHead(SWITCHING_PROTOCOLS, '', answer.rawHeaders, this.#options)
+    const head = readResponseHead(SWITCHING_PROTOCOLS, '', answer.rawHeaders)
     if (head === undefined || answer.headers.upgrade?.toLowerCase() !== 'websocket') {
       this.#fail(new OriginError('http_upgrade_failed', 'a 101 for another protocol'))
       return false
@@ -147,7 +145,7 @@ export class Upgrade implements AttemptPlace, PooledConnection {
 
   #headOf({ statusCode = 0, statusMessage = '', rawHeaders }: IncomingMessage): ResponseHead | undefined {
     if (statusCode < 200 || statusCode > 599) return undefined
-    return readResponseHead(statusCode, statusMessage, rawHeaders, this.#options)
+    return readResponseHead(statusCode, statusMessage, rawHeaders)
   }
 
   #answered(head: ResponseHead): void {

@@ -7,9 +7,7 @@
 import { afterAll, describe, expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
-import { fieldOf, type RawResponse, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { fieldOf } from '../support/raw-client.ts'
 
 const OPEN_TO_ALL = ['Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true']
 const table = await startTable({}, { script: () => ({ fields: [...OPEN_TO_ALL, 'X-Kept', '1'], content: 'hello' }) })
@@ -85,50 +83,3 @@ test('T-BR-07, 11 a program on this machine is served, and fields that would giv
       expect(fieldOf(response, 'x-kept')).toBe('1')
     },
   }))
-
-describe('a page that is listed', () => {
-  const PAGE = 'https://app.example'
-  const listed = { 'listen.origins': PAGE, 'routes.allow': 'GET /v2/x', 'tokens.mintTimeout': '300ms' }
-  const openingOf = (response: RawResponse) => [
-    fieldOf(response, 'access-control-allow-origin'),
-    fieldOf(response, 'access-control-expose-headers'),
-    fieldOf(response, 'vary'),
-  ]
-  const OPEN = [PAGE, 'proxy-status, retry-after, x-request-id', 'Origin']
-
-  test('may read the errors of the proxy, from whichever part', async () => {
-    await using service = await startService({
-      mint: (mint) => (mint.org === 'stranger' ? { status: 403 } : mint.issue()),
-      script: (_, connection) => {
-        connection.reset()
-        return undefined
-      },
-    })
-    await using proxy = await startProxy(service, listed)
-    for (const [target, org, status] of [
-      ['/v2/other', 'acme', 403],
-      ['/v2/x', 'a/b', 400],
-      ['/v2/x', 'stranger', 403],
-      ['/v2/x', 'acme', 502],
-    ] as const) {
-      const response = await request(proxy.port, get(target, org, `Origin: ${PAGE}`))
-      expect([response.status, ...openingOf(response)]).toEqual([status, ...OPEN])
-    }
-  })
-
-  test('may read the answers that the service permits', async () => {
-    await using service = await startService({ script: () => ({ fields: OPEN_TO_ALL, content: 'hello' }) })
-    await using proxy = await startProxy(service, listed)
-    const response = await request(proxy.port, get('/v2/x', 'acme', `Origin: ${PAGE}`))
-    expect(openingOf(response)).toEqual(['*', undefined, undefined])
-  })
-
-  test.each(['https://evil.example', `${PAGE}.evil.example`, 'null'])('gives no access to %s', async (origin) => {
-    await using service = await startService()
-    await using proxy = await startProxy(service, listed)
-    const response = await request(proxy.port, get('/v2/x', 'a/b', `Origin: ${origin}`))
-    expect([response.status, ...openingOf(response)]).toEqual([403, undefined, undefined, undefined])
-    const program = await request(proxy.port, get('/v2/x', 'a/b'))
-    expect([program.status, ...openingOf(program)]).toEqual([400, undefined, undefined, undefined])
-  })
-})

@@ -125,7 +125,7 @@ test.each<[string, (bytes: number) => string]>([
 ])('the head of a response: %s', (_, fields) => {
   const work = (bytes: number) => {
     const text = `HTTP/1.1 200 OK\r\n${fields(bytes)}`
-    return () => void parseResponseHead(text, { keepsAccessControl: false })
+    return () => void parseResponseHead(text)
   }
   expect(growth(work)).toBeLessThan(MOST_GROWTH)
 })

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { printDiff } from '../../src/cli/check.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
-import { fieldOf, request } from '../support/raw-client.ts'
+import { request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { environmentOf, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
@@ -107,29 +107,27 @@ describe('what a reload applies', () => {
     expect(await send({}, 'GET /v2/x', proxy.at('one.sock'))).toBe(200) // a path that was closed is opened again
   })
 
-  test('orgs, routes, hosts, origins and the volume of the log', async () => {
+  test('orgs, routes, hosts and the volume of the log', async () => {
     await start('')
     const before = [
       await send({ 'X-Org-Id': 'globex' }),
       await send({}, 'GET /v2/y'),
       await send({ Host: 'proxy.internal' }),
-      await send({ Origin: 'https://app.example.com' }),
       await send({ 'X-Org-Id': 'a.b' }),
     ]
-    expect(before).toEqual([200, 200, 'host_refused', 'browser_refused', 200])
+    expect(before).toEqual([200, 200, 'host_refused', 200])
     await write(
       'proxy.yaml',
-      'orgs: {allow: [acme], pattern: "[a-z]+"}\nroutes: {allow: [GET /v2/x]}\nlisten: {hosts: [proxy.internal], origins: ["https://app.example.com"]}\nlog: {requests: off}\n',
+      'orgs: {allow: [acme], pattern: "[a-z]+"}\nroutes: {allow: [GET /v2/x]}\nlisten: {hosts: [proxy.internal]}\nlog: {requests: off}\n',
     )
     await proxy.app.reload()
     const after = [
       await send({ 'X-Org-Id': 'globex' }),
       await send({}, 'GET /v2/y'),
       await send({ Host: 'proxy.internal' }),
-      await send({ Origin: 'https://app.example.com' }),
       await send({ 'X-Org-Id': 'a.b' }),
     ]
-    expect(after).toEqual(['org_not_allowed', 'route_refused', 200, 200, 'org_id_invalid'])
+    expect(after).toEqual(['org_not_allowed', 'route_refused', 200, 'org_id_invalid'])
     const lines = proxy.logs.filter(({ msg }) => msg === 'request')
     expect(lines).toHaveLength(before.length)
   })
@@ -159,20 +157,6 @@ describe('what a reload applies', () => {
     const taken = proxy.logs.filter(({ msg }) => msg === 'configuration applied')
     expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
   })
-})
-
-test('Access-Control fields of the service reach the client once listen.origins is set, on an open connection too', async () => {
-  await service[Symbol.asyncDispose]()
-  service = await startService({ script: () => ({ fields: ['Access-Control-Allow-Origin', '*'], content: 'x' }) })
-  await start('')
-  const allowed = async () => {
-    const answer = await request(proxy.port, 'GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\n\r\n')
-    return fieldOf(answer, 'access-control-allow-origin')
-  }
-  const before = await allowed()
-  await write('proxy.yaml', 'listen: {origins: ["https://app.example.com"]}\n')
-  await proxy.app.reload()
-  expect([before, await allowed()]).toEqual([undefined, '*'])
 })
 
 test('listen.callerKeyFile and appRoutes are applied', async () => {

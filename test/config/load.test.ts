@@ -99,7 +99,6 @@ describe('the source of a value', () => {
         OAP_LISTEN_ADDRESS: 'unix:/run/proxy.sock',
         OAP_LISTEN_SOCKET_MODE: '0600',
         OAP_LISTEN_HOSTS: 'proxy.internal,[fd00::1]',
-        OAP_LISTEN_ORIGINS: 'https://app.example.com',
         OAP_LISTEN_REFUSE_FORWARDED: 'false',
         OAP_ORGS_ALLOW: 'acme, globex',
         OAP_ORGS_PATTERN: 'acme|globex',
@@ -120,7 +119,6 @@ describe('the source of a value', () => {
       address: { kind: 'unix', path: '/run/proxy.sock' },
       socketMode: 0o600,
       hosts: ['proxy.internal', '[fd00::1]'],
-      origins: ['https://app.example.com'],
       refuseForwarded: false,
     })
     expect(config.orgs.allow).toEqual(['acme', 'globex'])
@@ -175,10 +173,6 @@ describe('a wrong configuration', () => {
       'a.example:80',
       'is not a host name: write it without scheme and port, an IPv6 address in brackets',
     ],
-    ['OAP_LISTEN_ORIGINS', 'null', 'is not an origin: write scheme://host or scheme://host:port'],
-    ['OAP_LISTEN_ORIGINS', '*', 'is not an origin: write scheme://host or scheme://host:port'],
-    ['OAP_LISTEN_ORIGINS', 'https://a.example/', 'is not an origin: write scheme://host or scheme://host:port'],
-    ['OAP_LISTEN_ORIGINS', 'https://A.example:443', 'is not how a browser sends it: write https://a.example'],
     ['OAP_ORGS_PATTERN', 'a)|(b', 'is not a regular expression: the default is ^[\\w-][\\w.~:@+=-]{0,127}$'],
     ['OAP_LOG_FORMAT', 'JSON', 'is not one of json, pretty'],
   ])('%s=%s', async (variable, value, message) => {

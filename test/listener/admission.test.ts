@@ -157,28 +157,6 @@ describe('an admitted request', () => {
     expect(result).toMatchObject({ isAdmitted: true, orgId: undefined })
   })
 
-  test('a page with a listed origin is admitted', () => {
-    const page = ['Origin', 'https://app.example', 'Sec-Fetch-Site', 'cross-site']
-    expect(refused([...HOST, ...ORG, ...page])).toBe('browser_refused')
-    expect(admitted(page, {}, { browserOrigins: ['https://app.example'] }).orgId).toBe('acme')
-  })
-
-  test('OPTIONS of a listed page is forwarded if it is no preflight', () => {
-    const page = ['Origin', 'https://app.example']
-    expect(admitted(page, { method: 'OPTIONS' }, { browserOrigins: ['https://app.example'] }).method).toBe('OPTIONS')
-  })
-
-  test('a preflight of a listed page is answered here, and of any other page refused', () => {
-    const page = [...HOST, 'Origin', 'https://app.example', 'Access-Control-Request-Method', 'PUT']
-    const preflight = admit(
-      head(page, { method: 'OPTIONS' }),
-      { ...RULES, browserOrigins: ['https://app.example'] },
-      newRequestId,
-    )
-    expect(preflight).toEqual({ isAdmitted: false, preflightOrigin: 'https://app.example' })
-    expect(refused(page, { method: 'OPTIONS' })).toBe('browser_refused')
-  })
-
   test('absolute-form with one of our names counts as its path', () => {
     expect(admitted([], { url: 'http://127.0.0.1:1/v2/y?z' }).target).toBe('/api/v2/y?z')
   })
@@ -207,13 +185,6 @@ describe('refused', () => {
     ['another Host', 'host_refused', ['Host', 'evil.example', ...ORG]],
     ['an Origin', 'browser_refused', [...HOST, ...ORG, 'Origin', 'http://localhost:3000']],
     ['Origin: null', 'browser_refused', [...HOST, ...ORG, 'Origin', 'null']],
-    [
-      'two Origins of which one is listed',
-      'browser_refused',
-      [...HOST, ...ORG, 'Origin', 'https://a', 'Origin', 'https://evil'],
-      {},
-      { browserOrigins: ['https://a', 'https://evil'] },
-    ],
     ['a cross-site fetch', 'browser_refused', [...HOST, ...ORG, 'Sec-Fetch-Site', 'same-origin']],
     ['another proxy', 'forwarded_refused', [...HOST, ...ORG, 'X-Forwarded-For', '1.2.3.4']],
     ['no caller key', 'caller_refused', [...HOST, ...ORG], {}, { isCallerKey: () => true }],

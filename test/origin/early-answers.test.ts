@@ -55,7 +55,6 @@ async function meet(isSecure: boolean, fields: { readonly contentLength?: number
     baseUrl: new URL(isSecure ? `https://localhost:${port}` : `http://127.0.0.1:${port}`),
     connections: 1,
     connectTimeoutMs: 5_000,
-    keepsAccessControl: false,
     ...(isSecure && { secureContext }),
   })
   const upload = new Upload()

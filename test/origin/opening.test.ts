@@ -9,7 +9,7 @@ import { eventually } from '../support/changes.ts'
 import { onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
 
-const BASIS = { connections: 2, connectTimeoutMs: 300, keepsAccessControl: false }
+const BASIS = { connections: 2, connectTimeoutMs: 300 }
 
 function open(url: string): { readonly origin: Origin; send(): Recorder } & Disposable {
   const origin = new Origin({ ...BASIS, baseUrl: new URL(url) })

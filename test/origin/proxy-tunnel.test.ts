@@ -42,7 +42,6 @@ async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
     baseUrl,
     connections: 2,
     connectTimeoutMs,
-    keepsAccessControl: false,
     tunnel: await tunnelFor(baseUrl, variables(proxy.url(userInfo))),
     secureContext: presents === undefined ? undefined : createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
   })

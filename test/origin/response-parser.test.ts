@@ -42,7 +42,7 @@ function read(bytes: Buffer | string, cuts: readonly number[] = [], isHead = fal
       isClean = clean
     },
   }
-  const parser = new ResponseParser(events, { keepsAccessControl: true })
+  const parser = new ResponseParser(events)
   parser.expect(isHead)
   const ends = [...new Set(cuts.map((cut) => cut % (all.length + 1)))].toSorted((a, b) => a - b)
   try {
@@ -178,7 +178,7 @@ describe('interim responses', () => {
 
   test('are counted anew for each response', () => {
     const events = { responseBegun: () => {}, responseHead: () => {}, responseContent: () => {}, responseEnd: () => {} }
-    const parser = new ResponseParser(events, { keepsAccessControl: true })
+    const parser = new ResponseParser(events)
     const bytes = Buffer.from(`${interim(20).join('')}${OK}Content-Length: 0\r\n\r\n`)
     for (let i = 0; i < 3; i++) {
       parser.expect(false)
@@ -236,20 +236,17 @@ describe('the head', () => {
 
 test('content after an abort is not reported', () => {
   let pieces = 0
-  const parser: ResponseParser = new ResponseParser(
-    {
-      responseBegun: () => {},
-      responseHead: () => {},
-      responseContent: () => {
-        pieces++
-        parser.stop()
-      },
-      responseEnd: () => {
-        throw new Error('an end of what was given up')
-      },
+  const parser: ResponseParser = new ResponseParser({
+    responseBegun: () => {},
+    responseHead: () => {},
+    responseContent: () => {
+      pieces++
+      parser.stop()
     },
-    { keepsAccessControl: true },
-  )
+    responseEnd: () => {
+      throw new Error('an end of what was given up')
+    },
+  })
   const bytes = Buffer.from(`${OK}Content-Length: 2\r\n\r\nok`)
   parser.expect(false)
   parser.read(bytes, bytes.length)

@@ -5,7 +5,6 @@ import type { AdmissionRules } from '../../src/listener/admission.ts'
 
 export const RULES: AdmissionRules = {
   hosts: new HostList(LOOPBACK_NAMES),
-  browserOrigins: [],
   refusesForwarded: true,
   isCallerKey: undefined,
   callers: undefined,

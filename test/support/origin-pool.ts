@@ -58,7 +58,7 @@ export async function startOriginPool(
 ): Promise<OriginPool> {
   const server = await startOrigin(script, options.secureContext === undefined ? {} : { tls: certificate('localhost') })
   const baseUrl = new URL(server.url)
-  const basis = { baseUrl, connections: 8, connectTimeoutMs: 5_000, keepsAccessControl: false }
+  const basis = { baseUrl, connections: 8, connectTimeoutMs: 5_000 }
   return new OriginPool(new Origin({ ...basis, ...options }), server)
 }
 

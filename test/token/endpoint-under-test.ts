@@ -21,7 +21,7 @@ export class EndpointUnderTest implements AsyncDisposable {
   constructor(service: Service, options: Partial<TokenEndpointOptions & OriginOptions> = {}) {
     const { appId, appSecret } = service.tokens
     const baseUrl = new URL(service.baseUrl)
-    const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, keepsAccessControl: false, ...options }
+    const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, ...options }
     this.#origin = new Origin(origin)
     this.credentials = new AppCredentials(appId, new Secret(appSecret))
     this.endpoint = new TokenEndpoint(
