@@ -1,17 +1,14 @@
 import { execFileSync } from 'node:child_process'
-import { once } from 'node:events'
-import { watch, writeFileSync } from 'node:fs'
-import { appendFile, mkdir, rename, rm, symlink, unlink, writeFile } from 'node:fs/promises'
-import { dirname } from 'node:path'
+import { writeFileSync } from 'node:fs'
+import { mkdir, rename, rm, symlink, unlink, writeFile } from 'node:fs/promises'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { type FileContent, readRegularFile, WatchedFile, type WatchedFileOptions } from '../src/watched-file.ts'
+import { readRegularFile, WatchedFile, type WatchedFileOptions } from '../src/watched-file.ts'
 import { type Folder, makeFolder } from './config/folder.ts'
 
-/** So long that no poll happens in a test. */
+/** So long that no look happens in a test. */
 const NEVER_MS = 1_000_000
 const WAIT = { timeout: 10_000, interval: 5 }
 const MISSING = 'does not exist (ENOENT)'
-const STALLED = 'cannot be read: the file system does not answer'
 
 let folder: Folder
 let opened: WatchedFile[]
@@ -26,35 +23,27 @@ beforeEach(async () => {
 })
 
 afterEach(async () => {
-  vi.useRealTimers()
   for (const file of opened) file.close()
   await folder[Symbol.asyncDispose]()
 })
 
-function open(path: string, options: Partial<WatchedFileOptions> = {}): WatchedFile {
+/** Resolves after the first read. */
+async function open(path: string, options: Partial<WatchedFileOptions> = { intervalMs: 10 }): Promise<WatchedFile> {
   const file = new WatchedFile({
     path,
-    onContent: (bytes, isAskedFor) => contents.push(`${bytes}${isAskedFor ? ' (asked for)' : ''}`),
+    onContent: (bytes) => contents.push(String(bytes)),
     onProblem: (text) => problems.push(text),
     known: Buffer.from('old'),
-    pollMs: NEVER_MS,
-    settleMs: 20,
     ...options,
   })
   opened.push(file)
-  return file
-}
-
-/** Resolves when the folder is watched. */
-async function openWatched(path: string, options: Partial<WatchedFileOptions> = {}): Promise<WatchedFile> {
-  const file = open(path, options)
   await file.reload()
   contents = []
   return file
 }
 
 /** In one step, so that no read gets half of the content. */
-async function replace(path: string, content: string | Uint8Array): Promise<void> {
+async function replace(path: string, content: string): Promise<void> {
   await rename(await folder.write('next', content), path)
 }
 
@@ -62,16 +51,16 @@ const contentsBecome = (...expected: string[]) => vi.waitFor(() => expect(conten
 const problemsBecome = (...expected: string[]) => vi.waitFor(() => expect(problems).toEqual(expected), WAIT)
 
 describe('a change is seen', () => {
-  test('when the file is overwritten', async () => {
+  test('when the file is overwritten, within seconds', async () => {
     const path = await folder.write('file', 'old')
-    await openWatched(path)
+    await open(path, {})
     await writeFile(path, 'new\n')
     await contentsBecome('new\n')
   })
 
   test('when another file is renamed to its name, again and again', async () => {
     const path = await folder.write('file', 'old')
-    await openWatched(path)
+    await open(path)
     await replace(path, 'second')
     await contentsBecome('second')
     await replace(path, 'third')
@@ -90,7 +79,7 @@ describe('a change is seen', () => {
     }
     await swapTo('first', 'old')
     await symlink('..data/file', folder.at('file'))
-    await openWatched(folder.at('file'))
+    await open(folder.at('file'))
     await swapTo('second', 'new')
     await rm(folder.at('..first'), { recursive: true })
     await contentsBecome('new')
@@ -99,62 +88,14 @@ describe('a change is seen', () => {
     expect(problems).toEqual([])
   })
 
-  test('once, when it comes in several steps', async () => {
-    const path = await folder.write('file', 'old')
-    await openWatched(path, { settleMs: 300 })
-    for (const step of ['', 'ne', 'new', 'newer']) writeFileSync(path, step)
-    await contentsBecome('newer')
-    expect(problems).toEqual([])
-  })
-
-  test('by the poll, if the watch cannot see it', async () => {
-    await mkdir(folder.at('elsewhere'))
-    const target = await folder.write('elsewhere/file', 'old')
-    await symlink(target, folder.at('file'))
-    await openWatched(folder.at('file'), { pollMs: 10 })
-    await replace(target, 'new')
-    await contentsBecome('new')
-  })
-
-  test('by the poll once a minute, and not earlier', async () => {
-    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-    let reads = 0
-    const read = () => {
-      reads += 1
-      return Promise.resolve({ bytes: Buffer.from('old'), mode: 0o600 })
-    }
-    const file = new WatchedFile({ path: folder.at('file'), read, onContent: () => {}, onProblem: () => {} })
-    opened.push(file)
-    await file.reload()
-    reads = 0
-    vi.advanceTimersByTime(59_999)
-    await file.reload()
-    expect(reads).toBe(1)
-    vi.advanceTimersByTime(1)
-    await vi.waitFor(() => expect(reads).toBe(2), WAIT)
-  })
-
   test('when the whole folder is removed and made again', async () => {
     await mkdir(folder.at('folder'))
     const path = await folder.write('folder/file', 'old')
-    const file = await openWatched(path)
+    await open(path)
     await rm(folder.at('folder'), { recursive: true })
     await problemsBecome(MISSING)
     await mkdir(folder.at('folder'))
-    await writeFile(path, 'old')
-    // Like the next poll: finds the folder, and watches it.
-    await file.reload()
-    contents = []
-    await writeFile(path, 'new')
-    await contentsBecome('new')
-  })
-
-  test('when the folder did not exist at first', async () => {
-    const path = folder.at('folder/file')
-    await openWatched(path, { pollMs: 10 })
-    expect(problems).toEqual([MISSING])
-    await mkdir(folder.at('folder'))
-    await writeFile(path, 'new')
+    await replace(path, 'new')
     await contentsBecome('new')
   })
 })
@@ -162,65 +103,50 @@ describe('a change is seen', () => {
 describe('content is passed to the owner', () => {
   test('on the first read, unless it is known', async () => {
     const path = await folder.write('file', 'content')
-    open(path, { known: undefined })
-    await contentsBecome('content')
-    let reads = 0
-    const read = async (): Promise<FileContent> => {
-      reads += 1
-      return readRegularFile(path)
-    }
-    open(path, { known: Buffer.from('content'), pollMs: 5, read })
-    await vi.waitFor(() => expect(reads).toBeGreaterThan(5), WAIT)
-    expect(contents).toEqual(['content'])
+    const read = (known?: Buffer) =>
+      new Promise<string>((resolve, reject) => {
+        const onContent = () => resolve('passed')
+        const file = new WatchedFile({ path, known, onContent, onProblem: reject, intervalMs: 5 })
+        opened.push(file)
+        setTimeout(resolve, 100, 'nothing')
+      })
+    expect(await read()).toBe('passed')
+    expect(await read(Buffer.from('content'))).toBe('nothing')
   })
 
-  test('after every reload, changed or not', async () => {
-    const file = open(await folder.write('file', 'old'))
-    await file.reload()
-    await file.reload()
-    expect(contents).toEqual(['old (asked for)', 'old (asked for)'])
-  })
-
-  test('as it is after the call of reload, even during a read', async () => {
+  test('after every reload, as it is after the call, even during a read', async () => {
     const path = await folder.write('file', 'old')
-    const file = await openWatched(path)
+    const file = await open(path, { intervalMs: NEVER_MS })
+    await file.reload()
+    expect(contents).toEqual(['old'])
     const first = file.reload()
     writeFileSync(path, 'new')
     await Promise.all([first, file.reload()])
-    expect(contents.at(-1)).toBe('new (asked for)')
+    expect(contents.at(-1)).toBe('new')
   })
 })
 
 describe('a problem is reported', () => {
-  test('once, and again when it comes back', async () => {
+  test('once, and again when it comes back; its end with the former content', async () => {
     const path = await folder.write('file', 'old')
-    const file = await openWatched(path, { pollMs: 5 })
+    const file = await open(path)
     await unlink(path)
     await problemsBecome(MISSING)
     for (let reads = 0; reads < 5; reads++) await file.reload()
     expect(problems).toEqual([MISSING])
     await replace(path, 'old')
-    await file.reload()
+    await contentsBecome('old')
     await unlink(path)
     await problemsBecome(MISSING, MISSING)
   })
 
-  test('and its end, with the former content', async () => {
-    const path = await folder.write('file', 'old')
-    await openWatched(path)
-    await unlink(path)
-    await problemsBecome(MISSING)
-    await replace(path, 'old')
-    await contentsBecome('old')
-  })
-
-  test('when the owner refuses the content, once for each content', async () => {
+  test('when the owner refuses the content', async () => {
     const path = await folder.write('file', 'old')
     const onContent = (bytes: Buffer) => {
       if (bytes.length === 0) throw new Error('is empty')
       contents.push(String(bytes))
     }
-    const file = await openWatched(path, { onContent })
+    const file = await open(path, { onContent, intervalMs: 10 })
     await replace(path, '')
     await problemsBecome('is empty')
     await file.reload()
@@ -238,11 +164,10 @@ describe('only a regular file is read', () => {
   test('a FIFO that nobody writes to is refused at once, and the next content is read', async () => {
     const path = folder.at('file')
     execFileSync('mkfifo', [path])
-    const file = await openWatched(path)
+    await open(path)
     expect(problems).toEqual([NOT_REGULAR])
     await replace(path, 'new')
-    await file.reload()
-    expect(contents).toContain('new (asked for)')
+    await contentsBecome('new')
   })
 
   // /dev/zero never ends: reading it whole would fill the memory.
@@ -268,85 +193,11 @@ describe('only a regular file is read', () => {
   })
 })
 
-describe('a file system that does not answer', () => {
-  /** Answers each read when the test releases it. */
-  function stalledReader() {
-    const waiting: ((content: FileContent) => void)[] = []
-    return {
-      waiting,
-      read: () => new Promise<FileContent>((resolve) => waiting.push(resolve)),
-      answer: (text: string) => waiting.shift()?.({ bytes: Buffer.from(text), mode: 0o600 }),
-    }
-  }
-
-  test('delays nobody longer than the time limit, and holds at most one thread', async () => {
-    const mount = stalledReader()
-    const file = open(folder.at('file'), { read: mount.read, timeoutMs: 20 })
-    await file.reload()
-    await file.reload()
-    await file.reload()
-    expect(problems).toEqual([STALLED])
-    expect(mount.waiting).toHaveLength(1)
-  })
-
-  test('is not reported if only this process had no time to read the answer', async () => {
-    const timeoutMs = 400
-    const read = async (): Promise<FileContent> => {
-      for (let turn = 0; turn < 2; turn++) {
-        await new Promise(setImmediate)
-        const startedAt = performance.now()
-        while (performance.now() - startedAt < timeoutMs);
-      }
-      return { bytes: Buffer.from('new'), mode: 0o600 }
-    }
-    open(folder.at('file'), { read, timeoutMs })
-    await contentsBecome('new')
-    expect(problems).toEqual([])
-  })
-
-  test('is read anew as soon as it answers; a late answer is not used', async () => {
-    const mount = stalledReader()
-    const file = open(folder.at('file'), { read: mount.read, timeoutMs: 20 })
-    await file.reload()
-    mount.answer('late')
-    await vi.waitFor(() => {
-      mount.answer('new') // on a busy machine this may be late, too
-      expect(contents).toEqual(['new'])
-    }, WAIT)
-  })
-})
-
-test('constant writes to another file in the folder cause no reads', async () => {
+test('after close nothing is passed on', async () => {
   const path = await folder.write('file', 'old')
-  const log = await folder.write('log', '')
-  let reads = 0
-  const read: WatchedFileOptions['read'] = (name, maxBytes) => {
-    reads++
-    return readRegularFile(name, maxBytes)
-  }
-  await openWatched(path, { read, settleMs: 1 })
-  const readsBefore = reads
-  const watcher = watch(dirname(log))
-  for (let line = 0; line < 30; line++) {
-    const seen = once(watcher, 'change')
-    await appendFile(log, 'a line\n')
-    await seen
-    await new Promise((resolve) => setTimeout(resolve, 2)) // longer than settleMs: a read that an event causes has begun
-  }
-  watcher.close()
-  expect(reads).toBe(readsBefore)
-})
-
-test('after close nothing is read, and nothing keeps the process alive', async () => {
-  const path = await folder.write('file', 'old')
-  const watchesBefore = process.getActiveResourcesInfo().filter((name) => name === 'FSEventWrap').length
-  const file = await openWatched(path, { pollMs: 5 })
+  const file = await open(path)
   file.close()
   await replace(path, 'new')
   await file.reload()
   expect(contents).toEqual([])
-  await vi.waitFor(() => {
-    const left = process.getActiveResourcesInfo().filter((name) => name === 'FSEventWrap').length
-    expect(left).toBe(watchesBefore)
-  }, WAIT)
 })

@@ -57,7 +57,8 @@ export class ConfigReload {
   #lastOutcome: ReloadOutcome | undefined
   #lastProblems: string | undefined
   readonly #watched = new Map<string, WatchedFile>()
-  readonly #attempts = new Reruns((isAskedFor) => this.#reloadOnce(isAskedFor))
+  readonly #attempts = new Reruns(() => this.#reloadOnce())
+  #isAskedFor = false
   #isClosed = false
 
   constructor(options: ConfigReloadOptions) {
@@ -76,7 +77,8 @@ export class ConfigReload {
 
   /** Resolves when the configuration has been read and applied, or refused. Never rejects. */
   reload(): Promise<void> {
-    return this.#attempts.next(true)
+    this.#isAskedFor = true
+    return this.#attempts.next()
   }
 
   close(): void {
@@ -86,8 +88,10 @@ export class ConfigReload {
   }
 
   /** An attempt that nobody asked for gets no line if it changes nothing and finds no new problem. */
-  async #reloadOnce(isAskedFor: boolean): Promise<void> {
+  async #reloadOnce(): Promise<void> {
     if (this.#isClosed) return
+    const isAskedFor = this.#isAskedFor
+    this.#isAskedFor = false
     const { observer } = this.#options
     let problems: string | undefined
     const outcome = await this.#takeOver(isAskedFor).catch((error: unknown): ReloadOutcome => {
@@ -157,9 +161,9 @@ export class ConfigReload {
         path,
         known: bytes,
         maxBytes: MAX_CERTIFICATE_FILE_BYTES, // no other file of a configuration may be larger
-        onContent: () => void this.#attempts.next(false),
+        onContent: () => void this.#attempts.next(),
         // The reload reads the file as well, and reports the problem with the setting that names the file.
-        onProblem: () => void this.#attempts.next(false),
+        onProblem: () => void this.#attempts.next(),
       })
       this.#watched.set(path, file)
     }
