@@ -46,7 +46,6 @@ export async function openFleet(
       timeoutMs: settings.timeout,
     },
     mintTimeoutMs: tokens.mintTimeout,
-    mintRate: tokens.mintRate,
     maxLifetimeMs: tokens.maxLifetime,
     maxOrgs: tokens.maxOrgs,
     lifetimeMs,

@@ -49,7 +49,6 @@ export class TokenSide {
         mintConcurrency: settings.mintConcurrency,
         mintRate: settings.mintRate,
         recoverCredentials: (calledAt) => this.#rotation.recover(calledAt),
-        onLimited: (until) => fleet?.limited(until),
         observer: {
           mintRefused: (...refused) => events.mintRefused(...refused),
           mintsPaused: (code, pauseMs) => {
@@ -59,17 +58,14 @@ export class TokenSide {
           mintsResumed: () => events.mintsResumed(),
         },
       },
-      fleet?.rationing(endpoint) ?? endpoint,
+      endpoint,
     )
     this.estimator = new LifetimeEstimator({
       lifetimeMs: settings.lifetime,
       minLifetimeMs: settings.minLifetime,
       maxLifetimeMs: settings.maxLifetime,
       learns: settings.learn,
-      onChange: (estimateMs) => {
-        events.estimateChanged(estimateMs)
-        fleet?.lifetimeLearned(estimateMs)
-      },
+      onChange: (estimateMs) => events.estimateChanged(estimateMs),
     })
     this.tokens = new TokenCache(
       {
@@ -96,14 +92,6 @@ export class TokenSide {
       observer: events,
     })
     if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile)
-    fleet?.listen({
-      limited: (until) => this.#guard.pauses.pauseUntil(until),
-      lifetimeLearned: (lifetimeMs) => this.estimator.adopt(lifetimeMs),
-      purged: (org) => {
-        if (org === undefined) this.tokens.purgeAll()
-        else this.tokens.purge(org)
-      },
-    })
   }
 
   /** The token endpoint rejects the App, and not just one org. */
