@@ -5,7 +5,7 @@
 
 import { Secret } from '../secret.ts'
 import { type Given, Unsuitable } from './problem.ts'
-import { type Notation, nearest, type SettingKey, settings } from './settings.ts'
+import { type Notation, nearest, removalOf, type SettingKey, settings } from './settings.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -57,6 +57,8 @@ export function unknownVariables(env: Environment): string[] {
     .filter((name) => name.startsWith('OAP_') && !known.includes(name))
     .sort()
     .map((name) => {
+      const removal = removalOf(name)
+      if (removal !== undefined) return `${name} ${removal}`
       const meant = nearest(name, known)
       return `${name} is not a setting and is ignored${meant === undefined ? '' : `: did you mean ${meant}?`}`
     })

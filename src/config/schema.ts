@@ -148,6 +148,11 @@ const tokens = z
     learn: flag()
       .prefault(true)
       .describe('Learns the lifetime of tokens from the age at which the service rejects them.'),
+    settleTime: duration('0s')
+      .prefault('5s')
+      .describe(
+        'A token that is younger may not be known everywhere yet: a rejection is then answered by a repeat, not by a mint.',
+      ),
     rejectedStatuses: list(count(400, 599))
       .prefault([401])
       .describe('Statuses by which the service says that a token is no longer valid.'),

@@ -61,7 +61,7 @@ function describe(group: string | undefined, name: string, schema: z.ZodType): S
   }
 }
 
-function variableOf(key: SettingKey): string {
+function variableOf(key: string): string {
   return `OAP_${key.replace(/[A-Z]/g, '_$&').replace('.', '_').toUpperCase()}`
 }
 
@@ -86,8 +86,21 @@ export function namesIn(schema: z.core.$ZodType): string[] {
   return Object.entries(schema.shape).flatMap(([name, inner]) => [name, ...namesIn(inner)])
 }
 
+/** Settings of earlier versions, and what took their place. */
+const REMOVED: ReadonlyMap<string, string> = new Map([
+  ['listen.origins', 'the proxy refuses web pages, so let the server of the page send the requests'],
+])
+
+/** For a key or a variable. */
+export function removalOf(name: string): string | undefined {
+  const found = [...REMOVED].find(([key]) => key === name || variableOf(key) === name)
+  return found === undefined ? undefined : `is no longer a setting: remove it; ${found[1]}`
+}
+
 /** For a name that is not among `known`. */
 export function unknownName(name: string, known: readonly string[]): string {
+  const removal = removalOf(name)
+  if (removal !== undefined) return removal
   const meant = nearest(name, known)
   return meant === undefined ? 'is not a setting: remove it' : `is not a setting: did you mean ${meant}?`
 }

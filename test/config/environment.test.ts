@@ -1,5 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { environmentWarnings, type ProcessFacts } from '../../src/config/environment.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { makeFolder } from './folder.ts'
+import { GOOD, refusalOf } from './refusal.ts'
 
 const QUIET: ProcessFacts = {
   env: { PATH: '/bin', NODE_OPTIONS: '--max-old-space-size=200', NODE_ENV: 'production' },
@@ -67,4 +70,13 @@ describe('the version of Node', () => {
   test.each(['22.22.0', '24.11.0', '26.1.0'])('%s gets none', (nodeVersion) => {
     expect(environmentWarnings({ ...QUIET, nodeVersion })).toEqual([])
   })
+})
+
+test('a removed setting tells what took its place: an error in the file, a warning in the environment', async () => {
+  await using folder = await makeFolder()
+  const file = await folder.write('proxy.yaml', 'listen: {origins: ["https://app.example.com"]}')
+  const told = /is no longer a setting: remove it; the proxy refuses web pages/
+  expect(await refusalOf({ file, env: GOOD })).toEqual([expect.stringMatching(told)])
+  const { warnings } = await loadConfig({ env: { ...GOOD, OAP_LISTEN_ORIGINS: 'https://app.example.com' } })
+  expect(warnings).toEqual(expect.arrayContaining([expect.stringMatching(/^OAP_LISTEN_ORIGINS is no longer/)]))
 })
