@@ -10,6 +10,7 @@ import type { Origin } from '../origin/origin.ts'
 import { AppCredentials, SecretRotation } from '../token/app-credentials.ts'
 import { LifetimeEstimator } from '../token/lifetime.ts'
 import { MintGuard } from '../token/mint-guard.ts'
+import type { MintPauseStatus } from '../token/mint-pauses.ts'
 import { TokenCache } from '../token/token-cache.ts'
 import { OverBudget } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
@@ -97,6 +98,16 @@ export class TokenSide {
   /** The token endpoint rejects the App, and not just one org. */
   get areCredentialsRejected(): boolean {
     return this.#guard.pauses.areCredentialsRejected
+  }
+
+  /** Why and until when mints are paused, of all orgs and of single ones. */
+  get mintPause(): MintPauseStatus {
+    return this.#guard.pauses.status
+  }
+
+  /** Ends all pauses and limits of the token endpoint. The next call shows whether they were still needed. */
+  resumeMints(): void {
+    this.#guard.resume()
   }
 
   /**

@@ -103,6 +103,11 @@ export class MintGuard implements TokenSource {
     }
   }
 
+  /** Ends all pauses and limits at once. */
+  resume(): void {
+    this.pauses.resume()
+  }
+
   async #mint(mint: Mint): Promise<AccessToken> {
     for (let attempt = 1; ; attempt += 1) {
       const startedAt = this.#now()

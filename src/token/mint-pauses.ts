@@ -8,7 +8,7 @@
  * Pure: it reads the clock that it is given, and starts no timer.
  */
 
-import type { TokenError } from '../errors.ts'
+import type { TokenError, TokenErrorCode } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { MintNotSent, type TokenObserver } from './token-source.ts'
 
@@ -32,6 +32,8 @@ type PauseCode = typeof REJECTED | typeof LIMITED | typeof DOWN
 interface Pause {
   readonly code: PauseCode
   readonly lengthMs: number
+  /** When the first of the pauses in a row began. */
+  readonly since: number
   readonly until: number
   /** The call that began it got no answer in time. */
   readonly hangs: boolean
@@ -40,6 +42,21 @@ interface Pause {
   isProbing: boolean
   /** An org that has not failed was refused in this pause. */
   isAwaited: boolean
+}
+
+/** Describes the pauses to an operator. */
+export interface MintPauseStatus {
+  /** The pause of all orgs. It began `lastedMs` ago, and the next call may be made in `leftMs`. */
+  readonly all:
+    | {
+        readonly code: TokenErrorCode
+        readonly lastedMs: number
+        readonly leftMs: number
+        readonly hint: string | undefined
+      }
+    | undefined
+  /** Orgs that are paused because of their own trouble. */
+  readonly pausedOrgs: number
 }
 
 /** Leave for one call. Must be handed back to `settle`, `gaveWay` or `abandon`. */
@@ -159,7 +176,38 @@ export class MintPauses {
     const before = this.#all.get(LIMITED)
     if (until <= Math.max(before?.until ?? 0, this.#options.now())) return
     const lengthMs = before?.lengthMs ?? LENGTHS_MS[LIMITED][0]
-    this.#all.set(LIMITED, newPause({ code: LIMITED, lengthMs, until, hangs: false, hint: undefined }))
+    this.#all.set(
+      LIMITED,
+      newPause({
+        code: LIMITED,
+        lengthMs,
+        since: before?.since ?? this.#options.now(),
+        until,
+        hangs: false,
+        hint: undefined,
+      }),
+    )
+  }
+
+  /** Ends all pauses and limits. */
+  resume(): void {
+    this.#troubles.clear()
+    this.#witnesses.clear()
+    this.#drop([...this.#all.keys()])
+  }
+
+  /** For an operator. */
+  get status(): MintPauseStatus {
+    const now = this.#options.now()
+    const [last] = [...this.#all.values()].toSorted((a, b) => b.until - a.until)
+    const all = last && {
+      code: last.code,
+      lastedMs: now - last.since,
+      leftMs: Math.max(last.until - now, 0),
+      hint: last.hint,
+    }
+    const orgs = Array.from(this.#troubles.values()).filter(({ pause }) => pause !== undefined && pause.until > now)
+    return { all, pausedOrgs: orgs.length }
   }
 
   /** No call may be made for the org before this instant, whatever the credentials. In the past if there is no limit. */
@@ -259,7 +307,14 @@ export class MintPauses {
       lengthMs = isProbe ? Math.min(before.lengthMs * 2, longestMs) : before.lengthMs
     }
     const until = now + (toldMs > 0 ? toldMs : lengthMs * (0.75 + this.#options.random() / 4))
-    return newPause({ code, lengthMs, until, hangs: error.code === TIMEOUT, hint: error.hint })
+    return newPause({
+      code,
+      lengthMs,
+      since: before?.code === code ? before.since : now,
+      until,
+      hangs: error.code === TIMEOUT,
+      hint: error.hint,
+    })
   }
 
   /** Unless the org has met a 429 in another call, while this one was under way. */
