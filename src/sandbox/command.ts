@@ -1,6 +1,6 @@
 /** The `sandbox` command: runs the stand-in service until a signal stops it, and prints commands to try. */
 
-import { type EventEmitter, once } from 'node:events'
+import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { basename, relative } from 'node:path'
 import { DEFAULT_APP_ID, type Sandbox, startSandbox } from './sandbox.ts'
@@ -11,44 +11,32 @@ export interface SandboxCommandOptions {
   readonly port?: number | undefined
   /** Reads `OAP_APP_ID`, `OAP_APP_SECRET` and `OAP_APP_SECRET_FILE`, as the proxy does. */
   readonly env: Readonly<Record<string, string | undefined>>
-  readonly print?: (text: string) => void
-  readonly printError?: (text: string) => void
-  /** Emits SIGINT and SIGTERM. */
-  readonly signals?: EventEmitter
-}
-
-interface AppSecret {
-  readonly value: string
-  /** A shell expression for it. Only the public default is shown itself. */
-  readonly shown: string
 }
 
 const DEFAULT_PORT = 9080
-const APP_ID_VARIABLE = 'OAP_APP_ID'
 
 /** Resolves with the exit code, after a signal or a failed start. */
-export async function runSandbox(options: SandboxCommandOptions): Promise<number> {
-  const { port = DEFAULT_PORT, env, print = console.log, printError = console.error, signals = process } = options
-  const signalled = Promise.race([once(signals, 'SIGINT'), once(signals, 'SIGTERM')])
+export async function runSandbox({ port = DEFAULT_PORT, env }: SandboxCommandOptions): Promise<number> {
+  const signalled = Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')])
   try {
-    const appSecret = await appSecretFrom(env)
-    const appId = env[APP_ID_VARIABLE] || DEFAULT_APP_ID
-    await using sandbox = await startSandbox({ port, appId, appSecret: appSecret.value })
-    print(introduction(sandbox, appSecret.shown))
+    const [appSecret, shownSecret] = await appSecretFrom(env)
+    await using sandbox = await startSandbox({ port, appId: env['OAP_APP_ID'] || DEFAULT_APP_ID, appSecret })
+    console.log(introduction(sandbox, shownSecret))
     await signalled
     return 0
   } catch (error) {
-    printError(`org-access-proxy sandbox: ${explain(error)}`)
+    console.error(`org-access-proxy sandbox: ${explain(error)}`)
     return 1
   }
 }
 
-async function appSecretFrom(env: SandboxCommandOptions['env']): Promise<AppSecret> {
+/** The secret, and a shell expression for it. Only the public default is shown itself. */
+async function appSecretFrom(env: SandboxCommandOptions['env']): Promise<[secret: string, shown: string]> {
   const { OAP_APP_SECRET: value, OAP_APP_SECRET_FILE: path } = env
-  if (value) return { value, shown: '$OAP_APP_SECRET' }
-  if (!path) return { value: DEFAULT_APP_SECRET, shown: DEFAULT_APP_SECRET }
+  if (value) return [value, '$OAP_APP_SECRET']
+  if (!path) return [DEFAULT_APP_SECRET, DEFAULT_APP_SECRET]
   const content = await readFile(path, 'utf8')
-  return { value: content.replace(/\r?\n$/, ''), shown: '$(cat $OAP_APP_SECRET_FILE)' }
+  return [content.replace(/\r?\n$/, ''), '$(cat $OAP_APP_SECRET_FILE)']
 }
 
 function explain(error: unknown): string {

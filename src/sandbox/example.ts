@@ -1,5 +1,5 @@
 /**
- * The sandbox's API under `/v2/example/`: echo, upload, event stream, bytes, chosen status, slow response, WebSocket.
+ * The sandbox's API under `/v2/example/`: echo, event stream, bytes, WebSocket.
  * Every other path gets the echo, because the paths of the real service are not known.
  */
 
@@ -8,29 +8,22 @@ import type { IncomingMessage } from 'node:http'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { WebSocketServer } from 'ws'
-import { type OrgExchange, pause, refusal, send } from './exchange.ts'
+import { type Exchange, pause, refusal, send } from './exchange.ts'
 
 const MAX_EVENTS = 1_000_000
 
-export async function answerExample(exchange: OrgExchange): Promise<void> {
-  const [, name, parameter] = /^\/v2\/example\/([a-z]+)(?:\/([^/]+))?$/.exec(exchange.path) ?? []
+export async function answerExample(exchange: Exchange, org: string): Promise<void> {
+  const [, name] = /^\/v2\/example\/([a-z]+)$/.exec(exchange.path) ?? []
   const query = new URLSearchParams(exchange.query)
   switch (name) {
-    case 'upload':
-      return answerUpload(exchange)
     case 'events':
-      return answerEvents(exchange, numberOf(query, 'count', 5, MAX_EVENTS), numberOf(query, 'intervalMs', 1000))
+      return answerEvents(exchange, org, numberOf(query, 'count', 5, MAX_EVENTS), numberOf(query, 'intervalMs', 1000))
     case 'bytes':
       return answerBytes(exchange, numberOf(query, 'size', 1024), query.get('chunked') === '1')
-    case 'status':
-      return answerStatus(exchange, Number(parameter))
-    case 'slow':
-      if (await pause(numberOf(query, 'ms', 1000), exchange.response)) return answerEcho(exchange)
-      return
     case 'socket':
       return answerSocket(exchange)
     default:
-      return answerEcho(exchange)
+      return answerEcho(exchange, org)
   }
 }
 
@@ -45,25 +38,18 @@ function numberOf(query: URLSearchParams, name: string, fallback: number, greate
 const CREDENTIAL_FIELDS = new Set(['authorization', 'proxy-authorization', 'x-proxy-key'])
 const MASK = '[credentials]'
 
-async function answerEcho(exchange: OrgExchange, status = 200): Promise<void> {
-  const { request, response, org, path, query } = exchange
-  const content = await digest(request)
-  const value = { org, method: request.method, path, query, fields: fieldsOf(request), content }
-  send(response, { status, value })
-}
-
-async function answerUpload({ request, response, org }: OrgExchange): Promise<void> {
-  send(response, { status: 200, value: { org, ...(await digest(request)) } })
-}
-
-async function digest(request: IncomingMessage): Promise<{ lengthBytes: number; sha256: string }> {
+async function answerEcho({ request, response, path, query }: Exchange, org: string): Promise<void> {
   const hash = createHash('sha256')
   let lengthBytes = 0
   for await (const chunk of request) {
     hash.update(chunk)
     lengthBytes += chunk.length
   }
-  return { lengthBytes, sha256: hash.digest('hex') }
+  const content = { lengthBytes, sha256: hash.digest('hex') }
+  send(response, {
+    status: 200,
+    value: { org, method: request.method, path, query, fields: fieldsOf(request), content },
+  })
 }
 
 /** One string per field line, in the order and case received. */
@@ -77,17 +63,8 @@ function fieldsOf({ rawHeaders }: IncomingMessage): string[] {
   return fields
 }
 
-async function answerStatus(exchange: OrgExchange, status: number): Promise<void> {
-  const { response } = exchange
-  if (!Number.isInteger(status) || status < 200 || status > 599) {
-    return send(response, refusal(400, 'status_invalid', 'The path ends in a status from 200 to 599.'))
-  }
-  if (status !== 204 && status !== 304) return answerEcho(exchange, status)
-  response.writeHead(status).end()
-}
-
 /** Server-sent events (WHATWG HTML §9.2): the first at once, each further one after `intervalMs`. */
-async function answerEvents({ response, org }: OrgExchange, count: number, intervalMs: number): Promise<void> {
+async function answerEvents({ response }: Exchange, org: string, count: number, intervalMs: number): Promise<void> {
   response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
   response.flushHeaders()
   for (let number = 1; number <= count; number += 1) {
@@ -101,7 +78,7 @@ async function answerEvents({ response, org }: OrgExchange, count: number, inter
 const PATTERN = Buffer.from(Array.from({ length: 251 * 256 }, (_, index) => index % 251))
 
 /** Byte n is n modulo 251, so that a client can check any range. */
-async function answerBytes({ request, response }: OrgExchange, sizeBytes: number, isChunked: boolean): Promise<void> {
+async function answerBytes({ request, response }: Exchange, sizeBytes: number, isChunked: boolean): Promise<void> {
   const length = isChunked ? {} : { 'content-length': sizeBytes }
   response.writeHead(200, { 'content-type': 'application/octet-stream', ...length })
   if (request.method === 'HEAD') {
@@ -120,7 +97,7 @@ function* patternOf(sizeBytes: number): Generator<Buffer> {
 const webSockets = new WebSocketServer({ noServer: true, clientTracking: false })
 
 /** Sends every WebSocket message back. `ws` refuses a bad handshake itself. */
-function answerSocket({ request, response, upgradeHead }: OrgExchange): void {
+function answerSocket({ request, response, upgradeHead }: Exchange): void {
   if (upgradeHead === undefined) {
     send(response, refusal(426, 'upgrade_required', 'Connect with WebSocket.', { upgrade: 'websocket' }))
     return

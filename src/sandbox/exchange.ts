@@ -3,7 +3,7 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import type { Fault } from './switches.ts'
 
-export interface ServiceExchange {
+export interface Exchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   /** As received, without the base path and the query. */
@@ -12,11 +12,6 @@ export interface ServiceExchange {
   readonly query: string
   /** The first bytes after an upgrade request; undefined if the client asked for no upgrade. */
   readonly upgradeHead: Buffer | undefined
-}
-
-export interface OrgExchange extends ServiceExchange {
-  /** The org of the token. */
-  readonly org: string
 }
 
 export interface Reply {
@@ -28,10 +23,6 @@ export interface Reply {
 
 export function refusal(status: number, error: string, message: string, fields: OutgoingHttpHeaders = {}): Reply {
   return { status, value: { error, message }, fields }
-}
-
-export function methodRefusal(allowed: string): Reply {
-  return refusal(405, 'method_not_allowed', `Use ${allowed}.`, { allow: allowed })
 }
 
 export function send(response: ServerResponse, { status, value, fields }: Reply): void {

@@ -7,75 +7,37 @@ export interface OrgStats {
   readonly tokens: number
   /** Requests that came with a live token of this org. */
   readonly requests: number
-  /** Requests that came with an expired or revoked token of this org. */
+  /** Requests that came with a token of this org that was not live. */
   readonly rejected: number
-  /** The most calls of the token endpoint that ran at the same time. */
-  readonly peakConcurrentMints: number
-}
-
-export interface TotalStats extends OrgStats {
-  /** Requests made as the App, with Basic credentials. */
-  readonly appRequests: number
 }
 
 export interface SandboxStats {
-  /** Here `rejected` includes requests without a token or with an unknown one; they belong to no org. */
-  readonly totals: TotalStats
+  /**
+   * Here `rejected` includes requests without a token or with an unknown one; they belong to no org. `appRequests` are those
+   * made as the App, with Basic credentials.
+   */
+  readonly totals: OrgStats & { readonly appRequests: number }
   readonly orgs: Readonly<Record<string, OrgStats>>
 }
 
-class Counters implements OrgStats {
-  mints = 0
-  tokens = 0
-  requests = 0
-  rejected = 0
-  peakConcurrentMints = 0
-  #mintsInFlight = 0
-
-  mintStarted(): void {
-    this.mints += 1
-    this.#mintsInFlight += 1
-    this.peakConcurrentMints = Math.max(this.peakConcurrentMints, this.#mintsInFlight)
-  }
-
-  mintEnded(): void {
-    this.#mintsInFlight -= 1
-  }
-}
+const none: OrgStats = { mints: 0, tokens: 0, requests: 0, rejected: 0 }
 
 export class Stats {
-  readonly #totals = new Counters()
-  readonly #orgs = new Map<string, Counters>()
-  #appRequests = 0
-
-  mintStarted(org: string): void {
-    for (const counters of this.#both(org)) counters.mintStarted()
-  }
-
-  mintEnded(org: string): void {
-    for (const counters of this.#both(org)) counters.mintEnded()
-  }
+  readonly #totals = { ...none }
+  readonly #orgs = new Map<string, { -readonly [K in keyof OrgStats]: number }>()
+  appRequests = 0
 
   /** Without an org, in the totals only. */
-  count(org: string | undefined, event: 'tokens' | 'requests' | 'rejected'): void {
-    for (const counters of this.#both(org)) counters[event] += 1
-  }
-
-  appRequestAccepted(): void {
-    this.#appRequests += 1
+  count(org: string | undefined, event: keyof OrgStats): void {
+    this.#totals[event] += 1
+    if (org === undefined) return
+    const counters = this.#orgs.get(org) ?? { ...none }
+    counters[event] += 1
+    this.#orgs.set(org, counters)
   }
 
   snapshot(): SandboxStats {
     const orgs = [...this.#orgs].map(([org, counters]) => [org, { ...counters }] as const)
-    return { totals: { ...this.#totals, appRequests: this.#appRequests }, orgs: Object.fromEntries(orgs) }
-  }
-
-  #both(org: string | undefined): Counters[] {
-    if (org === undefined) return [this.#totals]
-    const known = this.#orgs.get(org)
-    if (known !== undefined) return [this.#totals, known]
-    const fresh = new Counters()
-    this.#orgs.set(org, fresh)
-    return [this.#totals, fresh]
+    return { totals: { ...this.#totals, appRequests: this.appRequests }, orgs: Object.fromEntries(orgs) }
   }
 }

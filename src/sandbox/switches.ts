@@ -1,7 +1,6 @@
 /** The switches, one for each point that the service's specification leaves open. They can change while the sandbox runs. */
 
 import { z } from 'zod'
-import type { TokenFormat } from './tokens.ts'
 
 export interface Switches {
   /** The App secret; a list while a rotation makes several valid. */
@@ -10,8 +9,12 @@ export interface Switches {
   readonly linked: '*' | readonly string[]
   /** Lifetime of tokens issued from now on. */
   readonly tokenLifetimeMs: number
+  /** Time during which a new token is not known yet, as at a service that copies tokens to its back ends. */
+  readonly tokenSettleMs: number
+  /** A new token of an org ends the ones before it. */
+  readonly oneTokenPerOrg: boolean
   /** `jwt` tokens carry `exp`. */
-  readonly tokenFormat: TokenFormat
+  readonly tokenFormat: 'opaque' | 'jwt'
   /** Status for wrong App credentials. */
   readonly badCredentialsStatus: number
   /** Status of the token endpoint for an org that is not linked. */
@@ -61,6 +64,8 @@ export const DEFAULT_SWITCHES: Switches = {
   appSecret: DEFAULT_APP_SECRET,
   linked: ['acme', 'globex', 'org-*'],
   tokenLifetimeMs: 300_000,
+  tokenSettleMs: 0,
+  oneTokenPerOrg: false,
   tokenFormat: 'opaque',
   badCredentialsStatus: 401,
   unlinkedStatus: 403,
@@ -91,6 +96,8 @@ const switchesSchema = z.strictObject({
   appSecret: z.union([text, z.array(text).min(1)]),
   linked: z.union([z.literal('*'), z.array(text)]),
   tokenLifetimeMs: milliseconds,
+  tokenSettleMs: milliseconds,
+  oneTokenPerOrg: z.boolean(),
   tokenFormat: z.enum(['opaque', 'jwt']),
   badCredentialsStatus: status,
   unlinkedStatus: status,
@@ -101,41 +108,15 @@ const switchesSchema = z.strictObject({
   requestFaults: faults,
 } satisfies Readonly<Record<keyof Switches, z.ZodType>>)
 
-/** A list of faults, and how often each may still happen. */
-class FaultPlan {
-  readonly #random: () => number
-  readonly #entries: { readonly fault: Fault; remaining: number }[]
-
-  constructor(faults: readonly Fault[], random: () => number) {
-    this.#random = random
-    this.#entries = faults.map((fault) => ({ fault, remaining: fault.count ?? Number.POSITIVE_INFINITY }))
-  }
-
-  /** The first fault that applies to this request. */
-  next(org: string | undefined): Fault | undefined {
-    for (const entry of this.#entries) {
-      const { fault } = entry
-      if (entry.remaining === 0) continue
-      if (fault.org !== undefined && fault.org !== org) continue
-      if (fault.probability !== undefined && this.#random() >= fault.probability) continue
-      entry.remaining -= 1
-      return fault
-    }
-    return undefined
-  }
-}
-
-/** The current switches, and the faults still to come. */
+/** The current switches. */
 export class SwitchBoard {
   readonly #random: () => number
+  /** How often each fault has happened. */
+  readonly #happened = new WeakMap<Fault, number>()
   #values = DEFAULT_SWITCHES
-  #mintFaults: FaultPlan
-  #requestFaults: FaultPlan
 
   constructor(random: () => number) {
     this.#random = random
-    this.#mintFaults = new FaultPlan([], random)
-    this.#requestFaults = new FaultPlan([], random)
   }
 
   get values(): Switches {
@@ -152,18 +133,23 @@ export class SwitchBoard {
     return [this.#values.appSecret].flat()
   }
 
-  get mintFaults(): FaultPlan {
-    return this.#mintFaults
-  }
-
-  get requestFaults(): FaultPlan {
-    return this.#requestFaults
-  }
-
   isLinked(org: string): boolean {
     const { linked } = this.#values
     if (linked === '*') return true
     return linked.some((entry) => (entry.endsWith('*') ? org.startsWith(entry.slice(0, -1)) : org === entry))
+  }
+
+  /** The first fault of the list that applies to this request. It counts as happened. */
+  takeFault(list: 'mintFaults' | 'requestFaults', org?: string): Fault | undefined {
+    for (const fault of this.#values[list]) {
+      const happened = this.#happened.get(fault) ?? 0
+      if (happened === fault.count) continue
+      if (fault.org !== undefined && fault.org !== org) continue
+      if (fault.probability !== undefined && this.#random() >= fault.probability) continue
+      this.#happened.set(fault, happened + 1)
+      return fault
+    }
+    return undefined
   }
 
   /**
@@ -171,17 +157,11 @@ export class SwitchBoard {
    * @throws {SwitchError}
    */
   set(input: unknown): void {
-    const changes = parseSwitches(input)
+    const { data, error } = switchesSchema.partial().safeParse(input)
+    if (error !== undefined) throw new SwitchError(error.issues.map(describeIssue).join('; '))
+    const changes = Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined))
     this.#values = { ...this.#values, ...changes }
-    if (changes.mintFaults !== undefined) this.#mintFaults = new FaultPlan(changes.mintFaults, this.#random)
-    if (changes.requestFaults !== undefined) this.#requestFaults = new FaultPlan(changes.requestFaults, this.#random)
   }
-}
-
-function parseSwitches(input: unknown): Partial<Switches> {
-  const { data, error } = switchesSchema.partial().safeParse(input)
-  if (error !== undefined) throw new SwitchError(error.issues.map(describeIssue).join('; '))
-  return Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined))
 }
 
 function describeIssue({ path, message }: z.core.$ZodIssue): string {

@@ -1,18 +1,17 @@
 /** The tokens issued by the sandbox: opaque, short-lived and revocable. */
 
 import { randomBytes } from 'node:crypto'
-
-export type TokenFormat = 'opaque' | 'jwt'
+import type { Switches } from './switches.ts'
 
 type TokenVerdict =
-  | { readonly state: 'live'; readonly org: string }
-  | { readonly state: 'expired' | 'revoked'; readonly org: string }
-  | { readonly state: 'unknown'; readonly org: undefined }
+  | { readonly state: 'live' | 'expired' | 'revoked'; readonly org: string }
+  | { readonly state: 'unknown'; readonly org: string | undefined }
 
 interface IssuedToken {
   readonly org: string
+  readonly knownAt: number
   readonly expiresAt: number
-  revoked: boolean
+  isRevoked: boolean
 }
 
 /** Above this number the oldest dead tokens are dropped, and then count as `unknown`. */
@@ -27,9 +26,13 @@ export class TokenRegister {
     this.#now = now
   }
 
-  issue(org: string, lifetimeMs: number, format: TokenFormat): string {
-    const token = format === 'jwt' ? jwt(lifetimeMs) : random(32)
-    this.#issued.set(token, { org, expiresAt: this.#now() + lifetimeMs, revoked: false })
+  issue(org: string, switches: Switches): string {
+    const { tokenLifetimeMs, tokenSettleMs } = switches
+    if (switches.oneTokenPerOrg) this.revoke(org)
+    const token = switches.tokenFormat === 'jwt' ? jwt(tokenLifetimeMs) : random(32)
+    const now = this.#now()
+    const times = { knownAt: now + tokenSettleMs, expiresAt: now + tokenLifetimeMs }
+    this.#issued.set(token, { org, ...times, isRevoked: false })
     if (this.#issued.size > MAX_REMEMBERED_TOKENS) this.#forgetDead()
     return token
   }
@@ -37,28 +40,33 @@ export class TokenRegister {
   check(token: string): TokenVerdict {
     const issued = this.#issued.get(token)
     if (issued === undefined) return { state: 'unknown', org: undefined }
-    if (issued.revoked) return { state: 'revoked', org: issued.org }
-    if (this.#now() >= issued.expiresAt) return { state: 'expired', org: issued.org }
-    return { state: 'live', org: issued.org }
+    const { org, knownAt, expiresAt, isRevoked } = issued
+    if (isRevoked) return { state: 'revoked', org }
+    const now = this.#now()
+    if (now >= expiresAt) return { state: 'expired', org }
+    return { state: now < knownAt ? 'unknown' : 'live', org }
   }
 
-  /** Revokes every live token of the org, or of all orgs for `*`. Returns their number. */
+  /** Revokes every token of the org that is not dead, or of all orgs for `*`. Returns their number. */
   revoke(org: string): number {
     let revoked = 0
-    for (const [token, issued] of this.#issued) {
-      if (org !== '*' && issued.org !== org) continue
-      if (this.check(token).state !== 'live') continue
-      issued.revoked = true
+    for (const issued of this.#issued.values()) {
+      if (this.#isDead(issued) || (org !== '*' && issued.org !== org)) continue
+      issued.isRevoked = true
       revoked += 1
     }
     return revoked
   }
 
   #forgetDead(): void {
-    for (const token of this.#issued.keys()) {
-      if (this.check(token).state === 'live') return
+    for (const [token, issued] of this.#issued) {
+      if (!this.#isDead(issued)) return
       this.#issued.delete(token)
     }
+  }
+
+  #isDead({ isRevoked, expiresAt }: IssuedToken): boolean {
+    return isRevoked || this.#now() >= expiresAt
   }
 }
 
@@ -70,9 +78,6 @@ function random(bytes: number): string {
 function jwt(lifetimeMs: number): string {
   const issuedAtSeconds = Math.floor(Date.now() / 1000)
   const claims = { iat: issuedAtSeconds, exp: issuedAtSeconds + Math.ceil(lifetimeMs / 1000), jti: random(16) }
-  return [{ alg: 'HS256', typ: 'JWT' }, claims].map(base64url).concat(random(32)).join('.')
-}
-
-function base64url(value: object): string {
-  return Buffer.from(JSON.stringify(value)).toString('base64url')
+  const base64url = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
+  return [base64url({ alg: 'HS256', typ: 'JWT' }), base64url(claims), random(32)].join('.')
 }

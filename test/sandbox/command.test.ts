@@ -1,124 +1,71 @@
+/** `org-access-proxy sandbox`: the built program as a process. */
+
 import { execFile } from 'node:child_process'
-import { EventEmitter } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
-import { runSandbox, type SandboxCommandOptions } from '../../src/sandbox/command.ts'
 import { startSandbox } from '../../src/sandbox/sandbox.ts'
+import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { basic } from './client.ts'
 
 const run = promisify(execFile)
 
-interface Running extends AsyncDisposable {
-  readonly printed: string
-  readonly baseUrl: string
-  readonly exitCode: Promise<number>
+function start(env: Record<string, string> = {}, port = 0): SpawnedProxy {
+  return spawnProxy({ args: ['sandbox', '--port', `${port}`], env })
 }
 
-/** Resolves when the command has printed its address. */
-async function start(options: Partial<SandboxCommandOptions> = {}): Promise<Running> {
-  const signals = new EventEmitter()
-  const { promise, resolve } = withResolvers<string>()
-  const exitCode = runSandbox({ port: 0, env: {}, print: resolve, signals, ...options })
-  const printed = await promise
-  const baseUrl = /http:\/\/127\.0\.0\.1:\d+/.exec(printed)?.[0] ?? ''
-  return {
-    printed,
-    baseUrl,
-    exitCode,
-    [Symbol.asyncDispose]: async () => {
-      signals.emit('SIGTERM')
-      await exitCode
-    },
-  }
-}
-
-function withResolvers<T>(): { promise: Promise<T>; resolve: (value: T) => void } {
-  let resolve: (value: T) => void = () => {}
-  const promise = new Promise<T>((settle) => {
-    resolve = settle
-  })
-  return { promise, resolve }
-}
-
-async function statusOf(running: Running, appId: string, appSecret: string): Promise<number> {
+async function statusOf(running: SpawnedProxy, appId: string, appSecret: string): Promise<number> {
+  const baseUrl = /http\S+/.exec(await running.waitForLine(/^ {2}sandbox /))?.[0]
   const headers = { authorization: basic(appId, appSecret) }
-  return (await fetch(`${running.baseUrl}/v2/orgs/acme/access`, { method: 'POST', headers })).status
+  return (await fetch(`${baseUrl}/v2/orgs/acme/access`, { method: 'POST', headers })).status
 }
 
-test('every curl line works when pasted, in the printed order', async () => {
-  await using running = await start()
-  const lines = running.printed
-    .split('\n')
-    .map((line) => line.trim())
-    .filter((line) => line.startsWith('curl') && !line.includes(':8080'))
+test('every curl line works when pasted, in the printed order, and a signal ends it', async () => {
+  await using running = start()
+  await running.waitForLine(/revoke/)
+  const lines = running.stdout.map((line) => line.trim())
   const answers: string[] = []
-  for (const line of lines) answers.push((await run('sh', ['-c', `${line} --silent --show-error`])).stdout)
+  for (const line of lines.filter((line) => line.startsWith('curl') && !line.includes(':8080'))) {
+    answers.push((await run('sh', ['-c', `${line} --silent --show-error`])).stdout)
+  }
   expect(answers.map((answer) => JSON.parse(answer))).toMatchObject([
     { orgAccessToken: expect.any(String) },
     { totals: { mints: 1 } },
     { tokenLifetimeMs: 5000 },
     { revoked: 1 },
   ])
+  expect(running.output).toMatch(/app id +sandbox-app\n +app secret +sandbox-secret-that-opens-nothing-else\n/)
+  running.signal('SIGINT')
+  expect(await running.exited).toEqual({ code: 0, signal: null })
 })
 
-test.each(['SIGINT', 'SIGTERM'])('%s ends it with exit code 0 and frees the port', async (signal) => {
-  const signals = new EventEmitter()
-  const running = await start({ signals })
-  signals.emit(signal)
-  expect(await running.exitCode).toBe(0)
-  await expect(fetch(running.baseUrl)).rejects.toThrow()
-})
-
-test('without variables it accepts the credentials that it prints', async () => {
-  await using running = await start()
-  expect(running.printed).toMatch(/app id +sandbox-app\n +app secret +sandbox-secret-that-opens-nothing-else\n/)
-  expect(await statusOf(running, 'sandbox-app', 'sandbox-secret-that-opens-nothing-else')).toBe(200)
-})
-
-test('a secret from the environment is used and not printed', async () => {
-  await using running = await start({ env: { OAP_APP_ID: 'my-app', OAP_APP_SECRET: 'a-secret-to-look-for' } })
-  expect(await statusOf(running, 'my-app', 'a-secret-to-look-for')).toBe(200)
-  expect(running.printed).toContain('my-app')
-  expect(running.printed).not.toContain('a-secret-to-look-for')
-})
-
-test('a secret from a file loses one newline and is not printed', async () => {
+test('a secret from the environment or from a file is used and not printed', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'sandbox-'))
   try {
-    const path = join(folder, 'secret')
-    await writeFile(path, 'a-secret-to-look-for\n')
-    await using running = await start({ env: { OAP_APP_SECRET_FILE: path } })
-    expect(await statusOf(running, 'sandbox-app', 'a-secret-to-look-for')).toBe(200)
-    expect(running.printed).not.toContain('a-secret-to-look-for')
+    const file = join(folder, 'secret')
+    await writeFile(file, 'a-secret-to-look-for\n')
+    await using fromEnv = start({ OAP_APP_ID: 'my-app', OAP_APP_SECRET: 'a-secret-to-look-for' })
+    await using fromFile = start({ OAP_APP_SECRET_FILE: file })
+    expect(await statusOf(fromEnv, 'my-app', 'a-secret-to-look-for')).toBe(200)
+    expect(await statusOf(fromFile, 'sandbox-app', 'a-secret-to-look-for')).toBe(200)
+    expect(fromEnv.output + fromFile.output).not.toContain('a-secret-to-look-for')
+    fromEnv.signal('SIGTERM')
+    expect(await fromEnv.exited).toEqual({ code: 0, signal: null })
   } finally {
     await rm(folder, { recursive: true })
   }
 })
 
-test('a port in use is one clear line and exit code 1', async () => {
+test('a port in use, and a secret file that cannot be read, are one clear line and exit code 1', async () => {
   await using holder = await startSandbox()
   const port = Number(new URL(holder.baseUrl).port)
-  const errors: string[] = []
-  const exitCode = await runSandbox({
-    port,
-    env: {},
-    signals: new EventEmitter(),
-    printError: (text) => errors.push(text),
-  })
-  expect(exitCode).toBe(1)
-  expect(errors).toEqual([
+  await using taken = start({}, port)
+  await using unreadable = start({ OAP_APP_SECRET_FILE: '/nowhere/secret' })
+  expect([(await taken.exited).code, (await unreadable.exited).code]).toEqual([1, 1])
+  expect([...taken.stderr, ...unreadable.stderr]).toEqual([
     `org-access-proxy sandbox: port ${port} is in use: choose another with --port, or any free one with --port 0`,
+    expect.stringMatching(/^org-access-proxy sandbox: ENOENT.*\/nowhere\/secret/),
   ])
-})
-
-test('a secret file that cannot be read is one line and exit code 1', async () => {
-  const errors: string[] = []
-  const env = { OAP_APP_SECRET_FILE: '/nowhere/secret' }
-  expect(await runSandbox({ port: 0, env, signals: new EventEmitter(), printError: (text) => errors.push(text) })).toBe(
-    1,
-  )
-  expect(errors).toEqual([expect.stringMatching(/^org-access-proxy sandbox: ENOENT.*\/nowhere\/secret/)])
 })

@@ -13,7 +13,8 @@ test('close ends idle, waiting and streaming connections at once', async () => {
   const token = await mint(sandbox, 'acme')
   await using idle = await RawClient.connect(port)
   const events = await call(sandbox, '/v2/example/events?intervalMs=3600000', token)
-  const slow = call(sandbox, '/v2/example/slow?ms=3600000', token)
+  sandbox.set({ requestLatencyMs: 3_600_000 })
+  const slow = call(sandbox, '/v2/example/endpoint', token)
   const slowEnded = expect(slow).rejects.toThrow()
   await expect.poll(() => sandbox.stats().totals.requests).toBe(2)
 

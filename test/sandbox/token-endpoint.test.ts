@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { startSandbox } from '../../src/sandbox/sandbox.ts'
-import { DEFAULT_APP_SECRET } from '../../src/sandbox/switches.ts'
+import { DEFAULT_APP_SECRET, DEFAULT_SWITCHES } from '../../src/sandbox/switches.ts'
+import { TokenRegister } from '../../src/sandbox/tokens.ts'
 import { basic, call, callTokenEndpoint, errorOf, mint } from './client.ts'
 
 test('the right credentials get a token for a linked org, and nothing else in the object', async () => {
@@ -136,4 +137,84 @@ test('the request for a link URL accepts only the App credentials', async () => 
   expect(await linked.json()).toEqual({ linkUrl: expect.stringMatching(/^https:\/\/link\.example\//) })
   expect((await post(`Bearer ${await mint(sandbox, 'acme')}`)).status).toBe(401)
   expect((await post(basic(sandbox.appId, 'wrong'))).status).toBe(401)
+})
+
+test('a token lives exactly as long as the switch was set when it was issued', async () => {
+  let nowMs = 1000
+  await using sandbox = await startSandbox({ tokenLifetimeMs: 60_000, now: () => nowMs })
+  const token = await mint(sandbox, 'acme')
+  sandbox.set({ tokenLifetimeMs: 5 })
+
+  nowMs += 59_999
+  expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(200)
+  nowMs += 1
+  const expired = await call(sandbox, '/v2/example/endpoint', token)
+  expect(expired.status).toBe(401)
+  expect(expired.headers.get('www-authenticate')).toBe('Bearer error="invalid_token"')
+  expect(await errorOf(expired)).toBe('token_expired')
+
+  const short = await mint(sandbox, 'acme')
+  nowMs += 5
+  expect((await call(sandbox, '/v2/example/endpoint', short)).status).toBe(401)
+})
+
+test('a revocation ends the present tokens of one org', async () => {
+  await using sandbox = await startSandbox()
+  const revoked = [await mint(sandbox, 'acme'), await mint(sandbox, 'acme')]
+  const other = await mint(sandbox, 'globex')
+  expect(sandbox.revoke('acme')).toBe(2)
+  expect(sandbox.revoke('acme')).toBe(0)
+
+  for (const token of revoked) {
+    const response = await call(sandbox, '/v2/example/endpoint', token)
+    expect(response.status).toBe(401)
+    expect(await errorOf(response)).toBe('token_revoked')
+  }
+  expect((await call(sandbox, '/v2/example/endpoint', other)).status).toBe(200)
+  expect((await call(sandbox, '/v2/example/endpoint', await mint(sandbox, 'acme'))).status).toBe(200)
+  expect(sandbox.revoke('*')).toBe(2)
+  expect((await call(sandbox, '/v2/example/endpoint', other)).status).toBe(401)
+})
+
+test.each([
+  ['one that was never issued', 'Bearer nobody-knows-it'],
+  ['none', ''],
+  ['App credentials', basic('sandbox-app', DEFAULT_APP_SECRET)],
+])('%s is not a live token', async (_, authorization) => {
+  await using sandbox = await startSandbox()
+  const response = await fetch(`${sandbox.baseUrl}/v2/anything`, { headers: { authorization } })
+  expect(response.status).toBe(401)
+  expect(await errorOf(response)).toBe('token_unknown')
+})
+
+test('dead tokens are forgotten in the end, live ones never', () => {
+  let nowMs = 0
+  const tokens = new TokenRegister(() => nowMs)
+  const long = { ...DEFAULT_SWITCHES, tokenLifetimeMs: 1000 }
+  const dead = tokens.issue('acme', { ...DEFAULT_SWITCHES, tokenLifetimeMs: 10 })
+  const live = tokens.issue('acme', long)
+  nowMs = 10
+  expect(tokens.check(dead).state).toBe('expired')
+  for (let count = 0; count < 100_000; count += 1) tokens.issue('globex', long)
+  expect(tokens.check(dead).state).toBe('unknown')
+  expect(tokens.check(live)).toEqual({ state: 'live', org: 'acme' })
+})
+
+test('a new token is not known until it has settled', async () => {
+  let nowMs = 0
+  await using sandbox = await startSandbox({ tokenSettleMs: 2000, now: () => nowMs })
+  const token = await mint(sandbox, 'acme')
+  nowMs = 1999
+  const early = await call(sandbox, '/v2/example/endpoint', token)
+  expect([early.status, await errorOf(early)]).toEqual([401, 'token_unknown'])
+  nowMs = 2000
+  expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(200)
+  expect(sandbox.stats().orgs['acme']).toMatchObject({ requests: 1, rejected: 1 })
+})
+
+test('with one token per org, a new one ends those before it', async () => {
+  await using sandbox = await startSandbox({ oneTokenPerOrg: true })
+  const tokens = [await mint(sandbox, 'acme'), await mint(sandbox, 'globex'), await mint(sandbox, 'acme')]
+  const answers = await Promise.all(tokens.map((token) => call(sandbox, '/v2/example/endpoint', token)))
+  expect(answers.map(({ status }) => status)).toEqual([401, 200, 200])
 })

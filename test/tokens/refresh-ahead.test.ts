@@ -74,7 +74,6 @@ async function wasQuietRun(learn: string, lifetimeMs: number): Promise<boolean> 
   const more = await sendSteadily(proxy, 8, 4 * lifetimeMs)
   const acme = statsOf(sandbox)
   expect([...first.statuses.keys()]).toEqual([200])
-  expect(acme?.peakConcurrentMints).toBe(1)
   if (more.slowestMs > lifetimeMs / 40) return false
 
   expect([...more.statuses.keys()]).toEqual([200])
@@ -109,7 +108,6 @@ test.concurrent('a refresh that fails is tried again after growing pauses, not f
   expect(failing).toBeGreaterThanOrEqual(2)
   expect(failing, 'mints in five seconds of failing').toBeLessThanOrEqual(13)
   expect(statuses.get(200), 'requests').toBeGreaterThan(failing * 5)
-  expect(statsOf(sandbox)?.peakConcurrentMints).toBe(1)
 
   sandbox.set({ mintFaults: [] })
   await eventually(

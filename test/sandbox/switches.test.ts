@@ -1,8 +1,137 @@
 import { expect, test } from 'vitest'
 import { type Fault, type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
 import { fieldOf, RawClient, type RawResponse } from '../support/raw-client.ts'
-import { type Random, withSeed } from '../support/seed.ts'
+import { withSeed } from '../support/seed.ts'
 import { basic, call, callTokenEndpoint, mint } from './client.ts'
+
+function control(sandbox: Sandbox, path: string, init: RequestInit = {}): Promise<Response> {
+  return fetch(`${new URL(sandbox.baseUrl).origin}/sandbox/${path}`, init)
+}
+
+function turn(sandbox: Sandbox, content: unknown): Promise<Response> {
+  return control(sandbox, 'switches', { method: 'PUT', body: JSON.stringify(content) })
+}
+
+test('switches can be set over HTTP, and are shown without the secret', async () => {
+  await using sandbox = await startSandbox({ appSecret: 'a-secret-to-look-for' })
+  const response = await turn(sandbox, {
+    unlinkedStatus: 404,
+    tokenLifetimeMs: 2000,
+    mintFaults: [{ kind: 'status', status: 429, retryAfterSeconds: 1, count: 1 }],
+  })
+  expect(response.status).toBe(200)
+  const answer = await response.text()
+  expect(JSON.parse(answer)).toMatchObject({ unlinkedStatus: 404, tokenLifetimeMs: 2000, badCredentialsStatus: 401 })
+  const shown = await (await control(sandbox, 'switches')).text()
+  expect(shown).toBe(answer)
+  expect(shown).not.toMatch(/secret/i)
+
+  expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(429)
+  expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(404)
+})
+
+test('the secret can be rotated over HTTP', async () => {
+  await using sandbox = await startSandbox()
+  await turn(sandbox, { appSecret: 'another' })
+  expect(sandbox.appSecret).toBe('another')
+})
+
+test.each([
+  [{ tokenLifeTimeMs: 1 }, 'tokenLifeTimeMs'],
+  [{ tokenLifetimeMs: '5s' }, 'tokenLifetimeMs: .*expected number'],
+  [{ expiredStatus: 99 }, 'expiredStatus: .*>=200'],
+  [{ tokenFormat: 'xml' }, 'tokenFormat: .*"opaque"\\|"jwt"'],
+  [{ linked: 'acme' }, 'linked: '],
+  [{ appSecret: [] }, 'appSecret: '],
+  [{ mintFaults: { kind: 'hang' } }, 'mintFaults: .*expected array'],
+  [{ mintFaults: ['hang'] }, 'mintFaults.0: .*expected object'],
+  [{ mintFaults: [{ kind: 'explode' }] }, 'mintFaults.0.kind: '],
+  [{ mintFaults: [{ kind: 'status' }] }, 'mintFaults.0.status: .*expected number'],
+  [{ requestFaults: [{ kind: 'hang', probability: 2 }] }, 'requestFaults.0.probability: .*<=1'],
+  [{ requestFaults: [{ kind: 'hang', times: 2 }] }, 'requestFaults.0: .*"times"'],
+  [{ mintLatencyMs: -1, toString: 1 }, 'mintLatencyMs: .*>=0; .*"toString"'],
+  [[], 'expected object'],
+])('%j is refused with the reason, and nothing changes', async (switches, message) => {
+  await using sandbox = await startSandbox()
+  const before = await (await control(sandbox, 'switches')).text()
+  const response = await turn(sandbox, switches)
+  expect(response.status).toBe(400)
+  expect(await response.json()).toEqual({ error: 'switches_invalid', message: expect.stringMatching(message) })
+  expect(await (await control(sandbox, 'switches')).text()).toBe(before)
+})
+
+test('options and set() refuse the same', async () => {
+  await expect(startSandbox({ unlinkedStatus: 1000 })).rejects.toThrow('unlinkedStatus: ')
+  await using sandbox = await startSandbox()
+  expect(() => sandbox.set({ tokenLifetimeMs: Number.NaN })).toThrow(TypeError)
+})
+
+test('content that is not JSON is refused', async () => {
+  await using sandbox = await startSandbox()
+  const notJson = await control(sandbox, 'switches', { method: 'PUT', body: '{' })
+  expect(notJson.status).toBe(400)
+  expect(await notJson.json()).toEqual({ error: 'switches_invalid', message: 'The content is not JSON.' })
+})
+
+test('tokens can be revoked over HTTP', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const response = await control(sandbox, 'revoke?org=acme', { method: 'POST' })
+  expect(await response.json()).toEqual({ revoked: 1 })
+  expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(401)
+  expect((await control(sandbox, 'revoke', { method: 'POST' })).status).toBe(400)
+})
+
+test('a web page can set no switch', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  const headers = { origin: 'https://page.example' }
+  expect((await control(sandbox, 'revoke?org=acme', { method: 'POST', headers })).status).toBe(403)
+  expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(200)
+})
+
+test.each([
+  ['nothing', 404],
+  ['stats/', 404],
+  ['stats?org=acme', 200],
+])('/sandbox/%s answers %i', async (path, status) => {
+  await using sandbox = await startSandbox()
+  expect((await control(sandbox, path)).status).toBe(status)
+})
+
+test('mints, tokens, requests and rejections are counted per org and in total', async () => {
+  await using sandbox = await startSandbox()
+  const token = await mint(sandbox, 'acme')
+  for (let count = 0; count < 3; count += 1) await call(sandbox, '/v2/example/endpoint', token)
+  sandbox.revoke('acme')
+  await call(sandbox, '/v2/example/endpoint', token)
+  await call(sandbox, '/v2/example/endpoint', 'never-issued')
+  await callTokenEndpoint(sandbox, 'initech')
+  await callTokenEndpoint(sandbox, 'initech', basic('sandbox-app', 'wrong'))
+  await fetch(`${sandbox.baseUrl}/v2/links`, {
+    method: 'POST',
+    headers: { authorization: basic(sandbox.appId, sandbox.appSecret) },
+  })
+
+  const expected = {
+    totals: { mints: 3, tokens: 1, requests: 3, rejected: 2, appRequests: 1 },
+    orgs: {
+      acme: { mints: 1, tokens: 1, requests: 3, rejected: 1 },
+      initech: { mints: 2, tokens: 0, requests: 0, rejected: 0 },
+    },
+  }
+  expect(sandbox.stats()).toEqual(expected)
+  expect(await (await control(sandbox, 'stats')).json()).toEqual(expected)
+})
+
+test('the numbers are a copy, and an org may have any name', async () => {
+  await using sandbox = await startSandbox({ linked: '*' })
+  const before = sandbox.stats()
+  await mint(sandbox, '__proto__')
+  expect(before.totals.mints).toBe(0)
+  expect(Object.keys(sandbox.stats().orgs)).toEqual(['__proto__'])
+  expect(JSON.stringify(await (await control(sandbox, 'stats')).json())).toContain('"__proto__":{"mints":1')
+})
 
 async function rawMint(client: RawClient, sandbox: Sandbox): Promise<void> {
   client.send(
@@ -105,7 +234,7 @@ test('faults of requests do not affect the token endpoint, and vice versa', asyn
 })
 
 test('a probability is the share of requests with the fault', async () => {
-  await withSeed(async (random: Random) => {
+  await withSeed(async (random) => {
     await using sandbox = await startSandbox({
       random: () => random.next(),
       mintFaults: [{ kind: 'status', status: 500, probability: 0.3 }],
