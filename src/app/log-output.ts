@@ -1,26 +1,43 @@
 /** Collects log lines for a moment, and writes them to stdout together. */
 
-import { constants, openSync, write } from 'node:fs'
+import { constants, openSync } from 'node:fs'
 import { isatty } from 'node:tty'
+import { SonicBoom } from 'sonic-boom'
 
 /** A system call for each line would cost as much as the line itself. */
-const BATCH_BYTES = 16 * 1024
+const BATCH_CHARACTERS = 16 * 1024
 const MAX_DELAY_MS = 50
-/** If nobody reads stdout, this much is kept. Further lines are lost, and requests go on. */
+/** If nobody reads stdout, this much is kept. Further lines are dropped and counted, and requests go on. */
 const MAX_QUEUED_BYTES = 4 * 1024 * 1024
-const RETRY_MS = 100
+const RETRY_MS = 1_000
 const FLUSH_TIMEOUT_MS = 500
 const STDOUT = 1
 
 export class StdoutOutput {
-  readonly #descriptor = openStdout()
-  #batch = Buffer.allocUnsafeSlow(BATCH_BYTES)
-  #batchBytes = 0
+  /** `minLength` 1 writes at once. With 0, `flush` would do nothing. */
+  readonly #stream = new SonicBoom({ fd: openStdout(), sync: false, minLength: 1, maxLength: MAX_QUEUED_BYTES })
+  #lines = ''
   #timer: NodeJS.Timeout | undefined
-  /** Handed over and not written to any more. The first one is being written. */
-  readonly #queue: Buffer[] = []
-  #queuedBytes = 0
-  readonly #waiting = new Set<() => void>()
+  #retry: NodeJS.Timeout | undefined
+  #isWriting = false
+  #toldLines = 0
+  /** Since the start. */
+  droppedLines = 0
+  /** Called with the number of lines that were dropped, once lines can be written again. */
+  onRoomAgain: (lostLines: number) => void = () => undefined
+
+  constructor() {
+    this.#stream.on('error', () => this.#tryLater())
+    this.#stream.on('drain', () => {
+      this.#isWriting = false
+      const lostLines = this.droppedLines - this.#toldLines
+      this.#toldLines = this.droppedLines
+      if (lostLines > 0) this.onRoomAgain(lostLines)
+    })
+    this.#stream.on('drop', (lines: string) => {
+      this.droppedLines += lines.split('\n').length - 1
+    })
+  }
 
   /** True on a terminal, unless `NO_COLOR` or `TERM` says otherwise. */
   get hasColors(): boolean {
@@ -29,66 +46,42 @@ export class StdoutOutput {
 
   /** `line` ends with a newline. */
   write(line: string): void {
-    const lengthBytes = Buffer.byteLength(line)
-    if (this.#batchBytes + lengthBytes > BATCH_BYTES) this.#closeBatch()
-    if (lengthBytes > BATCH_BYTES) {
-      this.#enqueue(Buffer.from(line))
-      return
-    }
-    this.#batchBytes += this.#batch.write(line, this.#batchBytes)
-    this.#timer ??= setTimeout(() => this.#closeBatch(), MAX_DELAY_MS).unref()
+    this.#lines += line
+    if (this.#lines.length >= BATCH_CHARACTERS) this.#writeBatch()
+    else this.#timer ??= setTimeout(() => this.#writeBatch(), MAX_DELAY_MS).unref()
   }
 
-  /** Resolves when all lines are written or lost, or after 500 ms. */
-  flush(): Promise<void> {
-    this.#closeBatch()
-    if (this.#queue.length === 0) return Promise.resolve()
-    return new Promise((resolve) => {
+  #writeBatch(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    if (this.#lines === '') return
+    this.#isWriting = true
+    this.#stream.write(this.#lines)
+    this.#lines = ''
+  }
+
+  /** A full disk, a reader that has gone: sonic-boom keeps the lines, but a full buffer makes it try no more by itself. */
+  #tryLater(): void {
+    this.#isWriting = false
+    this.#retry ??= setTimeout(() => {
+      this.#retry = undefined
+      this.#stream.flush()
+    }, RETRY_MS).unref()
+  }
+
+  /** Resolves when all lines are written, or cannot be, and after 500 ms at the latest. */
+  async flush(): Promise<void> {
+    this.#writeBatch()
+    if (!this.#isWriting) return
+    await new Promise<void>((resolve) => {
       const done = () => {
         clearTimeout(timer)
-        this.#waiting.delete(done)
+        this.#stream.off('drain', done).off('error', done)
         resolve()
       }
       const timer = setTimeout(done, FLUSH_TIMEOUT_MS)
-      this.#waiting.add(done)
+      this.#stream.on('drain', done).on('error', done)
     })
-  }
-
-  #closeBatch(): void {
-    clearTimeout(this.#timer)
-    this.#timer = undefined
-    if (this.#batchBytes === 0) return
-    const lines = this.#batch.subarray(0, this.#batchBytes)
-    this.#batch = Buffer.allocUnsafeSlow(BATCH_BYTES)
-    this.#batchBytes = 0
-    this.#enqueue(lines)
-  }
-
-  #enqueue(lines: Buffer): void {
-    if (this.#queuedBytes + lines.length > MAX_QUEUED_BYTES) return
-    this.#queue.push(lines)
-    this.#queuedBytes += lines.length
-    if (this.#queue.length === 1) this.#writeFirst()
-  }
-
-  #writeFirst(): void {
-    const [lines] = this.#queue
-    if (lines === undefined) {
-      for (const done of this.#waiting) done()
-      return
-    }
-    write(this.#descriptor, lines, (error, writtenBytes) => {
-      if (error?.code === 'EAGAIN') setTimeout(() => this.#writeFirst(), RETRY_MS).unref()
-      // A full disk, a reader that has gone: these lines are lost. The next ones are tried all the same.
-      else this.#consume(lines, error === null ? writtenBytes : lines.length)
-    })
-  }
-
-  #consume(lines: Buffer, bytes: number): void {
-    this.#queuedBytes -= bytes
-    if (bytes < lines.length) this.#queue[0] = lines.subarray(bytes)
-    else this.#queue.shift()
-    this.#writeFirst()
   }
 }
 

@@ -9,7 +9,7 @@ import type { RequestRecord } from '../http/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
 /** These may change while the program runs. */
-type LogVolume = Pick<Config['log'], 'level' | 'requests'>
+type LogVolume = Pick<Config['log'], 'level' | 'requests' | 'sample'>
 
 interface LogOptions extends Readonly<Config['log']> {
   /** Receives the lines instead of stdout. */
@@ -21,6 +21,8 @@ interface LogDestination {
   write(line: string): void
   /** Resolves when all lines are written or lost. */
   flush?(): Promise<void>
+  /** Since the start: nobody read them. */
+  readonly droppedLines?: number
 }
 
 /** Codes of status 5xx that are the client's fault: no warning. */
@@ -31,10 +33,11 @@ export class Log {
   readonly #write: (line: string) => void
   readonly #destination: LogDestination
   #requests: LogVolume['requests'] = 'all'
+  #sample = 1
   #isInfoEnabled = true
   #isWarnEnabled = true
 
-  constructor({ level, requests, format, destination = new StdoutOutput() }: LogOptions) {
+  constructor({ level, requests, sample, format, destination = new StdoutOutput() }: LogOptions) {
     const hasColors = destination instanceof StdoutOutput && destination.hasColors
     this.#destination = destination
     this.#write =
@@ -48,12 +51,21 @@ export class Log {
       },
       { write: this.#write },
     )
-    this.setVolume({ level, requests })
+    if (destination instanceof StdoutOutput) {
+      destination.onRoomAgain = (lines) => this.logger.warn({ lines }, 'log lines dropped: nobody read them in time')
+    }
+    this.setVolume({ level, requests, sample })
   }
 
-  setVolume({ level, requests }: LogVolume): void {
+  /** Lines that were dropped since the start, because nobody read them in time. */
+  get droppedLines(): number {
+    return this.#destination.droppedLines ?? 0
+  }
+
+  setVolume({ level, requests, sample }: LogVolume): void {
     this.logger.level = level
     this.#requests = requests
+    this.#sample = sample
     this.#isInfoEnabled = this.logger.isLevelEnabled('info')
     this.#isWarnEnabled = this.logger.isLevelEnabled('warn')
   }
@@ -63,7 +75,8 @@ export class Log {
     if (this.#requests === 'off') return
     const isFault = record.code !== undefined && record.status >= 500 && !CLIENT_FAULTS.has(record.code)
     if (isFault ? !this.#isWarnEnabled : !this.#isInfoEnabled) return
-    if (this.#requests === 'errors' && record.code === undefined && record.status < 400) return
+    const isSuccess = record.code === undefined && record.status < 400
+    if (isSuccess && (this.#requests === 'errors' || (this.#sample < 1 && Math.random() >= this.#sample))) return
     this.#write(requestLine(record, isFault ? 'warn' : 'info', Date.now()))
   }
 
@@ -85,7 +98,9 @@ function requestLine(record: RequestRecord, level: 'info' | 'warn', now: number)
     line += `,"originMs":${milliseconds(respondedAt - dispatchedAt)}`
   }
   line += `,"token":"${record.token}","bytesIn":${record.bytesIn},"bytesOut":${record.bytesOut}`
-  return record.code === undefined ? `${line}}\n` : `${line},"code":"${record.code}"}\n`
+  if (record.traceId !== undefined) line += `,"traceId":"${record.traceId}"`
+  if (record.code !== undefined) line += `,"code":"${record.code}"`
+  return record.reason === undefined ? `${line}}\n` : `${line},"reason":${quoted(record.reason)}}\n`
 }
 
 const NEEDS_ESCAPE = /[^\x20\x21\x23-\x5b\x5d-\x7e]/

@@ -17,6 +17,7 @@ export const RELOADABLE: ReadonlySet<SettingKey> = new Set<SettingKey>([
   'routes.allowTokenEndpoint',
   'log.level',
   'log.requests',
+  'log.sample',
 ])
 
 export interface SettingChange {
@@ -54,7 +55,7 @@ export function settingsWithNewFiles(before: NamedFiles, after: NamedFiles): Set
 export function withReloadable(running: Config, latest: Config): Config {
   const { hosts, callerKeyFile, callerKey } = latest.listen
   const { caFile, caCertificates } = latest.origin
-  const { level, requests } = latest.log
+  const { level, requests, sample } = latest.log
   return {
     ...running,
     callers: latest.callers,
@@ -63,6 +64,6 @@ export function withReloadable(running: Config, latest: Config): Config {
     origin: { ...running.origin, caFile, caCertificates },
     orgs: latest.orgs,
     routes: latest.routes,
-    log: { ...running.log, level, requests },
+    log: { ...running.log, level, requests, sample },
   }
 }

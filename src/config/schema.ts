@@ -251,6 +251,9 @@ const log = z
     requests: choice(['all', 'errors', 'off'])
       .prefault('all')
       .describe('Which requests get a line: all, errors (status 400 and above) or off.'),
+    sample: rate(0, 1)
+      .prefault(1)
+      .describe('Share of the successful requests that get a line, from 0 to 1. Errors always get theirs.'),
     format: choice(['json', 'pretty'])
       .prefault('json')
       .describe('json for machines, pretty for people; pretty is slower.'),

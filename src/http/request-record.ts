@@ -32,6 +32,10 @@ export class RequestRecord {
   caller: string | undefined
   /** Why the answer was our own, or was broken off. */
   code: ErrorCode | 'client_closed' | undefined
+  /** Why the caller was refused. It never stands in the answer. */
+  reason: string | undefined
+  /** Of a valid `traceparent` (W3C Trace Context). */
+  traceId: string | undefined
   /** `none`: the request needed no token, or got none. */
   token: TokenResult | 'none' = 'none'
   /** Octets of request and response content. */

@@ -11,6 +11,8 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
     path: '/v2/members',
     status: 200,
     code: undefined,
+    reason: undefined,
+    traceId: undefined,
     startedAt: 1_000,
     dispatchedAt: 1_000,
     respondedAt: 1_000,

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { Log, prettyLine } from '../../src/app/log.ts'
+import { record } from '../admin/records.ts'
 
 const line = (fields: object) =>
   JSON.stringify({ level: 'warn', time: '2026-11-20T08:09:10.123Z', msg: 'it happened', ...fields })
@@ -30,17 +31,41 @@ test.each(['no JSON\n', '"text"\n', 'null\n'])('%j passes unchanged', (text) => 
   expect(prettyLine(text)).toBe(text)
 })
 
-test('the volume can be changed while the program runs', () => {
+function started(sample = 1) {
   const lines: string[] = []
-  const log = new Log({
-    level: 'info',
-    requests: 'all',
-    format: 'json',
-    destination: { write: (text) => lines.push(text) },
-  })
+  const destination = { write: (text: string) => lines.push(text) }
+  const log = new Log({ level: 'info', requests: 'all', sample, format: 'json', destination })
+  return { log, logged: () => lines.map((text): Record<string, unknown> => JSON.parse(text)) }
+}
+
+test('the volume can be changed while the program runs', () => {
+  const { log, logged } = started()
   log.logger.info('first')
-  log.setVolume({ level: 'error', requests: 'all' })
+  log.setVolume({ level: 'error', requests: 'all', sample: 1 })
   log.logger.info('second')
   log.logger.error('third')
-  expect(lines.map((text) => JSON.parse(text).msg)).toEqual(['first', 'third'])
+  expect(logged().map(({ msg }) => msg)).toEqual(['first', 'third'])
+})
+
+test('log.sample leaves out a share of the successes, and no error', () => {
+  const { log, logged } = started(0.25)
+  for (let i = 0; i < 2_000; i++) {
+    log.request(record({ path: '/good' }))
+    if (i % 20 === 0) log.request(record({ status: 404, path: '/missing' }))
+    if (i % 20 === 0) log.request(record({ status: 403, code: 'caller_refused', path: '/refused' }))
+  }
+  const count = (path: string) => logged().filter((line) => line['path'] === path).length
+  expect([count('/missing'), count('/refused')]).toEqual([100, 100])
+  expect(count('/good')).toBeGreaterThan(400)
+  expect(count('/good')).toBeLessThan(600)
+})
+
+test('a request line has the trace it belongs to, and why its caller was refused', () => {
+  const { log, logged } = started()
+  const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
+  log.request(record({ status: 403, code: 'caller_refused', reason: 'the JWT has "expired"', traceId }))
+  log.request(record())
+  const [refused, good] = logged()
+  expect(refused).toMatchObject({ traceId, code: 'caller_refused', reason: 'the JWT has "expired"' })
+  expect(Object.keys(good ?? {})).not.toContain('reason')
 })

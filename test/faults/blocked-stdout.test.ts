@@ -5,6 +5,7 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
+import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { startService } from '../support/service.ts'
 import { environmentFor } from '../support/spawn-proxy.ts'
@@ -48,6 +49,14 @@ test(`T-RL-11: ${REQUESTS} requests whose lines nobody reads`, async () => {
     }
     await Promise.all(Array.from({ length: 8 }, client))
     expect((await residentBytes(pid)) - before).toBeLessThan(MAX_GROWTH_BYTES)
+
+    // Once somebody reads again, the log says what is missing.
+    printed = ''
+    child.stdout.on('data', (text) => {
+      printed += String(text)
+    })
+    child.stdout.resume()
+    await eventually(() => /"lines":[1-9]\d*,"msg":"log lines dropped/.test(printed), 'the lost lines to be told')
 
     child.kill('SIGTERM')
     expect((await once(child, 'exit'))[0]).toBe(0)

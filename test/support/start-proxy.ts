@@ -120,7 +120,7 @@ export async function startProxy(
   const all = { ...basis, ...settings }
   const source = { file, env: environmentOf(all) }
   const loaded = await loadConfig(source)
-  const log = new Log({ level: 'trace', requests: 'all', format: 'json', destination })
+  const log = new Log({ level: 'trace', requests: 'all', sample: 1, format: 'json', destination })
   const app = await startApp(loaded, log, source)
   await app.warmed
   return new ProxyUnderTest(app, folder, all, lines, changes)
