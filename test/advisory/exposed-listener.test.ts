@@ -40,7 +40,7 @@ const outward = Object.values(networkInterfaces())
   .flatMap((addresses) => addresses ?? [])
   .find((address) => address.family === 'IPv4' && !address.internal)?.address
 
-describe('T-BR-13 a listener on loopback', () => {
+describe('a listener on loopback', () => {
   test.skipIf(outward === undefined)('does not answer on an address that others can reach', async () => {
     await using proxy = await startProxy(service)
     await expect(RawClient.connect(proxy.port, { host: outward ?? '' })).rejects.toThrow('ECONNREFUSED')
@@ -63,7 +63,7 @@ describe('T-BR-13 a listener on loopback', () => {
   })
 
   // Like with a firewall rule or a misrouted packet: the listener is on loopback, the peer is not.
-  describe.skipIf(outward === undefined || process.platform !== 'linux')('T-BR-14 reached from another address', () => {
+  describe.skipIf(outward === undefined || process.platform !== 'linux')('reached from another address', () => {
     const from = { localAddress: outward ?? '' }
 
     test('every request is refused, without a mint', async () => {
@@ -114,7 +114,7 @@ describe('T-BR-13 a listener on loopback', () => {
   })
 
   test.skipIf(outward === undefined)(
-    'T-BR-14 with listen.allowRemote, other machines are served, under the permitted names',
+    'with listen.allowRemote, other machines are served, under the permitted names',
     async () => {
       await using proxy = await startProxy(service, { 'listen.address': '0.0.0.0:0', 'listen.allowRemote': 'true' })
       const host = outward ?? ''
@@ -125,7 +125,7 @@ describe('T-BR-13 a listener on loopback', () => {
   )
 })
 
-describe('T-BR-16 a unix socket', () => {
+describe('a unix socket', () => {
   const at = (name: string, more: ProxySettings = {}) => ({ 'listen.address': `unix:${join(folder, name)}`, ...more })
   const modeOf = (name: string) => statSync(join(folder, name)).mode & 0o777
 
@@ -213,7 +213,7 @@ describe('T-BR-16 a unix socket', () => {
 })
 
 test.each(['/metrics', '/status', '/livez', '/readyz', '/'])(
-  "T-BR-20 %s is no admin page on the proxy's own port",
+  "%s is no admin page on the proxy's own port",
   async (path) => {
     await using proxy = await startProxy(service)
     expect((await request(proxy.port, get(path, 'acme').replace('X-Org-Id: acme\r\n', ''))).status).toBe(400)

@@ -19,11 +19,11 @@ const replaced = (name: string, ...lines: string[]): Case => ({
 
 describe('in a field', () => {
   test.each<Case>([
-    replaced('T-HH-06 Bearer', 'Authorization: Bearer evil'),
-    replaced('T-HH-07 Basic', 'Authorization: Basic ZXZpbDpldmls'),
-    replaced('T-HH-07 two lines', 'Authorization: Bearer evil', 'Authorization: Bearer worse'),
-    replaced('T-HH-07 in every case', 'authorization: Bearer a', 'AUTHORIZATION: Bearer b', 'AuThOrIzAtIoN: Bearer c'),
-    replaced('T-HH-08 Proxy-Authorization', 'Proxy-Authorization: Basic ZXZpbDpldmls'),
+    replaced('Bearer', 'Authorization: Bearer evil'),
+    replaced('Basic', 'Authorization: Basic ZXZpbDpldmls'),
+    replaced('two lines', 'Authorization: Bearer evil', 'Authorization: Bearer worse'),
+    replaced('in every case', 'authorization: Bearer a', 'AUTHORIZATION: Bearer b', 'AuThOrIzAtIoN: Bearer c'),
+    replaced('Proxy-Authorization', 'Proxy-Authorization: Basic ZXZpbDpldmls'),
   ])('$name', (row) =>
     table.run({ ...row, also: ({ requests }) => expect(requests[0]?.values('proxy-authorization')).toEqual([]) }),
   )
@@ -39,8 +39,8 @@ describe('in a trailer', () => {
     also: ({ requests }) => expect(requests[0]?.trailers).toEqual([]),
   })
   test.each<Case>([
-    withTrailers('T-FR-30 Authorization', 'Authorization: Bearer evil'),
-    withTrailers('T-FR-31 X-Org-Id', 'X-Org-Id: {other}'),
-    withTrailers('T-FR-31 several', 'X-T: 1', 'Host: evil.example', 'X-Org-Id: {other}', 'Authorization: Bearer evil'),
+    withTrailers('Authorization', 'Authorization: Bearer evil'),
+    withTrailers('X-Org-Id', 'X-Org-Id: {other}'),
+    withTrailers('several', 'X-T: 1', 'Host: evil.example', 'X-Org-Id: {other}', 'Authorization: Bearer evil'),
   ])('$name', (row) => table.run(row))
 })

@@ -11,7 +11,7 @@ const LINES = ['X-Forwarded-For: 1.2.3.4', 'Forwarded: for=1.2.3.4', 'X-Real-IP:
 describe('refused by default', async () => {
   const table = await startTable()
   afterAll(() => table[Symbol.asyncDispose]())
-  test.each(LINES)('T-HH-12 %s', (line) =>
+  test.each(LINES)('%s', (line) =>
     table.run({ name: line, send: get('/v2/x', '{org}', line), status: 403, code: 'forwarded_refused' }),
   )
 })
@@ -19,7 +19,7 @@ describe('refused by default', async () => {
 describe('forwarded if listen.refuseForwarded is false', async () => {
   const table = await startTable({ 'listen.refuseForwarded': 'false' })
   afterAll(() => table[Symbol.asyncDispose]())
-  test.each(LINES)('T-HH-12 %s', (line) => {
+  test.each(LINES)('%s', (line) => {
     const [name = '', value = ''] = line.split(/: ?/, 2)
     return table.run({
       name: line,

@@ -11,11 +11,11 @@ const table = await startTable()
 afterAll(() => table[Symbol.asyncDispose]())
 
 const REFUSED: readonly (readonly [string, readonly string[]])[] = [
-  ['T-PT-05', ['/\\evil.com/', '/\\\\evil', '/v2\\x', '/v2/..\\admin']],
-  ['T-PT-06', ['/v2/../../admin', '/v2/./x', '/..', '/.', '/v2/..', '/v2/.', '/../', '/v2/..?a=b', '//../x']],
-  ['T-PT-07', ['/v2/%2e%2e/x', '/v2/%2E./x', '/v2/.%2e/x', '/v2/%2e/x', '/%2e%2e', '/v2/%2E%2E?x']],
+  ['backslashes', ['/\\evil.com/', '/\\\\evil', '/v2\\x', '/v2/..\\admin']],
+  ['dot segments', ['/v2/../../admin', '/v2/./x', '/..', '/.', '/v2/..', '/v2/.', '/../', '/v2/..?a=b', '//../x']],
+  ['encoded dot segments', ['/v2/%2e%2e/x', '/v2/%2E./x', '/v2/.%2e/x', '/v2/%2e/x', '/%2e%2e', '/v2/%2E%2E?x']],
   [
-    'T-PT-09',
+    'dot segments beside what ends a segment elsewhere',
     [
       '/v2/..;/admin',
       '/v2/..;a=b/admin',
@@ -30,8 +30,8 @@ const REFUSED: readonly (readonly [string, readonly string[]])[] = [
       '/v2/a%5C..',
     ],
   ],
-  ['T-PT-11', ['/a%zz', '/a%', '/a%1', '/a%1/x', '/%', '/a%%41', '/a%u0041']],
-  ['T-PT-12', ['/a#frag', '/#', '/a?b#frag', '/v2/x#/../admin']],
+  ['broken escapes', ['/a%zz', '/a%', '/a%1', '/a%1/x', '/%', '/a%%41', '/a%u0041']],
+  ['fragments', ['/a#frag', '/#', '/a?b#frag', '/v2/x#/../admin']],
 ]
 describe.each(REFUSED)('%s is refused', (name, targets) => {
   test.each(targets)('%j', (target) =>
@@ -40,10 +40,10 @@ describe.each(REFUSED)('%s is refused', (name, targets) => {
 })
 
 test.each(['/a\x7f', '/a\x80', '/a\xff', '/a\x01', '/a\tb', '/a b', '/a\x00', '/a\x0b', '/\xe2\x80\xa5/x'])(
-  'T-PT-14 the parser refuses %j',
-  (target) => table.run({ name: 'T-PT-14', send: get(target, '{org}'), status: 400 }),
+  'the parser refuses %j',
+  (target) => table.run({ send: get(target, '{org}'), status: 400 }),
 )
 
-test.each(['OPTIONS', 'GET', 'POST'])('T-PT-15, 16 %s *', (method) =>
+test.each(['OPTIONS', 'GET', 'POST'])('%s *', (method) =>
   table.run({ name: method, send: head(`${method} * HTTP/1.1`, HOST, ORG), status: 400, code: 'target_invalid' }),
 )

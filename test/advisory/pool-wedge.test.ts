@@ -73,7 +73,7 @@ async function flood(raw: string): Promise<void> {
 
 beforeAll(() => table.expectAlive())
 
-test.each(REQUESTS)('T-UP-29 %s', async (_, raw) => {
+test.each(REQUESTS)('%s', async (_, raw) => {
   await flood(raw)
 })
 
@@ -87,7 +87,7 @@ test.each([
   ['answers with 101', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n'],
   ['answers with status 999', 'HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n'],
   ['answers HTTP/0.9', 'hello'],
-])('T-UP-29 an origin that %s', async (name, writes) => {
+])('an origin that %s', async (name, writes) => {
   const target = table.target((_, connection) => {
     connection.write(writes)
     if (name === 'resets') connection.reset()
@@ -97,7 +97,7 @@ test.each([
   await flood(get(target, 'acme'))
 })
 
-test('T-UP-29 an origin that is silent', async () => {
+test('an origin that is silent', async () => {
   await flood(
     get(
       table.target(() => new Promise(() => {})),
@@ -106,7 +106,7 @@ test('T-UP-29 an origin that is silent', async () => {
   )
 })
 
-test('T-UP-29 clients that leave while they wait for a place', async () => {
+test('clients that leave while they wait for a place', async () => {
   const target = table.target(() => new Promise(() => {}))
   const clients = await Promise.all(Array.from({ length: 4 * PLACES }, () => RawClient.connect(table.proxy.port)))
   for (const client of clients) client.send(get(target, 'acme'))
@@ -116,7 +116,7 @@ test('T-UP-29 clients that leave while they wait for a place', async () => {
   expect((await request(table.proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
 })
 
-test('T-HH-20 characters beyond latin1 from the configuration', async () => {
+test('characters beyond latin1 from the configuration', async () => {
   const given = { appId: 'käse-☃', appSecret: `schlüssel-☃-${randomBytes(8).toString('hex')}` }
   await using service = await startService({ ...given, acceptsAnyToken: true, prefix: '/k%C3%A4se-%E2%98%83' })
   await using proxy = await startProxy(service, {

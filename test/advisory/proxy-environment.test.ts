@@ -32,7 +32,7 @@ afterAll(async () => {
   await interceptor[Symbol.asyncDispose]()
 })
 
-test('T-UP-32 proxies of the environment are used only with origin.proxyFromEnv', async () => {
+test('proxies of the environment are used only with origin.proxyFromEnv', async () => {
   await using env = await environmentFor(service)
   const names = ['HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY', 'http_proxy', 'https_proxy', 'all_proxy']
   const proxies = Object.fromEntries(names.map((name) => [name, interceptor.url]))

@@ -16,7 +16,7 @@ const OK = 'HTTP/1.1 200 OK\r\n'
 /** Follows every response, and must never become an answer. */
 const POISON = `${OK}Content-Length: 6\r\n\r\npoison`
 
-describe('T-UP-14 framing that can be read in two ways', () => {
+describe('framing that can be read in two ways', () => {
   const doubtful: readonly (readonly [string, string])[] = [
     ['a length and chunked', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n'],
     ['chunked and a length', 'Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n4\r\nbody\r\n0\r\n\r\n'],
@@ -49,7 +49,7 @@ describe('T-UP-14 framing that can be read in two ways', () => {
   )
 })
 
-describe('T-UP-20 content in a response that has none', () => {
+describe('content in a response that has none', () => {
   const empty = (name: string, method: string, writes: string, status: number): Fault => ({
     name,
     method,
@@ -66,9 +66,8 @@ describe('T-UP-20 content in a response that has none', () => {
   ])('$name', (row) => table.run(row))
 })
 
-test('T-UP-19 a 101 without a handshake', () =>
+test('a 101 without a handshake', () =>
   table.run({
-    name: 'T-UP-19',
     writes: `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n${POISON}`,
     ends: 'nothing',
     status: 502,
@@ -85,7 +84,7 @@ test('bytes beyond the length belong to no response', () =>
     also: (response) => expect(response.content.toString()).toBe('ok'),
   }))
 
-test('T-UP-16 bytes on an idle connection are not the answer to the next request', async () => {
+test('bytes on an idle connection are not the answer to the next request', async () => {
   const target = table.target(() => ({ content: 'first' }))
   await request(table.proxy.port, get(target, 'acme'))
   const [seen] = table.requestsFor(target)
@@ -98,7 +97,7 @@ test('T-UP-16 bytes on an idle connection are not the answer to the next request
   expect(next.content.toString()).toBe('alive')
 })
 
-test('T-UP-16 not even if they arrive together with the next request', async () => {
+test('not even if they arrive together with the next request', async () => {
   for (let i = 0; i < 20; i++) {
     const target = table.target((_, connection) => {
       connection.write(`${OK}Content-Length: 5\r\n\r\nfirst`)

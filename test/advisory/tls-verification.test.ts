@@ -21,7 +21,7 @@ afterEach(() => {
   vi.unstubAllEnvs()
 })
 
-test('T-UP-28 a CA of the configuration is trusted', async () => {
+test('a CA of the configuration is trusted', async () => {
   await using service = await startTlsService('localhost')
   await using proxy = await startProxy(service, withCa)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
@@ -34,7 +34,7 @@ describe('the secret is not sent to a server without a good certificate', () => 
     ['of another host', 'other-host', withCa],
     ['self-signed', 'self-signed', withCa],
   ]
-  test.each(CASES)('T-UP-28 %s', async (_, name, settings) => {
+  test.each(CASES)('%s', async (_, name, settings) => {
     await using service = await startTlsService(name)
     await using proxy = await startProxy(service, { ...settings, ...soon })
     const response = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })
@@ -43,7 +43,7 @@ describe('the secret is not sent to a server without a good certificate', () => 
     expect(service.origin.requests).toEqual([])
   })
 
-  test.each(CASES)('T-UP-28 %s, and NODE_TLS_REJECT_UNAUTHORIZED=0', async (_, name, settings) => {
+  test.each(CASES)('%s, and NODE_TLS_REJECT_UNAUTHORIZED=0', async (_, name, settings) => {
     vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
     await using service = await startTlsService(name)
     await using proxy = await startProxy(service, { ...settings, ...soon })
@@ -53,7 +53,7 @@ describe('the secret is not sent to a server without a good certificate', () => 
 })
 
 describe('a service that shows a bad certificate later gets no token', () => {
-  test.each(['expired', 'other-host', 'self-signed'] as const)('T-UP-28 %s', async (name) => {
+  test.each(['expired', 'other-host', 'self-signed'] as const)('%s', async (name) => {
     await using service = await startTlsService('localhost')
     await using proxy = await startProxy(service, withCa)
     expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
@@ -64,7 +64,7 @@ describe('a service that shows a bad certificate later gets no token', () => {
     expect(service.requests.map((seen) => seen.target)).toEqual(['/v2/x'])
   })
 
-  test('T-UP-28 with a WebSocket handshake, and NODE_TLS_REJECT_UNAUTHORIZED=0', async () => {
+  test('with a WebSocket handshake, and NODE_TLS_REJECT_UNAUTHORIZED=0', async () => {
     await using service = await startTlsService('localhost')
     await using proxy = await startProxy(service, withCa)
     expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
@@ -76,7 +76,7 @@ describe('a service that shows a bad certificate later gets no token', () => {
   })
 })
 
-test('T-UP-28 TLS 1.1 is refused', async () => {
+test('TLS 1.1 is refused', async () => {
   const old = {
     ...certificate('localhost'),
     minVersion: 'TLSv1',
@@ -89,7 +89,7 @@ test('T-UP-28 TLS 1.1 is refused', async () => {
   expect(service.origin.requests).toEqual([])
 })
 
-test('T-UP-28 a service without TLS', async () => {
+test('a service without TLS', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { baseUrl: service.baseUrl.replace('http:', 'https:'), ...soon })
   expect((await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })).status).toBe(503)

@@ -13,7 +13,7 @@ import { RawClient } from '../support/raw-client.ts'
 
 const SMUGGLED = get('/v2/smuggled', '{other}')
 
-describe('T-WS-02 a handshake passes the checks of every request', async () => {
+describe('a handshake passes the checks of every request', async () => {
   const table = await startTable({ 'routes.allow': '* /v2/*' })
   afterAll(() => table[Symbol.asyncDispose]())
   const ws = (name: string, status: number, code: string, send: string): Case => ({
@@ -42,7 +42,7 @@ describe('T-WS-02 a handshake passes the checks of every request', async () => {
   ])('$name', (row) => table.run(row))
 })
 
-describe('T-WS-06, 14 a malformed handshake', async () => {
+describe('a malformed handshake', async () => {
   const table = await startTable()
   afterAll(() => table[Symbol.asyncDispose]())
   const without = (name: string) => HANDSHAKE.filter((line) => !line.startsWith(name))
@@ -66,13 +66,13 @@ describe('T-WS-06, 14 a malformed handshake', async () => {
     bad('content with a length', [...HANDSHAKE, 'Content-Length: 2'], 'GET /v2/ws HTTP/1.1', 'hi'),
     bad('content in chunks', [...HANDSHAKE, 'Transfer-Encoding: chunked'], 'GET /v2/ws HTTP/1.1', '0\r\n\r\n'),
     bad('HTTP/1.0', HANDSHAKE, 'GET /v2/ws HTTP/1.0'),
-    bad('T-WS-14 two protocols in a line', [...without('Upgrade'), 'Upgrade: websocket, h2c']),
-    bad('T-WS-14 two protocols in two lines', [...HANDSHAKE, 'Upgrade: h2c']),
-    bad('T-WS-14 the same twice', [...HANDSHAKE, 'Upgrade: websocket']),
+    bad('two protocols in a line', [...without('Upgrade'), 'Upgrade: websocket, h2c']),
+    bad('two protocols in two lines', [...HANDSHAKE, 'Upgrade: h2c']),
+    bad('the same twice', [...HANDSHAKE, 'Upgrade: websocket']),
   ])('$name', (row) => table.run(row))
 })
 
-describe('T-WS-04 an origin that declines opens no tunnel', async () => {
+describe('an origin that declines opens no tunnel', async () => {
   const table = await startFaultTable()
   afterAll(() => table[Symbol.asyncDispose]())
   const smuggled = get('/v2/smuggled', 'acme')
@@ -122,9 +122,9 @@ describe('T-WS-04 an origin that declines opens no tunnel', async () => {
   })
 
   test.each([
-    ['T-WS-07 another protocol', 'Upgrade: h2c\r\nConnection: Upgrade\r\n'],
-    ['T-WS-07 no protocol', 'Connection: Upgrade\r\n'],
-    ['T-WS-07 two protocols', 'Upgrade: websocket, h2c\r\nConnection: Upgrade\r\n'],
+    ['another protocol', 'Upgrade: h2c\r\nConnection: Upgrade\r\n'],
+    ['no protocol', 'Connection: Upgrade\r\n'],
+    ['two protocols', 'Upgrade: websocket, h2c\r\nConnection: Upgrade\r\n'],
   ])('a 101 with %s', async (_, fields) => {
     const target = table.target((__, connection) => {
       connection.write(`HTTP/1.1 101 Switching Protocols\r\n${fields}\r\n`)
@@ -140,7 +140,7 @@ describe('T-WS-04 an origin that declines opens no tunnel', async () => {
     await table.expectAlive()
   })
 
-  test('T-WS-08 hop-by-hop fields of a 101 are removed, except the protocol', async () => {
+  test('hop-by-hop fields of a 101 are removed, except the protocol', async () => {
     const target = table.target((_, connection) => {
       connection.tunnel()
       connection.write(

@@ -34,7 +34,7 @@ const digest = createHash('sha256')
 for (let i = 0; i < TOTAL / MIB; i++) digest.update(piece(i))
 const expected = digest.digest('hex')
 
-test('T-UP-25 a client that does not read makes the origin wait, and then gets everything', async () => {
+test('a client that does not read makes the origin wait, and then gets everything', async () => {
   const target = table.target(async (_, connection) => {
     connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${TOTAL}\r\n\r\n`)
     for (let i = 0; i < TOTAL / MIB; i++) if (!connection.socket.write(piece(i))) await connection.drained()
@@ -101,7 +101,7 @@ test('many small chunks for a client that does not read cause no warning of Node
   expect(warnings).toEqual([])
 })
 
-test('T-RL-01 an origin that does not read makes the client wait, and then gets everything', async () => {
+test('an origin that does not read makes the client wait, and then gets everything', async () => {
   let resume = () => {}
   const received = createHash('sha256')
   const target = table.target(async (seen, connection) => {
@@ -142,7 +142,7 @@ async function settled(read: () => number): Promise<number> {
   }
 }
 
-test('T-UP-25 small pieces do not pile up behind a client that reads none of them', async () => {
+test('small pieces do not pile up behind a client that reads none of them', async () => {
   let resolve = (_: boolean) => {}
   const ended = new Promise<boolean>((settle) => {
     resolve = settle

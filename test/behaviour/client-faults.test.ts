@@ -20,7 +20,7 @@ const { origin } = table.service
 const post = (target: string, ...lines: string[]) => get(target, 'acme', ...lines).replace('GET', 'POST')
 
 describe('a client that leaves', () => {
-  test.each(['fin', 'reset'] as const)('T-CL-01 inside the head (%s): nothing reaches the origin', async (end) => {
+  test.each(['fin', 'reset'] as const)('inside the head (%s): nothing reaches the origin', async (end) => {
     const before = table.service.requests.length
     await using client = await RawClient.connect(table.proxy.port)
     client.send('POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Le')
@@ -30,7 +30,7 @@ describe('a client that leaves', () => {
     expect(table.service.requests.length).toBe(before + 1)
   })
 
-  test('T-CL-02 while it waits for the origin: the exchange there ends at once', async () => {
+  test('while it waits for the origin: the exchange there ends at once', async () => {
     const target = table.target(() => new Promise(() => {}))
     const client = await RawClient.connect(table.proxy.port)
     client.send(get(target, 'acme'))
@@ -46,7 +46,7 @@ describe('a client that leaves', () => {
   test.each([
     ['a length', 'Content-Length: 100', 'half'],
     ['chunks', 'Transfer-Encoding: chunked', '4\r\nhalf\r\n'],
-  ])('T-CL-03 inside its content (%s): the origin never sees complete content', async (_, line, content) => {
+  ])('inside its content (%s): the origin never sees complete content', async (_, line, content) => {
     for (const end of ['fin', 'reset'] as const) {
       const target = table.target(async (seen) => {
         await seen.ended
@@ -62,7 +62,7 @@ describe('a client that leaves', () => {
     }
   })
 
-  test('T-CL-04 inside its response: the connection to the origin ends', async () => {
+  test('inside its response: the connection to the origin ends', async () => {
     const target = table.target((_, connection) => {
       connection.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\npart')
       return undefined
@@ -77,7 +77,7 @@ describe('a client that leaves', () => {
     expect(performance.now() - leftAt).toBeLessThan(scaled(100))
   })
 
-  test('T-CL-06 right after its POST: the origin sees the POST at most once', async () => {
+  test('right after its POST: the origin sees the POST at most once', async () => {
     const target = table.target(() => ({ content: 'done' }))
     for (let i = 0; i < 10; i++) {
       const before = table.requestsFor(target).length
@@ -90,7 +90,7 @@ describe('a client that leaves', () => {
   })
 })
 
-test('T-CL-05 a client that has ended its side of the connection still gets its answer', async () => {
+test('a client that has ended its side of the connection still gets its answer', async () => {
   const target = table.target(() => ({ content: 'an answer' }))
   await using client = await RawClient.connect(table.proxy.port)
   client.send(get(target, 'acme'))
@@ -100,7 +100,7 @@ test('T-CL-05 a client that has ended its side of the connection still gets its 
   await client.untilClosed()
 })
 
-test('T-CL-05 also from a slow origin', async () => {
+test('also from a slow origin', async () => {
   const target = table.target(async () => {
     await new Promise((resolve) => setTimeout(resolve, 150))
     return { content: 'an answer' }
@@ -111,7 +111,7 @@ test('T-CL-05 also from a slow origin', async () => {
   expect((await client.response()).content.toString()).toBe('an answer')
 })
 
-test('T-CL-05 also in HTTP/1.0, which has no interim responses', async () => {
+test('also in HTTP/1.0, which has no interim responses', async () => {
   const gate = new Gate()
   const target = table.target(async () => {
     await gate.pass()
@@ -145,7 +145,7 @@ async function endedInResponse(length: number): Promise<{ client: RawClient; wri
 }
 
 /** The client may have left. It must not have to wait, and a cut response must not look complete. */
-test('T-CL-05 a client that ends its side during its response gets the rest, or a broken connection at once', async () => {
+test('a client that ends its side during its response gets the rest, or a broken connection at once', async () => {
   const { client, write } = await endedInResponse(10)
   await using _ = client
   const response = client.response().catch((error: Error) => {
@@ -158,7 +158,7 @@ test('T-CL-05 a client that ends its side during its response gets the rest, or 
   await client.untilClosed()
 })
 
-test('T-CL-05 nothing is added to a response that goes on after the client has ended its side', async () => {
+test('nothing is added to a response that goes on after the client has ended its side', async () => {
   const { client, write } = await endedInResponse(16)
   await using _ = client
   for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
@@ -169,7 +169,7 @@ test('T-CL-05 nothing is added to a response that goes on after the client has e
   expect((await client.response()).content.toString()).toBe('first-next-final')
 })
 
-test('T-CL-05 also if the proxy is too busy to read the rest in time', async () => {
+test('also if the proxy is too busy to read the rest in time', async () => {
   const { client, write } = await endedInResponse(10)
   await using _ = client
   // The proxy runs in this process: it reads the end of the client in the first or the second turn.
@@ -181,7 +181,7 @@ test('T-CL-05 also if the proxy is too busy to read the rest in time', async () 
 })
 
 describe('a client that stops', () => {
-  test('T-CL-07 inside the head: 408', async () => {
+  test('inside the head: 408', async () => {
     await using client = await RawClient.connect(table.proxy.port)
     client.send('GET /v2/x HTTP/1.1\r\nHost: loc')
     const response = await client.response()
@@ -190,7 +190,7 @@ describe('a client that stops', () => {
     await client.untilClosed()
   })
 
-  test('T-CL-07 before its first byte: the connection closes without an answer', async () => {
+  test('before its first byte: the connection closes without an answer', async () => {
     await using service = await startService()
     await using proxy = await startProxy(service, { 'listen.headersTimeout': '200ms' })
     await using client = await RawClient.connect(proxy.port)
@@ -200,7 +200,7 @@ describe('a client that stops', () => {
     expect(proxy.logs.filter(({ msg }) => msg === 'request').map(({ path }) => path)).toEqual(['/v2/later'])
   })
 
-  test('T-CL-07 sends the head byte by byte, so it is never silent: the time limit for the head holds', async () => {
+  test('sends the head byte by byte, so it is never silent: the time limit for the head holds', async () => {
     await using client = await RawClient.connect(table.proxy.port)
     const drip = setInterval(() => client.send('x'), 20)
     client.send('GET /v2/x HTTP/1.1\r\nX-Long: ')
@@ -211,7 +211,7 @@ describe('a client that stops', () => {
     }
   })
 
-  test('T-CL-10 inside the content: 408, and the origin sees no complete content', async () => {
+  test('inside the content: 408, and the origin sees no complete content', async () => {
     const target = table.target(async (seen) => {
       await seen.ended
       return { content: 'too late' }
@@ -225,14 +225,14 @@ describe('a client that stops', () => {
     await origin.waitFor(() => table.requestsFor(target)[0]?.state === 'aborted')
   })
 
-  test('T-CL-10 inside the content of a refused request: closed', async () => {
+  test('inside the content of a refused request: closed', async () => {
     await using client = await RawClient.connect(table.proxy.port)
     client.send(`${head('POST /v2/x HTTP/1.1', HOST, 'Content-Length: 100')}half`)
     expect((await client.response('POST')).status).toBe(400)
     await client.untilClosed()
   })
 
-  test('T-CL-09 without reading its response: broken off', async () => {
+  test('without reading its response: broken off', async () => {
     const target = table.target(async (_, connection) => {
       connection.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n')
       const piece = Buffer.alloc(1024 * 1024)
@@ -252,7 +252,7 @@ describe('a client that stops', () => {
 })
 
 // The system reports free buffer space in steps of about a megabyte, so a client has to read that much within the limit.
-test('T-CL-09 a client that reads slowly does not count as stopped', async () => {
+test('a client that reads slowly does not count as stopped', async () => {
   const total = 64 * 1024 * 1024
   const gulp = 8 * 1024 * 1024
   await using service = await startService({ script: () => ({ content: Buffer.alloc(total) }) })
@@ -274,7 +274,7 @@ test('T-CL-09 a client that reads slowly does not count as stopped', async () =>
   expect(await proxy.logOf('/v2/x')).toMatchObject({ status: 200, bytesOut: total })
 })
 
-test('T-CL-08 slow content goes through as long as it moves', async () => {
+test('slow content goes through as long as it moves', async () => {
   const target = table.target(async (seen) => {
     await seen.ended
     return { content: seen.content }

@@ -11,7 +11,7 @@ import { echoServer } from '../support/websocket-echo.ts'
 
 const known = (await lookup('localhost', { all: true })).map(({ address }) => address)
 
-describe.each(['127.0.0.1', '::1'])('T-UP-30 the service answers only on %s', async (host) => {
+describe.each(['127.0.0.1', '::1'])('the service answers only on %s', async (host) => {
   const echo = echoServer()
   const service = await startService({
     host,

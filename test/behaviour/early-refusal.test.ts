@@ -7,8 +7,8 @@ import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 test.each([
-  ['T-FR-35 no Org', [], 'org_id_missing'],
-  ['T-BR-06 a page', ['Origin: https://evil.example', 'X-Org-Id: acme'], 'browser_refused'],
+  ['no Org', [], 'org_id_missing'],
+  ['a page', ['Origin: https://evil.example', 'X-Org-Id: acme'], 'browser_refused'],
 ])('%s, with 10 MB of content', async (_, lines, code) => {
   await using service = await startService()
   await using proxy = await startProxy(service)
@@ -24,7 +24,7 @@ test.each([
   expect(service.origin.connections).toEqual([])
 })
 
-test('T-CL-12 1 MiB and a byte, Expect, and a refusal: one answer', async () => {
+test('1 MiB and a byte, Expect, and a refusal: one answer', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
   await using client = await RawClient.connect(proxy.port)

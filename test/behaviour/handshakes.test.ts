@@ -290,7 +290,7 @@ test('a client that sends bytes after a handshake without a tunnel, and leaves, 
   await service.origin.waitFor(() => service.requests[0]?.connection.peerEnd !== undefined, 'the end at the service')
 })
 
-test('T-WS-08 bytes above 0x7f in the fields of a 101 pass as they are, both ways', async () => {
+test('bytes above 0x7f in the fields of a 101 pass as they are, both ways', async () => {
   await using service = await startService({
     script: (seen, connection) => {
       connection.tunnel()

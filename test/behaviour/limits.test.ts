@@ -8,7 +8,7 @@ import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('T-RL-09, T-UP-31 one request too many gets 503, until a place is free', async () => {
+test('one request too many gets 503, until a place is free', async () => {
   const gate = new Gate()
   await using service = await startService({
     script: async () => {
@@ -29,7 +29,7 @@ test('T-RL-09, T-UP-31 one request too many gets 503, until a place is free', as
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
 })
 
-test('T-CL-11 beyond maxConnections the proxy closes the connection that was idle for the longest time', async () => {
+test('beyond maxConnections the proxy closes the connection that was idle for the longest time', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'listen.maxConnections': '10' })
   const idle: RawClient[] = []
@@ -45,7 +45,7 @@ test('T-CL-11 beyond maxConnections the proxy closes the connection that was idl
   for (const client of idle) await client[Symbol.asyncDispose]()
 })
 
-test('T-CL-11 beyond maxConnections a busy connection stays open', async () => {
+test('beyond maxConnections a busy connection stays open', async () => {
   const gate = new Gate()
   await using service = await startService({
     script: async () => {
@@ -69,7 +69,7 @@ async function slowHead(port: number): Promise<RawClient> {
   return client
 }
 
-test('T-CL-07 many slow heads do not keep a good client waiting', async () => {
+test('many slow heads do not keep a good client waiting', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'listen.headersTimeout': scaledSetting(500) })
   const slow = await Promise.all(Array.from({ length: 500 }, () => slowHead(proxy.port)))

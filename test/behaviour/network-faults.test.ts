@@ -54,7 +54,7 @@ test.each([
   // These connections serve many requests. Soon only those would be left that never break.
   ['before the service', 'origin', { faultShare: 1, withinBytes: 8000 }],
   ['before the proxy', 'client', { faultShare: 0.3, withinBytes: 1200 }],
-] as const)(`R2, R3, R4 %s, ${REQUESTS} requests`, (_, where, conditions) =>
+] as const)(`%s, ${REQUESTS} requests`, (_, where, conditions) =>
   withSeed(async (random) => {
     await using service = await startService({
       script: async (seen) => {

@@ -7,7 +7,7 @@ import { problemOf, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('T-ID-24 two Orgs need tokens at once, and the first mint is answered last', async () => {
+test('two Orgs need tokens at once, and the first mint is answered last', async () => {
   const changes = new Changes()
   const released = new Set<string>()
   await using service = await startService({

@@ -21,27 +21,27 @@ const OK = 'HTTP/1.1 200 OK\r\n'
 
 describe('no response, or none that the proxy can read', () => {
   const garbage: readonly (readonly [string, string])[] = [
-    ['T-UP-07 RST inside the head', `${OK}X-Foo: b`],
-    ['T-UP-21 a field name with a space', `${OK}X Foo: 1\r\nContent-Length: 0\r\n\r\n`],
-    ['T-UP-21 a control in a value', `${OK}X-Foo: a\x01b\r\nContent-Length: 0\r\n\r\n`],
-    ['T-UP-21 NUL in a value', `${OK}X-Foo: a\x00b\r\nContent-Length: 0\r\n\r\n`],
-    ['T-UP-21 status 99', 'HTTP/1.1 99 Low\r\nContent-Length: 0\r\n\r\n'],
-    ['T-UP-21 status 000', 'HTTP/1.1 000 None\r\nContent-Length: 0\r\n\r\n'],
-    ['T-UP-21 status 999', 'HTTP/1.1 999 High\r\nContent-Length: 0\r\n\r\n'],
-    ['T-UP-21 status 600', 'HTTP/1.1 600 High\r\nContent-Length: 0\r\n\r\n'],
-    ['T-UP-21 status of four digits', 'HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n'],
+    ['RST inside the head', `${OK}X-Foo: b`],
+    ['a field name with a space', `${OK}X Foo: 1\r\nContent-Length: 0\r\n\r\n`],
+    ['a control in a value', `${OK}X-Foo: a\x01b\r\nContent-Length: 0\r\n\r\n`],
+    ['NUL in a value', `${OK}X-Foo: a\x00b\r\nContent-Length: 0\r\n\r\n`],
+    ['status 99', 'HTTP/1.1 99 Low\r\nContent-Length: 0\r\n\r\n'],
+    ['status 000', 'HTTP/1.1 000 None\r\nContent-Length: 0\r\n\r\n'],
+    ['status 999', 'HTTP/1.1 999 High\r\nContent-Length: 0\r\n\r\n'],
+    ['status 600', 'HTTP/1.1 600 High\r\nContent-Length: 0\r\n\r\n'],
+    ['status of four digits', 'HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n'],
     [
-      'T-UP-22 a head of 100 KB',
+      'a head of 100 KB',
       `${OK}${Array.from({ length: 100 }, (_, i) => `F${i}: ${'a'.repeat(1000)}\r\n`).join('')}Content-Length: 0\r\n\r\n`,
     ],
-    ['T-UP-23 garbage', '\x00\x01\x02garbage\r\n\r\n'],
-    ['T-UP-23 text', 'hello\r\n'],
-    ['T-UP-23 the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
-    ['T-UP-23 a frame of HTTP/2', '\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64'],
-    ['T-UP-23 a TLS alert', '\x15\x03\x01\x00\x02\x02\x28'],
-    ['T-UP-23 a bare line feed behind the status line', 'HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n'],
-    ['T-UP-23 HTTP/0.9', '<html>hello</html>'],
-    ['T-UP-23 another version', 'HTTP/3.0 200 OK\r\nContent-Length: 0\r\n\r\n'],
+    ['garbage', '\x00\x01\x02garbage\r\n\r\n'],
+    ['text', 'hello\r\n'],
+    ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
+    ['a frame of HTTP/2', '\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64'],
+    ['a TLS alert', '\x15\x03\x01\x00\x02\x02\x28'],
+    ['a bare line feed behind the status line', 'HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n'],
+    ['HTTP/0.9', '<html>hello</html>'],
+    ['another version', 'HTTP/3.0 200 OK\r\nContent-Length: 0\r\n\r\n'],
   ]
   test.each(garbage)('%s', (name, writes) =>
     table.run({
@@ -54,9 +54,8 @@ describe('no response, or none that the proxy can read', () => {
     }),
   )
 
-  test.each(['fin', 'reset'] as const)('T-UP-02 no byte at all (%s): a POST is sent once', (ends) =>
+  test.each(['fin', 'reset'] as const)('no byte at all (%s): a POST is sent once', (ends) =>
     table.run({
-      name: 'T-UP-02',
       writes: '',
       ends,
       method: 'POST',
@@ -65,30 +64,27 @@ describe('no response, or none that the proxy can read', () => {
       also: (_, requests) => expect(requests).toHaveLength(1),
     }),
   )
-  test.each(['fin', 'reset'] as const)('T-UP-03 no byte at all (%s): a GET at most twice', (ends) =>
-    table.run({ name: 'T-UP-03', writes: '', ends, status: 502, code: 'connection_terminated' }),
+  test.each(['fin', 'reset'] as const)('no byte at all (%s): a GET at most twice', (ends) =>
+    table.run({ writes: '', ends, status: 502, code: 'connection_terminated' }),
   )
-  test('T-UP-07 a head that breaks off: that is more than no answer', () =>
+  test('a head that breaks off: that is more than no answer', () =>
     table.run({
-      name: 'T-UP-07',
       writes: `${OK}X-Foo: b`,
       ends: 'fin',
       status: 502,
       code: 'http_response_incomplete',
       also: (_, requests) => expect(requests).toHaveLength(1),
     }))
-  test('T-UP-13 silence before the head', () =>
+  test('silence before the head', () =>
     table.run({
-      name: 'T-UP-13',
       writes: '',
       ends: 'nothing',
       status: 504,
       code: 'http_response_timeout',
       isReused: false,
     }))
-  test('T-UP-13 silence inside the head', () =>
+  test('silence inside the head', () =>
     table.run({
-      name: 'T-UP-13',
       writes: `${OK}X-Foo: `,
       ends: 'nothing',
       status: 504,
@@ -108,32 +104,27 @@ describe('a response that breaks off never looks complete', () => {
     also: (response) => expect(response.content.toString()).toMatch(/^(partial)?$/),
   })
   test.each<Fault>([
-    broken('T-UP-08 a length cut by FIN', `${OK}Content-Length: 100\r\n\r\npartial`, 'fin'),
-    broken('T-UP-09 a length cut by RST', `${OK}Content-Length: 100\r\n\r\npartial`, 'reset'),
-    broken('T-UP-08 a length without content', `${OK}Content-Length: 100\r\n\r\n`, 'fin'),
-    broken('T-UP-10 chunks cut by FIN', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'fin'),
-    broken('T-UP-10 chunks cut by RST', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'reset'),
-    broken('T-UP-10 cut inside a chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n9\r\npartial`, 'fin'),
-    broken('T-UP-10 cut inside the last chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n0\r\n`, 'fin'),
-    broken('T-UP-11 a bad chunk size', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\nzz\r\n`, 'nothing'),
-    broken(
-      'T-UP-11 no CRLF behind a chunk',
-      `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartialXX0\r\n\r\n`,
-      'nothing',
-    ),
-    broken('T-UP-13 a stall inside a length', `${OK}Content-Length: 100\r\n\r\npartial`, 'nothing'),
-    broken('T-UP-13 a stall between chunks', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'nothing'),
+    broken('a length cut by FIN', `${OK}Content-Length: 100\r\n\r\npartial`, 'fin'),
+    broken('a length cut by RST', `${OK}Content-Length: 100\r\n\r\npartial`, 'reset'),
+    broken('a length without content', `${OK}Content-Length: 100\r\n\r\n`, 'fin'),
+    broken('chunks cut by FIN', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'fin'),
+    broken('chunks cut by RST', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'reset'),
+    broken('cut inside a chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n9\r\npartial`, 'fin'),
+    broken('cut inside the last chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n0\r\n`, 'fin'),
+    broken('a bad chunk size', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\nzz\r\n`, 'nothing'),
+    broken('no CRLF behind a chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartialXX0\r\n\r\n`, 'nothing'),
+    broken('a stall inside a length', `${OK}Content-Length: 100\r\n\r\npartial`, 'nothing'),
+    broken('a stall between chunks', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'nothing'),
   ])('$name', (row) => table.run(row))
 
-  test('T-UP-12 a response that ends with its connection counts as complete', () =>
+  test('a response that ends with its connection counts as complete', () =>
     table.run({
-      name: 'T-UP-12',
       writes: 'HTTP/1.0 200 OK\r\nX-Foo: 1\r\n\r\nall of it',
       ends: 'fin',
       status: 200,
       also: (response) => expect(response.content.toString()).toBe('all of it'),
     }))
-  test('T-UP-12 unless the connection was reset', async () => {
+  test('unless the connection was reset', async () => {
     const target = table.target((_, connection) => {
       connection.write(`${OK}X-Foo: 1\r\n\r\npartial`)
       return undefined
@@ -146,7 +137,7 @@ describe('a response that breaks off never looks complete', () => {
   })
 })
 
-test('T-UP-10 an HTTP/1.0 client gets a reset: for it, a normal close would be the end of the response', async () => {
+test('an HTTP/1.0 client gets a reset: for it, a normal close would be the end of the response', async () => {
   const target = table.target((_, connection) => {
     connection.write(`${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`)
     return undefined
@@ -159,7 +150,7 @@ test('T-UP-10 an HTTP/1.0 client gets a reset: for it, a normal close would be t
 })
 
 describe('an origin that cannot be reached', () => {
-  test('T-UP-01 it refuses connections, and comes back', async () => {
+  test('it refuses connections, and comes back', async () => {
     await table.expectAlive() // gets the token
     const { origin } = table.service
     const { port } = origin
@@ -174,7 +165,7 @@ describe('an origin that cannot be reached', () => {
   })
 })
 
-describe('T-UP-26 an answer before the content is sent', () => {
+describe('an answer before the content is sent', () => {
   test.each([413, 401, 200])('%i, and the origin closes', async (status) => {
     const target = table.target(() => ({ status, content: 'early', isEarly: true, closes: true }))
     await using client = await RawClient.connect(table.proxy.port)

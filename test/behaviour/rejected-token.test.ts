@@ -80,7 +80,7 @@ test('a declared length that is too large: the rejection is passed on although l
   expect((await request(proxy.port, get('/v2/third', 'acme'))).status).toBe(200)
 })
 
-test('T-TK-22 content too large to keep: the rejection is passed on, the next request has the new token', async () => {
+test('content too large to keep: the rejection is passed on, the next request has the new token', async () => {
   await using service = await startService()
   await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '1KiB' })
   await using client = await RawClient.connect(proxy.port)
@@ -123,7 +123,7 @@ test('a repeat is counted as accepted or rejected, and the connection of a reque
   expect(metrics).toContain('\noap_replays_total{outcome="rejected"} 1\n')
 })
 
-test('T-TK-19 an origin that always rejects a thousand requests costs one mint and one repeat in a cool-down', async () => {
+test('an origin that always rejects a thousand requests costs one mint and one repeat in a cool-down', async () => {
   await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
   await using proxy = await startProxy(service)
   using client = new KeepAliveClient(proxy.port)
@@ -132,7 +132,7 @@ test('T-TK-19 an origin that always rejects a thousand requests costs one mint a
   expect(service.requests).toHaveLength(1_001)
 })
 
-test('T-TK-20 a thousand requests rejected at once: one mint, and all are repeated', async () => {
+test('a thousand requests rejected at once: one mint, and all are repeated', async () => {
   await using service = await startService()
   await using proxy = await startWithDeadToken(service)
   const answers = await Promise.all(
@@ -142,7 +142,7 @@ test('T-TK-20 a thousand requests rejected at once: one mint, and all are repeat
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
-test('T-TK-23 a refusal with another status does not retire the token', async () => {
+test('a refusal with another status does not retire the token', async () => {
   await using service = await startService({ script: () => ({ status: 403 }) })
   await using proxy = await startProxy(service)
   for (let i = 0; i < 5; i++) expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(403)

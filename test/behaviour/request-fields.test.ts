@@ -28,20 +28,20 @@ function forwarded(name: string, lines: readonly string[], expected: readonly st
 describe('fields that pass', () => {
   test.each<Case>([
     forwarded(
-      'T-HH-18 order, case and duplicates',
+      'order, case and duplicates',
       ['b: 1', 'A: 2', 'B: 3', 'a: 4, 5'],
       ['b', '1', 'A', '2', 'B', '3', 'a', '4, 5'],
     ),
-    forwarded('T-HH-14 cookies', ['Cookie: a=1; b="2"', 'Cookie: c=3'], ['Cookie', 'a=1; b="2"', 'Cookie', 'c=3']),
+    forwarded('cookies', ['Cookie: a=1; b="2"', 'Cookie: c=3'], ['Cookie', 'a=1; b="2"', 'Cookie', 'c=3']),
     forwarded(
-      'T-HH-16 a content type twice is not joined',
+      'a content type twice is not joined',
       ['Content-Type: a/b', 'Content-Type: c/d'],
       ['Content-Type', 'a/b', 'Content-Type', 'c/d'],
     ),
-    forwarded('T-HH-19 obs-text stays the byte it is', ['X-Text: caf\xe9 \xff'], ['X-Text', 'caf\xe9 \xff']),
-    forwarded('T-HH-25 accepted codings', ['Accept-Encoding: br, zstd;q=0.5'], ['Accept-Encoding', 'br, zstd;q=0.5']),
+    forwarded('obs-text stays the byte it is', ['X-Text: caf\xe9 \xff'], ['X-Text', 'caf\xe9 \xff']),
+    forwarded('accepted codings', ['Accept-Encoding: br, zstd;q=0.5'], ['Accept-Encoding', 'br, zstd;q=0.5']),
     forwarded(
-      'T-HH-30 ranges, conditions, cache control',
+      'ranges, conditions, cache control',
       [
         'Range: bytes=0-1',
         'If-None-Match: "a"',
@@ -65,7 +65,7 @@ describe('fields that pass', () => {
       ['traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', 'tracestate', 'a=b', 'baggage', 'k=v'],
     ),
     forwarded('empty values', ['X-Empty:', 'X-Space:   '], ['X-Empty', '', 'X-Space', '']),
-    forwarded('T-HH-29 no User-Agent is none', [], []),
+    forwarded('no User-Agent is none', [], []),
     forwarded(
       'names that are special in JavaScript',
       ['__proto__: 1', 'constructor: 2'],
@@ -77,15 +77,15 @@ describe('fields that pass', () => {
 describe('fields that are removed', () => {
   test.each<Case>([
     forwarded(
-      'T-HH-08 hop-by-hop',
+      'hop-by-hop',
       ['Keep-Alive: timeout=5', 'Proxy-Connection: keep-alive', 'TE: gzip', 'Trailer: X', 'Proxy-Foo: 1'],
       [],
     ),
-    forwarded('T-HH-09 X-Org-Id', ['X-Kept: 1'], ['X-Kept', '1']),
+    forwarded('X-Org-Id', ['X-Kept: 1'], ['X-Kept', '1']),
     forwarded('X-Proxy-Key, configured or not', ['X-Proxy-Key: k'], []),
-    forwarded('T-HH-13 what would change the path', ['X-Original-URL: /a', 'X-Rewrite-URL: /b'], []),
+    forwarded('what would change the path', ['X-Original-URL: /a', 'X-Rewrite-URL: /b'], []),
     forwarded(
-      'T-HH-13 what would change the host',
+      'what would change the host',
       ['X-Forwarded-Host: evil', 'X-Forwarded-Proto: http', 'X-Forwarded-Prefix: /a'],
       [],
     ),
@@ -95,7 +95,7 @@ describe('fields that are removed', () => {
       [],
     ),
     forwarded(
-      'T-HH-27 what belongs to an upgrade that is none',
+      'what belongs to an upgrade that is none',
       ['HTTP2-Settings: AAMAAABkAAQAAP', 'Sec-WebSocket-Key: x', 'Sec-WebSocket-Version: 13'],
       [],
     ),
@@ -103,9 +103,9 @@ describe('fields that are removed', () => {
 })
 
 describe('fields that are added', () => {
-  test('T-HH-15 Host is that of the base URL, alone', () =>
+  test('Host is that of the base URL, alone', () =>
     table.run({
-      ...forwarded('T-HH-15', [], []),
+      ...forwarded('Host', [], []),
       also: ({ requests }) => expect(requests[0]?.values('host')).toEqual([originHost]),
     }))
 
@@ -144,26 +144,23 @@ describe('fields that are added', () => {
   )
 })
 
-test('T-CL-15 HTTP/1.0 is served and closed', () =>
+test('HTTP/1.0 is served and closed', () =>
   table.run({
-    name: 'T-CL-15',
     send: head('GET /v2/x HTTP/1.0', HOST, ORG),
     status: 200,
     forwards: ['GET /v2/x'],
     closes: true,
   }))
 
-test('T-CL-15 HTTP/1.0 with Connection: keep-alive', () =>
+test('HTTP/1.0 with Connection: keep-alive', () =>
   table.run({
-    name: 'T-CL-15',
     send: head('GET /v2/x HTTP/1.0', HOST, ORG, 'Connection: keep-alive'),
     status: 200,
     forwards: ['GET /v2/x'],
   }))
 
-test('T-CL-15 Connection: close', () =>
+test('Connection: close', () =>
   table.run({
-    name: 'T-CL-15',
     send: get('/v2/x', '{org}', 'Connection: close'),
     status: 200,
     forwards: ['GET /v2/x'],

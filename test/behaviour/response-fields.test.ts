@@ -33,15 +33,15 @@ function withoutOurs({ fields }: RawResponse): string[] {
 
 describe('fields that pass', () => {
   test.each<Fault>([
-    relayed('T-HH-18 order, case and duplicates', ['b: 1', 'A: 2', 'B: 3'], ['b', '1', 'A', '2', 'B', '3']),
+    relayed('order, case and duplicates', ['b: 1', 'A: 2', 'B: 3'], ['b', '1', 'A', '2', 'B', '3']),
     relayed(
-      'T-HH-14 each Set-Cookie in its line',
+      'each Set-Cookie in its line',
       ['Set-Cookie: a=1', 'X: 1', 'set-cookie: b=2, c'],
       ['Set-Cookie', 'a=1', 'X', '1', 'set-cookie', 'b=2, c'],
     ),
-    relayed('T-HH-19 obs-text stays the byte it is', ['X-Text: caf\xe9 \xff'], ['X-Text', 'caf\xe9 \xff']),
+    relayed('obs-text stays the byte it is', ['X-Text: caf\xe9 \xff'], ['X-Text', 'caf\xe9 \xff']),
     relayed(
-      'T-HH-30 caching',
+      'caching',
       ['ETag: "a"', 'Vary: X-Org-Id', 'Cache-Control: public, max-age=9'],
       ['ETag', '"a"', 'Vary', 'X-Org-Id', 'Cache-Control', 'public, max-age=9'],
     ),
@@ -53,19 +53,19 @@ describe('fields that pass', () => {
 describe('fields that are removed', () => {
   test.each<Fault>([
     relayed(
-      'T-HH-17 those that Connection names',
+      'those that Connection names',
       ['X-Foo: 1', 'Connection: x-foo, X-BAR', 'X-Bar: 2', 'X-Baz: 3'],
       ['X-Baz', '3'],
     ),
     relayed(
-      'T-HH-17 hop-by-hop',
+      'hop-by-hop',
       ['Proxy-Authenticate: Basic', 'Proxy-Connection: close', 'TE: x', 'Trailer: X', 'Proxy-Authentication-Info: x'],
       [],
     ),
-    relayed('T-HH-17 Upgrade on a 200', ['Upgrade: h2c', 'Connection: Upgrade'], []),
-    relayed('T-HH-17 Keep-Alive of the other connection', ['Keep-Alive: timeout=77'], []),
+    relayed('Upgrade on a 200', ['Upgrade: h2c', 'Connection: Upgrade'], []),
+    relayed('Keep-Alive of the other connection', ['Keep-Alive: timeout=77'], []),
     relayed(
-      'T-BR-11 what opens the answer to pages',
+      'what opens the answer to pages',
       ['Access-Control-Allow-Origin: *', 'access-control-expose-headers: x'],
       [],
     ),
@@ -78,13 +78,12 @@ describe('fields that are removed', () => {
       },
     }),
   )
-  test('T-HH-17 framing fields still count if Connection names them', () =>
-    table.run(relayed('T-HH-17', ['Connection: content-length'], [])))
+  test('framing fields still count if Connection names them', () =>
+    table.run(relayed('Content-Length', ['Connection: content-length'], [])))
 })
 
-test.each([301, 302, 303, 307, 308])('T-UP-24 a %i is passed on and not followed', (status) =>
+test.each([301, 302, 303, 307, 308])('a %i is passed on and not followed', (status) =>
   table.run({
-    name: 'T-UP-24',
     writes: `HTTP/1.1 ${status} Elsewhere\r\nLocation: https://evil.example/\r\nContent-Length: 0\r\n\r\n`,
     ends: 'nothing',
     status,
@@ -95,7 +94,7 @@ test.each([301, 302, 303, 307, 308])('T-UP-24 a %i is passed on and not followed
   }),
 )
 
-test('T-UP-24 a redirect to the origin itself is not followed either', async () => {
+test('a redirect to the origin itself is not followed either', async () => {
   const target = table.target(() => ({ status: 302, fields: ['Location', '/v2/landed'] }))
   expect((await request(table.proxy.port, get(target, 'acme'))).status).toBe(302)
   expect(table.requestsFor('/v2/landed')).toEqual([])
@@ -122,7 +121,7 @@ test.each([
   ['br', brotliCompressSync(Buffer.alloc(1_000_000))],
   ['gzip', gzipSync(Buffer.alloc(1_000_000))],
   ['gzip', Buffer.from('this is no gzip')],
-])('T-HH-25, T-UP-27 content coded as %s is passed on unchanged', async (coding, content) => {
+])('content coded as %s is passed on unchanged', async (coding, content) => {
   const target = table.target(() => ({ fields: ['Content-Encoding', coding], content }))
   const response = await request(table.proxy.port, get(target, 'acme', `Accept-Encoding: ${coding}`))
   expect(response.content.equals(content)).toBe(true)

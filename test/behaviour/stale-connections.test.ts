@@ -26,7 +26,7 @@ async function raced(method: string, end: 'fin' | 'reset', content = '') {
 
 describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
   test.each(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])(
-    'T-UP-05 %s is repeated once, on a fresh connection',
+    '%s is repeated once, on a fresh connection',
     async (method) => {
       const { response, attempts } = await raced(method, end)
       expect(response.status).toBe(200)
@@ -34,21 +34,21 @@ describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
     },
   )
 
-  test.each(['POST', 'PATCH', 'PURGE', 'LINK'])('T-UP-04 %s is not repeated', async (method) => {
+  test.each(['POST', 'PATCH', 'PURGE', 'LINK'])('%s is not repeated', async (method) => {
     const { response, attempts } = await raced(method, end)
     expect(response.status).toBe(502)
     expect(problemOf(response).code).toBe('connection_terminated')
     expect(attempts).toBe(1)
   })
 
-  test.each(['POST', 'PUT', 'DELETE'])('T-UP-04 a %s with content is not repeated', async (method) => {
+  test.each(['POST', 'PUT', 'DELETE'])('a %s with content is not repeated', async (method) => {
     const { response, attempts } = await raced(method, end, 'content')
     expect(response.status).toBe(502)
     expect(attempts).toBe(1)
   })
 })
 
-test('T-UP-05 a repeat that fails is not repeated again', async () => {
+test('a repeat that fails is not repeated again', async () => {
   await table.expectAlive()
   const target = table.target((_, connection) => {
     connection.end()
@@ -58,7 +58,7 @@ test('T-UP-05 a repeat that fails is not repeated again', async () => {
   expect(table.requestsFor(target)).toHaveLength(2)
 })
 
-test('T-UP-06 a Keep-Alive timeout of the origin is respected', async () => {
+test('a Keep-Alive timeout of the origin is respected', async () => {
   const target = table.target((_, connection) => {
     connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n')
     return undefined

@@ -34,7 +34,7 @@ describe.each([
   ['a path', '/api'],
   ['a path with a slash at its end', '/api/'],
   ['a longer path', '/api/v1'],
-])('T-PT-08, 22, 23 prefix: %s', async (_, prefix) => {
+])('prefix: %s', async (_, prefix) => {
   const table = await startTable({}, { prefix })
   afterAll(() => table[Symbol.asyncDispose]())
   const joined = prefix.replace(/\/$/, '')
@@ -55,7 +55,7 @@ describe('an encoded control in the path', async () => {
     table.run({ name: 'query', send: get('/v2/x?a=%00', '{org}'), status: 200, forwards: ['GET /v2/x?a=%00'] }))
 })
 
-describe('T-PT-20 methods', async () => {
+describe('methods', async () => {
   const table = await startTable()
   afterAll(() => table[Symbol.asyncDispose]())
   test.each(['PURGE', 'LINK', 'UNLINK', 'PROPFIND', 'MKCOL', 'REPORT', 'SEARCH', 'M-SEARCH', 'OPTIONS', 'PATCH'])(

@@ -102,7 +102,7 @@ describe('the end', () => {
     expect(closedByServer).toBe(code)
   })
 
-  test("T-WS-05 a client that resets ends the origin's side", async () => {
+  test("a client that resets ends the origin's side", async () => {
     await using client = await RawClient.connect(proxy.port)
     client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
@@ -114,7 +114,7 @@ describe('the end', () => {
     await expectAlive()
   })
 
-  test('T-WS-05 a client that resets ends both halves of the connection to the origin, however long the origin keeps its half', async () => {
+  test('a client that resets ends both halves of the connection to the origin, however long the origin keeps its half', async () => {
     await using other = await startService({
       script: (_, connection) => {
         connection.tunnel()
@@ -135,7 +135,7 @@ describe('the end', () => {
     }, 'both halves closed')
   })
 
-  test("T-WS-05 an origin that resets ends the client's side", async () => {
+  test("an origin that resets ends the client's side", async () => {
     await using client = await RawClient.connect(proxy.port)
     client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
@@ -181,7 +181,7 @@ describe('the end', () => {
     await other.origin.waitFor(() => connection?.peerEnd === 'fin', 'the FIN at the origin')
   })
 
-  test('T-WS-13 closing the proxy closes the tunnels', async () => {
+  test('closing the proxy closes the tunnels', async () => {
     await using own = await startProxy(service)
     const sockets = await Promise.all(
       Array.from({ length: 20 }, async () => {
@@ -222,7 +222,7 @@ test.each([
   await eventually(() => other.requests[0]?.connection.isClosed, 'the end of the connection to the service')
 })
 
-test('T-WS-05 an origin that resets during the handshake', async () => {
+test('an origin that resets during the handshake', async () => {
   await using other = await startService({
     script: (_, connection) => {
       connection.reset()
@@ -234,7 +234,7 @@ test('T-WS-05 an origin that resets during the handshake', async () => {
   expect(response.status).toBe(502)
 })
 
-describe('T-UP-01 a connection that fails before anything was sent', () => {
+describe('a connection that fails before anything was sent', () => {
   /** Has a token. From then on, the service resets this many of the connections that are opened. */
   async function upgradeAfter(resets: number) {
     const other = echoServer()
@@ -279,7 +279,7 @@ test('a 401 to the handshake retires the token: the next attempt has a new one',
   expect(other.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
-test('T-WS-11 when a token ends, the sockets that were opened with it stay open', async () => {
+test('when a token ends, the sockets that were opened with it stay open', async () => {
   const other = echoServer()
   await using service = await startService({ script: other.script })
   await using proxy = await startProxy(service, { 'tokens.lifetime': '1s', 'tokens.minLifetime': '100ms' })

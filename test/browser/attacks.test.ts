@@ -139,7 +139,7 @@ function siteUrl(host: string): string {
   return `http://${host}:${(site.address() as AddressInfo).port}/`
 }
 
-test.skipIf(!hasBrowser).each(ATTACKS)('T-BR-01..12 a page from %s', async (_, from, to) => {
+test.skipIf(!hasBrowser).each(ATTACKS)('a page from %s', async (_, from, to) => {
   const refusals = () => proxy.logs.filter(({ msg }) => msg === 'request').length
   const before = refusals()
   const page = await browser.open(from())

@@ -28,7 +28,7 @@ function isWithin(counts: Record<string, number>, limits: Record<string, number>
   return Object.entries(counts).every(([kind, count]) => count <= (limits[kind] ?? 0))
 }
 
-test(`R11: ${REQUESTS} faults, and only the handles of before are open`, () =>
+test(`${REQUESTS} faults, and only the handles of before are open`, () =>
   withSeed(async (random) => {
     const beforeAll = handles()
     {

@@ -20,7 +20,7 @@ async function residentBytes(pid: number): Promise<number> {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(await readFile(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024
 }
 
-test(`T-RL-11: ${REQUESTS} requests whose lines nobody reads`, async () => {
+test(`${REQUESTS} requests whose lines nobody reads`, async () => {
   await using service = await startService()
   await using env = await environmentFor(service)
   const { PATH } = process.env

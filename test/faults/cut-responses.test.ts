@@ -59,7 +59,7 @@ async function receive(client: RawClient): Promise<RawResponse | undefined> {
   })
 }
 
-test(`R3, R4: ${RESPONSES} cuts`, () =>
+test(`${RESPONSES} cuts`, () =>
   withSeed(async (random) => {
     const cuts = Array.from({ length: RESPONSES }, () => cutResponse(random))
     const script: OriginScript = (seen, connection) => {

@@ -31,7 +31,7 @@ function spawnWith(descriptors: number, env: Readonly<Record<string, string>>): 
   return new SpawnedProxy(child)
 }
 
-test(`T-RL-04: ${CLIENTS} connections and ${DESCRIPTORS} descriptors`, async () => {
+test(`${CLIENTS} connections and ${DESCRIPTORS} descriptors`, async () => {
   await using service = await startService()
   await using env = await environmentFor(service)
   await using proxy = spawnWith(DESCRIPTORS, env)

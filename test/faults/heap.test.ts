@@ -25,7 +25,7 @@ const PLACES = 32
 const MAX_GROWTH_BYTES = 96 * 1024
 const SETTLED_WITHIN_MS = 10_000
 
-test(`R11: ${FAULTS} faults, until the heap has settled`, () =>
+test(`${FAULTS} faults, until the heap has settled`, () =>
   withSeed(async (random) => {
     await using service = await startService({ script: badOrigin(random), mint: shortMint })
     await using env = await environmentFor(service)

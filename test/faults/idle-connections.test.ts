@@ -26,7 +26,7 @@ function openIdle(port: number): Promise<Socket> {
 }
 
 test.skipIf(!hasRoom)(
-  `T-CL-11: ${IDLE} idle connections${hasRoom ? '' : ` (skipped: ${descriptors} descriptors)`}`,
+  `${IDLE} idle connections${hasRoom ? '' : ` (skipped: ${descriptors} descriptors)`}`,
   async () => {
     await using service = await startService()
     await using env = await environmentFor(service)

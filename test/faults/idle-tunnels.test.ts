@@ -17,50 +17,47 @@ const [, descriptors = '0'] = /^Max open files\s+(\d+)/m.exec(readFileSync('/pro
 /** Each has four ends, two of them here and two in the proxy. */
 const hasRoom = Number(descriptors) >= 2 * TUNNELS + 500
 
-test.skipIf(!hasRoom)(
-  `T-WS-13: ${TUNNELS} idle tunnels${hasRoom ? '' : ` (skipped: ${descriptors} descriptors)`}`,
-  async () => {
-    const echo = echoServer()
-    await using service = await startService({
-      script: (seen, on) => (seen.target === '/v2/ws' ? echo.script(seen, on) : {}),
-    })
-    const { baseUrl, tokens } = service
-    await using proxy = await startProxyProcess(
-      { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret },
-      { settings: { 'shutdown.timeout': `${GRACE_MS}ms`, 'listen.maxConnections': `${TUNNELS + 100}` } },
-    )
-    const clients: RawClient[] = []
-    const opener = async () => {
-      while (clients.length < TUNNELS) {
-        const client = await RawClient.connect(proxy.port, { deadlineMs: 30_000 })
-        clients.push(client)
-        client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
-        expect((await client.response()).status).toBe(101)
-      }
+test.skipIf(!hasRoom)(`${TUNNELS} idle tunnels${hasRoom ? '' : ` (skipped: ${descriptors} descriptors)`}`, async () => {
+  const echo = echoServer()
+  await using service = await startService({
+    script: (seen, on) => (seen.target === '/v2/ws' ? echo.script(seen, on) : {}),
+  })
+  const { baseUrl, tokens } = service
+  await using proxy = await startProxyProcess(
+    { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret },
+    { settings: { 'shutdown.timeout': `${GRACE_MS}ms`, 'listen.maxConnections': `${TUNNELS + 100}` } },
+  )
+  const clients: RawClient[] = []
+  const opener = async () => {
+    while (clients.length < TUNNELS) {
+      const client = await RawClient.connect(proxy.port, { deadlineMs: 30_000 })
+      clients.push(client)
+      client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+      expect((await client.response()).status).toBe(101)
     }
-    await Promise.all(Array.from({ length: 32 }, opener))
-    const opened = clients.length
-    expect(opened).toBeGreaterThanOrEqual(TUNNELS)
-    expect(await proxy.metric('oap_origin_connections{state="tunnel"}')).toBe(opened)
-    expect(await proxy.metric('oap_requests_total{method="GET",status="101"}')).toBe(opened)
-    expect(await proxy.metric('oap_requests_in_flight')).toBe(0)
-    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  }
+  await Promise.all(Array.from({ length: 32 }, opener))
+  const opened = clients.length
+  expect(opened).toBeGreaterThanOrEqual(TUNNELS)
+  expect(await proxy.metric('oap_origin_connections{state="tunnel"}')).toBe(opened)
+  expect(await proxy.metric('oap_requests_total{method="GET",status="101"}')).toBe(opened)
+  expect(await proxy.metric('oap_requests_in_flight')).toBe(0)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
 
-    const [first, ...others] = clients
-    await first?.[Symbol.asyncDispose]()
-    await eventually(
-      async () => (await proxy.metric('oap_origin_connections{state="tunnel"}')) === others.length || undefined,
-      'one tunnel less',
-    )
+  const [first, ...others] = clients
+  await first?.[Symbol.asyncDispose]()
+  await eventually(
+    async () => (await proxy.metric('oap_origin_connections{state="tunnel"}')) === others.length || undefined,
+    'one tunnel less',
+  )
 
-    const signalledAt = performance.now()
-    proxy.spawned.signal('SIGTERM')
-    await proxy.spawned.waitForLine(/"msg":"drain"/)
-    const ends = await Promise.all(others.map((client) => client.untilClosed()))
-    expect(performance.now() - signalledAt, 'they had the time to finish').toBeGreaterThanOrEqual(GRACE_MS)
-    expect(ends.every(({ bytes }) => bytes.length === 0)).toBe(true)
-    expect((await proxy.spawned.exited).code, 'something was broken off').toBe(1)
-    expect(proxy.spawned.logs.at(-1)).toMatchObject({ level: 'warn', connections: others.length })
-    await service.origin.waitFor(() => service.origin.openConnections.length === 0, 'the ends at the origin')
-  },
-)
+  const signalledAt = performance.now()
+  proxy.spawned.signal('SIGTERM')
+  await proxy.spawned.waitForLine(/"msg":"drain"/)
+  const ends = await Promise.all(others.map((client) => client.untilClosed()))
+  expect(performance.now() - signalledAt, 'they had the time to finish').toBeGreaterThanOrEqual(GRACE_MS)
+  expect(ends.every(({ bytes }) => bytes.length === 0)).toBe(true)
+  expect((await proxy.spawned.exited).code, 'something was broken off').toBe(1)
+  expect(proxy.spawned.logs.at(-1)).toMatchObject({ level: 'warn', connections: others.length })
+  await service.origin.waitFor(() => service.origin.openConnections.length === 0, 'the ends at the origin')
+})

@@ -63,7 +63,7 @@ async function runLane(port: number, lane: number, random: Random): Promise<Outc
 test.concurrent.each([
   ['announces its patience', true],
   ['says nothing', false],
-] as const)(`R2, R5: ${LANES * ROUNDS} requests, an origin that %s`, (_, announces) =>
+] as const)(`${LANES * ROUNDS} requests, an origin that %s`, (_, announces) =>
   withSeed(async (random) => {
     await using service = await startService({ script: impatientOrigin(announces, random.numbered(LANES)) })
     await using proxy = await startProxy(service, {

@@ -39,7 +39,7 @@ beforeAll(async () => {
 })
 afterAll(() => service[Symbol.asyncDispose]())
 
-test(`R10: ${IN_FLIGHT} in flight, 0 failed`, async () => {
+test(`${IN_FLIGHT} in flight, 0 failed`, async () => {
   await using env = await environmentFor(service)
   await using proxy = spawnProxy({
     env: {

@@ -144,7 +144,7 @@ function whatFailed({ response }: Sent): string {
   return /; details="(\w+)"/.exec(status ?? '')?.[1] ?? String(status)
 }
 
-test(`R2 to R5, R9, R11: ${REQUESTS} requests, ${RACES} races, ${ABORTS} aborts`, () =>
+test(`${REQUESTS} requests, ${RACES} races, ${ABORTS} aborts`, () =>
   withSeed(async (random) => {
     await using service = await startService({ script: answer })
     await using toService = await startFaultProxy(service.origin.port, random.numbered(1))

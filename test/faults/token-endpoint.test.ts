@@ -62,7 +62,7 @@ function badNetwork(seeded: Random): MintScript {
   }
 }
 
-test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, () =>
+test(`${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, () =>
   withSeed(async (random) => {
     await using service = await startService({
       mint: badNetwork(random),

@@ -74,7 +74,7 @@ function isServed(response: RawResponse, what: string): boolean {
   return false
 }
 
-test(`R2, R3, R8: ${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, () =>
+test(`${COLD} cold orgs behind a bad network, ${WARM_ORGS} warm ones`, () =>
   withSeed(async (random) => {
     await using service = await startService({ mint: anyFraming, script: ({ target }) => ({ content: target }) })
     await using network = await startFaultProxy(service.origin.port, random.numbered(1))

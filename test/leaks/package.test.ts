@@ -25,7 +25,7 @@ function packed(): string[] {
   return (entry as { files: { path: string }[] }).files.map(({ path }) => path)
 }
 
-test('T-SE-19 the package contains the expected files, and no secret', () => {
+test('the package contains the expected files, and no secret', () => {
   const paths = packed()
   expect(paths).toContain('dist/main.js')
   expect(paths.filter((path) => !EXPECTED.test(path))).toEqual([])

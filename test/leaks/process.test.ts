@@ -154,7 +154,7 @@ function portsOf(proxy: SpawnedProxy): { readonly port: number; readonly adminPo
   return { port: portOf(address), adminPort: portOf(adminAddress) }
 }
 
-test('R12, T-SE-01, 02, 05, 08, 14, 21: responses, logs, admin pages and the process in /proc', async () => {
+test('responses, logs, admin pages and the process in /proc', async () => {
   await using proxy = await startTraced()
   const { port, adminPort } = portsOf(proxy)
   for (const raw of TRAFFIC) expectClean(await exchange(port, raw), `the answer to ${raw.slice(0, 60)}`)
@@ -191,7 +191,7 @@ process.on('SIGUSR2', () => {
   throw Object.assign(new Error('crash'), { last, headers: [last], cause: new Error('within', { cause: { last } }) })
 })`
 
-test('T-SE-06, 07: a crash with the credentials of a request in its error', async () => {
+test('a crash with the credentials of a request in its error', async () => {
   await using proxy = await startTraced({}, ['--import', `data:text/javascript,${encodeURIComponent(CRASH)}`])
   await exchange(portsOf(proxy).port, close('/v2/good', 'acme'))
   proxy.signal('SIGUSR2')
@@ -201,7 +201,7 @@ test('T-SE-06, 07: a crash with the credentials of a request in its error', asyn
   expectClean(proxy.output, 'the dump')
 })
 
-test('T-SE-09: a diagnostic report', async () => {
+test('a diagnostic report', async () => {
   const folder = join(secretFile, '..')
   const args = ['--report-on-signal', '--report-signal=SIGUSR2', `--report-directory=${folder}`]
   await using proxy = await startTraced({}, args)
@@ -228,7 +228,7 @@ test.each<[string, readonly string[], (folder: string) => Record<string, string>
   ['the secret in the URL', ['serve'], () => ({ OAP_BASE_URL: `http://a:${service.tokens.marker}@localhost/` })],
   ['the API key in the URL', ['serve'], () => ({ OAP_BASE_URL: `http://localhost/?key=${service.tokens.marker}` })],
   ['the secret in the config file', ['serve'], (folder) => ({ OAP_CONFIG: join(folder, 'with-secret.yaml') })],
-])('T-SE-16 %s', async (name, args, more) => {
+])('%s', async (name, args, more) => {
   const folder = join(secretFile, '..')
   await writeFile(join(folder, 'with-secret.yaml'), `appSecret: ${JSON.stringify(service.tokens.appSecret)}\n`)
   await using proxy = spawnProxy({ args, env: { ...env, OAP_LOG_LEVEL: 'trace', ...more(folder) } })

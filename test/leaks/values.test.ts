@@ -30,7 +30,7 @@ const VALUES: readonly (readonly [string, () => unknown])[] = [
   ['the configuration', configured],
 ]
 
-test.each(VALUES)('T-SE-06 %s', async (_, make) => {
+test.each(VALUES)('%s', async (_, make) => {
   const value = await make()
   const texts = [
     inspect(value, { depth: 20, showHidden: true, getters: true }),
@@ -44,7 +44,7 @@ test.each(VALUES)('T-SE-06 %s', async (_, make) => {
   expect(canaries.search(texts.join('\n'))).toEqual([])
 })
 
-test('T-SE-06 the error of a mint, with all its causes', async () => {
+test('the error of a mint, with all its causes', async () => {
   await using service = await startService({
     appSecret: secret,
     mint: (mint) => {

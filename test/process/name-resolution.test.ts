@@ -46,7 +46,7 @@ async function startBefore(service: Service, record: NameRecord) {
 }
 
 test.skipIf(!(await has('127.0.0.2')))(
-  'T-UP-30 the record changes and the old address dies: new connections go to the new address',
+  'the record changes and the old address dies: new connections go to the new address',
   async () => {
     await using service = await startNamedService('from the first')
     const { port: originPort } = service.origin
@@ -73,7 +73,7 @@ test.skipIf(!(await has('127.0.0.2')))(
 )
 
 test.skipIf(process.platform !== 'linux' || !(await has('::1')))(
-  'T-UP-30 an IPv6 address without an answer: the IPv4 address is tried before the time limit',
+  'an IPv6 address without an answer: the IPv4 address is tried before the time limit',
   async () => {
     await using service = await startNamedService('over IPv4')
     await using _ = await openDeadEnd('::1', service.origin.port)

@@ -13,8 +13,7 @@ import { type ProxySettings, type ProxyUnderTest, startProxy } from './start-pro
 import type { Mint } from './token-endpoint.ts'
 
 export interface Case {
-  /** Begins with the number of the case. */
-  readonly name: string
+  readonly name?: string
   /**
    * Sent as latin1. `{org}` and `{other}` stand for new Org ids, so that each mint is counted, `{port}` for the port of the
    * proxy, `{length}` and `{size}` for the octets of `content`, decimal and hexadecimal.

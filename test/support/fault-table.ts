@@ -11,7 +11,7 @@ import { type Service, startService } from './service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from './start-proxy.ts'
 
 export interface Fault {
-  readonly name: string
+  readonly name?: string
   /** The origin writes this, as latin1, when it has the request. */
   readonly writes: string
   /** Then the origin does this. */
