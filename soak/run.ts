@@ -59,7 +59,7 @@ const TELL_EVERY_MS = 30_000
 export async function runSoak(options: SoakOptions): Promise<SoakReport> {
   await using service = new SoakService()
   await service.listen()
-  await using proxy = await startProxyProcess(service, { settings: { 'log.requests': 'off' } })
+  await using proxy = await startProxyProcess(service.identity, { settings: { 'log.requests': 'off' } })
   return await new Soak(service, proxy, options).complete()
 }
 
@@ -202,12 +202,12 @@ class Soak {
       await this.#until(((i + 0.9) * totalMs) / ROTATIONS)
       if (this.#isOver) return
       const secret = `secret-${this.#random.integer(0, 2 ** 31)}-${i}`
-      this.#service.secrets.push(secret)
+      this.#service.acceptSecrets([this.#service.identity.appSecret, secret])
       await writeFile(`${this.#proxy.secretFile}.next`, `${secret}\n`, { mode: 0o600 })
       await rename(`${this.#proxy.secretFile}.next`, this.#proxy.secretFile)
       this.#rotations += 1
       await sleep(OVERLAP_MS)
-      this.#service.secrets.splice(0, this.#service.secrets.length - 1)
+      this.#service.acceptSecrets([secret])
     }
   }
 

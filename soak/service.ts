@@ -1,15 +1,14 @@
 /**
- * The service of a soak: tokens that live 20 s, content that names its org in every byte, restarts that forget all tokens,
- * and App secrets that change. It counts what must never happen.
+ * The service of a soak: the sandbox with tokens that live 20 s, content that names its org in every byte, restarts that forget
+ * all tokens, and App secrets that change. It counts what must never happen.
  */
 
 import { randomBytes } from 'node:crypto'
-import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { text } from 'node:stream/consumers'
+import { type Sandbox, startSandbox } from '../src/sandbox/sandbox.ts'
 
 const TOKEN_LIFETIME_MS = 20_000
-const MINT = /^\/v2\/orgs\/([^/]+)\/access$/
 const WORK = /^\/v2\/as\/([^/?]+)\?length=(\d+)$/
 
 /** `length` bytes in which another org, a lost byte or a repeated one cannot hide. */
@@ -19,95 +18,60 @@ export function contentOf(org: string, length: number): string {
 }
 
 export class SoakService implements AsyncDisposable {
-  readonly appId = 'soak'
-  /** These authenticate. The newest is the last. */
-  readonly secrets: string[] = [randomBytes(12).toString('hex')]
-  mints = 0
-  rejections = 0
-  restarts = 0
   /** A request for one org with the token of another. */
   readonly wrongOrgs: string[] = []
   /** Request content that is not what the client sent. */
   readonly wrongBytes: string[] = []
-  #tokens = new Map<string, { readonly org: string; readonly endsAt: number }>()
-  #server: Server = this.#newServer()
+  /** These authenticate. The newest is the last. */
+  #secrets = [randomBytes(12).toString('hex')]
+  #sandbox: Sandbox | undefined
   #port = 0
+  #mintsBefore = 0
+  restarts = 0
 
-  get baseUrl(): string {
-    return `http://127.0.0.1:${this.#port}`
+  get identity(): { readonly baseUrl: string; readonly appId: string; readonly appSecret: string } {
+    return { baseUrl: `http://127.0.0.1:${this.#port}`, appId: 'soak', appSecret: this.#secrets.at(-1) ?? '' }
   }
 
-  get appSecret(): string {
-    return this.secrets.at(-1) ?? ''
+  get mints(): number {
+    return this.#mintsBefore + (this.#sandbox?.stats().totals.mints ?? 0)
   }
 
   async listen(): Promise<void> {
-    this.#server.listen(this.#port, '127.0.0.1')
-    await once(this.#server, 'listening')
-    this.#port = (this.#server.address() as AddressInfo).port
+    this.#sandbox = await startSandbox({
+      port: this.#port,
+      appId: 'soak',
+      appSecret: this.#secrets,
+      linked: '*',
+      tokenLifetimeMs: TOKEN_LIFETIME_MS,
+      handler: (request, response, org) => this.#answer(request, response, org),
+    })
+    this.#port = Number(new URL(this.#sandbox.baseUrl).port)
   }
 
   /** Cuts every connection, refuses new ones until `listen`, and forgets all tokens. */
   async stop(): Promise<void> {
-    const closed = once(this.#server, 'close')
-    this.#server.close()
-    this.#server.closeAllConnections()
-    await closed
-    this.#tokens.clear()
-    this.#server = this.#newServer()
+    this.#mintsBefore = this.mints
+    const sandbox = this.#sandbox
+    this.#sandbox = undefined
+    await sandbox?.close()
     this.restarts += 1
   }
 
+  acceptSecrets(secrets: readonly string[]): void {
+    this.#secrets = [...secrets]
+    this.#sandbox?.set({ appSecret: this.#secrets })
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#server.close()
-    this.#server.closeAllConnections()
+    await this.#sandbox?.close()
   }
 
-  #newServer(): Server {
-    return createServer({ keepAliveTimeout: 30_000 }, (message, response) => {
-      this.#answer(message, response).catch(() => response.destroy())
-    })
-  }
-
-  async #answer(message: IncomingMessage, response: ServerResponse): Promise<void> {
-    const chunks: Buffer[] = []
-    for await (const chunk of message) chunks.push(chunk)
-    const content = Buffer.concat(chunks).toString('latin1')
-    const { url = '', headers } = message
-    const { authorization = '' } = headers
-    const [, mintOrg] = MINT.exec(url) ?? []
-    if (mintOrg !== undefined) this.#mint(mintOrg, authorization, response)
-    else this.#work(url, authorization, content, response)
-  }
-
-  #mint(org: string, authorization: string, response: ServerResponse): void {
-    this.mints += 1
-    const isKnown = this.secrets.some(
-      (secret) => authorization === `Basic ${Buffer.from(`${this.appId}:${secret}`).toString('base64')}`,
-    )
-    if (!isKnown) {
-      send(response, 401, 'wrong credentials')
-      return
-    }
-    const token = `${this.mints}-${randomBytes(9).toString('base64url')}`
-    this.#tokens.set(token, { org, endsAt: performance.now() + TOKEN_LIFETIME_MS })
-    send(response, 200, JSON.stringify({ orgAccessToken: token }))
-  }
-
-  #work(url: string, authorization: string, content: string, response: ServerResponse): void {
-    const [, org = '', length = '0'] = WORK.exec(url) ?? []
-    const token = this.#tokens.get(authorization.replace('Bearer ', ''))
-    if (token === undefined || token.endsAt < performance.now()) {
-      this.rejections += 1
-      send(response, 401, 'the token is not good')
-      return
-    }
-    if (token.org !== org) this.wrongOrgs.push(`a request for ${org} with the token of ${token.org}`)
+  async #answer(request: IncomingMessage, response: ServerResponse, org: string): Promise<void> {
+    const content = await text(request)
+    const [, asked, length = '0'] = WORK.exec(request.url ?? '') ?? []
+    if (asked !== org) this.wrongOrgs.push(`a request for ${asked} with the token of ${org}`)
     if (content !== contentOf(org, content.length)) this.wrongBytes.push(`content of a request for ${org}`)
-    send(response, 200, contentOf(token.org, Number(length)))
+    response.writeHead(200, { 'content-length': length }).end(contentOf(org, Number(length)))
   }
-}
-
-function send(response: ServerResponse, status: number, content: string): void {
-  response.writeHead(status, { 'content-length': content.length }).end(content)
 }

@@ -234,8 +234,10 @@ describe('limits', () => {
 
   test('content is not read: the connection ends after the answer', async () => {
     await using admin = await AdminUnderTest.start()
-    await using client = await RawClient.connect(admin.port)
-    client.send(`${post('/tokens/purge?org=all', 'Content-Length: 100000000')}GET /smuggled HTTP/1.1`)
+    await using client = await RawClient.sending(
+      admin.port,
+      `${post('/tokens/purge?org=all', 'Content-Length: 100000000')}GET /smuggled HTTP/1.1`,
+    )
     const response = await client.response('POST')
     expect([response.status, fieldOf(response, 'connection')]).toEqual([200, 'close'])
     const { bytes } = await client.untilClosed()
@@ -251,8 +253,7 @@ describe('limits', () => {
       answers += 1
       return []
     }
-    await using client = await RawClient.connect(admin.port)
-    client.send(get('/metrics').repeat(1_000))
+    await using client = await RawClient.sending(admin.port, get('/metrics').repeat(1_000))
     await client.untilClosed()
     expect(answers).toBe(1)
     expect((await request(admin.port, get('/livez'))).status).toBe(200)
@@ -269,8 +270,7 @@ describe('limits', () => {
 
   test('close() ends open connections', async () => {
     const admin = await AdminUnderTest.start()
-    await using client = await RawClient.connect(admin.port)
-    client.send(get('/livez'))
+    await using client = await RawClient.sending(admin.port, get('/livez'))
     await client.response()
     await admin[Symbol.asyncDispose]()
     await client.untilClosed()

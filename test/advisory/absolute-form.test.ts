@@ -8,7 +8,6 @@ import { type Case, get, HOST, head, ORG, startTable } from '../support/case-tab
 import { type Origin, startOrigin } from '../support/origin.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 /** The proxy must never connect to this one. */
 let elsewhere: Origin

@@ -10,13 +10,10 @@ import { afterAll, expect, test } from 'vitest'
 import { HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const folder = await mkdtemp(join(tmpdir(), 'oap-key-'))
+afterAll(() => rm(folder, { recursive: true }))
 const key = 'the-key-of-the-callers-0123456789'
 await writeFile(join(folder, 'key'), `${key}\n`, { mode: 0o600 })
 const table = await startTable({ 'listen.callerKeyFile': join(folder, 'key') }, {}, [`X-Proxy-Key: ${key}`])
-afterAll(async () => {
-  await table[Symbol.asyncDispose]()
-  await rm(folder, { recursive: true })
-})
 
 const GET = 'GET /v2/x HTTP/1.1'
 

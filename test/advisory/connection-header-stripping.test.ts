@@ -3,11 +3,10 @@
  * A proxy that strips last removes its own credential, its `Host`, or the framing (CVE-2026-33805, Go issue 50580).
  */
 
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const originHost = new URL(table.service.baseUrl).host
 

@@ -4,14 +4,13 @@
  * even read the answers. Browsers mark requests of pages: the proxy refuses all of them, preflights included.
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { fieldOf } from '../support/raw-client.ts'
 
 const OPEN_TO_ALL = ['Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Credentials', 'true']
 const table = await startTable({}, { script: () => ({ fields: [...OPEN_TO_ALL, 'X-Kept', '1'], content: 'hello' }) })
-afterAll(() => table[Symbol.asyncDispose]())
 
 /** Refused, and no field of the answer gives a page access. */
 function refused(send: string): Case {

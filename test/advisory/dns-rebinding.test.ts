@@ -3,11 +3,10 @@
  * so the browser notices nothing and makes no CORS check. But the page cannot change `Host`.
  */
 
-import { afterAll, describe, test } from 'vitest'
+import { describe, test } from 'vitest'
 import { type Case, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const GET = 'GET /v2/x HTTP/1.1'
 const refused = (value: string): Case => ({

@@ -3,14 +3,13 @@
  * other reads as the next request. And one client library lost a connection for ever when it refused the field.
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const POST = 'POST /v2/x HTTP/1.1'
 
@@ -57,8 +56,10 @@ test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(
 test('a client that sends its content only after the 100 gets the 100, and its response', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
-  await using client = await RawClient.connect(proxy.port)
-  client.send(head(POST, HOST, 'X-Org-Id: acme', 'Content-Length: 2', 'Expect: 100-continue'))
+  await using client = await RawClient.sending(
+    proxy.port,
+    head(POST, HOST, 'X-Org-Id: acme', 'Content-Length: 2', 'Expect: 100-continue'),
+  )
   expect((await client.nextHead('POST')).status).toBe(100)
   client.send('hi')
   const response = await client.response('POST')

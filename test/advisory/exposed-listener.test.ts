@@ -77,8 +77,7 @@ describe('a listener on loopback', () => {
         get('/v2/x', 'abroad', ...HANDSHAKE),
         get('/v2/x', 'abroad', 'Origin: https://evil.example'),
       ]) {
-        await using client = await RawClient.connect(proxy.port, from)
-        client.send(raw)
+        await using client = await RawClient.sending(proxy.port, raw, from)
         const response = await client.response()
         expect([response.status, problemOf(response).code]).toEqual([403, 'remote_refused'])
         expect(fieldOf(response, 'connection')).toBe('close')
@@ -91,8 +90,7 @@ describe('a listener on loopback', () => {
 
     test('it takes no place from clients on this machine', async () => {
       await using proxy = await startProxy(service, { 'listen.maxConnections': '1' })
-      await using client = await RawClient.connect(proxy.port)
-      client.send(get('/v2/x', 'acme'))
+      await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
       expect((await client.response()).status).toBe(200)
       await using stranger = await RawClient.connect(proxy.port, from)
       expect((await stranger.untilClosed()).bytes.length).toBe(0)
@@ -107,8 +105,7 @@ describe('a listener on loopback', () => {
 
     test('the admin listener does not answer', async () => {
       await using proxy = await startProxy(service, { 'admin.address': '127.0.0.1:0' })
-      await using client = await RawClient.connect(proxy.adminPort, from)
-      client.send(get('/livez', 'acme'))
+      await using client = await RawClient.sending(proxy.adminPort, get('/livez', 'acme'), from)
       expect((await client.untilClosed()).bytes.length).toBe(0)
     })
   })

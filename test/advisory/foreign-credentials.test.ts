@@ -3,11 +3,10 @@
  * of ours, or uses ours for another Org (CVE-2026-88004).
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 /** After every row, the table checks that exactly one Authorization was sent, with the token of the Org. */
 const replaced = (name: string, ...lines: string[]): Case => ({

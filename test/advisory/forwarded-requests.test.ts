@@ -3,14 +3,13 @@
  * developers) puts the proxy on the network, and everyone there acts as the App. Such programs add these fields.
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get, startTable } from '../support/case-table.ts'
 
 const LINES = ['X-Forwarded-For: 1.2.3.4', 'Forwarded: for=1.2.3.4', 'X-Real-IP: 1.2.3.4', 'x-forwarded-for:']
 
 describe('refused by default', async () => {
   const table = await startTable()
-  afterAll(() => table[Symbol.asyncDispose]())
   test.each(LINES)('%s', (line) =>
     table.run({ name: line, send: get('/v2/x', '{org}', line), status: 403, code: 'forwarded_refused' }),
   )
@@ -18,7 +17,6 @@ describe('refused by default', async () => {
 
 describe('forwarded if listen.refuseForwarded is false', async () => {
   const table = await startTable({ 'listen.refuseForwarded': 'false' })
-  afterAll(() => table[Symbol.asyncDispose]())
   test.each(LINES)('%s', (line) => {
     const [name = '', value = ''] = line.split(/: ?/, 2)
     return table.run({

@@ -3,11 +3,10 @@
  * fields), and with it the length of the content or the Org. Or the head fills the memory.
  */
 
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const tiny = (count: number) => Array.from({ length: count }, (_, i) => `a${i}:`)
 

@@ -4,11 +4,10 @@
  * 400, others 505.
  */
 
-import { afterAll, test } from 'vitest'
+import { test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 test.each<Case>([
   { name: 'HTTP/2.0', send: head('GET /v2/x HTTP/2.0', HOST, ORG), status: 505 },

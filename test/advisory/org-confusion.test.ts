@@ -4,11 +4,10 @@
  * word, and nothing else names an Org.
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Case, HOST, head, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const GET = 'GET /v2/x HTTP/1.1'
 const refused = (name: string, code: string, ...lines: string[]): Case => ({
@@ -137,7 +136,6 @@ describe('only the field names an Org', () => {
 
 describe('only some Orgs are served', async () => {
   const narrow = await startTable({ 'orgs.allow': 'probe, acme' })
-  afterAll(() => narrow[Symbol.asyncDispose]())
   test('one of them', () =>
     narrow.run({
       name: 'acme',

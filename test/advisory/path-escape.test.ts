@@ -4,11 +4,10 @@
  * (CVE-2021-32779). And broken escapes, which end programs that decode them.
  */
 
-import { afterAll, describe, test } from 'vitest'
+import { describe, test } from 'vitest'
 import { get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const REFUSED: readonly (readonly [string, readonly string[]])[] = [
   ['backslashes', ['/\\evil.com/', '/\\\\evil', '/v2\\x', '/v2/..\\admin']],

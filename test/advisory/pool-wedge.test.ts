@@ -6,24 +6,20 @@
  */
 
 import { randomBytes } from 'node:crypto'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
-import { type FaultTable, startFaultTable } from '../support/fault-table.ts'
+import { startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 const PLACES = 4
-let table: FaultTable
-beforeAll(async () => {
-  table = await startFaultTable({
-    'origin.connections': `${PLACES}`,
-    'origin.responseTimeout': '300ms',
-    'origin.idleTimeout': '300ms',
-  })
+const table = await startFaultTable({
+  'origin.connections': `${PLACES}`,
+  'origin.responseTimeout': '300ms',
+  'origin.idleTimeout': '300ms',
 })
-afterAll(() => table[Symbol.asyncDispose]())
 
 const odd = (...lines: string[]) => get('/v2/x', 'acme', ...lines)
 const oddLine = (line: string) => head(line, HOST, 'X-Org-Id: acme')
@@ -63,8 +59,7 @@ const REQUESTS: readonly (readonly [string, string])[] = [
 /** Sends twice as many requests as there are places, all at once, and then one that must be answered soon. */
 async function flood(raw: string): Promise<void> {
   const send = async () => {
-    await using client = await RawClient.connect(table.proxy.port, { deadlineMs: 3000 })
-    client.send(raw)
+    await using client = await RawClient.sending(table.proxy.port, raw, { deadlineMs: 3000 })
     return await client.response(raw.slice(0, raw.indexOf(' ')))
   }
   await Promise.all(Array.from({ length: 2 * PLACES }, send))

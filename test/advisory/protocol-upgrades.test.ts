@@ -4,11 +4,10 @@
  * as plain HTTP.
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const H2C = ['Upgrade: h2c', 'HTTP2-Settings: AAMAAABkAAQAAP', 'Connection: Upgrade, HTTP2-Settings']
 

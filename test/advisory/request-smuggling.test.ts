@@ -5,11 +5,10 @@
  * repaired: the request is refused, and its connection is closed.
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const POST = 'POST /v2/x HTTP/1.1'
 const CHUNKED = 'Transfer-Encoding: chunked'

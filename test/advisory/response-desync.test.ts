@@ -4,13 +4,12 @@
  * queue poisoning). So a doubtful head is a 502, and its connection is not used again.
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 
 const table = await startFaultTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const OK = 'HTTP/1.1 200 OK\r\n'
 /** Follows every response, and must never become an answer. */
@@ -104,8 +103,7 @@ test('not even if they arrive together with the next request', async () => {
       setImmediate(() => connection.write(POISON))
       return undefined
     })
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(get(target, 'acme') + get('/v2/alive', 'other-org'))
+    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme') + get('/v2/alive', 'other-org'))
     expect((await client.response()).content.toString()).toBe('first')
     const second = await client.response()
     expect([200, 502]).toContain(second.status)

@@ -3,11 +3,10 @@
  * Or it finds a spelling of the path that the origin understands and the proxy does not.
  */
 
-import { afterAll, describe, test } from 'vitest'
+import { describe, test } from 'vitest'
 import { get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const SPELLINGS = [
   '/v2/orgs/{org}/access',
@@ -72,7 +71,6 @@ test.each([
 
 describe('with /v2/orgs/* in appRoutes', async () => {
   const app = await startTable({ appRoutes: 'POST /v2/orgs/*' }, { acceptsAnyToken: true })
-  afterAll(() => app[Symbol.asyncDispose]())
   test.each(SPELLINGS)('the token endpoint gets none of it: %s', (target) =>
     app.run({
       name: target,
@@ -85,7 +83,6 @@ describe('with /v2/orgs/* in appRoutes', async () => {
 
 describe('with routes.allowTokenEndpoint', async () => {
   const open = await startTable({ 'routes.allowTokenEndpoint': 'true', appRoutes: 'POST /v2/orgs/*' })
-  afterAll(() => open[Symbol.asyncDispose]())
 
   test('the token endpoint is forwarded, with the token of an Org', () =>
     open.run({

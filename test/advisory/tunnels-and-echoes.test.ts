@@ -3,12 +3,11 @@
  * its sender, with the token.
  */
 
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const tunnelled = head('GET /v2/tunnelled HTTP/1.1', HOST, 'X-Org-Id: {other}')
 

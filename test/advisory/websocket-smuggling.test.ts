@@ -5,7 +5,7 @@
  * requests).
  */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE, WEBSOCKET_ACCEPT, WEBSOCKET_KEY } from '../support/handshake.ts'
@@ -15,7 +15,6 @@ const SMUGGLED = get('/v2/smuggled', '{other}')
 
 describe('a handshake passes the checks of every request', async () => {
   const table = await startTable({ 'routes.allow': '* /v2/*' })
-  afterAll(() => table[Symbol.asyncDispose]())
   const ws = (name: string, status: number, code: string, send: string): Case => ({
     name,
     send: send + SMUGGLED,
@@ -44,7 +43,6 @@ describe('a handshake passes the checks of every request', async () => {
 
 describe('a malformed handshake', async () => {
   const table = await startTable()
-  afterAll(() => table[Symbol.asyncDispose]())
   const without = (name: string) => HANDSHAKE.filter((line) => !line.startsWith(name))
   const bad = (name: string, lines: readonly string[], requestLine = 'GET /v2/ws HTTP/1.1', content = ''): Case => ({
     name,
@@ -74,7 +72,6 @@ describe('a malformed handshake', async () => {
 
 describe('an origin that declines opens no tunnel', async () => {
   const table = await startFaultTable()
-  afterAll(() => table[Symbol.asyncDispose]())
   const smuggled = get('/v2/smuggled', 'acme')
 
   test.each([
@@ -93,8 +90,7 @@ describe('an origin that declines opens no tunnel', async () => {
       connection.write(answer)
       return undefined
     })
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(get(target, 'acme', ...HANDSHAKE) + smuggled)
+    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE) + smuggled)
     const response = await client.response()
     expect(response).toMatchObject({ status, isComplete: true })
     expect(response.content.toString()).toBe('no')
@@ -114,8 +110,7 @@ describe('an origin that declines opens no tunnel', async () => {
       connection.write('no')
       return undefined
     })
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(get(target, 'acme', ...HANDSHAKE))
+    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE))
     const response = await client.response()
     expect(response).toMatchObject({ status: 403, isComplete: true })
     expect(response.content.toString()).toBe('no')
@@ -130,8 +125,7 @@ describe('an origin that declines opens no tunnel', async () => {
       connection.write(`HTTP/1.1 101 Switching Protocols\r\n${fields}\r\n`)
       return undefined
     })
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(get(target, 'acme', ...HANDSHAKE) + smuggled)
+    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE) + smuggled)
     const response = await client.response()
     expect(response.status).toBe(502)
     await client.untilClosed()
@@ -148,8 +142,7 @@ describe('an origin that declines opens no tunnel', async () => {
       )
       return undefined
     })
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(get(target, 'acme', ...HANDSHAKE))
+    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE))
     const { status, fields } = await client.response()
     expect(status).toBe(101)
     const names = fields.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase())

@@ -2,7 +2,7 @@
 
 import { createHash } from 'node:crypto'
 import { setImmediate as turn } from 'node:timers/promises'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { RawClient } from '../support/raw-client.ts'
@@ -10,7 +10,6 @@ import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const MIB = 1024 * 1024
 /** Larger than the pieces that the proxy appends to waiting bytes, and far smaller than one read. */
@@ -114,8 +113,11 @@ test('an origin that does not read makes the client wait, and then gets everythi
     await seen.ended
     return { content: 'thank you' }
   })
-  await using client = await RawClient.connect(table.proxy.port, { deadlineMs: 20_000 })
-  client.send(get(target, 'acme', `Content-Length: ${TOTAL}`).replace('GET', 'POST'))
+  await using client = await RawClient.sending(
+    table.proxy.port,
+    get(target, 'acme', `Content-Length: ${TOTAL}`).replace('GET', 'POST'),
+    { deadlineMs: 20_000 },
+  )
   const sending = (async () => {
     for (let i = 0; i < TOTAL / MIB; i++) {
       if (!client.socket.write(piece(i))) await new Promise((resolve) => client.socket.once('drain', resolve))

@@ -2,7 +2,7 @@
 
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { eventually, Gate } from '../support/changes.ts'
 import { startFaultTable } from '../support/fault-table.ts'
@@ -12,7 +12,6 @@ import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({ 'listen.idleTimeout': '300ms', 'listen.headersTimeout': '300ms' })
-afterAll(() => table[Symbol.asyncDispose]())
 /** Gets a token, and opens a connection to the service. */
 beforeEach(() => table.expectAlive())
 
@@ -22,8 +21,10 @@ const post = (target: string, ...lines: string[]) => get(target, 'acme', ...line
 describe('a client that leaves', () => {
   test.each(['fin', 'reset'] as const)('inside the head (%s): nothing reaches the origin', async (end) => {
     const before = table.service.requests.length
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send('POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Le')
+    await using client = await RawClient.sending(
+      table.proxy.port,
+      'POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Le',
+    )
     if (end === 'fin') client.socket.end()
     else client.reset()
     await table.expectAlive()
@@ -52,8 +53,7 @@ describe('a client that leaves', () => {
         await seen.ended
         return { content: 'too late' }
       })
-      await using client = await RawClient.connect(table.proxy.port)
-      client.send(post(target, line) + content)
+      await using client = await RawClient.sending(table.proxy.port, post(target, line) + content)
       await origin.waitFor(() => table.requestsFor(target)[0]?.contentBytes === 4)
       if (end === 'fin') client.endSending()
       else client.reset()
@@ -92,8 +92,7 @@ describe('a client that leaves', () => {
 
 test('a client that has ended its side of the connection still gets its answer', async () => {
   const target = table.target(() => ({ content: 'an answer' }))
-  await using client = await RawClient.connect(table.proxy.port)
-  client.send(get(target, 'acme'))
+  await using client = await RawClient.sending(table.proxy.port, get(target, 'acme'))
   client.endSending()
   const response = await client.response()
   expect(response.content.toString()).toBe('an answer')
@@ -105,8 +104,7 @@ test('also from a slow origin', async () => {
     await new Promise((resolve) => setTimeout(resolve, 150))
     return { content: 'an answer' }
   })
-  await using client = await RawClient.connect(table.proxy.port)
-  client.send(get(target, 'acme'))
+  await using client = await RawClient.sending(table.proxy.port, get(target, 'acme'))
   client.endSending()
   expect((await client.response()).content.toString()).toBe('an answer')
 })
@@ -117,8 +115,7 @@ test('also in HTTP/1.0, which has no interim responses', async () => {
     await gate.pass()
     return { content: 'an answer' }
   })
-  await using client = await RawClient.connect(table.proxy.port)
-  client.send(get(target, 'acme').replace('HTTP/1.1', 'HTTP/1.0'))
+  await using client = await RawClient.sending(table.proxy.port, get(target, 'acme').replace('HTTP/1.1', 'HTTP/1.0'))
   await origin.waitFor(() => table.requestsFor(target).length === 1)
   client.endSending()
   await new Promise((resolve) => setTimeout(resolve, 150)) // longer than the probes of HTTP/1.1 take
@@ -182,8 +179,7 @@ test('also if the proxy is too busy to read the rest in time', async () => {
 
 describe('a client that stops', () => {
   test('inside the head: 408', async () => {
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send('GET /v2/x HTTP/1.1\r\nHost: loc')
+    await using client = await RawClient.sending(table.proxy.port, 'GET /v2/x HTTP/1.1\r\nHost: loc')
     const response = await client.response()
     expect(response.status).toBe(408)
     expect(problemOf(response).code).toBe('request_timeout')
@@ -216,8 +212,10 @@ describe('a client that stops', () => {
       await seen.ended
       return { content: 'too late' }
     })
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(`${post(target, 'Content-Length: 100')}${'x'.repeat(50)}`)
+    await using client = await RawClient.sending(
+      table.proxy.port,
+      `${post(target, 'Content-Length: 100')}${'x'.repeat(50)}`,
+    )
     const response = await client.response('POST')
     expect(response.status).toBe(408)
     expect(problemOf(response).code).toBe('request_timeout')
@@ -226,8 +224,10 @@ describe('a client that stops', () => {
   })
 
   test('inside the content of a refused request: closed', async () => {
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(`${head('POST /v2/x HTTP/1.1', HOST, 'Content-Length: 100')}half`)
+    await using client = await RawClient.sending(
+      table.proxy.port,
+      `${head('POST /v2/x HTTP/1.1', HOST, 'Content-Length: 100')}half`,
+    )
     expect((await client.response('POST')).status).toBe(400)
     await client.untilClosed()
   })
@@ -279,8 +279,7 @@ test('slow content goes through as long as it moves', async () => {
     await seen.ended
     return { content: seen.content }
   })
-  await using client = await RawClient.connect(table.proxy.port)
-  client.send(post(target, 'Content-Length: 8'))
+  await using client = await RawClient.sending(table.proxy.port, post(target, 'Content-Length: 8'))
   for (const letter of 'patience') {
     await new Promise((resolve) => setTimeout(resolve, 100)) // eight pauses: much longer together than the limit for one
     client.send(letter)

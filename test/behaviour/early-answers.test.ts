@@ -21,8 +21,10 @@ const SIZES = [100_000, 2_000_000]
 const UPLOADS = 10
 
 async function upload(port: number, target: string, bytes: number, org = 'acme'): Promise<RawResponse> {
-  await using client = await RawClient.connect(port)
-  client.send(head(`PUT ${target} HTTP/1.1`, 'Host: 127.0.0.1', `X-Org-Id: ${org}`, `Content-Length: ${bytes}`))
+  await using client = await RawClient.sending(
+    port,
+    head(`PUT ${target} HTTP/1.1`, 'Host: 127.0.0.1', `X-Org-Id: ${org}`, `Content-Length: ${bytes}`),
+  )
   client.send(Buffer.alloc(bytes, 'x'))
   return await client.response('PUT')
 }

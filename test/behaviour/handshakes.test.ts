@@ -107,8 +107,7 @@ describe('the time limits hold', () => {
     })
     const limits = { ...settings, 'origin.idleTimeout': '60s', 'origin.connections': '1' }
     await using proxy = await startProxy(service, limits)
-    await using first = await RawClient.connect(proxy.port)
-    first.send(get('/v2/first', 'acme'))
+    await using first = await RawClient.sending(proxy.port, get('/v2/first', 'acme'))
     await first.untilBytes('begun')
     const answer = await request(proxy.port, handshake('/v2/second'))
     expect([answer.status, problemOf(answer).code]).toEqual([503, 'overloaded'])
@@ -130,8 +129,7 @@ describe('the time limits hold', () => {
     }
     await using service = await startService({ script })
     await using proxy = await startProxy(service, settings)
-    await using client = await RawClient.connect(proxy.port)
-    client.send(handshake('/v2/tunnel'))
+    await using client = await RawClient.sending(proxy.port, handshake('/v2/tunnel'))
     expect((await client.response()).status).toBe(101)
     // A request with the same limits meets them first.
     const silent = await startService({ script: () => undefined })
@@ -152,8 +150,7 @@ test('listen.idleTimeout does not end a tunnel whose client reads nothing for a 
     },
   })
   await using proxy = await startProxy(service, { 'listen.idleTimeout': '300ms' })
-  await using client = await RawClient.connect(proxy.port, { deadlineMs: 20_000 })
-  client.send(handshake('/v2/tunnel'))
+  await using client = await RawClient.sending(proxy.port, handshake('/v2/tunnel'), { deadlineMs: 20_000 })
   expect((await client.response()).status).toBe(101)
   client.socket.pause()
   service.requests[0]?.connection.socket.write(LARGE)
@@ -263,8 +260,7 @@ test('a client that leaves before the answer ends its handshake at once', async 
   await using service = await startService({ script: () => undefined })
   await using proxy = await startProxy(service)
   for (const [i, leave] of (['reset', 'close'] as const).entries()) {
-    await using client = await RawClient.connect(proxy.port)
-    client.send(handshake(`/v2/${leave}`))
+    await using client = await RawClient.sending(proxy.port, handshake(`/v2/${leave}`))
     await service.origin.waitFor(() => service.requests.length === i + 1, 'the handshake')
     if (leave === 'reset') client.reset()
     else client.socket.destroy()
@@ -281,8 +277,7 @@ test('a client that sends bytes after a handshake without a tunnel, and leaves, 
     },
   })
   await using proxy = await startProxy(service)
-  await using client = await RawClient.connect(proxy.port)
-  client.send(`${handshake('/v2/left')}for the tunnel`)
+  await using client = await RawClient.sending(proxy.port, `${handshake('/v2/left')}for the tunnel`)
   await client.untilBytes('begun')
   client.send('x'.repeat(200_000))
   client.endSending()
@@ -302,8 +297,7 @@ test('bytes above 0x7f in the fields of a 101 pass as they are, both ways', asyn
   })
   await using proxy = await startProxy(service)
   const text = 'caf\xe9 \x80\xff'
-  await using client = await RawClient.connect(proxy.port)
-  client.send(get('/v2/ws', 'acme', ...HANDSHAKE, `X-Out: ${text}`))
+  await using client = await RawClient.sending(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE, `X-Out: ${text}`))
   expect((await client.response()).status).toBe(101)
   expect(service.requests[0]?.values('x-out')).toEqual([text])
   expect(client.received.toString('latin1')).toContain(`X-Back: ${text}\r\n`)
@@ -358,8 +352,7 @@ test.each(['ends its side', 'leaves', 'stays'] as const)(
     })
     await using proxy = await startProxy(service)
     const before = sockets()
-    await using client = await RawClient.connect(proxy.port)
-    client.send(get('/v2/socket', 'acme', ...HANDSHAKE))
+    await using client = await RawClient.sending(proxy.port, get('/v2/socket', 'acme', ...HANDSHAKE))
     if (then === 'ends its side') client.socket.end()
     expect((await client.response()).status).toBe(404)
     if (then === 'leaves') client.socket.destroy()

@@ -82,8 +82,7 @@ test('many slow heads do not keep a good client waiting', async () => {
 test('an idle connection is closed after keepAliveTimeout', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'listen.keepAliveTimeout': '200ms' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send(get('/v2/x', 'acme'))
+  await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
   expect((await client.response()).status).toBe(200)
   expect((await client.untilClosed()).bytes.length).toBe(0)
 })

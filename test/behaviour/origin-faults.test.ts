@@ -2,7 +2,7 @@
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
@@ -15,7 +15,6 @@ const table = await startFaultTable({
   'origin.responseTimeout': '400ms',
   'origin.connectTimeout': '400ms',
 })
-afterAll(() => table[Symbol.asyncDispose]())
 
 const OK = 'HTTP/1.1 200 OK\r\n'
 
@@ -129,8 +128,7 @@ describe('a response that breaks off never looks complete', () => {
       connection.write(`${OK}X-Foo: 1\r\n\r\npartial`)
       return undefined
     })
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(get(target, 'acme'))
+    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme'))
     await client.untilBytes('partial') // a reset that arrives together with data looks like a normal end
     table.requestsFor(target)[0]?.connection.reset()
     expect(await client.response()).toMatchObject({ status: 200, isComplete: false })
@@ -142,8 +140,7 @@ test('an HTTP/1.0 client gets a reset: for it, a normal close would be the end o
     connection.write(`${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`)
     return undefined
   })
-  await using client = await RawClient.connect(table.proxy.port)
-  client.send(get(target, 'acme').replace('HTTP/1.1', 'HTTP/1.0'))
+  await using client = await RawClient.sending(table.proxy.port, get(target, 'acme').replace('HTTP/1.1', 'HTTP/1.0'))
   await client.untilBytes('partial')
   table.requestsFor(target)[0]?.connection.end()
   expect(await client.response()).toMatchObject({ status: 200, isComplete: false })
@@ -168,8 +165,10 @@ describe('an origin that cannot be reached', () => {
 describe('an answer before the content is sent', () => {
   test.each([413, 401, 200])('%i, and the origin closes', async (status) => {
     const target = table.target(() => ({ status, content: 'early', isEarly: true, closes: true }))
-    await using client = await RawClient.connect(table.proxy.port)
-    client.send(get(target, 'acme', 'Content-Length: 1000000').replace('GET', 'POST') + 'x'.repeat(200_000))
+    await using client = await RawClient.sending(
+      table.proxy.port,
+      get(target, 'acme', 'Content-Length: 1000000').replace('GET', 'POST') + 'x'.repeat(200_000),
+    )
     const response = await client.response('POST')
     expect(response).toMatchObject({ status, isComplete: true })
     expect(response.content.toString()).toBe('early')

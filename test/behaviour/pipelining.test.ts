@@ -11,7 +11,6 @@ import { startProxy } from '../support/start-proxy.ts'
 
 describe('in one segment', async () => {
   const table: CaseTable = await startTable({}, { script: (seen) => ({ content: seen.target }) })
-  afterAll(() => table[Symbol.asyncDispose]())
   const contents: Case['also'] = ({ responses, requests }) =>
     expect(responses.map((response) => response.content.toString())).toEqual(requests.map((seen) => seen.target))
 
@@ -174,8 +173,10 @@ describe('a client whose requests wait', async () => {
 
   test.each(['closes', 'resets'] as const)('%s: the request in flight ends at the origin', async (how) => {
     const before = service.requests.length
-    await using client = await RawClient.connect(proxy.port)
-    client.send(get('/v2/held', 'acme') + get('/v2/never', 'acme').repeat(3))
+    await using client = await RawClient.sending(
+      proxy.port,
+      get('/v2/held', 'acme') + get('/v2/never', 'acme').repeat(3),
+    )
     await service.origin.waitFor(() => service.requests.length > before)
     const seen = service.requests.at(-1)
     if (how === 'resets') client.reset()
@@ -219,8 +220,7 @@ describe('a client that has finished sending is not kept waiting', async () => {
     ['a part of the content', `${good}${halfAPost}`, [200, 400]],
     ['a part of the content behind a request that is refused', `${good}${refused}${halfAPost}`, [200, 400, 400]],
   ])('%s', async (_, sent, statuses) => {
-    await using client = await RawClient.connect(proxy.port)
-    client.send(sent)
+    await using client = await RawClient.sending(proxy.port, sent)
     client.endSending()
     for (const status of statuses) expect((await client.response()).status).toBe(status)
     await client.untilClosed()
@@ -236,8 +236,7 @@ test('a stop of the proxy begins no request that waits', async () => {
     },
   })
   await using proxy = await startProxy(service)
-  await using client = await RawClient.connect(proxy.port)
-  client.send(get('/v2/1', 'acme') + get('/v2/2', 'acme'))
+  await using client = await RawClient.sending(proxy.port, get('/v2/1', 'acme') + get('/v2/2', 'acme'))
   await service.origin.waitFor(() => service.requests.length > 0)
   const drained = proxy.app.drain()
   gate.open()

@@ -30,8 +30,7 @@ test.each([1, 1_000, 60_000])('content of %i octets is repeated byte for byte', 
   await using service = await startService()
   await using proxy = await startWithDeadToken(service)
   const content = randomBytes(length)
-  await using client = await RawClient.connect(proxy.port)
-  client.send(post('/v2/second', 'acme', content))
+  await using client = await RawClient.sending(proxy.port, post('/v2/second', 'acme', content))
   expect((await client.response('POST')).status).toBe(200)
   const [, , repeated] = service.requests
   const digest = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
@@ -74,8 +73,10 @@ test('content that comes in pieces is repeated when its last piece is here, long
 test('a declared length that is too large: the rejection is passed on although little of the content is here', async () => {
   await using service = await startImpatientService()
   await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '1KiB' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send(post('/v2/second', 'acme', randomBytes(1_025)).subarray(0, -1_000))
+  await using client = await RawClient.sending(
+    proxy.port,
+    post('/v2/second', 'acme', randomBytes(1_025)).subarray(0, -1_000),
+  )
   expect((await client.response('POST')).status).toBe(401)
   expect((await request(proxy.port, get('/v2/third', 'acme'))).status).toBe(200)
 })
@@ -83,8 +84,7 @@ test('a declared length that is too large: the rejection is passed on although l
 test('content too large to keep: the rejection is passed on, the next request has the new token', async () => {
   await using service = await startService()
   await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '1KiB' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send(post('/v2/second', 'acme', randomBytes(2_000)))
+  await using client = await RawClient.sending(proxy.port, post('/v2/second', 'acme', randomBytes(2_000)))
   expect((await client.response('POST')).status).toBe(401)
   expect((await request(proxy.port, get('/v2/third', 'acme'))).status).toBe(200)
   expect(service.requests.filter((received) => received.target === '/v2/second')).toHaveLength(1)
@@ -94,8 +94,7 @@ test('content too large to keep: the rejection is passed on, the next request ha
 test('a rejection that cannot be answered by a repeat is counted as refused', async () => {
   await using service = await startService()
   await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '1KiB', 'admin.address': 'localhost:0' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send(post('/v2/too-large', 'acme', randomBytes(2_000)))
+  await using client = await RawClient.sending(proxy.port, post('/v2/too-large', 'acme', randomBytes(2_000)))
   expect((await client.response('POST')).status).toBe(401)
   const metrics = (await request(proxy.adminPort, get('/metrics', 'acme'))).content.toString()
   const counts = [...metrics.matchAll(/^oap_replays_total\{outcome="(\w+)"\} ([1-9]\d*)$/gm)]
@@ -113,8 +112,7 @@ test('a repeat is counted as accepted or rejected, and the connection of a reque
     },
   })
   await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send(post('/v2/accepted', 'acme', Buffer.from('content')))
+  await using client = await RawClient.sending(proxy.port, post('/v2/accepted', 'acme', Buffer.from('content')))
   expect((await client.response('POST')).status).toBe(200)
   client.send(post('/v2/rejected', 'other', Buffer.from('content')))
   expect((await client.response('POST')).status).toBe(401)

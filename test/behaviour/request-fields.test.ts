@@ -1,10 +1,9 @@
 /** Fields of a request reach the origin in order and unchanged, except for those that the proxy removes. */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const originHost = new URL(table.service.baseUrl).host
 

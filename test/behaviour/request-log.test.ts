@@ -81,11 +81,9 @@ test.each([
     },
   })
   await using proxy = await startProxy(service, { 'shutdown.timeout': '50ms' })
-  await using begun = await RawClient.connect(proxy.port)
-  begun.send(get('/v2/begun', 'acme', ...lines))
+  await using begun = await RawClient.sending(proxy.port, get('/v2/begun', 'acme', ...lines))
   await begun.untilBytes('begun')
-  await using silent = await RawClient.connect(proxy.port)
-  silent.send(get('/v2/silent', 'acme', ...lines))
+  await using silent = await RawClient.sending(proxy.port, get('/v2/silent', 'acme', ...lines))
   await service.origin.waitFor(() => service.requests.length === 2, 'both requests')
   expect(await proxy.app.drain()).toBe(2)
   expect((await silent.untilClosed()).bytes.length, 'the client got nothing').toBe(0)

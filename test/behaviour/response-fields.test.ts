@@ -1,14 +1,13 @@
 /** Status, reason and fields of a response reach the client unchanged, except for the fields that the proxy removes. */
 
 import { brotliCompressSync, gzipSync } from 'node:zlib'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
 import { valuesOf } from '../support/http-message.ts'
 import { fieldOf, type RawResponse, request } from '../support/raw-client.ts'
 
 const table = await startFaultTable()
-afterAll(() => table[Symbol.asyncDispose]())
 
 const OK = 'HTTP/1.1 200 OK\r\n'
 

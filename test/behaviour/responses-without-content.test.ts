@@ -42,8 +42,7 @@ test.each(BROKEN)('the refusal of a malformed HEAD has no content either: %s', a
     ['HEAD', false],
     ['GET', true],
   ] as const) {
-    await using client = await RawClient.connect(proxy.port)
-    client.send(head(`${method} /v2/x HTTP/1.1`, HOST, line))
+    await using client = await RawClient.sending(proxy.port, head(`${method} /v2/x HTTP/1.1`, HOST, line))
     const response = await client.response(method)
     expect(response.status).toBe(status)
     expect(fieldOf(response, 'content-length') !== undefined).toBe(hasContent)

@@ -74,8 +74,7 @@ test('event streams of one org do not lock out another org', async () => {
 test('a request that gets no connection is told which limit applied', async () => {
   await using service = await startService({ script: streams })
   await using proxy = await startProxy(service, { 'origin.connections': '1', 'origin.responseTimeout': '200ms' })
-  await using holder = await RawClient.connect(proxy.port)
-  holder.send(get('/v2/events', 'acme'))
+  await using holder = await RawClient.sending(proxy.port, get('/v2/events', 'acme'))
   await holder.untilBytes('begun')
   const refused = await request(proxy.port, get('/v2/x', 'acme'))
   expect(refused.status).toBe(503)

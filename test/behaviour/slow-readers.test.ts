@@ -3,25 +3,18 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
-import { type FaultTable, startFaultTable } from '../support/fault-table.ts'
+import { startFaultTable } from '../support/fault-table.ts'
 import { RawClient } from '../support/raw-client.ts'
 
 const KIB = 1024
 
 /** A unix socket, because its buffers in the system are small and always have the same size. */
-let folder: string
-let table: FaultTable
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'oap-'))
-  table = await startFaultTable({ 'listen.address': `unix:${join(folder, 'socket')}` })
-})
-afterAll(async () => {
-  await table[Symbol.asyncDispose]()
-  await rm(folder, { recursive: true })
-})
+const folder = await mkdtemp(join(tmpdir(), 'oap-'))
+afterAll(() => rm(folder, { recursive: true }))
+const table = await startFaultTable({ 'listen.address': `unix:${join(folder, 'socket')}` })
 
 const hasEnded = (path: string) => table.proxy.logs.some((line) => line.msg === 'request' && line.path === path)
 

@@ -1,12 +1,11 @@
 /** The origin closes a kept connection just as it is used again: the request is repeated if, and only if, that is safe. */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { problemOf, request } from '../support/raw-client.ts'
 
 const table = await startFaultTable({ 'origin.connections': '1' })
-afterAll(() => table[Symbol.asyncDispose]())
 
 /** Answers the first request of a connection. The second one ends the connection without a byte. */
 async function raced(method: string, end: 'fin' | 'reset', content = '') {

@@ -1,6 +1,6 @@
 /** The target is forwarded byte for byte, after the prefix of the base URL. Every method that the parser knows is forwarded. */
 
-import { afterAll, describe, test } from 'vitest'
+import { describe, test } from 'vitest'
 import { get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 
 const TARGETS = [
@@ -36,7 +36,6 @@ describe.each([
   ['a longer path', '/api/v1'],
 ])('prefix: %s', async (_, prefix) => {
   const table = await startTable({}, { prefix })
-  afterAll(() => table[Symbol.asyncDispose]())
   const joined = prefix.replace(/\/$/, '')
   test.each((prefix === '' ? TARGETS : TARGETS.slice(0, 8)).map((target) => [target.slice(0, 60), target]))(
     '%s',
@@ -47,7 +46,6 @@ describe.each([
 
 describe('an encoded control in the path', async () => {
   const table = await startTable()
-  afterAll(() => table[Symbol.asyncDispose]())
   test.each(['/v2/x%00', '/v2/%0d%0aX/y', '/%1F', '/v2/x%7f/y'])('%s', (target) =>
     table.run({ name: target, send: get(target, '{org}'), status: 400, code: 'target_invalid' }),
   )
@@ -57,7 +55,6 @@ describe('an encoded control in the path', async () => {
 
 describe('methods', async () => {
   const table = await startTable()
-  afterAll(() => table[Symbol.asyncDispose]())
   test.each(['PURGE', 'LINK', 'UNLINK', 'PROPFIND', 'MKCOL', 'REPORT', 'SEARCH', 'M-SEARCH', 'OPTIONS', 'PATCH'])(
     '%s',
     (method) =>

@@ -41,8 +41,10 @@ test('content that is still being sent does not delay the end of an early respon
     },
   })
   await using proxy = await startProxy(service, { 'origin.idleTimeout': '500ms', 'origin.responseTimeout': '60s' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send(head('POST /v2/x HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', 'Content-Length: 1000000'))
+  await using client = await RawClient.sending(
+    proxy.port,
+    head('POST /v2/x HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', 'Content-Length: 1000000'),
+  )
   let isSending = true
   const sending = (async () => {
     while (isSending) {
@@ -113,8 +115,10 @@ test('a pause of the client inside its content does not count either', async () 
     },
   })
   await using proxy = await startProxy(service, { 'origin.responseTimeout': '500ms' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send(`${head('POST /v2/x HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', 'Content-Length: 10')}hello`)
+  await using client = await RawClient.sending(
+    proxy.port,
+    `${head('POST /v2/x HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', 'Content-Length: 10')}hello`,
+  )
   await setTimeout(1_500)
   client.send('world')
   expect((await client.response('POST')).content.toString()).toBe('helloworld')

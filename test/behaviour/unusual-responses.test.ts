@@ -1,12 +1,11 @@
 /** Rare but correct responses: interim ones, heads of many kilobytes, no reason, no content where none is allowed. */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
 import { problemOf, request } from '../support/raw-client.ts'
 
 const table = await startFaultTable({ 'origin.responseTimeout': '400ms' })
-afterAll(() => table[Symbol.asyncDispose]())
 
 const OK = 'HTTP/1.1 200 OK\r\n'
 

@@ -103,8 +103,7 @@ describe('the end', () => {
   })
 
   test("a client that resets ends the origin's side", async () => {
-    await using client = await RawClient.connect(proxy.port)
-    client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+    await using client = await RawClient.sending(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
     client.reset()
     await service.origin.waitFor(
@@ -123,8 +122,7 @@ describe('the end', () => {
       },
     })
     await using own = await startProxy(other)
-    await using client = await RawClient.connect(own.port)
-    client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+    await using client = await RawClient.sending(own.port, get('/v2/ws', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
     client.reset()
     const connection = other.requests[0]?.connection
@@ -136,8 +134,7 @@ describe('the end', () => {
   })
 
   test("an origin that resets ends the client's side", async () => {
-    await using client = await RawClient.connect(proxy.port)
-    client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+    await using client = await RawClient.sending(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
     service.requests.at(-1)?.connection.reset()
     await client.untilClosed()
@@ -150,8 +147,7 @@ describe('the end', () => {
   })
 
   test('half-close: bytes that are still on the way arrive', async () => {
-    await using client = await RawClient.connect(proxy.port)
-    client.send(get('/v2/raw', 'acme', ...HANDSHAKE))
+    await using client = await RawClient.sending(proxy.port, get('/v2/raw', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
     const connection = service.requests.at(-1)?.connection
     client.send(Buffer.from([0x89, 0x80, 0, 0, 0, 0])) // a ping
@@ -170,8 +166,7 @@ describe('the end', () => {
       },
     })
     await using own = await startProxy(other)
-    await using client = await RawClient.connect(own.port)
-    client.send(get('/v2/ws', 'acme', ...HANDSHAKE))
+    await using client = await RawClient.sending(own.port, get('/v2/ws', 'acme', ...HANDSHAKE))
     expect((await client.response()).status).toBe(101)
     expect((await client.untilClosed()).bytes.toString()).toBe('last')
     client.send('still sent')

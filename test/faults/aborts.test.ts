@@ -44,8 +44,10 @@ test.each([
   const durations: number[] = []
   for (let i = 0; i < ABORTS; i++) {
     const target = `/v2/${kind}/${i}`
-    await using client = await RawClient.connect(proxy.port)
-    client.send(line === '' ? get(target, 'acme') : `${get(target, 'acme', line).replace('GET', 'POST')}half`)
+    await using client = await RawClient.sending(
+      proxy.port,
+      line === '' ? get(target, 'acme') : `${get(target, 'acme', line).replace('GET', 'POST')}half`,
+    )
     const { connection } = await requestFor(service, target)
     if (kind === 'begun') await client.untilBytes('begun')
     const leftAt = performance.now()
@@ -65,8 +67,7 @@ test.each(['fin', 'reset'] as const)(`the origin leaves inside its response with
   const durations: number[] = []
   for (let i = 0; i < ABORTS; i++) {
     const target = `/v2/begun/${i}`
-    await using client = await RawClient.connect(proxy.port)
-    client.send(get(target, 'acme'))
+    await using client = await RawClient.sending(proxy.port, get(target, 'acme'))
     const { connection } = await requestFor(service, target)
     await client.untilBytes('begun')
     const leftAt = performance.now()

@@ -98,8 +98,7 @@ function expectClean(bytes: string | Uint8Array, where: string): void {
 
 /** Sends the bytes, ends the connection, and resolves with everything that came back. */
 async function exchange(port: number, raw: string): Promise<Buffer> {
-  await using client = await RawClient.connect(port, { deadlineMs: 10_000 })
-  client.send(raw)
+  await using client = await RawClient.sending(port, raw, { deadlineMs: 10_000 })
   if (!raw.includes('/v2/leaves')) await client.untilClosed()
   return client.received
 }

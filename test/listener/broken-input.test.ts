@@ -13,15 +13,12 @@ import { startProxy } from '../support/start-proxy.ts'
 test('a client that resets inside its head causes no line in the log, and frees its place', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'listen.maxConnections': '2' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send('GET /v2/x HTTP/1.1\r\nHost:')
+  await using client = await RawClient.sending(proxy.port, 'GET /v2/x HTTP/1.1\r\nHost:')
   expect((await request(proxy.port, get('/v2/first', 'acme'))).status).toBe(200) // so the proxy has read the bytes above
   client.reset()
-  await using second = await RawClient.connect(proxy.port)
-  second.send(get('/v2/second', 'acme'))
+  await using second = await RawClient.sending(proxy.port, get('/v2/second', 'acme'))
   expect((await second.response()).status).toBe(200)
-  await using third = await RawClient.connect(proxy.port)
-  third.send(get('/v2/third', 'acme'))
+  await using third = await RawClient.sending(proxy.port, get('/v2/third', 'acme'))
   expect((await third.response()).status).toBe(200)
   await proxy.logOf('/v2/third')
   const paths = proxy.logs.filter(({ msg }) => msg === 'request').map(({ path }) => path)
@@ -31,8 +28,7 @@ test('a client that resets inside its head causes no line in the log, and frees 
 test('a client that ends its side inside its head gets 400', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
-  await using client = await RawClient.connect(proxy.port)
-  client.send('GET /v2/x HTTP/1.1\r\nHost:')
+  await using client = await RawClient.sending(proxy.port, 'GET /v2/x HTTP/1.1\r\nHost:')
   client.endSending()
   const answer = await client.response()
   expect([answer.status, problemOf(answer).code]).toEqual([400, 'request_invalid'])
@@ -59,8 +55,10 @@ test('a connection that is not used within headersTimeout is closed without an a
 test('CONNECT gets 405, in its turn, and its connection closes', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
-  await using client = await RawClient.connect(proxy.port)
-  client.send(get('/v2/first', 'acme') + head('CONNECT service.example:443 HTTP/1.1', 'Host: localhost'))
+  await using client = await RawClient.sending(
+    proxy.port,
+    get('/v2/first', 'acme') + head('CONNECT service.example:443 HTTP/1.1', 'Host: localhost'),
+  )
   expect((await client.response()).status).toBe(200)
   const answer = await client.response()
   expect([answer.status, problemOf(answer).code]).toEqual([405, 'method_refused'])
@@ -89,8 +87,7 @@ describe('bytes after a refused request are read and dropped, so that no reset d
       'org_id_missing',
     ],
   ])('%s', async (_, sent, code) => {
-    await using client = await RawClient.connect(path)
-    client.send(sent)
+    await using client = await RawClient.sending(path, sent)
     expect(problemOf(await client.response()).code).toBe(code)
     client.send('x'.repeat(1_000_000))
     client.endSending()

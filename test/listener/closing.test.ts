@@ -48,8 +48,7 @@ test('a stopping proxy does not keep bytes that a client sends after its last re
     },
   })
   await using proxy = await startProxy(service, { 'shutdown.timeout': '60s' })
-  await using client = await RawClient.connect(proxy.port)
-  client.send(get('/v2/x', 'acme'))
+  await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
   await service.origin.waitFor(() => service.requests.length === 1)
   const drained = proxy.app.drain()
   client.send(get('/v2/next', 'acme'))

@@ -4,7 +4,7 @@
  * Org, and that no secret got out.
  */
 
-import { expect } from 'vitest'
+import { afterAll, expect } from 'vitest'
 import { Canaries } from './canaries.ts'
 import type { OriginRequest } from './origin-connection.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
@@ -107,8 +107,7 @@ export class CaseTable implements AsyncDisposable {
 
   /** The responses to these bytes. If the connection stays open, a good request on it must get the next response. */
   async #exchange(row: Case, send: string): Promise<RawResponse[]> {
-    await using client = await RawClient.connect(this.#proxy.port)
-    client.send(send)
+    await using client = await RawClient.sending(this.#proxy.port, send)
     const responses: RawResponse[] = []
     let isOpen = true
     for (let i = 0; isOpen && i < (row.responses ?? 1); i++) {
@@ -161,13 +160,16 @@ export class CaseTable implements AsyncDisposable {
   }
 }
 
+/** For one file or `describe`, at whose end it stops. */
 export async function startTable(
   settings: ProxySettings = {},
   options: ServiceOptions = {},
   probeLines: readonly string[] = [],
 ): Promise<CaseTable> {
   const service = await startService(options)
-  return new CaseTable(service, await startProxy(service, settings), probeLines)
+  const table = new CaseTable(service, await startProxy(service, settings), probeLines)
+  afterAll(() => table[Symbol.asyncDispose]())
+  return table
 }
 
 const ALIVE = '/v2/alive'

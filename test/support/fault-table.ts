@@ -3,7 +3,7 @@
  * get.
  */
 
-import { expect } from 'vitest'
+import { afterAll, expect } from 'vitest'
 import { get } from './case-table.ts'
 import type { OriginConnection, OriginRequest, OriginScript } from './origin-connection.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
@@ -59,8 +59,7 @@ export class FaultTable implements AsyncDisposable {
       finish(connection, row.ends)
       return undefined
     })
-    await using client = await RawClient.connect(this.proxy.port)
-    client.send(get(target, ORG).replace('GET', method))
+    await using client = await RawClient.sending(this.proxy.port, get(target, ORG).replace('GET', method))
     const response = await client.response(method)
     expect(response.status, response.content.toString()).toBe(row.status)
     expect(response.isComplete, 'a whole response').toBe(row.isBroken !== true)
@@ -105,6 +104,7 @@ function finish(connection: OriginConnection, ends: Fault['ends']): void {
   }
 }
 
+/** For one file or `describe`, at whose end it stops. */
 export async function startFaultTable(settings: ProxySettings = {}): Promise<FaultTable> {
   const scripts = new Map<string, OriginScript>()
   const service = await startService({
@@ -113,5 +113,7 @@ export async function startFaultTable(settings: ProxySettings = {}): Promise<Fau
       return script === undefined ? { content: 'alive' } : script(seen, connection)
     },
   })
-  return new FaultTable(service, await startProxy(service, settings), scripts)
+  const table = new FaultTable(service, await startProxy(service, settings), scripts)
+  afterAll(() => table[Symbol.asyncDispose]())
+  return table
 }

@@ -67,6 +67,13 @@ export class RawClient implements AsyncDisposable {
     return new RawClient(socket, scaled(options.deadlineMs ?? 5_000))
   }
 
+  /** Connects, and sends these bytes. */
+  static async sending(port: number | string, bytes: string | Uint8Array, options?: RawClientOptions) {
+    const client = await RawClient.connect(port, options)
+    client.send(bytes)
+    return client
+  }
+
   /** All bytes that arrived. */
   get received(): Buffer {
     return Buffer.concat(this.#received)
@@ -136,8 +143,7 @@ export async function request(
   rawRequest: string,
   options: RawClientOptions = {},
 ): Promise<RawResponse> {
-  await using client = await RawClient.connect(port, options)
-  client.send(rawRequest)
+  await using client = await RawClient.sending(port, rawRequest, options)
   return await client.response(rawRequest.slice(0, rawRequest.indexOf(' ')))
 }
 

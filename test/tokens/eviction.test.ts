@@ -32,8 +32,7 @@ test('a request whose org is evicted meanwhile ends with the token that it began
     },
   })
   await using proxy = await startProxy(service, { 'tokens.maxOrgs': '2' })
-  await using held = await RawClient.connect(proxy.port)
-  held.send(get('/v2/held', 'held'))
+  await using held = await RawClient.sending(proxy.port, get('/v2/held', 'held'))
   await service.origin.waitFor(() => service.requests.length === 1)
   using client = new KeepAliveClient(proxy.port)
   for (let i = 0; i < 5; i++) expect((await client.get('/v2/x', `org-${i}`)).content).toBe(`org-${i}`)

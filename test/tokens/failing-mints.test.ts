@@ -254,8 +254,7 @@ describe.concurrent('T-TK-12 passing failures are retried, within the deadline:'
   test.each([[[500]], [[503, 502]], [[408]], [[500, 500, 500]]])('%j, then a token', async (statuses) => {
     await using service = await startService({ mint: issuesAfter(statuses.map((status) => ({ status }))) })
     await using proxy = await startProxy(service)
-    await using client = await RawClient.connect(proxy.port)
-    client.send(get('/v2/x', 'acme'))
+    await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
     expect((await client.response()).status).toBe(200)
     expect(service.tokens.mints).toHaveLength(statuses.length + 1)
     expect(service.requests).toHaveLength(1)
@@ -283,8 +282,10 @@ describe.concurrent('T-TK-12 passing failures are retried, within the deadline:'
 test('the content of a request is sent once, however often its mint was retried', async () => {
   await using service = await startService({ mint: issuesAfter([{ status: 500 }, { status: 500 }]) })
   await using proxy = await startProxy(service)
-  await using client = await RawClient.connect(proxy.port)
-  client.send('POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Length: 5\r\n\r\nhello')
+  await using client = await RawClient.sending(
+    proxy.port,
+    'POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Length: 5\r\n\r\nhello',
+  )
   expect((await client.response('POST')).status).toBe(200)
   expect(service.requests.map((received) => received.content.toString())).toEqual(['hello'])
 })

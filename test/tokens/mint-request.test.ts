@@ -45,8 +45,7 @@ test.each(['with:colons:in:it', 'näïve-密钥', ' blanks at its ends '])(
   async (appSecret) => {
     await using service = await startService({ appSecret })
     await using proxy = await startProxy(service)
-    await using client = await RawClient.connect(proxy.port)
-    client.send(head('GET /v2/x HTTP/1.1', HOST, 'X-Org-Id: acme'))
+    await using client = await RawClient.sending(proxy.port, head('GET /v2/x HTTP/1.1', HOST, 'X-Org-Id: acme'))
     expect((await client.response()).status).toBe(200)
   },
 )
