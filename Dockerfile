@@ -1,18 +1,21 @@
 # syntax=docker/dockerfile:1
 
-# A Node release in long-term support. (The package also runs on Node 20, which gets no security fixes any more.)
-ARG NODE_VERSION=24
+# A Node release in long-term support. A build that has to be repeatable names the base by its digest; see
+# docs/operations.md. The digest is not here, because nobody would renew it.
+ARG NODE_IMAGE=node:24-slim
 
-FROM node:${NODE_VERSION}-slim AS build
+FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
-RUN npm ci
-COPY tsconfig.json tsconfig.build.json rolldown.config.ts ./
+# Behind a proxy that opens TLS, give its CA to the build: docker build --secret id=ca,src=ca.pem .
+RUN --mount=type=secret,id=ca \
+    if [ -f /run/secrets/ca ]; then export NODE_EXTRA_CA_CERTS=/run/secrets/ca; fi; npm ci
+COPY LICENSE tsconfig.json tsconfig.build.json rolldown.config.ts ./
 COPY src src
 RUN npm run build
 
-FROM node:${NODE_VERSION}-slim
-ARG VERSION=0.1.0
+FROM ${NODE_IMAGE}
+ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="org-access-proxy" \
       org.opencontainers.image.description="A sidecar that turns X-Org-Id into the Org's bearer token" \
