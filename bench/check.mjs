@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { readResults } from './harness/results.mjs'
 import { TARGETS, targetTable, verdict } from './harness/targets.mjs'
 
-const results = readResults(process.argv[2] ?? fileURLToPath(new URL('.', import.meta.url)))
+const results = readResults(process.argv[2] ?? fileURLToPath(new URL('results', import.meta.url)))
 const dates = Object.values(results)
   .map(({ run }) => run.startedAt)
   .sort()

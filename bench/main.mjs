@@ -29,7 +29,7 @@ process.exit(0)
 
 function choiceOrUsage() {
   try {
-    const options = parseOptions(process.argv.slice(2), BENCH)
+    const options = parseOptions(process.argv.slice(2), join(BENCH, 'results'))
     return { options, scenarios: chooseScenarios(options.scenarios), chosen: chooseCandidates(options.peers) }
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n\n${USAGE}`)
@@ -54,5 +54,8 @@ function fail(message) {
 
 function build() {
   execFileSync('npm', ['run', '-s', 'build'], { cwd: join(BENCH, '..'), stdio: ['ignore', 'ignore', 'inherit'] })
-  execFileSync('npm', ['ci'], { cwd: BENCH, stdio: ['ignore', 'ignore', 'inherit'] })
+  execFileSync('npm', ['install', '--no-package-lock', '--silent'], {
+    cwd: BENCH,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
 }

@@ -22,6 +22,7 @@ import { untilAnswering } from '../harness/readiness.mjs'
  * @property {string} title
  * @property {() => string | undefined} missing Why it cannot run on this machine, if it cannot.
  * @property {boolean} tunnelsWebSockets
+ * @property {boolean} [isSecure] Its clients speak TLS.
  * @property {((site: Site) => import('../harness/children.mjs').Program | Promise<import('../harness/children.mjs').Program>) | undefined} program
  *   Undefined where nothing stands before the origin.
  */
@@ -60,9 +61,10 @@ export async function startCandidate(candidate, { originUrl, caFile, folder, set
     rmSync(ownFolder, { recursive: true, force: true })
   }
   try {
-    await untilAnswering(port, '/v2/small', child)
+    await untilAnswering(port, '/v2/small', child, candidate.isSecure)
     const startMs = performance.now() - startedAt
-    return { url: `http://127.0.0.1:${port}`, port, pid: child.pid, startMs, stop }
+    const scheme = candidate.isSecure ? 'https' : 'http'
+    return { url: `${scheme}://127.0.0.1:${port}`, port, pid: child.pid, startMs, stop }
   } catch (error) {
     await stop()
     throw new Error(`${candidate.title} did not start`, { cause: error })

@@ -1,7 +1,7 @@
 /** This program with its default settings; and the same without its request log. */
 
 import { mkdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { freePort } from '../harness/ports.mjs'
 
@@ -39,6 +39,20 @@ export const orgAccessProxyUnlogged = {
 }
 
 /**
+ * With the certificate of the origin.
+ * @type {import('./candidate.mjs').Candidate}
+ */
+export const orgAccessProxyTls = {
+  name: 'org-access-proxy-tls',
+  title: 'this program, TLS for its clients',
+  missing: () => undefined,
+  tunnelsWebSockets: true,
+  isSecure: true,
+  program: (site) =>
+    serve(site, { listen: { tls: { certFile: site.caFile, keyFile: join(dirname(site.caFile), 'key.pem') } } }),
+}
+
+/**
  * The assumed lifetime of tokens is so short that each measurement includes several renewals.
  * @type {import('./candidate.mjs').Candidate}
  */
@@ -47,7 +61,7 @@ export const orgAccessProxyRefreshing = {
   title: 'this program, a new token every 2 s',
   missing: () => undefined,
   tunnelsWebSockets: true,
-  program: (site) => serve(site, { tokens: { lifetime: '2s', minLifetime: '2s', maxLifetime: '2s' } }),
+  program: (site) => serve(site, { tokens: { lifetime: '2s', learn: false } }),
 }
 
 /**

@@ -5,7 +5,12 @@ import { goReverseProxy } from '../candidates/go.mjs'
 import { haproxy } from '../candidates/haproxy.mjs'
 import { httpProxy } from '../candidates/http-proxy.mjs'
 import { nginx } from '../candidates/nginx.mjs'
-import { orgAccessProxy, orgAccessProxyRefreshing, orgAccessProxyUnlogged } from '../candidates/org-access-proxy.mjs'
+import {
+  orgAccessProxy,
+  orgAccessProxyRefreshing,
+  orgAccessProxyTls,
+  orgAccessProxyUnlogged,
+} from '../candidates/org-access-proxy.mjs'
 import { replyFrom } from '../candidates/reply-from.mjs'
 
 /**
@@ -24,7 +29,7 @@ const OURS = [orgAccessProxy, orgAccessProxyUnlogged]
 
 /** Titles by name. */
 export const TITLES = Object.fromEntries(
-  [...PEERS, ...OURS, orgAccessProxyRefreshing].map(({ name, title }) => [name, title]),
+  [...PEERS, ...OURS, orgAccessProxyRefreshing, orgAccessProxyTls].map(({ name, title }) => [name, title]),
 )
 
 /**

@@ -18,7 +18,7 @@ export const USAGE = `npm run bench -- [options]
   --seconds N       how long one measurement takes, warm-up apart (4)
   --scenario NAMES  only these, separated by commas; a wrong name lists all
   --peer NAMES      only these peers beside this program; nothing is saved then
-  --out FOLDER      where results.json and RESULTS.md go (bench/)
+  --out FOLDER      where results.json and RESULTS.md go (bench/results/)
   --no-build        take dist/ and bench/node_modules/ as they are
 `
 

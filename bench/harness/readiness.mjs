@@ -1,6 +1,7 @@
 /** Waits for a server that was just started, and sends it simple requests. */
 
 import { request } from 'node:http'
+import { request as secureRequest } from 'node:https'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Connection, get } from '../load/connection.mjs'
 
@@ -12,13 +13,14 @@ const RETRY_MS = 1
  * @param {number} port
  * @param {string} path
  * @param {import('./children.mjs').Child} child
+ * @param {boolean} [isSecure]
  */
-export async function untilAnswering(port, path, child) {
+export async function untilAnswering(port, path, child, isSecure = false) {
   const startedAt = performance.now()
   let seen = 'nothing'
   while (performance.now() - startedAt < DEADLINE_MS) {
     if (child.hasExited) throw new Error(`the program ended at once: ${child.errors}`)
-    seen = await askOnce(port, path)
+    seen = await (isSecure ? askSecurely(port, path) : askOnce(port, path))
     if (seen === '200') return
     await sleep(RETRY_MS)
   }
@@ -38,6 +40,23 @@ async function askOnce(port, path) {
   } catch (error) {
     return String(error)
   }
+}
+
+/**
+ * @param {number} port
+ * @param {string} path
+ * @returns {Promise<string>}
+ */
+function askSecurely(port, path) {
+  return new Promise((resolve) => {
+    const options = { port, path, agent: false, rejectUnauthorized: false, headers: { 'x-org-id': 'acme' } }
+    const outgoing = secureRequest(options, (response) => {
+      response.resume()
+      resolve(String(response.statusCode))
+    })
+    outgoing.on('error', (error) => resolve(String(error)))
+    outgoing.end()
+  })
 }
 
 /**

@@ -1,5 +1,6 @@
 /** All candidates at full speed: many connections, each sending its next request as soon as it has its answer. */
 
+import { orgAccessProxy, orgAccessProxyTls } from '../candidates/org-access-proxy.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { measureThroughput } from '../harness/throughput.mjs'
 import { CPU_RATIO_COLUMN, LATENCY_COLUMNS, OTHERS_COLUMN, PEAK_COLUMN } from './scenario.mjs'
@@ -42,15 +43,22 @@ export const throughputScenarios = [
     load: { path: SMALL, connections: 64 },
     isSecure: true,
   }),
+  throughput(
+    'tls-listener',
+    'Small GET over TLS, 64 kept connections',
+    { load: { path: SMALL, connections: 64 } },
+    () => [orgAccessProxy, orgAccessProxyTls],
+  ),
 ]
 
 /**
  * @param {string} name
  * @param {string} title
  * @param {import('../harness/throughput.mjs').ThroughputOptions} options
+ * @param {(bench: import('../harness/bench.mjs').Bench) => readonly import('../candidates/candidate.mjs').Candidate[]} candidates
  * @returns {Scenario}
  */
-function throughput(name, title, options) {
+function throughput(name, title, options, candidates = (bench) => bench.candidates) {
   return {
     name,
     title,
@@ -68,7 +76,7 @@ function throughput(name, title, options) {
     run: (bench) =>
       alternate(
         bench,
-        bench.candidates,
+        candidates(bench),
         (candidate) => candidate.name,
         (candidate) => measureThroughput(bench, candidate, options),
       ),

@@ -1,6 +1,6 @@
 /**
  * Services that answer an upload before they have read it, and then reset the connection. The client gets the answer, and
- * an early 401 retires the token. `bench/early-answers` counts the same beside other proxies.
+ * an early 401 retires the token.
  */
 
 import { spawn, spawnSync } from 'node:child_process'

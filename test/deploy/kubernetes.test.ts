@@ -170,19 +170,6 @@ describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
     expect(configMap.metadata.name).toMatch(/^org-access-proxy-\w+$/)
   })
 
-  test('before 1.29 the proxy is the first container, started before the app and stopping after it', async () => {
-    const { spec } = render('deploy/kubernetes/before-1.29')
-    const [proxy] = spec.containers
-    expect(spec.initContainers).toBeUndefined()
-    expect(spec.containers.map(({ name }) => name)).toEqual(['org-access-proxy', 'app'])
-    expect(proxy?.restartPolicy).toBeUndefined()
-    expect(proxy?.lifecycle?.postStart?.exec.command.join(' ')).toContain('/app/dist/main.js healthcheck')
-    expect(proxy?.env?.map(({ name }) => name)).toEqual(['OAP_SHUTDOWN_DELAY'])
-    const delayMs = duration('0ms').parse(proxy?.env?.[0]?.value ?? '')
-    const { shutdown } = await config()
-    expect(spec.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(delayMs + shutdown.timeout)
-  })
-
   test('the fleet has more replicas, with the store and its password', () => {
     const { configMap, spec } = render('deploy/kubernetes/fleet')
     expect(configMap.data['proxy.yaml']).toBe(readProjectFile('deploy/kubernetes/fleet/proxy.yaml'))
