@@ -3,6 +3,7 @@
  * slow the start; see docs/decisions/0009-few-files.md.
  */
 
+import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { defineConfig, type Plugin, rolldown } from 'rolldown'
@@ -66,34 +67,35 @@ function thirdParty(): Plugin {
 interface BundledPackage {
   readonly name: string
   readonly version: string
-  /** SPDX expression. */
-  readonly license: string
   /** Text of the licence. */
   readonly text: string
 }
 
 function readPackage(folder: string): BundledPackage {
   const manifest: Omit<BundledPackage, 'text'> = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
-  const { name, version, license } = manifest
+  const { name, version } = manifest
   const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry))
   const text = file === undefined ? mitLicense(name) : readFileSync(join(folder, file), 'utf8')
-  return { name, version, license, text: text.trim() }
+  return { name, version, text: text.trim() }
 }
 
-/** CycloneDX 1.6. Without time and serial number, so that the same source gives the same file. */
+/**
+ * What `npm sbom` knows of the bundled packages (CycloneDX). Without time and serial number, so that the same source gives
+ * the same file.
+ */
 function billOfMaterials(packages: readonly BundledPackage[]): string {
-  const component = ({ name, version, license }: Omit<BundledPackage, 'text'>, type: 'application' | 'library') => {
-    const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
-    return { type, 'bom-ref': purl, name, version, licenses: [{ expression: license }], purl }
-  }
-  const own: Omit<BundledPackage, 'text'> = JSON.parse(readFileSync('package.json', 'utf8'))
-  const document = {
-    bomFormat: 'CycloneDX',
-    specVersion: '1.6',
-    version: 1,
-    metadata: { component: component(own, 'application') },
-    components: packages.map((each) => component(each, 'library')),
-  }
+  const args = ['sbom', '--sbom-format=cyclonedx', '--package-lock-only']
+  const document = JSON.parse(execFileSync('npm', args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] }))
+  const { metadata } = document
+  const bundled = new Set(packages.map(({ name, version }) => `${name}@${version}`))
+  const isBundled = (reference: string) => bundled.has(reference) || reference === metadata.component['bom-ref']
+  metadata.component.name = 'org-access-proxy' // npm takes the name of the folder
+  delete metadata.timestamp
+  delete document.serialNumber
+  document.components = document.components.filter((each: { 'bom-ref': string }) => isBundled(each['bom-ref']))
+  document.dependencies = document.dependencies
+    .filter(({ ref }: { ref: string }) => isBundled(ref))
+    .map(({ ref, dependsOn }: { ref: string; dependsOn: string[] }) => ({ ref, dependsOn: dependsOn.filter(isBundled) }))
   return `${JSON.stringify(document, null, 2)}\n`
 }
 

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { isBuiltin } from 'node:module'
 import { describe, expect, test } from 'vitest'
-import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
+import { projectFilesBelow, projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 import { documentAt, tablesBelow } from './documents.ts'
 
 interface LockedPackage {
@@ -51,7 +51,7 @@ describe('npm pack', () => {
     const expected = [
       /^(package\.json|LICENSE|Dockerfile|docker-compose\.yml|(README|CHANGELOG|CONTRIBUTING|SECURITY)\.md)$/,
       /^(deploy|examples)\/[\w./-]+$/,
-      /^bench\/\w+\.md$/,
+      /^bench\/README\.md$/,
       /^dist\/[\w./-]+\.js$/,
       /^dist\/(third-party-licenses\.txt|sbom\.cdx\.json)$/,
       /^dist\/sandbox\/\w+\.d\.ts$/,
@@ -62,30 +62,38 @@ describe('npm pack', () => {
   })
 })
 
-test('every dependency is bundled, with its licence, and is in the bill of materials', () => {
-  const licenses = readProjectFile('dist/third-party-licenses.txt')
-  const { components }: { components: { purl: string; licenses: { expression: string }[] }[] } = JSON.parse(
-    readProjectFile('dist/sbom.cdx.json'),
-  )
-  const purls = components.map(({ purl }) => purl)
-  for (const name of Object.keys(manifest.dependencies)) {
-    const { name: builtName, version }: { name: string; version: string } = JSON.parse(
-      readProjectFile(`node_modules/${name}/package.json`),
-    )
-    expect(licenses).toMatch(new RegExp(`^${builtName} ${version.replaceAll('.', '\\.')}$`, 'm'))
-    expect(purls).toContain(`pkg:npm/${builtName.replace('@', '%40')}@${version}`)
-  }
+describe('the packages that the program is built on', () => {
+  const used = packagesIn('src')
+
+  test('are bundled, with their licences, and are in the bill of materials', () => {
+    const licenses = readProjectFile('dist/third-party-licenses.txt')
+    const { components }: { components: { purl: string }[] } = JSON.parse(readProjectFile('dist/sbom.cdx.json'))
+    const purls = components.map(({ purl }) => purl)
+    expect(used).toEqual(expect.arrayContaining(['http-proxy', 'lru-cache', 'pino', 'undici', 'zod']))
+    for (const name of used) {
+      const { name: builtName, version }: { name: string; version: string } = JSON.parse(
+        readProjectFile(`node_modules/${name}/package.json`),
+      )
+      expect(licenses).toMatch(new RegExp(`^${builtName} ${version.replaceAll('.', '\\.')}$`, 'm'))
+      expect(purls).toContain(`pkg:npm/${builtName.replace('@', '%40')}@${version}`)
+    }
+  })
+
+  test('are not installed a second time beside the bundle', () => {
+    expect(manifest).not.toHaveProperty('dependencies')
+    expect(Object.keys(manifest.devDependencies)).toEqual(expect.arrayContaining(used))
+  })
+
+  test('have a row with their purpose', () => {
+    const rows = tablesBelow(documentAt('docs/architecture.md'), '## What it is built on')
+    const named = rows.map(([cell = '']) => /^\[([@\w/-]+)\]/.exec(cell)?.[1] ?? cell)
+    expect(named.toSorted()).toEqual(used)
+  })
 })
 
 test('no installed package runs a script', () => {
   const running = Object.entries(lock.packages).filter(([, { hasInstallScript }]) => hasInstallScript === true)
   expect(running.map(([path]) => path)).toEqual([])
-})
-
-test('the README has the purpose of each dependency', () => {
-  const rows = tablesBelow(documentAt('README.md'), '## What it is built on')
-  const named = rows.map(([cell = '']) => /^\[([@\w/-]+)\]/.exec(cell)?.[1] ?? cell)
-  expect(named.toSorted()).toEqual(Object.keys(manifest.dependencies).sort())
 })
 
 test('the changelog has this version first', () => {
@@ -96,6 +104,15 @@ test('the changelog has this version first', () => {
 test('the README and the package ask for the same Node', () => {
   expect(documentAt('README.md').prose).toContain(`Node ${manifest.engines.node.replace('>=', '')} or newer`)
 })
+
+/** The packages that the files of a folder import, sorted. */
+function packagesIn(folder: string): string[] {
+  const imports = projectFilesBelow(folder, '.ts').flatMap((path) => [
+    ...readProjectFile(path).matchAll(/(?:from |import\()'((?:@[\w-]+\/)?[\w-]+)[\w./-]*'/g),
+  ])
+  const names = new Set(imports.map(([, name = '']) => name).filter((name) => !isBuiltin(name)))
+  return [...names].filter((name) => name in manifest.devDependencies).sort()
+}
 
 /** The paths in the tarball. Builds and fetches nothing. */
 function listPackage(): string[] {
