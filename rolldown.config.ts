@@ -95,7 +95,10 @@ function billOfMaterials(packages: readonly BundledPackage[]): string {
   document.components = document.components.filter((each: { 'bom-ref': string }) => isBundled(each['bom-ref']))
   document.dependencies = document.dependencies
     .filter(({ ref }: { ref: string }) => isBundled(ref))
-    .map(({ ref, dependsOn }: { ref: string; dependsOn: string[] }) => ({ ref, dependsOn: dependsOn.filter(isBundled) }))
+    .map(({ ref, dependsOn }: { ref: string; dependsOn: string[] }) => ({
+      ref,
+      dependsOn: dependsOn.filter(isBundled),
+    }))
   return `${JSON.stringify(document, null, 2)}\n`
 }
 

@@ -7,7 +7,13 @@ import { loadConfig } from '../../src/config/load.ts'
 import { nearest, settings } from '../../src/config/settings.ts'
 import { makeFolder } from './folder.ts'
 import { GOOD } from './refusal.ts'
-import { renderReference, renderSchema, renderSettingsTable, withSettingsTable } from './rendered.ts'
+import {
+  renderReference,
+  renderSchema,
+  renderSettingNames,
+  renderSettingsTable,
+  withSettingsTable,
+} from './rendered.ts'
 
 describe('the generated files are up to date', () => {
   test('config/schema.json', async () => {
@@ -18,10 +24,13 @@ describe('the generated files are up to date', () => {
     await expect(renderReference()).toMatchFileSnapshot('../../config/reference.yaml')
   })
 
-  test.each(['README.md', 'docs/configuration.md'])('the table in %s', async (name) => {
+  test.each([
+    ['README.md', renderSettingNames],
+    ['docs/configuration.md', renderSettingsTable],
+  ])('the table in %s', async (name, render) => {
     const path = `../../${name}`
     const document = await readFile(new URL(path, import.meta.url), 'utf8')
-    await expect(withSettingsTable(document)).toMatchFileSnapshot(path)
+    await expect(withSettingsTable(document, render())).toMatchFileSnapshot(path)
   })
 })
 

@@ -49,11 +49,23 @@ export function renderSettingsTable(): string {
   return [TABLE_BEGIN, '| setting | default | meaning |', '|---|---|---|', ...rows, TABLE_END].join('\n')
 }
 
+/** The names of all settings by their group, for the README, between two marks. */
+export function renderSettingNames(): string {
+  const groups = new Map<string, string[]>()
+  for (const { key, group = '', name } of settings)
+    groups.set(group, [...(groups.get(group) ?? []), group ? name : key])
+  const rows = [...groups].map(([group, names]) => {
+    const shown = names.map((name) => `\`${name}\``).join(' ')
+    return `| ${group === '' ? '' : `\`${group}.\``} | ${shown} |`
+  })
+  return [TABLE_BEGIN, '| group | settings |', '|---|---|', ...rows, TABLE_END].join('\n')
+}
+
 /** Returns the document with a new table. */
-export function withSettingsTable(document: string): string {
+export function withSettingsTable(document: string, table: string): string {
   const [begin, end] = [document.indexOf(TABLE_BEGIN), document.indexOf(TABLE_END)]
   if (begin === -1 || end < begin) throw new Error(`the document lacks ${TABLE_BEGIN} or ${TABLE_END}`)
-  return `${document.slice(0, begin)}${renderSettingsTable()}${document.slice(end + TABLE_END.length)}`
+  return `${document.slice(0, begin)}${table}${document.slice(end + TABLE_END.length)}`
 }
 
 function groupLines(group: string | undefined): string[] {

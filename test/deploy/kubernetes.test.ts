@@ -8,7 +8,6 @@ import { dirname } from 'node:path/posix'
 import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { duration } from '../../src/config/types.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 
@@ -20,7 +19,6 @@ interface Container {
   readonly args?: readonly string[]
   readonly env?: readonly { readonly name: string; readonly value: string }[]
   readonly ports?: readonly { readonly name: string; readonly containerPort: number }[]
-  readonly lifecycle?: { readonly postStart?: { readonly exec: { readonly command: readonly string[] } } }
   readonly startupProbe?: Probe
   readonly readinessProbe?: Probe
   readonly livenessProbe?: Probe

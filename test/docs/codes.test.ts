@@ -14,19 +14,6 @@ test('in the table of Operations', () => {
   expect(rows.map(([status, code = '']) => `${unquoted(code)} ${status}`).sort()).toEqual(statusByCode)
 })
 
-test('in the table of the README', () => {
-  const rows = tableBetween(documentAt('README.md'), 'codes').map(([statuses = '', codes = '']) => ({
-    statuses: statuses.split(', '),
-    codes: codes.split(' ').map(unquoted),
-  }))
-  const documented = rows.flatMap(({ codes }) => codes)
-  expect(documented.toSorted()).toEqual(Object.keys(PROBLEMS).sort())
-  for (const { statuses, codes } of rows) {
-    const actual = new Set(codes.map((code) => String(PROBLEMS[code as keyof typeof PROBLEMS].status)))
-    expect([...actual].sort()).toEqual(statuses)
-  }
-})
-
 test('the codes of the admin listener alone are named', () => {
   const own = Object.keys(ADMIN_PROBLEMS).filter((code) => !Object.hasOwn(PROBLEMS, code))
   expect(codeSpans(documentAt('docs/operations.md'))).toEqual(expect.arrayContaining(own))

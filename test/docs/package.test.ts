@@ -86,7 +86,7 @@ describe('the packages that the program is built on', () => {
 
   test('have a row with their purpose', () => {
     const rows = tablesBelow(documentAt('docs/architecture.md'), '## What it is built on')
-    const named = rows.map(([cell = '']) => /^\[([@\w/-]+)\]/.exec(cell)?.[1] ?? cell)
+    const named = rows.flatMap(([cell = '']) => [...cell.matchAll(/\[([@\w/-]+)\]/g)].map(([, name]) => name))
     expect(named.toSorted()).toEqual(used)
   })
 })
