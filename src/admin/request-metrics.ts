@@ -60,6 +60,11 @@ export class RequestMetrics implements GatewayObserver {
     { name: 'oap_caller_requests_total', help: 'Requests of each caller that have ended, by class of status.' },
     ['caller', 'status'],
   )
+  readonly #refusedCallers = new LabelledCounter<string>(
+    { name: 'oap_callers_refused_total', help: 'Requests that came from no known caller, by what was wrong.' },
+    'reason',
+    [],
+  )
   readonly #lookups = new LabelledCounter<TokenResult>(
     { name: 'oap_token_lookups_total', help: 'Requests that needed a token, by how they got it.' },
     'result',
@@ -81,6 +86,7 @@ export class RequestMetrics implements GatewayObserver {
     if (status !== SWITCHING_PROTOCOLS) this.#overheads.record(durationMs - waitedForOriginMs(record))
     if (token !== 'none') this.#lookups.add(token)
     if (record.caller !== undefined) this.#countCaller(record.caller, status)
+    if (record.reason !== undefined) this.#refusedCallers.add(record.reason)
     if (code === undefined) {
       if (status >= 500) this.#serviceErrors++
     } else if (code !== 'client_closed') this.#refused.add(code)
@@ -121,6 +127,7 @@ export class RequestMetrics implements GatewayObserver {
       this.#overheads.family(),
       this.#refused.family(),
       this.#callers.family(),
+      this.#refusedCallers.family(),
       this.#lookups.family(),
       this.#replays.family(),
     ]

@@ -1,24 +1,32 @@
 /**
  * The callers of one configuration, ready to be asked by admission: who sent a request, and what may it do? Immutable: a
- * reload makes another one. A key is looked up by a fingerprint that depends on random numbers, and then compared in constant
- * time, so the time that this takes tells nothing about the keys. A JWT that was verified once is remembered until it expires;
- * only an unknown one is verified asynchronously, before the request is admitted.
+ * reload makes another one. Keys and tokens are looked up by a salted digest, so the time that this takes tells nothing about
+ * them. A JWT that was verified once is remembered until it expires; only an unknown one is verified asynchronously, before
+ * the request is admitted.
  */
 
-import { randomInt, timingSafeEqual } from 'node:crypto'
+import { hash, randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { matchesRoute, type RoutePattern } from '../http/target.ts'
-import { Secret } from '../secret.ts'
-import { type ExpectedClaims, type KeySet, looksLikeJwt, readToken, type Verification } from './jwt.ts'
+import type { Secret } from '../secret.ts'
+import {
+  type ExpectedClaims,
+  isTokenProblem,
+  type KeySet,
+  looksLikeJwt,
+  readToken,
+  type TokenProblem,
+  type Verification,
+} from './jwt.ts'
 
 /** One caller of the configuration: its credential and its rights. */
 export interface CallerRule {
   /** In the log, the metrics and on the status page. */
   readonly name: string
-  readonly credential: SocketCredential | KeyCredential | JwtCredential
+  readonly credential: SocketCredential | KeyCredential | JwtCredential | CertificateCredential
   /** Empty: none. */
   readonly orgs: readonly OrgRule[]
-  /** Empty: all routes that the listener forwards. */
+  /** Empty: all routes that the listener forwards, except those of the App. */
   readonly routes: readonly RoutePattern[]
   /** Most requests of this caller at once; undefined: only the listener's limit applies. */
   readonly maxInFlight: number | undefined
@@ -40,6 +48,12 @@ interface KeyCredential {
 export interface JwtCredential extends ExpectedClaims {
   readonly kind: 'jwt'
   readonly keySet: KeySetSource
+}
+
+/** A client certificate with this name, as `certificateNames` writes it. */
+interface CertificateCredential {
+  readonly kind: 'certificate'
+  readonly name: string
 }
 
 export type KeySetSource =
@@ -90,10 +104,29 @@ export class Caller {
     return this.#orgs.has(org) || this.#orgPrefixes.some((prefix) => org.startsWith(prefix))
   }
 
-  mayUseRoute(method: string, path: string): boolean {
-    return this.#routes.length === 0 || matchesRoute(this.#routes, method, path)
+  /** A route of the App carries the App's own credentials, so a caller has to name it. */
+  mayUseRoute(method: string, path: string, isAppRoute: boolean): boolean {
+    return this.#routes.length === 0 ? !isAppRoute : matchesRoute(this.#routes, method, path)
   }
 }
+
+/** The facts about a connection that can be a credential. */
+export interface Peer {
+  /** Path of the caller's own socket that the connection came through; undefined for the common address. */
+  readonly callerSocket: string | undefined
+  /** Of the verified client certificate, as `certificateNames` writes them. Empty or absent without one. */
+  readonly certificateNames?: readonly string[] | undefined
+}
+
+/** Why a request has no caller. For the log and the metrics, never for the answer. */
+export type CallerRefusal =
+  | 'no credential'
+  | 'several credentials'
+  | 'unknown socket'
+  | 'unknown key'
+  | 'unknown certificate'
+  | 'certificate of several callers'
+  | TokenProblem
 
 export interface CallersOptions {
   /** Verifies a token with the key set that the credential names. */
@@ -107,12 +140,7 @@ export interface CallersOptions {
 /** Enough for every pod of a large cluster. */
 const MAX_REMEMBERED = 10_000
 
-/** The fingerprint of a JWT is made of this many last characters of its signature. */
-const TAIL_LENGTH = 43
-
 interface Remembered {
-  /** The whole token: another one could have the same fingerprint, or even the same signature, and not be valid. */
-  readonly token: Secret
   readonly caller: Caller
   readonly expiresAtMs: number
 }
@@ -121,14 +149,14 @@ export class Callers {
   readonly all: readonly Caller[]
   readonly #options: CallersOptions
   readonly #now: () => number
-  /** Random, so that nobody can choose a value for its fingerprint. The factor is odd, so that no multiplication loses a bit. */
-  readonly #seed = randomInt(2 ** 32) | 0
-  readonly #factor = randomInt(2 ** 32) | 1
+  /** Random, so that nobody can choose a value for its digest. */
+  readonly #salt = randomBytes(32).toString('base64')
   readonly #bySocket = new Map<string, Caller>()
-  readonly #byKey = new Map<number, { readonly key: Secret; readonly caller: Caller }[]>()
+  readonly #byCertificate = new Map<string, Caller>()
+  readonly #byKey = new Map<string, Caller>()
   readonly #byToken: { readonly caller: Caller; readonly credential: JwtCredential }[] = []
-  readonly #remembered = new LRUCache<number, Remembered>({ max: MAX_REMEMBERED })
-  readonly #verifying = new Map<string, Promise<Caller | undefined>>()
+  readonly #remembered = new LRUCache<string, Remembered>({ max: MAX_REMEMBERED })
+  readonly #verifying = new Map<string, Promise<Caller | CallerRefusal>>()
   /** Grows with each change of a key set. */
   #generation = 0
 
@@ -140,40 +168,50 @@ export class Callers {
 
   #add(rule: CallerRule, usage: CallerUsage): Caller {
     const caller = new Caller(rule, usage)
-    switch (rule.credential.kind) {
+    const { credential } = rule
+    switch (credential.kind) {
       case 'socket':
-        this.#bySocket.set(rule.credential.path, caller)
+        this.#bySocket.set(credential.path, caller)
+        break
+      case 'certificate':
+        this.#byCertificate.set(credential.name, caller)
         break
       case 'key':
-        for (const key of rule.credential.keys) {
-          const fingerprint = this.#fingerprint(key.reveal())
-          this.#byKey.set(fingerprint, [...(this.#byKey.get(fingerprint) ?? []), { key, caller }])
-        }
+        for (const key of credential.keys) this.#byKey.set(this.#digest(key.reveal()), caller)
         break
       case 'jwt':
-        this.#byToken.push({ caller, credential: rule.credential })
+        this.#byToken.push({ caller, credential })
     }
     return caller
   }
 
   /**
-   * Returns the caller that sent a request. Undefined: no caller sent it. `unverified`: it has a JWT that `verify` must
-   * check first. `socket` is the path of the caller's socket that the connection came through; undefined for the common
-   * listener. `keys` is the number of `X-Proxy-Key` fields, and `key` the value of the last.
+   * Returns the caller that sent a request, or why there is none. `unverified`: it has a JWT that `verify` must check first.
+   * `keys` is the number of `X-Proxy-Key` fields, and `key` the value of the last.
    */
-  identify(socket: string | undefined, keys: number, key: string): Caller | 'unverified' | undefined {
-    // A second credential beside the socket could belong to another caller, so the request is refused.
-    if (socket !== undefined) return keys === 0 ? this.#bySocket.get(socket) : undefined
-    if (keys !== 1) return undefined
-    if (this.#byToken.length === 0) return this.#callerWithKey(key)
-    const remembered = this.#remembered.get(this.#fingerprintOfToken(key))
-    // A client that reaches this comparison knows the end of the signature, so the time that it takes reveals nothing.
-    if (remembered?.token.reveal() === key && remembered.expiresAtMs > this.#now()) return remembered.caller
-    return this.#callerWithKey(key) ?? (looksLikeJwt(key) ? 'unverified' : undefined)
+  identify(peer: Peer, keys: number, key: string): Caller | 'unverified' | CallerRefusal {
+    if (keys > 1) return 'several credentials'
+    const connected = this.#identifyPeer(peer)
+    // A second credential could belong to another caller, so the request is refused.
+    if (connected !== undefined) return keys === 0 ? connected : 'several credentials'
+    if (keys === 0) return (peer.certificateNames ?? []).length > 0 ? 'unknown certificate' : 'no credential'
+    const digest = this.#digest(key)
+    const remembered = this.#remembered.get(digest)
+    if (remembered !== undefined && remembered.expiresAtMs > this.#now()) return remembered.caller
+    const owner = this.#byKey.get(digest)
+    if (owner !== undefined) return owner
+    return this.#byToken.length > 0 && looksLikeJwt(key) ? 'unverified' : 'unknown key'
+  }
+
+  /** Undefined if the connection says nothing: a certificate may be another's business, such as that of a mesh. */
+  #identifyPeer({ callerSocket, certificateNames = [] }: Peer): Caller | CallerRefusal | undefined {
+    if (callerSocket !== undefined) return this.#bySocket.get(callerSocket) ?? 'unknown socket'
+    const [found, ...others] = new Set(certificateNames.flatMap((name) => this.#byCertificate.get(name) ?? []))
+    return others.length > 0 ? 'certificate of several callers' : found
   }
 
   /** Verifies a token that `identify` called unverified. Requests with the same token share one verification. */
-  verify(token: string): Promise<Caller | undefined> {
+  verify(token: string): Promise<Caller | CallerRefusal> {
     let verifying = this.#verifying.get(token)
     if (verifying === undefined) {
       verifying = this.#verifyOnce(token).finally(() => this.#verifying.delete(token))
@@ -182,26 +220,25 @@ export class Callers {
     return verifying
   }
 
-  async #verifyOnce(token: string): Promise<Caller | undefined> {
+  async #verifyOnce(token: string): Promise<Caller | CallerRefusal> {
     const claims = readToken(token)
-    if (claims === undefined) return undefined
-    const { issuer, audiences, subject } = claims
-    const meant = this.#byToken.filter(
-      ({ credential }) =>
-        credential.issuer === issuer && credential.subject === subject && audiences.includes(credential.audience),
-    )
-    const [found] = meant
+    if (isTokenProblem(claims)) return claims
+    const ofIssuer = this.#byToken.filter(({ credential }) => credential.issuer === claims.issuer)
+    const ofSubject = ofIssuer.filter(({ credential }) => credential.subject === claims.subject)
+    const [found, ...others] = ofSubject.filter(({ credential }) => claims.audiences.includes(credential.audience))
+    if (ofIssuer.length === 0) return 'unknown issuer'
+    if (ofSubject.length === 0) return 'unknown subject'
+    if (found === undefined) return 'wrong audience'
     // A token with the audiences of two callers would be two credentials in one.
-    if (found === undefined || meant.length > 1) return undefined
+    if (others.length > 0) return 'token of several callers'
     const generation = this.#generation
-    const verification = await this.#options.verify(token, found.credential)
-    if (verification.outcome !== 'valid' || verification.expiresAtMs <= this.#now()) return undefined
+    const verified = await this.#options.verify(token, found.credential)
+    if (isTokenProblem(verified)) return verified
+    const { expiresAtMs } = verified
+    if (expiresAtMs <= this.#now()) return 'expired'
     // A key may have been withdrawn meanwhile. This request counts as verified; the next one is verified again.
-    const { expiresAtMs } = verification
-    if (generation === this.#generation) {
-      const remembered = { token: new Secret(token), caller: found.caller, expiresAtMs }
-      this.#remembered.set(this.#fingerprintOfToken(token), remembered)
-    }
+    if (generation === this.#generation)
+      this.#remembered.set(this.#digest(token), { caller: found.caller, expiresAtMs })
     return found.caller
   }
 
@@ -211,26 +248,7 @@ export class Callers {
     this.#remembered.clear()
   }
 
-  #callerWithKey(given: string): Caller | undefined {
-    const candidates = this.#byKey.get(this.#fingerprint(given))
-    if (candidates === undefined) return undefined
-    for (const { key, caller } of candidates) if (isEqualInConstantTime(key.reveal(), given)) return caller
-    return undefined
+  #digest(text: string): string {
+    return hash('sha256', this.#salt + text, 'base64')
   }
-
-  #fingerprintOfToken(token: string): number {
-    return this.#fingerprint(token, Math.max(0, token.length - TAIL_LENGTH))
-  }
-
-  /** Its time depends only on the length. A cryptographic hash is not needed, because a comparison of the full text follows. */
-  #fingerprint(text: string, from = 0): number {
-    let sum = this.#seed
-    for (let at = from; at < text.length; at++) sum = Math.imul(sum ^ text.charCodeAt(at), this.#factor)
-    return sum
-  }
-}
-
-/** Keys of the same length take the same time, however much of them is equal. */
-function isEqualInConstantTime(one: string, other: string): boolean {
-  return one.length === other.length && timingSafeEqual(Buffer.from(one, 'latin1'), Buffer.from(other, 'latin1'))
 }

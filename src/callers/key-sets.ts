@@ -6,6 +6,7 @@ import { contextTrusting } from '../trusted-certificates.ts'
 import { readRegularFile } from '../watched-file.ts'
 import type { CallerRule, JwtCredential, KeySetSource } from './callers.ts'
 import {
+  isTokenProblem,
   type KeySet,
   KeySetInvalid,
   openVerifier,
@@ -28,9 +29,13 @@ interface Entry {
   readonly remote: RemoteKeySet | undefined
 }
 
+/** Anyone can send a token that names an unknown key. Beyond this many that wait for a newer set, the next is refused at once. */
+const MAX_WAITING = 256
+
 export class KeySets {
   readonly #observer: KeySetsObserver
   #entries = new Map<string, Entry>()
+  #waiting = 0
 
   constructor(observer: KeySetsObserver) {
     this.#observer = observer
@@ -39,17 +44,16 @@ export class KeySets {
   /** Keeps the sets that `rules` name, opens new ones and closes the others. */
   use(rules: readonly CallerRule[]): void {
     const former = this.#entries
-    const entries = new Map<string, Entry>()
+    this.#entries = new Map()
     for (const { credential } of rules) {
       if (credential.kind !== 'jwt') continue
       const id = idOf(credential.keySet)
-      entries.set(id, entries.get(id) ?? former.get(id) ?? this.#open(credential.keySet))
+      if (!this.#entries.has(id)) this.#entries.set(id, former.get(id) ?? this.#open(credential.keySet, former))
     }
-    this.#entries = entries
-    for (const [id, { remote }] of former) if (!entries.has(id)) remote?.close()
+    for (const [id, { remote }] of former) if (!this.#entries.has(id)) remote?.close()
   }
 
-  #open(source: KeySetSource): Entry {
+  #open(source: KeySetSource, former: ReadonlyMap<string, Entry>): Entry {
     if (source.kind === 'file') return { verifier: verifierOf(source.keySet), remote: undefined }
     const { url, tokenFile, caCertificates } = source
     const remote = new RemoteKeySet({
@@ -61,22 +65,24 @@ export class KeySets {
         entry.verifier = verifierOf(keySet)
         if (!isFirst) this.#observer.keySetChanged()
       },
-      onProblem: (text, isFormerInUse) => this.#observer.keySetUnavailable(url, text, isFormerInUse),
+      onProblem: (text) => this.#observer.keySetUnavailable(url, text, entry.verifier !== undefined),
       onRecovered: () => this.#observer.keySetRecovered(url),
     })
-    const entry: Entry = { verifier: undefined, remote }
+    // With other certificates or another token for the same URL, the last good set stays until the next is there.
+    const before = [...former.values()].find((each) => each.remote?.url === url)
+    const entry: Entry = { verifier: before?.verifier, remote }
     return entry
   }
 
   async verify(token: string, credential: JwtCredential): Promise<Verification> {
     const entry = this.#entries.get(idOf(credential.keySet))
-    if (entry === undefined) return { outcome: 'invalid' }
-    if (entry.verifier === undefined) await entry.remote?.refresh()
+    if (entry === undefined) return 'no key set'
     const first = await verifyWith(entry, token, credential)
-    // The issuer may have a new key. For a token without a key id, a newer set would change nothing.
-    if (first.outcome !== 'unknown_key' || entry.remote === undefined) return first
-    if (readToken(token)?.keyId === undefined) return first
+    const mayBeNew = first === 'no key set' || (first === 'unknown key id' && hasKeyId(token))
+    if (!mayBeNew || entry.remote === undefined || this.#waiting >= MAX_WAITING) return first
+    this.#waiting++
     await entry.remote.refresh()
+    this.#waiting--
     return verifyWith(entry, token, credential)
   }
 
@@ -86,9 +92,15 @@ export class KeySets {
   }
 }
 
+/** For a token without a key id, a newer set would change nothing. */
+function hasKeyId(token: string): boolean {
+  const claims = readToken(token)
+  return !isTokenProblem(claims) && claims.keyId !== undefined
+}
+
 async function verifyWith(entry: Entry, token: string, credential: JwtCredential): Promise<Verification> {
   const verifier = await entry.verifier
-  return verifier === undefined ? { outcome: 'unknown_key' } : verifier(token, credential, Date.now())
+  return verifier === undefined ? 'no key set' : verifier(token, credential)
 }
 
 function verifierOf(keySet: KeySet): Promise<Verifier> {
@@ -111,7 +123,7 @@ export interface RemoteKeySetOptions {
   /** The set differs from the one before. */
   readonly onChanged: (keySet: KeySet) => void
   /** Called once when a problem begins, and when it changes. The text repeats nothing of the response. */
-  readonly onProblem: (text: string, isFormerInUse: boolean) => void
+  readonly onProblem: (text: string) => void
   /** Called once when the set could be fetched again. */
   readonly onRecovered: () => void
   readonly refreshMs?: number
@@ -129,10 +141,11 @@ const MAX_BYTES = 64 * 1024
 
 /**
  * The key set of an issuer behind an https URL: fetched at start, every few minutes, and when a token names an unknown key.
- * The last good set stays in use while the server fails. Redirects are not followed: the URL that was configured is the
- * one that is trusted.
+ * The last good set stays in use while the server fails, which the remote key set of jose does not offer. Redirects are not
+ * followed: the URL that was configured is the one that is trusted.
  */
 export class RemoteKeySet {
+  readonly url: string
   readonly #options: RemoteKeySetOptions
   readonly #abort = new AbortController()
   #timer: NodeJS.Timeout | undefined
@@ -142,21 +155,20 @@ export class RemoteKeySet {
   #problem: string | undefined
 
   constructor(options: RemoteKeySetOptions) {
+    this.url = options.url
     this.#options = options
     void this.refresh()
   }
 
   /** Fetches the set, unless it was fetched a moment ago. Never rejects. */
-  refresh(): Promise<void> {
-    if (this.#abort.signal.aborted) return Promise.resolve()
-    const { now = () => performance.now(), minIntervalMs = MIN_INTERVAL_MS } = this.#options
-    if (this.#fetching !== undefined) return this.#fetching
-    if (now() - this.#fetchedAt < minIntervalMs) return Promise.resolve()
-    this.#fetchedAt = now()
-    this.#fetching = this.#fetchOnce().finally(() => {
-      this.#fetching = undefined
-    })
-    return this.#fetching
+  async refresh(): Promise<void> {
+    const { minIntervalMs = MIN_INTERVAL_MS, now = () => performance.now() } = this.#options
+    if (this.#fetching === undefined) {
+      if (this.#abort.signal.aborted || now() - this.#fetchedAt < minIntervalMs) return
+      this.#fetchedAt = now()
+      this.#fetching = this.#fetchOnce()
+    }
+    await this.#fetching
   }
 
   close(): void {
@@ -165,47 +177,37 @@ export class RemoteKeySet {
   }
 
   async #fetchOnce(): Promise<void> {
-    try {
-      this.#take(await this.#fetch())
-    } catch (error) {
-      this.#report(describeFailure(error))
-    }
-    this.#schedule()
-  }
-
-  #take(text: string): void {
-    const keySet = parseKeySet(text)
+    const { refreshMs = REFRESH_MS, minIntervalMs = MIN_INTERVAL_MS, onProblem } = this.#options
+    const settled = this.#fetch().then((text) => ({ text, keySet: parseKeySet(text) }))
+    const latest = await settled.catch(describeFailure)
+    this.#fetching = undefined
     if (this.#abort.signal.aborted) return
-    if (this.#problem !== undefined) this.#options.onRecovered()
-    this.#problem = undefined
-    if (text === this.#text) return
-    this.#text = text
-    this.#options.onChanged(keySet)
-  }
-
-  #report(problem: string): void {
-    if (this.#abort.signal.aborted || problem === this.#problem) return
+    const problem = typeof latest === 'string' ? latest : undefined
+    if (problem !== undefined && problem !== this.#problem) onProblem(problem)
+    if (typeof latest !== 'string') this.#take(latest.text, latest.keySet)
     this.#problem = problem
-    this.#options.onProblem(problem, this.#text !== undefined)
-  }
-
-  #schedule(): void {
-    if (this.#abort.signal.aborted) return
-    const { refreshMs = REFRESH_MS, minIntervalMs = MIN_INTERVAL_MS } = this.#options
-    const delayMs = this.#problem === undefined ? refreshMs : minIntervalMs
+    const delayMs = problem === undefined ? refreshMs : minIntervalMs
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => this.refresh(), delayMs * (0.9 + Math.random() / 5)).unref()
   }
 
+  #take(text: string, keySet: KeySet): void {
+    if (this.#problem !== undefined) this.#options.onRecovered()
+    if (text !== this.#text) this.#options.onChanged(keySet)
+    this.#text = text
+  }
+
   async #fetch(): Promise<string> {
     const { url, tokenFile, secureContext, timeoutMs = TIMEOUT_MS } = this.#options
-    const token = tokenFile === undefined ? undefined : (await readRegularFile(tokenFile)).bytes
-    const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(timeoutMs)])
+    const token =
+      tokenFile === undefined ? undefined : (await readRegularFile(tokenFile)).bytes.toString('latin1').trim()
     const headers = {
       accept: 'application/jwk-set+json, application/json',
-      ...(token === undefined ? {} : { authorization: `Bearer ${token.toString('latin1').trim()}` }),
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
     }
-    const options = { headers, signal, secureContext, agent: false as const }
+    const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(timeoutMs)])
+    // Said here, because NODE_TLS_REJECT_UNAUTHORIZED=0 would turn it off: whoever answers decides who is a caller.
+    const options = { headers, signal, secureContext, rejectUnauthorized: true, agent: false as const }
     return await new Promise<string>((resolve, reject) => {
       const outgoing = request(url, options, (response) => {
         const { statusCode = 0 } = response

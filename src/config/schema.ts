@@ -192,7 +192,9 @@ export const callerMapping = mapping({
     .describe('Org ids that it may name; a trailing `*` stands for any ending.'),
   routes: list(parsed(text(), parseRoutePattern))
     .prefault([])
-    .describe('Routes that it may use, written as in `routes.allow`; if empty, all that `routes.allow` lets through.'),
+    .describe(
+      'Routes that it may use, written as in `routes.allow`. If empty: all that `routes.allow` lets through, except `appRoutes`.',
+    ),
   maxInFlight: count(1, 1_000_000).optional().describe('Most requests at once, within `listen.maxInFlight`.'),
 })
 

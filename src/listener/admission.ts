@@ -4,7 +4,7 @@
  */
 
 import { METHODS } from 'node:http'
-import type { Caller, Callers } from '../callers/callers.ts'
+import type { Caller, CallerRefusal, Callers, Peer } from '../callers/callers.ts'
 import type { RefusalCode } from '../errors.ts'
 import type { AdmittedRequest } from '../http/admitted-request.ts'
 import { withoutFields } from '../http/fields.ts'
@@ -59,6 +59,8 @@ export interface Refusal {
   readonly orgId?: OrgId | undefined
   /** The caller, if it was known by then. */
   readonly caller?: Caller | undefined
+  /** Why no caller was found. For the log, never for the answer. */
+  readonly reason?: CallerRefusal | undefined
 }
 
 /** The request has a JWT that nobody has verified yet. The listener verifies it, and asks again with the result. */
@@ -68,11 +70,9 @@ export interface Unverified {
 }
 
 /** The facts about the sender of a request that are not in its head. In most cases the connection itself is passed. */
-export interface Sender {
-  /** Path of the caller's own socket that the connection came through; undefined for the common address. */
-  readonly callerSocket: string | undefined
+export interface Sender extends Peer {
   /** The result, if admission has asked for a verification. */
-  readonly verified?: { readonly caller: Caller | undefined } | undefined
+  readonly verified?: Caller | CallerRefusal | undefined
 }
 
 type AdmittedBy = AdmittedRequest & { readonly isAdmitted: true; readonly caller: Caller | undefined }
@@ -115,9 +115,9 @@ export function admit(
     checkKey(found, rules)
   if (early !== undefined) return early
   if (rules.callers === undefined) return admitTarget({ head, found, rules, caller: undefined }, newRequestId)
-  const caller = findCaller(found, rules.callers, sender)
-  if (caller === undefined) return refuse('caller_refused')
+  const caller = sender.verified ?? rules.callers.identify(sender, found.callerKeys, found.callerKey)
   if (caller === 'unverified') return { isAdmitted: false, token: found.callerKey }
+  if (typeof caller === 'string') return { isAdmitted: false, code: 'caller_refused', reason: caller }
   const admission = admitTarget({ head, found, rules, caller }, newRequestId)
   return admission.isAdmitted ? admission : { ...admission, caller }
 }
@@ -168,12 +168,9 @@ function checkForwarded(found: FieldFindings, rules: AdmissionRules): Refusal | 
 
 function checkKey(found: FieldFindings, rules: AdmissionRules): Refusal | undefined {
   if (rules.isCallerKey === undefined) return undefined
-  return found.callerKeys === 1 && rules.isCallerKey(found.callerKey) ? undefined : refuse('caller_refused')
-}
-
-function findCaller(found: FieldFindings, callers: Callers, sender: Sender): Caller | 'unverified' | undefined {
-  if (sender.verified !== undefined) return sender.verified.caller
-  return callers.identify(sender.callerSocket, found.callerKeys, found.callerKey)
+  if (found.callerKeys === 1 && rules.isCallerKey(found.callerKey)) return undefined
+  const reason = (['no credential', 'unknown key'] as const)[found.callerKeys] ?? 'several credentials'
+  return { isAdmitted: false, code: 'caller_refused', reason }
 }
 
 function admitTarget(candidate: Candidate, newRequestId: () => string): AdmittedBy | Refusal {
@@ -187,9 +184,9 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
   if (mayMint && !rules.allowsTokenEndpoint) return refuse('token_endpoint_refused')
   if (hasEncodedControl(path)) return refuse('target_invalid')
   if (rules.allowedRoutes.length > 0 && !matchesRoute(rules.allowedRoutes, method, path)) return refuse('route_refused')
-  if (caller !== undefined && !caller.mayUseRoute(method, path)) return refuse('route_refused')
   // The App's own credential never goes to a path that could mint a token for the client.
   const isAppRoute = !mayMint && rules.appRoutes.length > 0 && matchesRoute(rules.appRoutes, method, path)
+  if (caller !== undefined && !caller.mayUseRoute(method, path, isAppRoute)) return refuse('route_refused')
   const orgId = isAppRoute ? undefined : admitOrg(candidate)
   if (typeof orgId === 'object') return orgId
   if (found.hasImitation || found.hasBadValue) return refuse('field_invalid')

@@ -46,6 +46,7 @@ export class OwnAnswers {
     const record = this.#newRecord(message, startedAt, refusal.orgId)
     record.code = refusal.code
     record.caller = refusal.caller?.name
+    record.reason = refusal.reason
     this.#tell(record, respondWithProblem(response, refusal, record.requestId))
     connection.exchangeEnded()
   }

@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
-import type { Caller } from '../callers/callers.ts'
+import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
 import { allowHalfOpen, parse, stoppedParser } from '../http/node-internals.ts'
@@ -197,14 +197,14 @@ export class Listener implements ConnectionOwner {
     const verification = new PendingVerification()
     connection.carry(verification)
     this.#verifying++
-    const goOn = (caller: Caller | undefined) => {
+    const goOn = (verified: Caller | CallerRefusal) => {
       this.#verifying--
       const { callerSocket } = connection
       if (verification.failure !== undefined) this.#answers.abandon(arrival, verification.failure)
-      else this.#proceed(arrival, { callerSocket, verified: { caller } })
+      else this.#proceed(arrival, { callerSocket, verified })
     }
-    const verifying = rules.callers?.verify(token) ?? Promise.resolve(undefined)
-    verifying.then(goOn, () => goOn(undefined))
+    const verifying = rules.callers?.verify(token) ?? Promise.resolve('unknown key' as const)
+    verifying.then(goOn, () => goOn('malformed token'))
   }
 
   #upgrade(server: Server, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {

@@ -17,6 +17,7 @@ const PROMISED: Readonly<Record<string, string>> = {
   oap_requests_in_flight: 'gauge',
   oap_refused_total: 'counter',
   oap_caller_requests_total: 'counter',
+  oap_callers_refused_total: 'counter',
   oap_token_lookups_total: 'counter',
   oap_mints_total: 'counter',
   oap_mint_duration_seconds: 'histogram',

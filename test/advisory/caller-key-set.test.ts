@@ -7,12 +7,14 @@ import { readFileSync } from 'node:fs'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { type CallerRule, Callers } from '../../src/callers/callers.ts'
 import { type KeySet, parseKeySet } from '../../src/callers/jwt.ts'
-import { RemoteKeySet, type RemoteKeySetOptions } from '../../src/callers/key-sets.ts'
+import { KeySets, RemoteKeySet, type RemoteKeySetOptions } from '../../src/callers/key-sets.ts'
 import { contextTrusting } from '../../src/trusted-certificates.ts'
-import { makeIssuer } from '../callers/issuer.ts'
+import { CLAIMS, type Issuer, makeIssuer, sign } from '../callers/issuer.ts'
 import { KeySetServer } from '../callers/key-set-server.ts'
+import { NO_OBSERVER, outcomeOf, rule } from '../callers/make-callers.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import { Changes } from '../support/changes.ts'
 
@@ -21,8 +23,6 @@ const secureContext = contextTrusting(readFileSync(CA_FILE, 'utf8'))
 class Watched implements Disposable {
   readonly sets: KeySet[] = []
   readonly problems: string[] = []
-  /** For each problem, whether a good set was in use. */
-  readonly inUse: boolean[] = []
   recoveries = 0
   readonly changes = new Changes()
   readonly keySet: RemoteKeySet
@@ -36,9 +36,8 @@ class Watched implements Disposable {
         this.sets.push(keySet)
         this.changes.notify()
       },
-      onProblem: (text, isFormerInUse) => {
+      onProblem: (text) => {
         this.problems.push(text)
-        this.inUse.push(isFormerInUse)
         this.changes.notify()
       },
       onRecovered: () => {
@@ -60,10 +59,12 @@ class Watched implements Disposable {
 }
 
 let server: KeySetServer
+let issuer: Issuer
 let jwks: string
 
 beforeEach(async () => {
-  jwks = (await makeIssuer()).jwks
+  issuer = await makeIssuer()
+  jwks = issuer.jwks
   server = await KeySetServer.start(jwks)
 })
 
@@ -76,7 +77,6 @@ describe('a server that answers falsely', () => {
     ['HTML', '<html>', 'is not JSON'],
     ['nothing', '', 'is not JSON'],
     ['a list', '[]', 'is not a JSON Web Key Set'],
-    ['no keys', '{"keys":[]}', 'has no public key for RS256, PS256, ES256, EdDSA'],
     ['only a secret', '{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}', 'has no public key for'],
     ['half a key', '{"keys":[{"kty":"EC","crv":"P-256","x":"AA"}]}', 'has no public key for'],
     [
@@ -91,7 +91,6 @@ describe('a server that answers falsely', () => {
     server.answer = (response) => response.end(body)
     await watched.keySet.refresh()
     expect(watched.problems).toEqual([expect.stringContaining(problem)])
-    expect(watched.inUse).toEqual([true])
     expect(watched.sets).toEqual([parseKeySet(jwks)])
     server.answer = (response) => response.end(jwks)
     await watched.keySet.refresh()
@@ -103,7 +102,6 @@ describe('a server that answers falsely', () => {
     using watched = new Watched(server.url)
     await watched.untilTold()
     expect(watched.problems).toEqual([expect.stringContaining(`answers ${status}`)])
-    expect(watched.inUse).toEqual([false])
     expect(watched.sets).toEqual([])
   })
 })
@@ -145,6 +143,94 @@ test('a server with an untrusted certificate is refused', async () => {
   await watched.untilTold()
   expect(watched.problems).toEqual([expect.stringContaining('does it need jwksCaFile?')])
   expect(server.requests).toBe(0)
+})
+
+test('a well-formed set without keys revokes all', async () => {
+  using watched = new Watched(server.url)
+  await watched.untilTold()
+  server.answer = (response) => response.end('{"keys":[]}')
+  await watched.keySet.refresh()
+  expect([watched.problems, watched.sets.at(-1)]).toEqual([[], { keys: [] }])
+})
+
+// With NODE_TLS_REJECT_UNAUTHORIZED=0 in the environment, whoever stands between could name the keys and be every caller.
+test('certificates are verified whatever the environment says', async () => {
+  vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
+  try {
+    using watched = new Watched(server.url, { secureContext: undefined })
+    await watched.untilTold()
+    expect(watched.problems).toEqual([expect.stringContaining('does it need jwksCaFile?')])
+  } finally {
+    vi.unstubAllEnvs()
+  }
+})
+
+test('a closed key set stops fetching', async () => {
+  const watched = new Watched(server.url, { refreshMs: 1 })
+  await server.changes.until(() => server.requests > 2, 'regular fetches')
+  watched.keySet.close()
+  const before = server.requests
+  await watched.keySet.refresh()
+  await new Promise((resolve) => setTimeout(resolve, 100))
+  expect(server.requests).toBe(before)
+})
+
+describe('the callers of a proxy', () => {
+  async function withKeySets(act: (keySets: KeySets, ruleWith: (ca?: string) => CallerRule) => Promise<void>) {
+    const keySets = new KeySets(NO_OBSERVER)
+    const ca = readFileSync(CA_FILE, 'utf8')
+    const ruleWith = (caCertificates = ca): CallerRule =>
+      rule('batch', {
+        kind: 'jwt',
+        issuer: CLAIMS.iss,
+        audience: CLAIMS.aud,
+        subject: CLAIMS.sub,
+        keySet: { kind: 'url', url: server.url, caCertificates, tokenFile: undefined },
+      })
+    keySets.use([ruleWith()])
+    try {
+      await act(keySets, ruleWith)
+    } finally {
+      keySets.close()
+    }
+  }
+
+  test('tokens with unknown key ids reach the server once in ten seconds', async () => {
+    await withKeySets(async (keySets, ruleWith) => {
+      const callers = new Callers([ruleWith()], { verify: (token, credential) => keySets.verify(token, credential) })
+      for (const kid of ['a', 'b', 'c', undefined]) {
+        expect(await outcomeOf(callers, await sign(issuer, { header: { kid: kid ?? 'd' } }))).toBe('unknown key id')
+      }
+      expect(server.requests).toBe(1)
+    })
+  })
+
+  test('a changed jwksCaFile keeps the last good set until the next is fetched', async () => {
+    await withKeySets(async (keySets, ruleWith) => {
+      const token = await sign(issuer)
+      const outcomeWith = async (of: CallerRule) =>
+        outcomeOf(new Callers([of], { verify: (each, credential) => keySets.verify(each, credential) }), token)
+      expect(await outcomeWith(ruleWith())).toMatchObject({ name: 'batch' })
+      server.answer = () => undefined // the server hangs from now on
+      const changed = ruleWith(`${readFileSync(CA_FILE, 'utf8')}\n`)
+      keySets.use([changed])
+      expect(await outcomeWith(changed)).toMatchObject({ name: 'batch' })
+    })
+  })
+
+  // While the server hangs, made-up tokens must not pile up.
+  test('beyond 256 tokens that wait for a newer set, the next is refused at once', async () => {
+    server.answer = () => undefined
+    await withKeySets(async (keySets, ruleWith) => {
+      const callers = new Callers([ruleWith()], { verify: (token, credential) => keySets.verify(token, credential) })
+      const token = await sign(issuer)
+      const waiting = Array.from({ length: 256 }, (_, index) => callers.verify(`${token}${index}`))
+      await new Promise(setImmediate)
+      expect(await callers.verify(token)).toBe('no key set')
+      keySets.close()
+      await Promise.all(waiting)
+    })
+  })
 })
 
 test('a flood of unknown key ids causes few requests to the server', async () => {

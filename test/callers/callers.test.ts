@@ -1,7 +1,8 @@
 import { describe, expect, test, vi } from 'vitest'
 import { Callers, type CallersOptions } from '../../src/callers/callers.ts'
+import { certificateNames } from '../../src/callers/certificate-names.ts'
 import { CLAIMS, credentialOf, encode, makeIssuer, sign } from './issuer.ts'
-import { byKey, callerOf, makeCallers, rule } from './make-callers.ts'
+import { ANY, byKey, callerOf, makeCallers, outcomeOf, rule } from './make-callers.ts'
 
 describe('a caller by key', () => {
   test('is found by each of its keys, and by nothing else', async () => {
@@ -10,64 +11,140 @@ describe('a caller by key', () => {
     expect((await callerOf(callers, 'new-key'))?.name).toBe('billing')
     expect((await callerOf(callers, 'other'))?.name).toBe('reports')
     for (const wrong of ['', 'old-ke', 'old-key ', 'OLD-KEY', 'old-key\u0000', 'billing', '__proto__']) {
-      expect(await callerOf(callers, wrong)).toBeUndefined()
+      expect(await outcomeOf(callers, wrong)).toBe('unknown key')
     }
   })
 
   test('needs exactly one field', () => {
     const callers = makeCallers([rule('billing', byKey('key'))])
-    expect(callers.identify(undefined, 0, '')).toBeUndefined()
-    expect(callers.identify(undefined, 2, 'key')).toBeUndefined()
+    expect(callers.identify(ANY, 0, '')).toBe('no credential')
+    expect(callers.identify(ANY, 2, 'key')).toBe('several credentials')
   })
 })
 
-describe('a caller by socket', () => {
-  test('is found by its socket, and only without a second credential', () => {
-    const callers = makeCallers([
-      rule('billing', { kind: 'socket', path: '/run/billing.sock' }),
-      rule('reports', byKey('key')),
-    ])
-    const found = callers.identify('/run/billing.sock', 0, '')
-    expect(typeof found === 'object' && found.name).toBe('billing')
-    expect(callers.identify('/run/billing.sock', 1, 'key')).toBeUndefined()
-    expect(callers.identify('/run/billing.sock', 1, '')).toBeUndefined()
-    expect(callers.identify('/run/other.sock', 0, '')).toBeUndefined()
-    expect(callers.identify('/run/other.sock', 1, 'key')).toBeUndefined()
+test('a caller by socket is found by its socket, and only without a second credential', () => {
+  const callers = makeCallers([
+    rule('billing', { kind: 'socket', path: '/run/billing.sock' }),
+    rule('reports', byKey('key')),
+  ])
+  const by = (callerSocket: string, keys: number, key: string) => callers.identify({ callerSocket }, keys, key)
+  expect(by('/run/billing.sock', 0, '')).toMatchObject({ name: 'billing' })
+  expect(by('/run/billing.sock', 1, 'key')).toBe('several credentials')
+  expect(by('/run/billing.sock', 1, '')).toBe('several credentials')
+  expect(by('/run/other.sock', 0, '')).toBe('unknown socket')
+  expect(by('/run/other.sock', 1, 'key')).toBe('several credentials')
+})
+
+describe('a caller by certificate', () => {
+  const callers = makeCallers([
+    rule('batch', { kind: 'certificate', name: 'spiffe://example.org/ns/jobs/sa/batch' }),
+    rule('reports', { kind: 'certificate', name: 'dns:reports.jobs.svc' }),
+    rule('billing', byKey('key')),
+  ])
+  const by = (names: readonly string[], ...keys: string[]) =>
+    callers.identify({ callerSocket: undefined, certificateNames: names }, keys.length, keys.at(-1) ?? '')
+
+  test('is found by one of its names, and by no other spelling', () => {
+    expect(by(['spiffe://example.org/ns/jobs/sa/batch', 'dns:pod-7'])).toMatchObject({ name: 'batch' })
+    expect(by(['dns:reports.jobs.svc'])).toMatchObject({ name: 'reports' })
+    for (const name of [
+      'spiffe://example.org/ns/jobs/sa/batch/',
+      'spiffe://EXAMPLE.org/ns/jobs/sa/batch',
+      'spiffe://example.org/ns/jobs/sa/batc%68',
+      'dns:x.reports.jobs.svc',
+      '__proto__',
+    ]) {
+      expect(by([name])).toBe('unknown certificate')
+    }
+  })
+
+  test('a certificate with the names of two callers is neither', () => {
+    expect(by(['spiffe://example.org/ns/jobs/sa/batch', 'dns:reports.jobs.svc'])).toBe('certificate of several callers')
+  })
+
+  test('is refused with a second credential; a certificate of nobody leaves the key to decide', () => {
+    expect(by(['dns:reports.jobs.svc'], 'key')).toBe('several credentials')
+    expect(by(['dns:mesh.example'], 'key')).toMatchObject({ name: 'billing' })
+  })
+
+  test.each([
+    ['URI:spiffe://a.example/b, DNS:Pod-7.example', ['spiffe://a.example/b', 'dns:pod-7.example']],
+    // A wildcard would be the name of many.
+    ['DNS:*.jobs.svc, DNS:jobs.svc', ['dns:jobs.svc']],
+    ['URI:spiffe://a.example/b, URI:spiffe://a.example/c, DNS:x', ['dns:x']],
+    // A separator inside a name must not begin another name (CVE-2021-44532).
+    ['DNS:"a.example, DNS:reports.jobs.svc"', ['dns:a.example, dns:reports.jobs.svc']],
+    ['URI:"spiffe://a.example/b, DNS:x"', ['spiffe://a.example/b, DNS:x']],
+    ['URI:dns:reports.jobs.svc', []],
+    ['IP Address:10.0.0.1, DNS:x', ['dns:x']],
+    [undefined, []],
+  ])('the names in %s', (subjectAltName, names) => {
+    expect(certificateNames({ subjectAltName })).toEqual(names)
   })
 })
 
 describe('a caller by JWT', () => {
-  test.each(['RS256', 'PS256', 'ES256', 'EdDSA'])('%s is verified', async (alg) => {
-    const issuer = await makeIssuer(alg)
+  test.each(['RS256', 'RS512', 'PS256', 'PS384', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'])(
+    '%s is verified',
+    async (alg) => {
+      const issuer = await makeIssuer(alg)
+      const callers = makeCallers([rule('batch', credentialOf(issuer))])
+      expect((await callerOf(callers, await sign(issuer)))?.name).toBe('batch')
+    },
+  )
+
+  test('EdDSA and Ed25519 are two names of one algorithm', async () => {
+    const issuer = await makeIssuer('EdDSA')
     const callers = makeCallers([rule('batch', credentialOf(issuer))])
-    expect((await callerOf(callers, await sign(issuer)))?.name).toBe('batch')
+    expect((await callerOf(callers, await sign(issuer, { header: { alg: 'Ed25519' } })))?.name).toBe('batch')
+  })
+
+  test('a refusal says what is wrong', async () => {
+    const issuer = await makeIssuer()
+    const callers = makeCallers([
+      rule('batch', credentialOf(issuer)),
+      rule('other', credentialOf(issuer, 'other-audience')),
+    ])
+    const outcomeWith = async (options: Parameters<typeof sign>[1]) => outcomeOf(callers, await sign(issuer, options))
+    expect(await outcomeWith({ claims: { iss: 'x' } })).toBe('unknown issuer')
+    expect(await outcomeWith({ claims: { sub: 'x' } })).toBe('unknown subject')
+    expect(await outcomeWith({ claims: { aud: 'x' } })).toBe('wrong audience')
+    expect(await outcomeWith({ claims: { aud: [CLAIMS.aud, 'other-audience'] } })).toBe('token of several callers')
+    expect(await outcomeWith({ header: { kid: 'x' } })).toBe('unknown key id')
+    expect(await outcomeWith({ expiresIn: -1 })).toBe('expired')
+    expect(await outcomeWith({ expiresIn: -60 })).toBe('expired')
+    expect(await outcomeWith({ claims: { nbf: 9_999_999_999 } })).toBe('not valid yet')
+    expect(await outcomeOf(callers, await sign(await makeIssuer()))).toBe('wrong signature')
+    expect(await outcomeOf(callers, `${encode({ alg: 'HS256' })}.${encode(CLAIMS)}.AA`)).toBe('wrong algorithm')
+    expect(await outcomeOf(callers, 'a.b.c')).toBe('wrong algorithm')
+    expect(await outcomeOf(callers, 'some-key')).toBe('unknown key')
   })
 
   test('is verified once, and remembered until it expires', async () => {
     const issuer = await makeIssuer()
     let now = Date.now()
-    const verify = vi.fn<CallersOptions['verify']>(async () => ({ outcome: 'valid', expiresAtMs: now + 1_000 }))
+    const verify = vi.fn<CallersOptions['verify']>(async () => ({ expiresAtMs: now + 1_000 }))
     const callers = new Callers([rule('batch', credentialOf(issuer))], { verify, now: () => now })
     const token = await sign(issuer)
     const together = await Promise.all([callers.verify(token), callers.verify(token)])
-    expect(together.map((caller) => caller?.name)).toEqual(['batch', 'batch'])
-    expect(callers.identify(undefined, 1, token)).toBe(together[0])
+    expect(together).toMatchObject([{ name: 'batch' }, { name: 'batch' }])
+    expect(callers.identify(ANY, 1, token)).toBe(together[0])
     expect(verify).toHaveBeenCalledTimes(1)
     now += 1_000
-    expect(callers.identify(undefined, 1, token)).toBe('unverified')
+    expect(callers.identify(ANY, 1, token)).toBe('unverified')
   })
 
   test('10,000 verified tokens are remembered; the least recently used is dropped first', async () => {
-    const verify: CallersOptions['verify'] = async () => ({ outcome: 'valid', expiresAtMs: 1_000 })
+    const verify: CallersOptions['verify'] = async () => ({ expiresAtMs: 1_000 })
     const issuer = await makeIssuer()
     const callers = new Callers([rule('batch', credentialOf(issuer))], { verify, now: () => 0 })
     const [header, payload] = (await sign(issuer)).split('.')
     const tokenOf = (index: number) => `${header}.${payload}.${Buffer.from(`signature-${index}`).toString('base64url')}`
     for (let index = 0; index < 10_000; index++) await callers.verify(tokenOf(index))
-    expect(callers.identify(undefined, 1, tokenOf(0))).toMatchObject({ name: 'batch' })
+    expect(callers.identify(ANY, 1, tokenOf(0))).toMatchObject({ name: 'batch' })
     await callers.verify(tokenOf(10_000))
-    expect(callers.identify(undefined, 1, tokenOf(0))).toMatchObject({ name: 'batch' })
-    expect(callers.identify(undefined, 1, tokenOf(1))).toBe('unverified')
+    expect(callers.identify(ANY, 1, tokenOf(0))).toMatchObject({ name: 'batch' })
+    expect(callers.identify(ANY, 1, tokenOf(1))).toBe('unverified')
   })
 
   test('another token with the signature of a remembered one is verified', async () => {
@@ -77,9 +154,10 @@ describe('a caller by JWT', () => {
     expect((await callerOf(callers, token))?.name).toBe('batch')
     const [head = '', , signature = ''] = token.split('.')
     const forged = `${head}.${encode({ ...CLAIMS, exp: 9_999_999_999 })}.${signature}`
-    expect(callers.identify(undefined, 1, forged)).toBe('unverified')
-    expect(await callers.verify(forged)).toBeUndefined()
-    expect(callers.identify(undefined, 1, signature)).toBeUndefined()
+    expect(callers.identify(ANY, 1, forged)).toBe('unverified')
+    expect(await callers.verify(forged)).toBe('wrong signature')
+    expect(callers.identify(ANY, 1, forged)).toBe('unverified')
+    expect(callers.identify(ANY, 1, signature)).toBe('unknown key')
     expect((await callerOf(callers, token))?.name).toBe('batch')
   })
 
@@ -89,7 +167,7 @@ describe('a caller by JWT', () => {
     const token = await sign(issuer)
     expect((await callerOf(callers, token))?.name).toBe('batch')
     callers.forgetTokens()
-    expect(callers.identify(undefined, 1, token)).toBe('unverified')
+    expect(callers.identify(ANY, 1, token)).toBe('unverified')
   })
 
   test('a key that was withdrawn during a verification does not stay remembered', async () => {
@@ -97,7 +175,7 @@ describe('a caller by JWT', () => {
     let settle: () => void = () => undefined
     const verify: CallersOptions['verify'] = () =>
       new Promise((resolve) => {
-        settle = () => resolve({ outcome: 'valid', expiresAtMs: Date.now() + 60_000 })
+        settle = () => resolve({ expiresAtMs: Date.now() + 60_000 })
       })
     const callers = new Callers([rule('batch', credentialOf(issuer))], { verify })
     const token = await sign(issuer)
@@ -105,36 +183,25 @@ describe('a caller by JWT', () => {
     callers.forgetTokens()
     settle()
     await verifying
-    expect(callers.identify(undefined, 1, token)).toBe('unverified')
-  })
-
-  test('a token that fails is never remembered', async () => {
-    const callers = makeCallers([rule('batch', credentialOf(await makeIssuer()))])
-    const forged = await sign(await makeIssuer())
-    expect(await callerOf(callers, forged)).toBeUndefined()
-    expect(callers.identify(undefined, 1, forged)).toBe('unverified')
+    expect(callers.identify(ANY, 1, token)).toBe('unverified')
   })
 })
 
-describe('the rules of a caller', () => {
-  test('permit nothing by default; a trailing * stands for any ending', () => {
-    const callers = makeCallers([
-      rule('none', byKey('a'), { orgs: [] }),
-      rule('some', byKey('b'), {
-        orgs: [
-          { id: 'acme', isPrefix: false },
-          { id: 'globex-', isPrefix: true },
-        ],
-      }),
-      rule('all', byKey('c')),
-    ])
-    const allowed = (key: string) => {
-      const caller = callers.identify(undefined, 1, key)
-      if (typeof caller !== 'object') throw new Error('not a caller')
-      return ['acme', 'acme2', 'Acme', 'globex-1', 'globex-', 'globex', '*'].filter((org) => caller.mayNameOrg(org))
-    }
-    expect(allowed('a')).toEqual([])
-    expect(allowed('b')).toEqual(['acme', 'globex-1', 'globex-'])
-    expect(allowed('c')).toHaveLength(7)
-  })
+test('a caller may name nothing by default; a trailing * stands for any ending', async () => {
+  const some = [
+    { id: 'acme', isPrefix: false },
+    { id: 'globex-', isPrefix: true },
+  ]
+  const callers = makeCallers([
+    rule('none', byKey('a'), { orgs: [] }),
+    rule('some', byKey('b'), { orgs: some }),
+    rule('all', byKey('c')),
+  ])
+  const allowed = async (key: string) => {
+    const caller = await callerOf(callers, key)
+    return ['acme', 'acme2', 'Acme', 'globex-1', 'globex-', 'globex', '*'].filter((org) => caller?.mayNameOrg(org))
+  }
+  expect(await allowed('a')).toEqual([])
+  expect(await allowed('b')).toEqual(['acme', 'globex-1', 'globex-'])
+  expect(await allowed('c')).toHaveLength(7)
 })

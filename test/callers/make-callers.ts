@@ -1,6 +1,6 @@
 /** Callers with their real key sets, without a proxy. */
 
-import { type Caller, type CallerRule, Callers, CallerUsage } from '../../src/callers/callers.ts'
+import { Caller, type CallerRefusal, type CallerRule, Callers, CallerUsage } from '../../src/callers/callers.ts'
 import { KeySets } from '../../src/callers/key-sets.ts'
 import { Secret } from '../../src/secret.ts'
 
@@ -24,8 +24,16 @@ export function makeCallers(rules: readonly CallerRule[], now: () => number = Da
   })
 }
 
-/** The caller of a credential on the common listener, verified if necessary. */
-export async function callerOf(callers: Callers, credential: string): Promise<Caller | undefined> {
-  const found = callers.identify(undefined, 1, credential)
+/** What a credential on the common listener amounts to, verified if necessary. */
+export async function outcomeOf(callers: Callers, credential: string): Promise<Caller | CallerRefusal> {
+  const found = callers.identify(ANY, 1, credential)
   return found === 'unverified' ? callers.verify(credential) : found
 }
+
+export async function callerOf(callers: Callers, credential: string): Promise<Caller | undefined> {
+  const found = await outcomeOf(callers, credential)
+  return found instanceof Caller ? found : undefined
+}
+
+/** A connection to the common listener, without a certificate. */
+export const ANY = { callerSocket: undefined }

@@ -10,7 +10,7 @@ import { admit } from '../../src/listener/admission.ts'
 import { Secret } from '../../src/secret.ts'
 import { RULES } from '../support/admission-rules.ts'
 import { fc } from '../support/properties.ts'
-import { makeCallers } from './make-callers.ts'
+import { byKey, makeCallers, rule } from './make-callers.ts'
 
 const KEYS = ['key-of-a', 'key-of-b', 'key-of-c', 'key-of-d']
 const SOCKETS = ['/run/a.sock', '/run/b.sock']
@@ -112,4 +112,26 @@ test('a request is admitted exactly if the rules of its caller allow it, and its
     }),
     { numRuns: 2_000 },
   )
+})
+
+// A request on an app route carries the App's own credentials, so deny is the default.
+test('a caller uses an app route only if it names it', () => {
+  const appRoutes = [{ method: 'POST', path: '/v2/links', isPrefix: false }]
+  const callers = makeCallers([
+    rule('any', byKey('key-of-a')),
+    rule('links', byKey('key-of-b'), { routes: appRoutes }),
+    rule('other', byKey('key-of-c'), { routes: [{ method: 'GET', path: '/v2/', isPrefix: true }] }),
+  ])
+  const outcomeOf = (key: string, method: string) => {
+    const rawHeaders = ['Host', 'localhost', 'X-Org-Id', 'acme', 'X-Proxy-Key', key]
+    const head = { method, url: '/v2/links', httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
+    const admission = admit(head, { ...RULES, callers, appRoutes }, () => 'request-id')
+    return admission.isAdmitted ? (admission.orgId ?? 'as the App') : 'code' in admission && admission.code
+  }
+  const outcomes = ['key-of-a', 'key-of-b', 'key-of-c'].map((key) => [outcomeOf(key, 'POST'), outcomeOf(key, 'GET')])
+  expect(outcomes).toEqual([
+    ['route_refused', 'acme'],
+    ['as the App', 'route_refused'],
+    ['route_refused', 'acme'],
+  ])
 })
