@@ -49,12 +49,19 @@ export const ADMIN_PROBLEMS = {
   remote_refused: {
     status: 403,
     title: 'This address serves health and metrics only',
-    detail: 'Other machines can reach this address. Set admin.allowRemote to serve everything here.',
+    detail: 'Other machines can reach this address. Ask from this machine, or set admin.allowRemote.',
+  },
+  callers_refused: {
+    status: 403,
+    title: 'This address serves health and metrics only',
+    detail:
+      'Callers can reach this address, and may not see or purge what is not theirs. Set admin.address to a unix socket.',
   },
   not_found: {
     status: 404,
     title: 'There is no such path',
-    detail: 'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, or POST /tokens/purge?org=ORG.',
+    detail:
+      'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, or POST /tokens/purge?org=ORG or /tokens/resume.',
   },
   method_refused: { status: 405, title: 'Method not allowed', detail: 'Use a method from the Allow field.' },
   org_id_missing: {

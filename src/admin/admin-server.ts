@@ -11,6 +11,7 @@ import { type AdminProblemCode, endWithAdminProblem, respondWithAdminProblem } f
 import { History, SAMPLE_INTERVAL_MS } from './history.ts'
 import { type Answer, adminRoutes, type Route } from './routes.ts'
 import type { AdminSources } from './status.ts'
+import { refusedMints, type Warnings } from './warnings.ts'
 
 export interface AdminOptions {
   readonly address: ListenAddress
@@ -21,6 +22,8 @@ export interface AdminOptions {
   readonly isRemote: boolean
   /** Other machines may use everything, not only health and metrics. */
   readonly allowsRemote: boolean
+  /** `here`: processes of this machine may be callers, who may see and purge nothing of each other. Changed by a reload. */
+  readonly callers: 'none' | 'here' | 'elsewhere'
   readonly hosts: HostList
   readonly refusesForwarded: boolean
   /** Read for each request, like `hosts`: a reload may change them. */
@@ -53,6 +56,7 @@ export class AdminListener {
   readonly #options: AdminOptions
   readonly #now: () => number
   readonly #history: History
+  readonly #warnings: Warnings
   readonly #routes: ReadonlyMap<string, Route>
   /** Oldest first. */
   readonly #sockets = new Set<Socket>()
@@ -65,6 +69,8 @@ export class AdminListener {
     this.#options = options
     this.#now = options.now ?? (() => performance.now())
     this.#history = new History(sources.metrics, this.#now())
+    this.#warnings = sources.warnings
+    this.#warnings.add('mints_refused', () => refusedMints(this.#history.recent(this.#now()), sources.service.baseUrl))
     this.#routes = adminRoutes({
       sources,
       history: this.#history,
@@ -77,7 +83,10 @@ export class AdminListener {
   async listen(): Promise<string> {
     const { address, socketMode, inheritedSockets } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
-    this.#sampling = setInterval(() => this.#history.sample(this.#now()), SAMPLE_INTERVAL_MS).unref()
+    this.#sampling = setInterval(() => {
+      this.#history.sample(this.#now())
+      this.#warnings.present()
+    }, SAMPLE_INTERVAL_MS).unref()
     return this.#bound.address
   }
 
@@ -150,12 +159,21 @@ export class AdminListener {
   }
 
   #admissionProblem(message: IncomingMessage, route: Route | undefined): AdminProblemCode | undefined {
-    const { hosts, refusesForwarded, isRemote, allowsRemote } = this.#options
+    const { hosts, refusesForwarded, isRemote } = this.#options
     const isForProbes = route?.isForProbes === true
     // Probes use the pod's address as Host, which no configuration can know.
     const problem = checkAccess(message, { hosts, refusesForwarded, allowsAnyHost: isRemote && isForProbes })
     if (problem !== undefined) return problem
-    return isRemote && !allowsRemote && !isForProbes ? 'remote_refused' : undefined
+    return isForProbes ? undefined : this.#peerProblem(message.socket)
+  }
+
+  /** The peers that may see orgs and purge tokens. */
+  #peerProblem(socket: Socket): AdminProblemCode | undefined {
+    const { address, allowsRemote, callers } = this.#options
+    if (address.kind === 'unix') return undefined
+    if (isLocalPeer(socket)) return callers === 'here' ? 'callers_refused' : undefined
+    if (callers !== 'none') return 'callers_refused'
+    return allowsRemote ? undefined : 'remote_refused'
   }
 }
 

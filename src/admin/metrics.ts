@@ -10,6 +10,9 @@ export interface Gauges {
   requestsInFlight(): number
   lifetimeEstimateMs(): number
   cachedTokens(): number
+  /** 0 unless the mints of all orgs are paused. */
+  mintsPausedMs(): number
+  logLinesDropped(): number
   /** Number of connections by state. */
   originConnections(): Readonly<Record<string, number>>
 }
@@ -59,6 +62,18 @@ function gaugeFamilies(gauges: Gauges): MetricFamily[] {
   const build = { version: gauges.version, node: process.versions.node }
   return [
     single('oap_requests_in_flight', 'gauge', 'Requests in progress.', gauges.requestsInFlight()),
+    single(
+      'oap_mints_paused_seconds',
+      'gauge',
+      'Time until the next call of the token endpoint, if no Org gets a token; otherwise 0.',
+      gauges.mintsPausedMs() / 1000,
+    ),
+    single(
+      'oap_log_lines_dropped_total',
+      'counter',
+      'Lines of the log that were lost because nobody read them.',
+      gauges.logLinesDropped(),
+    ),
     single('oap_cached_tokens', 'gauge', 'Tokens in the cache.', gauges.cachedTokens()),
     single(
       'oap_token_lifetime_estimate_seconds',

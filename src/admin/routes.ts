@@ -66,6 +66,7 @@ export function adminRoutes(context: RouteContext): ReadonlyMap<string, Route> {
     ['/status', local('GET', (query) => json(statusDocument(sources, history, statusQuery(query), now())))],
     ['/', local('GET', () => ({ status: 200, type: 'text/html; charset=utf-8', ...statusPage }))],
     ['/tokens/purge', local('POST', (query) => purge(context, query))],
+    ['/tokens/resume', local('POST', () => resume(sources))],
   ])
 }
 
@@ -90,8 +91,9 @@ function readinessLine({ name, isOk, detail }: ReadinessCheck): string {
   return detail === undefined ? verdict : `${verdict}: ${detail}`
 }
 
-async function exposition({ metrics, gauges }: AdminSources): Promise<Answer> {
-  const [ours, runtime] = await Promise.all([renderFamilies(metrics.families(gauges)), runtimeMetrics()])
+async function exposition({ metrics, gauges, warnings }: AdminSources): Promise<Answer> {
+  const families = [...metrics.families(gauges), warnings.family()]
+  const [ours, runtime] = await Promise.all([renderFamilies(families), runtimeMetrics()])
   return { status: 200, type: EXPOSITION_TYPE, content: `${ours}\n${runtime}` }
 }
 
@@ -110,6 +112,13 @@ function purge({ sources, orgPattern }: RouteContext, query: URLSearchParams): A
   const org: OrgId | undefined = parseOrgId(name, orgPattern())
   if (org === undefined) return 'org_id_invalid'
   return json({ purged: sources.tokens.purge(org) ? 1 : 0 })
+}
+
+/** Answers with the pauses that it has ended; the next mint shows whether they were still needed. */
+function resume({ warnings, resumeMints }: AdminSources): Answer {
+  const paused = warnings.present().filter(({ code }) => code === 'mints_paused' || code === 'orgs_paused')
+  resumeMints()
+  return json({ resumed: paused.map(({ text }) => text) })
 }
 
 function json(value: object): Answer {

@@ -5,6 +5,7 @@ import type { OrgStatus, TokenCache } from '../token/token-cache.ts'
 import type { History, RecentTotals, Series } from './history.ts'
 import type { Gauges, Metrics, ReloadOutcome, Totals } from './metrics.ts'
 import type { ErrorReport, RecentErrors } from './recent-errors.ts'
+import type { Warning, Warnings } from './warnings.ts'
 
 export interface ReadinessCheck {
   readonly name: string
@@ -53,6 +54,9 @@ export interface AdminSources {
   readonly gauges: Gauges
   readonly errors: RecentErrors
   readonly tokens: Pick<TokenCache, 'status' | 'purge' | 'purgeAll'>
+  /** Ends the pauses and limits of mints. */
+  readonly resumeMints: () => void
+  readonly warnings: Warnings
   /** Undefined for a proxy that shares no tokens. */
   readonly fleet?: { readonly status: FleetStatus } | undefined
 }
@@ -73,8 +77,8 @@ export interface StatusDocument {
   readonly checks: readonly ReadinessCheck[]
   /** Missing for a proxy that shares no tokens. */
   readonly fleet?: FleetStatus | undefined
-  /** Trouble that no single request shows, each with what to do. */
-  readonly warnings: readonly string[]
+  /** The bad states that are present, each with what to do. */
+  readonly warnings: readonly Warning[]
   /** Since the start, and as of now. */
   readonly totals: Totals & {
     readonly requestsInFlight: number
@@ -120,7 +124,7 @@ export function statusDocument(
     isReady: checks.every(({ isOk }) => isOk),
     checks,
     fleet: sources.fleet?.status,
-    warnings: [...warningsOf(recent, service), ...fleetWarnings(sources.fleet?.status)],
+    warnings: sources.warnings.present(),
     totals: {
       ...metrics.totals(),
       requestsInFlight: gauges.requestsInFlight(),
@@ -133,24 +137,6 @@ export function statusDocument(
     orgCount: orgs.length,
     errors: sources.errors.reports(now),
   }
-}
-
-/** Fewer refusals may be unlinked orgs. */
-const MIN_REFUSED_MINTS = 3
-const REFUSED_SHARE = 0.5
-
-/** A wrong address answers 404 for every org, which looks like orgs that are not linked. */
-function warningsOf({ mints, refusedMints }: RecentTotals, { baseUrl }: ServiceIdentity): string[] {
-  if (refusedMints < MIN_REFUSED_MINTS || refusedMints <= mints * REFUSED_SHARE) return []
-  return [
-    `The token endpoint refused ${refusedMints} of the last ${mints} mints. Check that baseUrl ${baseUrl} is right; ` +
-      'if it is, check that these Orgs are linked with the App.',
-  ]
-}
-
-function fleetWarnings(fleet: FleetStatus | undefined): string[] {
-  if (fleet?.state !== 'lost') return []
-  return [`The store of the fleet cannot be used: ${fleet.reason}. Until it is back, this replica mints for itself.`]
 }
 
 /** A stale token alone is no trouble: no request has needed it since. */

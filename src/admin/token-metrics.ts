@@ -47,6 +47,8 @@ export class TokenMetrics implements TokenObserver {
     'outcome',
     SECRET_RELOAD_OUTCOMES,
   )
+  /** The token endpoint has accepted the App credentials since the start. */
+  hasMinted = false
   #settledMints = 0
   #refusedMints = 0
   #failedMints = 0
@@ -61,6 +63,7 @@ export class TokenMetrics implements TokenObserver {
     this.#mints.add(reason, outcome)
     this.#durations.record(durationMs)
     this.#settledMints++
+    if (outcome === 'ok') this.hasMinted = true
     if (outcome === 'org_access_refused') this.#refusedMints++
     else if (outcome !== 'ok') this.#failedMints++
   }

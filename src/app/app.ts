@@ -23,6 +23,7 @@ import { openOrigin } from './origin.ts'
 import { ConfigReload, type ReloadState } from './reload.ts'
 import { callerSockets, LiveRules } from './rules.ts'
 import { TokenSide } from './tokens.ts'
+import { warningsOf } from './warnings.ts'
 
 export interface App {
   /** As in a URL. */
@@ -111,9 +112,10 @@ export async function startApp(
     { name: 'listening', isOk: phase.isListening },
     { name: 'warm', isOk: phase.isWarm, detail: warmDetail(config.tokens.warm.length, phase.isWarm) },
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
-    credentialsCheck(side.areCredentialsRejected),
+    // A trouble that all replicas share must not take them all out of service while cached tokens work.
+    credentialsCheck(side.areCredentialsRejected && !metrics.tokens.hasMinted),
   ]
-  const gauges = gaugesOf(listener, side, origin)
+  const gauges = gaugesOf(listener, side, origin, log)
   const service = { baseUrl: config.baseUrl.href, appId: config.appId }
   const sources: AdminSources = {
     service,
@@ -124,9 +126,11 @@ export async function startApp(
     gauges,
     errors,
     tokens: tokensOf(side, part),
+    resumeMints: () => side.resumeMints(),
+    warnings: warningsOf({ side, log, reloadState: () => reload.state, fleet: part?.fleet }),
     fleet: part?.fleet,
   }
-  const admin = openAdmin(config, rules, sources, log, sockets?.admin)
+  const admin = openAdmin(live, rules, sources, log, sockets?.admin)
   const reload = new ConfigReload({
     source,
     loaded,
@@ -250,12 +254,17 @@ function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSour
   }
 }
 
-function gaugesOf(listener: Listener, side: TokenSide, origin: Origin): Gauges {
+function gaugesOf(listener: Listener, side: TokenSide, origin: Origin, log: Log): Gauges {
   return {
     version: readVersion(),
     requestsInFlight: () => listener.requestsInFlight,
     lifetimeEstimateMs: () => side.estimator.estimateMs,
     cachedTokens: () => side.tokens.size,
+    mintsPausedMs: () => {
+      const { all } = side.mintPause
+      return all === undefined ? 0 : Math.max(1, all.leftMs) // a pause whose end is due has not ended yet
+    },
+    logLinesDropped: () => log.droppedLines,
     originConnections: () => {
       const { connected, free, pending } = origin.stats
       return { busy: connected - free, free, pending, tunnel: origin.tunnels }
@@ -263,13 +272,22 @@ function gaugesOf(listener: Listener, side: TokenSide, origin: Origin): Gauges {
   }
 }
 
+/** Callers of a listener that is open to other machines are taken to be there, unless one has a socket here. */
+function placeOfCallers(config: Config): AdminOptions['callers'] {
+  const { callers, listen } = config
+  if (callers.length === 0) return 'none'
+  const isOpen = listen.address.kind === 'tcp' && !isLoopback(listen.address.host)
+  return isOpen && callerSockets(config).length === 0 ? 'elsewhere' : 'here'
+}
+
 function openAdmin(
-  config: Config,
+  live: { readonly config: Config },
   rules: LiveRules,
   sources: AdminSources,
   log: Log,
   inheritedSockets: readonly number[] | undefined,
 ): AdminListener | undefined {
+  const { config } = live // of the start
   const { address, allowRemote } = config.admin
   if (address === 'off') return undefined
   const options: AdminOptions = {
@@ -278,7 +296,10 @@ function openAdmin(
     inheritedSockets,
     isRemote: address.kind === 'tcp' && !isLoopback(address.host),
     allowsRemote: allowRemote,
-    // A reload changes these two, so the listener reads them for each request. A copy of these options would not.
+    // A reload changes these three, so the listener reads them for each request. A copy of these options would not.
+    get callers() {
+      return placeOfCallers(live.config)
+    },
     get hosts() {
       return rules.adminHosts
     },

@@ -36,7 +36,7 @@ function renderStatus(document: StatusDocument): string {
     ...checks
       .filter(({ isOk }) => !isOk)
       .map(({ name, detail }) => `not ready: ${name}${detail === undefined ? '' : `: ${detail}`}`),
-    ...warnings.map((warning) => `warning: ${warning}`),
+    ...warnings.map(warningLine),
     '',
     ...overview(document),
     '',
@@ -45,6 +45,16 @@ function renderStatus(document: StatusDocument): string {
     ...orgLines(document),
   ]
   return lines.map((line) => `${line.replaceAll(/\p{Cc}/gu, escaped).trimEnd()}\n`).join('')
+}
+
+function warningLine({ text, since, until }: StatusDocument['warnings'][number]): string {
+  const left = until === undefined ? '' : `, until ${timeOf(until)} (${seconds(Date.parse(until) - Date.now())} left)`
+  return `warning since ${timeOf(since)}${left}: ${text}`
+}
+
+/** In UTC, as in the log. */
+function timeOf(instant: string): string {
+  return `${instant.slice(0, 19).replace('T', ' ')} UTC`
 }
 
 function overview({ recent, totals }: StatusDocument): string[] {

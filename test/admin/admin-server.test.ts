@@ -183,10 +183,21 @@ describe('an address that other machines can reach', () => {
       const response = await request(admin.port, get(path).replace('localhost:9090', '10.42.0.7:9090'))
       expect([path, response.status]).toEqual([path, 200])
     }
+    const host = outwardAddress()
+    if (host === undefined) return
     for (const raw of [get('/'), get('/status'), post('/tokens/purge?org=all')]) {
-      const response = await request(admin.port, raw)
+      const response = await request(admin.port, raw, { host })
       expect([response.status, problemOf(response).code]).toEqual([403, 'remote_refused'])
     }
+  })
+
+  test('answers everything to this machine, where "status" runs in a container', async () => {
+    await using admin = await AdminUnderTest.start(anywhere)
+    for (const raw of [get('/'), get('/status'), post('/tokens/purge?org=all')]) {
+      expect((await request(admin.port, raw)).status).toBe(200)
+    }
+    const rebound = await request(admin.port, get('/status').replace('localhost', 'rebound.example'))
+    expect(problemOf(rebound).code).toBe('host_refused')
   })
 
   test('answers the rest with admin.allowRemote, under its own names', async () => {
@@ -206,6 +217,23 @@ describe('an address that other machines can reach', () => {
   })
 })
 
+// A caller could read the orgs of all others, and purge their tokens in a loop.
+test.each([
+  ['callers on this machine', { callers: 'here' }, 'callers_refused'],
+  ['callers elsewhere', { callers: 'elsewhere' }, undefined],
+  ['callers elsewhere who can reach it', { callers: 'elsewhere', isOutside: true }, 'callers_refused'],
+] as const)('%s: %j', async (_, { callers, ...rest }, expected) => {
+  const host = 'isOutside' in rest ? outwardAddress() : 'localhost'
+  if (host === undefined) return
+  const address = { kind: 'tcp', host: '0.0.0.0', port: 0 } as const
+  await using admin = await AdminUnderTest.start({ address, isRemote: true, allowsRemote: true, callers })
+  for (const raw of [get('/'), get('/status'), post('/tokens/purge?org=all'), post('/tokens/resume')]) {
+    const response = await request(admin.port, raw, { host })
+    expect(response.status === 200 ? undefined : problemOf(response).code).toBe(expected)
+  }
+  expect((await request(admin.port, get('/metrics'), { host })).status).toBe(200)
+})
+
 function outwardAddress(): string | undefined {
   const addresses = Object.values(networkInterfaces()).flatMap((each) => each ?? [])
   return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address
@@ -214,10 +242,14 @@ function outwardAddress(): string | undefined {
 test('a unix socket serves clients that may open it', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'admin-'))
   const path = join(folder, 'admin.sock')
-  await using admin = await AdminUnderTest.start({ address: { kind: 'unix', path }, socketMode: 0o600 })
+  await using admin = await AdminUnderTest.start({
+    address: { kind: 'unix', path },
+    socketMode: 0o600,
+    callers: 'here',
+  })
   expect(admin.address).toBe(`unix:${path}`)
   expect(statSync(path).mode & 0o777).toBe(0o600)
-  expect((await request(path, get('/livez'))).status).toBe(200)
+  expect((await request(path, get('/status'))).status).toBe(200)
   rmSync(folder, { recursive: true })
 })
 

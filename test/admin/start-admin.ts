@@ -4,6 +4,7 @@ import { AdminListener, type AdminOptions } from '../../src/admin/admin-server.t
 import { Metrics } from '../../src/admin/metrics.ts'
 import { RecentErrors } from '../../src/admin/recent-errors.ts'
 import type { AdminSources, CallerStatus, ReadinessCheck } from '../../src/admin/status.ts'
+import { Warnings } from '../../src/admin/warnings.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
@@ -24,6 +25,7 @@ export class AdminUnderTest implements AsyncDisposable {
   readonly metrics = new Metrics({ hasFleet: true })
   readonly errors = new RecentErrors()
   readonly tokens: TokenCache
+  readonly warnings = new Warnings()
   readonly reported: unknown[] = []
   readonly #listener: AdminListener
   callers: CallerStatus[] = []
@@ -50,11 +52,15 @@ export class AdminUnderTest implements AsyncDisposable {
       metrics: this.metrics,
       errors: this.errors,
       tokens: this.tokens,
+      resumeMints: () => undefined,
+      warnings: this.warnings,
       gauges: {
         version,
         requestsInFlight: () => 2,
         cachedTokens: () => this.tokens.size,
         lifetimeEstimateMs: () => LIFETIME_MS,
+        mintsPausedMs: () => 0,
+        logLinesDropped: () => 0,
         originConnections: () => ({ busy: 1, free: 3 }),
       },
     }
@@ -64,6 +70,7 @@ export class AdminUnderTest implements AsyncDisposable {
         socketMode: 0o660,
         isRemote: false,
         allowsRemote: false,
+        callers: 'none',
         hosts: new HostList(LOOPBACK_NAMES),
         refusesForwarded: true,
         orgPattern: /^[\w<>"' =()-]{1,128}$/,

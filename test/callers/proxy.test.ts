@@ -47,12 +47,15 @@ let issuer: Issuer
 let service: Service
 let proxy: ProxyUnderTest
 
+/** With callers, only a unix socket serves the status. */
+const ADMIN = `/tmp/oap-callers-test-${process.pid}.sock`
+
 beforeAll(async () => {
   issuer = await makeIssuer()
   service = await startService()
   proxy = await startProxy(
     service,
-    { 'admin.address': 'localhost:0' },
+    { 'admin.address': `unix:${ADMIN}` },
     {
       'proxy.yaml': CALLERS,
       'reports.key': `${REPORTS_KEY}\n`,
@@ -158,8 +161,8 @@ test('no credential of a caller is forwarded, logged or shown', async () => {
   await send({ key: token })
   await send({ key: REPORTS_KEY })
   await send({ key: 'a-wrong-key-that-is-not-told' })
-  const status = await request(proxy.adminPort, 'GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n')
-  const metrics = await request(proxy.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const status = await request(ADMIN, 'GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const metrics = await request(ADMIN, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
   const seen = [
     proxy.output,
     status.content.toString(),
@@ -181,7 +184,7 @@ test('no credential of a caller is forwarded, logged or shown', async () => {
 test('the log and the metrics name the caller, also for refusals', async () => {
   await send({ on: proxy.at('billing.sock'), org: 'nobody', route: 'GET /v2/invoices/log' })
   expect(await proxy.logOf('/v2/invoices/log')).toMatchObject({ caller: 'billing', code: 'org_not_allowed' })
-  const { content } = await request(proxy.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const { content } = await request(ADMIN, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
   expect(content.toString()).toMatch(/oap_caller_requests_total\{caller="billing",status="4xx"\} \d/)
   expect(content.toString()).toMatch(/oap_caller_requests_total\{caller="reports",status="2xx"\} \d/)
   expect(content.toString()).not.toMatch(/oap_caller_requests_total\{caller="(undefined|)"/)

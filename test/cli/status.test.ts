@@ -52,11 +52,11 @@ test('escapes control characters that a client sent', async () => {
 })
 
 test('explains how to open an address that serves health only', async () => {
-  await using admin = await AdminUnderTest.start({ isRemote: true })
+  await using admin = await AdminUnderTest.start({ callers: 'here' })
   const { exitCode, complained } = await run(admin.port)
   expect(exitCode).toBe(1)
   expect(complained).toContain(
-    'the admin listener answered 403: Other machines can reach this address. Set admin.allowRemote',
+    'the admin listener answered 403: Callers can reach this address, and may not see or purge what is not theirs.',
   )
 })
 

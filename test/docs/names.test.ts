@@ -3,6 +3,7 @@
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { Metrics } from '../../src/admin/metrics.ts'
+import { Warnings } from '../../src/admin/warnings.ts'
 import { CONFIG_VARIABLE } from '../../src/config/environment.ts'
 import { settings } from '../../src/config/settings.ts'
 import { projectFilesBelow, readManifest, readProjectFile } from '../support/project-files.ts'
@@ -42,9 +43,12 @@ describe('metrics', () => {
     requestsInFlight: () => 0,
     lifetimeEstimateMs: () => 0,
     cachedTokens: () => 0,
+    mintsPausedMs: () => 0,
+    logLinesDropped: () => 0,
     originConnections: () => ({}),
   }
-  const names = new Metrics({ hasFleet: true }).families(gauges).map(({ name }) => name)
+  const families = [...new Metrics({ hasFleet: true }).families(gauges), new Warnings().family()]
+  const names = families.map(({ name }) => name)
 
   test('each has its row in Operations, and no other', () => {
     expect(firstCells('## Metrics').toSorted()).toEqual(names.toSorted())

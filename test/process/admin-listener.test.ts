@@ -21,14 +21,14 @@ const from = (host: string, path: string) => get(path, 'acme').replace('Host: lo
 describe('an address that other machines can reach', () => {
   const ANYWHERE = { 'admin.address': '0.0.0.0:0' }
 
-  test('answers health and metrics, to any Host, and nothing else', async () => {
+  test('answers health and metrics to any Host, and the rest to this machine under its own names', async () => {
     await using proxy = await startProxy(service, ANYWHERE)
     for (const path of ['/livez', '/readyz', '/metrics']) {
       expect((await request(proxy.adminPort, from('10.0.0.1', path))).status).toBe(200)
     }
     for (const path of ['/', '/status']) {
-      const { status, content } = await request(proxy.adminPort, from('localhost', path))
-      expect([status, JSON.parse(content.toString()).code]).toEqual([403, 'remote_refused'])
+      expect((await request(proxy.adminPort, from('localhost', path))).status).toBe(200)
+      expect((await request(proxy.adminPort, from('10.0.0.1', path))).status).toBe(421)
     }
   })
 
@@ -57,4 +57,23 @@ test('listen.socketMode is also the mode of its unix socket, whatever the umask'
     process.umask(before)
     await rm(folder, { recursive: true })
   }
+})
+
+// A caller could read the orgs and rules of all others, and purge their tokens in a loop.
+test('with callers, it serves orgs and purges on a unix socket only', async () => {
+  const files = {
+    'proxy.yaml': 'callers: [{name: batch, keyFiles: [batch.key], orgs: [acme]}]',
+    'batch.key': 'a-key-of-batch-0123456789',
+  }
+  const purge = get('/tokens/purge?org=all', 'acme').replace('GET', 'POST')
+  await using open = await startProxy(service, { 'admin.address': 'localhost:0' }, files)
+  expect((await request(open.adminPort, get('/metrics', 'acme'))).status).toBe(200)
+  for (const raw of [get('/status', 'acme'), purge]) {
+    expect(problemOf(await request(open.adminPort, raw)).code).toBe('callers_refused')
+  }
+  const folder = await mkdtemp(join(tmpdir(), 'oap-admin-'))
+  const path = join(folder, 'admin.sock')
+  await using _ = await startProxy(service, { 'admin.address': `unix:${path}` }, files)
+  for (const raw of [get('/status', 'acme'), purge]) expect((await request(path, raw)).status).toBe(200)
+  await rm(folder, { recursive: true })
 })

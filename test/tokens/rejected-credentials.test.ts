@@ -1,7 +1,7 @@
 /** T-TK-09 The token endpoint rejects the App credentials: mints stop for a growing pause, and cached tokens go on working. */
 
 import { writeFile } from 'node:fs/promises'
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { randomSecret } from '../support/canaries.ts'
 import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
@@ -41,7 +41,8 @@ test.concurrent('hundreds of requests for new orgs, a few mints; the org with a 
   // Two orgs show that the App is rejected. Then one mint follows each pause, of about 1 s and about 2 s.
   expect(service.tokens.mints.length - 1).toBeLessThanOrEqual(4)
   const ready = await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)
-  expect(ready.status).toBe(503)
+  // The App was accepted before: a trouble that all replicas share must not take them all out of service.
+  expect(ready.status).toBe(200)
 })
 
 test.concurrent('a changed secret ends the pause at once', async () => {
@@ -100,28 +101,22 @@ test.concurrent('a wrong secret from the start, then the right one: ready again 
 })
 
 /** An instance that is not ready may get no request. If all instances of the App are in this state, nobody asks any more. */
-describe.concurrent('the service rejects the App for a while: ready again before any request', () => {
-  test.each([
-    ['a token is there', ['known']],
-    ['no token is there', []],
-  ])('%s', async (_, known) => {
-    await using service = await startService()
-    await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
-    using client = new KeepAliveClient(proxy.port)
-    const readiness = async () => (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status
-    for (const org of known) expect((await client.get('/v2/x', org)).status).toBe(200)
-    const issue = service.tokens.script
-    service.tokens.script = () => ({ status: 401 })
-    for (const org of ['a', 'b']) expect((await client.get('/v2/x', org)).status).toBe(502)
-    expect(await readiness()).toBe(503)
-    // The proxy asks by itself, and is told again that the App is rejected.
-    const { mints } = service.tokens
-    const before = mints.length
-    await eventually(() => mints.length > before || undefined, 'another mint', 10_000)
-    service.tokens.script = issue
-    await eventually(async () => (await readiness()) === 200 || undefined, 'readiness', 10_000)
-    expect(proxy.logs.filter((line) => line.msg === 'mints paused').length).toBe(2)
-  })
+test.concurrent('the service rejects the App for a while: ready again before any request', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
+  using client = new KeepAliveClient(proxy.port)
+  const readiness = async () => (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status
+  const issue = service.tokens.script
+  service.tokens.script = () => ({ status: 401 })
+  for (const org of ['a', 'b']) expect((await client.get('/v2/x', org)).status).toBe(502)
+  expect(await readiness()).toBe(503)
+  // The proxy asks by itself, and is told again that the App is rejected.
+  const { mints } = service.tokens
+  const before = mints.length
+  await eventually(() => mints.length > before || undefined, 'another mint', 10_000)
+  service.tokens.script = issue
+  await eventually(async () => (await readiness()) === 200 || undefined, 'readiness', 10_000)
+  expect(proxy.logs.filter((line) => line.msg === 'mints paused').length).toBe(2)
 })
 
 test.concurrent('with only one org, a changed secret ends its pause', async () => {

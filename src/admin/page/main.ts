@@ -58,7 +58,11 @@ function showState(status: StatusDocument): void {
   setText(byId('configuration'), configurationText(status.configuration))
   setText(byId('callers'), callersText(status.callers))
   setLines(byId('checks'), 'li', checks.filter(({ isOk }) => !isOk).map(checkText))
-  setLines(byId('warnings'), 'li', warnings)
+  setLines(
+    byId('warnings'),
+    'li',
+    warnings.map(({ text }) => text),
+  )
   for (const line of byId('warnings').children) line.className = 'warning'
 }
 

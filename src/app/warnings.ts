@@ -1,0 +1,71 @@
+/** What the parts say about bad states that last, in words that tell what to do. */
+
+import { Warnings, whileGrowing } from '../admin/warnings.ts'
+import type { TokenErrorCode } from '../errors.ts'
+import type { Fleet } from '../fleet/fleet.ts'
+import type { Log } from './log.ts'
+import type { ReloadState } from './reload.ts'
+import type { TokenSide } from './tokens.ts'
+
+interface Parts {
+  readonly side: TokenSide
+  readonly log: Log
+  readonly reloadState: () => ReloadState
+  readonly fleet: Fleet | undefined
+}
+
+export function warningsOf({ side, log, reloadState, fleet }: Parts): Warnings {
+  const warnings = new Warnings()
+  warnings.add('mints_paused', () => {
+    const { all } = side.mintPause
+    if (all === undefined) return undefined
+    const hint = all.hint === undefined ? '' : ` ${all.hint}`
+    const text = `No Org gets a new token: ${CAUSES[all.code]}.${hint} Tokens that are held go on working. ${RESUME}`
+    return { text, lastedMs: all.lastedMs, leftMs: all.leftMs }
+  })
+  warnings.add('orgs_paused', () => {
+    const { pausedOrgs } = side.mintPause
+    if (pausedOrgs === 0) return undefined
+    return {
+      text: `${pausedOrgs === 1 ? 'One Org gets' : `${pausedOrgs} Orgs get`} no new token for now, because the calls for them fail. The log lines "mint failed" name them and the cause. ${RESUME}`,
+    }
+  })
+  warnings.add('app_credentials_rejected', () =>
+    side.areCredentialsRejected
+      ? { text: 'The token endpoint rejects the App credentials. Check appId, and the secret in appSecretFile.' }
+      : undefined,
+  )
+  warnings.add('configuration_refused', () => {
+    const { lastOutcome } = reloadState()
+    if (lastOutcome !== 'refused' && lastOutcome !== 'failed') return undefined
+    return {
+      text: `The changed configuration ${lastOutcome === 'refused' ? 'was refused' : 'could not be applied'}, and the one before it is in use. The log has every problem, and so has "org-access-proxy check".`,
+    }
+  })
+  warnings.add('fleet_store_lost', () => {
+    if (fleet?.status.state !== 'lost') return undefined
+    return {
+      text: `The store of the fleet cannot be used: ${fleet.status.reason}. Until it is back, this replica mints for itself.`,
+    }
+  })
+  warnings.add(
+    'log_lines_dropped',
+    whileGrowing(
+      () => log.droppedLines,
+      (lines) =>
+        `${lines} lines of the log were dropped, because stdout is blocked or its disk full. Find out why nobody reads, or set log.requests or log.sample to write less.`,
+    ),
+  )
+  return warnings
+}
+
+const RESUME = 'To try again at once: POST /tokens/resume.'
+
+const CAUSES: Readonly<Record<TokenErrorCode, string>> = {
+  org_access_refused: 'the token endpoint refuses the Orgs',
+  app_credentials_rejected: 'the token endpoint rejects the App credentials',
+  token_response_invalid: 'the token endpoint answers without a usable token',
+  token_endpoint_unavailable: 'the token endpoint fails, or cannot be reached',
+  token_endpoint_rate_limited: 'the token endpoint limits the rate of calls',
+  token_endpoint_timeout: 'the token endpoint does not answer in time',
+}

@@ -1,0 +1,102 @@
+/** States that last: told from their beginning to their end, in `/status`, on the command line and by a gauge. */
+
+import { expect, test } from 'vitest'
+import type { StatusDocument } from '../../src/admin/status.ts'
+import { type Finding, Warnings, whileGrowing } from '../../src/admin/warnings.ts'
+import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
+import { request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+import { parseExposition } from './exposed.ts'
+
+const ADMIN = { 'admin.address': 'localhost:0' } as const
+
+async function ask(proxy: ProxyUnderTest, path: string, method = 'GET') {
+  const response = await request(proxy.adminPort, `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
+  return { status: response.status, content: response.content.toString() }
+}
+
+async function warningsOf(proxy: ProxyUnderTest): Promise<StatusDocument['warnings']> {
+  return JSON.parse((await ask(proxy, '/status')).content).warnings
+}
+
+async function gauge(proxy: ProxyUnderTest, name: string): Promise<number> {
+  return parseExposition((await ask(proxy, '/metrics')).content).values.get(name) ?? Number.NaN
+}
+
+test('a state is told from the moment it is first seen to its end', () => {
+  let finding: Finding | undefined
+  const warnings = new Warnings()
+  warnings.add('fleet_store_lost', () => finding)
+  expect(warnings.present(0)).toEqual([])
+  finding = { text: 'lost' }
+  const since = '1970-01-01T00:00:01.000Z'
+  expect(warnings.present(1_000)).toEqual([{ code: 'fleet_store_lost', text: 'lost', since, until: undefined }])
+  expect(warnings.present(60_000)).toMatchObject([{ since }])
+  finding = undefined
+  expect(warnings.present(61_000)).toEqual([])
+  finding = { text: 'lost', lastedMs: 2_000, leftMs: 3_000 }
+  expect(warnings.present(70_000)).toMatchObject([
+    { since: '1970-01-01T00:01:08.000Z', until: '1970-01-01T00:01:13.000Z' },
+  ])
+})
+
+test('a count that grew is told for five minutes after its last growth', () => {
+  let [count, now] = [7, 0]
+  const check = whileGrowing(
+    () => count,
+    (grown) => `${grown} more`,
+    () => now,
+  )
+  expect(check()).toBeUndefined()
+  count = 9
+  expect(check()).toEqual({ text: '2 more' })
+  now = 299_000
+  count = 10
+  expect(check()).toEqual({ text: '3 more' })
+  now = 598_000
+  expect(check()).toEqual({ text: '3 more' })
+  now = 599_000
+  expect(check()).toBeUndefined()
+  count = 11
+  expect(check()).toEqual({ text: '1 more' })
+})
+
+test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', async () => {
+  let isLimited = true
+  await using service = await startService({
+    mint: (mint) => (isLimited ? { status: 429, fields: ['Retry-After', '120'] } : mint.issue()),
+  })
+  await using proxy = await startProxy(service, ADMIN)
+  for (const org of ['a', 'b']) expect((await request(proxy.port, get('/v2/x', org))).status).toBe(503)
+  const [paused] = (await warningsOf(proxy)).filter(({ code }) => code === 'mints_paused')
+  expect(paused?.text).toContain('the token endpoint limits the rate of calls')
+  expect(Date.parse(paused?.until ?? '') - Date.now()).toBeGreaterThan(60_000)
+  expect(await gauge(proxy, 'oap_warnings{code="mints_paused"}')).toBe(1)
+  expect(await gauge(proxy, 'oap_mints_paused_seconds')).toBeGreaterThan(60)
+
+  isLimited = false
+  expect((await ask(proxy, '/tokens/resume')).status).toBe(405)
+  const { status, content } = await ask(proxy, '/tokens/resume', 'POST')
+  expect([status, JSON.parse(content).resumed[0]]).toEqual([200, paused?.text])
+  expect((await request(proxy.port, get('/v2/x', 'c'))).status).toBe(200)
+  expect(await warningsOf(proxy)).toEqual([])
+  expect(await gauge(proxy, 'oap_mints_paused_seconds')).toBe(0)
+})
+
+test('rejected App credentials are told; once they were accepted, the proxy stays ready', async () => {
+  let isAccepted = true
+  await using service = await startService({ mint: (mint) => (isAccepted ? mint.issue() : { status: 401 }) })
+  await using proxy = await startProxy(service, ADMIN)
+  expect((await request(proxy.port, get('/v2/x', 'known'))).status).toBe(200)
+  isAccepted = false
+  const isTold = async () => (await warningsOf(proxy)).some(({ code }) => code === 'app_credentials_rejected')
+  let orgs = 0
+  await eventually(async () => {
+    expect((await request(proxy.port, get('/v2/x', `org-${++orgs}`))).status).toBe(502)
+    return isTold()
+  }, 'the rejection to be told')
+  expect((await ask(proxy, '/readyz')).status).toBe(200)
+  expect((await request(proxy.port, get('/v2/x', 'known'))).status).toBe(200)
+})
