@@ -206,6 +206,10 @@ export class FleetEvents implements FleetPartObserver {
     this.#logger.info('fleet store available')
   }
 
+  passwordRejected(reason: string): void {
+    this.#logger.warn({ reason }, 'fleet store rejects the password: no new connection is possible')
+  }
+
   valueUnusable(): void {
     this.#metrics.valueUnusable()
   }
