@@ -39,6 +39,13 @@ export class RequestEvents implements GatewayObserver {
   repeatSettled(outcome: RepeatOutcome): void {
     this.#metrics.requests.repeatSettled(outcome)
   }
+
+  /** Writes the stack without the message, which may quote a value of the request. */
+  programFailed(error: unknown, requestId: string): void {
+    const stack = error instanceof Error ? (error.stack ?? '').split('\n').filter((line) => /^ {4}at /.test(line)) : []
+    const name = error instanceof Error ? error.name : typeof error
+    this.#log.logger.error({ requestId, error: name, stack }, 'the proxy failed: report this line')
+  }
 }
 
 /** Reloads of the configuration, and the key sets of callers. */
