@@ -8,6 +8,8 @@ import { TokenMetrics, type TokenTotals } from './token-metrics.ts'
 export interface Gauges {
   readonly version: string
   requestsInFlight(): number
+  /** Since the start. */
+  connectionsRefused(): number
   lifetimeEstimateMs(): number
   cachedTokens(): number
   /** 0 unless the mints of all orgs are paused. */
@@ -74,6 +76,12 @@ function gaugeFamilies(gauges: Gauges): MetricFamily[] {
       'Lines of the log that were lost because nobody read them.',
       gauges.logLinesDropped(),
     ),
+    single(
+      'oap_connections_refused_total',
+      'counter',
+      'Client connections that were refused, because too many were open.',
+      gauges.connectionsRefused(),
+    ),
     single('oap_cached_tokens', 'gauge', 'Tokens in the cache.', gauges.cachedTokens()),
     single(
       'oap_token_lifetime_estimate_seconds',
@@ -98,10 +106,13 @@ function gaugeFamilies(gauges: Gauges): MetricFamily[] {
 
 /** Outcomes that an operation on the store can have, beside those that all can have. */
 const ANSWERS = {
-  claim: ['token', 'acquired', 'held', 'unchanged'],
+  claim: ['token', 'acquired', 'held', 'noted'],
   publish: ['published', 'lost'],
-  release: ['ok', 'lost'],
+  release: ['ok'],
   forget: ['ok'],
+  permit: ['granted', 'wait', 'limited'],
+  board: ['ok'],
+  note: ['ok'],
   probe: ['ok'],
 } as const
 const FAILURES = ['timeout', 'error', 'skipped'] as const

@@ -35,7 +35,7 @@ const SWITCHING_PROTOCOLS = 101
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
 type StatusClass = (typeof STATUS_CLASSES)[number]
 
-export class RequestMetrics implements Omit<GatewayObserver, 'programFailed'> {
+export class RequestMetrics implements GatewayObserver {
   readonly #responses = new ResponseCounter()
   readonly #durations = new Histogram(
     {

@@ -36,7 +36,7 @@ export interface App {
   readiness(): readonly ReadinessCheck[]
   /** Reads the configuration and the secret file again. A changed secret is proved before it is used. Never rejects. */
   reload(): Promise<void>
-  /** Makes the readiness check fail, so that balancers look elsewhere while requests are still served. */
+  /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
   setNotReady(): void
   /**
    * Takes no more requests, lets those in flight finish for at most `shutdown.timeout`, and closes everything. Resolves with
@@ -68,7 +68,9 @@ export async function startApp(
   const requestEvents = new RequestEvents(log, metrics, errors)
   const configEvents = new ConfigEvents(log.logger, metrics)
   const tokenEvents = new TokenEvents(log.logger, metrics)
-  const part = metrics.fleet && (await openFleet(config, new FleetEvents(log.logger, metrics.fleet)))
+  const part =
+    metrics.fleet &&
+    (await openFleet(config, new FleetEvents(log.logger, metrics.fleet), () => side.estimator.estimateMs))
   const mintOrigin = await openOrigin(config, config.tokens.mintConcurrency, live)
   const side: TokenSide = new TokenSide(config, mintOrigin, tokenEvents, part?.fleet)
   const deadlines = new Deadlines()
@@ -93,6 +95,7 @@ export async function startApp(
       inheritedSockets: sockets?.proxy,
       allowsRemote: config.listen.allowRemote,
       maxConnections: config.listen.maxConnections,
+      maxOutgoing: config.origin.connections + config.tokens.mintConcurrency,
       maxInFlight: config.listen.maxInFlight,
       headersTimeoutMs: config.listen.headersTimeout,
       idleTimeoutMs: config.listen.idleTimeout,
@@ -125,7 +128,7 @@ export async function startApp(
     errors,
     tokens: tokensOf(side, part),
     resumeMints: () => side.resumeMints(),
-    warnings: warningsOf({ side, log, reloadState: () => reload.state, fleet: part?.fleet }),
+    warnings: warningsOf({ side, log, listener, reloadState: () => reload.state, fleet: part?.fleet }),
     fleet: part?.fleet,
   }
   const admin = openAdmin(live, rules, sources, log, sockets?.admin)
@@ -175,6 +178,7 @@ export async function startApp(
       },
       setNotReady: () => {
         phase.isDraining = true
+        listener.announceEnd()
       },
       drain: async () => {
         phase.isDraining = true
@@ -236,17 +240,17 @@ function credentialsCheck(areRejected: boolean): ReadinessCheck {
   return { name: 'credentials', isOk: !areRejected, detail: areRejected ? detail : undefined }
 }
 
-/** For the admin listener: a purge deletes the shared tokens, too. */
+/** For the admin listener: a purge reaches the whole fleet. */
 function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSources['tokens'] {
   if (part === undefined) return tokens
   return {
     status: () => tokens.status(),
     purge: (org) => {
-      part.fleet.purge([org])
+      part.fleet.purge(org)
       return tokens.purge(org)
     },
     purgeAll: () => {
-      part.fleet.purgeAll(tokens.knownOrgs())
+      part.fleet.purge(undefined)
       return tokens.purgeAll()
     },
   }
@@ -256,6 +260,7 @@ function gaugesOf(listener: Listener, side: TokenSide, origin: Origin, log: Log)
   return {
     version: readVersion(),
     requestsInFlight: () => listener.requestsInFlight,
+    connectionsRefused: () => listener.limit.refused,
     lifetimeEstimateMs: () => side.estimator.estimateMs,
     cachedTokens: () => side.tokens.size,
     mintsPausedMs: () => {

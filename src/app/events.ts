@@ -7,6 +7,7 @@ import type { SettingChange } from '../config/changes.ts'
 import type { TokenError, TokenErrorCode } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { GatewayObserver, RepeatOutcome, RequestRecord } from '../http/request-record.ts'
+import type { ConnectionLimitObserver } from '../listener/connection-limit.ts'
 import {
   type MintReason,
   OverBudget,
@@ -19,7 +20,7 @@ import type { Log } from './log.ts'
 import type { ReloadObserver } from './reload.ts'
 import type { RulesObserver } from './rules.ts'
 
-export class RequestEvents implements GatewayObserver {
+export class RequestEvents implements GatewayObserver, ConnectionLimitObserver {
   readonly #log: Log
   readonly #metrics: Metrics
   readonly #errors: RecentErrors
@@ -40,11 +41,12 @@ export class RequestEvents implements GatewayObserver {
     this.#metrics.requests.repeatSettled(outcome)
   }
 
-  /** Writes the stack without the message, which may quote a value of the request. */
-  programFailed(error: unknown, requestId: string): void {
-    const stack = error instanceof Error ? (error.stack ?? '').split('\n').filter((line) => /^ {4}at /.test(line)) : []
-    const name = error instanceof Error ? error.name : typeof error
-    this.#log.logger.error({ requestId, error: name, stack }, 'the proxy failed: report this line')
+  connectionsRefused(setting: string, most: number): void {
+    this.#log.logger.warn({ setting, connections: most }, 'client connections refused: too many are open')
+  }
+
+  connectionsTaken(refused: number): void {
+    this.#log.logger.info({ refused }, 'client connections taken again')
   }
 }
 
@@ -211,10 +213,6 @@ export class FleetEvents implements FleetPartObserver {
   storeBack(): void {
     this.#metrics.storeBack()
     this.#logger.info('fleet store available')
-  }
-
-  passwordRejected(reason: string): void {
-    this.#logger.warn({ reason }, 'fleet store rejects the password: no new connection is possible')
   }
 
   valueUnusable(): void {

@@ -1,10 +1,10 @@
 /** The running program: configuration, log, app, signals, and the exit code at the end. */
 
-import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isatty } from 'node:tty'
 import { type LoadOptions, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
+import { descriptorLimit } from '../listener/connection-limit.ts'
 import { takeInheritedSockets } from '../listener/inherited-sockets.ts'
 import { readVersion } from '../version.ts'
 import { type App, startApp } from './app.ts'
@@ -51,9 +51,8 @@ export async function serve(options: LoadOptions): Promise<Running> {
 
 /** @throws {Error} with the code EMFILE. */
 function checkDescriptorLimit(): void {
-  if (process.platform !== 'linux') return
-  const [, limit] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
-  if (limit !== undefined && Number(limit) < MIN_DESCRIPTORS) throw new Error(`EMFILE: only ${limit} descriptors`)
+  const limit = descriptorLimit() ?? MIN_DESCRIPTORS
+  if (limit < MIN_DESCRIPTORS) throw new Error(`EMFILE: only ${limit} descriptors`)
 }
 
 /** A supervisor that waits for readiness does not show why it waits, so the log says why. */

@@ -3,6 +3,7 @@
 import { Warnings, whileGrowing } from '../admin/warnings.ts'
 import type { TokenErrorCode } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
+import type { Listener } from '../listener/server.ts'
 import type { Log } from './log.ts'
 import type { ReloadState } from './reload.ts'
 import type { TokenSide } from './tokens.ts'
@@ -10,11 +11,12 @@ import type { TokenSide } from './tokens.ts'
 interface Parts {
   readonly side: TokenSide
   readonly log: Log
+  readonly listener: Listener
   readonly reloadState: () => ReloadState
   readonly fleet: Fleet | undefined
 }
 
-export function warningsOf({ side, log, reloadState, fleet }: Parts): Warnings {
+export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): Warnings {
   const warnings = new Warnings()
   warnings.add('mints_paused', () => {
     const { all } = side.mintPause
@@ -47,6 +49,12 @@ export function warningsOf({ side, log, reloadState, fleet }: Parts): Warnings {
     return {
       text: `The store of the fleet cannot be used: ${fleet.status.reason}. Until it is back, this replica mints for itself.`,
     }
+  })
+  warnings.add('connections_refused', () => {
+    const { refusing } = listener.limit
+    if (refusing === undefined) return undefined
+    const text = `Client connections are refused, because ${listener.limit.most} are open. Find the clients that leave them open, or raise ${refusing.setting}.`
+    return { text, lastedMs: Date.now() - refusing.since.getTime() }
   })
   warnings.add(
     'log_lines_dropped',

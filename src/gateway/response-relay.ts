@@ -1,7 +1,7 @@
 /** Writes the service's response to the client's socket: a small one in a single write, a large one as it comes. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { keepsConnection, markBegun, markEnded, resetNow } from '../http/node-internals.ts'
+import { markBegun, markEnded, resetNow } from '../http/node-internals.ts'
 import { type ResponseFraming, type ResponseHead, responseHeadText } from '../http/response-head.ts'
 import type { ContentFate } from '../origin/attempt.ts'
 
@@ -49,7 +49,7 @@ export class ResponseRelay {
   begin(head: ResponseHead): void {
     this.#hasHead = true
     this.#framing = this.#framingOf(head)
-    const isKept = keepsConnection(this.#response) && this.#framing !== 'until close'
+    const isKept = this.#response.shouldKeepAlive && this.#framing !== 'until close'
     this.#response.shouldKeepAlive = isKept
     this.#text = responseHeadText(head, this.#framing, { isKept, keepAliveSeconds: this.#keepAliveSeconds })
   }
@@ -102,12 +102,13 @@ export class ResponseRelay {
     })
   }
 
-  end(): void {
+  /** Returns true if the system has taken everything. Otherwise the response emits `finish` when it has. */
+  end(): boolean {
     this.#isOver = true
     if (this.#framing === 'chunked') this.#text += LAST_CHUNK
     this.#writeText()
     const { socket } = this.#response
-    if (socket !== null) markEnded(this.#response, socket)
+    return socket !== null && markEnded(this.#response, socket)
   }
 
   /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */
@@ -123,9 +124,11 @@ export class ResponseRelay {
     this.#response.socket?.write(text, 'latin1')
   }
 
-  /** Nothing more is written. */
+  /** Nothing more is written. What is still to be flushed counts as not sent. */
   abandon(): void {
     this.#isOver = true
+    const unsent = this.#text.length + (this.#response.socket?.writableLength ?? 0)
+    this.bytes = Math.max(0, this.bytes - unsent)
     this.#text = ''
   }
 

@@ -34,6 +34,7 @@ export function markEmpty(message: IncomingMessage): void {
 
 /** Pieces of content of this size or more go on as they are. */
 const LARGE_PIECE_BYTES = 4 * 1024
+const EMPTY = Buffer.alloc(0)
 
 /**
  * Joins the small pieces of content that come in one read. Node's parser makes an object of each chunk of chunked content, and
@@ -41,12 +42,12 @@ const LARGE_PIECE_BYTES = 4 * 1024
  */
 export function joinPieces(message: IncomingMessage): void {
   const push = message.push.bind(message)
-  let joined = NO_BYTES
+  let joined = EMPTY
   let length = 0
   const pass = () => {
     if (length === 0) return
     const whole = joined.subarray(0, length)
-    joined = NO_BYTES
+    joined = EMPTY
     length = 0
     if (!message.destroyed) push(whole) // also reads on
   }
@@ -77,15 +78,6 @@ function runNext(): void {
 }
 
 /**
- * Returns true if the client will accept another response on this connection. Node records the client's wish in
- * `shouldKeepAlive`, and a client that has finished sending in `_last`. Without `_last`, a response to such a client would
- * offer a connection that Node closes.
- */
-export function keepsConnection(response: ServerResponse): boolean {
-  return response.shouldKeepAlive && !(response as unknown as ResponseState)._last
-}
-
-/**
  * Tells Node that we write the head to the socket ourselves. `isKept`: the connection stays open behind the response.
  * Without this and `markEnded`, Node's own writer would have to be used: it validates and joins every field again, and
  * corks, ticks and allocates for each response (11.7 µs of CPU for a small response instead of 8.9).
@@ -98,23 +90,39 @@ export function markBegun(response: ServerResponse, isKept: boolean): void {
 }
 
 /**
- * Tells Node that the last byte was written to `socket`. Node starts the next request of the connection on `finish`, which
- * is emitted here once the kernel has taken everything. Without it, a connection serves one request only.
+ * Tells Node that the last byte was written to `socket`, and returns true if the kernel has taken everything. Otherwise the
+ * response emits `finish` when it has. Node starts the next request of the connection on `finish`. Without it, a connection
+ * serves one request only.
  */
-export function markEnded(response: ServerResponse, socket: Socket): void {
+export function markEnded(response: ServerResponse, socket: Socket): boolean {
   const state = response as unknown as ResponseState
   state.finished = true
-  if (socket.writableLength === 0) response.emit('finish')
-  else socket.write('', 'latin1', () => response.emit('finish'))
+  if (socket.writableLength > 0) {
+    socket.write('', 'latin1', (error) => {
+      if (error == null) response.emit('finish')
+    })
+    return false
+  }
+  response.emit('finish')
+  return true
+}
+
+/**
+ * Keeps `close` from destroying connections that Node takes for idle. Node does so as soon as a response has been ended, even
+ * if a slow client still has to take a part of it. The listener ends idle connections by itself.
+ */
+export function keepConnections(server: Server): Server {
+  return Object.assign(server, { closeIdleConnections: () => undefined })
 }
 
 /**
  * Ends a connection with a reset and nothing before it. The documented `resetAndDestroy` sends a FIN first: a client that
  * reads until the end of the connection would take a broken response for a complete one. Unix sockets have no reset (and
- * no address); they are closed.
+ * no address); they are closed. Under TLS, the socket that carries it is reset.
  */
 export function resetNow(socket: Socket): void {
-  if (socket.remoteAddress !== undefined) Object.assign(socket, { resetAndClosing: true })
+  const { _parent: carrier } = socket as Socket & { readonly _parent?: Socket | null }
+  if (socket.remoteAddress !== undefined) Object.assign(carrier ?? socket, { resetAndClosing: true })
   socket.destroy()
 }
 
@@ -138,67 +146,43 @@ export function leaveSocket(response: ServerResponse, socket: Socket): void {
 
 interface HttpParser {
   onIncoming: ((message: IncomingMessage, keepsAlive: boolean) => number) | null
-  resume(): void
 }
 
-type ParsedSocket = Socket & { readonly parser?: HttpParser | null; _paused: boolean }
+type ParsedSocket = Socket & { readonly parser?: HttpParser | null }
 
 /** Codes that `onIncoming` may return to llhttp, the parser. */
 const STOP_PARSING = 21 // HPE_PAUSED
 const OTHER_PROTOCOL_FOLLOWS = 2
 
 /**
- * Lets a connection stop Node's parser behind the head that the parser has just read. `isStopped` is called after each head. Node then emits `clientError` with an error that `stoppedParser` recognizes, once for each read. Without it,
- * Node parses all requests that come in one read, 3,600 in 64 KiB, and keeps some 4 KiB for each until the first has been answered.
+ * Lets a connection stop Node's parser behind a head that it does not want. `takesRequest` is called after each head; if it
+ * returns false, Node emits `clientError` with an error that `isParserStopped` recognizes. Without it, Node parses all requests
+ * that come in one read, 3,600 in 64 KiB, and keeps some 4 KiB for each until the first has been answered.
  *
  * A head that offers another protocol causes an `upgrade` event with all bytes behind it, even if it declares content. Node 20
  * and 24 do that by themselves; Node 26 would insert a stream.
  *
  * Call it for each `connection` event. It costs one more call for each request.
  */
-export function makeStoppable(socket: Socket, isStopped: () => boolean): void {
+export function makeStoppable(socket: Socket, takesRequest: () => boolean): void {
   const { parser } = socket as ParsedSocket
   const take = parser?.onIncoming
   if (parser == null || take == null) return
   parser.onIncoming = (message, keepsAlive) => {
+    if (!takesRequest()) return STOP_PARSING
     if ((message as IncomingMessage & { upgrade?: boolean | null }).upgrade === true) {
       message.complete = true
       return OTHER_PROTOCOL_FOLLOWS
     }
-    const code = take(message, keepsAlive)
-    if (!isStopped()) return code
-    const stopped = socket as ParsedSocket
-    // If the client does not read, Node stops reading, and restarts the parser on `drain`. That is too early for us.
-    stopped._paused = false
-    return STOP_PARSING
+    return take(message, keepsAlive)
   }
 }
 
-/** Node's report of bytes that came while the parser was stopped, or that stopped it. */
-export interface StoppedParser {
-  readonly bytes: Buffer
-  /** The number of parsed bytes. Meaningless if the parser had been stopped before. */
-  readonly parsedBytes: number
+export function isParserStopped(error: Error): boolean {
+  return 'code' in error && error.code === 'HPE_PAUSED'
 }
 
-/** Undefined for any other error. */
-export function stoppedParser(error: Error): StoppedParser | undefined {
-  if (!('code' in error) || error.code !== 'HPE_PAUSED') return undefined
-  if (!('rawPacket' in error) || !Buffer.isBuffer(error.rawPacket)) return undefined
-  const parsedBytes = 'bytesParsed' in error ? Number(error.bytesParsed) : 0
-  return { bytes: error.rawPacket, parsedBytes }
-}
-
-/** An empty buffer whose memory is not null: llhttp takes a null pointer for the end of the input. */
-const NO_BYTES = Buffer.allocUnsafe(1).subarray(1)
-
-/** Restarts a stopped parser, and gives it these bytes before any others. It may stop again during the call. */
-export function restartParser(socket: Socket, bytes: Buffer | undefined): void {
-  ;(socket as ParsedSocket).parser?.resume()
-  parse(socket, bytes === undefined || bytes.length === 0 ? NO_BYTES : bytes)
-}
-
-/** Gives bytes to Node's parser as if they had just been read. `unshift` cannot do it once the input has ended. */
+/** Gives bytes to Node's parser as if they had just been read. */
 export function parse(socket: Socket, bytes: Buffer): void {
   socket.emit('data', bytes)
 }
@@ -208,19 +192,6 @@ export function discardInput(socket: Socket): void {
   socket.removeAllListeners('data')
   socket.on('data', () => undefined) // Node stops reading a socket that has another reader
   socket.resume()
-}
-
-/**
- * Sets whether the connection ends after this response. When the client has finished sending, Node marks its newest response
- * as the last. But requests that we hold back may follow it.
- */
-export function markLast(response: ServerResponse, isLast: boolean): void {
-  ;(response as unknown as ResponseState)._last = isLast
-}
-
-/** Lets a client finish sending before it has its response. Without it, the end of a client's input also ends our output. */
-export function allowHalfOpen(server: Server): Server {
-  return Object.assign(server, { httpAllowHalfOpen: true })
 }
 
 type WriteDone = (error?: Error | null) => void

@@ -5,7 +5,7 @@
 
 import { METHODS } from 'node:http'
 import type { Caller, CallerRefusal, Callers, Peer } from '../callers/callers.ts'
-import type { RefusalCode } from '../errors.ts'
+import type { Failure, RefusalCode } from '../errors.ts'
 import type { AdmittedRequest } from '../http/admitted-request.ts'
 import { withoutFields } from '../http/fields.ts'
 import type { HostList } from '../http/host.ts'
@@ -48,8 +48,6 @@ export interface AdmissionRules {
   readonly appRoutes: readonly RoutePattern[]
   /** Put in front of every target: `''` or `/api`. */
   readonly targetPrefix: string
-  /** Random name of this very instance. Its presence in `Via` is a loop; another instance on the way is none. */
-  readonly instance: string
   /** Authority of the base URL, as it goes in `Host`. */
   readonly originHost: string
 }
@@ -57,6 +55,8 @@ export interface AdmissionRules {
 export interface Refusal {
   readonly isAdmitted: false
   readonly code: RefusalCode
+  /** The limit that was reached, if that is why. */
+  readonly limit?: Failure['limit']
   /** The Org that the request named, if that is why it was refused. */
   readonly orgId?: OrgId | undefined
   /** The caller, if it was known by then. */
@@ -81,6 +81,8 @@ type AdmittedBy = AdmittedRequest & { readonly isAdmitted: true; readonly caller
 
 export type Admission = AdmittedBy | Refusal | Unverified
 
+const PSEUDONYM = 'org-access-proxy'
+const VIA = `1.1 ${PSEUDONYM}`
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
 const LENGTH = /^\d{1,15}$/
@@ -190,7 +192,7 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
   const orgId = isAppRoute ? undefined : admitOrg(candidate)
   if (typeof orgId === 'object') return orgId
   if (found.hasImitation || found.hasBadValue) return refuse('field_invalid')
-  if (found.via.includes(rules.instance)) return refuse('proxy_loop_detected')
+  if (found.hasLoop) return refuse('proxy_loop_detected')
   const isWebSocket = asksForWebSocket(found)
   if (isWebSocket && !isValidHandshake(head, found)) return refuse('upgrade_invalid')
   const requestId = hasUsableRequestId(found) ? found.requestId : newRequestId()
@@ -201,7 +203,7 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
     caller,
     target: rules.targetPrefix + target,
     path,
-    fields: fieldsForOrigin(found, rules, requestId, isWebSocket),
+    fields: fieldsForOrigin(found, rules.originHost, requestId, isWebSocket),
     requestId,
     contentLength: found.lengths === 1 ? Number(found.length) : undefined,
     isChunked: found.codings === 1,
@@ -233,19 +235,14 @@ function hasUsableRequestId(found: FieldFindings): boolean {
   return found.requestIds === 1 && REQUEST_ID.test(found.requestId)
 }
 
-function fieldsForOrigin(
-  found: FieldFindings,
-  { originHost, instance }: AdmissionRules,
-  requestId: string,
-  isWebSocket: boolean,
-): string[] {
+function fieldsForOrigin(found: FieldFindings, host: string, requestId: string, isWebSocket: boolean): string[] {
   const isOwnId = !hasUsableRequestId(found)
   let stripped = found.connection
   if (isOwnId && found.requestIds > 0) stripped = new Set(stripped).add('x-request-id')
   // Strip before we add ours: `Connection: authorization` must not remove our field (RFC 9110 §7.6.1).
   const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
   if (isWebSocket) fields.push(...found.websocket)
-  fields.push('host', originHost, 'via', `1.1 org-access-proxy (${instance})`) // RFC 9110 §7.6.3
+  fields.push('host', host, 'via', VIA)
   if (isOwnId || stripped?.has('x-request-id') === true) fields.push('x-request-id', requestId)
   return fields
 }

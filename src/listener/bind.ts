@@ -1,7 +1,7 @@
 /** Opens and closes listening sockets: TCP on loopback in both families, and unix sockets. Knows which peers are local. */
 
 import { randomBytes } from 'node:crypto'
-import { chmodSync, linkSync, lstatSync, unlinkSync } from 'node:fs'
+import { linkSync, lstatSync, renameSync, type Stats, unlinkSync } from 'node:fs'
 import { connect, type ListenOptions, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 import { checkInherited } from './inherited-sockets.ts'
@@ -94,46 +94,54 @@ function boundTo(address: string, servers: readonly Server[], stop = () => {}): 
 }
 
 /**
- * Binds under a temporary name, and links the socket to its place when its mode is right. On closing, Node unlinks the name
- * that it has bound. By then, that file may belong to another process: a stopping instance would remove the socket of its
- * successor.
+ * Binds under a temporary name, and links the socket to its place. On closing, Node unlinks the name that it has bound. By then,
+ * that file may belong to another process: a stopping instance would remove the socket of its successor.
  */
 async function bindUnix(path: string, newServer: () => Server, mode: number): Promise<Bound> {
   await removeStale(path)
   const server = newServer()
-  const temporary = join(dirname(path), `.${randomBytes(4).toString('hex')}`)
-  // The socket must never be more open than its mode, not even between bind and chmod.
+  const temporary = temporaryName(path)
+  // The umask makes the mode exact. A `chmod` would follow a symlink that somebody has put in place of the socket.
   const before = process.umask(0o777 & ~mode)
   try {
-    const listening = listen(server, { path: temporary })
+    const listening = listen(server, { path: temporary }) // binds before it returns
     process.umask(before)
     await listening
+    // A symlink in its place would lead the clients elsewhere.
+    if (!lstatSync(temporary).isSocket()) throw new Error(`somebody has replaced the socket for ${path}`)
+    linkSync(temporary, path)
+    unlinkSync(temporary)
   } catch (error) {
+    process.umask(before)
+    server.close()
+    if (codeOf(error) === 'EEXIST') throw inUse(path)
     // The user knows the path of the setting, not the temporary one.
     throw error instanceof Error ? Object.assign(error, { address: path }) : error
-  } finally {
-    process.umask(before)
   }
-  try {
-    chmodSync(temporary, mode)
-    linkSync(temporary, path)
-  } catch (error) {
-    server.close()
-    throw error
-  }
-  unlinkSync(temporary)
-  const { dev, ino } = lstatSync(path)
+  const own = lstatSync(path)
   return boundTo(`unix:${path}`, [server], () => {
     try {
-      const found = lstatSync(path)
-      if (found.dev === dev && found.ino === ino) unlinkSync(path)
+      if (isSame(lstatSync(path), own)) unlinkSync(path)
     } catch {
       // The next instance removes a socket that is left behind.
     }
   })
 }
 
-/** Removes a socket that nobody answers on. Leaves anything else in the way alone, and fails. */
+function temporaryName(path: string): string {
+  return join(dirname(path), `.${randomBytes(4).toString('hex')}`)
+}
+
+/** The number of an inode is soon used again. A socket is never modified, so this is when it was made. */
+function isSame(one: Stats, other: Stats): boolean {
+  return one.dev === other.dev && one.ino === other.ino && one.mtimeMs === other.mtimeMs
+}
+
+function inUse(path: string): Error {
+  return Object.assign(new Error(`${path} is in use`), { code: 'EADDRINUSE', address: path })
+}
+
+/** Removes a socket that nobody answers on. Leaves anything else in the way alone, symlinks too, and fails. */
 async function removeStale(path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false })
   if (found === undefined) return
@@ -141,8 +149,19 @@ async function removeStale(path: string): Promise<void> {
     const message = `${path} exists and is not a socket: choose another path, or remove it`
     throw Object.assign(new Error(message), { code: 'EEXIST' })
   }
-  if (await answers(path)) throw Object.assign(new Error(`${path} is in use`), { code: 'EADDRINUSE', address: path })
-  unlinkSync(path)
+  if (await answers(path)) throw inUse(path)
+  const aside = temporaryName(path)
+  try {
+    renameSync(path, aside)
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return // another instance was faster
+    throw error
+  }
+  // Meanwhile, another instance may have removed the stale socket, and put its own there.
+  const isStale = isSame(lstatSync(aside), found)
+  if (!isStale) linkSync(aside, path)
+  unlinkSync(aside)
+  if (!isStale) throw inUse(path)
 }
 
 function answers(path: string): Promise<boolean> {

@@ -1,21 +1,11 @@
-/**
- * One client connection. Serves its requests one after another: if the next request arrives before the current one has been
- * answered, the parser stops behind its head until it is its turn. Watches for clients that leave or fall silent.
- */
+/** One client connection. Serves one request after another, and watches for clients that leave or fall silent. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { CallerUsage } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { ExchangeOwner } from '../gateway/exchange.ts'
-import {
-  discardInput,
-  lastResponse,
-  makeStoppable,
-  markLast,
-  restartParser,
-  type StoppedParser,
-} from '../http/node-internals.ts'
+import { discardInput, lastResponse, makeStoppable, resetNow } from '../http/node-internals.ts'
 
 /** The exchange of the current request, as its connection sees it. */
 export interface Carried {
@@ -32,32 +22,8 @@ export interface ConnectionOwner {
   exchangeEnded(): void
 }
 
-interface Waiting {
-  /** Undefined if the connection leaves HTTP with this request. */
-  readonly response: ServerResponse | undefined
-  readonly start: () => void
-}
-
-/**
- * While a request waits, up to this much is read of what follows it, so that a client that leaves is noticed. Beyond it the
- * socket is paused.
- */
-const MAX_HELD_BYTES = 16 * 1024
-
-/** Memory that a piece of input takes at least, however few bytes it has. */
-const PIECE_BYTES = 1024
-
 /** Input is read and dropped for this time after our last byte. An earlier reset could cost the client our answer. */
 const LINGER_MS = 2_000
-
-/**
- * Pauses between the interim responses that find out whether a client is there. The first one provokes a reset from a
- * client that has gone, the second one meets it. Through a relay the reset comes one later, and the third one meets it.
- */
-const INTERIM_PAUSES_MS = [10, 20, 40] as const
-
-/** After a client has finished sending, part of the response has to be written within this time, or the client counts as gone. */
-const CONTENT_PAUSE_MS = 25
 
 export class ClientConnection implements ExchangeOwner {
   readonly socket: Socket
@@ -65,13 +31,8 @@ export class ClientConnection implements ExchangeOwner {
   #message: IncomingMessage | undefined
   #response: ServerResponse | undefined
   #carried: Carried | undefined
-  /** The next request. Its head has been parsed; it waits for the current one. */
-  #waiting: Waiting | undefined
-  #isParserStopped = false
-  /** The bytes read behind the head at which the parser stopped. */
-  #held: Buffer[] = []
-  #heldBytes = 0
-  #hasInputEnded = false
+  /** Starts a request that arrived when all of the response before it had been written, but not all of it flushed. */
+  #next: (() => void) | undefined
   #lingersUntil = Number.POSITIVE_INFINITY
   /** Finite once the request whose head is arriving is the last one: when that head has to be complete. */
   #lastHeadUntil = Number.POSITIVE_INFINITY
@@ -91,6 +52,8 @@ export class ClientConnection implements ExchangeOwner {
   isClosing = false
   /** Monotonic milliseconds. */
   idleSince = performance.now()
+  /** The bytes that had been read by then. What comes later belongs to the next request. */
+  #idleBytes = 0
 
   constructor(socket: Socket, owner: ConnectionOwner, isForeign: boolean, callerSocket: string | undefined) {
     this.socket = socket
@@ -98,7 +61,7 @@ export class ClientConnection implements ExchangeOwner {
     this.isForeign = isForeign
     this.callerSocket = callerSocket
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
-    socket.on('end', () => this.#inputEnded())
+    socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())
     // Node destroys a connection as soon as its last response is flushed. If content is still arriving then, the client
     // gets a reset and may lose the response. We end our side and read on for a while instead (RFC 9112 §9.6).
@@ -108,26 +71,37 @@ export class ClientConnection implements ExchangeOwner {
 
   /** To be called whenever Node has given this connection a parser. */
   parserAttached(): void {
-    makeStoppable(this.socket, () => this.#isParserStopped)
+    makeStoppable(this.socket, () => this.#takesRequest())
   }
 
-  /** Takes the next request: starts it now, or when the current one has been answered. */
+  /**
+   * Asked behind each head. A request that arrives while another is in flight is not answered: the connection closes behind
+   * the response to the first (RFC 9112 §9.3.2 lets its client repeat the second).
+   */
+  #takesRequest(): boolean {
+    if (this.isClosing) return false
+    if (!this.isBusy) return true
+    if (this.#response?.writableEnded === true && this.#next === undefined) return true
+    this.#closeBehindResponse()
+    return false
+  }
+
+  /** Takes the next request: starts it now, or when the response before it has been flushed. */
   take(message: IncomingMessage, response: ServerResponse): void {
-    if (this.isBusy || this.isClosing) this.#isParserStopped = true
-    if (this.isClosing) return
-    if (this.isBusy) {
-      this.#waiting = { response, start: () => this.#start(message, response) }
-      return
-    }
-    if (this.#lastHeadUntil !== Number.POSITIVE_INFINITY) response.shouldKeepAlive = false
-    this.#start(message, response)
+    this.#inTurn(() => {
+      if (this.isClosing || this.#lastHeadUntil !== Number.POSITIVE_INFINITY) response.shouldKeepAlive = false
+      this.#start(message, response)
+    })
   }
 
-  /** Calls `start` for a request after which the connection leaves HTTP, when the current request has been answered. */
+  /** Calls `start` in the turn of a request after which the connection leaves HTTP. */
   leaveHttp(start: () => void): void {
-    if (this.isClosing) return
+    this.#inTurn(start)
+  }
+
+  #inTurn(start: () => void): void {
     if (this.isBusy) {
-      this.#waiting = { response: undefined, start }
+      this.#next = start
       return
     }
     this.isBusy = true
@@ -156,7 +130,6 @@ export class ClientConnection implements ExchangeOwner {
   }
 
   #start(message: IncomingMessage, response: ServerResponse): void {
-    this.isBusy = true
     this.#message = message
     this.#response = response
     this.#owner.begin(this, message, response)
@@ -168,151 +141,69 @@ export class ClientConnection implements ExchangeOwner {
   }
 
   exchangeEnded(): void {
-    this.idleSince = performance.now()
     this.countFor(undefined)
     this.#carried = undefined
     this.#message = undefined
-    const response = this.#response
-    this.#response = undefined
     this.#owner.exchangeEnded()
-    if (this.isTunnel) return
+    const response = this.#response
+    if (this.isTunnel) this.#response = undefined
     // Until Node has taken the socket from this response, the next one has none to be written to.
-    if (response === undefined || response.socket === null) this.#goOn()
+    else if (response === undefined || response.socket === null) this.#goOn()
     else response.once('finish', () => this.#goOn())
   }
 
   /** The last response has been handed to the system. */
   #goOn(): void {
+    this.#response = undefined
+    this.idleSince = performance.now()
+    this.#idleBytes = this.socket.bytesRead
     if (this.socket.destroyed) return
-    const waiting = this.#waiting
-    if (waiting !== undefined && !this.isClosing) {
-      // Other connections run first. A chain of requests that are refused at once would never return to the event loop.
-      setImmediate(() => this.#startWaiting(waiting))
+    const next = this.#next
+    this.#next = undefined
+    if (next !== undefined) {
+      next()
       return
     }
     this.isBusy = false
-    if (this.isClosing) this.socket.destroySoon()
-  }
-
-  #startWaiting({ response, start }: Waiting): void {
-    if (this.isClosing) {
-      this.#goOn()
-      return
-    }
-    this.#waiting = undefined
-    if (response === undefined) {
-      start()
-      return
-    }
-    if (this.#hasInputEnded) markLast(response, this.#heldBytes === 0)
-    start()
-    const held = this.#held.length > 1 ? Buffer.concat(this.#held, this.#heldBytes) : this.#held[0]
-    this.#held = []
-    this.#heldBytes = 0
-    this.#isParserStopped = false
-    restartParser(this.socket, held)
-    this.#inputFed()
+    if (this.isClosing) this.linger()
   }
 
   /** For a connection that returns to HTTP: `feed` gives it a parser and what was read already. */
   returnToHttp(feed: () => void): void {
     this.isBusy = false
     feed()
-    this.#inputFed()
-  }
-
-  #inputFed(): void {
-    if (this.#waiting !== undefined) return // nobody may read on meanwhile, least of all bytes of another protocol
     this.socket.resume()
-    if (!this.#hasInputEnded) return
-    if (this.#message?.complete === false) this.inputBroken({ code: 'request_invalid' })
-    else if (this.#response !== undefined) markLast(this.#response, true)
-    else {
-      // The last request was answered before the rest of the input was parsed, and the rest holds no other one.
-      this.isClosing = true
-      if (!this.isBusy) this.linger()
-    }
   }
 
-  /** Takes bytes that arrived while the parser was stopped. */
-  inputHeld({ bytes, parsedBytes }: StoppedParser): void {
-    if (this.isClosing) {
-      discardInput(this.socket)
-      return
-    }
-    const isFirst = this.#heldBytes === 0 && this.#held.length === 0
-    const rest = isFirst ? bytes.subarray(parsedBytes) : bytes
-    this.#held.push(rest)
-    this.#heldBytes += rest.length
-    process.nextTick(() => this.#throttle())
-  }
-
-  /** Runs in a later tick: Node resumes the socket in a tick of its own after each message. */
-  #throttle(): void {
-    if (!this.#isParserStopped || this.isClosing) return
-    if (this.#heldBytes + this.#held.length * PIECE_BYTES > MAX_HELD_BYTES) this.socket.pause()
-    else this.socket.resume()
+  /** The parser was stopped, because no request is taken any more. */
+  inputStopped(): void {
+    discardInput(this.socket)
   }
 
   /** The parser has refused what arrived, or the head was too slow. */
   inputBroken(failure: Failure): 'answered' | 'unanswered' {
     const isSettled = this.isClosing || this.isBusy
-    this.isClosing = true
     discardInput(this.socket)
-    if (this.#carried === undefined) return isSettled ? 'answered' : 'unanswered'
+    this.#closeBehindResponse()
     // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
-    if (this.#message?.complete === false) this.#carried.fail(failure)
-    else if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
-    return 'answered'
+    const isInContent = this.#message?.complete === false && this.#response?.writableEnded === false
+    if (isInContent) this.#carried?.fail(failure)
+    return isSettled ? 'answered' : 'unanswered'
   }
 
-  /**
-   * A client that has gone and one that has only finished sending look alike until we write something. An interim response
-   * (RFC 9110 §15.2) does no harm to the second, and makes the system of the first answer with a reset. We have stopped
-   * reading, so we notice that reset with the next write. HTTP/1.0 has no interim responses; there the response itself finds
-   * out.
-   */
+  /** A client that ends its side has left. What was written by then still goes out. */
   #inputEnded(): void {
-    this.#hasInputEnded = true
-    const carried = this.#carried
-    if (carried === undefined || this.isTunnel) return
-    if (this.#response?.headersSent !== true) {
-      if (this.#writeInterim()) this.#repeatInterim(carried, INTERIM_PAUSES_MS)
-      return
-    }
-    // The response has begun, so its content has to serve as the probe.
-    const { bytesWritten } = this.socket
-    const judge = () => {
-      if (this.#carried !== carried) return
-      if (this.socket.bytesWritten !== bytesWritten) {
-        this.socket.write('') // notices the reset, if there was one
-        return
-      }
-      carried.clientGone()
-      this.socket.destroy()
-    }
-    // A busy process runs late timers before it reads what the service has sent in time. So it reads once more.
-    setTimeout(() => setImmediate(judge), CONTENT_PAUSE_MS).unref()
-  }
-
-  #repeatInterim(carried: Carried, [pauseMs, ...rest]: readonly number[]): void {
-    if (pauseMs === undefined) return
-    setTimeout(() => {
-      if (this.#carried === carried && this.#writeInterim()) this.#repeatInterim(carried, rest)
-    }, pauseMs).unref()
-  }
-
-  /** Returns false if an interim response is not possible, or no longer. */
-  #writeInterim(): boolean {
-    if (this.#response?.headersSent !== false || this.#message?.httpVersionMinor !== 1) return false
-    this.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
-    return true
+    if (this.isTunnel || !this.isBusy) return
+    this.isClosing = true
+    this.#next = undefined
+    if (this.#response === undefined || this.#response.writableEnded) return
+    this.#carried?.clientGone()
+    resetNow(this.socket) // if the client reads on after all, it must not take a broken response for a complete one
   }
 
   #closed(): void {
     this.isClosing = true
-    this.#waiting = undefined
-    this.#held = []
+    this.#next = undefined
     this.#carried?.clientGone()
   }
 
@@ -325,19 +216,22 @@ export class ClientConnection implements ExchangeOwner {
   /**
    * Takes no more requests. The current one finishes, with `Connection: close` if its head is still to be sent. A request whose
    * head has begun to arrive counts as current if the head is complete by `headUntil` (monotonic milliseconds).
-   *
-   * To be called after `close` on the server. Node closes the idle connections there, so one that is left has either never been
-   * used, or has read a part of a head.
    */
   finish(headUntil: number): void {
-    if (!this.isBusy && !this.isClosing && this.socket.bytesRead > 0) {
-      this.#lastHeadUntil = headUntil
-      return
-    }
+    if (this.isTunnel) this.isClosing = true
+    else if (this.isBusy) this.#closeBehindResponse()
+    else if (!this.isClosing && this.socket.bytesRead > this.#idleBytes) this.#lastHeadUntil = headUntil
+    else this.linger()
+  }
+
+  /** The proxy will stop soon: the response to the current request is the last one, if its head is still to be sent. */
+  announceEnd(): void {
+    if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
+  }
+
+  #closeBehindResponse(): void {
     this.isClosing = true
-    if (this.isTunnel) return
-    if (!this.isBusy) this.linger()
-    else if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
+    this.announceEnd()
   }
 
   /** Ends our side, and throws away what the client still sends. */

@@ -4,14 +4,16 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
-import { allowHalfOpen, parse, stoppedParser } from '../http/node-internals.ts'
+import { isParserStopped, keepConnections, parse } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
 import { type Admission, type AdmissionRules, admit, offersWebSocket, type Sender } from './admission.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
 import { type Carried, ClientConnection, type ConnectionOwner } from './connection.ts'
+import { ConnectionLimit, type ConnectionLimitObserver } from './connection-limit.ts'
 import { type Arrival, inputProblem, OwnAnswers } from './own-answers.ts'
 
 export interface ListenerOptions {
@@ -25,13 +27,15 @@ export interface ListenerOptions {
   readonly inheritedSockets?: readonly number[] | undefined
   readonly allowsRemote: boolean
   readonly maxConnections: number
+  /** Connections that the proxy may open to others. */
+  readonly maxOutgoing: number
   readonly maxInFlight: number
   /** For a client that falls silent inside a request's content, or takes none of its response. */
   readonly idleTimeoutMs: number
   /** Called once for each request. A reload gives later requests other rules. */
   readonly rules: () => AdmissionRules
   readonly newRequestId: () => string
-  readonly observer: GatewayObserver
+  readonly observer: GatewayObserver & ConnectionLimitObserver
 }
 
 /** Request line and fields together. */
@@ -48,16 +52,23 @@ export class Listener implements ConnectionOwner {
   /** The sockets of callers, by path. */
   readonly #callerSockets = new Map<string, Bound>()
   #sweep: NodeJS.Timeout | undefined
+  readonly limit: ConnectionLimit
+  /** Every response is the last one of its connection. */
+  #isEnding = false
   #isDraining = false
   #onEmpty: (() => void) | undefined
   #inFlight = 0
-  /** Of those in flight. Anyone can send a JWT that has to be verified, so they take no place from callers that are known. */
-  #verifying = 0
+  /**
+   * The requests in flight whose JWT is being verified, the oldest first. Anyone can send such a JWT, so they take no place
+   * from callers that are known, and give up their own first.
+   */
+  readonly #verifying = new Map<PendingVerification, ClientConnection>()
 
   constructor(options: ListenerOptions, gateway: Gateway) {
     this.#options = options
     this.#gateway = gateway
     this.#answers = new OwnAnswers(options)
+    this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, options.observer)
   }
 
   get requestsInFlight(): number {
@@ -131,7 +142,8 @@ export class Listener implements ConnectionOwner {
       return
     }
     const isForeign = !this.#options.allowsRemote && !isLocalPeer(socket)
-    if (this.#connections.size >= this.#options.maxConnections && (isForeign || !this.#dropOldestIdle())) {
+    if (this.#connections.size >= this.limit.most && (isForeign || !this.#makeRoom())) {
+      this.limit.refuse(performance.now())
       socket.destroy()
       return
     }
@@ -145,15 +157,26 @@ export class Listener implements ConnectionOwner {
     if (this.#connections.size === 0) this.#onEmpty?.()
   }
 
-  #dropOldestIdle(): boolean {
+  /** Ends a connection that has not proved yet who it is, or else the one that has been idle for longest. */
+  #makeRoom(): boolean {
+    for (const [verification, connection] of this.#verifying) {
+      this.limit.refuse(performance.now())
+      verification.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
+      this.#drop(connection)
+      return true
+    }
     let oldest: ClientConnection | undefined
     for (const connection of this.#connections.values()) {
       if (connection.isBusy || connection.socket.destroyed) continue
       if (oldest === undefined || connection.idleSince < oldest.idleSince) oldest = connection
     }
-    oldest?.socket.destroy()
-    if (oldest !== undefined) this.#connections.delete(oldest.socket)
+    if (oldest !== undefined) this.#drop(oldest)
     return oldest !== undefined
+  }
+
+  #drop({ socket }: ClientConnection): void {
+    socket.destroy()
+    this.#connections.delete(socket)
   }
 
   #receive(message: IncomingMessage, response: ServerResponse): void {
@@ -169,7 +192,7 @@ export class Listener implements ConnectionOwner {
   #proceed(arrival: Arrival, sender: Sender): void {
     const { connection, response } = arrival
     const admission = this.#admit(arrival, sender)
-    if (this.#isDraining) response.shouldKeepAlive = false
+    if (this.#isEnding) response.shouldKeepAlive = false
     if (!admission.isAdmitted) {
       if ('token' in admission) this.#verify(arrival, admission.token)
       else this.#answers.refuse(arrival, admission)
@@ -187,21 +210,27 @@ export class Listener implements ConnectionOwner {
     if (!admission.isAdmitted) return admission
     const { orgId, caller } = admission
     if (this.#isDraining) return { isAdmitted: false, code: 'draining', orgId, caller }
-    const hasRoom = this.#inFlight - this.#verifying <= this.#options.maxInFlight && caller?.hasRoom !== false
-    return hasRoom ? admission : { isAdmitted: false, code: 'overloaded', orgId, caller }
+    const limit = this.#limitReached(caller)
+    return limit === undefined ? admission : { isAdmitted: false, code: 'overloaded', orgId, caller, limit }
+  }
+
+  #limitReached(caller: Caller | undefined): Failure['limit'] {
+    if (this.#inFlight - this.#verifying.size > this.#options.maxInFlight) return 'listen.maxInFlight'
+    return caller?.hasRoom === false ? 'callers[].maxInFlight' : undefined
   }
 
   /** Verifies a JWT that is not known yet, then goes on under the rules that the request began with. */
   #verify(arrival: Arrival, token: string): void {
     const { connection, rules } = arrival
-    const verification = new PendingVerification()
+    const verification = new PendingVerification((failure) => {
+      if (this.#verifying.delete(verification)) this.#answers.abandon(arrival, failure)
+    })
+    this.#verifying.set(verification, connection)
     connection.carry(verification)
-    this.#verifying++
     const goOn = (verified: Caller | CallerRefusal) => {
-      this.#verifying--
+      if (!this.#verifying.delete(verification)) return
       const { callerSocket } = connection
-      if (verification.failure !== undefined) this.#answers.abandon(arrival, verification.failure)
-      else this.#proceed(arrival, { callerSocket, verified })
+      this.#proceed(arrival, { callerSocket, verified })
     }
     const verifying = rules.callers?.verify(token) ?? Promise.resolve('unknown key' as const)
     verifying.then(goOn, () => goOn('malformed token'))
@@ -229,9 +258,8 @@ export class Listener implements ConnectionOwner {
 
   #inputBroken(error: Error, socket: Duplex): void {
     const connection = this.#connections.get(socket)
-    const stopped = stoppedParser(error)
-    if (connection !== undefined && stopped !== undefined) {
-      connection.inputHeld(stopped)
+    if (isParserStopped(error)) {
+      connection?.inputStopped()
       return
     }
     const code = inputProblem(error)
@@ -249,12 +277,23 @@ export class Listener implements ConnectionOwner {
     const now = performance.now()
     const { idleTimeoutMs, keepAliveTimeoutMs } = this.#options
     for (const connection of this.#connections.values()) connection.check(now, idleTimeoutMs, keepAliveTimeoutMs)
+    this.limit.check(now)
+  }
+
+  /** From now on, each response says that its connection closes, so that clients open their next one elsewhere. */
+  announceEnd(): void {
+    this.#isEnding = true
+    for (const connection of this.#connections.values()) connection.announceEnd()
   }
 
   /** Stops listening. Resolves when every connection has finished its current request. */
   async drain(): Promise<void> {
-    this.#isDraining = true
+    this.announceEnd()
     this.#stopListening()
+    // Takes the requests that have arrived, but were not read yet.
+    await nextTurn()
+    await nextTurn()
+    this.#isDraining = true
     const headUntil = performance.now() + this.#options.headersTimeoutMs
     for (const connection of this.#connections.values()) connection.finish(headUntil)
     if (this.#connections.size === 0) return
@@ -276,21 +315,25 @@ export class Listener implements ConnectionOwner {
   }
 }
 
-/** Takes the place of an exchange while the JWT of a request is verified. Keeps the reason if the request ends before that. */
+/** Takes the place of an exchange while the JWT of a request is verified. */
 class PendingVerification implements Carried {
   readonly awaitsClient = false
-  failure: Failure | 'client_closed' | undefined
+  readonly #onFailure: (failure: Failure | 'client_closed') => void
+
+  constructor(onFailure: (failure: Failure | 'client_closed') => void) {
+    this.#onFailure = onFailure
+  }
 
   fail(failure: Failure): void {
-    this.failure ??= failure
+    this.#onFailure(failure)
   }
 
   clientGone(): void {
-    this.failure = 'client_closed'
+    this.#onFailure('client_closed')
   }
 
   stopped(): void {
-    this.failure = 'client_closed'
+    this.#onFailure('client_closed')
   }
 }
 
@@ -309,7 +352,7 @@ function newHttpServer(headersTimeoutMs: number): Server {
   })
   // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
   server.maxHeadersCount = 0
-  return allowHalfOpen(server)
+  return keepConnections(server)
 }
 
 /**

@@ -4,6 +4,7 @@ import { OriginError } from '../errors.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
+import { translateOriginError } from './origin-failure.ts'
 
 export interface Answer {
   readonly status: number
@@ -30,7 +31,7 @@ export function call(
     content: undefined,
     contentLength: undefined,
     webSocketClient: undefined,
-    org: undefined,
+    org: '',
   }
   return new Promise((resolve, reject) => {
     origin.dispatch(new Call(request, timeoutMs, resolve, reject).attempt)
@@ -83,9 +84,12 @@ class Call implements AttemptSink {
 
   attemptFailed(_: Attempt, error: Error): void {
     clearTimeout(this.#timer)
-    const isCut = this.#head !== undefined && error instanceof OriginError && error.code === 'connection_terminated'
+    const failure = translateOriginError(error)
+    const isCut = this.#head !== undefined && failure?.code === 'connection_terminated'
     this.#reject(
-      isCut ? new OriginError('http_response_incomplete', 'the answer was cut off', { cause: error }) : error,
+      isCut
+        ? new OriginError('http_response_incomplete', 'the answer was cut off', { cause: error })
+        : (failure ?? error),
     )
   }
 

@@ -26,6 +26,7 @@ const PROMISED: Readonly<Record<string, string>> = {
   oap_replays_total: 'counter',
   oap_cached_tokens: 'gauge',
   oap_mints_paused_seconds: 'gauge',
+  oap_connections_refused_total: 'counter',
   oap_log_lines_dropped_total: 'counter',
   oap_warnings: 'gauge',
   oap_token_evictions_total: 'counter',

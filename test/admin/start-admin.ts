@@ -57,6 +57,7 @@ export class AdminUnderTest implements AsyncDisposable {
       gauges: {
         version,
         requestsInFlight: () => 2,
+        connectionsRefused: () => 0,
         cachedTokens: () => this.tokens.size,
         lifetimeEstimateMs: () => LIFETIME_MS,
         mintsPausedMs: () => 0,

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
-import { eventually, Gate } from '../support/changes.ts'
+import { eventually } from '../support/changes.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { scaled } from '../support/pace.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
@@ -88,93 +88,6 @@ describe('a client that leaves', () => {
       expect(table.requestsFor(target).length - before).toBeLessThanOrEqual(1)
     }
   })
-})
-
-test('a client that has ended its side of the connection still gets its answer', async () => {
-  const target = table.target(() => ({ content: 'an answer' }))
-  await using client = await RawClient.sending(table.proxy.port, get(target, 'acme'))
-  client.endSending()
-  const response = await client.response()
-  expect(response.content.toString()).toBe('an answer')
-  await client.untilClosed()
-})
-
-test('also from a slow origin', async () => {
-  const target = table.target(async () => {
-    await new Promise((resolve) => setTimeout(resolve, 150))
-    return { content: 'an answer' }
-  })
-  await using client = await RawClient.sending(table.proxy.port, get(target, 'acme'))
-  client.endSending()
-  expect((await client.response()).content.toString()).toBe('an answer')
-})
-
-test('also in HTTP/1.0, which has no interim responses', async () => {
-  const gate = new Gate()
-  const target = table.target(async () => {
-    await gate.pass()
-    return { content: 'an answer' }
-  })
-  await using client = await RawClient.sending(table.proxy.port, get(target, 'acme').replace('HTTP/1.1', 'HTTP/1.0'))
-  await origin.waitFor(() => table.requestsFor(target).length === 1)
-  client.endSending()
-  await new Promise((resolve) => setTimeout(resolve, 150)) // longer than the probes of HTTP/1.1 take
-  gate.open()
-  const response = await client.response()
-  expect([response.content.toString(), response.informational]).toEqual(['an answer', []])
-  await client.untilClosed()
-})
-
-/** A client that has the first bytes of a response of this length, and has ended its side. `write` continues the response. */
-async function endedInResponse(length: number): Promise<{ client: RawClient; write: (bytes: string) => void }> {
-  let write = (_: string) => {}
-  const target = table.target((__, connection) => {
-    connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${length}\r\n\r\nfirst`)
-    write = (bytes) => connection.write(bytes)
-    return undefined
-  })
-  const client = await RawClient.connect(table.proxy.port)
-  client.send(get(target, 'acme'))
-  await client.untilBytes('first')
-  await origin.waitFor(() => table.requestsFor(target).length === 1)
-  client.endSending()
-  return { client, write }
-}
-
-/** The client may have left. It must not have to wait, and a cut response must not look complete. */
-test('a client that ends its side during its response gets the rest, or a broken connection at once', async () => {
-  const { client, write } = await endedInResponse(10)
-  await using _ = client
-  const response = client.response().catch((error: Error) => {
-    if (error.name !== 'StreamEnded') throw error
-    return undefined
-  })
-  setTimeout(() => write('-last'), 100)
-  const content = await response
-  if (content?.isComplete === true) expect(content.content.toString()).toBe('first-last')
-  await client.untilClosed()
-})
-
-test('nothing is added to a response that goes on after the client has ended its side', async () => {
-  const { client, write } = await endedInResponse(16)
-  await using _ = client
-  for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
-  write('-next')
-  await client.untilBytes('first-next')
-  await new Promise((resolve) => setTimeout(resolve, 60)) // the proxy probes the client
-  write('-final')
-  expect((await client.response()).content.toString()).toBe('first-next-final')
-})
-
-test('also if the proxy is too busy to read the rest in time', async () => {
-  const { client, write } = await endedInResponse(10)
-  await using _ = client
-  // The proxy runs in this process: it reads the end of the client in the first or the second turn.
-  for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => setImmediate(resolve))
-  write('-last')
-  const busyUntil = performance.now() + 60
-  while (performance.now() < busyUntil);
-  expect((await client.response()).content.toString()).toBe('first-last')
 })
 
 describe('a client that stops', () => {

@@ -223,9 +223,11 @@ test('handshakes answered by event streams, whose clients leave, hold no slot', 
       return undefined
     },
   })
-  await using proxy = await startProxyProcess(service, {
-    settings: { 'listen.maxInFlight': `${HANDSHAKES}`, 'origin.connections': `${HANDSHAKES}` },
-  })
+  const { baseUrl, tokens } = service
+  await using proxy = await startProxyProcess(
+    { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret },
+    { settings: { 'listen.maxInFlight': `${HANDSHAKES}`, 'origin.connections': `${HANDSHAKES}` } },
+  )
   const clients = await Promise.all(
     Array.from({ length: HANDSHAKES }, async () => {
       const client = await RawClient.connect(proxy.port, { deadlineMs: 30_000 })
@@ -351,8 +353,8 @@ test.each(['ends its side', 'leaves', 'stays'] as const)(
     await using proxy = await startProxy(service)
     const before = sockets()
     await using client = await RawClient.sending(proxy.port, get('/v2/socket', 'acme', ...HANDSHAKE))
-    if (then === 'ends its side') client.socket.end()
     expect((await client.response()).status).toBe(404)
+    if (then === 'ends its side') client.socket.end()
     if (then === 'leaves') client.socket.destroy()
     await eventually(() => sockets() <= before + (then === 'stays' ? 1 : 0) || undefined, 'no socket')
   },

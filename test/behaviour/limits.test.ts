@@ -22,7 +22,10 @@ test('one request too many gets 503, until a place is free', async () => {
   // Answered at once, while all of those are still open.
   const refused = await request(proxy.port, get('/v2/x', 'acme'))
   expect(refused.status).toBe(503)
-  expect(problemOf(refused).code).toBe('overloaded')
+  expect(problemOf(refused)).toMatchObject({
+    code: 'overloaded',
+    detail: 'Repeat the request later, or raise listen.maxInFlight.',
+  })
   expect(Number(fieldOf(refused, 'retry-after'))).toBeGreaterThan(0)
   gate.open()
   for (const response of await Promise.all(inFlight)) expect(response.status).toBe(200)
@@ -53,13 +56,20 @@ test('beyond maxConnections a busy connection stays open', async () => {
       return { content: 'done' }
     },
   })
-  await using proxy = await startProxy(service, { 'listen.maxConnections': '4' })
+  await using proxy = await startProxy(service, { 'listen.maxConnections': '4', 'admin.address': 'localhost:0' })
   const busy = Array.from({ length: 4 }, () => request(proxy.port, get('/v2/x', 'acme')))
   await service.origin.waitFor(() => service.requests.length === 4)
-  await using late = await RawClient.connect(proxy.port)
-  await late.untilClosed()
+  for (let i = 0; i < 3; i++) {
+    await using late = await RawClient.connect(proxy.port)
+    await late.untilClosed()
+  }
   gate.open()
   for (const response of await Promise.all(busy)) expect(response.status).toBe(200)
+  const told = proxy.logs.filter(({ msg }) => msg === 'client connections refused: too many are open')
+  expect(told.map(({ setting, connections }) => [setting, connections])).toEqual([['listen.maxConnections', 4]])
+  const metrics = await (await fetch(`http://127.0.0.1:${proxy.adminPort}/metrics`)).text()
+  expect(metrics).toContain('\noap_connections_refused_total 3\n')
+  expect(metrics).toContain('\noap_warnings{code="connections_refused"} 1\n')
 })
 
 /** Sends at once: a connection that was never used ends without an answer. */

@@ -41,6 +41,7 @@ describe('metrics', () => {
   const gauges = {
     version: '0',
     requestsInFlight: () => 0,
+    connectionsRefused: () => 0,
     lifetimeEstimateMs: () => 0,
     cachedTokens: () => 0,
     mintsPausedMs: () => 0,

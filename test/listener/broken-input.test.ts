@@ -52,14 +52,13 @@ test('a connection that is not used within headersTimeout is closed without an a
   expect(proxy.logs.filter(({ msg }) => msg === 'request')).toEqual([])
 })
 
-test('CONNECT gets 405, in its turn, and its connection closes', async () => {
+test('CONNECT gets 405, also behind another request, and its connection closes', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
-  await using client = await RawClient.sending(
-    proxy.port,
-    get('/v2/first', 'acme') + head('CONNECT service.example:443 HTTP/1.1', 'Host: localhost'),
-  )
+  await using client = await RawClient.connect(proxy.port)
+  client.send(get('/v2/first', 'acme'))
   expect((await client.response()).status).toBe(200)
+  client.send(head('CONNECT service.example:443 HTTP/1.1', 'Host: localhost'))
   const answer = await client.response()
   expect([answer.status, problemOf(answer).code]).toEqual([405, 'method_refused'])
   expect((await client.untilClosed()).bytes.toString()).toBe('')

@@ -3,11 +3,11 @@
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
-import { expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
-import { RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
+import { fieldOf, RawClient, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 test('a half-sent head on a socket that a reload removed: the connection is closed, even if its client goes on sending', async () => {
@@ -64,16 +64,114 @@ test('a stopping proxy does not keep bytes that a client sends after its last re
   expect(service.requests).toHaveLength(1)
 })
 
-test('a request that waits behind another is not carried out if its client has left', async () => {
-  // More than all buffers hold, so that the response is not finished when the client leaves.
-  await using service = await startService({ script: () => ({ content: Buffer.alloc(16 * 1024 * 1024) }) })
+/** On a unix socket: its buffers in the system are small. Some of these sizes have left the service, but not the proxy. */
+const SIZES = Array.from({ length: 40 }, (_, i) => (64 + 16 * i) * 1024)
+
+interface SlowReader {
+  readonly size: number
+  readonly path: string
+  readonly client: RawClient
+}
+
+/** Clients that have sent a request, read nothing, and whose responses the service has begun to send. */
+async function slowReaders(service: Service, socket: string): Promise<SlowReader[]> {
+  const readers: SlowReader[] = []
+  for (const size of SIZES) {
+    const client = await RawClient.connect(socket)
+    client.socket.pause()
+    client.send(get(`/v2/${size}`, 'acme'))
+    readers.push({ size, path: `/v2/${size}`, client })
+  }
+  await service.origin.waitFor(() => service.requests.length === SIZES.length)
+  // The proxy has written what it can once it has answered a later request.
+  for (let i = 0; i < 5; i++) await request(socket, get('/v2/0', 'acme'))
+  return readers
+}
+
+const sized = () => startService({ script: ({ target }) => ({ content: Buffer.alloc(Number(target.slice(4)), 'x') }) })
+
+describe('a response counts as ended when the client has been sent all of it', () => {
+  test.each(['a stop', 'a reload that removes its socket'])('%s truncates nothing', async (what) => {
+    await using service = await sized()
+    const callers = 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]\n'
+    await using proxy = await startProxy(service, { 'shutdown.timeout': '60s' }, { 'proxy.yaml': callers })
+    const readers = await slowReaders(service, proxy.at('billing.sock'))
+    let stopped: Promise<unknown> = Promise.resolve()
+    if (what === 'a stop') stopped = proxy.app.drain()
+    else {
+      const other = callers.replace('billing.sock', 'other.sock').replace('$FOLDER', proxy.at('.'))
+      await writeFile(proxy.at('proxy.yaml'), other)
+      await proxy.app.reload()
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    for (const { size, path, client } of readers) {
+      client.socket.resume()
+      const response = await client.response()
+      expect([response.isComplete, response.content.length]).toEqual([true, size])
+      expect(await proxy.logOf(path)).toMatchObject({ status: 200, bytesOut: size })
+      client.endSending()
+    }
+    await stopped
+  })
+
+  test('at the deadline, the log says of each whether it was delivered', async () => {
+    await using service = await sized()
+    const callers = 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]\n'
+    await using proxy = await startProxy(service, { 'shutdown.timeout': '100ms' }, { 'proxy.yaml': callers })
+    const readers = await slowReaders(service, proxy.at('billing.sock'))
+    expect(await proxy.app.drain()).toBeGreaterThan(0)
+    for (const { size, path, client } of readers) {
+      client.socket.resume()
+      const response = await client.response()
+      const { code, bytesOut } = await proxy.logOf(path)
+      expect([response.isComplete, code]).toEqual(
+        response.content.length === size ? [true, undefined] : [false, 'draining'],
+      )
+      expect(bytesOut).toBeLessThanOrEqual(response.content.length)
+    }
+  })
+})
+
+test('from the announcement of a stop on, each response closes its connection', async () => {
+  const gate = new Gate()
+  await using service = await startService({
+    script: async ({ target }) => {
+      if (target === '/v2/held') await gate.pass()
+      return { content: target }
+    },
+  })
   await using proxy = await startProxy(service)
-  await using client = await RawClient.connect(proxy.port)
-  client.socket.pause()
-  client.send(get('/v2/first', 'acme') + get('/v2/second', 'acme'))
-  await service.origin.waitFor(() => service.requests.length === 1)
-  client.reset()
-  expect(await proxy.logOf('/v2/first')).toMatchObject({ code: 'client_closed' })
-  expect((await request(proxy.port, get('/v2/last', 'acme'))).status).toBe(200)
-  expect(service.requests.map(({ target }) => target)).toEqual(['/v2/first', '/v2/last'])
+  await using inFlight = await RawClient.sending(proxy.port, get('/v2/held', 'acme'))
+  await using kept = await RawClient.sending(proxy.port, get('/v2/1', 'acme'))
+  expect(fieldOf(await kept.response(), 'connection')).toBe('keep-alive')
+  await service.origin.waitFor(() => service.requests.length === 2)
+  proxy.app.setNotReady()
+  gate.open()
+  kept.send(get('/v2/2', 'acme'))
+  const refused = await request(proxy.port, 'GET /v2/3 HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  const responses = [
+    await inFlight.response(),
+    await kept.response(),
+    await request(proxy.port, get('/v2/4', 'acme')),
+    refused,
+  ]
+  expect(responses.map((each) => fieldOf(each, 'connection'))).toEqual(['close', 'close', 'close', 'close'])
+  expect(responses.map(({ status }) => status)).toEqual([200, 200, 200, 400])
+})
+
+test('a request that has arrived when the proxy stops, but was not read yet, is answered', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  const clients = await Promise.all(Array.from({ length: 20 }, () => RawClient.connect(proxy.port)))
+  for (const client of clients) {
+    client.send(get('/v2/x', 'acme'))
+    expect((await client.response()).status).toBe(200)
+  }
+  for (const client of clients) client.send(get('/v2/y', 'acme'))
+  const drained = proxy.app.drain()
+  for (const client of clients) {
+    expect((await client.response()).status).toBe(200)
+    await client[Symbol.asyncDispose]()
+  }
+  await drained
 })

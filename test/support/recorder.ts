@@ -27,7 +27,7 @@ export class Recorder implements AttemptSink {
       content: undefined,
       contentLength: undefined,
       webSocketClient: undefined,
-      org: undefined,
+      org: 'acme',
     }
     this.attempt = new Attempt({ ...basis, ...request }, this, needsNewConnection)
   }
