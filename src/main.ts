@@ -25,7 +25,7 @@ async function run(): Promise<number> {
       const { loadAdminAddress } = await import('./config/load.ts')
       const { printStatus } = await import('./cli/status.ts')
       const address = await loadAdminAddress({ file: command.file, env: process.env })
-      return printStatus(address, process.stdout, process.stderr)
+      return printStatus(address, process.stdout, process.stderr, command.json)
     }
     case 'healthcheck': {
       const { loadAdminAddress } = await import('./config/load.ts')

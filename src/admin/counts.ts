@@ -108,6 +108,8 @@ export class Histogram {
   readonly #boundsMs: readonly number[]
   readonly #counts: Float64Array
   #sumMs = 0
+  /** Since `takeMax` was last called. */
+  #maxMs = 0
 
   constructor(named: Named, boundsMs: readonly number[]) {
     this.#named = named
@@ -122,6 +124,17 @@ export class Histogram {
     while (durationMs > (bounds[bucket] ?? Number.POSITIVE_INFINITY)) bucket++
     this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1
     if (durationMs > 0) this.#sumMs += durationMs
+    if (durationMs > this.#maxMs) this.#maxMs = durationMs
+  }
+
+  get maxMs(): number {
+    return this.#maxMs
+  }
+
+  takeMax(): number {
+    const maxMs = this.#maxMs
+    this.#maxMs = 0
+    return maxMs
   }
 
   snapshot(): HistogramSnapshot {
@@ -167,10 +180,10 @@ export class HistogramSnapshot {
   }
 
   /**
-   * The quantile in milliseconds for a share from 0 to 1, interpolated inside its bucket; at most the last finite bound.
-   * Undefined if nothing was counted.
+   * The quantile in milliseconds for a share from 0 to 1, interpolated inside its bucket; at most `maxMs`. Undefined if
+   * nothing was counted.
    */
-  quantileMs(share: number): number | undefined {
+  quantileMs(share: number, maxMs: number): number | undefined {
     const total = this.count
     if (total === 0) return undefined
     const rank = share * total
@@ -179,11 +192,12 @@ export class HistogramSnapshot {
     for (const [i, upperMs] of this.boundsMs.entries()) {
       const count = this.counts[i] ?? 0
       if (upperMs === Number.POSITIVE_INFINITY) break
-      if (count > 0 && below + count >= rank) return lowerMs + (upperMs - lowerMs) * ((rank - below) / count)
+      const interpolatedMs = lowerMs + (upperMs - lowerMs) * ((rank - below) / count)
+      if (count > 0 && below + count >= rank) return Math.min(interpolatedMs, maxMs)
       below += count
       lowerMs = upperMs
     }
-    return lowerMs
+    return maxMs
   }
 }
 

@@ -10,7 +10,7 @@ const CAPACITY = 150
 export interface Series {
   readonly intervalMs: number
   readonly requestsPerSecond: readonly number[]
-  /** Answered by the proxy itself, or by the service with a 5xx. */
+  /** Of the proxy and of the service, not of the apps. */
   readonly errorsPerSecond: readonly number[]
   /** `null` if no request ended. */
   readonly p50Ms: readonly (number | null)[]
@@ -24,14 +24,14 @@ export interface Series {
     readonly stale: readonly number[]
     readonly replayed: readonly number[]
   }
-  readonly failedMintsPerSecond: readonly number[]
 }
 
-type Counted = 'requests' | 'refused' | 'serviceErrors' | 'mints' | 'refusedMints' | 'failedMints'
+type Counted = 'requests' | 'mints' | 'refusedMints' | 'failedMints'
 
 /** Counts of the last five minutes, or since the start if that is more recent. */
 export interface RecentTotals extends Pick<Totals, Counted> {
   readonly spanMs: number
+  readonly errors: Totals['errors']
   /** Absent if no request ended. */
   readonly p50Ms?: number
   readonly p99Ms?: number
@@ -47,6 +47,7 @@ interface Reading {
 interface Interval {
   readonly before: Reading
   readonly after: Reading
+  readonly maxMs: number
 }
 
 export class History {
@@ -63,7 +64,7 @@ export class History {
   sample(now: number): void {
     if (now <= this.#last.at) return
     const after = read(this.#metrics, now)
-    this.#intervals.push({ before: this.#last, after })
+    this.#intervals.push({ before: this.#last, after, maxMs: this.#metrics.requests.durations.takeMax() })
     this.#last = after
     if (this.#intervals.length > CAPACITY) this.#intervals.shift()
   }
@@ -72,13 +73,18 @@ export class History {
     const before = this.#intervals[0]?.before ?? this.#last
     const after = read(this.#metrics, now)
     const durations = after.durations.since(before.durations)
-    const [p50Ms, p99Ms] = [durations.quantileMs(0.5), durations.quantileMs(0.99)]
+    const maxMs = Math.max(this.#metrics.requests.durations.maxMs, ...this.#intervals.map((interval) => interval.maxMs))
+    const [p50Ms, p99Ms] = [durations.quantileMs(0.5, maxMs), durations.quantileMs(0.99, maxMs)]
+    const [{ errors }, earlier] = [after.totals, before.totals.errors]
     const grown = (name: Counted) => after.totals[name] - before.totals[name]
     return {
       spanMs: Math.max(0, Math.round(now - before.at)),
       requests: grown('requests'),
-      refused: grown('refused'),
-      serviceErrors: grown('serviceErrors'),
+      errors: {
+        proxy: errors.proxy - earlier.proxy,
+        service: errors.service - earlier.service,
+        app: errors.app - earlier.app,
+      },
       mints: grown('mints'),
       refusedMints: grown('refusedMints'),
       failedMints: grown('failedMints'),
@@ -93,14 +99,14 @@ export class History {
         rounded(((count(after.totals) - count(before.totals)) * 1000) / (after.at - before.at)),
       )
     const quantile = (share: number) =>
-      this.#intervals.map(({ before, after }) => {
-        const ms = after.durations.since(before.durations).quantileMs(share)
+      this.#intervals.map(({ before, after, maxMs }) => {
+        const ms = after.durations.since(before.durations).quantileMs(share, maxMs)
         return ms === undefined ? null : rounded(ms)
       })
     return {
       intervalMs: SAMPLE_INTERVAL_MS,
       requestsPerSecond: perSecond(({ requests }) => requests),
-      errorsPerSecond: perSecond(({ refused, serviceErrors }) => refused + serviceErrors),
+      errorsPerSecond: perSecond(({ errors }) => errors.proxy + errors.service),
       p50Ms: quantile(0.5),
       p99Ms: quantile(0.99),
       lookups: {
@@ -109,13 +115,12 @@ export class History {
         stale: perSecond(({ lookups }) => lookups.stale),
         replayed: perSecond(({ lookups }) => lookups.replayed),
       },
-      failedMintsPerSecond: perSecond(({ failedMints }) => failedMints),
     }
   }
 }
 
 function read(metrics: Metrics, now: number): Reading {
-  return { at: now, totals: metrics.totals(), durations: metrics.requests.durations }
+  return { at: now, totals: metrics.totals(), durations: metrics.requests.durations.snapshot() }
 }
 
 /** To three decimals, which keeps the document small. */

@@ -4,11 +4,15 @@ import type { ErrorCode } from '../errors.ts'
 import { PROBLEMS } from '../http/problem.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 
-/** A problem code of the proxy, or `service_error` for a 5xx of the service. */
-type RecentErrorCode = ErrorCode | 'service_error'
+/** A problem code of the proxy; for answers of the service, `service_error` (5xx) or `service_unauthorized` (401). */
+type RecentErrorCode = ErrorCode | keyof typeof SERVICE_ANSWERS
+
+/** Who has to do something: the operator of the proxy, the service, or the app that sent the request. */
+export type ErrorKind = 'proxy' | 'service' | 'app'
 
 export interface ErrorReport {
   readonly code: RecentErrorCode
+  readonly kind: ErrorKind
   readonly title: string
   /** The remedy. */
   readonly detail: string
@@ -47,9 +51,33 @@ const MAX_PATH_CHARACTERS = 200
 const MAX_ORGS_KEPT = 100
 const MAX_ORGS_SHOWN = 5
 
-const SERVICE_ERROR = {
-  title: 'The service answered with a 5xx status',
-  detail: 'The proxy passed the response on unchanged. Look at the service; its log may hold the request id.',
+const SERVICE_ANSWERS = {
+  service_error: {
+    title: 'The service answered with a 5xx status',
+    detail: 'The proxy passed the response on unchanged. Look at the service; its log may hold the request id.',
+  },
+  service_unauthorized: {
+    title: 'The service answered 401, and a new token did not or would not help',
+    detail: 'Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
+  },
+} as const
+
+/** Refused requests are the app's, with these exceptions; all other failures are the service's. */
+const OURS: ReadonlySet<ErrorCode> = new Set([
+  'overloaded',
+  'draining',
+  'app_credentials_rejected',
+  'proxy_internal_error',
+])
+
+/** Undefined for a request that went well, as far as the proxy can tell, and for a client that left. */
+export function errorKindOf({ code, status }: Pick<RequestRecord, 'code' | 'status'>): ErrorKind | undefined {
+  if (code === undefined) return status >= 500 || status === 401 ? 'service' : undefined
+  if (code === 'client_closed') return undefined
+  if (OURS.has(code)) return 'proxy'
+  return PROBLEMS[code].status < 500 || code === 'proxy_loop_detected' || code === 'http_version_refused'
+    ? 'app'
+    : 'service'
 }
 
 export class RecentErrors {
@@ -75,9 +103,14 @@ export class RecentErrors {
   }
 }
 
-function codeOf({ code, status }: RequestRecord): RecentErrorCode | undefined {
-  if (code === undefined) return status >= 500 ? 'service_error' : undefined
-  return code === 'client_closed' ? undefined : code
+function codeOf({ code, status }: Pick<RequestRecord, 'code' | 'status'>): RecentErrorCode | undefined {
+  if (code !== undefined) return code === 'client_closed' ? undefined : code
+  if (status === 401) return 'service_unauthorized'
+  return status >= 500 ? 'service_error' : undefined
+}
+
+function isAnswerOfService(code: RecentErrorCode): code is keyof typeof SERVICE_ANSWERS {
+  return Object.hasOwn(SERVICE_ANSWERS, code)
 }
 
 /** Moves the org to the end, and drops the first one if there are too many. */
@@ -99,11 +132,12 @@ function lastAt({ examples }: Entry): number {
 }
 
 function reportOf(code: RecentErrorCode, { count, examples, orgs }: Entry, now: number): ErrorReport {
-  const { title, detail } = code === 'service_error' ? SERVICE_ERROR : PROBLEMS[code]
+  const { title, detail } = isAnswerOfService(code) ? SERVICE_ANSWERS[code] : PROBLEMS[code]
   const latestOrgs = [...orgs].reverse().slice(0, MAX_ORGS_SHOWN)
   const shown = examples.map(({ endedAt, ...rest }) => ({ ...rest, agoMs: Math.max(0, Math.round(now - endedAt)) }))
   return {
     code,
+    kind: isAnswerOfService(code) ? 'service' : (errorKindOf({ code, status: 0 }) ?? 'app'),
     title,
     detail,
     count,

@@ -3,22 +3,12 @@
 import type { ErrorCode } from '../errors.ts'
 import { PROBLEMS } from '../http/problem.ts'
 import type { GatewayObserver, RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
-import {
-  Histogram,
-  type HistogramSnapshot,
-  keysOf,
-  LabelledCounter,
-  type MetricFamily,
-  PairCounter,
-  type Sample,
-} from './counts.ts'
+import { Histogram, keysOf, LabelledCounter, type MetricFamily, PairCounter, type Sample } from './counts.ts'
+import { type ErrorKind, errorKindOf } from './recent-errors.ts'
 
 export interface RequestTotals {
   readonly requests: number
-  /** Answered by the proxy itself with an error. */
-  readonly refused: number
-  /** Answered by the service with a 5xx. */
-  readonly serviceErrors: number
+  readonly errors: Readonly<Record<ErrorKind, number>>
   readonly lookups: Readonly<Record<TokenResult, number>>
   readonly replays: Readonly<Record<RepeatOutcome, number>>
 }
@@ -37,7 +27,7 @@ type StatusClass = (typeof STATUS_CLASSES)[number]
 
 export class RequestMetrics implements GatewayObserver {
   readonly #responses = new ResponseCounter()
-  readonly #durations = new Histogram(
+  readonly durations = new Histogram(
     {
       name: 'oap_request_duration_seconds',
       help: 'Time from the request head to the last byte of the response.',
@@ -75,21 +65,22 @@ export class RequestMetrics implements GatewayObserver {
     'outcome',
     keysOf(NO_REPLAYS),
   )
-  #serviceErrors = 0
+  readonly #errors: Record<ErrorKind, number> = { proxy: 0, service: 0, app: 0 }
 
   requestEnded(record: RequestRecord): void {
     const { status, code, token } = record
     const durationMs = record.endedAt - record.startedAt
     this.#responses.add(record.method, status)
-    this.#durations.record(durationMs)
+    this.durations.record(durationMs)
     // A tunnel stays open for as long as its ends want. Its duration is no overhead.
     if (status !== SWITCHING_PROTOCOLS) this.#overheads.record(durationMs - waitedForOriginMs(record))
     if (token !== 'none') this.#lookups.add(token)
     if (record.caller !== undefined) this.#countCaller(record.caller, status)
     if (record.reason !== undefined) this.#refusedCallers.add(record.reason)
-    if (code === undefined) {
-      if (status >= 500) this.#serviceErrors++
-    } else if (code !== 'client_closed') this.#refused.add(code)
+    if (code !== undefined && code !== 'client_closed') this.#refused.add(code)
+    if (code === undefined && status < 400) return
+    const kind = errorKindOf(record)
+    if (kind !== undefined) this.#errors[kind]++
   }
 
   repeatSettled(outcome: RepeatOutcome): void {
@@ -106,15 +97,10 @@ export class RequestMetrics implements GatewayObserver {
     return this.#callers.totalOf(caller)
   }
 
-  get durations(): HistogramSnapshot {
-    return this.#durations.snapshot()
-  }
-
   totals(): RequestTotals {
     return {
       requests: this.#responses.total,
-      refused: this.#refused.total,
-      serviceErrors: this.#serviceErrors,
+      errors: { ...this.#errors },
       lookups: this.#lookups.counts(),
       replays: this.#replays.counts(),
     }
@@ -123,7 +109,7 @@ export class RequestMetrics implements GatewayObserver {
   families(): MetricFamily[] {
     return [
       this.#responses.family(),
-      this.#durations.family(),
+      this.durations.family(),
       this.#overheads.family(),
       this.#refused.family(),
       this.#callers.family(),

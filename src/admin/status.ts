@@ -1,5 +1,6 @@
 /** `/status`: the state of the program as one JSON document. It never holds a token. */
 
+import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
 import type { OrgStatus, TokenCache } from '../token/token-cache.ts'
 import type { History, RecentTotals, Series } from './history.ts'
@@ -65,6 +66,8 @@ export interface StatusDocument {
   readonly program: {
     readonly version: string
     readonly node: string
+    readonly host: string
+    readonly pid: number
     /** ISO 8601. A new value means that the program was restarted. */
     readonly startedAt: string
     readonly uptimeMs: number
@@ -82,6 +85,8 @@ export interface StatusDocument {
   /** Since the start, and as of now. */
   readonly totals: Totals & {
     readonly requestsInFlight: number
+    /** Of those in flight: they wait for a connection to the service. */
+    readonly requestsWaiting: number
     readonly cachedTokens: number
     readonly lifetimeEstimateMs: number
   }
@@ -115,6 +120,8 @@ export function statusDocument(
     program: {
       version: gauges.version,
       node: process.versions.node,
+      host: hostname(),
+      pid: process.pid,
       startedAt: new Date(performance.timeOrigin).toISOString(),
       uptimeMs: Math.round(now),
     },
@@ -128,6 +135,7 @@ export function statusDocument(
     totals: {
       ...metrics.totals(),
       requestsInFlight: gauges.requestsInFlight(),
+      requestsWaiting: gauges.originConnections()['pending'] ?? 0,
       cachedTokens: gauges.cachedTokens(),
       lifetimeEstimateMs: gauges.lifetimeEstimateMs(),
     },

@@ -34,7 +34,7 @@ export class RequestEvents implements GatewayObserver, ConnectionLimitObserver {
   requestEnded(record: RequestRecord): void {
     this.#log.request(record)
     this.#metrics.requests.requestEnded(record)
-    if (record.code !== undefined || record.status >= 500) this.#errors.requestEnded(record)
+    if (record.code !== undefined || record.status >= 400) this.#errors.requestEnded(record)
   }
 
   repeatSettled(outcome: RepeatOutcome): void {

@@ -10,7 +10,7 @@ type Command =
       readonly mint: string | undefined
       readonly diff: boolean
     }
-  | { readonly name: 'status'; readonly file: string | undefined }
+  | { readonly name: 'status'; readonly file: string | undefined; readonly json: boolean }
   | { readonly name: 'healthcheck'; readonly file: string | undefined }
   | { readonly name: 'sandbox'; readonly port: number | undefined }
   | { readonly name: 'help'; readonly text: string }
@@ -25,6 +25,7 @@ const OPTIONS = {
   config: { type: 'string' },
   mint: { type: 'string' },
   diff: { type: 'boolean' },
+  json: { type: 'boolean' },
   port: { type: 'string' },
   help: { type: 'boolean', short: 'h' },
   version: { type: 'boolean', short: 'v' },
@@ -71,14 +72,15 @@ configuration was refused.
 `,
   },
   status: {
-    options: ['config'],
-    text: `Usage: org-access-proxy status [--config FILE]
+    options: ['config', 'json'],
+    text: `Usage: org-access-proxy status [--config FILE] [--json]
 
-Asks the running proxy for its status, and prints it: readiness, errors with
-the Orgs concerned, tokens. Finds it by the setting admin.address, so give it
-the same configuration as the proxy.
+Asks the running proxy for its status, and prints it: readiness, warnings,
+errors with the Orgs concerned, tokens. Finds it by the setting admin.address,
+so give it the same configuration as the proxy.
 
-${CONFIG_OPTION}
+${CONFIG_OPTION}  --json         print everything as JSON, as /status has it
+
 Exit codes: 0 ready; 1 not ready, or no answer.
 `,
   },
@@ -113,7 +115,7 @@ Usage: org-access-proxy [COMMAND] [OPTIONS]
   serve [--config FILE]               run the proxy (the default command)
   check [--config FILE] [--mint ORG]  check the settings and print each with its
                                       source; --mint gets one real token
-  status [--config FILE]              print the status of the running proxy
+  status [--config FILE] [--json]     print the status of the running proxy
   healthcheck [--config FILE]         ask the running proxy for /livez; 0 or 1
   sandbox [--port N]                  run the stand-in service alone
   COMMAND --help, --version           help for one command; the version
@@ -145,8 +147,9 @@ export function parseArguments(argv: readonly string[]): Command {
       return { name, file: nonEmpty(values, 'config'), mint: nonEmpty(values, 'mint'), diff: values.diff === true }
     case 'sandbox':
       return { name, port: portOf(values) }
-    case 'serve':
     case 'status':
+      return { name, file: nonEmpty(values, 'config'), json: values.json === true }
+    case 'serve':
     case 'healthcheck':
       return { name, file: nonEmpty(values, 'config') }
   }

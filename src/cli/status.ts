@@ -6,13 +6,18 @@ import { AdminUnreachable, askAdmin, type Output } from './admin-client.ts'
 
 const MAX_ORGS = 20
 
-/** Resolves with the exit code: 0 if the proxy is ready. */
-export async function printStatus(address: ListenAddress | 'off', stdout: Output, stderr: Output): Promise<0 | 1> {
+/** Resolves with the exit code: 0 if the proxy is ready. With `asJson`, prints `/status` as it is. */
+export async function printStatus(
+  address: ListenAddress | 'off',
+  stdout: Output,
+  stderr: Output,
+  asJson = false,
+): Promise<0 | 1> {
   try {
     const { status, content } = await askAdmin(address, `/status?orgs=${MAX_ORGS}`)
     if (status !== 200) throw new AdminUnreachable(`the admin listener answered ${status}: ${detailOf(content)}`)
     const document: StatusDocument = JSON.parse(content)
-    stdout.write(renderStatus(document))
+    stdout.write(asJson ? content : renderStatus(document))
     return document.isReady ? 0 : 1
   } catch (error) {
     if (!(error instanceof AdminUnreachable)) throw error
@@ -31,7 +36,7 @@ function detailOf(content: string): string {
 function renderStatus(document: StatusDocument): string {
   const { program, service, isReady, checks, warnings } = document
   const lines = [
-    `${isReady ? 'ready' : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, up ${seconds(program.uptimeMs)}`,
+    `${isReady ? 'ready' : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${seconds(program.uptimeMs)}`,
     `App ${service.appId} at ${service.baseUrl}`,
     ...checks
       .filter(({ isOk }) => !isOk)
@@ -58,15 +63,15 @@ function timeOf(instant: string): string {
 }
 
 function overview({ recent, totals }: StatusDocument): string[] {
-  const { p50Ms, p99Ms } = recent
+  const { p50Ms, p99Ms, errors } = recent
   const latency = p50Ms === undefined || p99Ms === undefined ? '-' : `p50 ${p50Ms} ms, p99 ${p99Ms} ms`
   return [
     `last ${seconds(recent.spanMs)}`,
-    `  requests  ${recent.requests} (${totals.requestsInFlight} in flight)`,
+    `  requests  ${recent.requests} (${totals.requestsInFlight} in flight, ${totals.requestsWaiting} waiting for a connection)`,
     `  latency   ${latency}`,
-    `  errors    ${recent.refused} from the proxy, ${recent.serviceErrors} from the service (5xx)`,
+    `  errors    ${errors.proxy} from the proxy, ${errors.service} from the service, ${errors.app} of the apps`,
     `  mints     ${recent.mints}: ${recent.refusedMints} refused, ${recent.failedMints} failed`,
-    `  tokens    ${totals.cachedTokens}, estimated lifetime ${seconds(totals.lifetimeEstimateMs)}`,
+    `  tokens    ${totals.cachedTokens === 0 ? 'no Org has a token' : totals.cachedTokens}`,
   ]
 }
 
@@ -74,12 +79,12 @@ function errorLines({ errors }: StatusDocument): string[] {
   if (errors.length === 0) return ['no errors since the start']
   return [
     'errors since the start, the latest first',
-    ...errors.flatMap(({ code, title, detail, count, lastAgoMs, orgs, orgCount, examples }) => {
+    ...errors.flatMap(({ code, kind, title, detail, count, lastAgoMs, orgs, orgCount, examples }) => {
       const more = orgCount > orgs.length ? `, and ${orgCount - orgs.length} more` : ''
       const listed = orgs.map(({ org, count: times }) => `${org} (${times})`).join(', ')
       const [last] = examples
       return [
-        `  ${last?.status ?? '-'} ${code}  ${count} x, last ${seconds(lastAgoMs)} ago: ${title}`,
+        `  ${kind.padEnd(7)} ${last?.status ?? '-'} ${code}  ${count} x, last ${seconds(lastAgoMs)} ago: ${title}`,
         ...(orgs.length === 0 ? [] : [`      Orgs: ${listed}${more}`]),
         ...(last === undefined ? [] : [`      last: ${last.method} ${last.path}, request ${last.requestId}`]),
         `      ${detail}`,
@@ -94,7 +99,8 @@ function orgLines({ orgs, orgCount }: StatusDocument): string[] {
   return [
     orgCount > orgs.length ? `Orgs (${orgs.length} of ${orgCount})` : `Orgs (${orgCount})`,
     ...orgs.map(({ org, state, ageMs, lifetimeMs, lastRefusal }) => {
-      const age = ageMs === undefined || lifetimeMs === undefined ? '' : `${seconds(ageMs)} of ${seconds(lifetimeMs)}`
+      const life = lifetimeMs === undefined ? '' : ` of about ${seconds(lifetimeMs)}`
+      const age = ageMs === undefined ? '' : seconds(ageMs) + life
       const refusal = lastRefusal === undefined ? '' : `  refused ${seconds(lastRefusal.agoMs)} ago`
       const status = lastRefusal?.tokenEndpointStatus === undefined ? '' : ` with ${lastRefusal.tokenEndpointStatus}`
       return `  ${org.padEnd(width)}  ${state.padEnd(10)}  ${age}${refusal}${status}`

@@ -32,14 +32,18 @@ test('a snapshot does not change while counting goes on', () => {
 })
 
 test('a quantile is interpolated within its bucket', () => {
-  expect(of(5, 5, 5, 5).quantileMs(0.5)).toBe(5.5)
-  expect(of(0.5, 50).quantileMs(0.5)).toBe(1)
-  expect(of(0.5, 50).quantileMs(1)).toBe(100)
+  expect(of(5, 5, 5, 5).quantileMs(0.5, 1_000)).toBe(5.5)
+  expect(of(0.5, 50).quantileMs(0.5, 1_000)).toBe(1)
 })
 
-test('without durations there is no quantile; beyond the last bound, it is that bound', () => {
-  expect(of().quantileMs(0.5)).toBeUndefined()
-  expect(of(5_000, 6_000).quantileMs(0.5)).toBe(100)
+test('a quantile is never above the slowest', () => {
+  expect(of(5, 5, 5, 5).quantileMs(0.99, 5)).toBe(5)
+  expect(of(0.5, 50).quantileMs(1, 50)).toBe(50)
+})
+
+test('without durations there is no quantile; beyond the last bound, it is the slowest', () => {
+  expect(of().quantileMs(0.5, 0)).toBeUndefined()
+  expect(of(5_000, 6_000).quantileMs(0.5, 6_000)).toBe(6_000)
 })
 
 test('a quantile is off by at most the width of its bucket', () => {
@@ -50,9 +54,9 @@ test('a quantile is off by at most the width of its bucket', () => {
     const truth = sorted[Math.ceil(wanted * sorted.length) - 1] ?? 0
     const upper = BOUNDS.find((bound) => truth <= bound) ?? 100
     const lower = BOUNDS[BOUNDS.indexOf(upper) - 1] ?? 0
-    const estimate = of(...durationsMs).quantileMs(wanted) ?? Number.NaN
-    expect(estimate).toBeGreaterThanOrEqual(lower)
-    expect(estimate).toBeLessThanOrEqual(upper)
+    const estimate = of(...durationsMs).quantileMs(wanted, sorted.at(-1) ?? 0) ?? Number.NaN
+    expect(estimate).toBeGreaterThanOrEqual(Math.min(lower, sorted.at(-1) ?? 0))
+    expect(estimate).toBeLessThanOrEqual(Math.min(upper, sorted.at(-1) ?? 0))
   })
   fc.assert(property, { numRuns: 300 })
 })

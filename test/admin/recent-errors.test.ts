@@ -9,6 +9,7 @@ test('an error is listed with its remedy and its last requests', () => {
   expect(errors.reports(7_500)).toEqual([
     {
       code: 'org_access_refused',
+      kind: 'app',
       title: PROBLEMS.org_access_refused.title,
       detail: PROBLEMS.org_access_refused.detail,
       count: 1,
@@ -36,12 +37,16 @@ test('a flood of one code does not hide the others, and keeps its last three req
   expect(reports[0]?.examples.map(({ requestId }) => requestId)).toEqual(['r9999', 'r9998', 'r9997'])
 })
 
-test('a 5xx of the service has an entry of its own; clients that left have none', () => {
+test('a 5xx and a 401 of the service have entries of their own; clients that left have none', () => {
   const errors = new RecentErrors()
   errors.requestEnded(record({ status: 503 }))
   errors.requestEnded(record({ status: 404 }))
+  for (let i = 0; i < 9; i++) errors.requestEnded(record({ status: 401, endedAt: 2_000 }))
   errors.requestEnded(record({ status: 499, code: 'client_closed' }))
-  expect(errors.reports(0).map(({ code, count }) => [code, count])).toEqual([['service_error', 1]])
+  expect(errors.reports(0).map(({ code, kind, count }) => [code, kind, count])).toEqual([
+    ['service_unauthorized', 'service', 9],
+    ['service_error', 'service', 1],
+  ])
 })
 
 test('a flood of Orgs stays within its bounds: the latest five are shown, and at most a hundred are kept', () => {

@@ -46,15 +46,23 @@ test('the time of a WebSocket is not overhead', async () => {
   expect(value('oap_requests_total{method="GET",status="101"}')).toBe(1)
 })
 
-test('only answers of the proxy itself count as refused', async () => {
-  const { value, totals } = await measured(
-    { status: 400, code: 'org_id_missing' },
-    { status: 400 },
-    { status: 503 },
-    { status: 499, code: 'client_closed' },
-  )
-  expect(value('oap_refused_total{code="org_id_missing"}')).toBe(1)
-  expect(totals).toMatchObject({ requests: 4, refused: 1, serviceErrors: 1 })
+test.each([
+  [{ status: 400, code: 'org_id_missing' }, 'app'],
+  [{ status: 403, code: 'org_access_refused' }, 'app'],
+  [{ status: 508, code: 'proxy_loop_detected' }, 'app'],
+  [{ status: 503, code: 'overloaded' }, 'proxy'],
+  [{ status: 502, code: 'app_credentials_rejected' }, 'proxy'],
+  [{ status: 502, code: 'dns_error' }, 'service'],
+  [{ status: 504, code: 'token_endpoint_timeout' }, 'service'],
+  [{ status: 503 }, 'service'],
+  [{ status: 401 }, 'service'],
+  [{ status: 404 }, undefined],
+  [{ status: 499, code: 'client_closed' }, undefined],
+] as const)('%j is an error of: %s', async (given, kind) => {
+  const { totals, value } = await measured(given)
+  expect(totals.errors).toEqual({ proxy: 0, service: 0, app: 0, ...(kind === undefined ? {} : { [kind]: 1 }) })
+  const isRefused = 'code' in given && given.code !== 'client_closed'
+  if (isRefused) expect(value(`oap_refused_total{code="${given.code}"}`)).toBe(1)
 })
 
 test('every code exists from the start, so that its first increase is seen', async () => {

@@ -18,7 +18,8 @@ describe('correct calls', () => {
     ['--help', { name: 'help', text: helpText }],
     ['-h', { name: 'help', text: helpText }],
     ['help', { name: 'help', text: helpText }],
-    ['status --config a.yaml', { name: 'status', file: 'a.yaml' }],
+    ['status --config a.yaml', { name: 'status', file: 'a.yaml', json: false }],
+    ['status --json', { name: 'status', file: undefined, json: true }],
     ['--version', { name: 'version' }],
     ['-v', { name: 'version' }],
   ])('%s', (line, expected) => {

@@ -2,13 +2,14 @@ import { expect, test } from 'vitest'
 import { printStatus } from '../../src/cli/status.ts'
 import { AdminUnderTest } from '../admin/start-admin.ts'
 
-async function run(port: number) {
+async function run(port: number, asJson = false) {
   let printed = ''
   let complained = ''
   const exitCode = await printStatus(
     { kind: 'tcp', host: 'localhost', port },
     { write: (text) => (printed += text) },
     { write: (text) => (complained += text) },
+    asJson,
   )
   return { exitCode, printed, complained }
 }
@@ -23,15 +24,15 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   expect(printed).toMatch(/^ready {2}org-access-proxy 0\.0\.0-test on Node /)
   for (const line of [
     'App my-app at https://api.example.com/',
-    '  requests  2 (2 in flight)',
-    '  errors    1 from the proxy, 0 from the service (5xx)',
+    '  requests  2 (2 in flight, 0 waiting for a connection)',
+    '  errors    0 from the proxy, 0 from the service, 1 of the apps',
     '      Orgs: initech (1)',
     '      last: GET /v2/members, request request-1',
   ]) {
     expect(printed.split('\n')).toContain(line)
   }
-  expect(printed).toMatch(/^ {2}403 org_access_refused {2}1 x, last \d+ s ago: /m)
-  expect(printed).toMatch(/^ {2}acme {2}fresh +\d s of 300 s$/m)
+  expect(printed).toMatch(/^ {2}app {5}403 org_access_refused {2}1 x, last \d+ s ago: /m)
+  expect(printed).toMatch(/^ {2}acme {2}fresh +\d s of about 300 s$/m)
 })
 
 test('a proxy that is not ready says why, and the exit code is 1', async () => {
@@ -69,4 +70,14 @@ test('without a running proxy, it prints one line', async () => {
     1,
     `status: the admin listener at localhost:${port} cannot be reached (ECONNREFUSED)\n`,
   ])
+})
+
+test('a warning is printed with its beginning and its end in UTC; --json prints everything', async () => {
+  await using admin = await AdminUnderTest.start()
+  admin.warnings.add('mints_paused', () => ({ text: 'No Org gets a new token.', lastedMs: 1_000, leftMs: 3_600_000 }))
+  expect((await run(admin.port)).printed).toMatch(
+    /^warning since [-\d]+ [\d:]+ UTC, until [-\d]+ [\d:]+ UTC \((3600|3599) s left\): No Org gets a new token\.$/m,
+  )
+  const { printed } = await run(admin.port, true)
+  expect(JSON.parse(printed)).toMatchObject({ warnings: [{ code: 'mints_paused' }], isReady: true })
 })

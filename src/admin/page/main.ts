@@ -1,8 +1,8 @@
 /** The status page: polls `/status`, shows it, and says so when the proxy does not answer. */
 
-import type { ReadinessCheck, StatusDocument } from '../status.ts'
+import type { StatusDocument } from '../status.ts'
 import { byId, count, counted, decimal, duration, milliseconds, part, rate, setLines, setText } from './dom.ts'
-import { showErrors, showOrgs } from './lists.ts'
+import { showErrors, showOrgs, showWarnings } from './lists.ts'
 import { drawPlots } from './plots.ts'
 
 const POLL_MS = 2000
@@ -49,29 +49,17 @@ async function update(own: number): Promise<void> {
 }
 
 function showState(status: StatusDocument): void {
-  const { isReady, checks, warnings, program, service } = status
+  const { isReady, program, service, configuration } = status
   setState(isReady ? 'ready' : 'not-ready', isReady ? 'Ready' : 'Not ready')
-  setText(byId('program'), `${program.version} on Node ${program.node}, up ${duration(program.uptimeMs)}`)
+  const { version, node, host, pid, uptimeMs } = program
+  setText(byId('program'), `${version} on Node ${node}, host ${host}, process ${pid}, up ${duration(uptimeMs)}`)
   byId('service').hidden = false
   setText(byId('app-id'), service.appId)
   setText(byId('base-url'), service.baseUrl)
-  setText(byId('configuration'), configurationText(status.configuration))
+  const appliedAt = configuration.takenOverAt.slice(0, 19).replace('T', ' ')
+  setText(byId('configuration'), `Configuration applied ${appliedAt} UTC`)
   setText(byId('callers'), callersText(status.callers))
-  setLines(byId('checks'), 'li', checks.filter(({ isOk }) => !isOk).map(checkText))
-  setLines(
-    byId('warnings'),
-    'li',
-    warnings.map(({ text }) => text),
-  )
-  for (const line of byId('warnings').children) line.className = 'warning'
-}
-
-function configurationText({ takenOverAt, lastReload }: StatusDocument['configuration']): string {
-  const problem =
-    lastReload === 'refused' || lastReload === 'failed'
-      ? `; the last reload ${lastReload === 'refused' ? 'was refused' : 'failed'}: see the log`
-      : ''
-  return `Configuration applied ${new Date(takenOverAt).toLocaleString()}${problem}`
+  showWarnings(status)
 }
 
 /** Empty if no callers are configured. */
@@ -82,10 +70,6 @@ function callersText(callers: StatusDocument['callers']): string {
       `${name} ${counted(requests, 'request')}, ${count(requestsInFlight)} in flight`,
   )
   return `Callers: ${texts.join('; ')}`
-}
-
-function checkText({ name, detail }: ReadinessCheck): string {
-  return detail === undefined ? name : `${name}: ${detail}`
 }
 
 function showAway(error: unknown): void {
@@ -105,34 +89,57 @@ function setState(state: keyof typeof COLOURS, text: string): void {
   if (byId('icon').getAttribute('href') !== icon) byId('icon').setAttribute('href', icon)
 }
 
+/** A line of a tile; the cause of its colour if it is one. */
+type Note = string | { readonly cause: string }
+
 /** The rate is the latest value of the plot; the other figures count the last five minutes. */
 function showTiles({ totals, recent, history, fleet }: StatusDocument): void {
   const span = `in the last ${duration(Math.max(1000, recent.spanMs))}`
+  const { errors, mints, refusedMints, failedMints } = recent
   showTile('tile-requests', rate(history.requestsPerSecond.at(-1) ?? 0), [
     `${count(recent.requests)} ${span}`,
     `${count(totals.requests)} since the start, ${count(totals.requestsInFlight)} in flight`,
+    ...causes(totals.requestsWaiting, 'waiting for a connection to the service'),
   ])
   showTile('tile-latency', recent.p50Ms === undefined ? '–' : milliseconds(recent.p50Ms), [
     `p99 ${recent.p99Ms === undefined ? '–' : milliseconds(recent.p99Ms)}`,
     span,
   ])
-  const errors = recent.refused + recent.serviceErrors
-  showTile('tile-errors', `${decimal(recent.requests === 0 ? 0 : (100 * errors) / recent.requests)} %`, [
-    `${count(errors)} of ${counted(recent.requests, 'request')} ${span}`,
-    `${count(recent.refused)} from the proxy, ${count(recent.serviceErrors)} from the service (5xx)`,
+  const failed = errors.proxy + errors.service
+  showTile('tile-errors', `${decimal(recent.requests === 0 ? 0 : (100 * failed) / recent.requests)} %`, [
+    `of ${counted(recent.requests, 'request')} ${span}`,
+    ...causes(errors.proxy, 'from the proxy: its limits, its App, its faults'),
+    ...causes(errors.service, 'from the service: unreachable, 5xx or 401'),
+    ...(errors.app === 0 ? [] : [`besides, ${count(errors.app)} refused: errors of the apps`]),
   ])
-  byId('tile-errors').classList.toggle('is-troubled', errors > 0)
   showTile('tile-tokens', count(totals.cachedTokens), [
-    `estimated lifetime ${duration(totals.lifetimeEstimateMs)}`,
-    `${counted(recent.mints, 'mint')} ${span}: ${count(recent.refusedMints)} refused, ${count(recent.failedMints)} failed`,
+    ...(totals.cachedTokens === 0 ? ['no Org has a token'] : []),
+    `${counted(mints, 'mint')} ${span}`,
+    ...causes(failedMints, 'failed'),
+    ...causes(refusedMints, 'refused for their Orgs'),
     ...(fleet === undefined ? [] : [`store of the fleet: ${fleet.state}`]),
   ])
-  byId('tile-tokens').classList.toggle('is-troubled', recent.failedMints + recent.refusedMints > 0)
 }
 
-function showTile(id: string, value: string, notes: readonly string[]): void {
-  setText(part(byId(id), 'figure'), value)
-  setLines(part(byId(id), 'notes'), 'li', notes)
+function causes(times: number, what: string): Note[] {
+  return times === 0 ? [] : [{ cause: `${count(times)} ${what}` }]
+}
+
+function showTile(id: string, value: string, notes: readonly Note[]): void {
+  const tile = byId(id)
+  setText(part(tile, 'figure'), value)
+  setLines(
+    part(tile, 'notes'),
+    'li',
+    notes.map((note) => (typeof note === 'string' ? note : note.cause)),
+  )
+  for (const [i, line] of [...part(tile, 'notes').children].entries()) {
+    line.classList.toggle('is-cause', typeof notes[i] === 'object')
+  }
+  tile.classList.toggle(
+    'is-troubled',
+    notes.some((note) => typeof note === 'object'),
+  )
 }
 
 byId('search').addEventListener('input', ({ target }) => {

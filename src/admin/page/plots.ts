@@ -42,19 +42,19 @@ let shownSlot: number | undefined
 let shownHistory: Series | undefined
 
 const plots: readonly Plot[] = [
-  plot('requests', 'Requests', rate, linear, [
+  plot('requests', 'Requests per second', rate, linear, [
     ['requests', 'blue', (history) => history.requestsPerSecond],
-    ['errors', 'red', (history) => history.errorsPerSecond],
+    ['errors of proxy and service', 'red', (history) => history.errorsPerSecond],
   ]),
-  plot('latency', 'Latency', milliseconds, decades, [
+  plot('latency', 'Latency of requests', milliseconds, decades, [
     ['p99', 'violet', (history) => history.p99Ms],
     ['p50', 'blue', (history) => history.p50Ms],
   ]),
-  plot('lookups', 'Token lookups', rate, stack, [
-    ['hit, refreshing', 'green', (history) => history.lookups.ready],
-    ['miss, joined', 'blue', (history) => history.lookups.waited],
-    ['stale', 'amber', (history) => history.lookups.stale],
-    ['replayed', 'red', (history) => history.lookups.replayed],
+  plot('lookups', 'Token lookups per second', rate, stack, [
+    ['token at hand', 'green', (history) => history.lookups.ready],
+    ['waited for a mint', 'blue', (history) => history.lookups.waited],
+    ['old token', 'amber', (history) => history.lookups.stale],
+    ['repeated', 'red', (history) => history.lookups.replayed],
   ]),
 ]
 
@@ -168,7 +168,7 @@ function decades(values: readonly Values[]): Arrangement {
 }
 
 function momentText(history: Series): string {
-  if (shownSlot === undefined) return 'last 5 minutes'
+  if (shownSlot === undefined) return 'now'
   return `${duration((SLOTS - 1 - shownSlot) * history.intervalMs)} ago`
 }
 
