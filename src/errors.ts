@@ -51,16 +51,20 @@ export type OriginErrorCode =
 
 export type ErrorCode = RefusalCode | TokenErrorCode | OriginErrorCode | 'proxy_internal_error'
 
+/** A limit that a request met: a setting, or what its name says. */
+export type Limit =
+  | 'listen.maxConnections'
+  | 'listen.maxInFlight'
+  | 'callers[].maxInFlight'
+  | 'origin.connections'
+  | 'org share'
+  | 'file descriptors'
+
 /** A failure to be answered. A plain value will do, so that a refusal costs no stack trace. */
 export interface Failure {
   readonly code: ErrorCode
-  /** The setting that sets the limit which was reached, if it is not the usual one of `code`. */
-  readonly limit?:
-    | 'origin.connections'
-    | 'listen.maxInFlight'
-    | 'listen.maxConnections'
-    | 'callers[].maxInFlight'
-    | undefined
+  /** The limit that was reached, if `code` is `overloaded`. */
+  readonly limit?: Limit | undefined
   /** Whole seconds; sent as `Retry-After`. */
   readonly retryAfterSeconds?: number | undefined
   /** Status with which the token endpoint refused the org. */
@@ -92,16 +96,23 @@ export class TokenError extends Error implements Failure {
   }
 }
 
-/**
- * An exchange with the origin that gave no usable response. `overloaded`: the proxy ended it to make
- * room for others, or the machine had no file descriptor or buffer left.
- */
+export interface OriginErrorOptions extends ErrorOptions {
+  readonly hint?: string | undefined
+}
+
+/** An exchange with the origin that gave no usable response. `overloaded`: the machine had no file descriptor or buffer left. */
 export class OriginError extends Error implements Failure {
   override readonly name = 'OriginError'
   readonly code: OriginErrorCode
+  readonly hint: string | undefined
 
-  constructor(code: OriginErrorCode, message: string, options?: ErrorOptions) {
+  constructor(code: OriginErrorCode, message: string, options: OriginErrorOptions = {}) {
     super(message, options)
     this.code = code
+    this.hint = options.hint
+  }
+
+  get limit(): Limit | undefined {
+    return this.code === 'overloaded' ? 'file descriptors' : undefined
   }
 }

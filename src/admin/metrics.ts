@@ -106,13 +106,10 @@ function gaugeFamilies(gauges: Gauges): MetricFamily[] {
 
 /** Outcomes that an operation on the store can have, beside those that all can have. */
 const ANSWERS = {
-  claim: ['token', 'acquired', 'held', 'noted'],
+  claim: ['token', 'acquired', 'held', 'unchanged'],
   publish: ['published', 'lost'],
-  release: ['ok'],
+  release: ['ok', 'lost'],
   forget: ['ok'],
-  permit: ['granted', 'wait', 'limited'],
-  board: ['ok'],
-  note: ['ok'],
   probe: ['ok'],
 } as const
 const FAILURES = ['timeout', 'error', 'skipped'] as const

@@ -25,7 +25,7 @@ const SWITCHING_PROTOCOLS = 101
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
 type StatusClass = (typeof STATUS_CLASSES)[number]
 
-export class RequestMetrics implements GatewayObserver {
+export class RequestMetrics implements Omit<GatewayObserver, 'programFailed'> {
   readonly #responses = new ResponseCounter()
   readonly durations = new Histogram(
     {

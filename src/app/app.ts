@@ -68,9 +68,7 @@ export async function startApp(
   const requestEvents = new RequestEvents(log, metrics, errors)
   const configEvents = new ConfigEvents(log.logger, metrics)
   const tokenEvents = new TokenEvents(log.logger, metrics)
-  const part =
-    metrics.fleet &&
-    (await openFleet(config, new FleetEvents(log.logger, metrics.fleet), () => side.estimator.estimateMs))
+  const part = metrics.fleet && (await openFleet(config, new FleetEvents(log.logger, metrics.fleet)))
   const mintOrigin = await openOrigin(config, config.tokens.mintConcurrency, live)
   const side: TokenSide = new TokenSide(config, mintOrigin, tokenEvents, part?.fleet)
   const deadlines = new Deadlines()
@@ -240,17 +238,17 @@ function credentialsCheck(areRejected: boolean): ReadinessCheck {
   return { name: 'credentials', isOk: !areRejected, detail: areRejected ? detail : undefined }
 }
 
-/** For the admin listener: a purge reaches the whole fleet. */
+/** For the admin listener: a purge deletes the shared tokens, too. */
 function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSources['tokens'] {
   if (part === undefined) return tokens
   return {
     status: () => tokens.status(),
     purge: (org) => {
-      part.fleet.purge(org)
+      part.fleet.purge([org])
       return tokens.purge(org)
     },
     purgeAll: () => {
-      part.fleet.purge(undefined)
+      part.fleet.purgeAll(tokens.knownOrgs())
       return tokens.purgeAll()
     },
   }

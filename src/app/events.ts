@@ -41,6 +41,13 @@ export class RequestEvents implements GatewayObserver, ConnectionLimitObserver {
     this.#metrics.requests.repeatSettled(outcome)
   }
 
+  /** Writes the stack without the message, which may quote a value of the request. */
+  programFailed(error: unknown, requestId: string): void {
+    const stack = error instanceof Error ? (error.stack ?? '').split('\n').filter((line) => /^ {4}at /.test(line)) : []
+    const name = error instanceof Error ? error.name : typeof error
+    this.#log.logger.error({ requestId, error: name, stack }, 'the proxy failed: report this line')
+  }
+
   connectionsRefused(setting: string, most: number): void {
     this.#log.logger.warn({ setting, connections: most }, 'client connections refused: too many are open')
   }
@@ -213,6 +220,10 @@ export class FleetEvents implements FleetPartObserver {
   storeBack(): void {
     this.#metrics.storeBack()
     this.#logger.info('fleet store available')
+  }
+
+  passwordRejected(reason: string): void {
+    this.#logger.warn({ reason }, 'fleet store rejects the password: no new connection is possible')
   }
 
   valueUnusable(): void {

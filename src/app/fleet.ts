@@ -18,15 +18,8 @@ export interface FleetPartObserver extends FleetObserver {
   passwordUnusable(file: string, problem: string): void
 }
 
-/**
- * Undefined without `fleet.store`. Does not wait for the store. `lifetimeMs` is the lifetime of a token, as far as this
- * replica knows.
- */
-export async function openFleet(
-  config: Config,
-  observer: FleetPartObserver,
-  lifetimeMs: () => number,
-): Promise<FleetPart | undefined> {
+/** Undefined without `fleet.store`. Does not wait for the store. */
+export async function openFleet(config: Config, observer: FleetPartObserver): Promise<FleetPart | undefined> {
   const { fleet: settings, tokens, baseUrl } = config
   if (settings.store === undefined) return undefined
   // Loads the Redis client, too, which keeps the process busy for about 100 ms. Later, a request would lose that time.
@@ -46,9 +39,7 @@ export async function openFleet(
       timeoutMs: settings.timeout,
     },
     mintTimeoutMs: tokens.mintTimeout,
-    maxLifetimeMs: tokens.maxLifetime,
     maxOrgs: tokens.maxOrgs,
-    lifetimeMs,
     observer,
   })
   const { passwordFile: path } = settings

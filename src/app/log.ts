@@ -100,6 +100,7 @@ function requestLine(record: RequestRecord, level: 'info' | 'warn', now: number)
   line += `,"token":"${record.token}","bytesIn":${record.bytesIn},"bytesOut":${record.bytesOut}`
   if (record.traceId !== undefined) line += `,"traceId":"${record.traceId}"`
   if (record.code !== undefined) line += `,"code":"${record.code}"`
+  if (record.detail !== undefined) line += `,"detail":${quoted(record.detail)}`
   return record.reason === undefined ? `${line}}\n` : `${line},"reason":${quoted(record.reason)}}\n`
 }
 

@@ -1,6 +1,6 @@
 /** The rules of admission that are in use: made from a configuration, and replaced in one step by a reload. */
 
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { type Caller, Callers, CallerUsage } from '../callers/callers.ts'
 import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
@@ -14,6 +14,7 @@ export type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
 
 export class LiveRules {
   readonly #keySets: KeySets
+  readonly #instance = randomBytes(9).toString('base64url')
   readonly #usages = new Map<string, CallerUsage>()
   #current: AdmissionRules
   #adminHosts: HostList
@@ -68,6 +69,7 @@ export class LiveRules {
       allowsTokenEndpoint: routes.allowTokenEndpoint,
       appRoutes: config.appRoutes,
       targetPrefix: targetPrefix(baseUrl),
+      instance: this.#instance,
       originHost: baseUrl.host,
     }
   }

@@ -142,9 +142,14 @@ function adviceFor({ code, tokenEndpointStatus: status }: TokenError): string | 
 
 async function tryFleetStore(config: Config): Promise<string | undefined> {
   const nothing = () => undefined
-  const events = { storeAsked: nothing, storeLost: nothing, storeBack: nothing, valueUnusable: nothing }
-  const observer = { ...events, passwordUnusable: nothing }
-  const part = await openFleet(config, observer, () => config.tokens.lifetime)
+  const part = await openFleet(config, {
+    storeAsked: nothing,
+    storeLost: nothing,
+    storeBack: nothing,
+    passwordRejected: nothing,
+    valueUnusable: nothing,
+    passwordUnusable: nothing,
+  })
   try {
     return await part?.fleet.tryOut()
   } finally {

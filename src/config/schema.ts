@@ -88,7 +88,7 @@ const origin = z
     connections: count(1, 65_535)
       .prefault(256)
       .describe(
-        'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them while others wait.',
+        'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them.',
       ),
     connectTimeout: duration().prefault('5s').describe('Longest time for TCP and TLS together.'),
     responseTimeout: duration()

@@ -1,103 +1,122 @@
-/** One replica's part in a fleet: it shares its tokens with the other replicas, and takes theirs. */
+/**
+ * One replica's part in a fleet. A mint asks the store first for a token other than the one that is to be replaced. If there
+ * is none, one replica gets the lease and mints, and the others take what it publishes. See docs/fleet.md.
+ */
 
+import { randomBytes } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
 import { performance } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { LRUCache } from 'lru-cache'
+import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
-import type { TokenSource } from '../token/token-source.ts'
-import { type FleetStoreOptions, RedisStore, type StoreObserver, type StoreState } from './redis-store.ts'
+import { AccessToken, MintGoesOn, type MintOptions, type TokenSource } from '../token/token-source.ts'
+import { RedisStore, type StoreObserver, type StoreOptions, type StoreState } from './redis-store.ts'
+import type { ClaimReply } from './scripts.ts'
 import { type FleetIdentity, FleetKeys } from './sealing.ts'
-import { SharedTokens } from './shared-tokens.ts'
 
 interface FleetOptions extends FleetIdentity {
-  readonly store: Omit<FleetStoreOptions, 'observer' | 'now' | 'random'>
+  readonly store: Omit<StoreOptions, 'observer'>
+  /** Of a whole mint. A lease lasts half of it, so that a replica that waited for a dead one has time for a mint of its own. */
   readonly mintTimeoutMs: number
-  readonly maxLifetimeMs: number
   readonly maxOrgs: number
-  /** The lifetime of a token, as far as this replica knows. */
-  readonly lifetimeMs: () => number
   readonly observer: FleetObserver
-  readonly now?: () => number
-  readonly random?: () => number
 }
 
 /** Must not throw. */
 export interface FleetObserver extends StoreObserver {
-  /** The store held something that no replica with this secret has put there. */
+  /** The store held a value that no replica with this secret has put there. */
   valueUnusable(): void
 }
 
-interface FleetStatus {
-  readonly state: StoreState
-  /** Why the store was lost; empty while it is there. */
-  readonly reason: string
+const LEASE_SHARE = 0.5
+/** Of the time that a mint has, this share may be spent on waiting for another replica. The rest is for a mint without a lease. */
+const WAIT_SHARE = 0.7
+const MIN_POLL_MS = 50
+const MAX_POLL_MS = 150
+/** A token of which nobody knows the life stays in the store for this time. */
+const MAX_SPAN_MS = 24 * 3_600_000
+/** After a refresh that brought the same token again, the other replicas do not refresh it for this time at most. */
+const MAX_UNCHANGED_MS = 30_000
+/** With more tokens than this that are no answer, a mint does without the store. */
+const MAX_EXCEPT = 3
+const BEARER = 'Bearer '
+
+/** One mint that goes through the store. */
+interface SharedMint {
+  readonly source: TokenSource
+  readonly org: OrgId
+  readonly options: MintOptions & { readonly deadlineAt: number }
+  readonly keys: FleetKeys
+  /** Stands in the lease. */
+  readonly owner: string
+  /** Marks of tokens that are no answer: the one to be replaced, and ones that could not be used. */
+  readonly except: string[]
+  /** The time that the store may still cost the request. */
+  budgetMs: number
+  /** The store's clock when this mint got the lease. */
+  acquiredAtMs: number | null
 }
+
+/** What is sealed. Times that nobody knows are null; lives begin at the mint. */
+type TokenContent = readonly [
+  spanMs: number,
+  acquiredAtMs: number | null,
+  statedLifeMs: number | null,
+  expectedLifeMs: number | null,
+  token: string,
+]
 
 export class Fleet {
   readonly #options: FleetOptions
   readonly #store: RedisStore
-  readonly #now: () => number
-  readonly #random: () => number
+  readonly #closing = new AbortController()
+  /** What is told to other replicas while no request waits for it. */
+  readonly #behind = new Set<Promise<void>>()
+  /** Tokens minted before these instants are not wanted, even if the store could not delete them. */
+  readonly #purgedAt: LRUCache<OrgId, number>
+  #allPurgedAt = Number.NEGATIVE_INFINITY
   #keys: FleetKeys
-  #guard: TokenSource | undefined
-  #shared: SharedTokens | undefined
-  /** The secret before the present one, for as long as its tokens may live. */
-  #previous: SharedTokens | undefined
-  #previousTimer: NodeJS.Timeout | undefined
-  #purgedAt = Number.NEGATIVE_INFINITY
 
   constructor(options: FleetOptions) {
-    const { now = () => performance.now(), random = Math.random } = options
     this.#options = options
-    this.#now = now
-    this.#random = random
-    this.#keys = this.#keysOf(options.appSecret)
-    this.#store = new RedisStore({
-      ...options.store,
-      now,
-      random,
-      observer: options.observer,
-    })
+    setMaxListeners(0, this.#closing.signal) // each wait listens: Node warns of a leak from the eleventh on
+    this.#purgedAt = new LRUCache({ max: options.maxOrgs })
+    this.#keys = new FleetKeys(options)
+    this.#store = new RedisStore({ ...options.store, observer: options.observer })
   }
 
-  /** Returns the source for the cache. It asks the store before the guard. */
-  inFrontOf(guard: TokenSource): TokenSource {
-    this.#guard = guard
-    this.#shared = this.#share(this.#keys, guard)
-    return { mint: (org, options) => (this.#shared ?? guard).mint(org, options) }
+  /** Returns a source that asks the store before `source`. */
+  inFrontOf(source: TokenSource): TokenSource {
+    return { mint: (org, options = {}) => this.#mint(source, org, options) }
   }
 
-  get status(): FleetStatus {
+  /** `reason` tells why the store was lost. It is empty while the store is there. */
+  get status(): { readonly state: StoreState; readonly reason: string } {
     return { state: this.#store.state, reason: this.#store.lossReason }
   }
 
-  /** Without an org: all. A purged token is not taken from the store again, either. */
-  purge(org: OrgId | undefined): void {
-    if (org === undefined) this.#purgedAt = this.#now()
-    else this.#store.forget(this.#keys.orgName(org))
+  /** Deletes the shared tokens of these orgs. This replica takes no token from the store again that is older than the purge. */
+  purge(orgs: readonly OrgId[]): void {
+    for (const org of orgs) this.#purgedAt.set(org, performance.now())
+    this.#runBehind(this.#forget(orgs))
   }
 
-  /**
-   * From now on this replica shares with those that have the new secret. For one lifetime it also asks and tells those that
-   * have the old one: replicas that know only one of the two learn from each other through it.
-   */
-  secretReplaced(secret: Secret): void {
-    const guard = this.#guard
-    const old = this.#shared
-    if (guard === undefined || old === undefined) return
-    this.#dropPrevious()
-    this.#keys = this.#keysOf(secret)
-    const alone = this.#share(this.#keys, guard)
-    this.#previous = old
-    this.#shared = this.#share(this.#keys, old)
-    this.#previousTimer = setTimeout(() => {
-      this.#dropPrevious()
-      this.#shared = alone
-    }, this.#options.maxLifetimeMs).unref()
+  /** As `purge`, for all orgs. Deletes the shared tokens of those that this replica knows. */
+  purgeAll(knownOrgs: readonly OrgId[]): void {
+    this.#allPurgedAt = performance.now()
+    this.#runBehind(this.#forget(knownOrgs))
   }
 
-  /** The password of the store has changed, or its certificates. */
+  /** From now on, this replica shares with those that have this secret, and with no others. */
+  secretReplaced(appSecret: Secret): void {
+    this.#keys = new FleetKeys({ ...this.#options, appSecret })
+  }
+
+  /** The password of the store has changed. */
   reconnect(): void {
-    this.#store.renew()
+    this.#store.reconnect()
   }
 
   /** For `check`: the problem, or undefined if the store can be used. */
@@ -105,40 +124,185 @@ export class Fleet {
     return this.#store.tryOut()
   }
 
+  /** Resolves when everything for the other replicas was sent or given up. Waits for other replicas end at once. */
   async close(): Promise<void> {
-    clearTimeout(this.#previousTimer)
-    await Promise.all([this.#shared?.close(), this.#previous?.close()])
+    this.#closing.abort()
+    await Promise.all(this.#behind)
     this.#store.close()
   }
 
-  #keysOf(appSecret: Secret): FleetKeys {
-    const { appId, baseUrl } = this.#options
-    return new FleetKeys({ appId, baseUrl, appSecret })
-  }
-
-  #share(keys: FleetKeys, source: TokenSource): SharedTokens {
-    const { store, mintTimeoutMs, maxLifetimeMs, maxOrgs, lifetimeMs, observer } = this.#options
-    return new SharedTokens(
-      {
-        store: this.#store,
-        keys,
-        timeoutMs: store.timeoutMs,
-        mintTimeoutMs,
-        maxLifetimeMs,
-        maxOrgs,
-        lifetimeMs,
-        purgedAt: () => this.#purgedAt,
-        onUnusable: () => observer.valueUnusable(),
-        now: this.#now,
-        random: this.#random,
-      },
+  async #mint(source: TokenSource, org: OrgId, options: MintOptions): Promise<AccessToken> {
+    const { mintTimeoutMs, store } = this.#options
+    const { deadlineAt = Number.POSITIVE_INFINITY, replaces } = options
+    const startedAt = performance.now()
+    const endsAt = Math.min(deadlineAt, startedAt + mintTimeoutMs)
+    const mint: SharedMint = {
       source,
-    )
+      org,
+      options: { ...options, deadlineAt: endsAt },
+      keys: this.#keys,
+      owner: randomBytes(12).toString('base64url'),
+      except: replaces === undefined ? [] : [this.#keys.markOf(org, textOf(replaces))],
+      budgetMs: store.timeoutMs,
+      acquiredAtMs: null,
+    }
+    const waitUntil = startedAt + (endsAt - startedAt) * WAIT_SHARE
+    for (let hasWaited = false; ; hasWaited = true) {
+      const found = await this.#claim(mint)
+      if (found instanceof AccessToken) return found
+      const leftMs = waitUntil - performance.now()
+      if (found === 'mint' || leftMs <= 0) return hasWaited ? this.#mintAfterWait(mint) : this.#mintAndTell(mint)
+      await this.#pause(Math.min(found.heldMs + 1, leftMs))
+    }
   }
 
-  #dropPrevious(): void {
-    clearTimeout(this.#previousTimer)
-    this.#previous?.close().catch(() => undefined)
-    this.#previous = undefined
+  /** Returns `mint` if this replica has the lease or the store is of no use; `heldMs` is for how long another one has the lease. */
+  async #claim(mint: SharedMint): Promise<AccessToken | 'mint' | { readonly heldMs: number }> {
+    const { org, options, keys, owner, except } = mint
+    const leaseMs = this.#options.mintTimeoutMs * LEASE_SHARE
+    while (mint.budgetMs > 0 && except.length <= MAX_EXCEPT) {
+      const askedAt = performance.now()
+      const maxAgeMs = this.#maxAgeOf(mint, askedAt)
+      const request = { owner, leaseMs, maxAgeMs, isRefresh: options.reason === 'refresh', except }
+      const reply = await this.#store.claim(keys.nameOf(org), request, mint.budgetMs)
+      // Time in which another replica mints is not lost to the store.
+      if (reply.kind !== 'held') mint.budgetMs -= performance.now() - askedAt
+      switch (reply.kind) {
+        case 'error':
+          return 'mint'
+        case 'acquired':
+          mint.acquiredAtMs = reply.storeTimeMs
+          return 'mint'
+        case 'held':
+          return { heldMs: reply.restMs }
+        case 'unchanged':
+          return options.replaces ?? 'mint'
+        case 'token': {
+          const token = this.#open(mint, reply, askedAt)
+          if (token !== undefined && askedAt - token.mintedAt < maxAgeMs) return token
+          except.push(reply.token.mark)
+        }
+      }
+    }
+    return 'mint'
   }
+
+  /** A token of this age has probably ended, was purged, or is no younger than the one to be replaced. */
+  #maxAgeOf({ org, options }: SharedMint, now: number): number {
+    const { replaces, expectedLifeMs = Number.POSITIVE_INFINITY } = options
+    const purgedAt = Math.max(this.#allPurgedAt, this.#purgedAt.peek(org) ?? Number.NEGATIVE_INFINITY)
+    return Math.min(expectedLifeMs, now - Math.max(purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY))
+  }
+
+  /**
+   * This replica has waited for another one, which may be dead, or only slow. So it goes on asking the store while it mints:
+   * the token of the slow one may come first.
+   */
+  async #mintAfterWait(mint: SharedMint): Promise<AccessToken> {
+    let hasEnded = false
+    const minted = this.#mintAndTell(mint).finally(() => {
+      hasEnded = true
+    })
+    const publishedByAnother = async () => {
+      mint.budgetMs = this.#options.store.timeoutMs // these questions delay nobody
+      while (mint.budgetMs > 0) {
+        await this.#pause(MAX_POLL_MS)
+        const found = hasEnded ? undefined : await this.#claim(mint)
+        if (found instanceof AccessToken) return found
+        if (hasEnded) break
+      }
+      return await minted
+    }
+    return await Promise.race([minted, publishedByAnother()])
+  }
+
+  /** Asks the source behind. Tells the others the outcome, without making the request wait for that. */
+  async #mintAndTell(mint: SharedMint): Promise<AccessToken> {
+    try {
+      const token = await mint.source.mint(mint.org, mint.options)
+      this.#tell(mint, token)
+      return token
+    } catch (error) {
+      const late = error instanceof MintGoesOn ? error.token : Promise.reject(error)
+      late.then(
+        (token) => this.#tell(mint, token),
+        () => this.#release(mint),
+      )
+      throw error
+    }
+  }
+
+  #tell(mint: SharedMint, token: AccessToken): void {
+    const { org, options, owner, acquiredAtMs } = mint
+    const { replaces, expectedLifeMs } = options
+    const { statedLifeMs } = token
+    const spanMs = Math.floor(Math.min(statedLifeMs, expectedLifeMs ?? statedLifeMs, MAX_SPAN_MS))
+    const ageMs = Math.max(0, Math.ceil(performance.now() - token.mintedAt))
+    const restMs = Math.max(0, spanMs - ageMs)
+    const isUnchanged = replaces?.equals(token) ?? false
+    if (isUnchanged || restMs === 0) {
+      this.#release(mint, isUnchanged ? Math.min(restMs, MAX_UNCHANGED_MS) : 0)
+      return
+    }
+    const keys = this.#keys
+    // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
+    if (keys !== mint.keys) this.#release(mint)
+    const text = textOf(token)
+    const statedMs = Number.isFinite(statedLifeMs) ? statedLifeMs : null
+    const content: TokenContent = [spanMs, acquiredAtMs, statedMs, expectedLifeMs ?? null, text]
+    const stored = { mark: keys.markOf(org, text), spanMs, sealed: keys.seal(org, JSON.stringify(content)) }
+    this.#runBehind(this.#store.publish(keys.nameOf(org), owner, stored, ageMs))
+  }
+
+  #release({ keys, org, owner }: SharedMint, unchangedMs = 0): void {
+    this.#runBehind(this.#store.release(keys.nameOf(org), owner, unchangedMs))
+  }
+
+  /** Undefined for a value that no replica with this secret has sealed for this org. */
+  #open(
+    { keys, org }: SharedMint,
+    { token, ageMs, storeTimeMs }: FoundToken,
+    askedAt: number,
+  ): AccessToken | undefined {
+    const opened = keys.open(org, token.sealed)
+    // Only a replica with this secret and format can have sealed it, so its shape needs no check.
+    const content: TokenContent | undefined = opened && JSON.parse(opened)
+    if (content?.[0] !== token.spanMs || keys.markOf(org, content[4]) !== token.mark) {
+      this.#options.observer.valueUnusable()
+      return undefined
+    }
+    const [, acquiredAtMs, statedLifeMs, expectedLifeMs, text] = content
+    // If somebody puts an old value back, its expiry makes it look young. What is sealed tells its age, but for a second clock.
+    const mintedAt = askedAt - Math.max(ageMs, storeTimeMs - (acquiredAtMs ?? storeTimeMs))
+    const expiresAt = statedLifeMs === null ? undefined : mintedAt + statedLifeMs
+    return new AccessToken(text, mintedAt, expiresAt, expectedLifeMs ?? undefined)
+  }
+
+  async #forget(orgs: readonly OrgId[]): Promise<void> {
+    const keys = this.#keys
+    for (const org of orgs) {
+      if (this.#closing.signal.aborted || !(await this.#store.forget(keys.nameOf(org)))) return
+    }
+  }
+
+  /** Nothing of this rejects: the store does not. */
+  #runBehind(work: Promise<void>): void {
+    this.#behind.add(work)
+    work.finally(() => this.#behind.delete(work))
+  }
+
+  async #pause(mostMs: number): Promise<void> {
+    const pollMs = MIN_POLL_MS + Math.random() * (MAX_POLL_MS - MIN_POLL_MS)
+    try {
+      await sleep(Math.max(0, Math.min(pollMs, mostMs)), undefined, { signal: this.#closing.signal })
+    } catch {
+      throw new TokenError('token_endpoint_unavailable', 'stopped while another replica was minting')
+    }
+  }
+}
+
+type FoundToken = Extract<ClaimReply, { kind: 'token' }>
+
+function textOf(token: AccessToken): string {
+  return token.reveal().slice(BEARER.length)
 }

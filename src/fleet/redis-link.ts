@@ -6,6 +6,7 @@
  * The client is large, so this file is the only one that imports it, and is itself imported only if `fleet.store` is set.
  */
 
+import { isIP } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import { createClient, createCluster } from '@redis/client'
 import type { Secret } from '../secret.ts'
@@ -34,41 +35,36 @@ export interface LinkOptions {
 }
 
 export interface Link {
+  /** Rejects if the connection fails. */
+  readonly opened: Promise<void>
   /** Runs it on the keys, all of one slot. Rejects with the error of the server or the connection. */
   run(script: Script<unknown>, keys: readonly string[], args: readonly string[]): Promise<unknown>
-  /** Breaks off what is under way. */
+  /** Breaks off what is under way, also the opening. */
   close(): void
 }
 
-type Send = (key: string, command: string[]) => Promise<unknown>
-
-export async function openLink(options: LinkOptions): Promise<Link> {
-  return options.isCluster ? await openCluster(options) : await openSingle(options)
+export function openLink(options: LinkOptions): Link {
+  return options.isCluster ? openCluster(options) : openSingle(options)
 }
 
-async function openSingle(options: LinkOptions): Promise<Link> {
-  const client = createClient({
-    ...commonOptions(options),
-    socket: socketOptions(options),
-    database: options.address.database,
-  })
+function openSingle(options: LinkOptions): Link {
+  const { address, onLost } = options
+  const client = createClient({ ...commonOptions(options), socket: socketOptions(options), database: address.database })
   // Without a listener, an error ends the process. Each waiter of a command gets the error.
   client.on('error', () => undefined)
-  client.on('terminated', options.onLost)
-  const close = () => client.destroy()
-  try {
-    await client.connect()
-  } catch (error) {
-    close()
-    throw error
-  }
-  return { run: runnerOf((_, command) => client.sendCommand(command)), close }
+  client.on('terminated', onLost)
+  return linkOf(client, client.connect(), (_, command) => client.sendCommand(command))
 }
 
-async function openCluster(options: LinkOptions): Promise<Link> {
+function openCluster(options: LinkOptions): Link {
   const cluster = createCluster({
-    rootNodes: [{ socket: socketOptions(options) }],
-    defaults: { ...commonOptions(options), socket: nodeSocketOptions(options) },
+    // This connection only asks for the nodes. Without a limit of its own, it would wait for a silent server for ever.
+    rootNodes: [{ socket: { ...socketOptions(options), socketTimeout: options.connectTimeoutMs } }],
+    defaults: { ...commonOptions(options), socket: connectionOptions(options) },
+    nodeAddressMap: (address) => {
+      const portAt = address.lastIndexOf(':')
+      return endpoint(address.slice(0, portAt), Number(address.slice(portAt + 1)))
+    },
     RESP: 2,
     maxCommandRedirections: 3,
   })
@@ -76,27 +72,40 @@ async function openCluster(options: LinkOptions): Promise<Link> {
   cluster.on('error', (error) => {
     cause = error
   })
-  const close = () => cluster.destroy()
-  try {
-    await cluster.connect()
-  } catch (error) {
-    close()
+  const connected = cluster.connect().catch((error: unknown) => {
     throw cause ?? error // the client says only that no node could be reached, not why
-  }
-  return { run: runnerOf((key, command) => cluster.sendCommand(key, false, command)), close }
+  })
+  return linkOf(cluster, connected, (key, command) => cluster.sendCommand(key, false, command))
 }
 
-/** Sends the digest of the script. The text is sent once after each start of the server. */
-function runnerOf(send: Send): Link['run'] {
-  return async (script, keys, args) => {
-    const [key = ''] = keys
-    const operands = [String(keys.length), ...keys, ...args]
-    try {
-      return await send(key, ['EVALSHA', script.sha1, ...operands])
-    } catch (error) {
-      if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error
-      return await send(key, ['EVAL', script.text, ...operands])
-    }
+function linkOf(
+  client: { destroy(): void },
+  connected: Promise<unknown>,
+  send: (key: string, command: string[]) => Promise<unknown>,
+): Link {
+  let isClosed = false
+  const close = () => {
+    isClosed = true
+    client.destroy()
+  }
+  const opened = connected.then(() => {
+    if (isClosed) client.destroy() // a client that is closed while it connects may go on
+  })
+  opened.catch(() => undefined) // whoever uses the link gets the error
+  return {
+    opened,
+    close,
+    // Sends the digest of the script. The text is sent once after each start of the server.
+    run: async (script, keys, args) => {
+      const [key = ''] = keys
+      const operands = [String(keys.length), ...keys, ...args]
+      try {
+        return await send(key, ['EVALSHA', script.sha1, ...operands])
+      } catch (error) {
+        if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error
+        return await send(key, ['EVAL', script.text, ...operands])
+      }
+    },
   }
 }
 
@@ -115,10 +124,15 @@ function commonOptions({ username, password }: LinkOptions) {
 function socketOptions(options: LinkOptions) {
   const { address } = options
   if (address.kind === 'unix') return { path: address.path, reconnectStrategy: false } as const
-  return { host: address.host, port: address.port, ...nodeSocketOptions(options) } as const
+  return { ...endpoint(address.host, address.port), ...connectionOptions(options) } as const
 }
 
-function nodeSocketOptions({ address, secureContext, connectTimeoutMs }: LinkOptions) {
+/** Node sends no server name for TLS by itself (RFC 6066 §3). An IP address is none. */
+function endpoint(host: string, port: number) {
+  return { host, port, ...(isIP(host) === 0 && { servername: host }) }
+}
+
+function connectionOptions({ address, secureContext, connectTimeoutMs }: LinkOptions) {
   const common = { reconnectStrategy: false, connectTimeout: connectTimeoutMs } as const
   if (address.kind !== 'tcp' || !address.tls) return common
   return { ...common, tls: true, rejectUnauthorized: true, ...(secureContext && { secureContext }) } as const

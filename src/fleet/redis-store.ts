@@ -3,42 +3,23 @@
  * some failures the server is left alone and a probe looks after it, so that requests pay for an outage only at its start.
  */
 
+import { performance } from 'node:perf_hooks'
 import type { Secret } from '../secret.ts'
 import { type Link, type LinkOptions, openLink } from './redis-link.ts'
 import * as scripts from './scripts.ts'
-import type {
-  Board,
-  ClaimReply,
-  ClaimRequest,
-  FleetStore,
-  PermitReply,
-  PermitRequest,
-  PublishReply,
-  PublishRequest,
-  ReleaseNote,
-  StoreError,
-} from './store.ts'
 
-export interface FleetStoreOptions extends Pick<LinkOptions, 'address' | 'isCluster' | 'username' | 'secureContext'> {
+export interface StoreOptions extends Pick<LinkOptions, 'address' | 'isCluster' | 'username' | 'secureContext'> {
   /** Asked for each connection. */
   readonly password: () => Secret | undefined
   readonly prefix: string
   readonly timeoutMs: number
-  readonly connectTimeoutMs?: number
   readonly observer: StoreObserver
-  readonly now: () => number
-  readonly random: () => number
 }
 
-type StoreOperation = 'claim' | 'publish' | 'release' | 'forget' | 'permit' | 'board' | 'note' | 'probe'
-
+export type StoreOperation = 'claim' | 'publish' | 'release' | 'forget' | 'probe'
+type Answer = scripts.ClaimReply['kind'] | 'published' | 'lost' | 'ok'
 /** The answer of the store; or `skipped`, because it failed a moment ago and was not asked. */
-type StoreOutcome =
-  | Exclude<ClaimReply['kind'] | PublishReply['kind'] | PermitReply['kind'], 'error'>
-  | 'ok'
-  | 'timeout'
-  | 'error'
-  | 'skipped'
+export type StoreOutcome = Answer | 'timeout' | 'error' | 'skipped'
 
 /** Must not throw. */
 export interface StoreObserver {
@@ -46,51 +27,50 @@ export interface StoreObserver {
   storeLost(reason: string): void
   /** Also after the first connection. */
   storeBack(): void
+  /** A new connection is not possible. Told once until there is one. */
+  passwordRejected(reason: string): void
 }
 
 export type StoreState = 'connecting' | 'available' | 'lost'
+
+/** No answer in time, or none that can be used. The store may have done the operation or not. */
+const ERROR = { kind: 'error' } as const
 
 /** Failures in a row after which the store is left alone. Each began after the one before was known. */
 const MAX_FAILURES = 3
 const FIRST_PAUSE_MS = 250
 /** Together with an attempt to connect, it decides how soon a recovery is seen. */
 const LONGEST_PAUSE_MS = 2_000
-/** A store that is lost after it was available for this long gets the first pause again. */
-const STEADY_MS = 10_000
 const CONNECT_TIMEOUT_MS = 1_000
 /** In a cluster, one node may be gone while the others answer. Then the map of slots is fetched again, at most this often. */
 const RENEWAL_MS = 1_000
 
-class StoreTimeout extends Error {
-  override readonly message = 'no answer in time'
-}
+/** Failures of the store that are no error of the client. The message is for people. */
+class Unusable extends Error {}
+const timedOut = () => new Unusable('no answer in time')
+const nonsense = () => new Unusable('an answer that makes no sense')
 
-class StoreSkipped extends Error {}
-
-class StoreNonsense extends Error {
-  override readonly message = 'an answer that makes no sense'
-}
-
-export class RedisStore implements FleetStore {
-  readonly #options: FleetStoreOptions
+/** No operation rejects: an outage is an answer (`error`), and never mistaken for another replica that mints (`held`). */
+export class RedisStore {
+  readonly #options: StoreOptions
+  readonly #connectTimeoutMs: number
   #state: StoreState = 'connecting'
-  #link: Promise<Link>
+  #link: Link
   #failures = 0
   #failedAt = Number.NEGATIVE_INFINITY
   #pauseMs = FIRST_PAUSE_MS
-  #availableSince = Number.NEGATIVE_INFINITY
   #renewedAt = Number.NEGATIVE_INFINITY
-  #timer: NodeJS.Timeout | undefined
+  #probeTimer: NodeJS.Timeout | undefined
+  #isRejectionTold = false
   #isClosed = false
   #lossReason = ''
 
-  constructor(options: FleetStoreOptions) {
+  constructor(options: StoreOptions) {
     this.#options = options
+    this.#connectTimeoutMs = Math.max(CONNECT_TIMEOUT_MS, options.timeoutMs)
     this.#link = this.#open()
-    // A connection alone shows nothing: the server may refuse writes, or be no store at all.
-    const probed = this.#link.then((link) => within(this.#probe(link), this.#connectTimeoutMs))
-    probed.then(
-      () => this.#recovered(),
+    this.#test(this.#link).then(
+      () => this.#recovered(this.#link),
       (error: unknown) => this.#lose(error),
     )
   }
@@ -104,59 +84,35 @@ export class RedisStore implements FleetStore {
     return this.#state === 'lost' ? this.#lossReason : ''
   }
 
-  async claim(name: string, request: ClaimRequest, limitMs: number): Promise<ClaimReply> {
-    const { owner, leaseMs, except, maxAgeMs } = request
-    const args = [owner, String(leaseMs), whole(maxAgeMs), ...except]
-    return await this.#ask('claim', scripts.CLAIM, this.#keys(name, 't', 'l'), args, limitMs)
+  /** `name` is that of an org: see `FleetKeys`. Waits for the answer for `limitMs` at most. */
+  claim(name: string, request: scripts.ClaimRequest, limitMs: number): Promise<scripts.ClaimReply | typeof ERROR> {
+    return this.#ask('claim', scripts.CLAIM, this.#keys(name, 't', 'l'), scripts.claimArguments(request), limitMs)
   }
 
-  async publish(name: string, { owner, token, ageMs }: PublishRequest): Promise<PublishReply> {
-    const args = [owner, scripts.storedValue(token), whole(token.spanMs - ageMs), whole(ageMs)]
-    return await this.#ask('publish', scripts.PUBLISH, this.#keys(name, 't', 'l'), args)
+  async publish(name: string, owner: string, token: scripts.StoredToken, ageMs: number): Promise<void> {
+    const args = [owner, scripts.storedValue(token), String(token.spanMs - ageMs), String(ageMs)]
+    await this.#ask('publish', scripts.PUBLISH, this.#keys(name, 't', 'l'), args)
   }
 
-  async release(name: string, owner: string, note?: ReleaseNote): Promise<void> {
-    const args = note === undefined ? [owner] : [owner, note.text, whole(note.noteMs)]
-    await this.#ask('release', scripts.RELEASE, this.#keys(name, 'l'), args)
+  /** Ends the lease if it is still the owner's. For `unchangedMs`, other replicas need not refresh the token. */
+  async release(name: string, owner: string, unchangedMs: number): Promise<void> {
+    await this.#ask('release', scripts.RELEASE, this.#keys(name, 'l'), [owner, String(unchangedMs)])
   }
 
-  async forget(name: string): Promise<void> {
-    await this.#ask('forget', scripts.FORGET, this.#keys(name, 't', 'l'), [])
+  /** Resolves with false if the store has failed. */
+  async forget(name: string): Promise<boolean> {
+    return (await this.#ask('forget', scripts.FORGET, this.#keys(name, 't'), [])) !== ERROR
   }
 
-  async permit(name: string, { calls, windowMs }: PermitRequest, limitMs: number): Promise<PermitReply> {
-    const args = [whole(calls), whole(windowMs)]
-    return await this.#ask('permit', scripts.PERMIT, this.#keys(name, 'calls', 'limit'), args, limitMs)
-  }
-
-  async readBoard(name: string, since: string | undefined): Promise<Board | StoreError> {
-    const args = since === undefined ? [] : [since]
-    return await this.#ask('board', scripts.READ_BOARD, this.#keys(name, 'life', 'limit', 'purges'), args)
-  }
-
-  async setLifetime(name: string, sealed: string): Promise<void> {
-    await this.#ask('note', scripts.SET_LIFETIME, this.#keys(name, 'life'), [sealed])
-  }
-
-  async setLimit(name: string, sealed: string, limitMs: number): Promise<void> {
-    await this.#ask('note', scripts.SET_LIMIT, this.#keys(name, 'limit'), [sealed, whole(limitMs)])
-  }
-
-  async addPurge(name: string, sealed: string): Promise<void> {
-    await this.#ask('note', scripts.ADD_PURGE, this.#keys(name, 'purges'), [sealed])
-  }
-
-  /** Connects anew, with a changed password for example. What is under way goes on with the old connection. */
-  renew(): void {
+  /** Connects anew, with a changed password. What is under way goes on with the old connection. */
+  reconnect(): void {
     if (this.#state === 'available') this.#renew()
-    else this.#scheduleProbe(0)
   }
 
   /** For `check`. Resolves with the problem, or undefined. */
   async tryOut(): Promise<string | undefined> {
     try {
-      await within(this.#link, this.#connectTimeoutMs + this.#options.timeoutMs)
-      await within(this.#probe(await this.#link), this.#options.timeoutMs)
+      await this.#test(this.#link)
       return undefined
     } catch (error) {
       return reasonOf(error)
@@ -165,35 +121,40 @@ export class RedisStore implements FleetStore {
 
   close(): void {
     this.#isClosed = true
-    clearTimeout(this.#timer)
-    dispose(this.#link)
+    clearTimeout(this.#probeTimer)
+    this.#link.close()
   }
 
-  async #ask<T extends { readonly kind: StoreOutcome }>(
+  async #ask<T extends { readonly kind: Answer }>(
     operation: StoreOperation,
     script: scripts.Script<T>,
     keys: readonly string[],
     args: readonly string[],
     limitMs: number = this.#options.timeoutMs,
-  ): Promise<T | StoreError> {
-    const { now, timeoutMs, observer } = this.#options
-    const startedAt = now()
+  ): Promise<T | typeof ERROR> {
+    const { timeoutMs, observer } = this.#options
+    const startedAt = performance.now()
+    const tell = (outcome: StoreOutcome) => observer.storeAsked(operation, outcome, performance.now() - startedAt)
+    if (this.#state === 'lost' || this.#isClosed) {
+      tell('skipped')
+      return ERROR
+    }
     const link = this.#link
     try {
-      if (this.#state === 'lost' || this.#isClosed) throw new StoreSkipped()
-      const answer = link.then((opened) => opened.run(script, keys, args))
+      const answer = link.opened.then(() => link.run(script, keys, args))
       const reply = script.parse(await within(answer, Math.min(limitMs, timeoutMs)))
-      if (reply === undefined) throw new StoreNonsense()
+      if (reply === undefined) throw nonsense()
       this.#failures = 0
-      observer.storeAsked(operation, reply.kind, now() - startedAt)
+      this.#pauseMs = FIRST_PAUSE_MS
+      tell(reply.kind)
       return reply
     } catch (error) {
-      const outcome = error instanceof StoreSkipped ? 'skipped' : error instanceof StoreTimeout ? 'timeout' : 'error'
-      observer.storeAsked(operation, outcome, now() - startedAt)
+      const outcome = outcomeOf(error)
+      tell(outcome)
       // The remaining time of a request may have been too short for any server.
       const isTooShort = outcome === 'timeout' && limitMs < timeoutMs / 2
-      if (outcome !== 'skipped' && !isTooShort && link === this.#link) this.#noteFailure(error, startedAt)
-      return { kind: 'error' }
+      if (!isTooShort && link === this.#link) this.#noteFailure(error, startedAt)
+      return ERROR
     }
   }
 
@@ -202,110 +163,110 @@ export class RedisStore implements FleetStore {
     // One short stall of the store fails a whole burst of questions. That is one failure.
     if (startedAt >= this.#failedAt) {
       this.#failures += 1
-      this.#failedAt = this.#options.now()
+      this.#failedAt = performance.now()
     }
     // A server that was demoted stays up and answers reads: only another connection can lead to its successor.
-    if (this.#failures >= MAX_FAILURES || isReadOnly(error)) this.#lose(error)
-    else if (this.#options.isCluster) this.#renew()
+    const isReadOnly = error instanceof Error && error.message.startsWith('READONLY')
+    if (this.#failures >= MAX_FAILURES || isReadOnly) this.#lose(error)
+    else if (this.#options.isCluster && performance.now() - this.#renewedAt >= RENEWAL_MS) this.#renew()
   }
 
-  #lose(reason: unknown): void {
+  #lose(error: unknown): void {
     if (this.#isClosed || this.#state === 'lost') return
-    const { now, observer } = this.#options
-    if (now() - this.#availableSince >= STEADY_MS) this.#pauseMs = FIRST_PAUSE_MS
     this.#state = 'lost'
-    this.#lossReason = reasonOf(reason)
-    dispose(this.#link)
-    observer.storeLost(this.#lossReason)
-    this.#scheduleProbe(this.#pauseMs)
+    this.#lossReason = reasonOf(error)
+    this.#isRejectionTold ||= isRejection(error) // the reason tells it
+    this.#link.close()
+    this.#options.observer.storeLost(this.#lossReason)
+    this.#probeLater()
   }
 
-  #recovered(): void {
-    if (this.#isClosed || this.#state === 'available') return
+  #recovered(link: Link): void {
+    if (this.#isClosed) {
+      link.close()
+      return
+    }
+    this.#link = link
     this.#state = 'available'
     this.#failures = 0
-    this.#availableSince = this.#options.now()
+    this.#isRejectionTold = false
     this.#options.observer.storeBack()
   }
 
-  #scheduleProbe(delayMs: number): void {
-    if (this.#isClosed || this.#state !== 'lost') return
-    clearTimeout(this.#timer)
-    const jittered = delayMs * (0.75 + this.#options.random() / 4)
-    this.#timer = setTimeout(() => {
-      this.#tryAgain().catch(() => undefined)
-    }, jittered).unref()
+  /** One probe at a time: the next is scheduled when this one has failed. */
+  #probeLater(): void {
+    if (this.#isClosed) return
+    const pauseMs = this.#pauseMs * (0.75 + Math.random() / 4)
+    this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS)
+    this.#probeTimer = setTimeout(() => this.#probe(), pauseMs).unref()
   }
 
-  /** One at a time: the next is scheduled when this one has failed. */
-  async #tryAgain(): Promise<void> {
-    const { now, observer } = this.#options
-    const startedAt = now()
+  #probe(): void {
+    const startedAt = performance.now()
+    const tell = (outcome: StoreOutcome) =>
+      this.#options.observer.storeAsked('probe', outcome, performance.now() - startedAt)
     const link = this.#open()
-    try {
-      await within(this.#probe(await link), this.#options.timeoutMs)
-    } catch (error) {
-      dispose(link)
-      observer.storeAsked('probe', error instanceof StoreTimeout ? 'timeout' : 'error', now() - startedAt)
-      this.#lossReason = reasonOf(error)
-      this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS)
-      this.#scheduleProbe(this.#pauseMs)
-      return
-    }
-    if (this.#isClosed) {
-      dispose(link)
-      return
-    }
-    observer.storeAsked('probe', 'ok', now() - startedAt)
-    this.#link = link
-    this.#recovered()
+    this.#test(link).then(
+      () => {
+        tell('ok')
+        this.#recovered(link)
+      },
+      (error: unknown) => {
+        link.close()
+        tell(outcomeOf(error))
+        this.#lossReason = reasonOf(error)
+        this.#tellRejection(error)
+        this.#probeLater()
+      },
+    )
   }
 
-  async #probe(link: Link): Promise<void> {
-    const reply = await link.run(scripts.PROBE, this.#keys('probe', 'p'), [])
-    if (scripts.PROBE.parse(reply) === undefined) throw new StoreNonsense()
+  /** A connection alone shows nothing: the server may refuse writes, or be no store at all. */
+  async #test(link: Link): Promise<void> {
+    await within(link.opened, this.#connectTimeoutMs)
+    const reply = await within(link.run(scripts.PROBE, this.#keys('probe', 'p'), []), this.#options.timeoutMs)
+    if (scripts.PROBE.parse(reply) === undefined) throw nonsense()
   }
 
   /** Puts another connection in place of this one as soon as it is there. */
   #renew(): void {
-    const { now } = this.#options
-    if (now() - this.#renewedAt < RENEWAL_MS) return
-    this.#renewedAt = now()
+    this.#renewedAt = performance.now()
     const link = this.#open()
-    link.then(
+    within(link.opened, this.#connectTimeoutMs).then(
       () => {
-        if (this.#isClosed || this.#state !== 'available') return dispose(link)
+        if (this.#isClosed || this.#state !== 'available') {
+          link.close()
+          return
+        }
         const old = this.#link
         this.#link = link
+        this.#isRejectionTold = false
         // Its last answers may still be on their way.
-        setTimeout(() => dispose(old), this.#options.timeoutMs).unref()
+        setTimeout(() => old.close(), this.#options.timeoutMs).unref()
       },
-      () => undefined,
+      (error: unknown) => {
+        link.close()
+        this.#tellRejection(error)
+      },
     )
   }
 
-  #open(): Promise<Link> {
-    const opening: Promise<Link> = this.#connect((cause) => {
-      if (this.#link === opening) this.#lose(cause)
+  #tellRejection(error: unknown): void {
+    if (this.#isClosed || this.#isRejectionTold || !isRejection(error)) return
+    this.#isRejectionTold = true
+    this.#options.observer.passwordRejected(reasonOf(error))
+  }
+
+  #open(): Link {
+    const link: Link = openLink({
+      ...this.#options,
+      password: this.#options.password(),
+      connectTimeoutMs: this.#connectTimeoutMs,
+      onLost: (cause) => {
+        if (this.#link === link) this.#lose(cause)
+      },
     })
-    return opening
-  }
-
-  /** Rejects after a time even if the server never ends its greeting. */
-  async #connect(onLost: (cause: unknown) => void): Promise<Link> {
-    if (this.#isClosed) throw new StoreSkipped()
-    const connectTimeoutMs = this.#connectTimeoutMs
-    const link = openLink({ ...this.#options, password: this.#options.password(), connectTimeoutMs, onLost })
-    try {
-      return await within(link, connectTimeoutMs)
-    } catch (error) {
-      dispose(link)
-      throw error
-    }
-  }
-
-  get #connectTimeoutMs(): number {
-    return this.#options.connectTimeoutMs ?? Math.max(CONNECT_TIMEOUT_MS, this.#options.timeoutMs)
+    return link
   }
 
   #keys(name: string, ...parts: string[]): string[] {
@@ -313,22 +274,16 @@ export class RedisStore implements FleetStore {
   }
 }
 
-/** Scripts take whole numbers. Infinity stands for "whatever it is". */
-function whole(value: number): string {
-  return String(Math.max(0, Math.floor(Math.min(value, Number.MAX_SAFE_INTEGER))))
-}
-
 /**
  * A burst of requests can keep this process busy for longer than the limit. That must not count against the store, so the
  * limit begins when the client writes the command, which is at the end of this turn of the event loop. And after the limit
  * the immediate leaves time to read an answer that has arrived.
- * @throws {StoreTimeout}
  */
 async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   let start: NodeJS.Immediate | undefined
   const limit = new Promise<never>((_, reject) => {
-    const expire = () => setImmediate(() => reject(new StoreTimeout()))
+    const expire = () => setImmediate(() => reject(timedOut()))
     start = setImmediate(() => {
       timer = setTimeout(expire, Math.max(0, limitMs))
     })
@@ -341,52 +296,41 @@ async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
   }
 }
 
-/** Also closes a connection that is still being opened. */
-function dispose(link: Promise<Link>): void {
-  link.then(
-    (opened) => opened.close(),
-    () => undefined,
-  )
+function outcomeOf(error: unknown): 'timeout' | 'error' {
+  return error instanceof Unusable && error.message === timedOut().message ? 'timeout' : 'error'
 }
 
-function isReadOnly(error: unknown): boolean {
-  return error instanceof Error && error.message.startsWith('READONLY')
+function isRejection(error: unknown): boolean {
+  return error instanceof Error && /^(?:WRONGPASS|NOAUTH|ERR AUTH)\b/.test(error.message)
 }
 
 /** Never the message of the error: the server wrote it, and it may repeat what was sent. */
 function reasonOf(error: unknown): string {
-  if (error instanceof StoreTimeout || error instanceof StoreNonsense) return error.message
   if (!(error instanceof Error)) return 'unknown'
+  if (error instanceof Unusable) return error.message
   if ('code' in error && typeof error.code === 'string') return error.code
-  const [, code] = /^([A-Z]{3,16})\b/.exec(error.message) ?? []
-  if (code === undefined) return NAMES[error.constructor.name] ?? error.constructor.name
-  const meaning = code === 'ERR' ? meaningOf(error.message) : MEANINGS[code]
+  const [code = error.constructor.name] = /^[A-Z]{3,16}\b/.exec(error.message) ?? []
+  const meaning = MEANINGS.find(([pattern]) => pattern.test(`${error.constructor.name} ${error.message}`))?.[1]
   return meaning === undefined ? code : `${meaning} (${code})`
 }
 
-/** Only texts that are known: others may quote what was sent. */
-function meaningOf(message: string): string {
-  if (/DB index/.test(message)) return 'it has no database of this number'
-  if (/cluster support disabled/.test(message)) return 'it is no cluster, but fleet.cluster is true'
-  if (/SELECT is not allowed in cluster mode/.test(message))
-    return 'it is a cluster, so set fleet.cluster and no database'
-  return 'it refuses a command'
-}
-
-const NAMES: Readonly<Record<string, string>> = {
-  ConnectionTimeoutError: 'no answer in time',
-  SocketClosedUnexpectedlyError: 'the connection has ended',
-}
-
-const MEANINGS: Readonly<Record<string, string>> = {
-  CLUSTERDOWN: 'the cluster is incomplete',
-  LOADING: 'it is loading its data',
-  MISCONF: 'it cannot save its data and refuses writes',
-  MOVED: 'it is a cluster, so set fleet.cluster',
-  NOAUTH: 'it asks for a password',
-  NOPERM: 'the ACL does not permit what the proxy needs',
-  NOREPLICAS: 'it has too few replicas and refuses writes',
-  OOM: 'it is full',
-  READONLY: 'it is a replica or read-only',
-  WRONGPASS: 'it rejects the user name or password',
-}
+/** Tested in this order on the class and the message of an error. */
+const MEANINGS: readonly (readonly [RegExp, string])[] = [
+  [/^ConnectionTimeoutError/, 'no answer in time'],
+  [/^SocketClosedUnexpectedlyError/, 'the connection has ended'],
+  [/ CLUSTERDOWN/, 'the cluster is incomplete'],
+  [/ LOADING/, 'it is loading its data'],
+  [/ MISCONF/, 'it cannot save its data and refuses writes'],
+  [/ MOVED/, 'it is a cluster, so set fleet.cluster'],
+  [/ NOAUTH/, 'it asks for a password: set fleet.passwordFile'],
+  [/ NOPERM|no permissions/, 'its ACL does not permit what the proxy needs: see docs/fleet.md'],
+  [/ NOREPLICAS/, 'it has too few replicas and refuses writes'],
+  [/ OOM/, 'it is full'],
+  [/ READONLY/, 'it is a replica or read-only'],
+  [/ WRONGPASS/, 'it rejects the user name or password: correct fleet.username or fleet.passwordFile'],
+  [/ ERR AUTH/, 'it has no password: remove fleet.passwordFile'],
+  [/DB index/, 'it has no database of this number'],
+  [/cluster support disabled/, 'it is no cluster, but fleet.cluster is true'],
+  [/SELECT is not allowed in cluster mode/, 'it is a cluster, so set fleet.cluster and no database'],
+  [/ ERR/, 'it refuses a command'],
+]

@@ -11,12 +11,12 @@ import { performance } from 'node:perf_hooks'
 import { type Failure, OriginError, TokenError } from '../errors.ts'
 import { type AdmittedRequest, hasContent } from '../http/admitted-request.ts'
 import { leaveSocket, markEmpty } from '../http/node-internals.ts'
+import { causeOf } from '../http/problem.ts'
 import { respondWithProblem } from '../http/problem-response.ts'
 import { CLIENT_CLOSED_STATUS, RequestRecord } from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
-import { translateOriginError } from '../origin/origin-failure.ts'
 import type { TokenLookup } from '../token/token-entry.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import { ClientContent } from './client-content.ts'
@@ -135,6 +135,14 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
 
   #dispatch(): void {
     if (this.#isOver) return
+    try {
+      this.#sendAttempt()
+    } catch (error) {
+      this.failWith(error)
+    }
+  }
+
+  #sendAttempt(): void {
     const { origin, deadlines, responseTimeoutMs } = this.#context
     const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
     const content = this.#content?.whole() ?? this.#content
@@ -225,6 +233,10 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   attemptFailed(attempt: Attempt, error: Error): void {
+    if (!(error instanceof OriginError)) {
+      this.failWith(error)
+      return
+    }
     if (this.#isOver || attempt !== this.#attempt) return
     if (this.#repeat !== undefined) {
       this.#repeat.rejectionEnded()
@@ -234,22 +246,16 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       this.clientGone() // the library ends a handshake whose client breaks the connection before we hear of it
       return
     }
-    const failure = translateOriginError(error)
-    if (failure !== undefined && this.#mayUseNewConnection(attempt, failure)) {
+    if (this.#mayUseNewConnection(attempt, error)) {
       this.#hasNewConnection = true
       this.#dispatch()
       return
     }
-    if (failure === undefined) this.fail({ code: 'proxy_internal_error' })
-    else if (!this.#relay.hasHead) {
-      // RFC 9209 §2.3: "terminated" means that no part of the response was received.
-      const isIncomplete = attempt.hasResponse && failure.code === 'connection_terminated'
-      this.fail(isIncomplete ? { code: 'http_response_incomplete' } : failure)
-    } else {
-      // Send the content that came before the break, so that the client sees the service's response break.
-      this.#relay.flush()
-      this.fail({ code: failure.code === 'overloaded' ? 'overloaded' : 'http_response_incomplete' })
-    }
+    // Send the content that came before the break, so that the client sees the service's response break.
+    if (this.#relay.hasHead) this.#relay.flush()
+    // RFC 9209 §2.3: "terminated" means that no part of the response was received.
+    const isIncomplete = attempt.hasResponse && error.code === 'connection_terminated'
+    this.fail(this.#relay.hasHead || isIncomplete ? { code: 'http_response_incomplete' } : error)
   }
 
   /**
@@ -319,19 +325,23 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     } else if (!this.#relay.hasStarted && this.awaitsClient) {
       this.#allow(this.#context.responseTimeoutMs)
     } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
-    else if (this.#attempt.hasQueued) this.fail({ code: 'overloaded', limit: 'origin.connections' })
+    else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
     else this.fail({ code: 'connection_timeout' })
   }
 
   failWith(error: unknown): void {
     if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
-    else this.fail({ code: 'proxy_internal_error' })
+    else {
+      this.#context.observer.programFailed(error, this.#request.requestId)
+      this.fail({ code: 'proxy_internal_error' })
+    }
   }
 
   /** Ends the exchange: with an answer of our own or, if a byte of the response was sent, with a broken one. */
   fail(failure: Failure): void {
     if (this.#isOver) return
     this.#record.code = failure.code
+    this.#record.detail = causeOf(failure)
     if (this.#relay.hasStarted) this.#relay.breakOff()
     else {
       this.#relay.abandon()

@@ -19,11 +19,20 @@ export class Gateway {
 
   handle(request: AdmittedRequest, received: ReceivedRequest): Exchange {
     const exchange = new Exchange(this.#options, request, received)
+    try {
+      this.#forward(exchange, request, received)
+    } catch (error) {
+      exchange.failWith(error)
+    }
+    return exchange
+  }
+
+  #forward(exchange: Exchange, request: AdmittedRequest, received: ReceivedRequest): void {
     const { tokens, app } = this.#options
     const { orgId, isWebSocket, caller } = request
     if (orgId === undefined) {
       exchange.forwardAsApp(app.authorization())
-      return exchange
+      return
     }
     // Only a miss makes a promise.
     const lookup = this.#lookUp(orgId, isWebSocket, exchange.isRepeatable)
@@ -35,12 +44,9 @@ export class Gateway {
           requester: caller?.name ?? received.connection,
           requestId: request.requestId,
         })
-        .then(
-          (obtained) => exchange.forward(obtained),
-          (error: unknown) => exchange.failWith(error),
-        )
+        .then((obtained) => exchange.forward(obtained))
+        .catch((error: unknown) => exchange.failWith(error))
     }
-    return exchange
   }
 
   #lookUp(orgId: OrgId, isWebSocket: boolean, isRepeatable: boolean): TokenLookup | undefined {

@@ -14,6 +14,7 @@ export type RequestFieldKind =
   | 'origin'
   | 'sec-fetch-site'
   | 'forwarded'
+  | 'forwarded-host'
   | 'caller-key'
   | 'org-id'
   | 'request-id'
@@ -31,7 +32,7 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   origin: 'origin',
   'sec-fetch-site': 'sec-fetch-site',
   'x-forwarded-for': 'forwarded',
-  forwarded: 'forwarded',
+  forwarded: 'forwarded-host',
   'x-real-ip': 'forwarded',
   'x-proxy-key': 'caller-key',
   'x-org-id': 'org-id',
@@ -43,15 +44,24 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   trailer: 'dropped',
   authorization: 'dropped',
   'http2-settings': 'dropped',
-  // In some origins, these fields override the method, path or host that routes.allow was checked against.
+  // Some services take another method, path or host from these fields than the ones that were checked here.
   'x-original-url': 'dropped',
+  'x-original-uri': 'dropped',
+  'x-original-method': 'dropped',
   'x-rewrite-url': 'dropped',
-  'x-http-method-override': 'dropped',
-  'x-http-method': 'dropped',
-  'x-method-override': 'dropped',
+  'x-forwarded-uri': 'dropped',
+  'x-forwarded-path': 'dropped',
+  'x-forwarded-method': 'dropped',
   'x-forwarded-host': 'dropped',
   'x-forwarded-proto': 'dropped',
   'x-forwarded-prefix': 'dropped',
+  'x-http-method-override': 'dropped',
+  'x-http-method': 'dropped',
+  'x-method-override': 'dropped',
+  'script-name': 'dropped',
+  'path-info': 'dropped',
+  'x-sendfile-type': 'dropped',
+  'x-accel-mapping': 'dropped',
   'sec-websocket-key': 'websocket',
   'sec-websocket-version': 'websocket',
   'sec-websocket-protocol': 'websocket',
@@ -108,6 +118,8 @@ export type ResponseFieldKind =
   | 'keep-alive'
   | 'content-length'
   | 'transfer-encoding'
+  | 'vary'
+  | 'proxy-status'
   | 'malformed'
 
 /** RFC 9110 §5.6.2. */
@@ -133,6 +145,8 @@ function classifyResponseField(name: string): ResponseFieldKind {
     case 'transfer-encoding':
     case 'date':
     case 'upgrade':
+    case 'vary':
+    case 'proxy-status':
       return name
     case 'te':
     case 'trailer':

@@ -1,6 +1,6 @@
 /** Renders the answers that the program gives by itself, problem details (RFC 9457) with a Proxy-Status (RFC 9209), from one table. */
 
-import type { ErrorCode, Failure } from '../errors.ts'
+import type { ErrorCode, Failure, Limit } from '../errors.ts'
 
 interface ProblemEntry {
   readonly status: number
@@ -153,8 +153,7 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   overloaded: {
     status: 503,
     title: 'The proxy has no room for the request',
-    detail:
-      'Repeat the request later. The limits are listen.maxInFlight, maxInFlight of the caller, origin.connections and the file descriptors of the process.',
+    detail: 'Repeat the request later.',
     proxyError: 'connection_limit_reached',
   },
   org_access_refused: {
@@ -268,9 +267,23 @@ export interface RenderedProblem {
   readonly content: string
 }
 
-function detailOf({ code, limit, hint }: Failure): string {
-  if (limit !== undefined) return `Repeat the request later, or raise ${limit}.`
-  return hint === undefined ? PROBLEMS[code].detail : `${hint} ${PROBLEMS[code].detail}`
+const LIMITS: Readonly<Record<Limit, string>> = {
+  'listen.maxInFlight': 'As many requests are in flight as listen.maxInFlight allows.',
+  'callers[].maxInFlight': 'As many requests of this caller are in flight as its maxInFlight allows.',
+  'origin.connections': 'All origin.connections are busy.',
+  'org share': 'This Org holds three quarters of origin.connections, the most for one Org.',
+  'file descriptors': 'The process has no file descriptor or buffer left: raise its limit (ulimit -n).',
+}
+
+/** One sentence that names the cause more closely than the code does, from a closed set. */
+export function causeOf({ limit, hint }: Failure): string | undefined {
+  return limit === undefined ? hint : LIMITS[limit]
+}
+
+function detailOf(failure: Failure): string {
+  const cause = causeOf(failure)
+  const { detail } = PROBLEMS[failure.code]
+  return cause === undefined ? detail : `${cause} ${detail}`
 }
 
 export function renderProblem(failure: Failure, requestId: string): RenderedProblem {

@@ -36,6 +36,8 @@ export class RequestRecord {
   reason: string | undefined
   /** Of a valid `traceparent` (W3C Trace Context). */
   traceId: string | undefined
+  /** One sentence that names the cause more closely than `code`, from a closed set. */
+  detail: string | undefined
   /** `none`: the request needed no token, or got none. */
   token: TokenResult | 'none' = 'none'
   /** Octets of request and response content. */
@@ -61,4 +63,6 @@ export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'pa
 export interface GatewayObserver {
   requestEnded(record: RequestRecord): void
   repeatSettled(outcome: RepeatOutcome): void
+  /** A fault of this program, and nobody else's. */
+  programFailed(error: unknown, requestId: string): void
 }

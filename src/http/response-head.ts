@@ -14,6 +14,7 @@ export class ResponseHead {
   contentLength: number | undefined
   isChunked = false
   hasDate = false
+  hasVary = false
   /** True if the connection may carry another exchange (RFC 9112 §9.3). */
   persists: boolean
   /** For how long the origin keeps an idle connection; undefined if it does not say. */
@@ -142,6 +143,15 @@ class FieldReader {
         head.keepAliveSeconds = Number(KEEP_ALIVE_TIMEOUT.exec(value)?.[1] ?? Number.NaN)
         if (Number.isNaN(head.keepAliveSeconds)) head.keepAliveSeconds = undefined
         return true
+      case 'vary':
+        head.hasVary = true
+        head.fields.push(name, value)
+        return true
+      case 'proxy-status': {
+        const others = withoutOurStatus(value)
+        if (others !== '') head.fields.push(name, others)
+        return true
+      }
       case 'upgrade':
         // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
         if (head.status === UPGRADE_REQUIRED) head.fields.push(name, value)
@@ -175,8 +185,30 @@ class FieldReader {
       head.fields = withoutFields(head.fields, named)
       if (named.has('date')) head.hasDate = false
     }
+    if (head.hasVary) head.hasVary = varyByOrg(head.fields)
     return head
   }
+}
+
+/** Adds the org to the `Vary` of the service. Returns false if there is none after all. */
+function varyByOrg(fields: string[]): boolean {
+  const isVary = (i: number) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === 'vary'
+  const members = fields.flatMap((value, i) => (isVary(i) ? value.toLowerCase().split(',').map(withoutBlanks) : []))
+  if (members.includes('*') || members.includes('x-org-id')) return true
+  const at = fields.findIndex((value, i) => isVary(i) && value !== '')
+  if (at !== -1) fields[at] += ', X-Org-Id'
+  return at !== -1
+}
+
+/** The members of a list, each with its quoted strings. */
+const MEMBERS = /(?:"(?:[^"\\]|\\.)*"|[^",])+/g
+const OUR_STATUS = /^\s*"?org-access-proxy"?\s*(?:;|$)/i
+
+/** A `Proxy-Status` without the members that speak for this proxy: clients tell our errors by them (RFC 9209 §2). */
+function withoutOurStatus(value: string): string {
+  if (!/org-access-proxy/i.test(value)) return value
+  const others = (value.match(MEMBERS) ?? []).filter((member) => !OUR_STATUS.test(member))
+  return others.map(withoutBlanks).join(', ')
 }
 
 function withoutBlanks(text: string): string {
@@ -193,12 +225,15 @@ export interface Persistence {
   readonly keepAliveSeconds: number
 }
 
-/** Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1). */
+/** Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1), and a `Vary`. */
 export function responseHeadText(head: ResponseHead, framing: ResponseFraming, persistence: Persistence): string {
   const { fields } = head
   let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n`
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
   if (!head.hasDate) text += `Date: ${httpDate()}\r\n`
+  // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
+  // to another (RFC 9111 §4.1).
+  if (!head.hasVary) text += 'Vary: X-Org-Id\r\n'
   if (framing === 'chunked') text += 'Transfer-Encoding: chunked\r\n'
   // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
   if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'

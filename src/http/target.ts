@@ -6,6 +6,7 @@ const NOT_VISIBLE_ASCII = /[^\x21-\x7e]/
 const BROKEN_PERCENT = /%(?![0-9A-Fa-f]{2})/
 const ENCODED_CONTROL = /%(?:[01][0-9A-Fa-f]|7[Ff])/
 const SEPARATOR = /[/\\]/
+const DOT_SEGMENT = /[/\\]\.\.?(?:[/\\;?#]|$)/
 /** One more decoding turns this into a separator. For a path that has been decoded once or not at all. */
 const ENCODED_SEPARATOR = /%(?:2f|5c)/gi
 
@@ -30,16 +31,13 @@ export function pathOf(target: string): string {
 }
 
 /**
- * True if an origin may resolve a dot segment: a decoded segment is `.` or `..`, between separators of either kind, with or
- * without `;parameters` (servlet containers read `/..;/` as `/../`).
+ * True if an origin may resolve a dot segment: a segment is `.` or `..` when it is decoded once or twice, between separators
+ * of either kind, with or without `;parameters` (servlet containers read `/..;/` as `/../`), or at the end of what an origin
+ * takes for the path if it decodes before it looks for the query.
  */
 function hasDotSegment(path: string): boolean {
-  const decoded = decodeOnce(path)
-  if (!decoded.includes('.')) return false
-  return decoded.split(SEPARATOR).some((segment) => {
-    const name = nameOf(segment)
-    return name === '.' || name === '..'
-  })
+  const once = decodeOnce(path)
+  return [once, decodeOnce(once)].some((reading) => DOT_SEGMENT.test(reading))
 }
 
 /** Replaces each `%xx` by the one character with that number, so that no two paths become equal. Never throws. */

@@ -48,6 +48,8 @@ export interface AdmissionRules {
   readonly appRoutes: readonly RoutePattern[]
   /** Put in front of every target: `''` or `/api`. */
   readonly targetPrefix: string
+  /** Random name of this very instance. Its presence in `Via` is a loop; another instance on the way is none. */
+  readonly instance: string
   /** Authority of the base URL, as it goes in `Host`. */
   readonly originHost: string
 }
@@ -81,8 +83,6 @@ type AdmittedBy = AdmittedRequest & { readonly isAdmitted: true; readonly caller
 
 export type Admission = AdmittedBy | Refusal | Unverified
 
-const PSEUDONYM = 'org-access-proxy'
-const VIA = `1.1 ${PSEUDONYM}`
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
 const LENGTH = /^\d{1,15}$/
@@ -192,7 +192,7 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
   const orgId = isAppRoute ? undefined : admitOrg(candidate)
   if (typeof orgId === 'object') return orgId
   if (found.hasImitation || found.hasBadValue) return refuse('field_invalid')
-  if (found.hasLoop) return refuse('proxy_loop_detected')
+  if (found.via.includes(rules.instance)) return refuse('proxy_loop_detected')
   const isWebSocket = asksForWebSocket(found)
   if (isWebSocket && !isValidHandshake(head, found)) return refuse('upgrade_invalid')
   const requestId = hasUsableRequestId(found) ? found.requestId : newRequestId()
@@ -203,7 +203,7 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
     caller,
     target: rules.targetPrefix + target,
     path,
-    fields: fieldsForOrigin(found, rules.originHost, requestId, isWebSocket),
+    fields: fieldsForOrigin(found, rules, requestId, isWebSocket),
     requestId,
     contentLength: found.lengths === 1 ? Number(found.length) : undefined,
     isChunked: found.codings === 1,
@@ -235,14 +235,19 @@ function hasUsableRequestId(found: FieldFindings): boolean {
   return found.requestIds === 1 && REQUEST_ID.test(found.requestId)
 }
 
-function fieldsForOrigin(found: FieldFindings, host: string, requestId: string, isWebSocket: boolean): string[] {
+function fieldsForOrigin(
+  found: FieldFindings,
+  { originHost, instance }: AdmissionRules,
+  requestId: string,
+  isWebSocket: boolean,
+): string[] {
   const isOwnId = !hasUsableRequestId(found)
   let stripped = found.connection
   if (isOwnId && found.requestIds > 0) stripped = new Set(stripped).add('x-request-id')
   // Strip before we add ours: `Connection: authorization` must not remove our field (RFC 9110 §7.6.1).
   const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
   if (isWebSocket) fields.push(...found.websocket)
-  fields.push('host', host, 'via', VIA)
+  fields.push('host', originHost, 'via', `1.1 org-access-proxy (${instance})`) // RFC 9110 §7.6.3
   if (isOwnId || stripped?.has('x-request-id') === true) fields.push('x-request-id', requestId)
   return fields
 }

@@ -2,9 +2,6 @@
 
 import { isFieldValue, namedByConnection, requestFieldKind } from '../http/fields.ts'
 
-/** Matches our own name as `received-by` of a Via member (RFC 9110 §7.6.3). */
-const NAMES_US = /(?:^|,)\s*(?:[\w.-]+\/)?[\w.-]+\s+org-access-proxy\s*(?:$|[,(])/i
-
 /** Fields that may occur only once are counted, so that the checks can refuse a second one. */
 export class FieldFindings {
   readonly kept: string[] = []
@@ -31,7 +28,8 @@ export class FieldFindings {
   isForwarded = false
   hasImitation = false
   hasBadValue = false
-  hasLoop = false
+  /** The values of all `Via` fields. */
+  via = ''
 }
 
 /** `rawFields` is the flat list as received. */
@@ -70,7 +68,7 @@ export function gatherFields(rawFields: readonly string[]): FieldFindings {
         found.kept.push(name, value)
         break
       case 'via':
-        found.hasLoop ||= NAMES_US.test(value)
+        found.via += value
         found.kept.push(name, value)
         break
       case 'upgrade':
@@ -93,6 +91,9 @@ export function gatherFields(rawFields: readonly string[]): FieldFindings {
       case 'forwarded':
         found.isForwarded = true
         found.kept.push(name, value)
+        break
+      case 'forwarded-host':
+        found.isForwarded = true // if that is no reason to refuse, it still must not name another host to the service
         break
       case 'caller-key':
         found.callerKeys++

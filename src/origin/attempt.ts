@@ -1,6 +1,7 @@
 /** One request on its way to the origin, on one connection. */
 
 import type { Socket } from 'node:net'
+import type { Limit } from '../errors.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 
 /**
@@ -24,6 +25,7 @@ export interface AttemptSink {
   responseEnd(): void
   /** The response is a 101. The connection becomes a tunnel, and no more events follow. */
   upgraded(): void
+  /** Any other error than an `OriginError` is a fault of this program. */
   attemptFailed(attempt: Attempt, error: Error): void
 }
 
@@ -57,8 +59,8 @@ export interface OriginRequest {
   readonly contentLength: number | undefined
   /** The client's connection, if the request is a WebSocket handshake. */
   readonly webSocketClient: Socket | undefined
-  /** The org that the request is for; empty for a request of the bare App. Orgs share the connections fairly. */
-  readonly org: string
+  /** One org holds no more than its share of the connections. Empty for a request of the bare App; undefined for a mint. */
+  readonly org: string | undefined
 }
 
 /** Holds an attempt: the queue of a full pool, or a connection. */
@@ -67,19 +69,15 @@ export interface AttemptPlace {
   resume(): void
 }
 
-let attempts = 0
-
 export class Attempt {
-  /** Ascends in the order in which attempts were made. */
-  readonly number = ++attempts
   readonly request: OriginRequest
   readonly sink: AttemptSink
   /** True if no connection that has carried an exchange before may be used. */
   readonly needsNewConnection: boolean
   /** Undefined before the attempt is dispatched and after it has ended. */
   place: AttemptPlace | undefined
-  /** True once the attempt had to wait for a connection of the pool. */
-  hasQueued = false
+  /** The limit that the attempt met when it had to wait for a connection. */
+  queuedFor: Limit | undefined
   /** True once the attempt has a connection, so that bytes may have been sent. */
   isConnected = false
   /** True if the connection has carried an exchange before. */

@@ -4,7 +4,6 @@ import { OriginError } from '../errors.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
-import { translateOriginError } from './origin-failure.ts'
 
 export interface Answer {
   readonly status: number
@@ -31,7 +30,7 @@ export function call(
     content: undefined,
     contentLength: undefined,
     webSocketClient: undefined,
-    org: '',
+    org: undefined,
   }
   return new Promise((resolve, reject) => {
     origin.dispatch(new Call(request, timeoutMs, resolve, reject).attempt)
@@ -84,12 +83,9 @@ class Call implements AttemptSink {
 
   attemptFailed(_: Attempt, error: Error): void {
     clearTimeout(this.#timer)
-    const failure = translateOriginError(error)
-    const isCut = this.#head !== undefined && failure?.code === 'connection_terminated'
+    const isCut = this.#head !== undefined && error instanceof OriginError && error.code === 'connection_terminated'
     this.#reject(
-      isCut
-        ? new OriginError('http_response_incomplete', 'the answer was cut off', { cause: error })
-        : (failure ?? error),
+      isCut ? new OriginError('http_response_incomplete', 'the answer was cut off', { cause: error }) : error,
     )
   }
 

@@ -6,6 +6,7 @@ import { keepReading } from '../http/node-internals.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import type { Attempt, AttemptPlace, AttemptSink, ContentSource, ContentWriter, OriginRequest } from './attempt.ts'
 import type { Connector, Opening, SocketReader } from './connector.ts'
+import { originError } from './origin-failure.ts'
 import { type ResponseEvents, ResponseParser } from './response-parser.ts'
 
 /** A connection that counts against the size of the pool. */
@@ -20,6 +21,8 @@ export interface PooledConnection {
 export interface ConnectionHost {
   /** The connection can take another attempt. */
   freed(connection: Connection, keepAliveSeconds: number | undefined): void
+  /** The connection has ended before a byte of `attempt` was written to it. */
+  unsent(attempt: Attempt): void
   /** The connection takes no more attempts. Called once. */
   closed(connection: PooledConnection): void
 }
@@ -39,23 +42,30 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
   #content: RequestContent | undefined
   #head: ResponseHead | undefined
   #exchanges = 0
+  /** True from `take` until the request is written. */
+  #isLooking = false
   #isPaused = false
   #isClosed = false
+  /** True if the response began before all of the request was written. */
+  #isEarly = false
   #wasReset = false
   #buffer: Buffer | undefined
   #isBufferKept = false
+  /** Monotonic milliseconds. No request is taken after it. */
+  readonly retiresAt: number
   /** Monotonic milliseconds. The host sets it while the connection is free. */
   expiresAt = 0
 
   /** Opens the connection for its first attempt. */
-  constructor(connector: Connector, host: ConnectionHost, first: Attempt) {
+  constructor(connector: Connector, host: ConnectionHost, first: Attempt, retiresAt: number) {
     this.#host = host
+    this.retiresAt = retiresAt
     this.#parser = new ResponseParser(this)
     this.#attempt = first
     first.place = this
-    this.#opening = connector.open(this, (error, socket) => {
-      if (socket === undefined) this.destroy(error ?? new OriginError('connection_refused', 'no connection'))
-      else this.#opened(socket, first)
+    this.#opening = connector.open(this, {
+      opened: (socket) => this.#opened(socket, first),
+      failed: (reason) => this.destroy(reason),
     })
   }
 
@@ -71,37 +81,53 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
     this.#socket = socket
     socket.on('error', (error) => {
       this.#wasReset = true
-      this.destroy(error)
+      this.destroy(originError(error))
     })
     socket.on('end', () => this.#inputEnded(socket))
-    socket.on('close', () => this.destroy(new OriginError('connection_terminated', 'closed by the origin')))
+    socket.on('close', () => this.destroy(CLOSED))
     socket.on('drain', () => this.#content?.resume())
     keepReading(socket, () => this.#content?.detach())
     this.#start(socket, first)
   }
 
-  /** Sends the request of `attempt`. The connection must be free. */
+  /**
+   * Sends the request of `attempt`, after a look at the connection: bytes or an end may wait on it that the event loop has not
+   * read yet. Written before that, the request would get these bytes for its response. An immediate runs when all that waited
+   * has been read. The connection must be free.
+   */
   take(attempt: Attempt): void {
-    const socket = this.#socket
-    if (socket === undefined) return
     this.#attempt = attempt
     attempt.place = this
-    this.#start(socket, attempt)
+    this.#isLooking = true
+    setImmediate(lookOnce, this)
+  }
+
+  /** Nothing has come since `take`. */
+  lookEnded(): void {
+    if (!this.#isLooking || this.#attempt === undefined || this.#socket === undefined) return
+    this.#isLooking = false
+    this.#start(this.#socket, this.#attempt)
   }
 
   #start(socket: Socket, attempt: Attempt): void {
-    attempt.isConnected = true
-    attempt.isReused = this.#exchanges++ > 0
-    attempt.sink.connected()
-    const { request } = attempt
+    try {
+      attempt.isConnected = true
+      attempt.isReused = this.#exchanges++ > 0
+      attempt.sink.connected()
+      this.#parser.expect(attempt.request.method === 'HEAD')
+      this.#write(socket, attempt)
+    } catch (error) {
+      this.destroy(asError(error))
+    }
+  }
+
+  #write(socket: Socket, { request, sink }: Attempt): void {
     const { content } = request
-    this.#parser.expect(request.method === 'HEAD')
     const head = requestHeadText(request)
     if (content === undefined) socket.write(head, 'latin1')
     else if (!Buffer.isBuffer(content)) {
       socket.write(head, 'latin1')
-      const isChunked = request.contentLength === undefined
-      this.#content = new RequestContent(socket, content, isChunked, attempt.sink)
+      this.#content = new RequestContent(socket, content, request.contentLength === undefined, sink)
       this.#content.start()
     } else {
       request.content = undefined // the socket has it; the response may go on for hours
@@ -124,18 +150,17 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
 
   received(bytes: Buffer, length: number): void {
     const attempt = this.#attempt
-    if (attempt === undefined) {
+    if (attempt === undefined || this.#isLooking) {
       // No request is under way. These bytes must not become the response to the next one.
-      this.#close()
+      this.destroy(UNASKED)
       return
     }
     try {
       this.#parser.read(bytes, length)
+      if (this.#attempt === attempt) attempt.sink.responsePaused()
     } catch (error) {
-      this.destroy(error instanceof Error ? error : new OriginError('http_protocol_error', 'not readable'))
-      return
+      this.destroy(asError(error))
     }
-    if (this.#attempt === attempt) attempt.sink.responsePaused()
   }
 
   responseBegun(): void {
@@ -144,6 +169,7 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
 
   responseHead(head: ResponseHead): void {
     this.#head = head
+    this.#isEarly = this.#content?.isOver === false || this.#socket?.writableLength !== 0
     this.#attempt?.sink.responseHead(head)
   }
 
@@ -164,21 +190,29 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
 
   /** Frees the connection first: the exchange may send its next attempt from within `responseEnd`. */
   responseEnd(isClean: boolean): void {
-    const isRequestSent = this.#content?.isOver ?? true
     const attempt = this.#detach()
     const head = this.#head
     this.#head = undefined
-    if (isClean && isRequestSent && head?.persists === true && this.#hasFlushed) {
-      // The last piece of content may have paused the socket, and no exchange is left to resume it.
-      this.resume()
-      this.#host.freed(this, head.keepAliveSeconds)
-    } else this.#close()
-    attempt?.sink.responseEnd()
+    // A service that answers early may never read the rest, or close although it said otherwise.
+    if (isClean && head?.persists === true && !this.#isEarly) this.#free(head.keepAliveSeconds)
+    else this.#close()
+    try {
+      attempt?.sink.responseEnd()
+    } catch (error) {
+      attempt?.sink.attemptFailed(attempt, asError(error))
+    }
   }
 
-  /** False if the origin answered without reading all of the request. It may never read the next one either. */
-  get #hasFlushed(): boolean {
-    return this.#socket?.writableLength === 0
+  #free(keepAliveSeconds: number | undefined): void {
+    if (!this.#isPaused) {
+      this.#host.freed(this, keepAliveSeconds)
+      return
+    }
+    // The last piece of content has paused the socket. A look would see nothing before the socket reads again.
+    this.resume()
+    setImmediate(() => {
+      if (!this.#isClosed) this.#host.freed(this, keepAliveSeconds)
+    })
   }
 
   #inputEnded(socket: Socket): void {
@@ -186,23 +220,29 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
     if (socket.remoteAddress === undefined) this.#wasReset = true
     // A reset may have cut content that ends with its connection.
     if (!this.#wasReset && this.#attempt !== undefined && this.#parser.finish()) return
-    this.destroy(new OriginError('connection_terminated', 'closed by the origin'))
+    this.destroy(CLOSED)
   }
 
   abort(attempt: Attempt, reason: Error): void {
-    if (attempt === this.#attempt) this.destroy(reason)
+    if (attempt !== this.#attempt) return
+    this.#isLooking = false
+    this.destroy(reason)
   }
 
-  /** Closes the connection. The attempt that it carries fails with `reason`. */
+  /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
   destroy(reason: Error): void {
+    const isUnsent = this.#isLooking
     const attempt = this.#detach()
     this.#close()
-    attempt?.sink.attemptFailed(attempt, reason)
+    if (attempt === undefined) return
+    if (isUnsent) this.#host.unsent(attempt)
+    else attempt.sink.attemptFailed(attempt, reason)
   }
 
   #detach(): Attempt | undefined {
     const attempt = this.#attempt
     this.#attempt = undefined
+    this.#isLooking = false
     if (attempt !== undefined) attempt.place = undefined
     this.#content?.detach()
     this.#content = undefined
@@ -217,6 +257,22 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
     this.#socket?.destroy()
     this.#host.closed(this)
   }
+}
+
+const CLOSED = new OriginError('connection_terminated', 'closed by the origin')
+const UNASKED = new OriginError('connection_terminated', 'the origin sent bytes that nobody asked for')
+
+/** One function for all: a closure for each request would be garbage. */
+function lookOnce(connection: Connection): void {
+  setImmediate(sendAfterLook, connection)
+}
+
+function sendAfterLook(connection: Connection): void {
+  connection.lookEnded()
+}
+
+function asError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error('not an error')
 }
 
 /** Methods whose requests state a length of zero, too (RFC 9110 §8.6). */

@@ -3,6 +3,7 @@
 import net, { type OnReadOpts, type Socket } from 'node:net'
 import tls, { type SecureContext } from 'node:tls'
 import { OriginError } from '../errors.ts'
+import { originError } from './origin-failure.ts'
 import type { ConnectTunnel } from './proxy-tunnel.ts'
 
 export interface ConnectorOptions {
@@ -29,7 +30,11 @@ export interface Opening {
   cancel(): void
 }
 
-type Opened = (error: Error | undefined, socket: Socket | undefined) => void
+/** One of these is called, once. */
+export interface OpeningEvents {
+  opened(socket: Socket): void
+  failed(reason: OriginError): void
+}
 
 /** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000
@@ -52,17 +57,14 @@ export class Connector {
     this.#port = port === '' ? (this.#isSecure ? 443 : 80) : Number(port)
   }
 
-  /**
-   * Calls `opened` once, and later: with a connected socket, or with an error. What is read goes to `reader`; without one
-   * the socket is a stream like any other.
-   */
-  open(reader: SocketReader | undefined, opened: Opened): Opening {
-    const attempt = new OpeningAttempt(this.#options.connectTimeoutMs, opened)
+  /** What is read goes to `reader`; without one the socket is a stream like any other. */
+  open(reader: SocketReader | undefined, events: OpeningEvents): Opening {
+    const attempt = new OpeningAttempt(this.#options.connectTimeoutMs, events)
     const { tunnel } = this.#options
     if (tunnel === undefined) attempt.watch(this.#connect(reader, undefined), this.#isSecure)
     else {
       attempt.tunnel = tunnel(this.#host, this.#port, (error, socket) => {
-        if (socket === undefined) attempt.settle(error, undefined)
+        if (socket === undefined) attempt.fail(originError(error ?? new Error('no tunnel')))
         // The time limit has passed, or the attempt was cancelled.
         else if (attempt.isSettled) socket.destroy()
         else this.#throughTunnel(attempt, reader, socket)
@@ -75,7 +77,7 @@ export class Connector {
     const carrier = this.#isSecure ? this.#connect(reader, socket) : socket
     if (reader !== undefined) carrier.on('data', (chunk: Buffer) => reader.received(chunk, chunk.length))
     if (this.#isSecure) attempt.watch(carrier, true)
-    else attempt.settle(undefined, socket)
+    else attempt.succeed(socket)
   }
 
   #connect(reader: SocketReader | undefined, socket: Socket | undefined): Socket {
@@ -120,51 +122,50 @@ function readInto(reader: SocketReader): OnReadOpts {
 }
 
 class OpeningAttempt implements Opening {
-  /** Cleared once called, because it references the first exchange of the connection. */
-  #opened: Opened | undefined
+  /** Cleared once told, because it references the first exchange of the connection. */
+  #events: OpeningEvents | undefined
   readonly #timer: NodeJS.Timeout
   #socket: Socket | undefined
   tunnel: Opening | undefined
 
-  constructor(limitMs: number, opened: Opened) {
-    this.#opened = opened
-    this.#timer = setTimeout(() => {
-      this.settle(new OriginError('connection_timeout', 'no connection in time'), undefined)
-    }, limitMs)
+  constructor(limitMs: number, events: OpeningEvents) {
+    this.#events = events
+    this.#timer = setTimeout(() => this.fail(new OriginError('connection_timeout', 'no connection in time')), limitMs)
   }
 
   watch(socket: Socket, isSecure: boolean): void {
     this.#socket = socket
-    socket.once(isSecure ? 'secureConnect' : 'connect', () => this.settle(undefined, socket))
-    socket.on('error', (error) => this.settle(error, undefined))
+    socket.once(isSecure ? 'secureConnect' : 'connect', () => this.succeed(socket))
+    socket.on('error', (error) => this.fail(originError(error)))
     // If the peer closes during the TLS handshake, `close` is the only event.
-    socket.once('close', () =>
-      this.settle(new OriginError('connection_terminated', 'closed while connecting'), undefined),
-    )
+    socket.once('close', () => this.fail(new OriginError('connection_terminated', 'closed while connecting')))
   }
 
   get isSettled(): boolean {
-    return this.#opened === undefined
+    return this.#events === undefined
   }
 
-  settle(error: Error | undefined, socket: Socket | undefined): void {
-    const opened = this.#opened
-    if (opened === undefined) return
-    if (socket === undefined) this.cancel()
-    else this.#forget()
-    opened(error, socket)
+  succeed(socket: Socket): void {
+    this.#settle()?.opened(socket)
+  }
+
+  fail(reason: OriginError): void {
+    const events = this.#events
+    this.cancel()
+    events?.failed(reason)
   }
 
   cancel(): void {
-    if (this.isSettled) return
-    this.#forget()
+    if (this.#settle() === undefined) return
     this.tunnel?.cancel()
     this.#socket?.on('error', () => undefined)
     this.#socket?.destroy()
   }
 
-  #forget(): void {
-    this.#opened = undefined
+  #settle(): OpeningEvents | undefined {
+    const events = this.#events
+    this.#events = undefined
     clearTimeout(this.#timer)
+    return events
   }
 }

@@ -1,4 +1,4 @@
-/** Turns errors of sockets, TLS, the resolver and the tunnel into error codes of this program. */
+/** Turns errors of sockets, TLS, the resolver and the tunnel into error codes of this program. Each is translated once, where it arises. */
 
 import { OriginError, type OriginErrorCode } from '../errors.ts'
 
@@ -13,42 +13,53 @@ const BY_CODE: Readonly<Record<string, OriginErrorCode>> = {
   // TLS that the peer ends during its handshake has this code, but no system call.
   ECONNRESET: 'connection_terminated',
   EPROTO: 'tls_protocol_error',
-  ERR_TLS_CERT_ALTNAME_INVALID: 'tls_certificate_error',
   UND_ERR_CONNECT_TIMEOUT: 'connection_timeout',
-  UND_ERR_SOCKET: 'connection_terminated',
-  UND_ERR_CLOSED: 'connection_terminated',
-  UND_ERR_DESTROYED: 'connection_terminated',
   UND_ERR_HEADERS_OVERFLOW: 'http_protocol_error',
   UND_ERR_HEADERS_TIMEOUT: 'http_response_timeout',
 }
 
-/** Verification results of OpenSSL, as Node names them. */
+const UNKNOWN_ISSUER = 'its issuer is not among the trusted ones; origin.caFile adds one'
+
+/** The fault of a certificate, by the code of OpenSSL or Node. */
+const CERTIFICATE_FAULTS: Readonly<Record<string, string>> = {
+  CERT_HAS_EXPIRED: 'it has expired, or the clock of this machine is wrong',
+  CERT_NOT_YET_VALID: 'it is not valid yet: look at the clock of this machine',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host than the one in baseUrl',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'it is self-signed; origin.caFile can add it',
+  SELF_SIGNED_CERT_IN_CHAIN: UNKNOWN_ISSUER,
+  UNABLE_TO_GET_ISSUER_CERT: UNKNOWN_ISSUER,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNKNOWN_ISSUER,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNKNOWN_ISSUER,
+}
+/** Further verification results of OpenSSL, as Node names them. */
 const CERTIFICATE = /^(?:CERT_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|CRL_)/
 
-/** Returns `error` as one of ours, or undefined if it is not a failure of the network or the origin. */
-export function translateOriginError(error: unknown): OriginError | undefined {
+/** Returns `error`, which arose on a connection to the origin, as one of ours. */
+export function originError(error: Error): OriginError {
   if (error instanceof OriginError) return error
-  if (!(error instanceof Error)) return undefined
-  const code = originErrorCode(error)
-  return code === undefined ? undefined : new OriginError(code, error.message, { cause: error })
-}
-
-function originErrorCode(error: Error): OriginErrorCode | undefined {
   // Every address of the name failed. The first failure speaks for all (RFC 8305).
-  if (error instanceof AggregateError && error.errors[0] instanceof Error) return originErrorCode(error.errors[0])
-  // undici puts the reason into the text alone.
-  if (error.name === 'HTTPParserError') return 'http_protocol_error'
-  const code = 'code' in error && typeof error.code === 'string' ? error.code : ''
-  if (Object.hasOwn(BY_CODE, code)) return BY_CODE[code]
-  if (CERTIFICATE.test(code)) return 'tls_certificate_error'
-  if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_')) return 'tls_protocol_error'
-  if (code.startsWith('HPE_') || code.startsWith('ERR_HTTP_') || code === 'ERR_INVALID_CHAR')
-    return 'http_protocol_error'
-  return 'syscall' in error ? failedCall(error.syscall) : undefined
+  if (error instanceof AggregateError && error.errors[0] instanceof Error) return originError(error.errors[0])
+  const systemCode = 'code' in error && typeof error.code === 'string' ? error.code : ''
+  const code = originErrorCode(error, systemCode)
+  return new OriginError(code, error.message, { cause: error, hint: hintFor(code, systemCode) })
 }
 
-/** Covers every other error of the system by what was tried: refused routes and permissions included. */
-function failedCall(call: unknown): OriginErrorCode {
+function originErrorCode(error: Error, systemCode: string): OriginErrorCode {
+  if (Object.hasOwn(BY_CODE, systemCode)) return BY_CODE[systemCode] ?? 'connection_terminated'
+  if (Object.hasOwn(CERTIFICATE_FAULTS, systemCode) || CERTIFICATE.test(systemCode)) return 'tls_certificate_error'
+  if (systemCode.startsWith('ERR_SSL_') || systemCode.startsWith('ERR_TLS_')) return 'tls_protocol_error'
+  // undici puts the reason into the text alone.
+  if (systemCode.startsWith('HPE_') || error.name === 'HTTPParserError') return 'http_protocol_error'
+  const call = 'syscall' in error ? error.syscall : undefined
   if (call === 'getaddrinfo') return 'dns_error'
+  // Covers every other error of the system by what was tried: refused routes and permissions included.
   return call === 'connect' ? 'connection_refused' : 'connection_terminated'
+}
+
+/** One sentence from a closed set, with the code of the system at most. */
+function hintFor(code: OriginErrorCode, systemCode: string): string | undefined {
+  if (code === 'tls_certificate_error')
+    return `The proxy does not trust the certificate of the service: ${CERTIFICATE_FAULTS[systemCode] ?? systemCode}.`
+  if (code === 'tls_protocol_error') return `TLS with the service failed (${systemCode}).`
+  return undefined
 }

@@ -10,6 +10,8 @@ import { Upgrade, type UpgradeHost } from './upgrade.ts'
 export interface OriginOptions extends ConnectorOptions {
   /** Most connections at once. */
   readonly connections: number
+  /** An older connection takes no further request. No limit if left out. */
+  readonly maxConnectionAgeMs?: number | undefined
 }
 
 export interface OriginStats {
@@ -27,12 +29,8 @@ const KEEP_ALIVE_MARGIN_MS = 1_000
 /** An idle connection may be closed this much later. It is not used again in that time. */
 const SWEEP_MS = 500
 
-/** The part of the connections that one org may hold while other orgs wait. */
+/** The part of the connections that one org may hold. */
 const SHARE = 3 / 4
-/** For how long orgs are held to their share after another org had to wait. */
-const SHARED_FOR_MS = 60_000
-/** Another org waits for this time before a response of an org above its share is broken off for it. */
-const ROOM_AFTER_MS = 1_000
 
 export class Origin implements AttemptPlace, UpgradeHost {
   readonly #options: OriginOptions
@@ -43,9 +41,6 @@ export class Origin implements AttemptPlace, UpgradeHost {
   /** The connection that was used last is at the end, and is used next, so that the others can grow old. */
   readonly #free: Connection[] = []
   readonly #waiting: Attempt[] = []
-  /** Monotonic milliseconds: until then an org at its share gets no further connection. 0: no org is held to its share. */
-  #sharedUntil = 0
-  #roomTimer: NodeJS.Timeout | undefined
   #sweep: NodeJS.Timeout | undefined
   #isClosed = false
 
@@ -63,7 +58,7 @@ export class Origin implements AttemptPlace, UpgradeHost {
 
   /** Returns false if there is no connection for it. */
   #start(attempt: Attempt): boolean {
-    if (this.#sharedUntil !== 0 && this.#orgHolding(this.#share) === attempt.request.org) return false
+    if (this.#isAtShare(attempt)) return false
     const connection = attempt.needsNewConnection ? undefined : this.#takeFree()
     if (connection !== undefined) connection.take(attempt)
     else if (this.#open.size < this.#options.connections) this.#openFor(attempt)
@@ -87,66 +82,36 @@ export class Origin implements AttemptPlace, UpgradeHost {
   #openFor(attempt: Attempt): void {
     this.#sweep ??= setInterval(() => this.#tidy(), SWEEP_MS).unref()
     const { webSocketClient } = attempt.request
-    if (webSocketClient === undefined) this.#open.add(new Connection(this.#connector, this, attempt))
+    if (webSocketClient === undefined) this.#open.add(new Connection(this.#connector, this, attempt, this.#retiresAt()))
     else this.#open.add(new Upgrade(this.#connector, this, attempt, webSocketClient))
+  }
+
+  /** Differs by connection: those that were opened together do not all close together. */
+  #retiresAt(): number {
+    const { maxConnectionAgeMs = Number.POSITIVE_INFINITY } = this.#options
+    return performance.now() + maxConnectionAgeMs * (0.8 + 0.2 * Math.random())
   }
 
   #enqueue(attempt: Attempt): void {
     attempt.place = this
-    attempt.hasQueued = true
+    attempt.queuedFor = this.#isAtShare(attempt) ? 'org share' : 'origin.connections'
     this.#waiting.push(attempt)
-    const holder = this.#orgHolding(this.#share + 1)
-    if (holder === undefined || holder === attempt.request.org) return
-    this.#sharedUntil = performance.now() + SHARED_FOR_MS
-    this.#roomTimer ??= setTimeout(() => this.#makeRoom(holder), ROOM_AFTER_MS).unref()
   }
 
-  /**
-   * Breaks responses of `holder` off, the oldest first and at most one for each waiting attempt of another org, until it
-   * holds its share only. Without this, event streams of one org could hold all connections for ever. Requests that have
-   * no response yet are left alone: they end by themselves.
-   */
-  #makeRoom(holder: string): void {
-    this.#roomTimer = undefined
-    let wanted = this.#waiting.filter(({ request }) => request.org !== holder).length
-    let excess = this.#heldBy(holder) - this.#share
-    const oldestFirst = [...this.#open].sort((a, b) => (a.attempt?.number ?? 0) - (b.attempt?.number ?? 0))
-    for (const connection of oldestFirst) {
-      if (wanted === 0 || excess <= 0) return
-      const { attempt } = connection
-      if (attempt?.request.org !== holder || !attempt.hasResponse) continue
-      connection.destroy(ABOVE_SHARE)
-      wanted--
-      excess--
-    }
-    if (wanted > 0 && excess > 0) this.#roomTimer = setTimeout(() => this.#makeRoom(holder), ROOM_AFTER_MS).unref()
-  }
-
-  #heldBy(org: string): number {
+  /** True if the org of `attempt` holds its share. No org does while few connections are busy. */
+  #isAtShare({ request: { org } }: Attempt): boolean {
+    if (org === undefined || this.#open.size - this.#free.length < this.#share) return false
     let held = 0
     for (const { attempt } of this.#open) if (attempt?.request.org === org) held++
-    return held
-  }
-
-  /** The org that holds at least `count` connections; `count` is more than half of those that are busy. */
-  #orgHolding(count: number): string | undefined {
-    if (this.#open.size - this.#free.length < count) return undefined
-    // Boyer and Moore's majority vote: one pass, no table.
-    let candidate: string | undefined
-    let votes = 0
-    for (const { attempt } of this.#open) {
-      if (attempt === undefined) continue
-      if (votes === 0) candidate = attempt.request.org
-      votes += attempt.request.org === candidate ? 1 : -1
-    }
-    return candidate !== undefined && this.#heldBy(candidate) >= count ? candidate : undefined
+    return held >= this.#share
   }
 
   /** The attempt whose turn it is; undefined if none may have a connection now. */
   #next(): Attempt | undefined {
-    if (this.#sharedUntil === 0) return this.#waiting[0]
-    const holder = this.#orgHolding(this.#share)
-    return this.#waiting.find(({ request }) => request.org !== holder)
+    const [first] = this.#waiting
+    if (first === undefined || !this.#isAtShare(first)) return first
+    // While a connection is left, no other org can be at its share.
+    return this.#waiting.find(({ request }) => request.org !== first.request.org)
   }
 
   #leaveQueue(attempt: Attempt): void {
@@ -155,8 +120,9 @@ export class Origin implements AttemptPlace, UpgradeHost {
   }
 
   freed(connection: Connection, keepAliveSeconds: number | undefined): void {
-    const next = this.#waiting.length === 0 ? undefined : this.#next()
-    if (next?.needsNewConnection === true) {
+    const next = this.#next()
+    const now = performance.now()
+    if (next?.needsNewConnection === true || connection.retiresAt <= now) {
       connection.destroy(REPLACED) // `closed` opens another for it
       return
     }
@@ -169,12 +135,13 @@ export class Origin implements AttemptPlace, UpgradeHost {
       keepAliveSeconds === undefined
         ? KEEP_ALIVE_MS
         : Math.min(keepAliveSeconds * 1_000, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
-    if (keptMs <= 0) {
-      connection.destroy(EXPIRED)
-      return
-    }
-    connection.expiresAt = performance.now() + keptMs
-    this.#free.push(connection)
+    connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
+    if (connection.expiresAt <= now) connection.destroy(EXPIRED)
+    else this.#free.push(connection)
+  }
+
+  unsent(attempt: Attempt): void {
+    this.dispatch(attempt)
   }
 
   upgraded(tunnel: Upgrade): void {
@@ -210,15 +177,9 @@ export class Origin implements AttemptPlace, UpgradeHost {
     for (const connection of [...this.#free]) {
       if (connection.expiresAt <= now) connection.destroy(EXPIRED)
     }
-    if (this.#sharedUntil !== 0 && this.#sharedUntil <= now) this.#endSharing()
     if (this.#open.size > 0) return
     clearInterval(this.#sweep)
     this.#sweep = undefined
-  }
-
-  #endSharing(): void {
-    this.#sharedUntil = 0
-    for (const attempt of this.#waiting.splice(0)) this.dispatch(attempt)
   }
 
   get stats(): OriginStats {
@@ -235,7 +196,6 @@ export class Origin implements AttemptPlace, UpgradeHost {
   close(): void {
     this.#isClosed = true
     clearInterval(this.#sweep)
-    clearTimeout(this.#roomTimer)
     for (const attempt of this.#waiting.splice(0)) attempt.sink.attemptFailed(attempt, CLOSED)
     for (const connection of [...this.#open, ...this.#tunnels]) connection.destroy(CLOSED)
   }
@@ -244,4 +204,3 @@ export class Origin implements AttemptPlace, UpgradeHost {
 const EXPIRED = new OriginError('connection_terminated', 'idle for too long')
 const REPLACED = new OriginError('connection_terminated', 'closed to make room for a new connection')
 const CLOSED = new OriginError('connection_terminated', 'the proxy has closed its connections')
-const ABOVE_SHARE = new OriginError('overloaded', 'other orgs wait, and its org holds more than its share')

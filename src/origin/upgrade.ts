@@ -12,6 +12,7 @@ import { type ResponseHead, readResponseHead } from '../http/response-head.ts'
 import type { Attempt, AttemptPlace, OriginRequest } from './attempt.ts'
 import type { ConnectionHost, PooledConnection } from './connection.ts'
 import type { Connector, Opening } from './connector.ts'
+import { originError } from './origin-failure.ts'
 
 export interface UpgradeHost extends ConnectionHost {
   /** It is a tunnel from here on, and no connection of the pool any more. */
@@ -49,9 +50,9 @@ export class Upgrade implements AttemptPlace, PooledConnection {
     this.#client = client
     this.#attempt = attempt
     attempt.place = this
-    this.#opening = connector.open(undefined, (error, socket) => {
-      if (socket === undefined) this.#fail(error ?? new OriginError('connection_refused', 'no connection'))
-      else this.#send(attempt, socket)
+    this.#opening = connector.open(undefined, {
+      opened: (socket) => this.#send(attempt, socket),
+      failed: (reason) => this.#fail(reason),
     })
   }
 
@@ -88,7 +89,7 @@ export class Upgrade implements AttemptPlace, PooledConnection {
     this.#request = request
     const [carry] = request.listeners('upgrade') as Carry[]
     request.removeAllListeners('upgrade').removeAllListeners('response').removeAllListeners('error')
-    request.on('error', (error) => this.#fail(error))
+    request.on('error', (error) => this.#fail(originError(error)))
     request.once('response', (answer) => this.#relay(answer))
     request.once('upgrade', (answer, _, firstBytes) => {
       if (this.#accepts(answer)) this.#open(service, () => carry?.call(request, answer, service, firstBytes))

@@ -22,13 +22,16 @@ const MAX_TOKEN_BYTES = 16 * 1024
 export class AccessToken extends Secret {
   /** Monotonic milliseconds, taken before the mint was sent. May lie in the past for a token that others share. */
   readonly mintedAt: number
+  /** What the replica that minted it believes of its life. Undefined for a token of our own. */
+  readonly expectedLifeMs: number | undefined
   readonly #statedLifeMs: number | undefined
 
   /** `expiresAt` is the end that the token itself states, by the same clock as `mintedAt`. */
-  constructor(token: string, mintedAt: number, expiresAt?: number) {
+  constructor(token: string, mintedAt: number, expiresAt?: number, expectedLifeMs?: number) {
     // Makes one flat string. V8 would keep a concatenated one as a tree of its parts until it is first written.
     super(Buffer.from(`Bearer ${token}`, 'latin1').toString('latin1'))
     this.mintedAt = Math.floor(mintedAt)
+    this.expectedLifeMs = expectedLifeMs
     this.#statedLifeMs = expiresAt === undefined ? undefined : Math.floor(expiresAt - mintedAt)
   }
 
@@ -53,6 +56,8 @@ export interface MintOptions {
   readonly reason?: MintReason
   /** The token that the caller holds and wants replaced. A source that shares tokens never answers with it. */
   readonly replaces?: AccessToken | undefined
+  /** What the caller believes of the life of this org's tokens. A source that shares tokens tells it to other replicas. */
+  readonly expectedLifeMs?: number | undefined
   /** Stands for the client connection or the caller that waits. Sources share their budget out fairly between requesters. */
   readonly requester?: Requester | undefined
   /** Id of the request that caused the mint, for the log. */

@@ -13,6 +13,7 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
     code: undefined,
     reason: undefined,
     traceId: undefined,
+    detail: undefined,
     startedAt: 1_000,
     dispatchedAt: 1_000,
     respondedAt: 1_000,

@@ -15,7 +15,7 @@ import { startProxy } from '../support/start-proxy.ts'
 const startTlsService = (name: CertificateName): Promise<Service> => startService({ tls: certificate(name) })
 const withCa = { 'origin.caFile': CA_FILE }
 /** Includes retries, none of which can help here. */
-const soon = { 'tokens.mintTimeout': scaledSetting(700) }
+const soon = { 'tokens.mintTimeout': scaledSetting(300) }
 
 afterEach(() => {
   vi.unstubAllEnvs()
@@ -34,20 +34,12 @@ describe('the secret is not sent to a server without a good certificate', () => 
     ['of another host', 'other-host', withCa],
     ['self-signed', 'self-signed', withCa],
   ]
-  test.each(CASES)('%s', async (_, name, settings) => {
-    await using service = await startTlsService(name)
-    await using proxy = await startProxy(service, { ...settings, ...soon })
-    const response = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })
-    expect(response.status).toBe(503)
-    expect(problemOf(response).code).toBe('token_endpoint_unavailable')
-    expect(service.origin.requests).toEqual([])
-  })
-
   test.each(CASES)('%s, and NODE_TLS_REJECT_UNAUTHORIZED=0', async (_, name, settings) => {
     vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
     await using service = await startTlsService(name)
     await using proxy = await startProxy(service, { ...settings, ...soon })
-    expect((await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })).status).toBe(503)
+    const response = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })
+    expect([response.status, problemOf(response).code]).toEqual([503, 'token_endpoint_unavailable'])
     expect(service.origin.requests).toEqual([])
   })
 })

@@ -26,6 +26,8 @@ const IMITATIONS = [
   'X_Forwarded_Host: evil.example',
   'X_Forwarded-Proto: http',
   'X_Forwarded_Prefix: /admin',
+  'SCRIPT_NAME: /admin', // gunicorn takes its value for a part of the path, on loopback even by default
+  'PATH_INFO: /admin',
   'Proxy_Foo: x',
   'Sec_Fetch_Site: none',
   'Sec_WebSocket_Key: x',

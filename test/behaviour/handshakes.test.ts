@@ -223,11 +223,9 @@ test('handshakes answered by event streams, whose clients leave, hold no slot', 
       return undefined
     },
   })
-  const { baseUrl, tokens } = service
-  await using proxy = await startProxyProcess(
-    { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret },
-    { settings: { 'listen.maxInFlight': `${HANDSHAKES}`, 'origin.connections': `${HANDSHAKES}` } },
-  )
+  await using proxy = await startProxyProcess(service, {
+    settings: { 'listen.maxInFlight': `${HANDSHAKES}`, 'origin.connections': `${HANDSHAKES}` },
+  })
   const clients = await Promise.all(
     Array.from({ length: HANDSHAKES }, async () => {
       const client = await RawClient.connect(proxy.port, { deadlineMs: 30_000 })

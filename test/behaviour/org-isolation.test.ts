@@ -31,3 +31,12 @@ test('two Orgs need tokens at once, and the first mint is answered last', async 
   expect(refused?.status).toBe(403)
   expect(refused && problemOf(refused).code).toBe('org_access_refused')
 })
+
+test('with room for two tokens in the cache, ten cold orgs at once all get tokens', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.maxOrgs': '2' })
+  const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}`)
+  const answers = await Promise.all(orgs.map((org) => request(proxy.port, get('/v2/x', org))))
+  expect(answers.map((answer) => answer.status)).toEqual(orgs.map(() => 200))
+  expect(new Set(service.requests.map((received) => service.orgOf(received)))).toEqual(new Set(orgs))
+})

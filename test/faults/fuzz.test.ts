@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { runFuzz } from '../../fuzz/run.ts'
 import { withSeed } from '../support/seed.ts'
 
-const RUNS = 1_500
+const RUNS = 900
 
 test(`${RUNS} damaged messages, from clients, origin and token endpoint`, () =>
   withSeed(async ({ seed }) => {

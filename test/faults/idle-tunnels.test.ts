@@ -22,11 +22,9 @@ test.skipIf(!hasRoom)(`${TUNNELS} idle tunnels${hasRoom ? '' : ` (skipped: ${des
   await using service = await startService({
     script: (seen, on) => (seen.target === '/v2/ws' ? echo.script(seen, on) : {}),
   })
-  const { baseUrl, tokens } = service
-  await using proxy = await startProxyProcess(
-    { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret },
-    { settings: { 'shutdown.timeout': `${GRACE_MS}ms`, 'listen.maxConnections': `${TUNNELS + 100}` } },
-  )
+  await using proxy = await startProxyProcess(service, {
+    settings: { 'shutdown.timeout': `${GRACE_MS}ms`, 'listen.maxConnections': `${TUNNELS + 100}` },
+  })
   const clients: RawClient[] = []
   const opener = async () => {
     while (clients.length < TUNNELS) {

@@ -19,9 +19,8 @@ test('uploads that are answered with endless streams do not stay in memory', asy
       return undefined
     },
   })
-  const { baseUrl, tokens } = service
   await using proxy = await startProxyProcess(
-    { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret },
+    service,
     // Collects the whole heap. By itself, V8 waits until such memory has grown by about 64 MiB.
     { settings: { 'origin.connections': `${UPLOADS + 10}` }, nodeArgs: ['--gc-global'] },
   )

@@ -25,7 +25,7 @@ test.skipIf(lacks('redis-server'))('a store that can be used, and one that refus
   const { port } = server
   expect(await checkWith(server.url)).toEqual({ code: 0, line: `fleet.store: redis://127.0.0.1:${port}/0 can be used` })
   await server.cli('config', 'set', 'requirepass', 'sesame')
-  const line = `fleet.store: redis://127.0.0.1:${port}/0 cannot be used: it asks for a password (NOAUTH)`
+  const line = `fleet.store: redis://127.0.0.1:${port}/0 cannot be used: it asks for a password: set fleet.passwordFile (NOAUTH)`
   expect(await checkWith(server.url)).toEqual({ code: 0, line })
 })
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { FleetKeys, type SealedKind } from '../../src/fleet/sealing.ts'
+import { FleetKeys } from '../../src/fleet/sealing.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
 import { fc } from '../support/properties.ts'
@@ -8,8 +8,8 @@ const ACME = 'acme' as OrgId
 const GLOBEX = 'globex' as OrgId
 const IDENTITY = { appId: 'app', baseUrl: 'https://api.example.com', appSecret: new Secret('correct horse') }
 const keys = new FleetKeys(IDENTITY)
-const content = Buffer.from('an org access token')
-const sealed = keys.seal('token', ACME, content)
+const content = 'an org access token'
+const sealed = keys.seal(ACME, content)
 
 function flip(text: string, bit: number): string {
   const bytes = Buffer.from(text, 'base64')
@@ -19,77 +19,64 @@ function flip(text: string, bit: number): string {
 
 test('another process with the same secret opens what was sealed, and finds it under the same name', () => {
   const others = new FleetKeys({ ...IDENTITY, appSecret: new Secret('correct horse') })
-  expect(others.open('token', ACME, sealed)).toEqual(content)
-  expect(others.orgName(ACME)).toBe(keys.orgName(ACME))
+  expect(others.open(ACME, sealed)).toEqual(content)
+  expect(others.nameOf(ACME)).toBe(keys.nameOf(ACME))
   expect(others.markOf(ACME, 'x')).toBe(keys.markOf(ACME, 'x'))
 })
 
 describe('a value counts as absent', () => {
-  test.each<[string, () => Buffer | undefined]>([
-    ['for another org', () => keys.open('token', GLOBEX, sealed)],
-    ['as another kind', () => keys.open('refusal', ACME, sealed)],
-    ['as what belongs to all orgs', () => keys.open('token', undefined, sealed)],
-    ['under another secret', () => keysWith({ appSecret: new Secret('correct horsf') }).open('token', ACME, sealed)],
-    ['for another App', () => keysWith({ appId: 'app2' }).open('token', ACME, sealed)],
-    ['for another service', () => keysWith({ baseUrl: 'https://api.example.org' }).open('token', ACME, sealed)],
+  test.each<[string, () => string | undefined]>([
+    ['for another org', () => keys.open(GLOBEX, sealed)],
+    ['under another secret', () => keysWith({ appSecret: new Secret('correct horsf') }).open(ACME, sealed)],
+    ['for another App', () => keysWith({ appId: 'app2' }).open(ACME, sealed)],
+    ['for another service', () => keysWith({ baseUrl: 'https://api.example.org' }).open(ACME, sealed)],
     [
       'with an App id that took a part of the URL',
-      () => keysWith({ appId: 'apphttps', baseUrl: '://api.example.com' }).open('token', ACME, sealed),
+      () => keysWith({ appId: 'apphttps', baseUrl: '://api.example.com' }).open(ACME, sealed),
     ],
-    ['empty', () => keys.open('token', ACME, '')],
-    ['no base64', () => keys.open('token', ACME, `${sealed.slice(0, 8)}\n${sealed.slice(8)}`)],
-    ['base64url', () => keys.open('token', ACME, `${sealed}=`)],
-    ['a text of a stranger', () => keys.open('token', ACME, 'x'.repeat(200))],
+    ['empty', () => keys.open(ACME, '')],
+    ['no base64', () => keys.open(ACME, `${sealed.slice(0, 8)}\n${sealed.slice(8)}`)],
+    ['base64url', () => keys.open(ACME, `${sealed}=`)],
+    ['a text of a stranger', () => keys.open(ACME, 'x'.repeat(200))],
   ])('%s', (_, open) => {
     expect(open()).toBeUndefined()
   })
 
   test('with any bit changed', () => {
     for (let bit = 0; bit < Buffer.from(sealed, 'base64').length * 8; bit += 1) {
-      expect(keys.open('token', ACME, flip(sealed, bit)), `bit ${bit}`).toBeUndefined()
+      expect(keys.open(ACME, flip(sealed, bit)), `bit ${bit}`).toBeUndefined()
     }
   })
 
   test('cut at any place, or longer', () => {
     const bytes = Buffer.from(sealed, 'base64')
     for (let length = 0; length < bytes.length; length += 1) {
-      expect(keys.open('token', ACME, bytes.subarray(0, length).toString('base64'))).toBeUndefined()
+      expect(keys.open(ACME, bytes.subarray(0, length).toString('base64'))).toBeUndefined()
     }
-    expect(keys.open('token', ACME, Buffer.concat([bytes, Buffer.of(0)]).toString('base64'))).toBeUndefined()
+    expect(keys.open(ACME, Buffer.concat([bytes, Buffer.of(0)]).toString('base64'))).toBeUndefined()
   })
 
   test('if a stranger wrote it, whatever it is', () => {
-    fc.assert(fc.property(fc.string({ maxLength: 300 }), (text) => keys.open('token', ACME, text) === undefined))
+    fc.assert(fc.property(fc.string({ maxLength: 300 }), (text) => keys.open(ACME, text) === undefined))
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
-        return keys.open('token', ACME, Buffer.from(bytes).toString('base64')) === undefined
+        return keys.open(ACME, Buffer.from(bytes).toString('base64')) === undefined
       }),
     )
   })
 })
 
 test('the same content is sealed differently each time', () => {
-  expect(keys.seal('token', ACME, content)).not.toBe(sealed)
+  expect(keys.seal(ACME, content)).not.toBe(sealed)
 })
 
 test('names and marks do not reveal the org or the token, and differ for each', () => {
-  const names = ['acme', 'globex', 'acme ', 'ACME'].map((org) => keys.orgName(org as OrgId))
-  expect(new Set([...names, keys.appName]).size).toBe(5)
+  const names = ['acme', 'globex', 'acme ', 'ACME'].map((org) => keys.nameOf(org as OrgId))
+  expect(new Set(names).size).toBe(4)
   for (const name of [...names, keys.markOf(ACME, 'token')]) expect(name).toMatch(/^[\w-]{22}$/)
   expect(keys.markOf(ACME, 'token')).not.toBe(keys.markOf(GLOBEX, 'token'))
-  expect(keysWith({ appSecret: new Secret('other') }).orgName(ACME)).not.toBe(keys.orgName(ACME))
-  // An org with the same name as the part for all orgs.
-  expect(keys.orgName('app' as OrgId)).not.toBe(keys.appName)
+  expect(keysWith({ appSecret: new Secret('other') }).nameOf(ACME)).not.toBe(keys.nameOf(ACME))
 })
-
-test.each<SealedKind>(['token', 'refusal', 'lifetime', 'limit', 'purge'])(
-  '%s: a value sealed for all orgs does not open for one',
-  (kind) => {
-    const text = keys.seal(kind, undefined, content)
-    expect(keys.open(kind, undefined, text)).toEqual(content)
-    expect(keys.open(kind, '' as OrgId, text)).toBeUndefined()
-  },
-)
 
 test('printing the keys shows nothing of them', () => {
   expect(`${keys} ${JSON.stringify({ keys })}`).toBe('[redacted] {"keys":"[redacted]"}')

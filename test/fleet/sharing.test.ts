@@ -1,64 +1,284 @@
-/** Real proxies and a real Redis: a fleet as clients and the token endpoint see it. */
+/** What replicas that share a store get, and how often they mint. */
 
-import { writeFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
-import { randomSecret } from '../support/canaries.ts'
+import { TokenError } from '../../src/errors.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { Secret } from '../../src/secret.ts'
+import { AccessToken, type MintOptions } from '../../src/token/token-source.ts'
 import { eventually } from '../support/changes.ts'
 import { lacks } from '../support/programs.ts'
-import { type Service, startService } from '../support/service.ts'
-import { ask, FleetUnderTest, untilState } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
+import { Endpoint, passed, Replica, textOf } from './replicas.ts'
 
-describe.skipIf(lacks('redis-server'))('replicas that share a store', () => {
-  test.concurrent('one mint after a rejection: the other replicas take the successor', async () => {
-    await using service = await startService()
+const ACME = 'acme' as OrgId
+
+async function tokenKeys(server: RedisServer): Promise<string[]> {
+  return (await server.cli('--scan', '--pattern', '*:t')).split('\n').filter((key) => key !== '')
+}
+
+async function leaseKeys(server: RedisServer): Promise<string[]> {
+  return (await server.cli('--scan', '--pattern', '*:l')).split('\n').filter((key) => key !== '')
+}
+
+/** Resolves when so many tokens are in the store: a publication may come after the answer. */
+async function untilPublished(server: RedisServer, count = 1): Promise<string[]> {
+  return await eventually(async () => {
+    const keys = await tokenKeys(server)
+    return keys.length === count && (await leaseKeys(server)).length === 0 ? keys : undefined
+  }, 'the token in the store')
+}
+
+describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
+  test('20 cold replicas mint once, and all get that token', async () => {
     await using server = await RedisServer.start()
-    await using fleet = await FleetUnderTest.start(6, service, server, { 'fleet.timeout': '5s' })
-    await untilState(fleet, 'available')
-    await fleet.askAll('acme')
-    service.tokens.revoke('acme')
-    expect(await fleet.askAll('acme')).toEqual(Array(6).fill(200))
-    expect(service.tokens.mintsOf('acme')).toHaveLength(2)
+    const endpoint = new Endpoint()
+    await using replicas = await Replica.start(20, server.port, endpoint)
+    const tokens = await Promise.all(replicas.map((replica) => replica.text('acme')))
+    expect(new Set(tokens)).toEqual(new Set(['acme.1']))
+    expect(endpoint.calls).toHaveLength(1)
   })
 
-  test.concurrent('replicas with the old and the new secret work side by side, and a replica with both passes tokens on', async () => {
-    await using service = await startService()
+  test('a shared token has its real age, its stated end, and what its publisher believes', async () => {
     await using server = await RedisServer.start()
-    const settings = { 'fleet.timeout': '5s' }
-    await using fleet = await FleetUnderTest.start(2, service, server, settings)
-    await untilState(fleet, 'available')
-    const [old, both] = fleet.replicas
-    expect([await ask(old!, 'proof'), await ask(both!, 'proof')]).toEqual([200, 200])
+    const endpoint = new Endpoint()
+    endpoint.issue = (token, mintedAt) => new AccessToken(token, mintedAt, mintedAt + 40_000)
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const [one, two] = replicas
+    const minted = await one!.mint('acme', { expectedLifeMs: 30_000 })
+    expect(minted.expectedLifeMs).toBeUndefined()
+    await untilPublished(server)
+    await passed(300)
+    const shared = await two!.mint('acme')
+    expect(shared).toMatchObject({ statedLifeMs: 40_000, expectedLifeMs: 30_000 })
+    // Never younger than it is: a young token would be spared its rejection. The claim came before the mint.
+    expect(shared.mintedAt).toBeLessThanOrEqual(minted.mintedAt + 1)
+    expect(shared.mintedAt).toBeGreaterThan(minted.mintedAt - 250)
+    const [key = ''] = await tokenKeys(server)
+    expect(Number(await server.cli('pttl', key))).toBeLessThanOrEqual(30_000)
+  })
 
-    // The service accepts both. Only one replica learns of the new one, and a third starts with it.
-    const before = service.tokens.appSecret
-    const after = randomSecret()
-    Object.defineProperty(service.tokens, 'apiKey', {
-      get: () => (latestKey === 'before' ? keyOf(service, before) : keyOf(service, after)),
-    })
-    latestKey = 'after'
-    await writeFile(both!.secretFile, after)
-    await both!.app.reload()
-    await eventually(() => both!.logs.some(({ msg }) => msg === 'secret replaced') || undefined, 'the new secret')
-    Object.defineProperty(service.tokens, 'appSecret', { value: after })
-    const young = await fleet.add(server, settings)
-    await untilState(fleet, 'available')
+  test('a rejected token: one mint, and the others take its successor', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    await using replicas = await Replica.start(5, server.port, endpoint)
+    const held = await Promise.all(replicas.map((replica) => replica.mint('acme')))
+    const rejected = replicas.map((replica, i) => replica.text('acme', { replaces: held[i], reason: 'rejected' }))
+    expect(new Set(await Promise.all(rejected))).toEqual(new Set(['acme.2']))
+    expect(endpoint.calls).toHaveLength(2)
+  })
 
-    expect(await ask(young, 'acme')).toBe(200)
-    expect(await ask(both!, 'acme')).toBe(200)
-    // The replica that knows both finds the token under the new secret. No other with the new secret mints.
-    expect(service.tokens.mintsOf('acme')).toHaveLength(1)
-    latestKey = 'before'
-    expect(await ask(old!, 'globex')).toBe(200)
-    latestKey = 'after'
-    expect(await ask(both!, 'globex')).toBe(200)
-    expect(await ask(young, 'globex')).toBe(200)
-    expect(service.tokens.mintsOf('globex')).toHaveLength(1)
+  test.each<[string, (held: AccessToken) => MintOptions]>([
+    ['the one to be replaced', (held) => ({ replaces: held })],
+    ['older than the one to be replaced', () => ({ replaces: new AccessToken('own', performance.now() - 50) })],
+    ['older than the replica believes that tokens live', () => ({ expectedLifeMs: 200 })],
+  ])('no answer is a token that is %s', async (_, options) => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const [one, two] = replicas
+    const held = await one!.mint('acme')
+    await untilPublished(server)
+    await passed(250)
+    expect(await two!.text('acme', options(held))).toBe('acme.2')
+  })
+
+  test('a failure frees the lease at once', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    // A lease would last for 30 s.
+    await using replicas = await Replica.start(3, server.port, endpoint, { mintTimeoutMs: 60_000 })
+    endpoint.failure = () =>
+      endpoint.calls.length === 1 ? new TokenError('token_endpoint_unavailable', 'it failed') : undefined
+    const startedAt = performance.now()
+    const results = await Promise.allSettled(replicas.map((replica) => replica.mint('acme')))
+    expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(2)
+    expect(endpoint.calls).toHaveLength(2)
+    expect(performance.now() - startedAt).toBeLessThan(15_000)
+    expect(await leaseKeys(server)).toEqual([])
+  })
+
+  test('an endpoint that issues the same token again: one refresh asks it for all, a rejection asks it anew', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    endpoint.issue = (_, mintedAt) => new AccessToken('same', mintedAt)
+    await using replicas = await Replica.start(5, server.port, endpoint)
+    const held = await Promise.all(replicas.map((replica) => replica.mint('acme')))
+    const refreshed = replicas.map((replica, i) => replica.text('acme', { replaces: held[i], reason: 'refresh' }))
+    expect(new Set(await Promise.all(refreshed))).toEqual(new Set(['same']))
+    expect(endpoint.calls).toHaveLength(2)
+    endpoint.issue = (token, mintedAt) => new AccessToken(token, mintedAt)
+    expect(await replicas[0]!.text('acme', { replaces: held[0], reason: 'rejected' })).toBe('acme.3')
   })
 })
 
-let latestKey: 'before' | 'after' = 'before'
+describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
+  test('and outlives its lease: all replicas get a token in time, and ask no more when they have it', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    endpoint.latencyMs = 1_600
+    await using replicas = await Replica.start(6, server.port, endpoint, { mintTimeoutMs: 2_000 })
+    const tokens = await Promise.all(replicas.map((replica) => replica.text('acme')))
+    expect(tokens).toHaveLength(6)
+    await passed(endpoint.latencyMs) // the mints that go on
+    const claims = () => replicas.flatMap(({ told }) => told.asked.filter((asked) => asked.startsWith('claim')))
+    const before = claims().length
+    await passed(500)
+    expect(claims().length, 'claims after the mint').toBe(before)
+  })
 
-function keyOf({ tokens }: Service, secret: string): string {
-  return Buffer.from(`${tokens.appId}:${secret}`).toString('base64')
-}
+  test('and outlives its request: the request ends in time, and the late token is published', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    endpoint.latencyMs = 700
+    await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs: 400 })
+    const [one, two] = replicas
+    await expect(one!.mint('acme')).rejects.toMatchObject({
+      code: 'token_endpoint_timeout',
+      token: expect.any(Promise),
+    })
+    await untilPublished(server)
+    expect(await two!.text('acme')).toBe('acme.1')
+  })
+
+  test('because its replica is dead: another mints when the lease ends, and in time', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    await using dying = new Replica(
+      server.port,
+      { ...endpoint, mint: () => new Promise(() => undefined) } as Endpoint,
+      {
+        mintTimeoutMs: 2_000,
+      },
+    )
+    dying.mint('acme').catch(() => undefined)
+    await eventually(async () => (await leaseKeys(server)).length === 1 || undefined, 'its lease')
+    await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs: 2_000 })
+    const startedAt = performance.now()
+    expect(await Promise.all(replicas.map((replica) => replica.text('acme')))).toEqual(['acme.1', 'acme.1'])
+    expect(performance.now() - startedAt).toBeLessThan(2_000)
+  })
+})
+
+describe.skipIf(lacks('redis-server'))('the end of a replica', () => {
+  test('waits until its token is published', async () => {
+    await using server = await RedisServer.start()
+    const [replica] = await Replica.start(1, server.port, new Endpoint(), { timeoutMs: 5_000 })
+    const minted = replica!.mint('acme')
+    await eventually(async () => (await leaseKeys(server)).length === 1 || undefined, 'its lease')
+    await server.cli('client', 'pause', '300', 'all')
+    await minted
+    expect(replica!.told.asked).toEqual(['claim acquired'])
+    await replica!.fleet.close()
+    expect(replica!.told.asked).toEqual(['claim acquired', 'publish published'])
+    expect(await tokenKeys(server)).toHaveLength(1)
+  })
+
+  test('ends its waits for other replicas, of which many cause no warning of Node', async () => {
+    await using server = await RedisServer.start()
+    const warnings: Error[] = []
+    const note = (warning: Error) => warnings.push(warning)
+    process.on('warning', note)
+    const endpoint = new Endpoint()
+    endpoint.latencyMs = 1_000
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const [one, two] = replicas
+    const orgs = Array.from({ length: 20 }, (_, i) => `org-${i}`)
+    const minted = Promise.all(orgs.map((org) => one!.mint(org)))
+    await eventually(async () => (await leaseKeys(server)).length === 20 || undefined, 'the leases')
+    const waits = Promise.allSettled(orgs.map((org) => two!.mint(org)))
+    await eventually(() => two!.told.asked.length >= 20 || undefined, 'the waits')
+    await two!.fleet.close()
+    for (const wait of await waits) expect(wait).toMatchObject({ reason: { code: 'token_endpoint_unavailable' } })
+    await minted
+    process.off('warning', note)
+    expect(warnings).toEqual([])
+  })
+})
+
+describe.skipIf(lacks('redis-server'))('a purge', () => {
+  test('of one org deletes the shared token', async () => {
+    await using server = await RedisServer.start()
+    await using replicas = await Replica.start(2, server.port, new Endpoint())
+    const [one, two] = replicas
+    await one!.mint('acme')
+    await untilPublished(server)
+    two!.fleet.purge([ACME])
+    await eventually(async () => (await tokenKeys(server)).length === 0 || undefined, 'its end')
+    expect(await one!.text('acme')).toBe('acme.2')
+  })
+
+  test('of all orgs deletes what the replica knows, and it takes no older token of the others', async () => {
+    await using server = await RedisServer.start()
+    await using replicas = await Replica.start(2, server.port, new Endpoint())
+    const [one, two] = replicas
+    for (const org of ['acme', 'globex']) await one!.mint(org)
+    await untilPublished(server, 2)
+    two!.fleet.purgeAll([ACME])
+    await untilPublished(server, 1)
+    expect(await two!.text('globex')).toBe('globex.3')
+    expect(await two!.text('acme')).toBe('acme.4')
+  })
+
+  test('lasts: neither a rotation nor a store that was away brings the token back', async () => {
+    await using server = await RedisServer.start()
+    await using replicas = await Replica.start(1, server.port, new Endpoint(), { secret: 'a' })
+    const [one] = replicas
+    await one!.mint('acme')
+    const [key = ''] = await untilPublished(server)
+    const saved = await server.cli('get', key)
+    one!.fleet.secretReplaced(new Secret('b'))
+    one!.fleet.purge([ACME])
+    one!.fleet.secretReplaced(new Secret('a'))
+    expect(await server.cli('get', key)).toBe(saved)
+    expect(await one!.text('acme')).toBe('acme.2')
+  })
+})
+
+describe.skipIf(lacks('redis-server'))('a rotation of the App secret', () => {
+  test('costs one mint more, and replicas with different secrets neither see nor disturb each other', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    await using replicas = await Replica.start(4, server.port, endpoint, { secret: 'old' })
+    const [one, two, three, stranger] = replicas
+    await Promise.all(replicas.map((replica) => replica.mint('acme')))
+    for (const { fleet } of [one!, two!, three!]) fleet.secretReplaced(new Secret('new'))
+    const rotated = await Promise.all([one!, two!, three!].map((replica) => replica.text('acme')))
+    expect(new Set(rotated)).toEqual(new Set(['acme.2']))
+    await untilPublished(server, 2)
+    // Whoever holds the old secret finds the old token.
+    expect(await stranger!.text('acme')).toBe('acme.1')
+    expect(stranger!.unusable).toBe(0)
+  })
+
+  test('during a mint: its token is shared under the new secret only, and its lease ends', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    endpoint.latencyMs = 300
+    await using replicas = await Replica.start(3, server.port, endpoint, { secret: 'old' })
+    const [one, two, stranger] = replicas
+    const minted = one!.text('acme')
+    await eventually(async () => (await leaseKeys(server)).length === 1 || undefined, 'its lease')
+    one!.fleet.secretReplaced(new Secret('new'))
+    two!.fleet.secretReplaced(new Secret('new'))
+    expect(await minted).toBe('acme.1')
+    await untilPublished(server)
+    expect(await two!.text('acme')).toBe('acme.1')
+    expect(await stranger!.text('acme')).toBe('acme.2')
+  })
+
+  test('and back: mints never wait for a lease of before', async () => {
+    await using server = await RedisServer.start()
+    const endpoint = new Endpoint()
+    await using replicas = await Replica.start(1, server.port, endpoint, { secret: 'a', mintTimeoutMs: 60_000 })
+    const [one] = replicas
+    const startedAt = performance.now()
+    let held: AccessToken | undefined
+    for (const secret of ['b', 'a', 'b', 'a']) {
+      const minted = one!.mint('acme', { replaces: held, reason: 'rejected' })
+      one!.fleet.secretReplaced(new Secret(secret))
+      held = await minted
+    }
+    expect(textOf(await one!.mint('acme', { replaces: held }))).toBe('acme.5')
+    expect(performance.now() - startedAt).toBeLessThan(15_000)
+  })
+})

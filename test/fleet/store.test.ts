@@ -1,11 +1,15 @@
-/** The operations of the store. The same table tests the real store and the one in memory: both answer alike. */
+/** The operations of the store, and when it counts as lost. */
 
+import { once } from 'node:events'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { RedisStore } from '../../src/fleet/redis-store.ts'
-import type { FleetStore, StoredToken } from '../../src/fleet/store.ts'
+import type { RedisStore } from '../../src/fleet/redis-store.ts'
+import type { StoredToken } from '../../src/fleet/scripts.ts'
+import { Secret } from '../../src/secret.ts'
 import { eventually } from '../support/changes.ts'
-import { MemoryStore } from './memory-store.ts'
-import { hasRedis, hasValkey, RedisServer } from './redis-server.ts'
+import { lacks } from '../support/programs.ts'
+import { hasValkey, RedisServer } from './redis-server.ts'
+import { openStore } from './replicas.ts'
 
 const SPAN_MS = 60_000
 const LEASE_MS = 2_500
@@ -16,232 +20,245 @@ function tokenMarked(letter: string): StoredToken {
 const A = tokenMarked('a')
 const B = tokenMarked('b')
 
-interface Open {
-  readonly store: FleetStore
-  close(): Promise<void>
+interface ClaimChanges {
+  readonly except?: readonly string[]
+  readonly maxAgeMs?: number
+  readonly leaseMs?: number
+  readonly isRefresh?: boolean
 }
 
-function storeOn({ port }: RedisServer, timeoutMs: number, storeLost: (reason: string) => void = () => undefined) {
-  return new RedisStore({
-    address: { kind: 'tcp', host: '127.0.0.1', port, tls: false, database: 0 },
-    isCluster: false,
-    username: undefined,
-    password: () => undefined,
-    secureContext: undefined,
-    prefix: 'test',
-    timeoutMs,
-    observer: { storeAsked: () => undefined, storeLost, storeBack: () => undefined },
-    now: () => performance.now(),
-    random: Math.random,
-  })
-}
-
-async function openRedis(program: string): Promise<Open> {
-  const server = await RedisServer.start({ program })
-  const store = storeOn(server, 5_000)
-  return {
-    store,
-    close: async () => {
-      store.close()
-      await server[Symbol.asyncDispose]()
-    },
-  }
-}
-
-async function openMemory(): Promise<Open> {
-  return { store: new MemoryStore(() => performance.now()), close: async () => undefined }
+async function claimFrom(store: RedisStore, name: string, owner: string, changes: ClaimChanges = {}) {
+  const usual = { owner, leaseMs: LEASE_MS, except: [], maxAgeMs: SPAN_MS, isRefresh: false }
+  return await store.claim(name, { ...usual, ...changes }, 5_000)
 }
 
 describe.each([
-  ['in memory', true, openMemory],
-  ['in Redis', hasRedis, () => openRedis('redis-server')],
-  ['in Valkey', hasValkey, () => openRedis('valkey-server')],
-] as const)('%s', (_, isThere, open) => {
-  let opened: Open
+  ['Redis', 'redis-server', !lacks('redis-server')],
+  ['Valkey', 'valkey-server', hasValkey],
+] as const)('%s', (_, program, isThere) => {
+  let server: RedisServer
+  let opened: ReturnType<typeof openStore>
+  let store: RedisStore
   let names = 0
-  let store: FleetStore
   const newName = () => `org${++names}`
   beforeAll(async () => {
     if (!isThere) return
-    opened = await open()
+    server = await RedisServer.start({ program })
+    opened = openStore(server.port)
     store = opened.store
   })
   afterAll(async () => {
-    await opened?.close()
+    opened?.[Symbol.dispose]()
+    await server?.[Symbol.asyncDispose]()
   })
   const it = test.skipIf(!isThere)
+  const claim = (name: string, owner: string, changes?: ClaimChanges) => claimFrom(store, name, owner, changes)
+  const ACQUIRED = { kind: 'acquired', storeTimeMs: expect.any(Number) }
 
-  const claim = (name: string, owner: string, except: readonly string[] = [], maxAgeMs = SPAN_MS) =>
-    store.claim(name, { owner, leaseMs: LEASE_MS, except, maxAgeMs }, 5_000)
-
-  it('the first who claims gets the lease, the others see it held', async () => {
+  it('the first claimer gets the lease, and the others see it held until it ends', async () => {
     const name = newName()
-    expect(await claim(name, 'one')).toEqual({ kind: 'acquired' })
+    expect(await claim(name, 'one')).toEqual(ACQUIRED)
     const second = await claim(name, 'two')
-    expect(second.kind).toBe('held')
-    if (second.kind === 'held') {
-      expect(second.restMs).toBeGreaterThan(0)
-      expect(second.restMs).toBeLessThanOrEqual(LEASE_MS)
-    }
-    expect(await claim(name, 'one')).toEqual({ kind: 'acquired' })
-  })
-
-  it('a lease that has ended goes to the next', async () => {
-    const name = newName()
-    await store.claim(name, { owner: 'one', leaseMs: 20, except: [], maxAgeMs: SPAN_MS }, 5_000)
-    const reply = await eventually(async () => {
-      const seen = await claim(name, 'two')
-      return seen.kind === 'held' ? undefined : seen
-    }, 'the end of the lease')
-    expect(reply).toEqual({ kind: 'acquired' })
+    expect(second).toEqual({ kind: 'held', restMs: expect.any(Number) })
+    if (second.kind === 'held') expect(second.restMs).toBeLessThanOrEqual(LEASE_MS)
+    expect(await claim(name, 'one', { leaseMs: 20 })).toEqual(ACQUIRED)
+    await eventually(async () => (await claim(name, 'two')).kind === 'acquired' || undefined, 'the end of the lease')
     expect((await claim(name, 'three')).kind).toBe('held')
   })
 
   it('what the owner publishes is what the others get, with its age', async () => {
     const name = newName()
     await claim(name, 'one')
-    expect(await store.publish(name, { owner: 'one', token: A, ageMs: 1_000 })).toEqual({ kind: 'published' })
+    await store.publish(name, 'one', A, 1_000)
     const reply = await claim(name, 'two')
     expect(reply).toMatchObject({ kind: 'token', token: A })
-    if (reply.kind === 'token') {
-      expect(reply.ageMs).toBeGreaterThanOrEqual(1_000)
-      expect(reply.ageMs).toBeLessThan(6_000)
-    }
+    if (reply.kind !== 'token') return
+    expect(reply.ageMs).toBeGreaterThanOrEqual(1_000)
+    expect(reply.ageMs).toBeLessThan(6_000)
+    expect(Math.abs(reply.storeTimeMs - Date.now())).toBeLessThan(5_000)
   })
 
-  it('a token is no answer for those who except it, nor one that is too old', async () => {
+  it('a token is no answer for a claimer that excepts it or finds it too old, and it stays for others', async () => {
     const name = newName()
-    await claim(name, 'one')
-    await store.publish(name, { owner: 'one', token: A, ageMs: 1_000 })
-    expect(await claim(name, 'two', [B.mark, A.mark])).toEqual({ kind: 'acquired' })
-    await store.release(name, 'two')
-    expect(await claim(name, 'two', [], 1_000)).toEqual({ kind: 'acquired' })
-    // The token stays for replicas that can use it.
-    expect(await claim(name, 'three', [B.mark])).toMatchObject({ kind: 'token', token: A })
+    await store.publish(name, 'one', A, 1_000)
+    expect(await claim(name, 'two', { except: [B.mark, A.mark] })).toEqual(ACQUIRED)
+    await store.release(name, 'two', 0)
+    expect(await claim(name, 'two', { maxAgeMs: 1_000 })).toEqual(ACQUIRED)
+    expect(await claim(name, 'three', { except: [B.mark] })).toMatchObject({ kind: 'token', token: A })
   })
 
-  it('who has no lease publishes over no younger token', async () => {
+  it('a replica without the lease publishes over no younger token', async () => {
     const name = newName()
-    expect(await store.publish(name, { owner: 'late', token: A, ageMs: 5_000 })).toEqual({ kind: 'published' })
-    expect(await store.publish(name, { owner: 'later', token: B, ageMs: 9_000 })).toEqual({ kind: 'lost' })
-    expect(await store.publish(name, { owner: 'later', token: B, ageMs: 100 })).toEqual({ kind: 'published' })
+    for (const [token, ageMs] of [
+      [A, 5_000],
+      [B, 9_000],
+    ] as const)
+      await store.publish(name, 'late', token, ageMs)
+    expect(await claim(name, 'reader')).toMatchObject({ token: A })
+    await store.publish(name, 'later', B, 100)
+    expect(await claim(name, 'reader')).toMatchObject({ token: B })
   })
 
-  it('who was slower than its lease publishes, and the next owner keeps the lease', async () => {
+  it('a replica that was slower than its lease publishes, and the next owner keeps the lease', async () => {
     const name = newName()
     await claim(name, 'next')
-    expect(await store.publish(name, { owner: 'slow', token: A, ageMs: 3_000 })).toEqual({ kind: 'published' })
+    await store.publish(name, 'slow', A, 3_000)
     expect(await claim(name, 'waiting')).toMatchObject({ kind: 'token', token: A })
-    expect((await claim(name, 'waiting', [A.mark])).kind).toBe('held')
-    expect(await store.publish(name, { owner: 'next', token: B, ageMs: 4_000 })).toEqual({ kind: 'published' })
+    expect((await claim(name, 'waiting', { except: [A.mark] })).kind).toBe('held')
+    await store.publish(name, 'next', B, 4_000)
+    expect(await claim(name, 'waiting', { except: [B.mark] })).toEqual(ACQUIRED)
   })
 
-  it('only the owner can release, and a released lease is free', async () => {
+  it('only the owner can release', async () => {
     const name = newName()
     await claim(name, 'one')
-    await store.release(name, 'stranger')
+    await store.release(name, 'stranger', 0)
     expect((await claim(name, 'two')).kind).toBe('held')
-    await store.release(name, 'one')
-    expect(await claim(name, 'two')).toEqual({ kind: 'acquired' })
+    await store.release(name, 'one', 0)
+    expect(await claim(name, 'two')).toEqual(ACQUIRED)
   })
 
-  it('a note stands for its time, and does not keep anyone from publishing', async () => {
+  it('a token that did not change is not refreshed for a time, and everything else goes on', async () => {
     const name = newName()
-    await claim(name, 'one')
-    await store.release(name, 'one', { text: 'refused', noteMs: 60_000 })
-    expect(await claim(name, 'two')).toEqual({ kind: 'noted', note: 'refused' })
-    expect(await store.publish(name, { owner: 'two', token: A, ageMs: 0 })).toEqual({ kind: 'published' })
-    expect(await claim(name, 'three')).toMatchObject({ kind: 'token' })
-    expect(await claim(name, 'three', [A.mark])).toEqual({ kind: 'acquired' })
-    await store.release(name, 'three', { text: 'brief', noteMs: 10 })
-    await eventually(async () => (await claim(name, 'four', [A.mark])).kind === 'acquired' || undefined, 'its end')
+    await store.publish(name, 'one', A, 0)
+    await claim(name, 'one', { except: [A.mark] })
+    await store.release(name, 'one', 60_000)
+    expect(await claim(name, 'two', { except: [A.mark], isRefresh: true })).toEqual({ kind: 'unchanged' })
+    expect(await claim(name, 'two')).toMatchObject({ token: A })
+    expect(await claim(name, 'two', { except: [A.mark] })).toEqual(ACQUIRED)
   })
 
-  it('forgetting takes the token and a note, and leaves a mint alone', async () => {
+  it('forgetting deletes the token, and leaves a mint alone', async () => {
     const name = newName()
-    await store.publish(name, { owner: 'one', token: A, ageMs: 0 })
-    await store.forget(name)
-    expect(await claim(name, 'one')).toEqual({ kind: 'acquired' })
+    await store.publish(name, 'one', A, 0)
+    expect(await store.forget(name)).toBe(true)
+    expect(await claim(name, 'one')).toEqual(ACQUIRED)
     await store.forget(name)
     expect((await claim(name, 'two')).kind).toBe('held')
-    await store.release(name, 'one', { text: 'note', noteMs: 60_000 })
-    await store.forget(name)
-    expect(await claim(name, 'two')).toEqual({ kind: 'acquired' })
-  })
-
-  it('permits so many calls in a window, and tells how long to wait', async () => {
-    const name = newName()
-    const request = { calls: 3, windowMs: 60_000 }
-    const kinds = [0, 1, 2].map(async () => (await store.permit(name, request, 5_000)).kind)
-    expect(await Promise.all(kinds)).toEqual(['granted', 'granted', 'granted'])
-    const reply = await store.permit(name, request, 5_000)
-    expect(reply.kind).toBe('wait')
-    if (reply.kind === 'wait') {
-      expect(reply.waitMs).toBeGreaterThan(50_000)
-      expect(reply.waitMs).toBeLessThanOrEqual(60_000)
-    }
-    const brief = newName()
-    await store.permit(brief, { calls: 1, windowMs: 20 }, 5_000)
-    await eventually(
-      async () => (await store.permit(brief, { calls: 1, windowMs: 20 }, 5_000)).kind === 'granted' || undefined,
-      'the end of the window',
-    )
-  })
-
-  it('a limit is kept by all, and the longer one stays', async () => {
-    const name = newName()
-    await store.setLimit(name, 'long', 30_000)
-    await store.setLimit(name, 'short', 1_000)
-    const reply = await store.permit(name, { calls: 100, windowMs: 1_000 }, 5_000)
-    expect(reply).toMatchObject({ kind: 'limited', limit: { sealed: 'long' } })
-    const board = await store.readBoard(name, undefined)
-    expect(board).toMatchObject({ kind: 'ok', limit: { sealed: 'long' } })
-  })
-
-  it('the board tells the lifetime, and each purge once to those who were there before', async () => {
-    const name = newName()
-    const first = await store.readBoard(name, undefined)
-    expect(first).toMatchObject({ kind: 'ok', lifetime: undefined, limit: undefined, purges: [] })
-    await store.setLifetime(name, 'learned')
-    await store.addPurge(name, 'one')
-    await store.addPurge(name, 'two')
-    const since = first.kind === 'ok' ? first.until : undefined
-    const second = await store.readBoard(name, since)
-    expect(second).toMatchObject({ lifetime: 'learned', purges: [{ sealed: 'one' }, { sealed: 'two' }] })
-    const third = await store.readBoard(name, second.kind === 'ok' ? second.until : undefined)
-    expect(third).toMatchObject({ lifetime: 'learned', purges: [] })
-    expect(await store.readBoard(name, undefined)).toMatchObject({ purges: [] })
   })
 })
 
-describe.skipIf(!hasRedis)('a burst of operations', () => {
-  const claim = (store: FleetStore, name: string) =>
-    store.claim(name, { owner: name, leaseMs: LEASE_MS, except: [], maxAgeMs: SPAN_MS }, Number.POSITIVE_INFINITY)
-
-  test('one short stall of the store does not count as its loss', async () => {
-    await using server = await RedisServer.start()
-    const losses: string[] = []
-    const store = storeOn(server, 100, (reason) => losses.push(reason))
+describe.skipIf(lacks('redis-server'))('a store counts as lost', () => {
+  const untilAvailable = async (store: RedisStore) => {
     await eventually(() => store.state === 'available' || undefined, 'the store')
-    await server.cli('client', 'pause', '1000', 'all')
-    const replies = await Promise.all(Array.from({ length: 50 }, (_, i) => claim(store, `stalled${i}`)))
-    expect(new Set(replies.map(({ kind }) => kind))).toEqual(new Set(['error']))
-    await server.cli('client', 'unpause')
-    expect(await claim(store, 'after')).toEqual({ kind: 'acquired' })
-    expect(losses).toEqual([])
-    store.close()
+  }
+  const pauseFor = async (server: RedisServer, work: () => Promise<unknown>) => {
+    server.signal('SIGSTOP')
+    await work()
+    server.signal('SIGCONT')
+  }
+
+  test('after failures in a row, not after a failure now and then', async () => {
+    await using server = await RedisServer.start()
+    using opened = openStore(server.port, { timeoutMs: 150 })
+    const { store, lost } = opened
+    await untilAvailable(store)
+    for (let i = 0; i < 5; i += 1) {
+      await pauseFor(server, async () => expect(await claimFrom(store, `paused${i}`, 'one')).toEqual({ kind: 'error' }))
+      await eventually(async () => (await claimFrom(store, 'between', 'one')).kind === 'acquired' || undefined, 'it')
+    }
+    expect(lost).toEqual([])
+    await pauseFor(server, async () => {
+      for (let i = 0; i < 3; i += 1) await claimFrom(store, `row${i}`, 'one')
+    })
+    expect(lost).toEqual(['no answer in time'])
   })
 
-  test('a proxy that is busy for longer than the limit still gets its answers', async () => {
+  test('not after one short stall, however many operations it fails', async () => {
     await using server = await RedisServer.start()
-    const store = storeOn(server, 400)
-    await eventually(() => store.state === 'available' || undefined, 'the store')
+    using opened = openStore(server.port, { timeoutMs: 100 })
+    await untilAvailable(opened.store)
+    await pauseFor(server, async () => {
+      const claims = Array.from({ length: 50 }, (_, i) => claimFrom(opened.store, `stalled${i}`, 'one'))
+      expect(new Set((await Promise.all(claims)).map(({ kind }) => kind))).toEqual(new Set(['error']))
+    })
+    expect(opened.lost).toEqual([])
+  })
+
+  test('at once when its connection ends, without a question', async () => {
+    await using server = await RedisServer.start()
+    using opened = openStore(server.port)
+    await untilAvailable(opened.store)
+    await server.kill()
+    await eventually(() => opened.lost.length > 0 || undefined, 'its loss')
+    expect(opened.asked).toEqual([])
+  })
+
+  test('not because this process was busy for longer than the limit', async () => {
+    await using server = await RedisServer.start()
+    using opened = openStore(server.port, { timeoutMs: 400 })
+    await untilAvailable(opened.store)
     await server.cli('client', 'pause', '700', 'all')
-    const reply = claim(store, 'busy')
+    const reply = claimFrom(opened.store, 'busy', 'one')
     const startedAt = performance.now()
     while (performance.now() - startedAt < 450);
-    expect(await reply).toEqual({ kind: 'acquired' })
-    store.close()
+    expect(await reply).toMatchObject({ kind: 'acquired' })
+  })
+})
+
+describe('probes', () => {
+  test.each([
+    ['a server', false],
+    ['a cluster', true],
+  ])('of %s that says nothing: one at a time, and none keeps its connection', async (_, isCluster) => {
+    const sockets = new Set<Socket>()
+    let connections = 0
+    let mostAtOnce = 0
+    const silent = createServer((socket) => {
+      connections += 1
+      sockets.add(
+        socket
+          .on('error', () => undefined)
+          .on('close', () => sockets.delete(socket))
+          .resume(),
+      )
+      mostAtOnce = Math.max(mostAtOnce, sockets.size)
+    }).listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const { port } = silent.address() as AddressInfo
+    {
+      using opened = openStore(port, { timeoutMs: 100, isCluster })
+      await eventually(() => connections >= 4 || undefined, 'three probes', 30_000)
+      expect(opened.lost).toHaveLength(1)
+      expect(mostAtOnce).toBeLessThanOrEqual(2) // the next may begin before the end of the last is seen
+    }
+    await eventually(() => sockets.size === 0 || undefined, 'the end of the last connection')
+    silent.close()
+  })
+
+  test.skipIf(lacks('redis-server'))('of a server that refuses them leave no connection behind', async () => {
+    await using server = await RedisServer.start({ args: ['--replicaof', '127.0.0.1', '1'] })
+    using opened = openStore(server.port)
+    const failed = () => opened.asked.filter((asked) => asked === 'probe error').length
+    await eventually(() => failed() >= 3 || undefined, 'three probes', 30_000)
+    expect(opened.lost).toEqual(['it is a replica or read-only (READONLY)'])
+    // Our own, and at most that of a probe.
+    expect(Number(await server.info('clients', 'connected_clients'))).toBeLessThanOrEqual(2)
+  })
+})
+
+describe.skipIf(lacks('redis-server'))('a rejected password', () => {
+  const REASON = 'it rejects the user name or password: correct fleet.username or fleet.passwordFile (WRONGPASS)'
+
+  test('is told once until there is a connection again', async () => {
+    await using server = await RedisServer.start({ args: ['--requirepass', 'right'] })
+    let password = 'right'
+    using opened = openStore(server.port, { password: () => new Secret(password) })
+    const { store, lost, rejected } = opened
+    await eventually(() => store.state === 'available' || undefined, 'the store')
+    for (password of ['wrong', 'wrong again']) store.reconnect()
+    await eventually(() => rejected.length > 0 || undefined, 'the rejection')
+    expect(await claimFrom(store, 'org', 'one')).toMatchObject({ kind: 'acquired' })
+    await server.cli('-a', 'right', 'client', 'kill', 'type', 'normal')
+    await eventually(() => opened.asked.filter((asked) => asked === 'probe error').length >= 2 || undefined, 'probes')
+    expect(lost).toEqual(['the connection has ended (SocketClosedUnexpectedlyError)'])
+    expect(rejected).toEqual([REASON])
+    expect(store.lossReason).toBe(REASON)
+    password = 'right'
+    await eventually(() => store.state === 'available' || undefined, 'the store')
+    password = 'wrong'
+    store.reconnect()
+    await eventually(() => rejected.length === 2 || undefined, 'the next rejection')
   })
 })
 

@@ -14,6 +14,17 @@ describe('request fields', () => {
     'X-HTTP-Method-Override',
     'X-HTTP-Method',
     'X-Method-Override',
+    'X-Original-URL',
+    'X-Original-URI',
+    'X-Original-Method',
+    'X-Forwarded-URI',
+    'X-Forwarded-Method',
+    'X-Forwarded-Path',
+    'X-Forwarded-Host',
+    'Script-Name',
+    'Path-Info',
+    'X-Sendfile-Type',
+    'X-Accel-Mapping',
   ])('%s is not forwarded', (name) => {
     expect(requestFieldKind(name)).toBe('dropped')
   })
@@ -28,6 +39,10 @@ describe('request fields', () => {
     'Host_',
     'X_Proxy_Key',
     'X_HTTP_Method_Override',
+    'SCRIPT_NAME',
+    'path_info',
+    'X_Accel_Mapping',
+    'X_Forwarded-URI',
     '__Host__',
     '-Authorization_-',
   ])('%s imitates a protected one', (name) => {

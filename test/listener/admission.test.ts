@@ -37,7 +37,7 @@ describe('an admitted request', () => {
     const request = admitted(['Accept', 'a', 'x-B', '1', 'X-b', '2', 'Cookie', 'c=1', 'Range', 'bytes=0-1'])
     expect(request.fields).toEqual([
       'Accept', 'a', 'x-B', '1', 'X-b', '2', 'Cookie', 'c=1', 'Range', 'bytes=0-1',
-      'host', 'service.example', 'via', '1.1 org-access-proxy', 'x-request-id', 'generated',
+      'host', 'service.example', 'via', '1.1 org-access-proxy (this-instance)', 'x-request-id', 'generated',
     ]) // biome-ignore format: pairs
     expect(request).toMatchObject({ orgId: 'acme', target: '/api/v2/x?y', path: '/v2/x' })
   })
@@ -83,7 +83,7 @@ describe('an admitted request', () => {
       'host',
       'service.example',
       'via',
-      '1.1 org-access-proxy',
+      '1.1 org-access-proxy (this-instance)',
       'x-request-id',
       'generated',
     ])
@@ -149,7 +149,7 @@ describe('an admitted request', () => {
   test('the Via of another proxy is kept, before ours', () => {
     const { fields } = admitted(['Via', '1.0 fred'])
     expect(fields.slice(0, 2)).toEqual(['Via', '1.0 fred'])
-    expect(fields).toContain('1.1 org-access-proxy')
+    expect(fields).toContain('1.1 org-access-proxy (this-instance)')
   })
 
   test('an App route needs no org and records none', () => {
@@ -221,11 +221,11 @@ describe('refused', () => {
     ['an org that is not listed', 'org_not_allowed', [...HOST, ...ORG], {}, { allowedOrgs: new Set(['other']) }],
     ['an imitated field', 'field_invalid', [...HOST, ...ORG, 'X_Org_Id', 'b']],
     ['a control in a value', 'field_invalid', [...HOST, ...ORG, 'X', 'a\u007f']],
-    ['a loop', 'proxy_loop_detected', [...HOST, ...ORG, 'Via', '1.0 fred, 1.1 org-access-proxy']],
+    ['a loop', 'proxy_loop_detected', [...HOST, ...ORG, 'Via', '1.0 fred, 1.1 org-access-proxy (this-instance)']],
     [
       'a loop that only the first of two fields shows',
       'proxy_loop_detected',
-      [...HOST, ...ORG, 'Via', '1.1 org-access-proxy', 'Via', '1.1 fred'],
+      [...HOST, ...ORG, 'Via', '1.1 org-access-proxy (this-instance)', 'Via', '1.1 fred'],
     ],
     ['an encoded control', 'target_invalid', [...HOST, ...ORG], { url: '/v2/x%0a' }],
     [

@@ -67,6 +67,32 @@ test.each([
   expect(pool.connectionOf('/2')).not.toBe(connection)
 })
 
+test.each([
+  ['a response', 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison'],
+  ['an end', ''],
+])('%s that waits on an idle connection is seen before a request is written to it', async (_, bytes) => {
+  await using pool = await startOriginPool(({ target }) => ({ content: target }))
+  await pool.send('/1').ended()
+  const connection = pool.connectionOf('/1')
+  // The kernel has it now, and we cannot read it before the next turn of the event loop.
+  if (bytes === '') connection?.end()
+  else connection?.write(bytes)
+  const post = await pool.send('/2', { method: 'POST', content: Buffer.from('content') }).ended()
+  expect(post.content.toString()).toBe('/2')
+  expect(post.attempt.isReused).toBe(false)
+  expect(connection?.requests).toHaveLength(1)
+})
+
+test('a request that is given up before it was written leaves no trace at the origin', async () => {
+  await using pool = await startOriginPool()
+  await pool.send('/1').ended()
+  const second = pool.send('/2')
+  second.attempt.abort(new Error('the client has left'))
+  expect((await second.failed()).message).toBe('the client has left')
+  await pool.send('/3').ended()
+  expect(pool.server.requests.map(({ target }) => target)).toEqual(['/1', '/3'])
+})
+
 test.each(['204', '304', 'HEAD', 'counted', 'chunked'])(
   'bytes after a response close the connection: %s',
   async (kind) => {

@@ -82,7 +82,7 @@ describe('fails at once', () => {
     using pool = open(`http://127.0.0.1:${port}`)
     const attempts = [pool.send(), pool.send(), pool.send()]
     for (const attempt of attempts) {
-      expect(await attempt.failed()).toMatchObject({ code: 'ECONNREFUSED' })
+      expect(await attempt.failed()).toMatchObject({ code: 'connection_refused' })
       expect(attempt.attempt.isConnected).toBe(false)
     }
     expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })

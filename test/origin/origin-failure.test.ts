@@ -1,8 +1,8 @@
-/** Every error of the network gets a code, and only errors of our own get none. */
+/** Every error of a connection gets a code, and a certificate's names its fault. */
 
 import { describe, expect, test } from 'vitest'
 import { OriginError } from '../../src/errors.ts'
-import { translateOriginError } from '../../src/origin/origin-failure.ts'
+import { originError } from '../../src/origin/origin-failure.ts'
 
 function systemError(code: string, syscall: string): Error {
   return Object.assign(new Error(`${syscall} ${code}`), { code, syscall })
@@ -33,20 +33,28 @@ describe('an error of the system', () => {
     ['getaddrinfo', 'EAI_AGAIN', 'dns_error'],
   ])('of %s, %s, is %s', (syscall, code, expected) => {
     const error = systemError(code, syscall)
-    expect(translateOriginError(error)).toMatchObject({ code: expected, message: error.message, cause: error })
+    expect(originError(error)).toMatchObject({ code: expected, message: error.message, cause: error })
   })
 
   test('of several addresses has the code of the first', () => {
     const errors = [systemError('EACCES', 'connect'), systemError('ETIMEDOUT', 'connect')]
-    expect(translateOriginError(new AggregateError(errors))).toMatchObject({ code: 'connection_refused' })
+    expect(originError(new AggregateError(errors))).toMatchObject({ code: 'connection_refused' })
   })
 })
 
 test('an error that has one of our codes is passed on', () => {
   const error = new OriginError('http_protocol_error', 'malformed')
-  expect(translateOriginError(error)).toBe(error)
+  expect(originError(error)).toBe(error)
 })
 
-test.each([new TypeError('x is not a function'), 'text', undefined])('%s is not a failure of the origin', (error) => {
-  expect(translateOriginError(error)).toBeUndefined()
+test.each([
+  ['CERT_HAS_EXPIRED', 'it has expired'],
+  ['CERT_NOT_YET_VALID', 'look at the clock'],
+  ['ERR_TLS_CERT_ALTNAME_INVALID', 'another host'],
+  ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'its issuer'],
+  ['SELF_SIGNED_CERT_IN_CHAIN', 'its issuer'],
+  ['CERT_REVOKED', 'CERT_REVOKED'],
+])('a certificate with %s: %s', (code, words) => {
+  const error = originError(Object.assign(new Error('of OpenSSL'), { code }))
+  expect(error).toMatchObject({ code: 'tls_certificate_error', hint: expect.stringContaining(words) })
 })

@@ -1,16 +1,15 @@
 /** The pool of connections to the origin: which connection is used, how many there are, and who waits. */
 
 import { readFileSync } from 'node:fs'
-import { setTimeout } from 'node:timers/promises'
+import { setImmediate, setTimeout } from 'node:timers/promises'
 import { createSecureContext } from 'node:tls'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { ContentFate } from '../../src/origin/attempt.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
-import { onCue, startOriginPool } from '../support/origin-pool.ts'
+import { type OriginPool, onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
 
-const OVERLOADED = expect.objectContaining({ code: 'overloaded' })
 const BROKEN = { code: 'connection_terminated' }
 
 describe('a connection', () => {
@@ -93,6 +92,7 @@ describe('a connection', () => {
       await slow.waitFor(({ content, isOver }) => content.length > length || isOver, 'more content')
       slow.attempt.resume()
     }
+    while (pool.origin.stats.free === 0) await setImmediate() // its last piece has paused it
     const next = await pool.send('/next').ended()
     expect(next.content).toHaveLength(100_000)
     expect(pool.server.connections).toHaveLength(1)
@@ -113,7 +113,7 @@ describe('bytes of content that their reader keeps', () => {
         const piece = bytes.subarray(start, end)
         const fate = keeps(this.#count++)
         this.pieces.push(fate === 'taken' ? Buffer.from(piece) : piece)
-        if (fate === 'full') setImmediate(() => this.attempt.resume())
+        if (fate === 'full') void setImmediate().then(() => this.attempt.resume())
         return fate
       }
     }
@@ -214,127 +214,74 @@ describe('the pool', () => {
   })
 })
 
-describe('while orgs share the pool', () => {
+describe('one org', () => {
   /** Answers `/stream…` with a response that does not end, and everything else at once. */
   const script: OriginScript = ({ target }, connection) => {
     if (!target.startsWith('/stream')) return { content: target }
     connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n')
     return undefined
   }
+  const streamsOf = (pool: OriginPool, org: string, count: number) =>
+    Array.from({ length: count }, (_, i) => pool.send(`/stream/${i}`, { org }))
   const hasBegun = (recorders: readonly Recorder[]) =>
     Promise.all(recorders.map((recorder) => recorder.waitFor(({ head }) => head !== undefined, 'a head')))
 
-  test.concurrent('one org alone may have all connections', async () => {
-    await using pool = await startOriginPool(script, { connections: 8 })
-    await hasBegun(Array.from({ length: 8 }, (_, i) => pool.send(`/stream/${i}`)))
-    expect(pool.origin.stats).toEqual({ connected: 8, free: 0, pending: 0 })
+  test.each([
+    [8, 6],
+    [3, 2],
+    [2, 1],
+    [1, 1],
+  ])('of %i connections holds at most %i', async (connections, share) => {
+    await using pool = await startOriginPool(script, { connections })
+    const streams = streamsOf(pool, 'greedy', share + 2)
+    await hasBegun(streams.slice(0, share))
+    expect(pool.origin.stats).toMatchObject({ connected: share, pending: 2 })
+    expect(streams[share]?.attempt.queuedFor).toBe('org share')
+    if (connections === 1) return
+    for (let i = 0; i < 3; i++) await pool.send('/other', { org: 'other' }).ended()
+    expect(pool.origin.stats, 'a free connection is not for an org at its share').toMatchObject({ free: 1, pending: 2 })
+    streams[0]?.attempt.abort(new Error('the client has left'))
+    await hasBegun(streams.slice(0, share + 1).slice(1))
+    expect(pool.origin.stats).toMatchObject({ pending: 1 })
   })
 
-  test.concurrent('streams of one org do not lock out others: it is reduced to three quarters of the connections, and no further', async () => {
-    await using pool = await startOriginPool(script, { connections: 8 })
-    const streams = Array.from({ length: 12 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
-    await hasBegun(streams.slice(0, 8))
-    const others = Array.from({ length: 6 }, (_, i) => pool.send(`/other/${i}`, { org: `org-${i}` }))
-    for (const other of others) expect((await other.ended()).content.toString()).toBe(other.attempt.request.target)
-    const failed = streams.filter(({ isOver }) => isOver)
-    expect(failed.map(({ error }) => error)).toEqual([OVERLOADED, OVERLOADED])
-    for (let i = 0; i < 5; i++) await pool.send('/later', { org: 'later' }).ended()
-    await setTimeout(1_100) // more than two looks at what has expired
-    await pool.send('/later', { org: 'later' }).ended()
-    const broken = streams.filter(({ isOver }) => isOver)
-    expect(broken, 'no more are broken off').toHaveLength(2)
-    expect(pool.origin.stats, 'streams wait behind the share of their org').toMatchObject({ pending: 4 })
-  })
-
-  test.concurrent('no more streams are broken off than requests of others wait', async () => {
-    await using pool = await startOriginPool(script, { connections: 8 })
-    const streams = Array.from({ length: 8 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
-    await hasBegun(streams)
-    await pool.send('/other', { org: 'other' }).ended()
-    expect(streams.filter(({ isOver }) => isOver)).toHaveLength(1)
-  })
-
-  test.concurrent('the longest response is broken off first, on whichever connection it is', async () => {
+  test('at its share holds up nobody who waits behind its requests', async () => {
     await using pool = await startOriginPool(script, { connections: 4 })
-    const streams = [pool.send('/stream/0', { org: 'greedy' })]
-    const short = pool.send('/short', { org: 'greedy' })
-    await hasBegun([...streams, short])
-    await short.ended()
-    // These two get new connections. The last one gets the connection of `/short`, which is older.
-    for (const i of [1, 2]) {
-      streams.push(pool.sendFresh(`/stream/${i}`, { org: 'greedy' }))
-      await hasBegun(streams)
-    }
-    streams.push(pool.send('/stream/3', { org: 'greedy' }))
-    await hasBegun(streams)
-    expect(pool.connectionOf('/stream/3')).toBe(pool.connectionOf('/short'))
-    await pool.send('/other/0', { org: 'other' }).ended()
-    expect(streams.map(({ isOver }) => isOver)).toEqual([true, false, false, false])
-  })
-
-  test.concurrent('a response is broken off only for a request that has waited for a second', async () => {
-    await using pool = await startOriginPool(script, { connections: 4 })
-    const streams = Array.from({ length: 4 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
-    await hasBegun(streams)
-    const askedAt = performance.now()
-    await pool.send('/other', { org: 'other' }).ended()
-    expect(performance.now() - askedAt).toBeGreaterThan(990)
-  })
-
-  test.concurrent('only streams of the org above its share are broken off, however long another has run', async () => {
-    await using pool = await startOriginPool(script, { connections: 8 })
-    const oldest = pool.send('/stream/oldest', { org: 'modest' })
-    await hasBegun([oldest])
-    const streams = Array.from({ length: 7 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
-    await hasBegun(streams)
-    await pool.send('/other', { org: 'other' }).ended()
-    expect(oldest.isOver).toBe(false)
-    expect(streams.filter(({ isOver }) => isOver)).toHaveLength(1)
-  })
-
-  test.concurrent('an org that holds no more than its share loses nothing', async () => {
-    await using pool = await startOriginPool(script, { connections: 4 })
-    const streams = Array.from({ length: 3 }, (_, i) => pool.send(`/stream/${i}`, { org: 'a' }))
-    const other = pool.send('/stream/b', { org: 'b' })
-    await hasBegun([...streams, other])
-    const waiting = pool.send('/waits', { org: 'c' })
-    await setTimeout(1_300) // more than one look for room
-    expect([...streams, other, waiting].some(({ isOver }) => isOver)).toBe(false)
-    other.attempt.abort(new Error('the client has left'))
+    const streams = [...streamsOf(pool, 'greedy', 5), ...streamsOf(pool, 'other', 1)]
+    await hasBegun([...streams.slice(0, 3), ...streams.slice(5)])
+    const waiting = pool.send('/waits', { org: 'third' })
+    expect(waiting.attempt.queuedFor).toBe('origin.connections')
+    streams[5]?.attempt.abort(new Error('the client has left'))
     await waiting.ended()
+    expect(pool.origin.stats).toMatchObject({ pending: 2 })
   })
+})
 
-  test.concurrent('a request without a response is not broken off', async () => {
-    const cue = onCue()
-    await using pool = await startOriginPool(cue.script, { connections: 4 })
-    const busy = Array.from({ length: 4 }, (_, i) => pool.send(`/busy/${i}`, { org: 'a' }))
-    await pool.seen(4)
-    const waiting = pool.send('/waits', { org: 'b' })
-    await setTimeout(1_300) // more than one look for room
-    expect(busy.some(({ isOver }) => isOver)).toBe(false)
-    cue.answer('/busy/0')
-    await pool.seen(5)
-    cue.answer('/waits')
-    await waiting.ended()
-  })
+test('a connection that is too old closes after its response, even if requests wait', async () => {
+  const cue = onCue()
+  await using pool = await startOriginPool(cue.script, { connections: 1, maxConnectionAgeMs: 1 })
+  const sent = ['/1', '/2'].map((target) => pool.send(target))
+  for (const [i, recorder] of sent.entries()) {
+    await pool.seen(i + 1)
+    await setTimeout(2) // older than the limit now
+    cue.answer(recorder.attempt.request.target)
+    await recorder.ended()
+  }
+  expect(pool.server.connections).toHaveLength(2)
+  await pool.left(pool.connectionOf('/1'))
+})
 
-  // Not concurrent, because it changes the clock of the process.
-  test('a minute after the last wait of another org, streams may take all free places', async () => {
-    await using pool = await startOriginPool(script, { connections: 8 })
-    const streams = Array.from({ length: 10 }, (_, i) => pool.send(`/stream/${i}`, { org: 'greedy' }))
-    await hasBegun(streams.slice(0, 8))
-    await pool.send('/other', { org: 'other' }).ended()
-    await setTimeout(600) // more than one look at what has expired
-    expect(pool.origin.stats, 'two streams wait beside a free connection').toMatchObject({ free: 1, pending: 2 })
-    const now = performance.now.bind(performance)
-    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 60_001)
-    try {
-      await hasBegun(streams.slice(8, 9))
-      expect(pool.origin.stats).toMatchObject({ connected: 8, free: 0, pending: 1 })
-    } finally {
-      clock.mockRestore()
+test('a fault of our own is reported as one', async () => {
+  await using pool = await startOriginPool()
+  for (const event of ['connected', 'head', 'end'] as const) {
+    const recorder = new Recorder({ target: `/${event}` })
+    recorder.onTold = (told) => {
+      if (told === event) throw new TypeError('of our own')
     }
-  })
+    pool.origin.dispatch(recorder.attempt)
+    expect(await recorder.failed()).toBeInstanceOf(TypeError)
+  }
+  await pool.send('/next').ended()
 })
 
 describe('an aborted attempt', () => {

@@ -71,9 +71,7 @@ test('tokens.warm: ready as soon as each org was tried once, with whatever outco
 
 test('SIGTERM: /readyz fails at once, while the process lives and serves requests', async () => {
   answer('acme')
-  const { baseUrl, tokens } = service
-  const identity = { baseUrl, appId: tokens.appId, appSecret: tokens.appSecret }
-  await using proxy: ProxyProcess = await startProxyProcess(identity, { settings: { 'shutdown.delay': '1s' } })
+  await using proxy: ProxyProcess = await startProxyProcess(service, { settings: { 'shutdown.delay': '1s' } })
   expect(await healthAt(proxy.adminPort, '/readyz')).toEqual([200, 'ok\n'])
   proxy.spawned.signal('SIGTERM')
   await proxy.spawned.waitForLine(/"msg":"drain"/)

@@ -61,14 +61,6 @@ test.each(['GET', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'])('%s is echoed on any 
   expect(await response.json()).toMatchObject({ org: 'acme', method, path: '/v2/members/17' })
 })
 
-test('HEAD gets the same head', async () => {
-  await using sandbox = await startSandbox()
-  const response = await call(sandbox, '/v2/example/endpoint', await mint(sandbox, 'acme'), { method: 'HEAD' })
-  expect(response.status).toBe(200)
-  expect(Number(response.headers.get('content-length'))).toBeGreaterThan(0)
-  expect(await response.text()).toBe('')
-})
-
 test('more fields than Node counts by default are all shown', async () => {
   await using sandbox = await startSandbox()
   const headers = Object.fromEntries(Array.from({ length: 1500 }, (_, index) => [`f${index}`, '']))
@@ -98,7 +90,6 @@ test('an upload is hashed as it arrives', async () => {
 
 test.each([
   ['', 1024, '1024'],
-  ['?size=0', 0, '0'],
   ['?size=200000', 200_000, '200000'],
   ['?size=200000&chunked=1', 200_000, null],
   ['?size=nonsense', 1024, '1024'],
@@ -110,18 +101,6 @@ test.each([
   expect(content.equals(Buffer.from(Array.from({ length: sizeBytes }, (_, index) => index % 251)))).toBe(true)
 })
 
-test('a reader that stops reading stops the writer, for any size', async () => {
-  await using sandbox = await startSandbox()
-  const before = process.memoryUsage.rss()
-  const response = await call(sandbox, '/v2/example/bytes?size=8000000000000000', await mint(sandbox, 'acme'))
-  const reader = response.body?.getReader()
-  expect((await reader?.read())?.done).toBe(false)
-  // Other requests are answered, so the loop is not busy writing, and memory contains only the buffers of the sockets.
-  for (let count = 0; count < 20; count += 1) await mint(sandbox, 'acme')
-  expect(process.memoryUsage.rss() - before).toBeLessThan(128 * 1024 * 1024)
-  await reader?.cancel()
-})
-
 test('an event stream sends as many events as were asked for', async () => {
   await using sandbox = await startSandbox()
   const token = await mint(sandbox, 'acme')
@@ -129,15 +108,6 @@ test('an event stream sends as many events as were asked for', async () => {
   expect(response.headers.get('content-type')).toBe('text/event-stream')
   const events = [1, 2, 3].map((number) => `id: ${number}\ndata: {"org":"acme","number":${number}}\n\n`)
   expect(await response.text()).toBe(events.join(''))
-})
-
-test('an event does not wait for the next one', async () => {
-  await using sandbox = await startSandbox()
-  const token = await mint(sandbox, 'acme')
-  const response = await call(sandbox, '/v2/example/events?count=2&intervalMs=3600000', token)
-  const reader = response.body?.getReader()
-  expect(Buffer.from((await reader?.read())?.value ?? []).toString()).toContain('id: 1')
-  await reader?.cancel()
 })
 
 test('an own handler answers every path except the examples', async () => {
@@ -179,17 +149,4 @@ test('a base path precedes all paths of the service', async () => {
 
 test.each(['api', '/api/', '/', '/api//v', '/a?b'])('base path %j is refused', async (basePath) => {
   await expect(startSandbox({ basePath })).rejects.toThrow('basePath must look like /api')
-})
-
-test('an early rejection does not wait for the content', async () => {
-  await using sandbox = await startSandbox()
-  const upload = nodeRequest(`${sandbox.baseUrl}/v2/example/endpoint`, {
-    method: 'POST',
-    headers: { 'content-length': 1_000_000 },
-  })
-  upload.flushHeaders()
-  const [response] = await once(upload, 'response')
-  expect(response.statusCode).toBe(401)
-  upload.on('error', () => {})
-  upload.destroy()
 })

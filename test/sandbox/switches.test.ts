@@ -30,10 +30,21 @@ test('switches can be set over HTTP, and are shown without the secret', async ()
   expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(404)
 })
 
-test('the secret can be rotated over HTTP', async () => {
-  await using sandbox = await startSandbox()
-  await turn(sandbox, { appSecret: 'another' })
-  expect(sandbox.appSecret).toBe('another')
+test('the secret can be rotated over HTTP, and two may be valid at once', async () => {
+  await using sandbox = await startSandbox({ appSecret: 'old' })
+  const statuses = () =>
+    Promise.all(
+      ['old', 'new'].map(async (secret) => {
+        const { status } = await callTokenEndpoint(sandbox, 'acme', basic(sandbox.appId, secret))
+        return status
+      }),
+    )
+  expect(await statuses()).toEqual([200, 401])
+  await turn(sandbox, { appSecret: ['old', 'new'] })
+  expect(await statuses()).toEqual([200, 200])
+  expect(sandbox.appSecret).toBe('new')
+  await turn(sandbox, { appSecret: 'new' })
+  expect(await statuses()).toEqual([401, 200])
 })
 
 test.each([
@@ -41,11 +52,7 @@ test.each([
   [{ tokenLifetimeMs: '5s' }, 'tokenLifetimeMs: .*expected number'],
   [{ expiredStatus: 99 }, 'expiredStatus: .*>=200'],
   [{ tokenFormat: 'xml' }, 'tokenFormat: .*"opaque"\\|"jwt"'],
-  [{ linked: 'acme' }, 'linked: '],
-  [{ appSecret: [] }, 'appSecret: '],
   [{ mintFaults: { kind: 'hang' } }, 'mintFaults: .*expected array'],
-  [{ mintFaults: ['hang'] }, 'mintFaults.0: .*expected object'],
-  [{ mintFaults: [{ kind: 'explode' }] }, 'mintFaults.0.kind: '],
   [{ mintFaults: [{ kind: 'status' }] }, 'mintFaults.0.status: .*expected number'],
   [{ requestFaults: [{ kind: 'hang', probability: 2 }] }, 'requestFaults.0.probability: .*<=1'],
   [{ requestFaults: [{ kind: 'hang', times: 2 }] }, 'requestFaults.0: .*"times"'],
@@ -158,12 +165,6 @@ test('429 has Retry-After', async () => {
   expect(fieldOf(response, 'retry-after')).toBe('7')
 })
 
-test('5xx without Retry-After', async () => {
-  const response = await withFault({ kind: 'status', status: 503 })
-  expect(response.status).toBe(503)
-  expect(fieldOf(response, 'retry-after')).toBeUndefined()
-})
-
 test.each([
   [200, {}],
   [502, { status: 502 }],
@@ -209,6 +210,7 @@ test('hang gives no answer until the sandbox is closed, and delays no other requ
 test('a fault with a count applies so many times, then the next fault in the list, then none', async () => {
   await using sandbox = await startSandbox({
     mintFaults: [
+      { kind: 'status', status: 500, count: 1, org: 'globex' },
       { kind: 'status', status: 500, count: 2 },
       { kind: 'status', status: 503, count: 1 },
     ],
@@ -216,12 +218,7 @@ test('a fault with a count applies so many times, then the next fault in the lis
   const statuses: number[] = []
   for (let count = 0; count < 5; count += 1) statuses.push((await callTokenEndpoint(sandbox, 'acme')).status)
   expect(statuses).toEqual([500, 500, 503, 200, 200])
-})
-
-test('a fault of one org does not affect others', async () => {
-  await using sandbox = await startSandbox({ mintFaults: [{ kind: 'status', status: 500, org: 'acme' }] })
-  expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(500)
-  expect((await callTokenEndpoint(sandbox, 'globex')).status).toBe(200)
+  expect((await callTokenEndpoint(sandbox, 'globex')).status, 'its own fault').toBe(500)
 })
 
 test('faults of requests do not affect the token endpoint, and vice versa', async () => {
@@ -246,16 +243,6 @@ test('a probability is the share of requests with the fault', async () => {
     expect(struck).toBeGreaterThan(70)
     expect(struck).toBeLessThan(170)
   })
-})
-
-test('a fault with probability 0 never happens, with 1 always', async () => {
-  await using sandbox = await startSandbox({
-    random: () => 0,
-    mintFaults: [{ kind: 'status', status: 500, probability: 0 }],
-  })
-  expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(200)
-  sandbox.set({ mintFaults: [{ kind: 'status', status: 500, probability: 1 }] })
-  expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(500)
 })
 
 test('latency delays the answer of a mint, and of a request', async () => {

@@ -28,10 +28,3 @@ test('wrong settings are named, and nothing keeps running', async () => {
     /^tokens\.lifeTime .*did you mean tokens\.lifetime\?$/,
   )
 })
-
-test('after close() it refuses connections', async () => {
-  await using sandbox = await startSandbox()
-  const proxy = await startProxy(sandbox)
-  await proxy.close()
-  await expect(fetch(proxy.url)).rejects.toThrow()
-})

@@ -6,9 +6,9 @@ import { type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
 import { fieldOf, RawClient, type RawResponse } from '../support/raw-client.ts'
 import { mint } from './client.ts'
 
-async function openSocket(sandbox: Sandbox, protocols: string[] = []): Promise<WebSocket> {
+async function openSocket(sandbox: Sandbox): Promise<WebSocket> {
   const url = `${sandbox.baseUrl.replace('http', 'ws')}/v2/example/socket`
-  const socket = new WebSocket(url, protocols, { headers: { authorization: `Bearer ${await mint(sandbox, 'acme')}` } })
+  const socket = new WebSocket(url, { headers: { authorization: `Bearer ${await mint(sandbox, 'acme')}` } })
   await once(socket, 'open')
   return socket
 }
@@ -43,15 +43,7 @@ const GOOD_HANDSHAKE = [
 test('text and binary messages come back as text and binary', async () => {
   await using sandbox = await startSandbox()
   const socket = await openSocket(sandbox)
-  for (const text of [
-    '',
-    'hello',
-    'grüße 🙂',
-    'x'.repeat(125),
-    'x'.repeat(126),
-    'x'.repeat(65_535),
-    'x'.repeat(65_536),
-  ]) {
+  for (const text of ['', 'grüße 🙂', 'x'.repeat(65_536)]) {
     socket.send(text)
     expect(await message(socket)).toEqual([Buffer.from(text), false])
   }
@@ -60,16 +52,6 @@ test('text and binary messages come back as text and binary', async () => {
   expect(await message(socket)).toEqual([bytes, true])
   socket.close(1000)
   expect((await once(socket, 'close'))[0]).toBe(1000)
-})
-
-test('a message of 32 MiB', async () => {
-  await using sandbox = await startSandbox()
-  const socket = await openSocket(sandbox)
-  const bytes = randomBytes(32 * 1024 * 1024)
-  socket.send(bytes)
-  const [content, isBinary] = await message(socket)
-  expect(isBinary).toBe(true)
-  expect(content.equals(bytes)).toBe(true)
 })
 
 test('the sandbox stops reading from a client that reads nothing; later, nothing is lost or out of order', async () => {
@@ -89,21 +71,6 @@ test('the sandbox stops reading from a client that reads nothing; later, nothing
   socket.resume()
   await expect.poll(() => received.length, { timeout: 10_000 }).toBe(64)
   expect(received).toEqual(Array.from({ length: 64 }, (_, number) => number))
-})
-
-test('a client that resets does not disturb others', async () => {
-  await using sandbox = await startSandbox()
-  await using rude = await handshake(sandbox, await mint(sandbox, 'acme'), GOOD_HANDSHAKE)
-  expect((await rude.response()).status).toBe(101)
-  rude.reset()
-  const socket = await openSocket(sandbox)
-  socket.send('still here')
-  expect((await message(socket))[0].toString()).toBe('still here')
-})
-
-test('the first offered protocol is accepted', async () => {
-  await using sandbox = await startSandbox()
-  expect((await openSocket(sandbox, ['chat.v2', 'chat.v1'])).protocol).toBe('chat.v2')
 })
 
 async function refused(lines: string[], token?: string): Promise<RawResponse> {
@@ -161,13 +128,4 @@ test('an upgrade on another path is ignored', async () => {
 test('an upgrade with content is refused, since the content could not be read', async () => {
   const response = await refused(['Upgrade: h2c', 'Content-Length: 5'])
   expect(response.status).toBe(400)
-})
-
-test('without an upgrade, the path describes itself', async () => {
-  await using sandbox = await startSandbox()
-  const response = await fetch(`${sandbox.baseUrl}/v2/example/socket`, {
-    headers: { authorization: `Bearer ${await mint(sandbox, 'acme')}` },
-  })
-  expect(response.status).toBe(426)
-  expect(response.headers.get('upgrade')).toBe('websocket')
 })

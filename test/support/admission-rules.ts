@@ -14,5 +14,6 @@ export const RULES: AdmissionRules = {
   allowsTokenEndpoint: false,
   appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
   targetPrefix: '/api',
+  instance: 'this-instance',
   originHost: 'service.example',
 }

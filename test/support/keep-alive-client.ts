@@ -1,6 +1,7 @@
-/** A cheap client for many requests: one kept connection, one request at a time, answers with a length. Not strict. */
+/** A client for many requests: one kept connection, one request at a time. Node reads the answers. */
 
-import { connect, type Socket } from 'node:net'
+import { once } from 'node:events'
+import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http'
 
 export interface Answer {
   readonly status: number
@@ -11,103 +12,49 @@ export interface Answer {
   readonly durationMs: number
 }
 
-interface Pending {
-  readonly resolve: (answer: Answer) => void
-  readonly reject: (error: Error) => void
-  readonly sentAt: number
-}
-
-const CONTENT_LENGTH = /\r\ncontent-length: *(\d+)\r\n/i
-const CLOSES = /\r\nconnection: *close\r\n/i
-
 export class KeepAliveClient implements Disposable {
-  readonly #at: number | string
-  #socket: Socket | undefined
-  #received = ''
-  #pending: Pending | undefined
+  readonly #address: { readonly port: number; readonly host: string } | { readonly socketPath: string }
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  #underway: ClientRequest | undefined
 
   /** `at` is a port of 127.0.0.1 or the path of a unix socket. */
   constructor(at: number | string) {
-    this.#at = at
+    this.#address = typeof at === 'string' ? { socketPath: at } : { port: at, host: '127.0.0.1' }
   }
 
   /** Rejects if the connection ends before the answer. */
   get(target: string, org: string, ...lines: readonly string[]): Promise<Answer> {
-    return this.#send([`GET ${target} HTTP/1.1`, 'Host: localhost', `X-Org-Id: ${org}`, ...lines], '')
+    return this.#send('GET', target, [`X-Org-Id: ${org}`, ...lines], '')
   }
 
   /** The same with content of ASCII. */
   post(target: string, org: string, content: string): Promise<Answer> {
-    const length = `Content-Length: ${content.length}`
-    return this.#send([`POST ${target} HTTP/1.1`, 'Host: localhost', `X-Org-Id: ${org}`, length], content)
+    return this.#send('POST', target, [`X-Org-Id: ${org}`, `Content-Length: ${content.length}`], content)
   }
 
-  #send(head: readonly string[], content: string): Promise<Answer> {
-    if (this.#pending !== undefined) throw new Error('one request at a time')
-    return new Promise((resolve, reject) => {
-      this.#pending = { resolve, reject, sentAt: performance.now() }
-      this.#open().write(`${head.join('\r\n')}\r\n\r\n${content}`)
-    })
+  async #send(method: string, path: string, lines: readonly string[], content: string): Promise<Answer> {
+    const sentAt = performance.now()
+    const headers = ['Host: localhost', ...lines].flatMap((line) => line.split(/: (.*)/s, 2))
+    const underway = request({ ...this.#address, agent: this.#agent, method, path, headers })
+    this.#underway = underway
+    underway.end(content, 'latin1')
+    const [response]: [IncomingMessage] = (await once(underway, 'response')) as [IncomingMessage]
+    let received = ''
+    for await (const text of response.setEncoding('latin1')) received += text
+    const { statusCode = 0, statusMessage, rawHeaders } = response
+    const fields = rawHeaders.map((text, i) => (i % 2 === 0 ? `${text}: ` : `${text}\r\n`))
+    const head = `HTTP/1.1 ${statusCode} ${statusMessage}\r\n${fields.join('')}`
+    return { status: statusCode, head, content: received, durationMs: performance.now() - sentAt }
   }
 
   /** Sends RST, even during a request. The next request opens another connection. */
   abort(): void {
-    const socket = this.#socket
-    this.#close(new Error('aborted'))
-    socket?.resetAndDestroy()
+    this.#underway?.on('error', () => undefined).socket?.resetAndDestroy()
+    this.#underway?.destroy(new Error('aborted'))
   }
 
   [Symbol.dispose](): void {
-    const socket = this.#socket
-    this.#close(new Error('closed'))
-    socket?.destroy()
-  }
-
-  #open(): Socket {
-    if (this.#socket !== undefined) return this.#socket
-    const socket =
-      typeof this.#at === 'string'
-        ? connect({ path: this.#at })
-        : connect({ port: this.#at, host: '127.0.0.1', noDelay: true })
-    socket.setEncoding('latin1')
-    socket.on('data', (text: string) => {
-      if (this.#socket === socket) this.#read(text)
-    })
-    socket.on('error', (error) => {
-      if (this.#socket === socket) this.#close(error)
-    })
-    socket.on('close', () => {
-      if (this.#socket === socket) this.#close(new Error('the connection ended before the answer did'))
-    })
-    this.#socket = socket
-    return socket
-  }
-
-  #read(text: string): void {
-    this.#received += text
-    const headEnd = this.#received.indexOf('\r\n\r\n')
-    if (headEnd === -1) return
-    const head = this.#received.slice(0, headEnd + 2)
-    const contentEnd = headEnd + 4 + Number(CONTENT_LENGTH.exec(head)?.[1] ?? Number.NaN)
-    if (this.#received.length < contentEnd) return
-    const pending = this.#pending
-    if (pending === undefined || Number.isNaN(contentEnd)) {
-      this.#close(new Error(`an answer to no request, or without a length: ${head}`))
-      return
-    }
-    const content = this.#received.slice(headEnd + 4, contentEnd)
-    this.#received = this.#received.slice(contentEnd)
-    this.#pending = undefined
-    if (CLOSES.test(head)) this.#close(new Error('closed by the server'))
-    const durationMs = performance.now() - pending.sentAt
-    pending.resolve({ status: Number(head.slice(9, 12)), head, content, durationMs })
-  }
-
-  #close(error: Error): void {
-    const pending = this.#pending
-    this.#pending = undefined
-    this.#received = ''
-    this.#socket = undefined
-    pending?.reject(error)
+    this.#underway?.on('error', () => undefined).destroy()
+    this.#agent.destroy()
   }
 }

@@ -27,7 +27,7 @@ export class Recorder implements AttemptSink {
       content: undefined,
       contentLength: undefined,
       webSocketClient: undefined,
-      org: 'acme',
+      org: undefined,
     }
     this.attempt = new Attempt({ ...basis, ...request }, this, needsNewConnection)
   }

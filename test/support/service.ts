@@ -34,6 +34,14 @@ export class Service implements AsyncDisposable {
     return this.origin.requests.filter((request) => this.orgOfMint(request) === undefined)
   }
 
+  get appId(): string {
+    return this.tokens.appId
+  }
+
+  get appSecret(): string {
+    return this.tokens.appSecret
+  }
+
   /** The Org of the token in the request, if there is exactly one token and it is good. */
   orgOf(request: OriginRequest): string | undefined {
     const [authorization, ...others] = request.values('authorization')

@@ -12,7 +12,7 @@ import { startProxyProcess } from '../support/proxy-process.ts'
 import { Random, withSeed } from '../support/seed.ts'
 import type { ProxySettings } from '../support/start-proxy.ts'
 
-const REQUESTS = 40_000
+const REQUESTS = 20_000
 const ORGS = 1_000
 const CONCURRENCY = 512
 const TOKEN_LIFETIME_MS = 600

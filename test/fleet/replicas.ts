@@ -1,0 +1,145 @@
+/** Replicas without a proxy around them: each is a fleet's part with a real store, in front of one token endpoint for all. */
+
+import { Fleet } from '../../src/fleet/fleet.ts'
+import { RedisStore, type StoreObserver } from '../../src/fleet/redis-store.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { Secret } from '../../src/secret.ts'
+import { AccessToken, MintGoesOn, type MintOptions, type TokenSource } from '../../src/token/token-source.ts'
+import { eventually } from '../support/changes.ts'
+
+export interface Told {
+  /** `operation outcome`, in order. */
+  readonly asked: string[]
+  readonly lost: string[]
+  readonly rejected: string[]
+}
+
+function recorder(): Told & { readonly observer: StoreObserver } {
+  const told: Told = { asked: [], lost: [], rejected: [] }
+  const observer: StoreObserver = {
+    storeAsked: (operation, outcome) => told.asked.push(`${operation} ${outcome}`),
+    storeLost: (reason) => told.lost.push(reason),
+    storeBack: () => undefined,
+    passwordRejected: (reason) => told.rejected.push(reason),
+  }
+  return { ...told, observer }
+}
+
+export interface StoreSettings {
+  readonly timeoutMs?: number
+  readonly isCluster?: boolean
+  readonly password?: () => Secret | undefined
+}
+
+function optionsFor(port: number, { timeoutMs = 5_000, isCluster = false, password }: StoreSettings) {
+  return {
+    address: { kind: 'tcp', host: '127.0.0.1', port, tls: false, database: 0 },
+    isCluster,
+    username: undefined,
+    password: password ?? (() => undefined),
+    secureContext: undefined,
+    prefix: 'test',
+    timeoutMs,
+  } as const
+}
+
+/** The store alone. */
+export function openStore(
+  port: number,
+  settings: StoreSettings = {},
+): Told & { readonly store: RedisStore } & Disposable {
+  const { observer, ...told } = recorder()
+  const store = new RedisStore({ ...optionsFor(port, settings), observer })
+  return { ...told, store, [Symbol.dispose]: () => store.close() }
+}
+
+/** Makes the tokens `ORG.1`, `ORG.2`, … */
+export class Endpoint {
+  readonly calls: OrgId[] = []
+  latencyMs = 30
+  /** Rejects instead of answering. */
+  failure: () => Error | undefined = () => undefined
+  issue = (token: string, mintedAt: number) => new AccessToken(token, mintedAt)
+
+  /** Like the guard: at the deadline the wait ends, and the call goes on. */
+  async mint(org: OrgId, deadlineAt: number): Promise<AccessToken> {
+    const mintedAt = performance.now()
+    const token = this.issue(`${org}.${this.calls.push(org)}`, mintedAt)
+    const failure = this.failure()
+    const restMs = deadlineAt - mintedAt
+    await passed(Math.min(this.latencyMs, restMs))
+    if (failure !== undefined) throw failure
+    if (this.latencyMs <= restMs) return token
+    const late = passed(this.latencyMs - restMs).then(() => token)
+    throw new MintGoesOn('token_endpoint_timeout', 'no answer in time', late)
+  }
+}
+
+export function passed(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)))
+}
+
+interface ReplicaOptions extends StoreSettings {
+  readonly secret?: string
+  readonly mintTimeoutMs?: number
+}
+
+export class Replica implements AsyncDisposable {
+  readonly fleet: Fleet
+  readonly told: Told
+  unusable = 0
+  readonly #source: TokenSource
+
+  constructor(port: number, endpoint: Endpoint, { secret, mintTimeoutMs = 20_000, ...settings }: ReplicaOptions = {}) {
+    const { observer, ...told } = recorder()
+    this.told = told
+    const valueUnusable = () => {
+      this.unusable += 1
+    }
+    this.fleet = new Fleet({
+      appId: 'app',
+      baseUrl: 'https://api.example',
+      appSecret: new Secret(secret ?? 'the secret'),
+      store: optionsFor(port, settings),
+      mintTimeoutMs,
+      maxOrgs: 100,
+      observer: { ...observer, valueUnusable },
+    })
+    this.#source = this.fleet.inFrontOf({
+      mint: (org, { deadlineAt = Number.POSITIVE_INFINITY } = {}) => endpoint.mint(org, deadlineAt),
+    })
+  }
+
+  /** Resolves when each has reached the store. */
+  static async start(
+    count: number,
+    port: number,
+    endpoint: Endpoint,
+    options?: ReplicaOptions,
+  ): Promise<readonly Replica[] & AsyncDisposable> {
+    const replicas = Array.from({ length: count }, () => new Replica(port, endpoint, options))
+    for (const { fleet } of replicas)
+      await eventually(() => fleet.status.state === 'available' || undefined, 'the store')
+    const dispose = async () => {
+      await Promise.all(replicas.map((replica) => replica[Symbol.asyncDispose]()))
+    }
+    return Object.assign(replicas, { [Symbol.asyncDispose]: dispose })
+  }
+
+  async mint(org: string, options?: MintOptions): Promise<AccessToken> {
+    return await this.#source.mint(org as OrgId, options)
+  }
+
+  /** The token alone. */
+  async text(org: string, options?: MintOptions): Promise<string> {
+    return textOf(await this.mint(org, options))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.fleet.close()
+  }
+}
+
+export function textOf(token: AccessToken): string {
+  return token.reveal().slice('Bearer '.length)
+}
