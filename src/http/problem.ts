@@ -268,6 +268,7 @@ export interface RenderedProblem {
 }
 
 const LIMITS: Readonly<Record<Limit, string>> = {
+  'listen.maxConnections': 'Too many connections were open: repeat the request later, or raise listen.maxConnections.',
   'listen.maxInFlight': 'As many requests are in flight as listen.maxInFlight allows.',
   'callers[].maxInFlight': 'As many requests of this caller are in flight as its maxInFlight allows.',
   'origin.connections': 'All origin.connections are busy.',
