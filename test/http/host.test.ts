@@ -1,42 +1,15 @@
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 
-describe('Host', () => {
+// `test/advisory/dns-rebinding.test.ts` sends the names and spellings that matter.
+test('further names are allowed in any case and with any port, also when they are looked up again', () => {
   const hosts = new HostList([...LOOPBACK_NAMES, 'api.internal'])
+  for (let i = 0; i < 2; i++) expect(hosts.check('Api.Internal:80')).toBe('allowed')
+  expect(hosts.check('api.internal.evil.com')).toBe('refused')
+})
 
-  test.each(['localhost', 'localhost:8080', '127.0.0.1:1', '[::1]:8080', '[::1]', 'LOCALHOST', 'Api.Internal:80'])(
-    '%s',
-    (host) => {
-      expect(hosts.check(host)).toBe('allowed')
-      expect(hosts.check(host)).toBe('allowed')
-    },
-  )
-
-  test.each([
-    'evil.example',
-    'evil.example:8080',
-    '127.0.0.1.evil.com',
-    'localhost.evil.com',
-    'evillocalhost:1',
-    '127.1',
-    '0x7f.1',
-    '0.0.0.0',
-    'localhost.',
-    '[::2]',
-  ])('%s is refused', (host) => {
-    expect(hosts.check(host)).toBe('refused')
-  })
-
-  test.each(['', ' ', 'a, b', '127.0.0.1@evil', 'a/b?c', 'a b', 'localhost:', 'localhost:x', 'localhost:80:80', '::1'])(
-    '%j is invalid',
-    (host) => {
-      expect(hosts.check(host)).toBe('invalid')
-    },
-  )
-
-  test('a single * allows every well-formed name and nothing else', () => {
-    const all = new HostList(['*'])
-    expect(all.check('evil.example:1')).toBe('allowed')
-    expect(all.check('a b')).toBe('invalid')
-  })
+test('a single * allows every well-formed name and nothing else', () => {
+  const all = new HostList(['*'])
+  expect(all.check('evil.example:1')).toBe('allowed')
+  expect(all.check('a b')).toBe('invalid')
 })
