@@ -20,13 +20,19 @@ interface Manifest {
   readonly metadata: { readonly name: string; readonly namespace?: string }
   readonly spec?: {
     readonly ports?: readonly { readonly port: number; readonly targetPort: string }[]
-    readonly template?: { readonly spec: Pod }
+    readonly secretName?: string
+    readonly ingress?: readonly {
+      readonly from: readonly { readonly podSelector: { readonly matchLabels: object } }[]
+      readonly ports: readonly object[]
+    }[]
+    readonly template?: { readonly metadata: { readonly labels: object }; readonly spec: Pod }
   }
 }
 
 interface Pod {
   readonly serviceAccountName: string
   readonly automountServiceAccountToken?: boolean
+  readonly terminationGracePeriodSeconds?: number
   readonly containers: readonly {
     readonly args?: readonly string[]
     readonly ports?: readonly { readonly name: string; readonly containerPort: number }[]
@@ -51,6 +57,15 @@ const manifests = ['gateway.yaml', 'caller.yaml'].flatMap((name): Manifest[] =>
 
 function find(kind: string, name: string): Manifest | undefined {
   return manifests.find((manifest) => manifest.kind === kind && manifest.metadata.name === name)
+}
+
+/** What kustomize makes of a folder. */
+function render(folder: string): Manifest[] {
+  const { stdout, stderr, status } = spawnSync(programPath('kubectl'), ['kustomize', projectPath(folder)], {
+    encoding: 'utf8',
+  })
+  expect(status, stderr).toBe(0)
+  return parseAllDocuments(stdout).map((document): Manifest => document.toJS())
 }
 
 const proxyPod = find('Deployment', 'org-access-proxy')?.spec?.template?.spec
@@ -114,14 +129,50 @@ describe('the shared gateway', () => {
     expect(service?.spec?.ports).toEqual([{ name: 'proxy', port: Number(url.port), targetPort: 'proxy' }])
   })
 
+  test('stays reachable while the cluster still sends it connections, and has time to end', async () => {
+    const { shutdown } = (await load()).config
+    expect(shutdown.delay).toBeGreaterThan(0)
+    const graceMs = (proxyPod?.terminationGracePeriodSeconds ?? 0) * 1_000
+    expect(graceMs).toBeGreaterThan(shutdown.delay + shutdown.timeout)
+  })
+
+  test('lets in the pods that are marked as callers', () => {
+    const [rule] = find('NetworkPolicy', 'org-access-proxy')?.spec?.ingress ?? []
+    const [peer] = rule?.from ?? []
+    expect(rule?.ports).toEqual([{ port: 'proxy' }])
+    expect(find('Deployment', 'billing')?.spec?.template?.metadata.labels).toMatchObject(
+      peer?.podSelector.matchLabels ?? {},
+    )
+  })
+
   test.skipIf(lacks('kubectl'))('kustomize builds it, and the ConfigMap keeps its name', () => {
-    const { stdout, status } = spawnSync(programPath('kubectl'), ['kustomize', projectPath(SHARED)], {
-      encoding: 'utf8',
-    })
-    expect(status).toBe(0)
-    const made = parseAllDocuments(stdout).map((document): Manifest => document.toJS())
+    const made = render(SHARED)
     expect(made.find(({ kind }) => kind === 'ConfigMap')?.metadata.name).toBe('org-access-proxy')
   })
+})
+
+describe('the shared gateway over TLS', () => {
+  const folder = 'deploy/kubernetes/shared-tls'
+
+  test.skipIf(lacks('kubectl')).each(['cert-manager', 'spiffe'])(
+    'with %s, proxy and caller have certificates',
+    (name) => {
+      const made = render(`${folder}/${name}`)
+      for (const deployment of ['org-access-proxy', 'billing']) {
+        const pod = made.find(({ kind, metadata }) => kind === 'Deployment' && metadata.name === deployment)?.spec
+          ?.template?.spec
+        expect(pod?.volumes.map((volume) => volume.name)).toContain('tls')
+        expect(pod?.containers[0]?.volumeMounts).toContainEqual({ name: 'tls', mountPath: '/run/tls', readOnly: true })
+      }
+      if (name === 'cert-manager') {
+        const secrets = made.filter(({ kind }) => kind === 'Certificate').map(({ spec }) => spec?.secretName)
+        expect(secrets.toSorted()).toEqual(['billing-tls', 'org-access-proxy-ca', 'org-access-proxy-tls'])
+      } else {
+        const names = readProjectFile(`${folder}/spiffe/helper.conf`).match(/(?<=_file_name = ").*(?=")/g)
+        expect(names).toEqual(['tls.crt', 'tls.key', 'ca.crt'])
+      }
+    },
+  )
 })
 
 describe('callers on one host', () => {

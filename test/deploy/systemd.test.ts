@@ -55,6 +55,13 @@ describe('the unit', () => {
   })
 })
 
+test('several processes share the socket, and have admin listeners of their own', () => {
+  const several = parseUnitFile(readProjectFile('deploy/systemd/several.service.conf')).get('Service')
+  expect(several?.get('Sockets')).toEqual(['org-access-proxy.socket'])
+  expect(several?.get('Environment')).toContainEqual('OAP_ADMIN_ADDRESS=localhost:909%i')
+  expect(several?.get('RuntimeDirectory')).toEqual(['', 'org-access-proxy-%i'])
+})
+
 const SECRET = { OAP_APP_SECRET: 'only-for-this-test' }
 
 test.skipIf(lacks('systemd-analyze'))('systemd-analyze accepts it', async () => {
