@@ -127,7 +127,7 @@ export async function startApp(
     tokens: tokensOf(side, part),
     resumeMints: () => side.resumeMints(),
     warnings: warningsOf({ side, log, listener, reloadState: () => reload.state, fleet: part?.fleet }),
-    fleet: part?.fleet,
+    fleet: part?.fleet.store,
   }
   const admin = openAdmin(live, rules, sources, log, sockets?.admin)
   const reload = new ConfigReload({

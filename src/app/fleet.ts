@@ -47,7 +47,7 @@ export async function openFleet(config: Config, observer: FleetPartObserver): Pr
     const latest = parseSecretBytes(bytes)
     if (password?.equals(latest)) return
     password = latest
-    fleet.reconnect()
+    fleet.store.reconnect()
   }
   const file =
     path === undefined

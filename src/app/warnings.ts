@@ -45,9 +45,9 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
     }
   })
   warnings.add('fleet_store_lost', () => {
-    if (fleet?.status.state !== 'lost') return undefined
+    if (fleet?.store.status.state !== 'lost') return undefined
     return {
-      text: `The store of the fleet cannot be used: ${fleet.status.reason}. Until it is back, this replica mints for itself.`,
+      text: `The store of the fleet cannot be used: ${fleet.store.status.reason}. Until it is back, this replica mints for itself.`,
     }
   })
   warnings.add('connections_refused', () => {

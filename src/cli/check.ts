@@ -151,7 +151,7 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
     passwordUnusable: nothing,
   })
   try {
-    return await part?.fleet.tryOut()
+    return await part?.fleet.store.tryOut()
   } finally {
     await part?.close()
   }

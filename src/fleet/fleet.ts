@@ -12,7 +12,7 @@ import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
 import { AccessToken, MintGoesOn, type MintOptions, type TokenSource } from '../token/token-source.ts'
-import { RedisStore, type StoreObserver, type StoreOptions, type StoreState } from './redis-store.ts'
+import { RedisStore, type StoreObserver, type StoreOptions } from './redis-store.ts'
 import type { ClaimReply } from './scripts.ts'
 import { type FleetIdentity, FleetKeys } from './sealing.ts'
 
@@ -69,8 +69,8 @@ type TokenContent = readonly [
 ]
 
 export class Fleet {
+  readonly store: RedisStore
   readonly #options: FleetOptions
-  readonly #store: RedisStore
   readonly #closing = new AbortController()
   /** What is told to other replicas while no request waits for it. */
   readonly #behind = new Set<Promise<void>>()
@@ -84,17 +84,12 @@ export class Fleet {
     setMaxListeners(0, this.#closing.signal) // each wait listens: Node warns of a leak from the eleventh on
     this.#purgedAt = new LRUCache({ max: options.maxOrgs })
     this.#keys = new FleetKeys(options)
-    this.#store = new RedisStore({ ...options.store, observer: options.observer })
+    this.store = new RedisStore({ ...options.store, observer: options.observer })
   }
 
   /** Returns a source that asks the store before `source`. */
   inFrontOf(source: TokenSource): TokenSource {
     return { mint: (org, options = {}) => this.#mint(source, org, options) }
-  }
-
-  /** `reason` tells why the store was lost. It is empty while the store is there. */
-  get status(): { readonly state: StoreState; readonly reason: string } {
-    return { state: this.#store.state, reason: this.#store.lossReason }
   }
 
   /** Deletes the shared tokens of these orgs. This replica takes no token from the store again that is older than the purge. */
@@ -114,21 +109,11 @@ export class Fleet {
     this.#keys = new FleetKeys({ ...this.#options, appSecret })
   }
 
-  /** The password of the store has changed. */
-  reconnect(): void {
-    this.#store.reconnect()
-  }
-
-  /** For `check`: the problem, or undefined if the store can be used. */
-  tryOut(): Promise<string | undefined> {
-    return this.#store.tryOut()
-  }
-
   /** Resolves when everything for the other replicas was sent or given up. Waits for other replicas end at once. */
   async close(): Promise<void> {
     this.#closing.abort()
     await Promise.all(this.#behind)
-    this.#store.close()
+    this.store.close()
   }
 
   async #mint(source: TokenSource, org: OrgId, options: MintOptions): Promise<AccessToken> {
@@ -164,7 +149,7 @@ export class Fleet {
       const askedAt = performance.now()
       const maxAgeMs = this.#maxAgeOf(mint, askedAt)
       const request = { owner, leaseMs, maxAgeMs, isRefresh: options.reason === 'refresh', except }
-      const reply = await this.#store.claim(keys.nameOf(org), request, mint.budgetMs)
+      const reply = await this.store.claim(keys.nameOf(org), request, mint.budgetMs)
       // Time in which another replica mints is not lost to the store.
       if (reply.kind !== 'held') mint.budgetMs -= performance.now() - askedAt
       switch (reply.kind) {
@@ -251,11 +236,11 @@ export class Fleet {
     const statedMs = Number.isFinite(statedLifeMs) ? statedLifeMs : null
     const content: TokenContent = [spanMs, acquiredAtMs, statedMs, expectedLifeMs ?? null, text]
     const stored = { mark: keys.markOf(org, text), spanMs, sealed: keys.seal(org, JSON.stringify(content)) }
-    this.#runBehind(this.#store.publish(keys.nameOf(org), owner, stored, ageMs))
+    this.#runBehind(this.store.publish(keys.nameOf(org), owner, stored, ageMs))
   }
 
   #release({ keys, org, owner }: SharedMint, unchangedMs = 0): void {
-    this.#runBehind(this.#store.release(keys.nameOf(org), owner, unchangedMs))
+    this.#runBehind(this.store.release(keys.nameOf(org), owner, unchangedMs))
   }
 
   /** Undefined for a value that no replica with this secret has sealed for this org. */
@@ -281,7 +266,7 @@ export class Fleet {
   async #forget(orgs: readonly OrgId[]): Promise<void> {
     const keys = this.#keys
     for (const org of orgs) {
-      if (this.#closing.signal.aborted || !(await this.#store.forget(keys.nameOf(org)))) return
+      if (this.#closing.signal.aborted || !(await this.store.forget(keys.nameOf(org)))) return
     }
   }
 

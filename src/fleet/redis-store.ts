@@ -31,7 +31,11 @@ export interface StoreObserver {
   passwordRejected(reason: string): void
 }
 
-export type StoreState = 'connecting' | 'available' | 'lost'
+export interface StoreStatus {
+  readonly state: 'connecting' | 'available' | 'lost'
+  /** Why it was lost; empty while it is there. For people: it holds no secret. */
+  readonly reason: string
+}
 
 /** No answer in time, or none that can be used. The store may have done the operation or not. */
 const ERROR = { kind: 'error' } as const
@@ -54,7 +58,7 @@ const nonsense = () => new Unusable('an answer that makes no sense')
 export class RedisStore {
   readonly #options: StoreOptions
   readonly #connectTimeoutMs: number
-  #state: StoreState = 'connecting'
+  #status: StoreStatus = { state: 'connecting', reason: '' }
   #link: Link
   #failures = 0
   #failedAt = Number.NEGATIVE_INFINITY
@@ -63,25 +67,16 @@ export class RedisStore {
   #probeTimer: NodeJS.Timeout | undefined
   #isRejectionTold = false
   #isClosed = false
-  #lossReason = ''
 
   constructor(options: StoreOptions) {
     this.#options = options
     this.#connectTimeoutMs = Math.max(CONNECT_TIMEOUT_MS, options.timeoutMs)
     this.#link = this.#open()
-    this.#test(this.#link).then(
-      () => this.#recovered(this.#link),
-      (error: unknown) => this.#lose(error),
-    )
+    this.#try(this.#link)
   }
 
-  get state(): StoreState {
-    return this.#state
-  }
-
-  /** Why it was lost last; empty while it is there. For people: it holds no secret. */
-  get lossReason(): string {
-    return this.#state === 'lost' ? this.#lossReason : ''
+  get status(): StoreStatus {
+    return this.#status
   }
 
   /** `name` is that of an org: see `FleetKeys`. Waits for the answer for `limitMs` at most. */
@@ -106,7 +101,7 @@ export class RedisStore {
 
   /** Connects anew, with a changed password. What is under way goes on with the old connection. */
   reconnect(): void {
-    if (this.#state === 'available') this.#renew()
+    if (this.#status.state === 'available') this.#renew()
   }
 
   /** For `check`. Resolves with the problem, or undefined. */
@@ -132,10 +127,10 @@ export class RedisStore {
     args: readonly string[],
     limitMs: number = this.#options.timeoutMs,
   ): Promise<T | typeof ERROR> {
-    const { timeoutMs, observer } = this.#options
+    const { timeoutMs } = this.#options
     const startedAt = performance.now()
-    const tell = (outcome: StoreOutcome) => observer.storeAsked(operation, outcome, performance.now() - startedAt)
-    if (this.#state === 'lost' || this.#isClosed) {
+    const tell = this.#teller(operation)
+    if (this.#status.state === 'lost' || this.#isClosed) {
       tell('skipped')
       return ERROR
     }
@@ -159,7 +154,7 @@ export class RedisStore {
   }
 
   #noteFailure(error: unknown, startedAt: number): void {
-    if (this.#state !== 'available') return
+    if (this.#status.state !== 'available') return
     // One short stall of the store fails a whole burst of questions. That is one failure.
     if (startedAt >= this.#failedAt) {
       this.#failures += 1
@@ -171,54 +166,46 @@ export class RedisStore {
     else if (this.#options.isCluster && performance.now() - this.#renewedAt >= RENEWAL_MS) this.#renew()
   }
 
+  /** Schedules the next probe, so there is one at a time. */
   #lose(error: unknown): void {
-    if (this.#isClosed || this.#state === 'lost') return
-    this.#state = 'lost'
-    this.#lossReason = reasonOf(error)
-    this.#isRejectionTold ||= isRejection(error) // the reason tells it
-    this.#link.close()
-    this.#options.observer.storeLost(this.#lossReason)
-    this.#probeLater()
-  }
-
-  #recovered(link: Link): void {
-    if (this.#isClosed) {
-      link.close()
-      return
-    }
-    this.#link = link
-    this.#state = 'available'
-    this.#failures = 0
-    this.#isRejectionTold = false
-    this.#options.observer.storeBack()
-  }
-
-  /** One probe at a time: the next is scheduled when this one has failed. */
-  #probeLater(): void {
     if (this.#isClosed) return
+    this.#link.close()
+    const reason = reasonOf(error)
+    const isKnown = this.#status.state === 'lost'
+    this.#status = { state: 'lost', reason }
+    if (isKnown) this.#tellRejection(error)
+    else this.#options.observer.storeLost(reason)
+    this.#isRejectionTold ||= isRejection(error)
     const pauseMs = this.#pauseMs * (0.75 + Math.random() / 4)
     this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS)
-    this.#probeTimer = setTimeout(() => this.#probe(), pauseMs).unref()
+    this.#probeTimer = setTimeout(() => this.#try(this.#open()), pauseMs).unref()
   }
 
-  #probe(): void {
-    const startedAt = performance.now()
-    const tell = (outcome: StoreOutcome) =>
-      this.#options.observer.storeAsked('probe', outcome, performance.now() - startedAt)
-    const link = this.#open()
+  #try(link: Link): void {
+    const tell = this.#teller('probe')
     this.#test(link).then(
       () => {
         tell('ok')
-        this.#recovered(link)
+        if (this.#use(link)) this.#options.observer.storeBack()
       },
       (error: unknown) => {
         link.close()
         tell(outcomeOf(error))
-        this.#lossReason = reasonOf(error)
-        this.#tellRejection(error)
-        this.#probeLater()
+        this.#lose(error)
       },
     )
+  }
+
+  #use(link: Link): boolean {
+    if (this.#isClosed) {
+      link.close()
+      return false
+    }
+    this.#link = link
+    this.#status = { state: 'available', reason: '' }
+    this.#failures = 0
+    this.#isRejectionTold = false
+    return true
   }
 
   /** A connection alone shows nothing: the server may refuse writes, or be no store at all. */
@@ -234,15 +221,10 @@ export class RedisStore {
     const link = this.#open()
     within(link.opened, this.#connectTimeoutMs).then(
       () => {
-        if (this.#isClosed || this.#state !== 'available') {
-          link.close()
-          return
-        }
         const old = this.#link
-        this.#link = link
-        this.#isRejectionTold = false
-        // Its last answers may still be on their way.
-        setTimeout(() => old.close(), this.#options.timeoutMs).unref()
+        // The last answers of the old one may still be on their way.
+        if (this.#status.state === 'available') setTimeout(() => old.close(), this.#options.timeoutMs).unref()
+        if (this.#status.state !== 'available' || !this.#use(link)) link.close()
       },
       (error: unknown) => {
         link.close()
@@ -263,10 +245,16 @@ export class RedisStore {
       password: this.#options.password(),
       connectTimeoutMs: this.#connectTimeoutMs,
       onLost: (cause) => {
-        if (this.#link === link) this.#lose(cause)
+        if (this.#link === link && this.#status.state === 'available') this.#lose(cause)
       },
     })
     return link
+  }
+
+  /** Returns a function that tells the outcome of an operation that begins now. */
+  #teller(operation: StoreOperation): (outcome: StoreOutcome) => void {
+    const startedAt = performance.now()
+    return (outcome) => this.#options.observer.storeAsked(operation, outcome, performance.now() - startedAt)
   }
 
   #keys(name: string, ...parts: string[]): string[] {

@@ -50,7 +50,7 @@ export class FleetKeys extends Redacted {
   seal(org: OrgId, content: string): string {
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(CIPHER, this.#sealingKey(org), nonce, { authTagLength: TAG_BYTES })
-    cipher.setAAD(this.#authenticated(org))
+    cipher.setAAD(this.#identity)
     const sealed = Buffer.concat([nonce, cipher.update(content, 'utf8'), cipher.final(), cipher.getAuthTag()])
     return sealed.toString('base64')
   }
@@ -62,7 +62,7 @@ export class FleetKeys extends Redacted {
     if (sealed.length < NONCE_BYTES + TAG_BYTES || sealed.toString('base64') !== text) return undefined
     const nonce = sealed.subarray(0, NONCE_BYTES)
     const decipher = createDecipheriv(CIPHER, this.#sealingKey(org), nonce, { authTagLength: TAG_BYTES })
-    decipher.setAAD(this.#authenticated(org))
+    decipher.setAAD(this.#identity)
     decipher.setAuthTag(sealed.subarray(-TAG_BYTES))
     try {
       return Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]).toString()
@@ -78,12 +78,9 @@ export class FleetKeys extends Redacted {
       .slice(0, NAME_LENGTH)
   }
 
+  /** One for each org, so a value that is moved to another org does not open. */
   #sealingKey(org: OrgId): Buffer {
     return derived(this.#root, joined('seal', org))
-  }
-
-  #authenticated(org: OrgId): Buffer {
-    return Buffer.concat([this.#identity, joined(org)])
   }
 }
 

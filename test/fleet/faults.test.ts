@@ -5,8 +5,9 @@
 
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { createServer as createTlsServer, type TLSSocket } from 'node:tls'
 import { describe, expect, test } from 'vitest'
-import { CA_FILE, certificateFiles } from '../support/certificates.ts'
+import { CA_FILE, certificate, certificateFiles } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
@@ -116,6 +117,27 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
     expect(await fleet.askAll('acme')).toEqual([200, 200])
     expect(service.tokens.mintsOf('acme')).toHaveLength(1)
   })
+})
+
+test('the TLS client sends the name of the store, and no IP address', async () => {
+  const names: (string | false)[] = []
+  const server = createTlsServer(certificate('localhost'), (socket) => {
+    names.push((socket as TLSSocket & { servername: string | false }).servername)
+    socket.on('error', () => undefined).destroy()
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  await using service = await startService()
+  for (const [host, name] of [
+    ['localhost', 'localhost'],
+    ['127.0.0.1', false],
+  ] as const) {
+    const store = { url: `rediss://${host}:${port}` }
+    await using fleet = await FleetUnderTest.start(1, service, store, { 'fleet.caFile': CA_FILE })
+    await untilState(fleet, 'lost')
+    expect(new Set(names.splice(0))).toEqual(new Set(name === false ? [] : [name]))
+  }
+  server.close()
 })
 
 describe('a store that is no store', () => {

@@ -119,7 +119,7 @@ export class Replica implements AsyncDisposable {
   ): Promise<readonly Replica[] & AsyncDisposable> {
     const replicas = Array.from({ length: count }, () => new Replica(port, endpoint, options))
     for (const { fleet } of replicas)
-      await eventually(() => fleet.status.state === 'available' || undefined, 'the store')
+      await eventually(() => fleet.store.status.state === 'available' || undefined, 'the store')
     const dispose = async () => {
       await Promise.all(replicas.map((replica) => replica[Symbol.asyncDispose]()))
     }

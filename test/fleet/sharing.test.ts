@@ -167,9 +167,9 @@ describe.skipIf(lacks('redis-server'))('the end of a replica', () => {
     await eventually(async () => (await leaseKeys(server)).length === 1 || undefined, 'its lease')
     await server.cli('client', 'pause', '300', 'all')
     await minted
-    expect(replica!.told.asked).toEqual(['claim acquired'])
+    expect(replica!.told.asked).toEqual(['probe ok', 'claim acquired'])
     await replica!.fleet.close()
-    expect(replica!.told.asked).toEqual(['claim acquired', 'publish published'])
+    expect(replica!.told.asked).toEqual(['probe ok', 'claim acquired', 'publish published'])
     expect(await tokenKeys(server)).toHaveLength(1)
   })
 
