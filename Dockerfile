@@ -12,6 +12,7 @@ RUN --mount=type=secret,id=ca \
     if [ -f /run/secrets/ca ]; then export NODE_EXTRA_CA_CERTS=/run/secrets/ca; fi; npm ci
 COPY LICENSE tsconfig.json tsconfig.build.json rolldown.config.ts ./
 COPY src src
+ARG REVISION=unknown
 RUN npm run build
 
 FROM ${NODE_IMAGE}

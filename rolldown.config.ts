@@ -3,7 +3,7 @@
  * slow the start; see docs/decisions/0009-few-files.md.
  */
 
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { defineConfig, type Plugin, rolldown } from 'rolldown'
@@ -20,10 +20,16 @@ export default defineConfig({
   platform: 'node',
   tsconfig: 'tsconfig.build.json',
   // Node 20 does not know `await using`.
-  transform: { target: 'es2023' },
+  transform: { target: 'es2023', define: { BUILD_REVISION: JSON.stringify(revision()) } },
   plugins: [statusPageAssets(), thirdParty()],
   output: { dir: 'dist', chunkFileNames: 'chunks/[name].js' },
 })
+
+/** The commit, for `--version`. An image is built without the repository, and gets the commit as REVISION. */
+function revision(): string {
+  const { stdout } = spawnSync('git', ['rev-parse', '--short=12', 'HEAD'], { encoding: 'utf8' })
+  return process.env['REVISION'] || stdout?.trim() || 'unknown'
+}
 
 /** The module `status-page-assets`: the script of the status page, bundled for browsers, with its style and markup. */
 export function statusPageAssets(): Plugin {

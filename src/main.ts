@@ -42,8 +42,8 @@ async function run(): Promise<number> {
       return 0
     }
     case 'version': {
-      const { readVersion } = await import('./version.ts')
-      process.stdout.write(`${readVersion()}\n`)
+      const { readVersion, revision } = await import('./version.ts')
+      process.stdout.write(`${readVersion()} (revision ${revision}, Node ${process.versions.node})\n`)
       return 0
     }
   }

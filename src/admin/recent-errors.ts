@@ -36,7 +36,7 @@ export interface ErrorExample extends Omit<Kept, 'endedAt'> {
   readonly agoMs: number
 }
 
-type Kept = Pick<RequestRecord, 'requestId' | 'orgId' | 'method' | 'path' | 'status' | 'endedAt'>
+type Kept = Pick<RequestRecord, 'requestId' | 'orgId' | 'method' | 'path' | 'status' | 'reason' | 'endedAt'>
 
 interface Entry {
   count: number
@@ -123,8 +123,8 @@ function countOrg(orgs: Map<string, number>, org: string): void {
 }
 
 /** A copy, because the record keeps the whole exchange in memory. */
-function excerpt({ requestId, orgId, method, path, status, endedAt }: RequestRecord): Kept {
-  return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, endedAt }
+function excerpt({ requestId, orgId, method, path, status, reason, endedAt }: RequestRecord): Kept {
+  return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, endedAt }
 }
 
 function lastAt({ examples }: Entry): number {

@@ -76,7 +76,7 @@ export class RequestMetrics implements Omit<GatewayObserver, 'programFailed'> {
     if (status !== SWITCHING_PROTOCOLS) this.#overheads.record(durationMs - waitedForOriginMs(record))
     if (token !== 'none') this.#lookups.add(token)
     if (record.caller !== undefined) this.#countCaller(record.caller, status)
-    if (record.reason !== undefined) this.#refusedCallers.add(record.reason)
+    if (code === 'caller_refused' && record.reason !== undefined) this.#refusedCallers.add(record.reason)
     if (code !== undefined && code !== 'client_closed') this.#refused.add(code)
     if (code === undefined && status < 400) return
     const kind = errorKindOf(record)

@@ -6,7 +6,7 @@ import { type LoadOptions, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { descriptorLimit } from '../listener/connection-limit.ts'
 import { takeInheritedSockets } from '../listener/inherited-sockets.ts'
-import { readVersion } from '../version.ts'
+import { readVersion, revision } from '../version.ts'
 import { type App, startApp } from './app.ts'
 import { Log } from './log.ts'
 
@@ -33,7 +33,7 @@ export async function serve(options: LoadOptions): Promise<Running> {
   const { config, warnings } = loaded
   const log = new Log(config.log)
   endOnFault(log)
-  log.logger.info({ version: readVersion(), node: process.versions.node, pid: process.pid }, 'start')
+  log.logger.info({ version: readVersion(), revision, node: process.versions.node, pid: process.pid }, 'start')
   for (const warning of warnings) log.logger.warn(warning)
   try {
     const app = await startApp(loaded, log, options, sockets)

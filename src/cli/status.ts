@@ -86,7 +86,11 @@ function errorLines({ errors }: StatusDocument): string[] {
       return [
         `  ${kind.padEnd(7)} ${last?.status ?? '-'} ${code}  ${count} x, last ${seconds(lastAgoMs)} ago: ${title}`,
         ...(orgs.length === 0 ? [] : [`      Orgs: ${listed}${more}`]),
-        ...(last === undefined ? [] : [`      last: ${last.method} ${last.path}, request ${last.requestId}`]),
+        ...(last === undefined
+          ? []
+          : [
+              `      last: ${last.reason === undefined ? '' : `${last.reason}: `}${last.method} ${last.path}, request ${last.requestId}`,
+            ]),
         `      ${detail}`,
       ]
     }),

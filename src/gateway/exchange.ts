@@ -94,6 +94,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#relay = new ResponseRelay(message, response, context.clientKeepAliveSeconds)
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     this.#record.caller = request.caller?.name
+    this.#record.traceId = request.traceId
     if (hasContent(request)) {
       const { contentLength: length } = request
       this.#content = new ClientContent(message, { length, maxKeptBytes: context.maxKeptBytes })
@@ -342,6 +343,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     if (this.#isOver) return
     this.#record.code = failure.code
     this.#record.detail = causeOf(failure)
+    this.#record.reason = failure.limit
     if (this.#relay.hasStarted) this.#relay.breakOff()
     else {
       this.#relay.abandon()

@@ -15,6 +15,8 @@ export interface AdmittedRequest {
   /** Flat list of everything that goes to the origin, with `Host`, `Via` and `X-Request-Id`. Only `Authorization` is missing. */
   readonly fields: string[]
   readonly requestId: string
+  /** Of `traceparent`. */
+  readonly traceId: string | undefined
   /** The declared length in octets. Undefined if none is declared. */
   readonly contentLength: number | undefined
   readonly isChunked: boolean

@@ -18,6 +18,7 @@ export type RequestFieldKind =
   | 'caller-key'
   | 'org-id'
   | 'request-id'
+  | 'traceparent'
   | 'via'
   | 'imitation'
 
@@ -37,6 +38,7 @@ const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
   'x-proxy-key': 'caller-key',
   'x-org-id': 'org-id',
   'x-request-id': 'request-id',
+  traceparent: 'traceparent',
   via: 'via',
   // Hop-by-hop fields (RFC 9110 §7.6.1), and the client's credential.
   'keep-alive': 'dropped',

@@ -12,6 +12,13 @@ export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | '
 /** Logged if the client left before it got an answer. Never sent. */
 export const CLIENT_CLOSED_STATUS = 499
 
+const TRACEPARENT = /^[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/
+
+/** The trace id of a `traceparent` field; undefined if the field is not valid (W3C Trace Context §3.2). */
+export function traceIdOf(traceparent: string): string | undefined {
+  return TRACEPARENT.exec(traceparent)?.[1]
+}
+
 /** Instants are monotonic milliseconds. */
 export class RequestRecord {
   readonly requestId: string
@@ -32,7 +39,7 @@ export class RequestRecord {
   caller: string | undefined
   /** Why the answer was our own, or was broken off. */
   code: ErrorCode | 'client_closed' | undefined
-  /** Why the caller was refused. It never stands in the answer. */
+  /** Why the caller was refused, which never stands in the answer; or the limit that was reached. */
   reason: string | undefined
   /** Of a valid `traceparent` (W3C Trace Context). */
   traceId: string | undefined

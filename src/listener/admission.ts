@@ -10,6 +10,7 @@ import type { AdmittedRequest } from '../http/admitted-request.ts'
 import { withoutFields } from '../http/fields.ts'
 import type { HostList } from '../http/host.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
+import { traceIdOf } from '../http/request-record.ts'
 import {
   hasEncodedControl,
   isForwardable,
@@ -205,6 +206,7 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
     path,
     fields: fieldsForOrigin(found, rules, requestId, isWebSocket),
     requestId,
+    traceId: found.traceparent === '' ? undefined : traceIdOf(found.traceparent),
     contentLength: found.lengths === 1 ? Number(found.length) : undefined,
     isChunked: found.codings === 1,
     expectsContinue: found.expectations === 1 && head.httpVersionMinor > 0,

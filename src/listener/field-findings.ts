@@ -14,6 +14,7 @@ export class FieldFindings {
   callerKey = ''
   requestIds = 0
   requestId = ''
+  traceparent = ''
   lengths = 0
   length = ''
   codings = 0
@@ -65,6 +66,10 @@ export function gatherFields(rawFields: readonly string[]): FieldFindings {
       case 'request-id':
         found.requestIds++
         found.requestId = value
+        found.kept.push(name, value)
+        break
+      case 'traceparent':
+        found.traceparent = value
         found.kept.push(name, value)
         break
       case 'via':

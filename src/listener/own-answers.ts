@@ -6,7 +6,7 @@ import type { ErrorCode, Failure } from '../errors.ts'
 import type { ReceivedRequest } from '../gateway/exchange.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { type Answered, endWithProblem, respondWithProblem } from '../http/problem-response.ts'
-import { CLIENT_CLOSED_STATUS, type GatewayObserver, RequestRecord } from '../http/request-record.ts'
+import { CLIENT_CLOSED_STATUS, type GatewayObserver, RequestRecord, traceIdOf } from '../http/request-record.ts'
 import { pathOf } from '../http/target.ts'
 import type { AdmissionRules, Refusal } from './admission.ts'
 import type { ClientConnection } from './connection.ts'
@@ -46,7 +46,7 @@ export class OwnAnswers {
     const record = this.#newRecord(message, startedAt, refusal.orgId)
     record.code = refusal.code
     record.caller = refusal.caller?.name
-    record.reason = refusal.reason
+    record.reason = refusal.reason ?? refusal.limit
     this.#tell(record, respondWithProblem(response, refusal, record.requestId))
     connection.exchangeEnded()
   }
@@ -57,6 +57,7 @@ export class OwnAnswers {
     const record = this.#newRecord(message, startedAt)
     const isGone = failure === 'client_closed'
     record.code = isGone ? failure : failure.code
+    record.reason = isGone ? undefined : failure.limit
     this.#tell(record, isGone ? CLIENT_GONE : respondWithProblem(response, failure, record.requestId))
     connection.exchangeEnded()
   }
@@ -79,7 +80,10 @@ export class OwnAnswers {
   /** `message` is undefined if no request could be read. `orgId` is undefined if the id was not checked, or is invalid. */
   #newRecord(message: IncomingMessage | undefined, startedAt: number, orgId?: OrgId): RequestRecord {
     const { method = '', url = '' } = message ?? {}
-    return new RequestRecord(this.#options.newRequestId(), orgId, method, pathIn(url), startedAt)
+    const record = new RequestRecord(this.#options.newRequestId(), orgId, method, pathIn(url), startedAt)
+    const { traceparent } = message?.headers ?? {}
+    if (typeof traceparent === 'string') record.traceId = traceIdOf(traceparent)
+    return record
   }
 
   #tell(record: RequestRecord, { status, bytes }: Answered): void {

@@ -3,6 +3,7 @@
 import { setTimeout } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
@@ -89,4 +90,38 @@ test.each([
   expect((await silent.untilClosed()).bytes.length, 'the client got nothing').toBe(0)
   expect(await proxy.logOf('/v2/silent')).toMatchObject({ status: 0, code: 'draining', bytesOut: 0 })
   expect(await proxy.logOf('/v2/begun')).toMatchObject({ status: 200, code: 'draining', bytesOut: 5 })
+})
+
+test('the line has the trace id of a valid traceparent, of a refused request, too; the field goes on unchanged', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
+  const field = (id: string) => `traceparent: 00-${id}-00f067aa0ba902b7-01`
+  await request(proxy.port, get('/v2/traced', 'acme', field(traceId)))
+  expect(service.origin.requests.at(-1)?.values('traceparent')).toEqual([field(traceId).slice('traceparent: '.length)])
+  expect(await proxy.logOf('/v2/traced')).toMatchObject({ traceId })
+  await request(proxy.port, head('GET /v2/refused HTTP/1.1', HOST, field(traceId)))
+  expect(await proxy.logOf('/v2/refused')).toMatchObject({ traceId, code: 'org_id_missing' })
+  for (const [path, id] of [
+    ['/v2/zeros', '0'.repeat(32)],
+    ['/v2/odd', `${traceId}"}`],
+  ] as const) {
+    await request(proxy.port, get(path, 'acme', field(id)))
+    expect(await proxy.logOf(path)).not.toHaveProperty('traceId')
+  }
+})
+
+test('the line of a request for which there is no room names the limit', async () => {
+  let release: () => void = () => undefined
+  const held = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  await using service = await startService({ script: async () => held.then(() => ({ status: 200 })) })
+  await using proxy = await startProxy(service, { 'listen.maxInFlight': '1' })
+  const first = request(proxy.port, get('/v2/first', 'acme'))
+  await eventually(() => service.requests.length === 1 || undefined, 'the first request at the service')
+  expect((await request(proxy.port, get('/v2/second', 'acme'))).status).toBe(503)
+  expect(await proxy.logOf('/v2/second')).toMatchObject({ code: 'overloaded', reason: 'listen.maxInFlight' })
+  release()
+  await first
 })

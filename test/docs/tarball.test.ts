@@ -64,7 +64,7 @@ test('startProxy and startSandbox run, and have types', async () => {
 
 test('the program runs', async () => {
   const { stdout } = await run(process.execPath, [join(installed, 'dist/main.js'), '--version'])
-  expect(stdout).toMatch(/^\d+\.\d+\.\d+\n$/)
+  expect(stdout).toMatch(/^\d+\.\d+\.\d+ \(revision \w+, Node [\d.]+\)\n$/)
 })
 
 test('its documents link only to files in it', () => {

@@ -49,19 +49,12 @@ describe('request fields', () => {
     expect(requestFieldKind(name)).toBe('imitation')
   })
 
-  test.each([
-    'traceparent',
-    'baggage',
-    'Cookie',
-    'Range',
-    'If-Match',
-    'my_field',
-    'constructor',
-    '__proto__',
-    'toString',
-  ])('%s is forwarded', (name) => {
-    expect(requestFieldKind(name)).toBe('plain')
-  })
+  test.each(['baggage', 'Cookie', 'Range', 'If-Match', 'my_field', 'constructor', '__proto__', 'toString'])(
+    '%s is forwarded',
+    (name) => {
+      expect(requestFieldKind(name)).toBe('plain')
+    },
+  )
 
   test('known names are recognized among very many others', () => {
     for (let i = 0; i < 5_000; i++) requestFieldKind(`x-flood-${i}`)

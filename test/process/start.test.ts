@@ -181,7 +181,7 @@ test('--help and --version', async () => {
   expect(help.stdout.length).toBeLessThanOrEqual(40)
   await using version = spawnProxy({ args: ['--version'] })
   expect((await version.exited).code).toBe(0)
-  expect(version.stdout[0]).toMatch(/^\d+\.\d+\.\d+$/)
+  expect(version.stdout[0]).toMatch(/^\d+\.\d+\.\d+ \(revision (?:[0-9a-f]{12}|unknown), Node [\d.]+\)$/)
 })
 
 test('a wrong call is one line and exit 1', async () => {

@@ -87,9 +87,9 @@ function concernedText({ orgs, orgCount }: ErrorReport): string {
   return `${orgCount === 1 ? 'Org' : 'Orgs'} ${listed}${more}`
 }
 
-function exampleText({ method, path, orgId, requestId, agoMs }: ErrorExample): string {
+function exampleText({ method, path, orgId, requestId, reason, agoMs }: ErrorExample): string {
   const org = orgId === undefined ? '' : ` for ${orgId}`
-  return `${method} ${path}${org}, ${ago(agoMs)}, request ${requestId}`
+  return `${reason === undefined ? '' : `${reason}: `}${method} ${path}${org}, ${ago(agoMs)}, request ${requestId}`
 }
 
 /** On a phone, only orgs in trouble and the first few others are shown, until somebody asks for all. */
