@@ -11,68 +11,7 @@ import {
 import { fc } from '../support/properties.ts'
 
 describe('a target that may be forwarded', () => {
-  test.each([
-    '/',
-    '/v2/x',
-    '/v2/x/',
-    '//evil.com/x',
-    '/a%2Fb',
-    '/v2/%25',
-    '/v2/%252f',
-    '/v2/...',
-    '/v2/.well-known/x',
-    '/v2/a.b..c',
-    '/v2/x?a=%2F&b=+&c=;d&&=',
-    '/v2/x??',
-    '/v2/x?a=%zz',
-    '/v2/x?next=/../y',
-    `/v2/x?${'a'.repeat(8000)}`,
-    '/v2/a*b',
-    '/v2/x;y=1',
-  ])('%s', (target) => {
-    expect(isForwardable(target)).toBe(true)
-  })
-
-  test.each([
-    '*',
-    '',
-    'v2/x',
-    '/v2/../x',
-    '/v2/./x',
-    '/..',
-    '/.',
-    '/v2/%2e%2e/x',
-    '/v2/%2E./x',
-    '/v2/.%2e/x',
-    '/v2/..;/admin',
-    '/v2/..;a=b/admin',
-    '/v2/%2f..%2fadmin',
-    '/v2/%5c..%5c',
-    '/v2/a%5c..',
-    '/v2/public/%252e%252e/admin',
-    '/v2/%25%32%65',
-    '/v2/.%252e/x',
-    '/v2/%252f..%252fadmin',
-    '/v2/a%255c..',
-    '/v2/..%253bx/admin',
-    '/v2/%252e%252e;x/admin',
-    '/v2/..%3fx',
-    '/\\evil.com',
-    '/v2/a\\..\\b',
-    '/a%zz',
-    '/a%',
-    '/a%1',
-    '/a#frag',
-    '/a?x#frag',
-    '/a b',
-    '/a\tb',
-    '/a\u0000',
-    '/\u00e9',
-    '/a\u007f',
-  ])('not %j', (target) => {
-    expect(isForwardable(target)).toBe(false)
-  })
-
+  // `test/advisory/path-escape.test.ts` and `test/behaviour/targets.test.ts` send single ones.
   test('a forwarded target stays below any prefix, however a server resolves it', () => {
     const piece = fc.constantFrom(
       'a',
