@@ -9,6 +9,7 @@ import type { AdminSources, CallerStatus, ConfigurationStatus, ReadinessCheck } 
 import { isLoopback } from '../config/address.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
+import { RepeatMemory } from '../gateway/client-content.ts'
 import { Deadlines } from '../gateway/deadlines.ts'
 import { Gateway } from '../gateway/handler.ts'
 import type { InheritedSockets } from '../listener/inherited-sockets.ts'
@@ -82,6 +83,7 @@ export async function startApp(
     responseTimeoutMs: config.origin.responseTimeout,
     idleTimeoutMs: config.origin.idleTimeout,
     maxKeptBytes: config.replay.maxBody,
+    repeatMemory: new RepeatMemory(),
     rejectedStatuses: new Set(config.tokens.rejectedStatuses),
     clientKeepAliveSeconds: Math.floor(config.listen.keepAliveTimeout / 1_000),
   })

@@ -9,17 +9,44 @@ export interface ClientContentOptions {
   readonly length: number | undefined
   /** Larger content is not kept. */
   readonly maxKeptBytes: number
+  readonly memory: RepeatMemory
+}
+
+/** For all requests together. */
+const MAX_MEMORY_BYTES = 32 * 1024 * 1024
+
+/** The memory for content that is kept for repeats. When it is used up, further requests are forwarded, but not repeated. */
+export class RepeatMemory {
+  #freeBytes: number
+
+  constructor(bytes = MAX_MEMORY_BYTES) {
+    this.#freeBytes = bytes
+  }
+
+  /** Returns false if that much is not left. */
+  take(bytes: number): boolean {
+    if (bytes > this.#freeBytes) return false
+    this.#freeBytes -= bytes
+    return true
+  }
+
+  giveBack(bytes: number): void {
+    this.#freeBytes += bytes
+  }
 }
 
 export class ClientContent implements ContentSource {
   readonly #message: IncomingMessage
   readonly #length: number | undefined
   readonly #maxKeptBytes: number
+  readonly #memory: RepeatMemory
+  /** Its part of the memory, taken for a declared length at once. */
+  #takenBytes = 0
   #kept: Buffer[] = []
   /** All of the content, once it is in one piece. */
   #whole: Buffer | undefined
-  /** Nothing is kept: the content is too large, or no repeat will come. */
-  #isTooLarge = false
+  /** False if there is no room for the content, or no repeat will come. */
+  #isKept = true
   #isFlowing = false
   #writer: ContentWriter | undefined
   #isListening = false
@@ -33,20 +60,22 @@ export class ClientContent implements ContentSource {
     this.#message = message
     this.#length = options.length
     this.#maxKeptBytes = options.maxKeptBytes
-    this.#isTooLarge = options.length !== undefined && options.length > options.maxKeptBytes
+    this.#memory = options.memory
+    this.#takeMemory(options.length ?? 0)
     if (options.length === undefined) joinPieces(message)
   }
 
   /** Returns all of the content, if it came together with the head or was kept. Otherwise it has to be streamed. */
   whole(): Buffer | undefined {
-    if (this.isComplete && !this.#isTooLarge) this.#whole ??= Buffer.concat(this.#kept)
-    if (this.#whole === undefined && !this.#isListening && this.#hasArrived) this.#takeWhole()
+    if (this.#whole !== undefined) return this.#whole
+    if (!this.#isListening && this.#hasArrived) return this.#takeWhole()
+    if (this.isComplete && this.#isKept) this.#whole = Buffer.concat(this.#kept)
     return this.#whole
   }
 
   /** True if all of it is kept, or will be when the client has sent the rest of a small declared length. */
   get willBeKept(): boolean {
-    return !this.#isTooLarge && (this.isComplete || this.#length !== undefined)
+    return this.#isKept && (this.isComplete || this.#length !== undefined)
   }
 
   /** True while we read and the client sends nothing. */
@@ -64,12 +93,19 @@ export class ClientContent implements ContentSource {
     this.#flow()
   }
 
-  /** Drops what was kept: no repeat will come. */
-  release(): void {
-    this.#isTooLarge = true
+  /** No repeat will come. */
+  dropKept(): void {
+    this.#isKept = false
     this.#kept = []
     this.#whole = undefined
     this.#onWhole = undefined
+    this.#memory.giveBack(this.#takenBytes)
+    this.#takenBytes = 0
+  }
+
+  #takeMemory(bytes: number): void {
+    if (this.#takenBytes + bytes <= this.#maxKeptBytes && this.#memory.take(bytes)) this.#takenBytes += bytes
+    else this.dropKept()
   }
 
   /** Node runs the next tick when it has read the content, and only then takes note that the message is complete. */
@@ -77,13 +113,14 @@ export class ClientContent implements ContentSource {
     return this.#message.complete || this.#message.readableLength === this.#length
   }
 
-  #takeWhole(): void {
+  #takeWhole(): Buffer {
     const whole = readAll(this.#message)
     markEmpty(this.#message)
     this.receivedBytes = whole.length
     this.isComplete = true
-    this.#isTooLarge = whole.length > this.#maxKeptBytes
-    this.#whole = whole
+    if (this.#length === undefined) this.#takeMemory(whole.length)
+    if (this.#isKept) this.#whole = whole
+    return whole
   }
 
   streamTo(writer: ContentWriter): void {
@@ -115,7 +152,7 @@ export class ClientContent implements ContentSource {
   #received(chunk: Buffer): void {
     this.receivedBytes += chunk.length
     this.#keep(chunk)
-    if (this.#writer?.write(chunk, this.#isTooLarge) !== false || this.#onWhole !== undefined) return
+    if (this.#writer?.write(chunk, !this.#isKept) !== false || this.#onWhole !== undefined) return
     this.#isFlowing = false
     this.#message.pause()
   }
@@ -130,13 +167,8 @@ export class ClientContent implements ContentSource {
   }
 
   #keep(chunk: Buffer): void {
-    if (this.#isTooLarge) return
-    if (this.receivedBytes > this.#maxKeptBytes) {
-      this.#isTooLarge = true
-      this.#kept = []
-      return
-    }
-    this.#kept.push(chunk)
+    if (this.#isKept && this.#length === undefined) this.#takeMemory(chunk.length)
+    if (this.#isKept) this.#kept.push(chunk)
   }
 }
 

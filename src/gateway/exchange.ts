@@ -19,7 +19,7 @@ import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.t
 import type { Origin } from '../origin/origin.ts'
 import type { TokenLookup } from '../token/token-entry.ts'
 import type { AccessToken } from '../token/token-source.ts'
-import { ClientContent } from './client-content.ts'
+import { ClientContent, type RepeatMemory } from './client-content.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
 import { type JudgeContext, judgeToken, Repeat, type Repeated, type RepeatTarget } from './rejected-token.ts'
 import { type RelayOwner, ResponseRelay } from './response-relay.ts'
@@ -34,6 +34,7 @@ export interface ExchangeContext extends JudgeContext {
   readonly idleTimeoutMs: number
   /** Larger request content is not kept for a repeat. */
   readonly maxKeptBytes: number
+  readonly repeatMemory: RepeatMemory
   /** Sent to the client as `Keep-Alive: timeout`. */
   readonly clientKeepAliveSeconds: number
 }
@@ -97,7 +98,11 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#record.traceId = request.traceId
     if (hasContent(request)) {
       const { contentLength: length } = request
-      this.#content = new ClientContent(message, { length, maxKeptBytes: context.maxKeptBytes })
+      this.#content = new ClientContent(message, {
+        length,
+        maxKeptBytes: context.maxKeptBytes,
+        memory: context.repeatMemory,
+      })
     } else markEmpty(message)
   }
 
@@ -181,7 +186,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#record.status = status
     // Content that still arrives after an early response must not be read as a request.
     if (this.#mustClose()) this.#response.shouldKeepAlive = false
-    this.#content?.release()
+    this.#content?.dropKept()
     // There is no tunnel, so all bytes behind the handshake are read and dropped.
     if (this.#request.isWebSocket) this.#message.socket.resume()
     if (status === NO_CONTENT) head.dropLength()
@@ -384,7 +389,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
 
   #letGo(): void {
     const reason = new OriginError('connection_terminated', 'the exchange has ended')
-    this.#content?.release()
+    this.#content?.dropKept()
     this.#attempt?.abort(reason)
   }
 

@@ -22,7 +22,7 @@ test('uploads that are answered with endless streams do not stay in memory', asy
   await using proxy = await startProxyProcess(
     service,
     // Collects the whole heap. By itself, V8 waits until such memory has grown by about 64 MiB.
-    { settings: { 'origin.connections': `${UPLOADS + 10}` }, nodeArgs: ['--gc-global'] },
+    { settings: { 'origin.connections': `${2 * UPLOADS}` }, nodeArgs: ['--gc-global'] },
   )
   const external = () => proxy.metric('nodejs_external_memory_bytes')
   const upload = async (index: number) => {

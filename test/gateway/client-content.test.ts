@@ -4,16 +4,16 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
-import { ClientContent } from '../../src/gateway/client-content.ts'
+import { ClientContent, RepeatMemory } from '../../src/gateway/client-content.ts'
 import { head } from '../support/case-table.ts'
-import { RawClient } from '../support/raw-client.ts'
+import { RawClient, request } from '../support/raw-client.ts'
 
 const MAX_KEPT_BYTES = 64 * 1024
 
 test.each([1, 1_024, 8_000])('%i octets, request after request on one connection', async (length) => {
   const seen: unknown[] = []
   const server = createServer((message: IncomingMessage, response: ServerResponse) => {
-    const content = new ClientContent(message, { length, maxKeptBytes: MAX_KEPT_BYTES })
+    const content = new ClientContent(message, { length, maxKeptBytes: MAX_KEPT_BYTES, memory: new RepeatMemory() })
     process.nextTick(() => {
       seen.push([content.whole()?.toString(), content.isComplete, content.receivedBytes])
       response.end()
@@ -32,3 +32,38 @@ test.each([1, 1_024, 8_000])('%i octets, request after request on one connection
   await once(server, 'close')
   expect(seen).toEqual(Array.from({ length: 3 }, () => [text, true, length]))
 })
+
+test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
+  'content beyond the memory for repeats is forwarded, but not kept: %s',
+  async (framing) => {
+    const memory = new RepeatMemory(10)
+    const contents: ClientContent[] = []
+    const server = createServer((message: IncomingMessage, response: ServerResponse) => {
+      const length = framing === 'Content-Length: 6' ? 6 : undefined
+      const content = new ClientContent(message, { length, maxKeptBytes: MAX_KEPT_BYTES, memory })
+      contents.push(content)
+      const pieces: Buffer[] = []
+      content.streamTo({
+        write: (chunk) => pieces.push(chunk) > 0,
+        end: () => response.end(Buffer.concat(pieces)),
+      })
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const { port } = server.address() as AddressInfo
+    const upload = async () => {
+      const sent = framing === 'Content-Length: 6' ? 'piece.' : '3\r\npie\r\n3\r\nce.\r\n0\r\n\r\n'
+      const { content } = await request(port, head('POST / HTTP/1.1', 'Host: x', framing) + sent)
+      expect(content.toString()).toBe('piece.')
+    }
+    await upload()
+    await upload()
+    expect(contents.map(({ willBeKept }) => willBeKept)).toEqual([true, false])
+    contents[0]?.dropKept()
+    contents[0]?.dropKept()
+    await upload()
+    await upload()
+    expect(contents.map(({ willBeKept }) => willBeKept)).toEqual([false, false, true, false])
+    server.close()
+    await once(server, 'close')
+  },
+)
