@@ -62,7 +62,7 @@ export async function startApp(
   /** A reload changes these, so other objects read them each time. */
   const live = {
     config,
-    secureContext: contextTrusting(config.origin.caCertificates),
+    secureContext: contextTrusting(config.origin.caCertificates, config.origin.clientCertificate),
   }
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
   const errors = new RecentErrors()
@@ -137,9 +137,13 @@ export async function startApp(
     loaded,
     observer: configEvents,
     apply: async (latest) => {
-      const { caCertificates } = latest.origin
-      const isSameTrust = caCertificates === live.config.origin.caCertificates
-      const secureContext = isSameTrust ? live.secureContext : contextTrusting(caCertificates)
+      const { caCertificates, clientCertificate } = live.config.origin
+      const isSame =
+        latest.origin.caCertificates === caCertificates &&
+        latest.origin.clientCertificate?.certificates === clientCertificate?.certificates
+      const secureContext = isSame
+        ? live.secureContext
+        : contextTrusting(latest.origin.caCertificates, latest.origin.clientCertificate)
       await listener.openCallerSockets(callerSockets(latest))
       // Nothing below can fail, so later requests see the whole change.
       rules.use(latest)

@@ -21,6 +21,7 @@ export async function openOrigin({ baseUrl, origin }: Config, connections: numbe
     baseUrl,
     connections,
     connectTimeoutMs: origin.connectTimeout,
+    maxConnectionAgeMs: origin.maxConnectionAge,
     tunnel: await tunnelFor(baseUrl, origin.proxies),
     get secureContext() {
       return live.secureContext

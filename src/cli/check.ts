@@ -160,7 +160,7 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
 /** Makes one call of the token endpoint, and resolves with what the endpoint tells its observer. */
 async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const { appId, appSecret } = config
-  const secureContext = contextTrusting(config.origin.caCertificates)
+  const secureContext = contextTrusting(config.origin.caCertificates, config.origin.clientCertificate)
   const origin = await openOrigin(config, 1, { secureContext })
   try {
     return await new Promise((resolve, reject) => {

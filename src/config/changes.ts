@@ -11,6 +11,8 @@ export const RELOADABLE: ReadonlySet<SettingKey> = new Set<SettingKey>([
   'listen.hosts',
   'listen.callerKeyFile',
   'origin.caFile',
+  'origin.certFile',
+  'origin.keyFile',
   'orgs.allow',
   'orgs.pattern',
   'routes.allow',
@@ -54,14 +56,14 @@ export function settingsWithNewFiles(before: NamedFiles, after: NamedFiles): Set
 /** `running` with the reloadable settings of `latest`. */
 export function withReloadable(running: Config, latest: Config): Config {
   const { hosts, callerKeyFile, callerKey } = latest.listen
-  const { caFile, caCertificates } = latest.origin
+  const { caFile, caCertificates, certFile, keyFile, clientCertificate } = latest.origin
   const { level, requests, sample } = latest.log
   return {
     ...running,
     callers: latest.callers,
     appRoutes: latest.appRoutes,
     listen: { ...running.listen, hosts, callerKeyFile, callerKey },
-    origin: { ...running.origin, caFile, caCertificates },
+    origin: { ...running.origin, caFile, caCertificates, certFile, keyFile, clientCertificate },
     orgs: latest.orgs,
     routes: latest.routes,
     log: { ...running.log, level, requests, sample },

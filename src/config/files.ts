@@ -1,7 +1,9 @@
 /** Reads and checks the files that settings name: secrets and certificates. */
 
 import { X509Certificate } from 'node:crypto'
+import { createSecureContext } from 'node:tls'
 import { Secret } from '../secret.ts'
+import type { KeyPair } from '../trusted-certificates.ts'
 import { type FileContent, readRegularFile } from '../watched-file.ts'
 import type { Draft } from './draft.ts'
 import { type Place, Unsuitable } from './problem.ts'
@@ -118,4 +120,31 @@ function isReadable(certificate: string): boolean {
   } catch {
     return false
   }
+}
+
+/** The setting and its key file name one pair. */
+export async function readKeyPair(
+  draft: Draft,
+  certKey: 'origin.certFile',
+  keyKey: 'origin.keyFile',
+): Promise<KeyPair | undefined> {
+  const [certPath, keyPath] = [draft.values[certKey], draft.values[keyKey]]
+  if (certPath === undefined && keyPath === undefined) return undefined
+  if (certPath === undefined || keyPath === undefined) {
+    const [set, missing] = certPath === undefined ? [keyKey, certKey] : [certKey, keyKey]
+    draft.report({ key: set, message: `needs ${missing}: a certificate and its key belong together` })
+    return undefined
+  }
+  const certificates = await readCertificates(draft, { key: certKey }, certPath)
+  if (certificates === undefined) return undefined
+  return draft.attempt({ key: keyKey }, async () => {
+    const { bytes } = await draft.read({ key: keyKey }, keyPath)
+    const key = new Secret(bytes.toString('latin1'))
+    try {
+      createSecureContext({ cert: certificates, key: key.reveal() })
+    } catch {
+      throw new Unsuitable(`is no private key (PEM, not encrypted) of the certificate in ${certKey}`)
+    }
+    return { certificates, key }
+  })
 }

@@ -13,7 +13,7 @@ import {
   readProxyVariables,
   unknownVariables,
 } from './environment.ts'
-import { readAppSecret, readCertificates, readKeyFile, readWatchedSecret } from './files.ts'
+import { readAppSecret, readCertificates, readKeyFile, readKeyPair, readWatchedSecret } from './files.ts'
 import { tryOrgPattern } from './org-pattern.ts'
 import { ConfigRefused, type NamedFiles, type Source } from './problem.ts'
 import { cautions, contradictions, orgIdsOf } from './relations.ts'
@@ -49,6 +49,7 @@ export async function loadConfig({ file, env }: LoadOptions): Promise<LoadedConf
   const callers = await readCallers(draft)
   const callerKey = await readKeyFile(draft, { key: 'listen.callerKeyFile' }, values['listen.callerKeyFile'])
   const caCertificates = await readCertificates(draft, { key: 'origin.caFile' }, values['origin.caFile'])
+  const clientCertificate = await readKeyPair(draft, 'origin.certFile', 'origin.keyFile')
   const fleetCaCertificates = await readCertificates(draft, { key: 'fleet.caFile' }, values['fleet.caFile'])
   const password = await readWatchedSecret(draft, 'fleet.passwordFile')
   const usesProxy = values['origin.proxyFromEnv'] === true
@@ -65,7 +66,7 @@ export async function loadConfig({ file, env }: LoadOptions): Promise<LoadedConf
       appSecret,
       callers,
       listen: { ...declared.listen, callerKey },
-      origin: { ...declared.origin, caCertificates, proxies },
+      origin: { ...declared.origin, caCertificates, clientCertificate, proxies },
       fleet: { ...declared.fleet, caCertificates: fleetCaCertificates, password },
       orgs: { ...declared.orgs, allow: orgIdsOf(values, 'orgs.allow') },
       tokens: { ...declared.tokens, ...lifetimeBounds(declared.tokens), warm: orgIdsOf(values, 'tokens.warm') },

@@ -4,6 +4,7 @@ import { z } from 'zod'
 import type { CallerRule } from '../callers/callers.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
+import type { KeyPair } from '../trusted-certificates.ts'
 import {
   parseAddress,
   parseAdminAddress,
@@ -90,6 +91,11 @@ const origin = z
       .describe(
         'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them.',
       ),
+    maxConnectionAge: duration()
+      .prefault('10m')
+      .describe(
+        'An older connection closes after its response, so that traffic follows DNS and load balancers. Jittered by a fifth.',
+      ),
     connectTimeout: duration().prefault('5s').describe('Longest time for TCP and TLS together.'),
     responseTimeout: duration()
       .prefault('60s')
@@ -98,6 +104,12 @@ const origin = z
     caFile: text()
       .optional()
       .describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
+    certFile: text()
+      .optional()
+      .describe(
+        'PEM file with the certificate that the proxy shows to the service, and its chain. Needs `origin.keyFile`.',
+      ),
+    keyFile: text().optional().describe('PEM file with the private key of `origin.certFile`.'),
     allowInsecure: flag()
       .prefault(false)
       .describe(
@@ -322,6 +334,8 @@ export interface Config
   readonly origin: DeclaredSettings['origin'] & {
     /** The content of `caFile`. */
     readonly caCertificates: string | undefined
+    /** The content of `certFile` and `keyFile`. */
+    readonly clientCertificate: KeyPair | undefined
     /** Undefined unless `proxyFromEnv`. */
     readonly proxies: ProxyVariables | undefined
   }

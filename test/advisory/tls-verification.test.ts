@@ -3,6 +3,9 @@
  * first mint. Or a debugging session has left an environment variable that switches verification off.
  */
 
+import { readFileSync } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
+import type { TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
@@ -52,7 +55,10 @@ describe('a service that shows a bad certificate later gets no token', () => {
     service.origin.present(certificate(name))
     const response = await request(proxy.port, get('/v2/y', 'acme'))
     expect(response.status).toBe(502)
-    expect(problemOf(response).code).toBe('tls_certificate_error')
+    const fault = { expired: 'has expired', 'other-host': 'another host', 'self-signed': 'self-signed' }[name]
+    const expected = { code: 'tls_certificate_error', detail: expect.stringContaining(fault) }
+    expect(problemOf(response)).toMatchObject(expected)
+    expect(await proxy.logOf('/v2/y')).toMatchObject(expected)
     expect(service.requests.map((seen) => seen.target)).toEqual(['/v2/x'])
   })
 
@@ -66,6 +72,35 @@ describe('a service that shows a bad certificate later gets no token', () => {
     expect(response.status).toBe(502)
     expect(service.requests.map((seen) => seen.target)).toEqual(['/v2/x'])
   })
+})
+
+test('a service that asks for a certificate gets ours, and after a rotation the new one', async () => {
+  const shown: string[] = []
+  await using service = await startService({
+    tls: { ...certificate('localhost'), requestCert: true, rejectUnauthorized: true, ca: readFileSync(CA_FILE) },
+    script: (_, { socket }) => {
+      shown.push(String((socket as TLSSocket).getPeerCertificate().subject.CN))
+      return { closes: true }
+    },
+  })
+  const pair = (name: CertificateName) => ({
+    key: certificate(name).key.toString(),
+    cert: certificate(name).cert.toString(),
+  })
+  await using proxy = await startProxy(service, withCa, {
+    'proxy.yaml': 'origin: {certFile: client.pem, keyFile: client.key}',
+    'client.pem': pair('localhost').cert,
+    'client.key': pair('localhost').key,
+  })
+  expect((await request(proxy.port, get('/v2/1', 'acme'))).status).toBe(200)
+  await writeFile(proxy.at('client.key'), 'half a key')
+  await proxy.app.reload()
+  expect((await request(proxy.port, get('/v2/2', 'acme'))).status).toBe(200)
+  await writeFile(proxy.at('client.key'), pair('other-host').key)
+  await writeFile(proxy.at('client.pem'), pair('other-host').cert)
+  await proxy.app.reload()
+  expect((await request(proxy.port, get('/v2/3', 'acme'))).status).toBe(200)
+  expect(shown).toEqual(['localhost', 'localhost', 'other.example'])
 })
 
 test('TLS 1.1 is refused', async () => {

@@ -32,6 +32,8 @@ describe('the source of a value', () => {
       'baseUrl',
       'listen.callerKeyFile',
       'origin.caFile',
+      'origin.certFile',
+      'origin.keyFile',
       'fleet.store',
       'fleet.username',
       'fleet.passwordFile',
