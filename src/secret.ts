@@ -36,3 +36,9 @@ export class Secret extends Redacted {
     return this.#value === other.#value
   }
 }
+
+/** A certificate with its chain, and its private key; PEM. */
+export interface KeyPair {
+  readonly certificates: string
+  readonly key: Secret
+}

@@ -1,24 +1,20 @@
 /** The certificates of TLS with the service: those that are trusted, and the one that is shown. */
 
 import tls, { type SecureContext } from 'node:tls'
-import type { Secret } from './secret.ts'
-
-/** A certificate with its chain, and its private key; PEM. */
-export interface KeyPair {
-  readonly certificates: string
-  readonly key: Secret
-}
 
 /**
  * Returns a context that trusts `further` (PEM) and the runtime's certificates, and shows `shown`; or undefined, which leaves
  * the runtime's in use. Make it once for all connections: reading some 140 certificates takes tens of milliseconds and a
  * mebibyte.
  */
-export function contextTrusting(further: string | undefined, shown?: KeyPair): SecureContext | undefined {
+export function contextTrusting(
+  further: string | undefined,
+  shown?: { readonly cert: string; readonly key: string },
+): SecureContext | undefined {
   if (further === undefined && shown === undefined) return undefined
   return tls.createSecureContext({
     ...(further !== undefined && { ca: [...runtimeCertificates(), further] }),
-    ...(shown && { cert: shown.certificates, key: shown.key.reveal() }),
+    ...shown,
   })
 }
 

@@ -15,12 +15,11 @@ import { Gateway } from '../gateway/handler.ts'
 import type { InheritedSockets } from '../listener/inherited-sockets.ts'
 import { Listener } from '../listener/server.ts'
 import type { Origin } from '../origin/origin.ts'
-import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
 import { ConfigEvents, FleetEvents, RequestEvents, TokenEvents } from './events.ts'
 import { type FleetPart, openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
-import { openOrigin } from './origin.ts'
+import { openOrigin, serviceContext } from './origin.ts'
 import { ConfigReload, type ReloadState } from './reload.ts'
 import { callerSockets, LiveRules } from './rules.ts'
 import { TokenSide } from './tokens.ts'
@@ -62,7 +61,7 @@ export async function startApp(
   /** A reload changes these, so other objects read them each time. */
   const live = {
     config,
-    secureContext: contextTrusting(config.origin.caCertificates, config.origin.clientCertificate),
+    secureContext: serviceContext(config.origin),
   }
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
   const errors = new RecentErrors()
@@ -141,9 +140,7 @@ export async function startApp(
       const isSame =
         latest.origin.caCertificates === caCertificates &&
         latest.origin.clientCertificate?.certificates === clientCertificate?.certificates
-      const secureContext = isSame
-        ? live.secureContext
-        : contextTrusting(latest.origin.caCertificates, latest.origin.clientCertificate)
+      const secureContext = isSame ? live.secureContext : serviceContext(latest.origin)
       await listener.openCallerSockets(callerSockets(latest))
       // Nothing below can fail, so later requests see the whole change.
       rules.use(latest)

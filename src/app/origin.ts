@@ -9,10 +9,17 @@ import { tunnelFor } from '../origin/proxy-tunnel.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
 import { TokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver } from '../token/token-source.ts'
+import { contextTrusting } from '../trusted-certificates.ts'
 
 /** The options that a reload may change. They are read at each use. */
 interface Live {
   readonly secureContext: SecureContext | undefined
+}
+
+/** The certificates of TLS with the service; undefined for those of the runtime. */
+export function serviceContext({ caCertificates, clientCertificate }: Config['origin']): SecureContext | undefined {
+  const { certificates: cert, key } = clientCertificate ?? {}
+  return contextTrusting(caCertificates, cert !== undefined && key ? { cert, key: key.reveal() } : undefined)
 }
 
 /** Resolves with a pool of at most `connections`. */

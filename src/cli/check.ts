@@ -1,7 +1,7 @@
 /** `check`: prints the configuration, each value with its source, and gets one token if asked to. */
 
 import { openFleet } from '../app/fleet.ts'
-import { openOrigin, openTokenEndpoint } from '../app/origin.ts'
+import { openOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
 import { formatFleetStore } from '../config/address.ts'
 import { changedSettings } from '../config/changes.ts'
 import type { Environment } from '../config/environment.ts'
@@ -13,7 +13,6 @@ import type { TokenError } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
 import type { SettledMint } from '../token/token-source.ts'
-import { contextTrusting } from '../trusted-certificates.ts'
 import { AdminUnreachable, askAdmin, type Output } from './admin-client.ts'
 
 export interface CheckOptions {
@@ -160,7 +159,7 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
 /** Makes one call of the token endpoint, and resolves with what the endpoint tells its observer. */
 async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const { appId, appSecret } = config
-  const secureContext = contextTrusting(config.origin.caCertificates, config.origin.clientCertificate)
+  const secureContext = serviceContext(config.origin)
   const origin = await openOrigin(config, 1, { secureContext })
   try {
     return await new Promise((resolve, reject) => {

@@ -2,8 +2,7 @@
 
 import { X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
-import { Secret } from '../secret.ts'
-import type { KeyPair } from '../trusted-certificates.ts'
+import { type KeyPair, Secret } from '../secret.ts'
 import { type FileContent, readRegularFile } from '../watched-file.ts'
 import type { Draft } from './draft.ts'
 import { type Place, Unsuitable } from './problem.ts'

@@ -3,8 +3,7 @@
 import { z } from 'zod'
 import type { CallerRule } from '../callers/callers.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { Secret } from '../secret.ts'
-import type { KeyPair } from '../trusted-certificates.ts'
+import type { KeyPair, Secret } from '../secret.ts'
 import {
   parseAddress,
   parseAdminAddress,
