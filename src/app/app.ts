@@ -247,7 +247,7 @@ function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSour
   return {
     status: () => tokens.status(),
     purge: (org) => {
-      part.fleet.purge([org])
+      part.fleet.purge(org)
       return tokens.purge(org)
     },
     purgeAll: () => {

@@ -13,7 +13,7 @@ import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
 import { AccessToken, MintGoesOn, type MintOptions, type TokenSource } from '../token/token-source.ts'
 import { RedisStore, type StoreObserver, type StoreOptions } from './redis-store.ts'
-import type { ClaimReply } from './scripts.ts'
+import type { FoundToken } from './scripts.ts'
 import { type FleetIdentity, FleetKeys } from './sealing.ts'
 
 interface FleetOptions extends FleetIdentity {
@@ -92,13 +92,13 @@ export class Fleet {
     return { mint: (org, options = {}) => this.#mint(source, org, options) }
   }
 
-  /** Deletes the shared tokens of these orgs. This replica takes no token from the store again that is older than the purge. */
-  purge(orgs: readonly OrgId[]): void {
-    for (const org of orgs) this.#purgedAt.set(org, performance.now())
-    this.#runBehind(this.#forget(orgs))
+  /** Deletes the shared token. This replica takes no token of the org from the store again that is older than the purge. */
+  purge(org: OrgId): void {
+    this.#purgedAt.set(org, performance.now())
+    this.#runBehind(this.#forget([org]))
   }
 
-  /** As `purge`, for all orgs. Deletes the shared tokens of those that this replica knows. */
+  /** The same for all orgs. Deletes the shared tokens of those that this replica knows. */
   purgeAll(knownOrgs: readonly OrgId[]): void {
     this.#allPurgedAt = performance.now()
     this.#runBehind(this.#forget(knownOrgs))
@@ -165,7 +165,7 @@ export class Fleet {
         case 'token': {
           const token = this.#open(mint, reply, askedAt)
           if (token !== undefined && askedAt - token.mintedAt < maxAgeMs) return token
-          except.push(reply.token.mark)
+          except.push(reply.mark)
         }
       }
     }
@@ -244,15 +244,12 @@ export class Fleet {
   }
 
   /** Undefined for a value that no replica with this secret has sealed for this org. */
-  #open(
-    { keys, org }: SharedMint,
-    { token, ageMs, storeTimeMs }: FoundToken,
-    askedAt: number,
-  ): AccessToken | undefined {
-    const opened = keys.open(org, token.sealed)
+  #open({ keys, org }: SharedMint, found: FoundToken, askedAt: number): AccessToken | undefined {
+    const { ageMs, storeTimeMs } = found
+    const opened = keys.open(org, found.sealed)
     // Only a replica with this secret and format can have sealed it, so its shape needs no check.
     const content: TokenContent | undefined = opened && JSON.parse(opened)
-    if (content?.[0] !== token.spanMs || keys.markOf(org, content[4]) !== token.mark) {
+    if (content?.[0] !== found.spanMs || keys.markOf(org, content[4]) !== found.mark) {
       this.#options.observer.valueUnusable()
       return undefined
     }
@@ -285,8 +282,6 @@ export class Fleet {
     }
   }
 }
-
-type FoundToken = Extract<ClaimReply, { kind: 'token' }>
 
 function textOf(token: AccessToken): string {
   return token.reveal().slice(BEARER.length)

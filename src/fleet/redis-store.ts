@@ -307,12 +307,9 @@ const MEANINGS: readonly (readonly [RegExp, string])[] = [
   [/^ConnectionTimeoutError/, 'no answer in time'],
   [/^SocketClosedUnexpectedlyError/, 'the connection has ended'],
   [/ CLUSTERDOWN/, 'the cluster is incomplete'],
-  [/ LOADING/, 'it is loading its data'],
-  [/ MISCONF/, 'it cannot save its data and refuses writes'],
   [/ MOVED/, 'it is a cluster, so set fleet.cluster'],
   [/ NOAUTH/, 'it asks for a password: set fleet.passwordFile'],
   [/ NOPERM|no permissions/, 'its ACL does not permit what the proxy needs: see docs/fleet.md'],
-  [/ NOREPLICAS/, 'it has too few replicas and refuses writes'],
   [/ OOM/, 'it is full'],
   [/ READONLY/, 'it is a replica or read-only'],
   [/ WRONGPASS/, 'it rejects the user name or password: correct fleet.username or fleet.passwordFile'],
@@ -320,5 +317,4 @@ const MEANINGS: readonly (readonly [RegExp, string])[] = [
   [/DB index/, 'it has no database of this number'],
   [/cluster support disabled/, 'it is no cluster, but fleet.cluster is true'],
   [/SELECT is not allowed in cluster mode/, 'it is a cluster, so set fleet.cluster and no database'],
-  [/ ERR/, 'it refuses a command'],
 ]

@@ -33,14 +33,15 @@ export interface ClaimRequest {
   readonly except: readonly string[]
 }
 
+export interface FoundToken extends StoredToken {
+  readonly kind: 'token'
+  /** Its span minus the time that is left of it: no two clocks are compared. */
+  readonly ageMs: number
+  readonly storeTimeMs: number
+}
+
 export type ClaimReply =
-  | {
-      readonly kind: 'token'
-      readonly token: StoredToken
-      /** Its span minus the time that is left of it: no two clocks are compared. */
-      readonly ageMs: number
-      readonly storeTimeMs: number
-    }
+  | FoundToken
   /** The caller should mint. All other claimers wait until the lease ends. */
   | { readonly kind: 'acquired'; readonly storeTimeMs: number }
   /** Another replica mints. Its lease ends by itself after `restMs`. */
@@ -50,6 +51,7 @@ export type ClaimReply =
 
 const MARK_LENGTH = 22
 const SPAN_DIGITS = 10
+const SEALED_AT = MARK_LENGTH + SPAN_DIGITS
 /** The largest token, sealed and in base64, takes 22,100 octets. */
 const MAX_TOKEN_BYTES = 24 * 1024
 const MAX_LEASE_BYTES = 64
@@ -73,7 +75,7 @@ local function read(key, most)
 end
 local function readToken(key)
   local value, rest = read(key, ${MAX_TOKEN_BYTES})
-  local span = value and tonumber(string.sub(value, ${MARK_LENGTH + 1}, ${MARK_LENGTH + SPAN_DIGITS}))
+  local span = value and tonumber(string.sub(value, ${MARK_LENGTH + 1}, ${SEALED_AT}))
   if not span or rest > span then return nil end
   return value, span - rest
 end
@@ -119,15 +121,10 @@ return {'acquired', now}`,
     if (kind === 'acquired') return { kind, storeTimeMs: ms }
     if (kind === 'held') return { kind, restMs: ms }
     if (kind !== 'token' || typeof storeTimeMs !== 'number' || typeof value !== 'string') return undefined
-    return { kind, token: parseStoredValue(value), ageMs: ms, storeTimeMs }
+    const spanMs = Number(value.slice(MARK_LENGTH, SEALED_AT))
+    return { kind, mark: value.slice(0, MARK_LENGTH), spanMs, sealed: value.slice(SEALED_AT), ageMs: ms, storeTimeMs }
   },
 )
-
-function parseStoredValue(value: string): StoredToken {
-  const sealedAt = MARK_LENGTH + SPAN_DIGITS
-  const spanMs = Number(value.slice(MARK_LENGTH, sealedAt))
-  return { mark: value.slice(0, MARK_LENGTH), spanMs, sealed: value.slice(sealedAt) }
-}
 
 /**
  * KEYS token, lease. ARGV owner, value, time left in ms, age in ms. A replica that was slower than its lease publishes too,

@@ -28,13 +28,11 @@ const NAME_LENGTH = 22
 export class FleetKeys extends Redacted {
   readonly #root: Buffer
   readonly #hashKey: Buffer
-  readonly #identity: Buffer
 
   constructor({ appId, baseUrl, appSecret }: FleetIdentity) {
     super()
-    this.#identity = joined(FORMAT, appId, baseUrl)
-    this.#root = derived(Buffer.from(appSecret.reveal(), 'utf8'), this.#identity)
-    this.#hashKey = derived(this.#root, joined('hash'))
+    this.#root = derived(appSecret.reveal(), appId, baseUrl)
+    this.#hashKey = derived(this.#root, 'hash')
   }
 
   /** Stands in the names of the org's keys. */
@@ -50,7 +48,6 @@ export class FleetKeys extends Redacted {
   seal(org: OrgId, content: string): string {
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(CIPHER, this.#sealingKey(org), nonce, { authTagLength: TAG_BYTES })
-    cipher.setAAD(this.#identity)
     const sealed = Buffer.concat([nonce, cipher.update(content, 'utf8'), cipher.final(), cipher.getAuthTag()])
     return sealed.toString('base64')
   }
@@ -62,7 +59,6 @@ export class FleetKeys extends Redacted {
     if (sealed.length < NONCE_BYTES + TAG_BYTES || sealed.toString('base64') !== text) return undefined
     const nonce = sealed.subarray(0, NONCE_BYTES)
     const decipher = createDecipheriv(CIPHER, this.#sealingKey(org), nonce, { authTagLength: TAG_BYTES })
-    decipher.setAAD(this.#identity)
     decipher.setAuthTag(sealed.subarray(-TAG_BYTES))
     try {
       return Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]).toString()
@@ -72,31 +68,19 @@ export class FleetKeys extends Redacted {
   }
 
   #hash(...parts: string[]): string {
-    return createHmac('sha256', this.#hashKey)
-      .update(joined(...parts))
-      .digest('base64url')
-      .slice(0, NAME_LENGTH)
+    return createHmac('sha256', this.#hashKey).update(JSON.stringify(parts)).digest('base64url').slice(0, NAME_LENGTH)
   }
 
-  /** One for each org, so a value that is moved to another org does not open. */
+  /** One for each org. With it, the seal authenticates the format, the App, the base URL and the org. */
   #sealingKey(org: OrgId): Buffer {
-    return derived(this.#root, joined('seal', org))
+    return derived(this.#root, 'seal', org)
   }
 }
 
-/** HKDF-SHA-256 (RFC 5869). The App secret is random, so no slow hash is needed: see docs/security.md. */
-function derived(key: Buffer, info: Buffer): Buffer {
-  return Buffer.from(hkdfSync('sha256', key, FORMAT, info, KEY_BYTES))
-}
-
-/** Each part behind its length, so that no two lists of parts join to the same octets. */
-function joined(...parts: string[]): Buffer {
-  return Buffer.concat(
-    parts.flatMap((part) => {
-      const octets = Buffer.from(part, 'utf8')
-      const length = Buffer.alloc(4)
-      length.writeUInt32BE(octets.length)
-      return [length, octets]
-    }),
-  )
+/**
+ * HKDF-SHA-256 (RFC 5869). The App secret is random, so no slow hash is needed: see docs/security.md. No two lists of parts
+ * have the same JSON.
+ */
+function derived(key: string | Buffer, ...parts: string[]): Buffer {
+  return Buffer.from(hkdfSync('sha256', key, FORMAT, JSON.stringify(parts), KEY_BYTES))
 }

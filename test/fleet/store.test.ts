@@ -71,7 +71,7 @@ describe.each([
     await claim(name, 'one')
     await store.publish(name, 'one', A, 1_000)
     const reply = await claim(name, 'two')
-    expect(reply).toMatchObject({ kind: 'token', token: A })
+    expect(reply).toMatchObject({ kind: 'token', ...A })
     if (reply.kind !== 'token') return
     expect(reply.ageMs).toBeGreaterThanOrEqual(1_000)
     expect(reply.ageMs).toBeLessThan(6_000)
@@ -84,7 +84,7 @@ describe.each([
     expect(await claim(name, 'two', { except: [B.mark, A.mark] })).toEqual(ACQUIRED)
     await store.release(name, 'two', 0)
     expect(await claim(name, 'two', { maxAgeMs: 1_000 })).toEqual(ACQUIRED)
-    expect(await claim(name, 'three', { except: [B.mark] })).toMatchObject({ kind: 'token', token: A })
+    expect(await claim(name, 'three', { except: [B.mark] })).toMatchObject({ kind: 'token', ...A })
   })
 
   it('a replica without the lease publishes over no younger token', async () => {
@@ -94,16 +94,16 @@ describe.each([
       [B, 9_000],
     ] as const)
       await store.publish(name, 'late', token, ageMs)
-    expect(await claim(name, 'reader')).toMatchObject({ token: A })
+    expect(await claim(name, 'reader')).toMatchObject(A)
     await store.publish(name, 'later', B, 100)
-    expect(await claim(name, 'reader')).toMatchObject({ token: B })
+    expect(await claim(name, 'reader')).toMatchObject(B)
   })
 
   it('a replica that was slower than its lease publishes, and the next owner keeps the lease', async () => {
     const name = newName()
     await claim(name, 'next')
     await store.publish(name, 'slow', A, 3_000)
-    expect(await claim(name, 'waiting')).toMatchObject({ kind: 'token', token: A })
+    expect(await claim(name, 'waiting')).toMatchObject({ kind: 'token', ...A })
     expect((await claim(name, 'waiting', { except: [A.mark] })).kind).toBe('held')
     await store.publish(name, 'next', B, 4_000)
     expect(await claim(name, 'waiting', { except: [B.mark] })).toEqual(ACQUIRED)
@@ -124,7 +124,7 @@ describe.each([
     await claim(name, 'one', { except: [A.mark] })
     await store.release(name, 'one', 60_000)
     expect(await claim(name, 'two', { except: [A.mark], isRefresh: true })).toEqual({ kind: 'unchanged' })
-    expect(await claim(name, 'two')).toMatchObject({ token: A })
+    expect(await claim(name, 'two')).toMatchObject(A)
     expect(await claim(name, 'two', { except: [A.mark] })).toEqual(ACQUIRED)
   })
 
