@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 
 # A Node release in long-term support. A build that has to be repeatable names the base by its digest; see
-# docs/operations.md. The digest is not here, because nobody would renew it.
+# docs/deployment.md. The digest is not here, because nobody would renew it.
 ARG NODE_IMAGE=node:24-slim
 
 FROM ${NODE_IMAGE} AS build
