@@ -12,10 +12,10 @@ import {
   withReloadable,
 } from '../config/changes.ts'
 import { MAX_CERTIFICATE_FILE_BYTES } from '../config/files.ts'
-import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.ts'
+import { type LoadedConfig, type LoadOptions, loadConfig, reloaded } from '../config/load.ts'
 import { ConfigRefused, type NamedFiles } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
-import type { SettingKey } from '../config/settings.ts'
+import type { SettingKey, SettingValues } from '../config/settings.ts'
 import { Reruns, WatchedFile } from '../watched-file.ts'
 
 export interface ReloadObserver {
@@ -47,6 +47,7 @@ interface ConfigReloadOptions {
 export class ConfigReload {
   readonly #options: ConfigReloadOptions
   #config: Config
+  #values: SettingValues
   /** The files that the configuration in use was read from. */
   #files: NamedFiles
   #texts: ReadonlyMap<SettingKey, string>
@@ -62,9 +63,10 @@ export class ConfigReload {
   #isClosed = false
 
   constructor(options: ConfigReloadOptions) {
-    const { config, files, texts, warnings } = options.loaded
+    const { config, values, files, texts, warnings } = options.loaded
     this.#options = options
     this.#config = config
+    this.#values = values
     this.#files = files
     this.#texts = texts
     this.#warnings = warnings
@@ -115,7 +117,7 @@ export class ConfigReload {
   async #takeOver(isAskedFor: boolean): Promise<ReloadOutcome> {
     const { source, apply, observer } = this.#options
     if (source === undefined) return 'unchanged'
-    const latest = await loadConfig(source)
+    const latest = await loadConfig(source, this.#values)
     if (this.#isClosed) return 'unchanged'
     this.#watch(latest.files)
     const changes = changedSettings(this.#texts, latest.texts, this.#settingsWithNewFiles(latest.files))
@@ -131,6 +133,7 @@ export class ConfigReload {
     await apply(config)
     const warnings = latest.warnings.filter((warning) => !this.#warnings.includes(warning))
     this.#config = config
+    this.#values = reloaded(this.#values, latest.values)
     this.#files = latest.files
     this.#texts = new Map([...this.#texts, ...taken.map(({ key, to }) => [key, to] as const)])
     this.#warnings = latest.warnings

@@ -1,6 +1,6 @@
 /** Errors that end the program before it runs, as lines for people, and the exit code. */
 
-import { ConfigRefused, describeProblem } from '../config/problem.ts'
+import { ConfigRefused } from '../config/problem.ts'
 import { UsageError } from './arguments.ts'
 
 /** EX_CONFIG of sysexits.h: the configuration was refused. */
@@ -12,7 +12,7 @@ interface StartupFailure {
 }
 
 export function explainStartupFailure(error: unknown): StartupFailure {
-  if (error instanceof ConfigRefused) return { lines: error.problems.map(describeProblem), exitCode: EXIT_CONFIG }
+  if (error instanceof ConfigRefused) return { lines: error.message.split('\n'), exitCode: EXIT_CONFIG }
   if (error instanceof UsageError) return { lines: [error.message], exitCode: 1 }
   return { lines: [`org-access-proxy: ${describe(error)}`], exitCode: 1 }
 }

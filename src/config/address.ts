@@ -4,7 +4,7 @@
  */
 
 import { BlockList, isIP, isIPv6 } from 'node:net'
-import { Unsuitable } from './problem.ts'
+import { Unsuitable } from './types.ts'
 
 interface TcpAddress {
   readonly kind: 'tcp'

@@ -6,9 +6,10 @@ import { KeySetInvalid, parseKeySet } from '../callers/jwt.ts'
 import type { Secret } from '../secret.ts'
 import type { Draft } from './draft.ts'
 import { readCertificates, readKeyFile } from './files.ts'
-import { type Place, type Remark, Unsuitable } from './problem.ts'
+import type { Path, Place, Remark } from './problem.ts'
 import { callerMapping, jwtMapping } from './schema.ts'
 import type { SettingValues } from './settings.ts'
+import { Unsuitable } from './types.ts'
 
 type DeclaredCaller = z.output<typeof callerMapping>
 
@@ -16,6 +17,8 @@ type DeclaredCaller = z.output<typeof callerMapping>
 type Sound<T> = { readonly [Name in keyof T]?: T[Name] | undefined }
 type SoundJwt = Sound<z.output<typeof jwtMapping>>
 type SoundCaller = Sound<Omit<DeclaredCaller, 'jwt'>> & { readonly jwt?: SoundJwt | undefined }
+
+const KINDS = ['socket', 'keyFiles', 'jwt', 'certificate'] as const
 
 /**
  * The callers without their wrong values. If an entry has a problem, the rest of it is still checked, so that one run reports
@@ -45,42 +48,49 @@ function labelOf({ name }: SoundCaller, index: number): string {
   return name === undefined ? `callers[${index}]` : `caller ${name}`
 }
 
-/** A caller has exactly one kind of credential, and no credential may mean two callers. */
-export function callerContradictions(draft: Draft): Remark[] {
+/** A caller has exactly one kind of credential, and no credential may mean two callers. `values` are those beside `callers`. */
+export function callerContradictions(draft: Draft, values: SettingValues): Remark[] {
   const callers = soundCallers(draft)
   const remarks: Remark[] = []
   const owners = new Map<string, string>()
-  const ownSockets = [draft.values['listen.address'], draft.values['admin.address']].flatMap((address) =>
+  const ownSockets = [values['listen.address'], values['admin.address']].flatMap((address) =>
     address !== undefined && address !== 'off' && address.kind === 'unix' ? [address.path] : [],
   )
   for (const [index, caller] of callers.entries()) {
     if (caller === undefined) continue
-    const refuse = (part: string, message: string) =>
-      remarks.push({ key: 'callers', part: `[${index}]${part}`, message })
-    const claim = (part: string, id: string, what: string) => {
-      const owner = owners.get(id)
-      if (owner === undefined) owners.set(id, labelOf(caller, index))
-      else refuse(part, `${what} of ${owner}: give each caller its own`)
+    const refuse = (path: Path, message: string) => remarks.push({ key: 'callers', path: [index, ...path], message })
+    const claim = (path: Path, id: readonly unknown[], what: string) => {
+      const owner = owners.get(JSON.stringify(id))
+      if (owner === undefined) owners.set(JSON.stringify(id), labelOf(caller, index))
+      else refuse(path, `${what} of ${owner}: give each caller its own`)
     }
-    const { name, socket, keyFiles = [], jwt } = caller
-    if (name !== undefined) claim('.name', `name ${name}`, 'is the name')
-    const given = ['socket', 'keyFiles', 'jwt'].filter((kind) => Object.hasOwn(caller, kind))
-    if (given.length !== 1) refuse('', 'needs exactly one of socket, keyFiles and jwt')
+    const { name, socket, keyFiles = [], jwt, certificate } = caller
+    if (name !== undefined) claim(['name'], ['name', name], 'is the name')
+    const given = KINDS.filter((kind) => Object.hasOwn(caller, kind))
+    if (given.length !== 1) refuse([], 'needs exactly one of socket, keyFiles, jwt and certificate')
     if (socket !== undefined && ownSockets.includes(socket)) {
-      refuse('.socket', 'is also listen.address or admin.address: give the caller a socket of its own')
-    } else if (socket !== undefined) claim('.socket', `socket ${socket}`, 'is the socket')
-    for (const [at, path] of keyFiles.entries()) claim(`.keyFiles[${at}]`, `key ${path}`, 'is a key file')
+      refuse(['socket'], 'is also listen.address or admin.address: give the caller a socket of its own')
+    } else if (socket !== undefined) claim(['socket'], ['socket', socket], 'is the socket')
+    for (const [at, path] of keyFiles.entries()) claim(['keyFiles', at], ['key', path], 'is a key file')
+    if (certificate !== undefined) claim(['certificate'], ['certificate', certificate], 'is the certificate')
+    if (certificate !== undefined && values['listen.tls.clientCaFile'] === undefined) {
+      refuse(['certificate'], 'needs listen.tls.clientCaFile: without it, nobody is asked for a certificate')
+    }
     if (jwt === undefined) continue
-    const claims = [jwt.issuer, jwt.audience, jwt.subject]
-    if (!claims.includes(undefined)) {
-      claim('.jwt', `jwt ${JSON.stringify(claims)}`, 'has the issuer, audience and subject')
+    const { issuer, audience, subject, jwks } = jwt
+    if (issuer !== undefined && audience !== undefined && subject !== undefined) {
+      claim(['jwt'], ['jwt', issuer, audience, subject], 'has the issuer, audience and subject')
     }
     for (const part of ['jwksCaFile', 'jwksTokenFile'] as const) {
-      const isForFile = jwt.jwks !== undefined && !isUrl(jwt.jwks)
-      if (jwt[part] !== undefined && isForFile) refuse(`.jwt.${part}`, 'needs an https URL in jwks')
+      const isForFile = jwks !== undefined && !isUrl(jwks)
+      if (jwt[part] !== undefined && isForFile) refuse(['jwt', part], 'needs an https URL in jwks')
     }
   }
-  if (callers.length > 0 && draft.values['listen.callerKeyFile'] !== undefined) {
+  const written = draft.givenValue('callers')
+  if (Array.isArray(written) && written.length === 0) {
+    remarks.push({ key: 'callers', message: 'is empty: name the callers, or remove it to admit everybody' })
+  }
+  if (callers.length > 0 && values['listen.callerKeyFile'] !== undefined) {
     const message = 'is set, and so is callers: make it a key file of a caller'
     remarks.push({ key: 'listen.callerKeyFile', message })
   }
@@ -90,10 +100,10 @@ export function callerContradictions(draft: Draft): Remark[] {
 export function callerCautions(values: SettingValues): Remark[] {
   const limit = values['listen.maxInFlight'] ?? Number.POSITIVE_INFINITY
   return (values.callers ?? []).flatMap(({ name, orgs, maxInFlight = 0 }, index): Remark[] => {
-    const remark = (part: string, message: string): Remark => ({ key: 'callers', part: `[${index}]${part}`, message })
+    const remark = (path: Path, message: string): Remark => ({ key: 'callers', path: [index, ...path], message })
     return [
-      ...(orgs.length === 0 ? [remark('', `(${name}) has no orgs, so it may name none`)] : []),
-      ...(maxInFlight > limit ? [remark('.maxInFlight', 'is more than listen.maxInFlight')] : []),
+      ...(orgs.length === 0 ? [remark([], `(${name}) has no orgs, so it may name none`)] : []),
+      ...(maxInFlight > limit ? [remark(['maxInFlight'], 'is more than listen.maxInFlight')] : []),
     ]
   })
 }
@@ -106,11 +116,11 @@ export async function readCallers(draft: Draft): Promise<CallerRule[]> {
   const rules: CallerRule[] = []
   for (const [index, caller] of soundCallers(draft).entries()) {
     if (caller === undefined) continue
-    const credential = await readCredential(draft, caller, `[${index}]`)
+    const credential = await readCredential(draft, caller, index)
     const keys = credential?.kind === 'key' ? credential.keys : []
     const label = labelOf(caller, index)
     for (const [at, key] of keys.entries()) {
-      const place: Place = { key: 'callers', part: `[${index}].keyFiles[${at}]` }
+      const place: Place = { key: 'callers', path: [index, 'keyFiles', at] }
       const owner = owners.find((other) => other.key.equals(key))
       if (owner === undefined) owners.push({ key, label })
       else if (owner.label !== label) {
@@ -133,20 +143,21 @@ const JWT_SHAPE = /^[\w-]+\.[\w-]+\.[\w-]*$/
 
 async function readCredential(
   draft: Draft,
-  { socket, keyFiles = [], jwt }: SoundCaller,
-  part: string,
+  { socket, keyFiles = [], jwt, certificate }: SoundCaller,
+  index: number,
 ): Promise<CallerRule['credential'] | undefined> {
   if (socket !== undefined) return { kind: 'socket', path: socket }
+  if (certificate !== undefined) return { kind: 'certificate', name: certificate }
   if (jwt !== undefined) {
-    const keySet = await readKeySetSource(draft, jwt, `${part}.jwt`)
+    const keySet = await readKeySetSource(draft, jwt, index)
     const { issuer, audience, subject } = jwt
     if (keySet === undefined || issuer === undefined || audience === undefined || subject === undefined)
       return undefined
     return { kind: 'jwt', issuer, audience, subject, keySet }
   }
   const keys: Secret[] = []
-  for (const [index, file] of keyFiles.entries()) {
-    const place: Place = { key: 'callers', part: `${part}.keyFiles[${index}]` }
+  for (const [at, file] of keyFiles.entries()) {
+    const place: Place = { key: 'callers', path: [index, 'keyFiles', at] }
     const key = await readKeyFile(draft, place, draft.resolvePath('callers', file))
     if (key === undefined) continue
     if (JWT_SHAPE.test(key.reveal())) draft.report({ ...place, message: 'holds a JWT, not a key: use jwt instead' })
@@ -158,10 +169,10 @@ async function readCredential(
 async function readKeySetSource(
   draft: Draft,
   { jwks, jwksCaFile, jwksTokenFile }: SoundJwt,
-  part: string,
+  index: number,
 ): Promise<KeySetSource | undefined> {
   if (jwks === undefined) return undefined
-  const placeOf = (name: string): Place => ({ key: 'callers', part: `${part}.${name}` })
+  const placeOf = (name: string): Place => ({ key: 'callers', path: [index, 'jwt', name] })
   const pathOf = (file: string | undefined) => (file === undefined ? undefined : draft.resolvePath('callers', file))
   if (isUrl(jwks)) {
     const caCertificates = await readCertificates(draft, placeOf('jwksCaFile'), pathOf(jwksCaFile))
@@ -194,8 +205,9 @@ export function describeCallers(callers: readonly DeclaredCaller[]): string[] {
   })
 }
 
-function describeCredential({ socket, keyFiles = [], jwt }: DeclaredCaller): string {
+function describeCredential({ socket, keyFiles = [], jwt, certificate }: DeclaredCaller): string {
   if (socket !== undefined) return `socket ${socket}`
+  if (certificate !== undefined) return `certificate ${certificate}`
   if (jwt === undefined) return `keys ${keyFiles.join(', ')}`
   const { issuer, audience, subject, jwks, jwksCaFile, jwksTokenFile } = jwt
   const ca = jwksCaFile === undefined ? '' : ` certified by ${jwksCaFile}`

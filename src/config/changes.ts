@@ -10,6 +10,9 @@ export const RELOADABLE: ReadonlySet<SettingKey> = new Set<SettingKey>([
   'appRoutes',
   'listen.hosts',
   'listen.callerKeyFile',
+  'listen.tls.certFile',
+  'listen.tls.keyFile',
+  'listen.tls.clientCaFile',
   'origin.caFile',
   'origin.certFile',
   'origin.keyFile',
@@ -55,14 +58,14 @@ export function settingsWithNewFiles(before: NamedFiles, after: NamedFiles): Set
 
 /** `running` with the reloadable settings of `latest`. */
 export function withReloadable(running: Config, latest: Config): Config {
-  const { hosts, callerKeyFile, callerKey } = latest.listen
+  const { hosts, callerKeyFile, callerKey, tls } = latest.listen
   const { caFile, caCertificates, certFile, keyFile, clientCertificate } = latest.origin
   const { level, requests, sample } = latest.log
   return {
     ...running,
     callers: latest.callers,
     appRoutes: latest.appRoutes,
-    listen: { ...running.listen, hosts, callerKeyFile, callerKey },
+    listen: { ...running.listen, hosts, callerKeyFile, callerKey, tls },
     origin: { ...running.origin, caFile, caCertificates, certFile, keyFile, clientCertificate },
     orgs: latest.orgs,
     routes: latest.routes,

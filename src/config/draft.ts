@@ -7,13 +7,14 @@ import {
   describeProblem,
   type Given,
   type NamedFile,
+  type Path,
   type Place,
   type Problem,
   type Remark,
   type Source,
-  Unsuitable,
 } from './problem.ts'
 import { namesIn, type Setting, type SettingKey, type SettingValues, settings, unknownName } from './settings.ts'
+import { Unsuitable } from './types.ts'
 
 /** These values are never quoted in a message: each could be a secret in the wrong place. */
 const NEVER_QUOTED: ReadonlySet<SettingKey> = new Set(['appId', 'appSecret', 'baseUrl', 'fleet.store'])
@@ -27,10 +28,18 @@ export class Draft {
   readonly #given: ReadonlyMap<SettingKey, Given>
   /** False if the config file could not be parsed. No setting can then be called missing. */
   readonly #isComplete: boolean
+  readonly #folder: string | undefined
 
-  constructor(given: ReadonlyMap<SettingKey, Given>, problems: readonly Problem[], isComplete: boolean) {
+  /** `folder`: where relative paths in the file begin, if not in the file's own folder. */
+  constructor(
+    given: ReadonlyMap<SettingKey, Given>,
+    problems: readonly Problem[],
+    isComplete: boolean,
+    folder: string | undefined,
+  ) {
     this.#given = given
     this.#isComplete = isComplete
+    this.#folder = folder
     this.problems = [...problems]
     this.values = Object.fromEntries(settings.map((setting) => [setting.key, this.#parse(setting)])) as SettingValues
   }
@@ -85,49 +94,45 @@ export class Draft {
   /** Resolves a path against the place it was written: the folder of the file, or else the working directory. */
   resolvePath(key: SettingKey, path: string): string {
     const source = this.#given.get(key)?.source
-    return source?.kind === 'file' ? resolve(dirname(source.path), path) : resolve(path)
+    return source?.kind === 'file' ? resolve(this.#folder ?? dirname(source.path), path) : resolve(path)
   }
 
-  #locate({ key, part = '', message }: Remark): Problem {
+  #locate({ key, path = [], message }: Remark): Problem {
     const given = this.#given.get(key)
-    let place = given?.places?.get(key + part)
-    // A part that is missing has no place of its own, but the mapping that it is missing from has one.
-    for (let path = part; place === undefined && path !== ''; ) {
-      path = path.slice(0, Math.max(path.lastIndexOf('.'), path.lastIndexOf('['), 0))
-      place = given?.places?.get(key + path)
-    }
-    return { key: key + part, source: place ?? given?.source ?? { kind: 'default' }, message }
+    const source = given?.placeOf?.(path) ?? given?.source ?? { kind: 'default' }
+    return { key: key + textOf(path), source, message }
   }
 
   #parse(setting: Setting): unknown {
     const { key } = setting
     const given = this.#given.get(key)
-    if (given === undefined && setting.isRequired) {
-      this.reportMissing(key, `is required: set it in the config file, or as ${setting.variable}`)
-      return undefined
-    }
     const { success, data, error } = setting.schema.safeParse(given?.value)
     if (success) return key.endsWith('File') && typeof data === 'string' ? this.resolvePath(key, data) : data
-    const remarks = error.issues.flatMap((issue) => remarksOn(setting, given?.value, issue))
+    if (given === undefined) return undefined // required and missing
+    const remarks = error.issues.flatMap((issue) => remarksOn(setting, given.value, issue))
     // Several checks of one value may find the same.
-    const distinct = new Map(remarks.map((remark) => [`${remark.part} ${remark.message}`, remark]))
+    const distinct = new Map(remarks.map((remark) => [`${textOf(remark.path)} ${remark.message}`, remark]))
     for (const remark of distinct.values()) this.report(remark)
     return undefined
   }
 }
 
+function textOf(path: Path = []): string {
+  return path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('')
+}
+
 function remarksOn({ key, notation, schema }: Setting, value: unknown, issue: z.core.$ZodIssue): Remark[] {
-  const { path, message } = issue
+  const { message } = issue
+  const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
   if (notation !== 'mappings') {
     const quoted = NEVER_QUOTED.has(key) ? '' : quote(valueAt(value, path[0]))
     return [{ key, message: `${quoted}${message}` }]
   }
-  const part = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
-  if (issue.code !== 'unrecognized_keys') return [{ key, part, message }]
-  return issue.keys.map((name) => ({ key, part: `${part}.${name}`, message: unknownName(name, namesIn(schema)) }))
+  if (issue.code !== 'unrecognized_keys') return [{ key, path, message }]
+  return issue.keys.map((name) => ({ key, path: [...path, name], message: unknownName(name, namesIn(schema)) }))
 }
 
-function valueAt(value: unknown, index: PropertyKey | undefined): unknown {
+function valueAt(value: unknown, index: string | number | undefined): unknown {
   return Array.isArray(value) && typeof index === 'number' ? value[index] : value
 }
 

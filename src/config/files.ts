@@ -5,7 +5,8 @@ import { createSecureContext } from 'node:tls'
 import { type KeyPair, Secret } from '../secret.ts'
 import { type FileContent, readRegularFile } from '../watched-file.ts'
 import type { Draft } from './draft.ts'
-import { type Place, Unsuitable } from './problem.ts'
+import type { Place } from './problem.ts'
+import { Unsuitable } from './types.ts'
 
 /** Twenty times the size of the bundle that operating systems ship. */
 export const MAX_CERTIFICATE_FILE_BYTES = 4 * 1_048_576
@@ -124,8 +125,8 @@ function isReadable(certificate: string): boolean {
 /** The setting and its key file name one pair. */
 export async function readKeyPair(
   draft: Draft,
-  certKey: 'origin.certFile',
-  keyKey: 'origin.keyFile',
+  certKey: 'origin.certFile' | 'listen.tls.certFile',
+  keyKey: 'origin.keyFile' | 'listen.tls.keyFile',
 ): Promise<KeyPair | undefined> {
   const [certPath, keyPath] = [draft.values[certKey], draft.values[keyKey]]
   if (certPath === undefined && keyPath === undefined) return undefined

@@ -3,20 +3,19 @@
 import { resolve } from 'node:path'
 import type { ListenAddress } from './address.ts'
 import { callerCautions, callerContradictions, describeCallers, readCallers } from './callers.ts'
+import { RELOADABLE } from './changes.ts'
 import { Draft } from './draft.ts'
 import {
   CONFIG_VARIABLE,
   type Environment,
-  emptyVariables,
   environmentWarnings,
+  misspelt,
   readEnvironment,
   readProxyVariables,
-  unknownVariables,
 } from './environment.ts'
 import { readAppSecret, readCertificates, readKeyFile, readKeyPair, readWatchedSecret } from './files.ts'
-import { tryOrgPattern } from './org-pattern.ts'
-import { ConfigRefused, type NamedFiles, type Source } from './problem.ts'
-import { cautions, contradictions, orgIdsOf } from './relations.ts'
+import { ConfigRefused, type NamedFiles, type Remark, type Source } from './problem.ts'
+import { cautions, contradictions, openings, orgIdsOf } from './relations.ts'
 import type { Config, DeclaredSettings } from './schema.ts'
 import { type Setting, type SettingKey, type SettingValues, settings } from './settings.ts'
 import { readSettingsFile, WHOLE_FILE } from './settings-file.ts'
@@ -25,10 +24,14 @@ export interface LoadOptions {
   /** As given on the command line. If undefined, `OAP_CONFIG` may name the file. */
   readonly file?: string | undefined
   readonly env: Environment
+  /** Relative paths in the file begin here. If undefined: in the folder of the file. */
+  readonly folder?: string | undefined
 }
 
 export interface LoadedConfig {
   readonly config: Config
+  /** As they were given, without the secret. */
+  readonly values: SettingValues
   readonly sources: ReadonlyMap<SettingKey, Source>
   /** Values as they were written, with the secret masked; empty for a setting without a value. */
   readonly texts: ReadonlyMap<SettingKey, string>
@@ -38,16 +41,25 @@ export interface LoadedConfig {
   readonly files: NamedFiles
 }
 
-/** @throws {ConfigRefused} With every problem that was found. */
-export async function loadConfig({ file, env }: LoadOptions): Promise<LoadedConfig> {
-  const draft = await readDraft({ file, env })
+/**
+ * `running` are the values in use, for a reload: what it leads to is checked, too, which is the new reloadable settings with
+ * the old ones of the rest.
+ * @throws {ConfigRefused} With every problem that was found.
+ */
+export async function loadConfig(options: LoadOptions, running?: SettingValues): Promise<LoadedConfig> {
+  const { env } = options
+  const draft = await readDraft(options)
   const { values } = draft
-  for (const remark of [...contradictions(values), ...callerContradictions(draft)]) draft.report(remark)
-  const pattern = values['orgs.pattern']
-  if (pattern !== undefined) await draft.attempt({ key: 'orgs.pattern' }, () => tryOrgPattern(pattern))
+  const resulting = running === undefined ? values : reloaded(running, values)
+  const remarks = [values, resulting].flatMap((each) => [...contradictions(each), ...callerContradictions(draft, each)])
+  if (running !== undefined) remarks.push(...openings(running, resulting))
+  for (const remark of distinct(remarks)) draft.report(remark)
   const appSecret = await readAppSecret(draft)
   const callers = await readCallers(draft)
   const callerKey = await readKeyFile(draft, { key: 'listen.callerKeyFile' }, values['listen.callerKeyFile'])
+  const keyPair = await readKeyPair(draft, 'listen.tls.certFile', 'listen.tls.keyFile')
+  const clientCaFile = { key: 'listen.tls.clientCaFile' } as const
+  const clientCaCertificates = await readCertificates(draft, clientCaFile, values[clientCaFile.key])
   const caCertificates = await readCertificates(draft, { key: 'origin.caFile' }, values['origin.caFile'])
   const clientCertificate = await readKeyPair(draft, 'origin.certFile', 'origin.keyFile')
   const fleetCaCertificates = await readCertificates(draft, { key: 'fleet.caFile' }, values['fleet.caFile'])
@@ -58,57 +70,69 @@ export async function loadConfig({ file, env }: LoadOptions): Promise<LoadedConf
     : undefined
   if (draft.problems.length > 0 || appSecret === undefined) throw new ConfigRefused(draft.problems, draft.files)
 
-  for (const remark of [...cautions(values), ...callerCautions(values)]) draft.warn(remark)
+  for (const remark of [...cautions(resulting), ...callerCautions(resulting)]) draft.warn(remark)
   const declared = nest(values)
   return {
     config: {
       ...declared,
       appSecret,
       callers,
-      listen: { ...declared.listen, callerKey },
+      listen: { ...declared.listen, callerKey, tls: { ...declared.listen.tls, keyPair, clientCaCertificates } },
       origin: { ...declared.origin, caCertificates, clientCertificate, proxies },
       fleet: { ...declared.fleet, caCertificates: fleetCaCertificates, password },
       orgs: { ...declared.orgs, allow: orgIdsOf(values, 'orgs.allow') },
       tokens: { ...declared.tokens, ...lifetimeBounds(declared.tokens), warm: orgIdsOf(values, 'tokens.warm') },
     },
+    values: { ...values, appSecret: undefined },
     sources: new Map(settings.map((setting) => [setting.key, draft.sourceOf(setting)])),
     texts: new Map(settings.map((setting) => [setting.key, textOf(setting, draft)])),
-    warnings: [
-      ...unknownVariables(env),
-      ...emptyVariables(env),
-      ...draft.warnings,
-      ...environmentWarnings({
-        env,
-        execArgv: process.execArgv,
-        nodeVersion: process.versions.node,
-        usesProxyFromEnv: usesProxy,
-      }),
-    ],
+    warnings: [...environmentWarnings(env, usesProxy), ...draft.warnings],
     files: draft.files,
   }
 }
 
+/** The running values with the reloadable ones of `latest`. */
+export function reloaded(running: SettingValues, latest: SettingValues): SettingValues {
+  return Object.fromEntries(settings.map(({ key }) => [key, (RELOADABLE.has(key) ? latest : running)[key]]))
+}
+
+function distinct(remarks: readonly Remark[]): Iterable<Remark> {
+  return new Map(remarks.map((remark) => [JSON.stringify(remark), remark])).values()
+}
+
 /**
- * Loads only the address of the admin listener. A health check must not fail because a file that it does not need is being
- * replaced.
+ * Loads only the address of the admin listener. A health check must not fail because of a setting or a file that it does not
+ * need.
  * @throws {ConfigRefused} With the problems of that setting, or of the config file as a whole.
  */
 export async function loadAdminAddress(options: LoadOptions): Promise<ListenAddress | 'off'> {
   const draft = await readDraft(options)
   const address = draft.values['admin.address']
-  const problems = draft.problems.filter(({ key }) => key === 'admin.address' || key === WHOLE_FILE)
+  // A file that is being edited must not fail the check of a proxy that serves, unless it may hold the address.
+  const isElsewhere = draft.givenValue('admin.address') !== undefined
+  const problems = draft.problems.filter(({ key }) => key === 'admin.address' || (!isElsewhere && key === WHOLE_FILE))
   if (address === undefined || problems.length > 0) throw new ConfigRefused(problems)
   return address
 }
 
-async function readDraft({ file, env }: LoadOptions): Promise<Draft> {
+async function readDraft({ file, env, folder }: LoadOptions): Promise<Draft> {
   // Compose turns a variable that is not set into an empty one.
   const path = file ?? (env[CONFIG_VARIABLE] || undefined)
   const fromEnvironment = readEnvironment(env)
-  if (path === undefined) return new Draft(fromEnvironment, [], true)
-  const { values, problems, isUnderstood, bytes } = await readSettingsFile(path)
-  const draft = new Draft(new Map([...values, ...fromEnvironment]), problems, isUnderstood)
-  draft.files.set(resolve(path), { bytes, keys: new Set() })
+  const found = path === undefined ? undefined : await readSettingsFile(path)
+  const { values = [], problems = [], isUnderstood = true } = found ?? {}
+  const draft = new Draft(new Map([...values, ...fromEnvironment]), problems, isUnderstood, folder)
+  if (path !== undefined) draft.files.set(resolve(path), { bytes: found?.bytes, keys: new Set() })
+  for (const { key, variable, isRequired } of settings) {
+    if (!isRequired || draft.givenValue(key) !== undefined) continue
+    const meant = misspelt(env, variable)
+    const hint = meant === undefined ? '' : ` (${meant} is set: is it meant?)`
+    draft.reportMissing(key, `is required: set it in the config file, or as ${variable}${hint}`)
+  }
+  if (env['OAP_CALLERS']) {
+    const source = { kind: 'environment', variable: 'OAP_CALLERS' } as const
+    draft.problems.push({ key: 'callers', source, message: 'cannot be set by a variable: use a config file' })
+  }
   return draft
 }
 
@@ -120,9 +144,13 @@ function lifetimeBounds({ lifetime, minLifetime, maxLifetime }: DeclaredSettings
 /** Turns flat keys into groups. */
 function nest(values: SettingValues): DeclaredSettings {
   const nested: Record<string, unknown> = {}
-  for (const { key, group, name } of settings) {
-    if (group === undefined) nested[name] = values[key]
-    else nested[group] = { ...(nested[group] ?? {}), [name]: values[key] }
+  for (const { key, group = '', name } of settings) {
+    let inner = nested
+    for (const step of group.split('.').filter((part) => part !== '')) {
+      inner[step] ??= {}
+      inner = inner[step] as Record<string, unknown>
+    }
+    inner[name] = values[key]
   }
   // Every key of the declaration is present, with the type that the declaration gives it.
   return nested as DeclaredSettings

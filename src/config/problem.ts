@@ -13,8 +13,8 @@ export type Source =
 export interface Given {
   readonly value: unknown
   readonly source: Source
-  /** For a list of mappings in a file: the place of each part, by its path (`callers[0].name`). */
-  readonly places?: ReadonlyMap<string, Source>
+  /** In a file: the place of a part of the value. */
+  readonly placeOf?: (path: Path) => Source
 }
 
 /** The files that a configuration was read from, by path. */
@@ -35,11 +35,13 @@ export interface Problem {
   readonly message: string
 }
 
+/** Leads to a part of a value: `[0, 'jwt', 'issuer']`. */
+export type Path = readonly (string | number)[]
+
 /** A setting, or part of one. */
 export interface Place {
   readonly key: SettingKey
-  /** In a list of mappings: `[0].jwt.issuer`. */
-  readonly part?: string
+  readonly path?: Path
 }
 
 /** A problem or a warning, before the source of the value is added. */
@@ -47,10 +49,8 @@ export interface Remark extends Place {
   readonly message: string
 }
 
-/** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
-export class Unsuitable extends Error {
-  override readonly name = 'Unsuitable'
-}
+/** A file that is none of ours can have thousands. */
+export const MAX_PROBLEMS = 20
 
 export class ConfigRefused extends Error {
   override readonly name = 'ConfigRefused'
@@ -59,7 +59,12 @@ export class ConfigRefused extends Error {
   readonly files: NamedFiles
 
   constructor(problems: readonly Problem[], files: NamedFiles = new Map()) {
-    super(problems.map(describeProblem).join('\n'))
+    const lines = problems.slice(0, MAX_PROBLEMS).map(describeProblem)
+    super(
+      [...lines, ...(problems.length > MAX_PROBLEMS ? ['there are more problems: is it the right file?'] : [])].join(
+        '\n',
+      ),
+    )
     this.problems = problems
     this.files = files
   }

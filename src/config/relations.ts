@@ -24,6 +24,13 @@ export function contradictions(values: SettingValues): Remark[] {
   if (hosts.includes('*') && hosts.length > 1) {
     refuse('listen.hosts', 'has "*" and other names: keep only "*" to accept all, or remove it')
   }
+  const certFile = values['listen.tls.certFile']
+  if (certFile !== undefined && address?.kind === 'unix') {
+    refuse('listen.tls.certFile', 'is set, but listen.address is a unix socket, which speaks no TLS')
+  }
+  if (certFile === undefined && values['listen.tls.clientCaFile'] !== undefined) {
+    refuse('listen.tls.clientCaFile', 'needs listen.tls.certFile: clients show certificates over TLS only')
+  }
   const [least, most] = [values['tokens.minLifetime'], values['tokens.maxLifetime']]
   if (least !== undefined && most !== undefined && least > most) {
     refuse('tokens.minLifetime', 'is longer than tokens.maxLifetime: swap them?')
@@ -66,6 +73,25 @@ export function orgIdsOf(values: SettingValues, key: 'orgs.allow' | 'tokens.warm
   return (values[key] ?? []).map((id) => parseOrgId(id, pattern)).filter((id) => id !== undefined)
 }
 
+/** Refuses a reload that would open the listener to every machine, or would need another listener. */
+export function openings(running: SettingValues, resulting: SettingValues): Remark[] {
+  const address = resulting['listen.address']
+  const remarks: Remark[] = []
+  if (address !== undefined && isRemote(address) && asksForCredential(running) && !asksForCredential(resulting)) {
+    const message =
+      'would be open to other machines without a credential: keep callers or listen.callerKeyFile, or restart'
+    remarks.push({ key: 'listen.address', message })
+  }
+  if ((running['listen.tls.certFile'] === undefined) !== (resulting['listen.tls.certFile'] === undefined)) {
+    remarks.push({ key: 'listen.tls.certFile', message: 'turns TLS on or off, which needs a restart' })
+  }
+  return remarks
+}
+
+function asksForCredential(values: SettingValues): boolean {
+  return values['listen.callerKeyFile'] !== undefined || (values.callers ?? []).length > 0
+}
+
 /** Choices that are permitted, but probably a mistake or a risk. */
 export function cautions(values: SettingValues): Remark[] {
   const remarks: Remark[] = []
@@ -100,12 +126,16 @@ export function cautions(values: SettingValues): Remark[] {
     warn('tokens.lifetime', 'is longer than tokens.maxLifetime: the learned lifetime may be as long')
   }
   const address = values['listen.address']
-  const asksForCredential = values['listen.callerKeyFile'] !== undefined || (values.callers ?? []).length > 0
-  if (address !== undefined && isRemote(address) && !asksForCredential) {
+  if (address !== undefined && isRemote(address) && !asksForCredential(values)) {
     warn(
       'listen.address',
       'is open to other machines, and anyone there acts as the App: set callers or listen.callerKeyFile',
     )
+  }
+  const sendsKey = (values.callers ?? []).some(({ keyFiles, jwt }) => keyFiles !== undefined || jwt !== undefined)
+  if (address !== undefined && isRemote(address) && values['listen.tls.certFile'] === undefined) {
+    if (sendsKey) warn('callers', IN_THE_CLEAR)
+    if (values['listen.callerKeyFile'] !== undefined) warn('listen.callerKeyFile', IN_THE_CLEAR)
   }
   if (values['listen.hosts']?.includes('*')) {
     warn('listen.hosts', 'accepts every Host: a web page that rebinds its name to this address is not refused')
@@ -115,6 +145,9 @@ export function cautions(values: SettingValues): Remark[] {
   }
   return remarks
 }
+
+const IN_THE_CLEAR =
+  'sends keys and tokens in the clear, so whoever listens on the network becomes the caller: set listen.tls.certFile'
 
 function isRemote(address: ListenAddress): boolean {
   return address.kind === 'tcp' && !isLoopback(address.host)

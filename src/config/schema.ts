@@ -13,20 +13,21 @@ import {
   parseKeySetLocation,
   parseSocketPath,
 } from './address.ts'
-import type { ProxyVariables } from './environment.ts'
-import { DEFAULT_PATTERN, parseOrgPattern } from './org-pattern.ts'
 import {
   choice,
   count,
+  DEFAULT_PATTERN,
   duration,
   flag,
   list,
   mapping,
   parseAppId,
   parseCallerName,
+  parseCertificateName,
   parsed,
   parseFileMode,
   parseFleetPrefix,
+  parseOrgPattern,
   parseOrgRule,
   parseRoutePattern,
   rate,
@@ -80,6 +81,19 @@ const listen = z
     keepAliveTimeout: duration()
       .prefault('65s')
       .describe('How long an idle client connection stays open. Set it above the idle timeout of the clients.'),
+    tls: z
+      .strictObject({
+        certFile: text()
+          .optional()
+          .describe(
+            'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
+          ),
+        keyFile: text().optional().describe('PEM file with the private key of the certificate.'),
+        clientCaFile: text()
+          .optional()
+          .describe('PEM file with CA certificates. With it, clients are asked for a certificate; see `callers`.'),
+      })
+      .describe('TLS between apps and proxy; off unless `certFile` is set.'),
   })
   .describe('The listener for apps.')
 
@@ -126,7 +140,7 @@ const orgs = z
     pattern: parsed(text(), parseOrgPattern)
       .prefault(DEFAULT_PATTERN)
       .describe(
-        'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. A pattern that can take long to match is refused at start.',
+        'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: a pattern such as `(a+)+` can take for ever to refuse an id.',
       ),
   })
   .describe('Which org ids are accepted.')
@@ -197,6 +211,9 @@ export const callerMapping = mapping({
     .optional()
     .describe('A unix socket of its own: every process that may open it is this caller.'),
   keyFiles: list(text()).min(1, 'is empty: name a file').optional().describe('Files with keys for `X-Proxy-Key`.'),
+  certificate: parsed(text(), parseCertificateName)
+    .optional()
+    .describe('Name in its client certificate, exactly: `spiffe://…` or `dns:…`. Needs `listen.tls.clientCaFile`.'),
   jwt: jwtMapping.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
   orgs: list(parsed(text(), parseOrgRule))
     .prefault([])
@@ -321,6 +338,14 @@ export const declaration = z.strictObject({
   shutdown,
 })
 
+/** The proxies that the environment names. */
+export interface ProxyVariables {
+  /** A URL. It may contain a password. */
+  readonly httpProxy: Secret | undefined
+  readonly httpsProxy: Secret | undefined
+  readonly noProxy: string | undefined
+}
+
 /** The settings, each parsed by itself. */
 export type DeclaredSettings = z.output<typeof declaration>
 
@@ -329,7 +354,15 @@ export interface Config
   extends Omit<DeclaredSettings, 'appSecret' | 'callers' | 'fleet' | 'listen' | 'origin' | 'orgs' | 'tokens'> {
   readonly appSecret: Secret
   readonly callers: readonly CallerRule[]
-  readonly listen: DeclaredSettings['listen'] & { readonly callerKey: Secret | undefined }
+  readonly listen: DeclaredSettings['listen'] & {
+    readonly callerKey: Secret | undefined
+    readonly tls: DeclaredSettings['listen']['tls'] & {
+      /** The contents of `certFile` and `keyFile`. */
+      readonly keyPair: KeyPair | undefined
+      /** The content of `clientCaFile`. */
+      readonly clientCaCertificates: string | undefined
+    }
+  }
   readonly origin: DeclaredSettings['origin'] & {
     /** The content of `caFile`. */
     readonly caCertificates: string | undefined

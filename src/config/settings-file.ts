@@ -1,12 +1,11 @@
 /** Reads settings from a YAML file (JSON is YAML), each value with its line. Every fault of the file becomes a problem. */
 
-import type { LineCounter, Pair, ParsedNode, YAMLError, YAMLMap } from 'yaml'
+import type { Document, LineCounter, Node, Pair, YAMLError } from 'yaml'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
-import type { Given, Problem, Source } from './problem.ts'
-import { type Setting, type SettingKey, settings, unknownName } from './settings.ts'
+import { type Given, MAX_PROBLEMS, type Path, type Problem, type Source } from './problem.ts'
+import { type SettingKey, settings, unknownName } from './settings.ts'
 
 type Yaml = typeof import('yaml')
-type ParsedPair = Pair<ParsedNode, ParsedNode | null>
 
 interface SettingsFile {
   readonly values: ReadonlyMap<SettingKey, Given>
@@ -17,15 +16,11 @@ interface SettingsFile {
   readonly bytes: Buffer | undefined
 }
 
-const MAX_FILE_BYTES = 1_048_576
+/** Parsing takes about two seconds for a megabyte, and nothing else happens meanwhile. */
+const MAX_FILE_BYTES = 512 * 1024
 
-/**
- * The parser recurses. If V8 has to compile a regular expression when the stack is nearly full, it ends the process. A
- * configuration has four levels.
- */
+/** The parser recurses. If V8 has to compile a regular expression when the stack is nearly full, it ends the process. */
 const NESTED_TOO_DEEPLY = /(?:[-?:]\s+){64}|(?:[[{][^[\]{}]*){64}|^ {256}/m
-
-const NO_VALUE = 'has no value: give it one, or remove the key'
 
 /** The key of a problem with the file as a whole. */
 export const WHOLE_FILE = 'config file'
@@ -50,27 +45,24 @@ const knownNames = [...settingsByKey.keys(), ...groups].filter((name) => name !=
 
 /** Does not reject if the file is wrong, unreadable or missing: the problems say so. */
 export async function readSettingsFile(path: string): Promise<SettingsFile> {
-  let bytes: Buffer
+  let bytes: Buffer | undefined
   try {
     bytes = (await readRegularFile(path, MAX_FILE_BYTES)).bytes
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+    if (NESTED_TOO_DEEPLY.test(text)) throw new FileUnreadable('is nested too deeply: is it the right file?')
+    // Imported here, so that a start without a file does not load the parser.
+    return { ...new SettingsReader(await import('yaml'), path).read(text), bytes }
   } catch (error) {
-    if (error instanceof FileUnreadable) return refuseWhole(path, error.message)
-    throw error
+    const message = error instanceof FileUnreadable ? error.message : explain(error)
+    const problem: Problem = { key: WHOLE_FILE, source: { kind: 'file', path }, message }
+    return { values: new Map(), problems: [problem], isUnderstood: false, bytes }
   }
-  let text: string
-  try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
-  } catch {
-    return refuseWhole(path, 'is not UTF-8 text: save it as UTF-8', bytes)
-  }
-  if (NESTED_TOO_DEEPLY.test(text)) return refuseWhole(path, 'is nested too deeply: is it the right file?', bytes)
-  // Imported here, so that a start without a file does not load the parser.
-  return { ...new SettingsReader(await import('yaml'), path).read(text), bytes }
 }
 
-function refuseWhole(path: string, message: string, bytes?: Buffer): SettingsFile {
-  const problem: Problem = { key: WHOLE_FILE, source: { kind: 'file', path }, message }
-  return { values: new Map(), problems: [problem], isUnderstood: false, bytes }
+function explain(error: unknown): string {
+  if (error instanceof ReferenceError) return 'has an alias ("*") without an anchor, or too many of them'
+  if (error instanceof TypeError) return 'is not UTF-8 text: save it as UTF-8'
+  throw error
 }
 
 class SettingsReader {
@@ -90,94 +82,74 @@ class SettingsReader {
     const document = this.#yaml.parseDocument(text, {
       lineCounter: this.#lines,
       logLevel: 'error',
+      merge: true,
       prettyErrors: false,
-      uniqueKeys: false,
+      uniqueKeys: false, // the parser's own check takes a minute for a file of 1 MB
     })
     // Reports only the first fault: the others are mostly consequences of it.
     const fault = document.errors[0] ?? document.warnings[0]
-    if (fault === undefined) this.#readTop(document.contents)
+    if (fault === undefined) this.#readTop(document)
     else this.#reportSyntax(fault)
     return { values: this.#values, problems: this.#problems, isUnderstood: fault === undefined }
   }
 
-  #readTop(top: ParsedNode | null): void {
-    if (this.#yaml.isMap(top)) {
-      for (const [name, pair] of this.#entries(top)) {
-        if (groups.has(name)) this.#readGroup(name, pair)
-        else this.#readSetting(name.includes('.') ? undefined : settingsByKey.get(name), name, pair)
+  #readTop(document: Document): void {
+    this.#yaml.visit(document, {
+      Map: (_, { items }, outer) => this.#refuseTwins(items, outer),
+      Scalar: (_, node) => {
+        // YAML 1.2 reads the file mode `0660` as the number 660.
+        if (typeof node.value === 'number' && /^0[\do]/.test(node.source ?? '')) node.value = node.source
+      },
+    })
+    const top: unknown = document.toJS({ mapAsMap: false })
+    if (isMapping(top)) this.#readGroup(document, top, [])
+    else if (top !== null) this.#report(document, WHOLE_FILE, [], 'is not a mapping: write lines of "key: value"')
+  }
+
+  #readGroup(document: Document, group: Readonly<Record<string, unknown>>, path: readonly string[]): void {
+    for (const [name, value] of Object.entries(group)) {
+      // A file that is none of ours can have thousands of names, and each suggestion costs time.
+      if (this.#problems.length > MAX_PROBLEMS) return
+      const inner = [...path, name]
+      const key = inner.join('.')
+      // A dot in a name is no way into a group.
+      const setting = name.includes('.') ? undefined : settingsByKey.get(key)
+      if (groups.has(key)) {
+        if (isMapping(value)) this.#readGroup(document, value, inner)
+        else if (value !== null) this.#reportGroup(document, inner)
+      } else if (setting === undefined) this.#report(document, printable(key), inner, unknownKey(key))
+      else if (key === 'appSecret') {
+        const message = 'must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET'
+        this.#report(document, key, inner, message)
+      } else if (value === null) this.#report(document, key, inner, 'has no value: give it one, or remove the key')
+      else {
+        const placeOf = (part: Path) => this.#placeOf(document, [...inner, ...part], part.length === 0)
+        this.#values.set(setting.key, { value, source: placeOf([]), placeOf })
       }
-    } else if (this.#isSomething(top)) {
-      this.#report(WHOLE_FILE, top, 'is not a mapping: write lines of "key: value"')
     }
   }
 
-  #readGroup(group: string, { value }: ParsedPair): void {
-    if (this.#yaml.isMap(value)) {
-      for (const [name, pair] of this.#entries(value, `${group}.`)) {
-        this.#readSetting(settingsByKey.get(`${group}.${name}`), `${group}.${name}`, pair)
+  #reportGroup(document: Document, path: readonly string[]): void {
+    const message = 'is a group: write its settings below it, indented'
+    this.#problems.push({ key: path.join('.'), source: this.#placeOf(document, path, true), message })
+  }
+
+  #refuseTwins(items: readonly Pair[], outer: readonly unknown[]): void {
+    const { isPair, isScalar } = this.#yaml
+    const names = new Set<string>()
+    for (const { key } of items) {
+      const name = isScalar(key) ? String(key.value) : '<<'
+      if (names.has(name) && name !== '<<' && this.#problems.length <= MAX_PROBLEMS) {
+        const groupNames = outer.flatMap((each) => (isPair(each) ? [String(each.key)] : []))
+        const source = this.#placeAt(offsetOf(key) ?? 0)
+        this.#problems.push({
+          key: printable([...groupNames, name].join('.')),
+          source,
+          message: 'is given twice: keep one',
+        })
       }
-    } else if (this.#isSomething(value)) {
-      this.#report(group, value, 'is a group: write its settings below it, indented')
+      names.add(name)
     }
-  }
-
-  #readSetting(setting: Setting | undefined, name: string, { key, value }: ParsedPair): void {
-    if (setting === undefined) {
-      this.#report(printable(name), key, unknownKey(name))
-    } else if (setting.key === 'appSecret') {
-      this.#report(name, key, 'must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET')
-    } else if (this.#isSomething(value)) {
-      this.#values.set(setting.key, this.#given(setting, value))
-    } else {
-      this.#report(name, key, NO_VALUE)
-    }
-  }
-
-  #given(setting: Setting, node: ParsedNode): Given {
-    const places = new Map<string, Source>()
-    const value = setting.notation === 'mappings' ? this.#nested(node, setting.key, places) : this.#plain(node)
-    return { value, source: this.#place(node), places }
-  }
-
-  /** The pairs of a mapping by name. If a name comes twice, the first pair counts, and the second is a problem. */
-  #entries(map: YAMLMap.Parsed, prefix = ''): Map<string, ParsedPair> {
-    const entries = new Map<string, ParsedPair>()
-    for (const pair of map.items) {
-      const name = this.#yaml.isScalar(pair.key) ? String(pair.key.value) : '?'
-      if (entries.has(name)) this.#report(printable(prefix + name), pair.key, 'is given twice: keep one')
-      else entries.set(name, pair)
-    }
-    return entries
-  }
-
-  /** Like `#plain`, but a mapping becomes an object. Adds the place of every node to `places`, by its path (`callers[0].name`). */
-  #nested(node: ParsedNode | null, path: string, places: Map<string, Source>): unknown {
-    if (node === null) return undefined
-    places.set(path, this.#place(node))
-    if (this.#yaml.isSeq(node)) return node.items.map((item, i) => this.#nested(item, `${path}[${i}]`, places))
-    if (!this.#yaml.isMap(node)) return this.#plain(node)
-    const entries = [...this.#entries(node, `${path}.`)]
-    return Object.fromEntries(
-      entries.map(([name, { key, value }]) => {
-        const inner = `${path}.${name}`
-        const parsed = this.#nested(value, inner, places)
-        if (value === null || parsed === null) this.#report(printable(inner), key, NO_VALUE)
-        places.set(inner, this.#place(key))
-        return [name, parsed]
-      }),
-    )
-  }
-
-  /** An alias or a mapping becomes `{}`, which no setting accepts. Resolving aliases could fill the memory (CWE-776). */
-  #plain(node: ParsedNode): unknown {
-    if (this.#yaml.isSeq(node)) return node.items.map((item) => this.#plain(item))
-    if (!this.#yaml.isScalar(node)) return {}
-    // YAML 1.2 reads the file mode `0660` as the number 660.
-    return typeof node.value === 'number' && /^0[\do]/.test(node.source) ? node.source : node.value
-  }
-
-  #isSomething(node: ParsedNode | null): node is ParsedNode {
-    return node !== null && !(this.#yaml.isScalar(node) && node.value === null)
   }
 
   #reportSyntax(fault: YAMLError): void {
@@ -185,18 +157,39 @@ class SettingsReader {
     this.#problems.push({ key: WHOLE_FILE, source: this.#placeAt(fault.pos[0]), message })
   }
 
-  #report(key: string, node: ParsedNode, message: string): void {
-    this.#problems.push({ key, source: this.#place(node), message })
+  #report(document: Document, key: string, path: Path, message: string): void {
+    this.#problems.push({ key, source: this.#placeOf(document, path), message })
   }
 
-  #place(node: ParsedNode): Source {
-    return this.#placeAt(node.range[0])
+  /** The place of a key or an entry of a list, or else of what contains it: an alias or a merge leads elsewhere. */
+  #placeOf(document: Document, path: Path, isOfValue = false): Source {
+    let node: unknown = document.contents
+    let offset = offsetOf(node)
+    for (const step of path) {
+      const { isMap, isScalar, isSeq } = this.#yaml
+      const pair = isMap(node)
+        ? node.items.find(({ key }) => isScalar(key) && String(key.value) === String(step))
+        : undefined
+      const found = isSeq(node) ? node.items[Number(step)] : pair?.key
+      offset = offsetOf(found) ?? offset
+      node = pair === undefined ? found : pair.value
+    }
+    if (isOfValue) offset = offsetOf(node) ?? offset
+    return this.#placeAt(offset ?? 0)
   }
 
   #placeAt(offset: number): Source {
     const { line, col } = this.#lines.linePos(offset)
     return { kind: 'file', path: this.#path, line, column: col }
   }
+}
+
+function offsetOf(node: unknown): number | undefined {
+  return (node as Node | null | undefined)?.range?.[0]
+}
+
+function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 function unknownKey(name: string): string {

@@ -1,23 +1,20 @@
 /** The declaration as a flat list: one entry per key, with its name in the environment. */
 
+import { distance } from 'fastest-levenshtein'
 import { z } from 'zod'
 import { type DeclaredSettings, declaration } from './schema.ts'
 
-type Shape = typeof declaration.shape
-type Group = { [K in keyof Shape]: Shape[K] extends z.ZodObject ? K : never }[keyof Shape]
+type Leaf<Shape> = {
+  [Name in keyof Shape & string]: Shape[Name] extends z.ZodObject<infer Inner> ? `${Name}.${Leaf<Inner>}` : Name
+}[keyof Shape & string]
 
 /** `appId`, `listen.address`, … */
-export type SettingKey =
-  | Exclude<keyof Shape, Group>
-  | { [G in Group]: `${G}.${Extract<keyof Shape[G]['shape'], string>}` }[Group]
+export type SettingKey = Leaf<typeof declaration.shape>
 
-/** The parsed value of a key. */
-type SettingValue<K extends SettingKey> = K extends `${infer G extends Group}.${infer Name}`
-  ? DeclaredSettings[G][Name & keyof DeclaredSettings[G]]
-  : DeclaredSettings[K & keyof DeclaredSettings]
+type At<T, Key> = Key extends `${infer Group}.${infer Rest}` ? At<T[Group & keyof T], Rest> : T[Key & keyof T]
 
 /** Parsed values by key. A key with a wrong value is missing. */
-export type SettingValues = { [K in SettingKey]?: SettingValue<K> }
+export type SettingValues = { [Key in SettingKey]?: At<DeclaredSettings, Key> }
 
 /** The form of a value in an environment variable. A list of mappings has no such form. */
 export type Notation = 'text' | 'number' | 'flag' | 'text list' | 'number list' | 'mappings'
@@ -38,15 +35,18 @@ export interface Setting {
 }
 
 /** In the order of the declaration. */
-export const settings: readonly Setting[] = Object.entries(declaration.shape).flatMap(([name, schema]) =>
-  schema instanceof z.ZodObject
-    ? Object.entries(schema.shape).map(([inner, innerSchema]) => describe(name, inner, innerSchema))
-    : [describe(undefined, name, schema)],
-)
+export const settings: readonly Setting[] = settingsIn(declaration, undefined)
 
-function describe(group: string | undefined, name: string, schema: z.ZodType): Setting {
+function settingsIn({ shape }: z.ZodObject, group: string | undefined): Setting[] {
+  return Object.entries(shape).flatMap(([name, schema]) => {
+    const path = group === undefined ? name : `${group}.${name}`
+    return schema instanceof z.ZodObject ? settingsIn(schema, path) : [describe(path, group, name, schema as z.ZodType)]
+  })
+}
+
+function describe(path: string, group: string | undefined, name: string, schema: z.ZodType): Setting {
   // The one place that asserts the type of a key: the key is read from the object that the type is derived from.
-  const key = (group === undefined ? name : `${group}.${name}`) as SettingKey
+  const key = path as SettingKey
   const notation = notationOf(schema)
   return {
     key,
@@ -62,7 +62,7 @@ function describe(group: string | undefined, name: string, schema: z.ZodType): S
 }
 
 function variableOf(key: string): string {
-  return `OAP_${key.replace(/[A-Z]/g, '_$&').replace('.', '_').toUpperCase()}`
+  return `OAP_${key.replace(/[A-Z]/g, '_$&').replaceAll('.', '_').toUpperCase()}`
 }
 
 function notationOf(schema: z.core.$ZodType): Notation {
@@ -107,32 +107,12 @@ export function unknownName(name: string, known: readonly string[]): string {
 
 /** Returns the known name that a misspelt one was probably meant to be; undefined if none is near. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
-  const lower = name.toLowerCase()
   const limit = Math.max(1, Math.floor(name.length / 3))
-  let best: string | undefined
-  let bestDistance = limit + 1
-  for (const candidate of known) {
-    if (Math.abs(candidate.length - name.length) >= bestDistance) continue
-    const distance = editDistance(lower, candidate.toLowerCase())
-    if (distance < bestDistance) [best, bestDistance] = [candidate, distance]
-  }
-  return best
-}
-
-/** Levenshtein distance, computed one row at a time. */
-function editDistance(left: string, right: string): number {
-  let row = Array.from({ length: right.length + 1 }, (_, index) => index)
-  for (let i = 0; i < left.length; i++) {
-    const next = [i + 1]
-    for (let j = 0; j < right.length; j++) {
-      const substituted = at(row, j) + (left[i] === right[j] ? 0 : 1)
-      next.push(Math.min(substituted, at(row, j + 1) + 1, at(next, j) + 1))
-    }
-    row = next
-  }
-  return at(row, right.length)
-}
-
-function at(row: readonly number[], index: number): number {
-  return row[index] ?? Number.POSITIVE_INFINITY
+  // A name of a wrong length cannot be near. Measuring a long one would take long.
+  const candidates = known.filter((candidate) => Math.abs(candidate.length - name.length) <= limit)
+  const measured = candidates.map(
+    (candidate) => [distance(name.toLowerCase(), candidate.toLowerCase()), candidate] as const,
+  )
+  const [best, meant] = measured.toSorted(([one], [other]) => one - other)[0] ?? [limit + 1, undefined]
+  return best <= limit ? meant : undefined
 }

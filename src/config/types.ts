@@ -7,7 +7,11 @@
 import { z } from 'zod'
 import type { OrgRule } from '../callers/callers.ts'
 import { isForwardable, type RoutePattern } from '../http/target.ts'
-import { Unsuitable } from './problem.ts'
+
+/** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
+export class Unsuitable extends Error {
+  override readonly name = 'Unsuitable'
+}
 
 const NOT_TEXT = 'is not text: put it in quotes'
 
@@ -141,7 +145,8 @@ export function parseCallerName(text: string): string {
 
 /** An org id, or the beginning of one and `*`. Ids are compared exactly: nothing else is special. */
 export function parseOrgRule(text: string): OrgRule {
-  const match = /^([^*]*)(\*?)$/.exec(text)
+  // Not any character that no org id may have: "acme, globex" is a list that was put in quotes.
+  const match = /^([^*\s/\\?#%,\u007f-\uffff]*)(\*?)$/.exec(text)
   if (match === null || text === '') throw new Unsuitable('is not an org id, or the beginning of one and "*"')
   const [, id = '', star] = match
   return { id, isPrefix: star === '*' }
@@ -150,5 +155,28 @@ export function parseOrgRule(text: string): OrgRule {
 /** Begins every key in the store. Braces would move the hash tag that keeps the keys of one org in one slot of a cluster. */
 export function parseFleetPrefix(text: string): string {
   if (!/^[\w.:-]{1,64}$/.test(text)) throw new Unsuitable('is not 1 to 64 letters, digits or any of _ . : -')
+  return text
+}
+
+/** Matches an org id. */
+export const DEFAULT_PATTERN = '^[\\w-][\\w.~:@+=-]{0,127}$'
+
+/** Anchored at both ends, because a part of an id is not an id. */
+export function parseOrgPattern(text: string): RegExp {
+  try {
+    // Compiled alone first: the group below would make `a)|(b` valid.
+    return new RegExp(`^(?:${new RegExp(text).source})$`)
+  } catch {
+    throw new Unsuitable(`is not a regular expression: the default is ${DEFAULT_PATTERN}`)
+  }
+}
+
+/** A name of a client certificate, as `certificateNames` writes it. */
+export function parseCertificateName(text: string): string {
+  if (!/^(dns:[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|(?!dns:)[a-z][a-z0-9+.-]*:\/\/[^\s*]+)$/.test(text)) {
+    throw new Unsuitable(
+      'is not a name in a certificate: write spiffe://trust.domain/path, or dns: and a name in lower case',
+    )
+  }
   return text
 }

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { startApp } from '../app/app.ts'
 import { Log } from '../app/log.ts'
 import { loadConfig } from '../config/load.ts'
-import { ConfigRefused, describeProblem } from '../config/problem.ts'
+import { ConfigRefused } from '../config/problem.ts'
 
 /** A `Sandbox` has the first three, so `startProxy(sandbox)` works. */
 export interface ProxyOptions {
@@ -19,7 +19,7 @@ export interface ProxyOptions {
 }
 
 export interface ProxySettings {
-  /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. */
+  /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. Paths are relative to the working directory. */
   readonly config?: Readonly<Record<string, unknown>>
   /** Gets each line of the log, as JSON. Nothing is logged without it. */
   readonly log?: (line: string) => void
@@ -51,7 +51,7 @@ export async function startProxy(options: ProxyOptions, { config, log }: ProxySe
   try {
     const file = join(folder, 'config.json')
     await writeFile(file, JSON.stringify(config ?? {}))
-    const loaded = await loadConfig({ file, env })
+    const loaded = await loadConfig({ file, env, folder: process.cwd() })
     const destination = { write: (line: string) => log?.(line) }
     const app = await startApp(loaded, new Log({ ...loaded.config.log, format: 'json', destination }))
     await app.warmed
@@ -62,7 +62,7 @@ export async function startProxy(options: ProxyOptions, { config, log }: ProxySe
     return { url, adminUrl, close, [Symbol.asyncDispose]: close }
   } catch (error) {
     if (!(error instanceof ConfigRefused)) throw error
-    throw new TypeError(error.problems.map(describeProblem).join('\n'), { cause: error })
+    throw new TypeError(error.message, { cause: error })
   } finally {
     await rm(folder, { recursive: true })
   }

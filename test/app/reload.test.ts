@@ -8,7 +8,7 @@ import { loadConfig } from '../../src/config/load.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
-import { environmentOf, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+import { environmentOf, type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
 const KEY = 'billing-key-0123456789'
 const OTHER_KEY = 'reports-key-0123456789'
@@ -33,10 +33,11 @@ async function start(
   yaml: string,
   more: Readonly<Record<string, string>> = {},
   admin = 'localhost:0', // with callers, only a unix socket serves the status
+  settings: ProxySettings = {},
 ): Promise<void> {
   proxy = await startProxy(
     service,
-    { 'admin.address': admin },
+    { 'admin.address': admin, ...settings },
     {
       'proxy.yaml': yaml,
       'billing.key': KEY,
@@ -406,5 +407,74 @@ describe('check --diff', () => {
     )
     expect(lines.join('\n')).toContain('listen.maxInFlight (needs a restart)\n- 2048\n+ 7')
     expect((await diffOf('proxy.yaml')).join()).toContain('would change no setting')
+  })
+})
+
+// What goes live is the new reloadable settings with the old ones of the rest, so that mixture is what has to be safe.
+describe('a reload opens nothing', () => {
+  const REMOTE = 'listen: {address: "0.0.0.0:0", allowRemote: true}\n'
+  const refusedAfter = async (yaml: string) => {
+    await write('proxy.yaml', yaml)
+    await proxy.app.reload()
+    expect(await send()).toBe('caller_refused')
+    expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
+    return proxy.logs.flatMap(({ problem }) => (typeof problem === 'string' ? [problem] : []))
+  }
+
+  test('a remote listener with callers, edited to a local one without', async () => {
+    await start(`${REMOTE}${caller('acme')}`, {}, undefined, { 'listen.address': '' })
+    expect(await refusedAfter('listen: {address: "localhost:0"}\n')).toEqual([
+      expect.stringContaining('would be open to other machines without a credential'),
+    ])
+  })
+
+  test('a remote listener with a caller key, edited to one without', async () => {
+    await start(
+      `listen: {address: "0.0.0.0:0", allowRemote: true, callerKeyFile: billing.key}\n`,
+      {},
+      undefined,
+      { 'listen.address': '' },
+    )
+    expect(await refusedAfter(REMOTE)).toEqual([expect.stringContaining('would be open')])
+  })
+
+  test('an empty list of callers', async () => {
+    await start(caller('acme'))
+    expect(await refusedAfter('callers: []\n')).toEqual([expect.stringContaining('is empty')])
+  })
+
+  test('a socket of a caller that is the running listener', async () => {
+    await start(
+      `listen: {address: "unix:$FOLDER/own.sock"}\ncallers: [{name: a, keyFiles: [billing.key], orgs: [acme]}]\n`,
+      {},
+      undefined,
+      { 'listen.address': '' },
+    )
+    await write(
+      'proxy.yaml',
+      `listen: {address: "localhost:0"}\ncallers: [{name: a, socket: ${proxy.at('own.sock')}, orgs: [acme]}]\n`,
+    )
+    await proxy.app.reload()
+    expect(proxy.logs.filter(({ msg }) => msg?.startsWith('configuration refused'))).toHaveLength(1)
+  })
+})
+
+describe('which files are watched', () => {
+  const applied = () => proxy.logs.filter(({ msg }) => msg === 'configuration applied').length
+  const attempts = () => proxy.logs.filter(({ msg }) => msg?.startsWith('configuration')).length
+
+  test('the files of an applied configuration, and those of the one before no longer', async () => {
+    await start(caller('acme'))
+    await write('proxy.yaml', caller('acme').replace('billing.key', 'reports.key'))
+    await proxy.app.reload()
+    expect(applied()).toBe(1)
+    await write('reports.key', 'a-new-key-0123456789')
+    await proxy.until(() => applied() === 2, 'the new key')
+    expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789' })).toBe(200)
+    // Unreadable now, which a watcher would tell.
+    await rm(proxy.at('billing.key'))
+    await write('reports.key', 'another-key-0123456789')
+    await proxy.until(() => applied() === 3, 'the third key')
+    expect(attempts()).toBe(3)
   })
 })

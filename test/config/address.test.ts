@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { formatAddress, isLoopback, isReadableOnTheWay, parseAddress, parseBaseUrl } from '../../src/config/address.ts'
-import { Unsuitable } from '../../src/config/problem.ts'
-import { parseRoutePattern } from '../../src/config/types.ts'
+import { parseRoutePattern, Unsuitable } from '../../src/config/types.ts'
 
 describe('addresses', () => {
   test.each([

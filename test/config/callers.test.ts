@@ -1,6 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
+import { certificate } from '../support/certificates.ts'
 import { type Folder, makeFolder } from './folder.ts'
 import { GOOD, refusalOf } from './refusal.ts'
 
@@ -70,7 +71,7 @@ describe('a problem is reported with its place', () => {
     ['callers: [billing]', 'callers[0] (1:11): is not a mapping of names to values'],
     ['callers: [{socket: /a}]', 'callers[0].name (1:11): is required'],
     ['callers:\n  - name: a b\n    socket: /a', 'callers[0].name (2:5): is not a name'],
-    ['callers: [{name: a}]', 'callers[0] (1:11): needs exactly one of socket, keyFiles and jwt'],
+    ['callers: [{name: a}]', 'callers[0] (1:11): needs exactly one of socket, keyFiles, jwt and'],
     ['callers: [{name: a, socket: /a, keyFiles: [one.key]}]', 'callers[0] (1:11): needs exactly one of'],
     [
       'callers: [{name: a, socket: a.sock}]',
@@ -89,7 +90,7 @@ describe('a problem is reported with its place', () => {
       'callers: [{name: a, jwt: {issuer: a, subject: s, jwks: jwks.json}}]',
       'callers[0].jwt.audience (1:21): is required',
     ],
-    ['callers: [{name: a, name: b, socket: /a}]', 'callers[0].name (1:21): is given twice: keep one'],
+    ['callers: [{name: a, name: b, socket: /a}]', 'callers.name (1:21): is given twice: keep one'],
   ])('%s', async (yaml, expected) => {
     expect(await problemsOf(yaml)).toEqual(expect.arrayContaining([expect.stringContaining(expected)]))
   })
@@ -162,8 +163,67 @@ test('a probable mistake gets a warning', async () => {
   expect(warnings).toContain('fewer than 16 characters')
 })
 
-test('no variable sets callers: OAP_CALLERS is unknown', async () => {
-  const { config, warnings } = await loadConfig({ env: { ...GOOD, OAP_CALLERS: 'a' } })
-  expect(config.callers).toEqual([])
-  expect(warnings.join()).toContain('OAP_CALLERS is not a setting and is ignored')
+test('no variable sets callers', async () => {
+  const lines = await refusalOf({ env: { ...GOOD, OAP_CALLERS: 'a' } })
+  expect(lines).toEqual(['callers (OAP_CALLERS): cannot be set by a variable: use a config file'])
+})
+
+// A list that an edit has emptied would open the proxy to everybody.
+test('an empty list of callers is refused', async () => {
+  expect(await problemsOf('callers: []')).toEqual([
+    'callers (1:10): is empty: name the callers, or remove it to admit everybody',
+  ])
+})
+
+test('"acme, globex" is a list that was put in quotes, and no org id', async () => {
+  expect(await problemsOf('callers: [{name: a, keyFiles: [one.key], orgs: ["acme, globex"]}]')).toEqual([
+    expect.stringContaining('callers[0].orgs[0] (1:49): is not an org id'),
+  ])
+})
+
+test('callers that other machines can reach without TLS get a warning: their keys go in the clear', async () => {
+  const warningsWith = async (listen: string) => {
+    await using folder = await folderWith(
+      `listen: {${listen}, allowRemote: true}\ncallers: [{name: a, keyFiles: [one.key]}]`,
+    )
+    for (const name of ['cert', 'key'] as const) await folder.write(`${name}.pem`, certificate('localhost')[name])
+    return (await loadConfig({ file: folder.file, env: GOOD })).warnings.join()
+  }
+  expect(await warningsWith('address: "0.0.0.0:1"')).toContain('sends keys and tokens in the clear')
+  expect(await warningsWith('address: "localhost:1"')).not.toContain('in the clear')
+  expect(await warningsWith('address: "0.0.0.0:1", tls: {certFile: cert.pem, keyFile: key.pem}')).not.toContain('clear')
+})
+
+describe('a caller by certificate', () => {
+  const TLS = `listen: {tls: {certFile: cert.pem, keyFile: key.pem, clientCaFile: cert.pem}}\n`
+  const [cert, key] = [String(certificate('localhost').cert), String(certificate('localhost').key)]
+  const files = { 'cert.pem': cert, 'key.pem': key }
+
+  test.each(['spiffe://example.org/ns/jobs/sa/batch', 'dns:batch.jobs.svc'])('%s', async (name) => {
+    await using folder = await folderWith(`${TLS}callers: [{name: a, certificate: "${name}", orgs: ["*"]}]`)
+    for (const [file, content] of Object.entries(files)) await folder.write(file, content)
+    const { config } = await loadConfig({ file: folder.file, env: GOOD })
+    expect(config.callers).toMatchObject([{ credential: { kind: 'certificate', name } }])
+    expect(config.listen.tls.clientCaCertificates).toContain('BEGIN CERTIFICATE')
+    expect(config.listen.tls.keyPair?.key.reveal()).toBe(key)
+  })
+
+  test.each([
+    ['batch.jobs.svc', 'is not a name in a certificate'],
+    ['dns:*.jobs.svc', 'is not a name in a certificate'],
+    ['dns:Batch', 'is not a name in a certificate'],
+    ['dns://batch', 'is not a name in a certificate'],
+  ])('%s is refused', async (name, problem) => {
+    const lines = await problemsOf(`${TLS}callers: [{name: a, certificate: "${name}"}]`, files)
+    expect(lines).toEqual([expect.stringContaining(problem)])
+  })
+
+  test('needs a CA for client certificates, and a certificate of its own', async () => {
+    const callers = 'callers:\n  - {name: a, certificate: "dns:x"}\n  - {name: b, certificate: "dns:x"}'
+    expect(await problemsOf(callers)).toEqual([
+      'callers[0].certificate (2:15): needs listen.tls.clientCaFile: without it, nobody is asked for a certificate',
+      'callers[1].certificate (3:15): is the certificate of caller a: give each caller its own',
+      'callers[1].certificate (3:15): needs listen.tls.clientCaFile: without it, nobody is asked for a certificate',
+    ])
+  })
 })

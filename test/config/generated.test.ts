@@ -45,7 +45,7 @@ describe('the reference file', () => {
     for (const { key, defaultValue } of settings) {
       expect([key, sources.get(key)?.kind]).toEqual([
         key,
-        defaultValue === undefined ? byDefault.sources.get(key)?.kind : 'file',
+        defaultValue === undefined || key === 'callers' ? byDefault.sources.get(key)?.kind : 'file',
       ])
     }
   })
@@ -60,14 +60,17 @@ describe('the reference file', () => {
 })
 
 describe('the schema', () => {
-  const { properties: top } = parse(renderSchema()) as { properties: Record<string, { properties?: object }> }
+  type Shape = { readonly [name: string]: { readonly properties?: Shape } }
+  const { properties: top } = parse(renderSchema()) as { properties: Shape }
 
   test('has all keys except the one that must not be in a file, and permits no other', () => {
-    const keys = Object.entries(top).flatMap(([name, { properties }]) =>
-      properties === undefined ? [name] : Object.keys(properties).map((inner) => `${name}.${inner}`),
-    )
+    const keysIn = (shape: Shape, prefix = ''): string[] =>
+      Object.entries(shape).flatMap(([name, { properties }]) =>
+        properties === undefined ? [`${prefix}${name}`] : keysIn(properties, `${prefix}${name}.`),
+      )
+    const keys = keysIn(top)
     expect(keys).toEqual(settings.map(({ key }) => key).filter((key) => key !== 'appSecret'))
-    expect(renderSchema().match(/"additionalProperties": false/g)).toHaveLength(13)
+    expect(renderSchema().match(/"additionalProperties": false/g)).toHaveLength(14)
     expect(renderSchema()).not.toContain('"required"')
   })
 

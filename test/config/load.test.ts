@@ -31,6 +31,9 @@ describe('the source of a value', () => {
       'appSecret',
       'baseUrl',
       'listen.callerKeyFile',
+      'listen.tls.certFile',
+      'listen.tls.keyFile',
+      'listen.tls.clientCaFile',
       'origin.caFile',
       'origin.certFile',
       'origin.keyFile',
@@ -266,6 +269,7 @@ describe('secrets in a configuration', () => {
     })
     await using folder = await makeFolder()
     const file = await folder.write('proxy.yaml', 'admin: [')
-    await expect(loadAdminAddress({ file, env })).rejects.toMatchObject({ problems: [{ key: 'config file' }] })
+    expect(await loadAdminAddress({ file, env })).toMatchObject({ port: 1234 })
+    await expect(loadAdminAddress({ file, env: {} })).rejects.toMatchObject({ problems: [{ key: 'config file' }] })
   })
 })

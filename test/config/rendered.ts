@@ -70,19 +70,25 @@ export function withSettingsTable(document: string, table: string): string {
 
 function groupLines(group: string | undefined): string[] {
   if (group === undefined) return []
-  const description = Object.entries(declaration.shape).find(([name]) => name === group)?.[1].description ?? ''
-  return ['', `# ${description}`, `${group}:`]
+  const names = group.split('.')
+  const found = names.reduce<z.ZodType | undefined>(
+    (outer, name) => (outer instanceof z.ZodObject ? (outer.shape[name] as z.ZodType) : undefined),
+    declaration,
+  )
+  const indent = '  '.repeat(names.length - 1)
+  return ['', `${indent}# ${found?.description ?? ''}`, `${indent}${names.at(-1)}:`]
 }
 
 function referenceLines(setting: Setting): string[] {
-  const indent = setting.group === undefined ? '' : '  '
+  const indent = '  '.repeat(setting.key.split('.').length - 1)
   const comment = [
     ...wrapped(setting.description, 110),
     ...(setting.variable === undefined ? [] : [setting.variable]),
   ].map((line) => `${indent}# ${line}`)
   // A file must not contain this setting.
   if (setting.key === 'appSecret') return comment
-  if (setting.defaultValue !== undefined)
+  // An empty list of callers is refused.
+  if (setting.defaultValue !== undefined && setting.notation !== 'mappings')
     return [...comment, `${indent}${setting.name}: ${yamlOf(setting.defaultValue)}`]
   return [...comment, `${indent}# ${setting.name}: ${setting.isRequired ? '(required)' : '(none)'}`]
 }
