@@ -429,12 +429,9 @@ describe('a reload opens nothing', () => {
   })
 
   test('a remote listener with a caller key, edited to one without', async () => {
-    await start(
-      `listen: {address: "0.0.0.0:0", allowRemote: true, callerKeyFile: billing.key}\n`,
-      {},
-      undefined,
-      { 'listen.address': '' },
-    )
+    await start(`listen: {address: "0.0.0.0:0", allowRemote: true, callerKeyFile: billing.key}\n`, {}, undefined, {
+      'listen.address': '',
+    })
     expect(await refusedAfter(REMOTE)).toEqual([expect.stringContaining('would be open')])
   })
 
