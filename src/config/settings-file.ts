@@ -48,21 +48,33 @@ export async function readSettingsFile(path: string): Promise<SettingsFile> {
   let bytes: Buffer | undefined
   try {
     bytes = (await readRegularFile(path, MAX_FILE_BYTES)).bytes
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+    const text = decode(bytes)
     if (NESTED_TOO_DEEPLY.test(text)) throw new FileUnreadable('is nested too deeply: is it the right file?')
     // Imported here, so that a start without a file does not load the parser.
     return { ...new SettingsReader(await import('yaml'), path).read(text), bytes }
   } catch (error) {
-    const message = error instanceof FileUnreadable ? error.message : explain(error)
-    const problem: Problem = { key: WHOLE_FILE, source: { kind: 'file', path }, message }
+    if (!(error instanceof FileUnreadable)) throw error
+    const problem: Problem = { key: WHOLE_FILE, source: { kind: 'file', path }, message: error.message }
     return { values: new Map(), problems: [problem], isUnderstood: false, bytes }
   }
 }
 
-function explain(error: unknown): string {
-  if (error instanceof ReferenceError) return 'has an alias ("*") without an anchor, or too many of them'
-  if (error instanceof TypeError) return 'is not UTF-8 text: save it as UTF-8'
-  throw error
+/** @throws {FileUnreadable} */
+function decode(bytes: Buffer): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+  } catch {
+    throw new FileUnreadable('is not UTF-8 text: save it as UTF-8')
+  }
+}
+
+/** @throws {FileUnreadable} */
+function valueOf(document: Document): unknown {
+  try {
+    return document.toJS()
+  } catch {
+    throw new FileUnreadable('has an alias ("*") or a merge ("<<") without its mapping, or too many of them')
+  }
 }
 
 class SettingsReader {
@@ -101,7 +113,7 @@ class SettingsReader {
         if (typeof node.value === 'number' && /^0[\do]/.test(node.source ?? '')) node.value = node.source
       },
     })
-    const top: unknown = document.toJS({ mapAsMap: false })
+    const top: unknown = valueOf(document)
     if (isMapping(top)) this.#readGroup(document, top, [])
     else if (top !== null) this.#report(document, WHOLE_FILE, [], 'is not a mapping: write lines of "key: value"')
   }
