@@ -69,7 +69,7 @@ function decode(bytes: Buffer): string {
 }
 
 /** @throws {FileUnreadable} */
-function valueOf(document: Document): unknown {
+function contentOf(document: Document): unknown {
   try {
     return document.toJS()
   } catch {
@@ -113,7 +113,7 @@ class SettingsReader {
         if (typeof node.value === 'number' && /^0[\do]/.test(node.source ?? '')) node.value = node.source
       },
     })
-    const top: unknown = valueOf(document)
+    const top: unknown = contentOf(document)
     if (isMapping(top)) this.#readGroup(document, top, [])
     else if (top !== null) this.#report(document, WHOLE_FILE, [], 'is not a mapping: write lines of "key: value"')
   }
