@@ -147,12 +147,11 @@ export function statusDocument(
   }
 }
 
-/** A stale token alone is no trouble: no request has needed it since. */
 const TROUBLE: Readonly<Record<OrgStatus['state'], number>> = {
   refused: 0,
   rejected: 1,
-  stale: 2,
   refreshing: 2,
+  new: 2,
   fresh: 2,
 }
 

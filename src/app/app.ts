@@ -83,7 +83,6 @@ export async function startApp(
     idleTimeoutMs: config.origin.idleTimeout,
     maxKeptBytes: config.replay.maxBody,
     repeatMemory: new RepeatMemory(),
-    rejectedStatuses: new Set(config.tokens.rejectedStatuses),
     clientKeepAliveSeconds: Math.floor(config.listen.keepAliveTimeout / 1_000),
   })
   const rules = new LiveRules(config, configEvents)
@@ -262,7 +261,7 @@ function gaugesOf(listener: Listener, side: TokenSide, origin: Origin, log: Log)
     version: readVersion(),
     requestsInFlight: () => listener.requestsInFlight,
     connectionsRefused: () => listener.limit.refused,
-    lifetimeEstimateMs: () => side.estimator.estimateMs,
+    lifetimeEstimateMs: () => side.tokens.lifetimeMs,
     cachedTokens: () => side.tokens.size,
     mintsPausedMs: () => {
       const { all } = side.mintPause

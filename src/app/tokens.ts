@@ -8,7 +8,6 @@ import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Origin } from '../origin/origin.ts'
 import { AppCredentials, SecretRotation } from '../token/app-credentials.ts'
-import { LifetimeEstimator } from '../token/lifetime.ts'
 import { MintGuard } from '../token/mint-guard.ts'
 import type { MintPauseStatus } from '../token/mint-pauses.ts'
 import { TokenCache } from '../token/token-cache.ts'
@@ -17,15 +16,11 @@ import { WatchedFile } from '../watched-file.ts'
 import type { TokenEvents } from './events.ts'
 import { openTokenEndpoint } from './origin.ts'
 
-/** Of many replicas, the earliest refreshes at 96 % of a token's life, which makes 1.04 mints per lifetime. */
-const FLEET_REFRESH_SCALE = 0.4
-
 /** Few at once, so that a request for one of these orgs does not wait behind all the others. */
 const WARM_AT_ONCE = 8
 
 export class TokenSide {
   readonly credentials: AppCredentials
-  readonly estimator: LifetimeEstimator
   readonly tokens: TokenCache
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
@@ -61,20 +56,17 @@ export class TokenSide {
       },
       endpoint,
     )
-    this.estimator = new LifetimeEstimator({
-      lifetimeMs: settings.lifetime,
-      minLifetimeMs: settings.minLifetime,
-      maxLifetimeMs: settings.maxLifetime,
-      learns: settings.learn,
-      onChange: (estimateMs) => events.estimateChanged(estimateMs),
-    })
     this.tokens = new TokenCache(
       {
         maxOrgs: settings.maxOrgs,
-        refusalTtlMs: settings.refusalTtl,
+        settleTimeMs: settings.settleTime,
+        lifetimeMs: settings.lifetime,
+        learns: settings.learn,
+        rejectedStatuses: settings.rejectedStatuses,
         rejectedCooldownMs: settings.rejectedCooldown,
-        refreshScale: fleet === undefined ? 1 : FLEET_REFRESH_SCALE,
-        estimator: this.estimator,
+        refusalTtlMs: settings.refusalTtl,
+        mintTimeoutMs: settings.mintTimeout,
+        looksFarAhead: fleet === undefined,
         observer: events,
       },
       fleet?.inFrontOf(this.#guard) ?? this.#guard,
@@ -152,7 +144,7 @@ export class TokenSide {
     this.#events.flush()
     this.#secretFile?.close()
     this.#rotation.close()
-    this.tokens.purgeAll()
+    this.tokens.close()
     this.#origin.close()
   }
 

@@ -11,17 +11,19 @@ import { performance } from 'node:perf_hooks'
 import { type Failure, OriginError, TokenError } from '../errors.ts'
 import { type AdmittedRequest, hasContent } from '../http/admitted-request.ts'
 import { leaveSocket, markEmpty } from '../http/node-internals.ts'
+import type { OrgId } from '../http/org-id.ts'
 import { causeOf } from '../http/problem.ts'
 import { respondWithProblem } from '../http/problem-response.ts'
 import { CLIENT_CLOSED_STATUS, RequestRecord } from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
-import type { TokenLookup } from '../token/token-entry.ts'
+import { Rejection } from '../token/rejection.ts'
+import type { TokenLookup } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
-import { type JudgeContext, judgeToken, Repeat, type Repeated, type RepeatTarget } from './rejected-token.ts'
+import { type JudgeContext, judgeToken, Repeat, type RepeatTarget } from './rejected-token.ts'
 import { type RelayOwner, ResponseRelay } from './response-relay.ts'
 
 /** Shared by all exchanges. */
@@ -77,7 +79,8 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   #accessToken: AccessToken | undefined
   /** Set from a rejection until the request is repeated. */
   #repeat: Repeat | undefined
-  #repeated: Repeated | undefined
+  /** Set from the first rejection on. */
+  #rejection: Rejection | undefined
   #hasNewConnection = false
   #isOver = false
 
@@ -181,7 +184,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     if (this.#isOver) return
     const { status } = head
     this.#record.respondedAt = performance.now()
-    if (this.#startsRepeat(status)) return
+    if (this.#isToBeRepeated(status, head)) return
     this.deadlineAt = this.#record.respondedAt + this.#context.idleTimeoutMs
     this.#record.status = status
     // Content that still arrives after an early response must not be read as a request.
@@ -231,7 +234,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   upgraded(): void {
     if (this.#isOver) return
     this.#record.respondedAt = performance.now()
-    this.#startsRepeat(SWITCHING_PROTOCOLS)
+    this.#isToBeRepeated(SWITCHING_PROTOCOLS)
     this.#record.status = SWITCHING_PROTOCOLS
     leaveSocket(this.#response, this.#message.socket)
     this.#owner.tunnelOpened()
@@ -276,16 +279,28 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   /** Returns true if the response is a rejection that leads to a repeat. The client does not see it then. */
-  #startsRepeat(status: number): boolean {
+  #isToBeRepeated(status: number, head?: ResponseHead): boolean {
     const token = this.#accessToken
     const { orgId } = this.#request
     if (token === undefined || orgId === undefined) return false
-    const { isRepeatable } = this
-    const use = { orgId, token, sentAt: this.#record.dispatchedAt, isRepeatable, repeated: this.#repeated }
-    const replacement = judgeToken(this.#context, use, status)
-    if (replacement === undefined) return false
-    this.#repeat = new Repeat(this, replacement, this.#content)
+    const { tokens } = this.#context
+    const sentAt = this.#record.dispatchedAt ?? 0
+    if (this.#rejection === undefined && tokens.isAccepted(status)) {
+      tokens.accepted(orgId, token, sentAt, this.#record)
+      return false
+    }
+    this.#rejection ??= this.#newRejection(orgId)
+    const next = judgeToken(this.#context, this.#rejection, { token, sentAt, status, challenge: head?.challenge ?? '' })
+    if (next === undefined) return false
+    this.#repeat = new Repeat(this, next, this.#content)
     return true
+  }
+
+  #newRejection(org: OrgId): Rejection {
+    const { method, path, requestId, isWebSocket, caller } = this.#request
+    const { isRepeatable } = this
+    const requester = caller?.name ?? this.#owner
+    return new Rejection({ org, method, path, isRepeatable, isHandshake: isWebSocket, requester, requestId })
   }
 
   /** False if it is known that this request cannot be sent twice. */
@@ -309,9 +324,6 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
 
   repeat(token: AccessToken): void {
     this.#repeat = undefined
-    // An older token may have died together with the rejected one. The second repeat is the last, whatever its token.
-    const isOlder = this.#repeated === undefined && token.mintedAt < Math.floor(this.#record.respondedAt ?? 0)
-    this.#repeated = isOlder ? 'with an older token' : 'with a newer token'
     this.#accessToken = token
     this.#record.token = 'replayed'
     this.#request.fields[this.#request.fields.length - 1] = token.reveal()

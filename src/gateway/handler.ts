@@ -1,9 +1,8 @@
 /** Gives each admitted request its credential, and starts its exchange. */
 
 import type { AdmittedRequest } from '../http/admitted-request.ts'
-import type { OrgId } from '../http/org-id.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
-import type { TokenLookup } from '../token/token-entry.ts'
+import type { RequestKind } from '../token/org-tokens.ts'
 import { Exchange, type ExchangeContext, type ReceivedRequest } from './exchange.ts'
 
 export interface GatewayOptions extends ExchangeContext {
@@ -35,23 +34,15 @@ export class Gateway {
       return
     }
     // Only a miss makes a promise.
-    const lookup = this.#lookUp(orgId, isWebSocket, exchange.isRepeatable)
+    const kind: RequestKind = isWebSocket ? 'handshake' : exchange.isRepeatable ? 'repeatable' : 'once'
+    const lookup = tokens.get(orgId, kind)
     if (lookup !== undefined) exchange.forward(lookup)
     else {
+      const requester = caller?.name ?? received.connection
       tokens
-        .obtain(orgId, {
-          forHandshake: isWebSocket,
-          requester: caller?.name ?? received.connection,
-          requestId: request.requestId,
-        })
+        .obtain(orgId, { kind, requester, requestId: request.requestId })
         .then((obtained) => exchange.forward(obtained))
         .catch((error: unknown) => exchange.failWith(error))
     }
-  }
-
-  #lookUp(orgId: OrgId, isWebSocket: boolean, isRepeatable: boolean): TokenLookup | undefined {
-    const { tokens } = this.#options
-    if (isWebSocket) return tokens.getForHandshake(orgId)
-    return isRepeatable ? tokens.get(orgId) : tokens.getUnrepeatable(orgId)
   }
 }

@@ -1,7 +1,7 @@
-/** Judges the token of a request by the status of the response, and waits for the repeat after a rejection (RFC 9110 §15.5.2). */
+/** Judges the token of a request by the response, and waits for the repeat after a rejection (RFC 9110 §15.5.2). */
 
-import type { OrgId } from '../http/org-id.ts'
-import type { GatewayObserver } from '../http/request-record.ts'
+import type { GatewayObserver, RepeatOutcome } from '../http/request-record.ts'
+import type { Rejected, Rejection } from '../token/rejection.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import type { ClientContent } from './client-content.ts'
@@ -9,49 +9,29 @@ import type { ClientContent } from './client-content.ts'
 export interface JudgeContext {
   readonly tokens: TokenCache
   readonly observer: GatewayObserver
-  /** Statuses of the service that say "this token is no longer good". */
-  readonly rejectedStatuses: ReadonlySet<number>
-}
-
-/** This response answers a repeat. Older: the cache held the token before the rejection came, so the service may have ended both. */
-export type Repeated = 'with a newer token' | 'with an older token'
-
-/** A token, and the request that it went with. */
-export interface TokenUse {
-  readonly orgId: OrgId
-  readonly token: AccessToken
-  /** Monotonic milliseconds. */
-  readonly sentAt: number | undefined
-  /** False if the content of the request was not kept, or the request is a handshake. */
-  readonly isRepeatable: boolean
-  /** Undefined for the first response. */
-  readonly repeated: Repeated | undefined
 }
 
 /**
- * Tells the cache what `status` says about a token. Returns a promise of the replacement if the request is to be repeated
- * with it; undefined if the response goes to the client.
+ * Tells the cache what a response says about its token. Returns a promise of the token for a repeat; undefined if the response
+ * goes to the client.
  */
-export function judgeToken(context: JudgeContext, use: TokenUse, status: number): Promise<AccessToken> | undefined {
-  const { tokens, observer, rejectedStatuses } = context
-  const { orgId, token, repeated } = use
-  const isRejected = rejectedStatuses.has(status)
-  if (repeated !== undefined) {
-    tokens.repeatSettled(orgId, token, !isRejected)
-    observer.repeatSettled(isRejected ? 'rejected' : 'accepted')
-    if (!isRejected || repeated === 'with a newer token') return undefined
-  } else if (!isRejected) {
-    tokens.accepted(orgId, token, use.sentAt)
-    return undefined
+export function judgeToken(
+  { tokens, observer }: JudgeContext,
+  rejection: Rejection,
+  rejected: Rejected,
+): Promise<AccessToken> | undefined {
+  const token = tokens.judge(rejection, rejected)
+  if (token === undefined) {
+    const outcome = repeatOutcome(rejection, tokens.isRejected(rejected.status))
+    if (outcome !== undefined) observer.repeatSettled(outcome)
   }
-  if (!use.isRepeatable) {
-    tokens.retire(orgId, token)
-    observer.repeatSettled('refused')
-    return undefined
-  }
-  const replacement = tokens.rejected(orgId, token)
-  if (replacement === undefined) observer.repeatSettled('passed')
-  return replacement
+  return token
+}
+
+function repeatOutcome(rejection: Rejection, isRejected: boolean): RepeatOutcome | undefined {
+  if (rejection.isRepeated) return isRejected ? 'rejected' : 'accepted'
+  if (!isRejected) return undefined
+  return rejection.request.isRepeatable ? 'passed' : 'refused'
 }
 
 export interface RepeatTarget {

@@ -26,6 +26,12 @@ export class ResponseHead {
     this.persists = persists
   }
 
+  /** The challenges of `WWW-Authenticate` (RFC 9110 §11.6.1). */
+  get challenge(): string {
+    const { fields } = this
+    return fields.filter((_, i) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === 'www-authenticate').join(', ')
+  }
+
   /** Removes the length, for a response that must not state one (RFC 9110 §8.6). */
   dropLength(): void {
     this.fields = withoutFields(this.fields, LENGTH_NAME)

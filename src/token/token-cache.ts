@@ -1,5 +1,5 @@
 /**
- * Keeps one token per org: gives tokens out to requests, renews them before they end, and replaces them after a rejection.
+ * Keeps the tokens of each org: gives them out to requests, gets new ones, and finds a way out of rejections.
  *
  * At most one mint per org runs at a time, and all who need it wait for it. A request that leaves does not end the mint, and a
  * mint that fails does not end the process. Refused orgs are kept apart from tokens, so that a flood of unknown orgs evicts no
@@ -10,8 +10,11 @@ import { performance } from 'node:perf_hooks'
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { LifetimeEstimator } from './lifetime.ts'
-import { TokenEntry, type TokenLookup, type TokenPhase } from './token-entry.ts'
+import type { TokenResult } from '../http/request-record.ts'
+import { type Choice, OrgTokens, type RequestKind, type TokenRules } from './org-tokens.ts'
+import { RejectedStatuses } from './rejected-statuses.ts'
+import { kindOf, type Rejected, type RejectedRequest, type Rejection, type Step } from './rejection.ts'
+import { ServiceHabits } from './service-habits.ts'
 import {
   type AccessToken,
   MintGoesOn,
@@ -20,40 +23,46 @@ import {
   type TokenObserver,
   type TokenSource,
 } from './token-source.ts'
+import { type StartTimer, Turns } from './turns.ts'
 
-export interface TokenCacheOptions {
+export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
   /** A refusal of an org is remembered for this time. */
   readonly refusalTtlMs: number
-  /** Per org: a rejection causes no mint for so long after one that did not help. */
-  readonly rejectedCooldownMs: number
-  /**
-   * Multiplies the share of a life that is for the refresh; 1 by default. Smaller for a cache of several that share tokens,
-   * because the earliest of them refreshes for all.
-   */
-  readonly refreshScale?: number | undefined
-  /** Shared by all orgs. */
-  readonly estimator: LifetimeEstimator
+  /** How long a request waits for a mint. */
+  readonly mintTimeoutMs: number
+  /** Statuses of the service that say "this token is no longer good". */
+  readonly rejectedStatuses: Iterable<number>
   readonly observer?: TokenObserver | undefined
   /** Monotonic milliseconds, the clock of the token source. */
   readonly now?: () => number
+  readonly startTimer?: StartTimer
   readonly random?: () => number
 }
 
+export interface TokenLookup {
+  readonly token: AccessToken
+  readonly result: TokenResult
+}
+
 interface ObtainOptions extends Pick<MintOptions, 'requester' | 'requestId'> {
-  /** For a WebSocket handshake: only a token in the first half of its life will do. */
-  readonly forHandshake?: boolean
+  readonly kind: RequestKind
 }
 
 /** Describes an org to an operator. Never contains a token. */
 export interface OrgStatus {
   readonly org: string
-  /** `refused`: the token endpoint gives no token for the org. */
-  readonly state: TokenPhase | 'refused'
+  /**
+   * `new`: not accepted yet. `fresh`: in use. `refreshing`: a new token is due. `rejected`: the service rejects it, and
+   * there is no other yet. `refused`: the token endpoint gives no token for the org.
+   */
+  readonly state: 'new' | 'fresh' | 'refreshing' | 'rejected' | 'refused'
   readonly ageMs: number | undefined
-  /** Assumed for the present token. */
+  /** The age at which the token will probably end; undefined if nothing is known. */
   readonly lifetimeMs: number | undefined
+  /** Mints after rejections that did not help: the service rejects requests whatever their token. */
+  readonly uselessMints: number
   readonly lastRefusal: LastRefusal | undefined
 }
 
@@ -67,78 +76,109 @@ interface Refusal {
   readonly refusedAt: number
 }
 
-/** Pauses between mints behind requests while these fail: doubled each time, and jittered. */
-const FIRST_RETRY_MS = 100
-const MAX_RETRY_MS = 5_000
-
 export class TokenCache {
   readonly #source: TokenSource
-  readonly #entries: LRUCache<OrgId, TokenEntry>
+  readonly #options: TokenCacheOptions
+  readonly #orgs: LRUCache<OrgId, OrgTokens>
   readonly #refusals: LRUCache<OrgId, Refusal>
-  readonly #refusalTtlMs: number
-  readonly #rejectedCooldownMs: number
-  readonly #refreshScale: number
-  readonly #estimator: LifetimeEstimator
   readonly #observer: TokenObserver
   readonly #now: () => number
+  readonly #startTimer: StartTimer
   readonly #random: () => number
+  readonly #habits = new ServiceHabits()
+  readonly #statuses: RejectedStatuses
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
   /** Mints that nobody waits for any longer, and whose token may still come. */
   readonly #lateMints = new Map<OrgId, Promise<AccessToken>>()
+  readonly #turns = new Map<OrgId, Turns>()
+  readonly #pauses = new Set<Pause>()
+  #toldLifeMs: number | undefined
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     const { maxOrgs, observer = {}, now = () => performance.now(), random = Math.random } = options
     this.#source = source
-    this.#entries = new LRUCache({
+    this.#options = options
+    this.#observer = observer
+    this.#now = now
+    this.#startTimer = options.startTimer ?? startTimer
+    this.#random = random
+    this.#orgs = new LRUCache({
       max: maxOrgs,
       dispose: (_, org, reason) => {
         if (reason === 'evict') observer.tokenEvicted?.(org)
+        if (reason !== 'set') this.#turns.get(org)?.end()
       },
     })
     this.#refusals = new LRUCache({ max: maxOrgs })
-    this.#refusalTtlMs = options.refusalTtlMs
-    this.#rejectedCooldownMs = options.rejectedCooldownMs
-    this.#refreshScale = options.refreshScale ?? 1
-    this.#estimator = options.estimator
-    this.#observer = observer
-    this.#now = now
-    this.#random = random
+    this.#statuses = new RejectedStatuses(options.rejectedStatuses, (status) => observer.statusLearned?.(status))
   }
 
-  /** A token to send now, or undefined if the request has to wait for one. Runs on every request, so it makes no promise. */
-  get(org: OrgId): TokenLookup | undefined {
-    return this.#lookUp(org, true)
-  }
+  // ---- before a request is sent
 
-  /** For a request that cannot be repeated: never a token that is only tried out. */
-  getUnrepeatable(org: OrgId): TokenLookup | undefined {
-    return this.#lookUp(org, false)
-  }
-
-  /** For a WebSocket, which outlives its handshake: undefined in the last half of the token's life. */
-  getForHandshake(org: OrgId): TokenLookup | undefined {
-    const entry = this.#entries.get(org)
-    return entry?.isInFirstHalf(this.#now(), this.#estimator) ? entry.give('hit') : undefined
+  /** A token to send now, or undefined if the request has to wait. Runs on every request, so it makes no promise. */
+  get(org: OrgId, kind: RequestKind): TokenLookup | undefined {
+    const tokens = this.#orgs.get(org)
+    if (tokens === undefined) return undefined
+    const now = this.#now()
+    if (now < tokens.quietUntil && kind === 'repeatable') return { token: tokens.current, result: 'hit' }
+    const choice = tokens.choose(kind, now)
+    return 'token' in choice ? this.#give(org, choice) : undefined
   }
 
   /**
-   * Waits for a mint, or joins the one that is under way. If it fails for a passing reason, an old token that was not
-   * rejected serves: the estimate is a guess, and the origin is the judge.
+   * Waits for a token that the request can use. If a mint fails, a token that was not rejected serves: its end is a guess,
+   * and the service is the judge.
    * @throws {TokenError}
    */
-  async obtain(org: OrgId, options: ObtainOptions = {}): Promise<TokenLookup> {
-    const lookup = options.forHandshake === true ? this.getForHandshake(org) : this.getUnrepeatable(org)
-    if (lookup !== undefined) return lookup
+  async obtain(org: OrgId, options: ObtainOptions): Promise<TokenLookup> {
+    let minted: TokenLookup | undefined
+    for (;;) {
+      const tokens = this.#orgs.get(org)
+      const choice: Choice = tokens?.choose(options.kind, this.#now()) ?? { wait: 'mint', reason: 'cold' }
+      if ('token' in choice) {
+        const lookup = this.#give(org, choice)
+        return minted === undefined ? lookup : { token: lookup.token, result: minted.result }
+      }
+      if (choice.wait === 'until') await this.#pause(choice.at - this.#now())
+      else if (choice.wait === 'settled') {
+        await this.#turn(org, options.kind === 'repeatable')
+        const token = this.#orgs.peek(org)?.current
+        if (token !== undefined && options.kind === 'repeatable') return { token, result: minted?.result ?? 'hit' }
+      } else if (minted !== undefined) return minted
+      else {
+        minted = await this.#mintFor(org, choice.reason, options)
+        if (options.kind === 'repeatable' || minted.result === 'stale') return minted
+      }
+    }
+  }
+
+  async #mintFor(org: OrgId, reason: MintReason, options: ObtainOptions): Promise<TokenLookup> {
     const refusal = this.#refusals.get(org)
     if (refusal !== undefined && this.#stands(refusal)) throw refusal.error
     const result = this.#mints.has(org) ? 'joined' : 'miss'
     try {
-      return { token: await this.#mint(org, this.#reasonToMint(org), options), result }
+      return { token: await this.#awaitMint(org, reason, options), result }
     } catch (error) {
-      const fallback = this.#fallBack(org, error)
-      if (fallback === undefined) throw error
-      return fallback
+      const token = this.#fallBack(org, error)
+      if (token === undefined) throw error
+      return { token, result: 'stale' }
     }
+  }
+
+  #give(org: OrgId, { token, result, ahead }: Extract<Choice, { token: AccessToken }>): TokenLookup {
+    if (ahead === undefined) return { token, result }
+    this.#mint(org, ahead)
+    return { token, result: result === 'hit' ? 'refreshing' : result }
+  }
+
+  /** The present token, if it may still serve. */
+  #fallBack(org: OrgId, error: unknown): AccessToken | undefined {
+    const tokens = this.#orgs.peek(org)
+    if (tokens === undefined || tokens.isDead) return undefined
+    const { current } = tokens
+    const ageMs = this.#now() - current.mintedAt
+    const limitMs = isPassing(error) ? current.statedLifeMs : (tokens.endMs ?? current.statedLifeMs)
+    return ageMs < limitMs ? current : undefined
   }
 
   /** Mints before anybody asks. @throws {TokenError} */
@@ -146,154 +186,135 @@ export class TokenCache {
     await this.#mint(org, 'warm')
   }
 
-  /**
-   * The origin did not reject the token of a request that was sent at `sentAt`. Runs on every request. Without `sentAt`, a
-   * slow answer makes the token look older than it was when the origin checked it.
-   */
-  accepted(org: OrgId, token: AccessToken, sentAt: number = this.#now()): void {
-    this.#entries.peek(org)?.noteAccepted(token, sentAt, this.#estimator)
+  // ---- after the service has answered
+
+  /** True if a response with this status says that its token is good. */
+  isAccepted(status: number): boolean {
+    return this.#statuses.meaningOf(status) === 'accepted'
+  }
+
+  isRejected(status: number): boolean {
+    return this.#statuses.meaningOf(status) === 'rejected'
+  }
+
+  /** The service accepted a request that was sent at `sentAt`. Runs on every request. */
+  accepted(org: OrgId, token: AccessToken, sentAt: number, request: Pick<RejectedRequest, 'method' | 'path'>): void {
+    const tokens = this.#orgs.peek(org)
+    if (tokens === undefined) return
+    if (tokens.noteAccepted(token, sentAt)) this.#turns.get(org)?.end()
+    if (tokens.hasMarks) tokens.unmark(kindOf(request))
   }
 
   /**
-   * The origin rejected the token. Retires it, unless it has been replaced already, and resolves with the replacement.
-   * Undefined in the cool-down: the rejection should be passed on, and the token is kept.
+   * Takes note of a response that says something else than `isAccepted`, or that answers a repeat. Resolves with the token
+   * for the next repeat; undefined if the client gets the response. The promise rejects with a `TokenError` if there is no
+   * token.
    */
-  rejected(org: OrgId, token: AccessToken): Promise<AccessToken> | undefined {
-    this.#observer.tokenRejected?.(org)
-    const entry = this.#entries.peek(org)
-    if (entry === undefined) return this.#mint(org, 'rejected')
-    const now = this.#now()
-    if (entry.rejectTrial(token) || token !== entry.token) return this.#successor(org, entry, now)
-    if (entry.reject(now, this.#rejectedCooldownMs)) entry.suspectDeath(now)
-    return entry.isRejected ? this.#mint(org, 'rejected') : undefined
-  }
-
-  /** The one repeat with the replacement `token` was accepted, or rejected too. */
-  repeatSettled(org: OrgId, token: AccessToken, isAccepted: boolean): void {
-    const entry = this.#entries.peek(org)
-    if (entry === undefined) return
-    if (isAccepted) this.accepted(org, token)
-    entry.settleSuspicion(isAccepted, this.#estimator, this.#entries.size, this.#now())
-  }
-
-  /** For a rejection that cannot be repeated: the next request mints. Returns true if the token was retired. */
-  retire(org: OrgId, token: AccessToken): boolean {
-    this.#observer.tokenRejected?.(org)
-    const entry = this.#entries.peek(org)
-    return entry !== undefined && token === entry.token && entry.reject(this.#now(), this.#rejectedCooldownMs)
-  }
-
-  /** Returns true if there was a token to forget. A mint that is under way serves those who wait, and is then forgotten. */
-  purge(org: OrgId): boolean {
-    this.#mints.delete(org)
-    this.#lateMints.delete(org)
-    this.#refusals.delete(org)
-    return this.#entries.delete(org)
-  }
-
-  /** Returns how many tokens were forgotten. */
-  purgeAll(): number {
-    const { size } = this.#entries
-    this.#mints.clear()
-    this.#lateMints.clear()
-    this.#refusals.clear()
-    this.#entries.clear()
-    return size
-  }
-
-  get size(): number {
-    return this.#entries.size
-  }
-
-  /** Orgs with a token, most recently used first. */
-  knownOrgs(): OrgId[] {
-    return [...this.#entries.keys()]
-  }
-
-  /** Most recently used first; then the orgs that have no token because they are refused. */
-  status(): readonly OrgStatus[] {
-    const now = this.#now()
-    const held = Array.from(this.#entries.values(), (entry) => ({
-      org: entry.org,
-      state: entry.phaseAt(now, this.#estimator),
-      ageMs: now - entry.token.mintedAt,
-      lifetimeMs: entry.lifeMs(this.#estimator),
-      lastRefusal: describeRefusal(this.#refusals.peek(entry.org), now),
-    }))
-    const refused = Array.from(this.#refusals.entries())
-      .filter(([org, refusal]) => this.#stands(refusal) && !this.#entries.has(org))
-      .map(([org, refusal]) => ({
-        org,
-        state: 'refused' as const,
-        ageMs: undefined,
-        lifetimeMs: undefined,
-        lastRefusal: describeRefusal(refusal, now),
-      }))
-    return [...held, ...refused]
-  }
-
-  #lookUp(org: OrgId, isRepeatable: boolean): TokenLookup | undefined {
-    const entry = this.#entries.get(org)
-    if (entry === undefined) return undefined
-    const now = this.#now()
-    switch (entry.phaseAt(now, this.#estimator)) {
-      case 'fresh':
-        return isRepeatable ? entry.giveFresh(now) : entry.give('hit')
-      case 'refreshing':
-        return this.#refresh(entry, now)
-      case 'stale':
-        if (isRepeatable && entry.isTriedPastEnd(now, this.#estimator)) return this.#refresh(entry, now)
-        if (!entry.hasPassingFailure) return undefined
-        // While mints fail, no request waits for the next failure.
-        this.#mintBehind(entry, now, 'expired')
-        return entry.give('stale')
-      case 'rejected':
+  judge(rejection: Rejection, rejected: Rejected): Promise<AccessToken> | undefined {
+    const { request } = rejection
+    const tokens = this.#orgs.peek(request.org)
+    const step = tokens === undefined ? rejection.nextWithout() : this.#weigh(rejection, rejected, tokens)
+    switch (step.step) {
+      case 'pass':
         return undefined
+      case 'use':
+        return Promise.resolve(step.token)
+      case 'again':
+        return this.#pause(step.delayMs).then(() => step.token)
+      case 'wait':
+        return this.#turn(request.org, true).then(() => this.#orgs.peek(request.org)?.current ?? step.token)
+      case 'mint': {
+        const token = this.#awaitMint(request.org, 'rejected', request)
+        // Without a new token, the same answer again is better than a failure of our own.
+        return rejection.isTrial ? token.catch(() => rejected.token) : token
+      }
     }
   }
 
-  /** The token as it is, and one mint behind the request. */
-  #refresh(entry: TokenEntry, now: number): TokenLookup {
-    this.#mintBehind(entry, now, 'refresh')
-    return entry.give('refreshing')
+  #weigh(rejection: Rejection, rejected: Rejected, tokens: OrgTokens): Step {
+    const { request } = rejection
+    const { token, sentAt, status } = rejected
+    const now = this.#now()
+    const meaning = this.#statuses.meaningOf(status)
+    if (meaning === 'rejected') {
+      if (rejection.endTrial()) this.#statuses.trialEnded()
+      const step = rejection.next(rejected, tokens, this.#habits, {
+        now,
+        random: this.#random(),
+        settleTimeMs: this.#options.settleTimeMs,
+      })
+      if (step.step === 'pass') this.#observer.tokenRejected?.(request.org, rejection.outcome(false))
+      return step
+    }
+    if (meaning === 'suspect' && !rejection.isRepeated) {
+      return rejection.nextTrial(rejected, tokens, () =>
+        this.#statuses.beginTrial(request.org, tokens.rejectedInRow > 1, now),
+      )
+    }
+    if (rejection.endTrial()) {
+      if (meaning === 'accepted') this.#statuses.learn(rejection.firstStatus)
+      else if (meaning === 'suspect') this.#statuses.trialFailed(request.org, now)
+      else this.#statuses.trialEnded()
+    }
+    if (rejection.isTrial && meaning !== 'accepted') return rejection.pass
+    if (meaning !== 'neither') {
+      this.accepted(request.org, token, sentAt, request)
+      rejection.accepted(rejected, tokens, this.#habits, now)
+      this.#tellLife()
+    }
+    this.#observer.tokenRejected?.(request.org, rejection.outcome(meaning !== 'neither'))
+    return rejection.pass
   }
 
-  /** One mint that no request waits for, unless one is under way or the last one failed a moment ago. */
-  #mintBehind(entry: TokenEntry, now: number, reason: MintReason): void {
-    if (!entry.isPausingAt(now)) this.#mint(entry.org, reason)
+  #tellLife(): void {
+    const { endMs } = this.#habits.deaths
+    const told = this.#toldLifeMs
+    if (endMs === undefined || (told !== undefined && Math.abs(endMs - told) < told * TOLD_SHARE)) return
+    this.#toldLifeMs = endMs
+    this.#observer.estimateChanged?.(endMs)
   }
 
-  #successor(org: OrgId, entry: TokenEntry, now: number): Promise<AccessToken> {
-    if (entry.isUsableAt(now, this.#estimator)) return Promise.resolve(entry.token)
-    return this.#mint(org, entry.isRejected ? 'rejected' : 'expired')
+  // ---- mints
+
+  /** Joins the mint that is under way, or starts one, and waits for it no longer than the limit. */
+  async #awaitMint(
+    org: OrgId,
+    reason: MintReason,
+    options: Pick<MintOptions, 'requester' | 'requestId'>,
+  ): Promise<AccessToken> {
+    const limit = new Pause(this.#options.mintTimeoutMs, this.#startTimer, this.#pauses)
+    try {
+      const token = await Promise.race([this.#mint(org, reason, options), limit.over])
+      if (token !== undefined) return token
+    } finally {
+      limit.end()
+    }
+    throw new TokenError('token_endpoint_timeout', `no token within ${this.#options.mintTimeoutMs} ms`)
   }
 
-  #reasonToMint(org: OrgId): MintReason {
-    const entry = this.#entries.peek(org)
-    if (entry === undefined) return 'cold'
-    if (entry.isRejected) return 'rejected'
-    return entry.isUsableAt(this.#now(), this.#estimator) ? 'handshake' : 'expired'
-  }
-
-  #fallBack(org: OrgId, error: unknown): TokenLookup | undefined {
-    const entry = this.#entries.peek(org)
-    if (entry === undefined || entry.isRejected) return undefined
-    if (entry.isUsableAt(this.#now(), this.#estimator)) return entry.give('hit')
-    return isPassing(error) ? entry.give('stale') : undefined
-  }
-
-  /** Joins the mint that is under way, or starts one. */
-  #mint(org: OrgId, reason: MintReason, { requester, requestId }: ObtainOptions = {}): Promise<AccessToken> {
+  #mint(
+    org: OrgId,
+    reason: MintReason,
+    options: Pick<MintOptions, 'requester' | 'requestId'> = {},
+  ): Promise<AccessToken> {
     const underway = this.#mints.get(org)
     if (underway !== undefined) return underway
-    const replaces = this.#entries.peek(org)?.token
-    const mint: Promise<AccessToken> = this.#source.mint(org, { reason, replaces, requester, requestId }).then(
-      (token) => (this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token),
-      (error: unknown) => {
-        if (this.#isCurrent(org, mint)) this.#noteFailure(org, error, reason)
-        throw error
-      },
-    )
+    const { requester, requestId } = options
+    const tokens = this.#orgs.peek(org)
+    const startedAt = this.#now()
+    const expectedLifeMs = tokens?.endMs
+    const mint: Promise<AccessToken> = this.#source
+      .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, requester, requestId })
+      .then(
+        (token) => {
+          this.#habits.mintTook(this.#now() - startedAt)
+          return this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token
+        },
+        (error: unknown) => {
+          if (this.#isCurrent(org, mint)) this.#noteFailure(org, error, reason)
+          throw error
+        },
+      )
     this.#mints.set(org, mint)
     mint.catch(() => undefined) // each waiter handles the error; a mint may have no waiter
     return mint
@@ -309,14 +330,15 @@ export class TokenCache {
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
   #take(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
     this.#refusals.delete(org)
-    const entry = this.#entries.peek(org)
-    const jitter = this.#jitter() * this.#refreshScale
-    if (entry === undefined) {
-      this.#entries.set(org, new TokenEntry(org, token, jitter))
+    const tokens = this.#orgs.peek(org)
+    if (tokens === undefined) {
+      this.#orgs.set(org, new OrgTokens(org, token, this.#options, this.#habits, this.#random()))
       return token
     }
-    entry.replace(token, { reason, jitter, shared: this.#estimator, now: this.#now() })
-    return entry.token
+    const isNew = tokens.take(token, this.#now(), this.#random())
+    if (reason === 'refresh') this.#habits.ahead[isNew ? 'helped' : 'failed']()
+    if (isNew) this.#turns.get(org)?.end()
+    return tokens.current
   }
 
   #noteFailure(org: OrgId, error: unknown, reason: MintReason): void {
@@ -326,10 +348,7 @@ export class TokenCache {
       this.#refusals.set(org, { error, refusedAt: now })
       this.#observer.orgRefused?.(org, error)
     }
-    const entry = this.#entries.peek(org)
-    if (entry === undefined) return
-    const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** entry.failures, MAX_RETRY_MS) * this.#jitter()
-    entry.noteFailure(isPassing(error), now + pauseMs)
+    this.#orgs.peek(org)?.noteMintFailed(isPassing(error), now, this.#random())
   }
 
   #awaitLate(org: OrgId, late: Promise<AccessToken>, reason: MintReason): void {
@@ -343,13 +362,130 @@ export class TokenCache {
     )
   }
 
-  #stands(refusal: Refusal): boolean {
-    return this.#now() - refusal.refusedAt < this.#refusalTtlMs
+  // ---- waiting
+
+  /** Resolves when a request may use the token that the service has never accepted. */
+  #turn(org: OrgId, mayTry: boolean): Promise<void> {
+    const tokens = this.#orgs.peek(org)
+    if (tokens === undefined) return Promise.resolve()
+    let turns = this.#turns.get(org)
+    if (turns === undefined) {
+      tokens.hasWaiting = true
+      turns = new Turns(tokens.current.mintedAt + this.#options.settleTimeMs, this.#startTimer, () => {
+        tokens.hasWaiting = false
+        this.#turns.delete(org)
+      })
+      this.#turns.set(org, turns)
+    }
+    return turns.wait(mayTry, this.#now())
   }
 
-  /** At least one half, at most one. */
-  #jitter(): number {
-    return (1 + this.#random()) / 2
+  async #pause(delayMs: number): Promise<void> {
+    if (delayMs > 0) await new Pause(delayMs, this.#startTimer, this.#pauses).over
+  }
+
+  // ---- for operators
+
+  /** Returns true if there was a token to forget. A mint that is under way serves those who wait, and is then forgotten. */
+  purge(org: OrgId): boolean {
+    this.#mints.delete(org)
+    this.#lateMints.delete(org)
+    this.#refusals.delete(org)
+    return this.#orgs.delete(org)
+  }
+
+  /** Returns how many tokens were forgotten. */
+  purgeAll(): number {
+    const { size } = this.#orgs
+    this.#mints.clear()
+    this.#lateMints.clear()
+    this.#refusals.clear()
+    this.#orgs.clear()
+    return size
+  }
+
+  /** Ends all waits, and forgets all tokens. */
+  close(): void {
+    for (const pause of this.#pauses) pause.end()
+    this.purgeAll()
+  }
+
+  get size(): number {
+    return this.#orgs.size
+  }
+
+  /** The age at which most tokens die, or the assumed one. */
+  get lifetimeMs(): number {
+    return (this.#options.learns ? this.#habits.deaths.endMs : undefined) ?? this.#options.lifetimeMs
+  }
+
+  /** Statuses that turned out to end tokens, beside those of the configuration. */
+  get learnedStatuses(): readonly number[] {
+    return this.#statuses.learned
+  }
+
+  /** Orgs with a token, most recently used first. */
+  knownOrgs(): OrgId[] {
+    return [...this.#orgs.keys()]
+  }
+
+  /** Most recently used first; then the orgs that have no token because they are refused. */
+  status(): readonly OrgStatus[] {
+    const now = this.#now()
+    const held = Array.from(this.#orgs.values(), (tokens) => ({
+      org: tokens.org,
+      state: tokens.stateAt(now),
+      ageMs: now - tokens.current.mintedAt,
+      lifetimeMs: tokens.endMs,
+      uselessMints: tokens.uselessMints,
+      lastRefusal: describeRefusal(this.#refusals.peek(tokens.org), now),
+    }))
+    const refused = Array.from(this.#refusals.entries())
+      .filter(([org, refusal]) => this.#stands(refusal) && !this.#orgs.has(org))
+      .map(([org, refusal]) => ({
+        org,
+        state: 'refused' as const,
+        ageMs: undefined,
+        lifetimeMs: undefined,
+        uselessMints: 0,
+        lastRefusal: describeRefusal(refusal, now),
+      }))
+    return [...held, ...refused]
+  }
+
+  #stands(refusal: Refusal): boolean {
+    return this.#now() - refusal.refusedAt < this.#options.refusalTtlMs
+  }
+}
+
+/** A change of the learned life is told if it is at least this share. */
+const TOLD_SHARE = 1 / 10
+
+function startTimer(run: () => void, delayMs: number): () => void {
+  const timer = setTimeout(run, delayMs)
+  return () => clearTimeout(timer)
+}
+
+/** One timer, and the promise of its end. It can be ended early. */
+class Pause {
+  readonly over: Promise<undefined>
+  readonly #stopTimer: () => void
+  readonly #underway: Set<Pause>
+  #resolve: (value: undefined) => void = () => undefined
+
+  constructor(delayMs: number, start: StartTimer, underway: Set<Pause>) {
+    this.#underway = underway
+    underway.add(this)
+    this.over = new Promise((resolve) => {
+      this.#resolve = resolve
+    })
+    this.#stopTimer = start(() => this.end(), delayMs)
+  }
+
+  end(): void {
+    this.#stopTimer()
+    this.#underway.delete(this)
+    this.#resolve(undefined)
   }
 }
 

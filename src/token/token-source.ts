@@ -22,7 +22,7 @@ const MAX_TOKEN_BYTES = 16 * 1024
 export class AccessToken extends Secret {
   /** Monotonic milliseconds, taken before the mint was sent. May lie in the past for a token that others share. */
   readonly mintedAt: number
-  /** What the replica that minted it believes of its life. Undefined for a token of our own. */
+  /** The age at which it will probably die, as far as another process knew that stored the token. */
   readonly expectedLifeMs: number | undefined
   readonly #statedLifeMs: number | undefined
 
@@ -31,8 +31,8 @@ export class AccessToken extends Secret {
     // Makes one flat string. V8 would keep a concatenated one as a tree of its parts until it is first written.
     super(Buffer.from(`Bearer ${token}`, 'latin1').toString('latin1'))
     this.mintedAt = Math.floor(mintedAt)
-    this.expectedLifeMs = expectedLifeMs
     this.#statedLifeMs = expiresAt === undefined ? undefined : Math.floor(expiresAt - mintedAt)
+    this.expectedLifeMs = expectedLifeMs === undefined ? undefined : Math.floor(expectedLifeMs)
   }
 
   /** From the mint to the end that the token itself states. `Infinity` if it states none. */
@@ -114,13 +114,23 @@ export interface SettledMint {
 export const SECRET_RELOAD_OUTCOMES = ['proved', 'unproved', 'rejected', 'undecided', 'unusable'] as const
 export type SecretReloadOutcome = (typeof SECRET_RELOAD_OUTCOMES)[number]
 
+/**
+ * What a rejection turned out to be. `expired`: a newer token was accepted in its place. `unsettled`: the token was too young
+ * to be known to all of the service. `not_the_token`: the service accepts the token for other requests, or rejects the request
+ * with any token. `unexplained`: the request could not be repeated.
+ */
+export const REJECTION_KINDS = ['expired', 'unsettled', 'not_the_token', 'unexplained'] as const
+export type RejectionKind = (typeof REJECTION_KINDS)[number]
+
 /** Events for the metrics and the log. None of them holds a token or a secret. Each method is optional and must not throw. */
 export interface TokenObserver {
   mintSettled?(mint: SettledMint): void
   /** No call was made: over the budget, or in a pause. */
   mintRefused?(org: OrgId, reason: MintReason, error: TokenError): void
-  /** The origin answered that a token is no longer good. */
-  tokenRejected?(org: OrgId): void
+  /** The service answered that a token is no longer good, and the request has ended. */
+  tokenRejected?(org: OrgId, kind: RejectionKind): void
+  /** The service ends tokens with this status, which `tokens.rejectedStatuses` does not name. */
+  statusLearned?(status: number): void
   tokenEvicted?(org: OrgId): void
   /** The token endpoint refused the org. */
   orgRefused?(org: OrgId, error: TokenError): void

@@ -8,7 +8,6 @@ import { Warnings } from '../../src/admin/warnings.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
-import { LifetimeEstimator } from '../../src/token/lifetime.ts'
 import { TokenCache } from '../../src/token/token-cache.ts'
 import { AccessToken } from '../../src/token/token-source.ts'
 import { record } from './records.ts'
@@ -34,14 +33,19 @@ export class AdminUnderTest implements AsyncDisposable {
 
   constructor(settings: AdminSettings) {
     const { tokenMarker = 'token', version = '0.0.0-test', ...options } = settings
-    const estimator = new LifetimeEstimator({
-      lifetimeMs: LIFETIME_MS,
-      minLifetimeMs: LIFETIME_MS,
-      maxLifetimeMs: LIFETIME_MS,
-      learns: false,
-    })
     this.tokens = new TokenCache(
-      { maxOrgs: 10_000, refusalTtlMs: 5_000, rejectedCooldownMs: 10_000, estimator, observer: this.metrics.tokens },
+      {
+        maxOrgs: 10_000,
+        settleTimeMs: 5_000,
+        lifetimeMs: LIFETIME_MS,
+        learns: false,
+        rejectedStatuses: [401],
+        rejectedCooldownMs: 10_000,
+        refusalTtlMs: 5_000,
+        mintTimeoutMs: 5_000,
+        looksFarAhead: true,
+        observer: this.metrics.tokens,
+      },
       { mint: async (org) => new AccessToken(`${tokenMarker}-${org}`, performance.now()) },
     )
     const sources: AdminSources = {
@@ -97,7 +101,7 @@ export class AdminUnderTest implements AsyncDisposable {
   }
 
   async mint(...orgs: string[]): Promise<void> {
-    for (const org of orgs) await this.tokens.obtain(org as OrgId)
+    for (const org of orgs) await this.tokens.obtain(org as OrgId, { kind: 'repeatable' })
   }
 
   /** Like a report of the gateway. */

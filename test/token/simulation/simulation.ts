@@ -1,200 +1,282 @@
 /**
- * The cache and the estimator with a scripted service and a virtual clock: hours pass in a second, and the same seed gives
- * the same run. The cache is real; only time and the network are simulated.
+ * The token cache and a careful client, each in front of its own instance of a token service, under the same load, with a
+ * virtual clock: minutes pass in a second, and the same seed gives the same run. The cache is real; only time and the network
+ * are simulated.
  */
 
 import type { OrgId } from '../../../src/http/org-id.ts'
-import { LifetimeEstimator } from '../../../src/token/lifetime.ts'
+import type { RequestKind } from '../../../src/token/org-tokens.ts'
+import { Rejection } from '../../../src/token/rejection.ts'
 import { TokenCache } from '../../../src/token/token-cache.ts'
-import { jwtRestMs } from '../../../src/token/token-reply.ts'
 import { AccessToken } from '../../../src/token/token-source.ts'
 import type { Random } from '../../support/seed.ts'
+import { CarefulClient } from './careful-client.ts'
 import { EventQueue } from './event-queue.ts'
+import { type ServiceKind, TokenService } from './services.ts'
 
-export type Traffic = 'steady' | 'bursty'
-
-export interface SimulationOptions {
+export interface Load {
   readonly orgs: number
-  readonly traffic: Traffic
-  /** Mean time between two requests of one org. */
-  readonly gapMs: number
-  /** Lifetime of a token issued at that instant, in milliseconds. */
-  readonly lifetimeMs: (issuedAt: number) => number
-  /** Revokes tokens early: the age at which this one ends, or undefined. */
-  readonly revokedAtMs?: (org: OrgId) => number | undefined
-  /** Makes the tokens JWTs: the claim `exp` of one that ends at that instant. */
-  readonly expClaim?: (deadAt: number) => unknown
-  readonly random: Random
+  readonly perSecond: number
+  readonly seconds: number
+  /** Share of the requests that cannot be repeated. */
+  readonly onceShare: number
 }
 
-/** Counted since the last `reset`. */
-export interface Counts {
-  mints: number
-  mintsOf: Map<OrgId, number>
+export interface Outcome {
   requests: number
-  replays: number
-  /** Requests that had to wait for a mint. */
-  waits: number
-  /** Rejections that reached a client. */
-  rejections: number
+  /** Rejections that clients saw although the request was allowed. */
+  rejected: number
+  /** The same, of requests that the proxy cannot repeat. */
+  rejectedOnce: number
+  failed: number
+  mints: number
+  /** Requests that the service rejected although they were allowed, and all others that it rejected. */
+  rejectedByService: number
+  /** Forbidden requests. */
+  forbidden: number
+  /** Time beyond one round trip: the mean over all allowed requests, and the 99th percentile of forbidden ones. */
+  meanWaitMs: number
+  forbiddenP99Ms: number
 }
 
-const ONE_WAY_MS = 5
+const ONE_WAY_MS = 2
 const MINT_MS = 20
-const BURST_REQUESTS = 8
-const BURST_SPREAD_MS = 400
-export const GUESS_MS = 5 * 60_000
+/** A virtual instant is over when all promises have gone as many hops. */
+const HOPS = 24
 
-export class Simulation {
-  readonly estimator: LifetimeEstimator
-  readonly #options: SimulationOptions
+export class World {
   readonly #queue = new EventQueue()
-  readonly #cache: TokenCache
-  readonly #deadAt = new WeakMap<AccessToken, number>()
   #now = 0
-  #isSettled = true
-  counts: Counts = noCounts()
 
-  constructor(options: SimulationOptions) {
-    this.#options = options
-    this.estimator = new LifetimeEstimator({
-      lifetimeMs: GUESS_MS,
-      minLifetimeMs: 10_000,
-      maxLifetimeMs: 3_600_000,
-      learns: true,
+  now = () => this.#now
+
+  after(delayMs: number, run: () => void): void {
+    this.#queue.add(this.#now + Math.max(delayMs, 0), run)
+  }
+
+  startTimer = (run: () => void, delayMs: number) => {
+    let isOn = true
+    this.after(delayMs, () => {
+      if (isOn) run()
     })
-    this.#cache = new TokenCache(
-      {
-        maxOrgs: 10_000,
-        refusalTtlMs: 5_000,
-        rejectedCooldownMs: 10_000,
-        estimator: this.estimator,
-        now: () => this.#now,
-        random: () => options.random.next(),
-      },
-      { mint: (org) => this.#mint(org) },
-    )
-    for (let index = 0; index < options.orgs; index += 1) {
-      this.#after(options.random.next() * options.gapMs, () => this.#next(`org-${index}` as OrgId))
+    return () => {
+      isOn = false
     }
   }
 
-  get now(): number {
-    return this.#now
-  }
-
-  /** The median of the assumed lifetimes of the cached tokens. */
-  get medianLifetimeMs(): number {
-    const lifetimes = this.#cache.status().map((org) => org.lifetimeMs ?? 0)
-    return lifetimes.toSorted((a, b) => a - b)[lifetimes.length >> 1] ?? 0
-  }
+  sleep = (delayMs: number) => new Promise<void>((resolve) => this.after(delayMs, resolve))
 
   async runUntil(at: number): Promise<void> {
     while (this.#queue.nextAt <= at) {
       this.#now = this.#queue.nextAt
       this.#queue.take()?.()
-      if (!this.#isSettled) await this.#settle()
+      for (let hop = 0; hop < HOPS; hop += 1) await undefined
     }
     this.#now = at
   }
+}
 
-  reset(): void {
-    this.counts = noCounts()
+interface Request {
+  readonly org: number
+  readonly kind: RequestKind
+  readonly isForbidden: boolean
+}
+
+type Send = (request: Request) => Promise<number>
+
+/** Runs the load against both. The careful client knows `rejected`; the proxy has to find it out. */
+export async function compare(
+  kind: ServiceKind,
+  load: Load,
+  random: Random,
+): Promise<{ readonly proxy: Outcome; readonly client: Outcome }> {
+  const proxy = await run(kind, load, random.numbered(1), random.numbered(2), proxyOver)
+  const client = await run(kind, load, random.numbered(1), random.numbered(2), clientOver)
+  return { proxy, client }
+}
+
+async function run(
+  kind: ServiceKind,
+  load: Load,
+  loadRandom: Random,
+  serviceRandom: Random,
+  start: (world: World, service: TokenService, random: Random) => Send,
+): Promise<Outcome> {
+  const world = new World()
+  const service = new TokenService(kind, serviceRandom)
+  const send = start(world, service, serviceRandom.numbered(3))
+  const meter = new Meter(world, service, send)
+  const next = () => {
+    const isForbidden = loadRandom.next() < (kind.forbiddenShare ?? 0)
+    const requestKind = loadRandom.next() < load.onceShare ? 'once' : 'repeatable'
+    meter.request({ org: Math.floor(loadRandom.next() * load.orgs), kind: requestKind, isForbidden })
+    world.after((1_000 / load.perSecond) * (0.5 + loadRandom.next()), next)
+  }
+  next()
+  const { othersMintEveryMs } = kind
+  const mintElsewhere = () => {
+    service.mintElsewhere(world.now())
+    world.after((othersMintEveryMs ?? 0) * (0.5 + loadRandom.next()), mintElsewhere)
+  }
+  if (othersMintEveryMs !== undefined) world.after(othersMintEveryMs, mintElsewhere)
+  await world.runUntil(load.seconds * 1_000)
+  return meter.outcome()
+}
+
+class Meter {
+  readonly #world: World
+  readonly #service: TokenService
+  readonly #send: Send
+  readonly #forbiddenMs: number[] = []
+  readonly #counts = { requests: 0, rejected: 0, rejectedOnce: 0, failed: 0, forbidden: 0 }
+  #waitedMs = 0
+
+  constructor(world: World, service: TokenService, send: Send) {
+    this.#world = world
+    this.#service = service
+    this.#send = send
   }
 
-  /** The next request of the org, or its next burst. */
-  #next(org: OrgId): void {
-    const { traffic, gapMs, random } = this.#options
-    // Gaps from half to one and a half of the mean, so that no two orgs stay in step.
-    const spread = 0.5 + random.next()
-    if (traffic === 'steady') {
-      this.#request(org)
-      this.#after(gapMs * spread, () => this.#next(org))
-      return
+  request(request: Request): void {
+    const startedAt = this.#world.now()
+    this.#counts.requests += 1
+    const ended = (status: number) => {
+      const waitedMs = this.#world.now() - startedAt - 2 * ONE_WAY_MS
+      if (request.isForbidden) {
+        this.#counts.forbidden += 1
+        this.#forbiddenMs.push(waitedMs)
+        return
+      }
+      this.#waitedMs += waitedMs
+      if (status === 0) this.#counts.failed += 1
+      else if (status >= 400) this.#counts[request.kind === 'once' ? 'rejectedOnce' : 'rejected'] += 1
     }
-    for (let i = 0; i < BURST_REQUESTS; i += 1) this.#after(random.next() * BURST_SPREAD_MS, () => this.#request(org))
-    this.#after(gapMs * BURST_REQUESTS * spread, () => this.#next(org))
+    this.#send(request).then(ended, () => ended(0))
   }
 
-  #request(org: OrgId): void {
-    this.counts.requests += 1
-    const lease = this.#cache.get(org)
-    if (lease !== undefined) {
-      this.#send(org, lease.token)
-      return
+  outcome(): Outcome {
+    const { requests, forbidden } = this.#counts
+    // The first quarter shows that waiting does not help.
+    const late = this.#forbiddenMs.slice(Math.floor(forbidden / 4)).sort((a, b) => a - b)
+    return {
+      ...this.#counts,
+      mints: this.#service.mints,
+      rejectedByService: this.#service.rejections,
+      meanWaitMs: this.#waitedMs / (requests - forbidden),
+      forbiddenP99Ms: late[Math.floor(late.length * 0.99)] ?? 0,
     }
-    this.counts.waits += 1
-    this.#isSettled = false
-    this.#cache.obtain(org).then((obtained) => this.#send(org, obtained.token))
-  }
-
-  #send(org: OrgId, token: AccessToken): void {
-    const sentAt = this.#now
-    if (this.#isAccepted(token, sentAt + ONE_WAY_MS)) this.#cache.accepted(org, token, sentAt)
-    else this.#after(2 * ONE_WAY_MS, () => this.#rejected(org, token))
-  }
-
-  #rejected(org: OrgId, token: AccessToken): void {
-    const replacement = this.#cache.rejected(org, token)
-    if (replacement === undefined) {
-      this.counts.rejections += 1
-      return
-    }
-    this.#isSettled = false
-    replacement.then((successor) => this.#repeat(org, successor))
-  }
-
-  #repeat(org: OrgId, token: AccessToken): void {
-    this.counts.replays += 1
-    const isAccepted = this.#isAccepted(token, this.#now + ONE_WAY_MS)
-    if (!isAccepted) this.counts.rejections += 1
-    this.#after(2 * ONE_WAY_MS, () => this.#cache.repeatSettled(org, token, isAccepted))
-  }
-
-  #isAccepted(token: AccessToken, at: number): boolean {
-    return at < (this.#deadAt.get(token) ?? 0)
-  }
-
-  #mint(org: OrgId): Promise<AccessToken> {
-    const mintedAt = this.#now
-    this.counts.mints += 1
-    this.counts.mintsOf.set(org, (this.counts.mintsOf.get(org) ?? 0) + 1)
-    const issuedAt = mintedAt + MINT_MS / 2
-    const revokedAtMs = this.#options.revokedAtMs?.(org) ?? Number.POSITIVE_INFINITY
-    const deadAt = issuedAt + Math.min(this.#options.lifetimeMs(issuedAt), revokedAtMs)
-    const text = this.#tokenText(org, deadAt)
-    const restMs = jwtRestMs(text, issuedAt)
-    const token = new AccessToken(text, mintedAt, restMs === undefined ? undefined : mintedAt + restMs)
-    this.#deadAt.set(token, deadAt)
-    return new Promise((resolve) => {
-      this.#after(MINT_MS, () => {
-        this.#isSettled = false
-        resolve(token)
-      })
-    })
-  }
-
-  #tokenText(org: OrgId, deadAt: number): string {
-    const { expClaim } = this.#options
-    const id = `${this.counts.mints}-of-${org}-at-${this.#now}`
-    if (expClaim === undefined) return id
-    const payload = Buffer.from(JSON.stringify({ id, exp: expClaim(deadAt) })).toString('base64url')
-    return `e30.${payload}.c2lnbmF0dXJl`
-  }
-
-  #after(delayMs: number, run: () => void): void {
-    this.#queue.add(this.#now + delayMs, run)
-  }
-
-  /** Runs all reactions to settled promises now. */
-  async #settle(): Promise<void> {
-    this.#isSettled = true
-    await new Promise((resolve) => {
-      setImmediate(resolve)
-    })
   }
 }
 
-function noCounts(): Counts {
-  return { mints: 0, mintsOf: new Map(), requests: 0, replays: 0, waits: 0, rejections: 0 }
+function exchange(world: World, service: TokenService, token: string, isForbidden: boolean): Promise<number> {
+  return new Promise((resolve) => {
+    world.after(ONE_WAY_MS, () => {
+      const status = service.answer(token, isForbidden, world.now())
+      world.after(ONE_WAY_MS, () => resolve(status))
+    })
+  })
+}
+
+function mint(world: World, service: TokenService, org: number, random: Random) {
+  const mintMs = (service.kind.mintMs ?? MINT_MS) * (0.5 + random.next())
+  return new Promise<ReturnType<TokenService['mint']>>((resolve) => {
+    world.after(mintMs / 2, () => {
+      const issued = service.mint(org, world.now())
+      world.after(mintMs / 2, () => resolve(issued))
+    })
+  })
+}
+
+function clientOver(world: World, service: TokenService, random: Random): Send {
+  const client = new CarefulClient(
+    {
+      now: world.now,
+      sleep: world.sleep,
+      mint: async (org) => {
+        const at = world.now()
+        return { name: (await mint(world, service, org, random)).name, at }
+      },
+    },
+    new Set([401, service.kind.endStatus ?? 401]),
+  )
+  return ({ org, isForbidden }) => client.request(org, (token) => exchange(world, service, token, isForbidden))
+}
+
+function proxyOver(world: World, service: TokenService, random: Random): Send {
+  const names = new Map<AccessToken, string>()
+  const cache = new TokenCache(
+    {
+      maxOrgs: 10_000,
+      settleTimeMs: 5_000,
+      lifetimeMs: 5 * 60_000,
+      learns: true,
+      rejectedStatuses: [401],
+      rejectedCooldownMs: 10_000,
+      refusalTtlMs: 5_000,
+      mintTimeoutMs: 5_000,
+      looksFarAhead: true,
+      now: world.now,
+      startTimer: world.startTimer,
+      random: () => random.next(),
+    },
+    {
+      mint: async (org) => {
+        const mintedAt = world.now()
+        const issued = await mint(world, service, Number(org.slice(4)), random)
+        const expiresAt = service.kind.statesEnd === true ? mintedAt + issued.lifeMs : undefined
+        const token = new AccessToken(issued.name, mintedAt, expiresAt)
+        names.set(token, issued.name)
+        return token
+      },
+    },
+  )
+  return async ({ org, kind, isForbidden }) => {
+    const path = isForbidden ? '/v2/admin' : '/v2/things'
+    const send = async (token: AccessToken) => ({
+      status: await exchange(world, service, names.get(token) ?? '', isForbidden),
+    })
+    return throughCache(cache, world.now, { org: `org-${org}` as OrgId, kind, path }, send)
+  }
+}
+
+export interface ProxiedRequest {
+  readonly org: OrgId
+  readonly kind: RequestKind
+  readonly path: string
+}
+
+interface ServiceAnswer {
+  readonly status: number
+  readonly challenge?: string
+}
+
+/** Does what an exchange of the gateway does with the tokens. Resolves with the status that the client sees. */
+export async function throughCache(
+  cache: TokenCache,
+  now: () => number,
+  { org, kind, path }: ProxiedRequest,
+  send: (token: AccessToken) => Promise<ServiceAnswer>,
+): Promise<number> {
+  const request = { method: 'GET', path }
+  let { token } = cache.get(org, kind) ?? (await cache.obtain(org, { kind }))
+  let rejection: Rejection | undefined
+  for (;;) {
+    const sentAt = now()
+    const { status, challenge = '' } = await send(token)
+    if (rejection === undefined && cache.isAccepted(status)) {
+      cache.accepted(org, token, sentAt, request)
+      return status
+    }
+    rejection ??= new Rejection({
+      ...request,
+      org,
+      isRepeatable: kind === 'repeatable',
+      isHandshake: kind === 'handshake',
+      requester: undefined,
+      requestId: undefined,
+    })
+    const next = cache.judge(rejection, { token, sentAt, status, challenge })
+    if (next === undefined) return status
+    token = await next
+  }
 }

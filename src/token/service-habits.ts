@@ -1,0 +1,119 @@
+/**
+ * What the proxy has seen of the service as a whole: how long a new token takes to be known everywhere, at what age tokens
+ * die, and which ways out of a rejection have helped lately. Pure: every instant is a parameter.
+ *
+ * A belief that never helps is dropped: what failed a few times in a row is tried for one request in many.
+ */
+
+import { DeathAges } from './death-ages.ts'
+
+/** After so many failures in a row, something is tried for this share of the requests, and for fewer after each failure. */
+const PATIENCE = 3
+const FIRST_SHARE = 1 / 16
+const SHARE_DECAY = 2
+const LEAST_SHARE = 1 / 1_000
+/** A delay of new tokens, and that they end the ones before, is expected for so long after it was last seen. */
+const MEMORY_MS = 10 * 60_000
+/** One token may end before its time for another reason. */
+const FORMERS_ENDED = 2
+/** The expected delay is a little longer than the longest that was seen. */
+const DELAY_MARGIN = 1.25
+const DELAY_MARGIN_MS = 50
+/** The part of a new time in the mean time of a mint. */
+const MINT_SHARE = 1 / 8
+
+/** Whether something that may help has helped lately. */
+export class Odds {
+  #failures = 0
+  #hasHelped = false
+  readonly #patience: number
+
+  constructor(patience = PATIENCE) {
+    this.#patience = patience
+  }
+
+  /** True if it should be tried now. `random` is a share of one. */
+  areGood(random: number): boolean {
+    const excess = this.#failures - this.#patience
+    return excess < 0 || random < Math.max(FIRST_SHARE / SHARE_DECAY ** excess, LEAST_SHARE)
+  }
+
+  /** True if it has helped lately. */
+  get areProven(): boolean {
+    return this.#hasHelped && this.#failures < this.#patience
+  }
+
+  helped(): void {
+    this.#failures = 0
+    this.#hasHelped = true
+  }
+
+  failed(): void {
+    this.#failures += 1
+  }
+}
+
+export class ServiceHabits {
+  readonly deaths = new DeathAges({ capacity: 16, minDeaths: 3, minOrgs: 3, share: 0.75, tolerance: 0.05 })
+  /** Waiting until a token is known that the service has never accepted. */
+  readonly waiting = new Odds()
+  /** Waiting until a young token is known everywhere that the service has accepted from other requests. */
+  readonly waitingPartly = new Odds()
+  /** Repeating a request with the very token that was rejected. */
+  readonly again = new Odds()
+  /** Minting ahead of a token's end: fails if the endpoint gives the same token again. */
+  readonly ahead = new Odds(2)
+  #formersEnded = 0
+  #formerEndedAt = Number.NEGATIVE_INFINITY
+  #delayMs = 0
+  #delaySeenAt = Number.NEGATIVE_INFINITY
+  #unknownUntil = Number.NEGATIVE_INFINITY
+  #mintMs = 0
+
+  /** True if a new token ends the one before. */
+  endsFormer(now: number): boolean {
+    return this.#formersEnded >= FORMERS_ENDED && now - this.#formerEndedAt < MEMORY_MS
+  }
+
+  /** A token that should have lived on was rejected after its successor was minted. */
+  formerEnded(now: number): void {
+    this.#formersEnded += 1
+    this.#formerEndedAt = now
+  }
+
+  formerLivesOn(): void {
+    this.#formersEnded = 0
+  }
+
+  /** New tokens are known everywhere at about this age: the service rejected one that was younger. */
+  settled(ageMs: number, now: number): void {
+    this.#unknownUntil = Number.NEGATIVE_INFINITY
+    if (ageMs < this.#delayMs && now - this.#delaySeenAt < MEMORY_MS) return
+    this.#delayMs = ageMs
+    this.#delaySeenAt = now
+  }
+
+  /** The service rejected a young token that it has never accepted. It may know the token at `settledAt` at the latest. */
+  unsettled(settledAt: number): void {
+    this.#unknownUntil = Math.max(this.#unknownUntil, settledAt)
+  }
+
+  hasDelay(now: number): boolean {
+    return now - this.#delaySeenAt < MEMORY_MS
+  }
+
+  /** The age at which a new token is probably known everywhere. Zero if tokens work at once. */
+  delayMs(now: number, settleTimeMs: number): number {
+    if (this.hasDelay(now)) return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, settleTimeMs)
+    return now < this.#unknownUntil ? settleTimeMs : 0
+  }
+
+  mintTook(durationMs: number): void {
+    this.#mintMs += (durationMs - this.#mintMs) * (this.#mintMs === 0 ? 1 : MINT_SHARE)
+  }
+
+  /** The mean time of a mint lately. */
+  get mintMs(): number {
+    return this.#mintMs
+  }
+}

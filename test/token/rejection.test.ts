@@ -1,0 +1,496 @@
+/** The ways out of a rejection, with a scripted service and a virtual clock. */
+
+import { describe, expect, test } from 'vitest'
+import { TokenError } from '../../src/errors.ts'
+import type { OrgId } from '../../src/http/org-id.ts'
+import type { RequestKind } from '../../src/token/org-tokens.ts'
+import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
+import { AccessToken, type RejectionKind } from '../../src/token/token-source.ts'
+import { throughCache, World } from './simulation/simulation.ts'
+
+const ACME = 'acme' as OrgId
+const SETTLE_MS = 5_000
+const SETTLED_MS = SETTLE_MS + 1_000
+const ROUND_TRIP_MS = 4
+const MINT_MS = 20
+
+interface Sent {
+  readonly at: number
+  /** The number of the token's mint; the first is 1. */
+  readonly token: number
+  readonly ageMs: number
+  readonly path: string
+}
+
+type Answer = number | { readonly status: number; readonly challenge: string }
+
+/** The proxy's tokens in front of a service that answers as the test says. */
+class Stage {
+  readonly world = new World()
+  readonly sent: Sent[] = []
+  readonly kinds: RejectionKind[] = []
+  readonly learned: number[] = []
+  readonly cache: TokenCache
+  readonly #numbers = new Map<AccessToken, number>()
+  mints = 0
+  /** The number of the latest token. */
+  issued = 0
+  /** The endpoint gives this name for the next tokens. */
+  name: string | undefined
+  endpointFails = false
+  answer: (sent: Sent) => Answer = () => 200
+
+  constructor(options: Partial<TokenCacheOptions> = {}) {
+    this.cache = new TokenCache(
+      {
+        maxOrgs: 100,
+        settleTimeMs: SETTLE_MS,
+        lifetimeMs: 300_000,
+        learns: true,
+        rejectedStatuses: [401],
+        rejectedCooldownMs: 10_000,
+        refusalTtlMs: 5_000,
+        mintTimeoutMs: 5_000,
+        looksFarAhead: true,
+        now: this.world.now,
+        startTimer: this.world.startTimer,
+        random: () => 0.999,
+        observer: {
+          tokenRejected: (_org, kind) => this.kinds.push(kind),
+          statusLearned: (status) => this.learned.push(status),
+        },
+        ...options,
+      },
+      { mint: () => this.#mint() },
+    )
+  }
+
+  async #mint(): Promise<AccessToken> {
+    const mintedAt = this.world.now()
+    this.mints += 1
+    const number = this.mints
+    await this.world.sleep(MINT_MS)
+    if (this.endpointFails) throw new TokenError('token_endpoint_unavailable', 'scripted')
+    this.issued = number
+    const token = new AccessToken(this.name ?? `token-${number}`, mintedAt)
+    this.#numbers.set(token, number)
+    return token
+  }
+
+  /** Sends a request. Resolves with the status that its client sees, or the code of our own failure. */
+  async request(kind: RequestKind = 'repeatable', path = '/v2/things', org = ACME): Promise<number | string> {
+    const send = async (token: AccessToken) => {
+      await this.world.sleep(ROUND_TRIP_MS / 2)
+      const number = this.#numbers.get(token) ?? 0
+      const sent = { at: this.world.now(), token: number, ageMs: this.world.now() - token.mintedAt, path }
+      this.sent.push(sent)
+      const answer = this.answer(sent)
+      await this.world.sleep(ROUND_TRIP_MS / 2)
+      return typeof answer === 'number' ? { status: answer } : answer
+    }
+    return throughCache(this.cache, this.world.now, { org, kind, path }, send).catch((error: unknown) =>
+      error instanceof TokenError ? error.code : String(error),
+    )
+  }
+
+  /** Lets time pass until the request has ended. */
+  async outcome(request: Promise<number | string>): Promise<{ status: number | string; tookMs: number }> {
+    const startedAt = this.world.now()
+    let status: number | string | undefined
+    let endedAt = startedAt
+    request.then((ended) => {
+      status = ended
+      endedAt = this.world.now()
+    })
+    for (let waitedMs = 0; status === undefined && waitedMs < 60_000; waitedMs += 50) await this.pass(50)
+    if (status === undefined) throw new Error('the request has not ended after a minute')
+    return { status, tookMs: endedAt - startedAt }
+  }
+
+  async send(kind?: RequestKind, path?: string): Promise<{ status: number | string; tookMs: number }> {
+    return this.outcome(this.request(kind, path))
+  }
+
+  async pass(delayMs: number): Promise<void> {
+    await this.world.runUntil(this.world.now() + delayMs)
+  }
+
+  /** A token that the service has accepted, and that is old enough to be known everywhere. */
+  static async settled(options?: Partial<TokenCacheOptions>): Promise<Stage> {
+    const stage = new Stage(options)
+    await stage.send()
+    await stage.pass(SETTLED_MS)
+    await stage.send()
+    return stage
+  }
+}
+
+/** Rejects the tokens before this one. */
+const from = (token: number) => (sent: Sent) => (sent.token < token ? 401 : 200)
+
+describe('a settled token', () => {
+  test('that has ended: one mint, and the client sees nothing', async () => {
+    const stage = await Stage.settled()
+    await stage.pass(10_000)
+    stage.answer = from(2)
+    const { status, tookMs } = await stage.send()
+    expect(status).toBe(200)
+    expect(stage.mints).toBe(2)
+    expect(stage.kinds).toEqual(['expired'])
+    expect(tookMs).toBe(2 * ROUND_TRIP_MS + MINT_MS)
+  })
+
+  test('a thousand rejections at once cause one mint', async () => {
+    const stage = await Stage.settled()
+    stage.answer = from(2)
+    const requests = Array.from({ length: 1_000 }, () => stage.request())
+    for (const request of requests) expect((await stage.outcome(request)).status).toBe(200)
+    expect(stage.mints).toBe(2)
+  })
+
+  test('that the service accepted a moment ago: repeated once with it, without a mint', async () => {
+    const stage = await Stage.settled()
+    let answers = 0
+    stage.answer = () => (++answers === 1 ? 401 : 200)
+    expect((await stage.send()).status).toBe(200)
+    expect(stage.mints).toBe(1)
+    expect(stage.kinds).toEqual(['not_the_token'])
+  })
+
+  test('where the same token never helps, it is soon not tried any more', async () => {
+    const stage = await Stage.settled()
+    const repeats: number[] = []
+    for (const [i, ageMs] of [10_000, 31_000, 17_000, 55_000, 23_000, 90_000].entries()) {
+      const death = i + 1
+      await stage.pass(ageMs) // irregular, so that no end is expected
+      await stage.send()
+      stage.answer = from(death + 1)
+      const before = stage.sent.length
+      expect((await stage.send()).status).toBe(200)
+      repeats.push(stage.sent.length - before)
+    }
+    expect(repeats).toEqual([3, 3, 3, 2, 2, 2])
+    expect(stage.mints).toBe(7)
+  })
+
+  test('with insufficient_scope: the rejection is passed on at once, and changes nothing', async () => {
+    const stage = await Stage.settled()
+    stage.answer = () => ({ status: 401, challenge: 'Bearer realm="x", error="insufficient_scope"' })
+    const before = stage.sent.length
+    expect(await stage.send()).toEqual({ status: 401, tookMs: ROUND_TRIP_MS })
+    expect(stage.sent.length - before).toBe(1)
+    expect(stage.mints).toBe(1)
+  })
+
+  test('if no token can be had, the client gets the error of the mint', async () => {
+    const stage = await Stage.settled()
+    stage.answer = from(100)
+    stage.endpointFails = true
+    expect((await stage.send()).status).toBe('token_endpoint_unavailable')
+  })
+
+  test('a late rejection of an old token does not touch its successor', async () => {
+    const stage = await Stage.settled()
+    stage.answer = from(2)
+    const [early, late] = [stage.request(), stage.request()]
+    await stage.outcome(early)
+    await stage.outcome(late)
+    expect((await stage.send()).status).toBe(200)
+    expect(stage.sent.at(-1)?.token).toBe(2)
+    expect(stage.mints).toBe(2)
+  })
+
+  test('that was forgotten meanwhile: one mint', async () => {
+    const stage = await Stage.settled()
+    stage.answer = from(2)
+    const request = stage.request()
+    stage.cache.purgeAll()
+    expect((await stage.outcome(request)).status).toBe(200)
+    expect(stage.mints).toBe(2)
+  })
+
+  test('if the endpoint gives the rejected token again, there is no loop, and the next one is taken', async () => {
+    const stage = new Stage()
+    stage.name = 'always-the-same'
+    await stage.send()
+    await stage.pass(SETTLED_MS)
+    let isGood = false
+    stage.answer = () => (isGood ? 200 : 401)
+    expect((await stage.send()).status).toBe(401)
+    expect(stage.mints).toBe(2)
+    stage.name = undefined
+    isGood = true
+    expect((await stage.send()).status).toBe(200)
+  })
+})
+
+describe('a young token', () => {
+  test('that no back end knows yet: the request waits until it is known, without a mint', async () => {
+    const stage = new Stage()
+    stage.answer = ({ ageMs }) => (ageMs < 2_000 ? 401 : 200)
+    const { status, tookMs } = await stage.send()
+    expect(status).toBe(200)
+    expect(tookMs).toBeLessThan(2_000 + 250)
+    expect(stage.mints).toBe(1)
+    expect(stage.kinds).toEqual(['unsettled'])
+  })
+
+  test('those who wait take turns: the service sees few tries, however many wait', async () => {
+    const stage = new Stage()
+    stage.answer = ({ ageMs }) => (ageMs < 2_000 ? 401 : 200)
+    const requests = [stage.request()]
+    for (let i = 0; i < 100; i += 1) {
+      await stage.pass(15)
+      requests.push(stage.request(i % 10 === 9 ? 'once' : 'repeatable'))
+    }
+    for (const request of requests) expect((await stage.outcome(request)).status).toBe(200)
+    expect(stage.sent.filter(({ ageMs }) => ageMs < 2_000).length).toBeLessThan(15)
+  })
+
+  test('if a client that waits its turn has left, the next one tries', async () => {
+    const stage = new Stage()
+    stage.answer = ({ ageMs }) => (ageMs < 1_000 ? 401 : 200)
+    const send = async () => ({ status: 401 })
+    // Its repeat never ends, like that of a client that has left.
+    let tries = 0
+    throughCache(stage.cache, stage.world.now, { org: ACME, kind: 'repeatable', path: '/' }, () =>
+      ++tries === 1 ? send() : new Promise(() => undefined),
+    )
+    await stage.pass(30)
+    expect((await stage.send()).status).toBe(200)
+  })
+
+  test('that one of three back ends does not know: the others are tried again', async () => {
+    const stage = new Stage()
+    await stage.send()
+    let count = 0
+    stage.answer = ({ ageMs }) => (ageMs < 3_000 && ++count % 3 === 1 ? 401 : 200)
+    for (let i = 0; i < 20; i += 1) {
+      expect((await stage.send()).status).toBe(200)
+      await stage.pass(100)
+    }
+    expect(stage.mints).toBe(1)
+  })
+
+  test('the one before it serves while the new one is not known', async () => {
+    const stage = await Stage.settled({ learns: false, lifetimeMs: 60_000 })
+    await stage.pass(60_000 - stage.world.now() - 100)
+    stage.answer = ({ token, ageMs }) => (token === 2 && ageMs < 1_000 ? 401 : 200)
+    await stage.send()
+    await stage.pass(50)
+    expect(stage.mints).toBe(2)
+    const { status, tookMs } = await stage.send()
+    expect(status).toBe(200)
+    expect(tookMs).toBeLessThanOrEqual(2 * ROUND_TRIP_MS)
+  })
+
+  test('that is rejected for ever: a mint when it is old enough, and then the client gets the rejection', async () => {
+    const stage = new Stage()
+    stage.answer = () => 401
+    const { status, tookMs } = await stage.send()
+    expect(status).toBe(401)
+    expect(stage.mints).toBe(2)
+    expect(tookMs).toBeLessThan(SETTLE_MS + 1_500)
+    const before = stage.sent.length
+    for (let i = 0; i < 100; i += 1) expect((await stage.send()).status).toBe(401)
+    expect(stage.mints).toBeLessThanOrEqual(4)
+    expect(stage.sent.length - before).toBeLessThan(200)
+  })
+
+  test('where waiting never helps, it is soon given up', async () => {
+    const stage = new Stage()
+    stage.answer = () => 401
+    const first = Array.from({ length: 5 }, (_, i) => stage.request('repeatable', '/', `org-${i}` as OrgId))
+    for (const request of first) await stage.outcome(request)
+    const later = stage.outcome(stage.request('repeatable', '/', 'another' as OrgId))
+    expect((await later).tookMs).toBeLessThan(200)
+  })
+
+  test('a request that cannot be repeated waits where new tokens take a while', async () => {
+    const stage = new Stage()
+    stage.answer = ({ ageMs }) => (ageMs < 1_000 ? 401 : 200)
+    await stage.send()
+    stage.cache.purgeAll()
+    expect((await stage.send('once')).status).toBe(200)
+    stage.cache.purgeAll()
+    expect((await stage.send('handshake')).status).toBe(200)
+  })
+
+  test('a short life is learned, too', async () => {
+    const stage = new Stage()
+    stage.answer = ({ ageMs }) => (ageMs > 1_000 ? 401 : 200)
+    const waits: number[] = []
+    for (let i = 0; i < 400; i += 1) {
+      const { status, tookMs } = await stage.send()
+      expect(status).toBe(200)
+      waits.push(tookMs)
+      await stage.pass(50)
+    }
+    expect(Math.max(...waits.slice(100))).toBeLessThan(200)
+  })
+})
+
+describe('a rejection that is not about the token', () => {
+  test('a forbidden kind of request is known after its first rejections: no mint, no wait, one try', async () => {
+    const stage = await Stage.settled()
+    stage.answer = ({ path }) => (path.startsWith('/v2/admin') ? 401 : 200)
+    for (let i = 0; i < 3; i += 1) {
+      expect((await stage.send('repeatable', `/v2/admin/${i}`)).status).toBe(401)
+      expect((await stage.send()).status).toBe(200)
+    }
+    const { mints } = stage
+    expect(mints).toBeLessThanOrEqual(2)
+    for (let i = 0; i < 100; i += 1) {
+      const before = stage.sent.length
+      expect(await stage.send('repeatable', `/v2/admin/${i}`)).toEqual({ status: 401, tookMs: ROUND_TRIP_MS })
+      expect(stage.sent.length - before).toBe(1)
+      await stage.send()
+      await stage.pass(1_000)
+    }
+    expect(stage.mints).toBe(mints)
+  })
+
+  test('and the end of the token is noticed beside it', async () => {
+    const stage = await Stage.settled()
+    stage.answer = ({ path }) => (path === '/v2/admin' ? 401 : 200)
+    for (let i = 0; i < 5; i += 1) {
+      await stage.send('repeatable', '/v2/admin')
+      await stage.send()
+    }
+    const dead = stage.mints
+    stage.answer = ({ path, token }) => (path === '/v2/admin' || token <= dead ? 401 : 200)
+    expect((await stage.send()).status).toBe(200)
+  })
+
+  test('once the request is allowed, its rejections count again', async () => {
+    const stage = await Stage.settled()
+    stage.answer = () => 401
+    await stage.send('repeatable', '/v2/admin')
+    stage.answer = () => 200
+    expect((await stage.send('repeatable', '/v2/admin')).status).toBe(200)
+    await stage.pass(20_000)
+    const dead = stage.mints
+    stage.answer = from(dead + 1)
+    expect((await stage.send('repeatable', '/v2/admin')).status).toBe(200)
+  })
+
+  test('a service that rejects every request costs one mint in a cool-down, and it is noticed when it is well again', async () => {
+    const stage = await Stage.settled()
+    stage.answer = () => 401
+    for (let i = 0; i < 400; i += 1) {
+      expect((await stage.send()).status).toBe(401)
+      await stage.pass(25)
+    }
+    expect(stage.mints).toBeLessThanOrEqual(3)
+    const dead = stage.mints
+    stage.answer = from(dead + 1)
+    await stage.pass(45_000)
+    expect((await stage.send()).status).toBe(200)
+  })
+
+  test('where every fifth request meets a bad back end, clients see none of it, and nothing is minted', async () => {
+    const stage = await Stage.settled()
+    let count = 0
+    stage.answer = () => (++count % 5 === 0 ? 401 : 200)
+    for (let i = 0; i < 500; i += 1) {
+      expect((await stage.send()).status).toBe(200)
+      await stage.pass(100)
+    }
+    expect(stage.mints).toBe(1)
+  })
+})
+
+describe('a request that cannot be repeated', () => {
+  test('gets its rejection; the next one gets a new token', async () => {
+    const stage = await Stage.settled()
+    stage.answer = from(2)
+    expect((await stage.send('once')).status).toBe(401)
+    expect(stage.kinds).toEqual(['unexplained'])
+    expect(stage.mints).toBe(1)
+    expect((await stage.send('once')).status).toBe(200)
+    expect(stage.mints).toBe(2)
+  })
+
+  test('a handshake that is rejected: the next attempt gets a new token, even if this one was young', async () => {
+    const stage = new Stage()
+    stage.answer = from(2)
+    expect((await stage.send('handshake')).status).toBe(401)
+    expect((await stage.send('handshake')).status).toBe(200)
+    expect(stage.mints).toBe(2)
+  })
+
+  test('if other requests are accepted meanwhile, nothing is minted', async () => {
+    const stage = await Stage.settled()
+    stage.answer = () => 401
+    expect((await stage.send('once')).status).toBe(401)
+    stage.answer = () => 200
+    await stage.pass(10)
+    await stage.send()
+    await stage.send('once')
+    expect(stage.mints).toBe(1)
+  })
+})
+
+describe('other statuses', () => {
+  test.each([400, 403, 419, 440, 498])(
+    '%i ends a token: one repeat tells, and it is known from then on',
+    async (status) => {
+      const stage = await Stage.settled()
+      stage.answer = ({ token }) => (token < 2 ? status : 200)
+      expect((await stage.send()).status).toBe(200)
+      expect(stage.learned).toEqual([status])
+      expect(stage.cache.learnedStatuses).toEqual([status])
+      await stage.pass(SETTLED_MS)
+      stage.answer = ({ token }) => (token < 3 ? status : 200)
+      expect((await stage.send()).status).toBe(200)
+      expect(stage.mints).toBe(3)
+      expect(stage.learned).toEqual([status])
+    },
+  )
+
+  test('403 for other reasons: one trial, and then hardly any', async () => {
+    const stage = await Stage.settled()
+    stage.answer = ({ path }) => (path === '/v2/admin' ? 403 : 200)
+    for (let i = 0; i < 200; i += 1) {
+      expect((await stage.send('repeatable', '/v2/admin')).status).toBe(403)
+      await stage.send()
+      await stage.pass(1_000)
+    }
+    expect(stage.mints).toBeLessThanOrEqual(4)
+    expect(stage.learned).toEqual([])
+  })
+
+  test('if the trial gets no token, the client gets the answer of the service', async () => {
+    const stage = await Stage.settled()
+    stage.answer = () => 403
+    stage.endpointFails = true
+    expect((await stage.send()).status).toBe(403)
+  })
+
+  test('for a token that was never accepted, and 404, 409 or 500: nothing is tried', async () => {
+    const stage = new Stage()
+    stage.answer = () => 403
+    expect((await stage.send()).status).toBe(403)
+    for (const status of [404, 409, 422, 500, 503]) {
+      stage.answer = () => status
+      expect((await stage.send()).status).toBe(status)
+    }
+    expect(stage.mints).toBe(1)
+    expect(stage.sent).toHaveLength(6)
+  })
+})
+
+test('where a new token ends the one before, the one before is not used again', async () => {
+  const stage = await Stage.settled({ learns: false, lifetimeMs: 20_000 })
+  stage.answer = ({ token }) => (token < stage.issued ? 401 : 200)
+  for (let i = 0; i < 600; i += 1) {
+    expect((await stage.send()).status).toBe(200)
+    await stage.pass(100)
+  }
+  const before = stage.sent.length
+  for (let i = 0; i < 600; i += 1) {
+    await stage.send()
+    await stage.pass(100)
+  }
+  expect(stage.sent.length - before, 'no repeat any more').toBe(600)
+})
