@@ -48,27 +48,6 @@ test.skipIf(lacks('redis-server'))('20 cold processes asked for 3 orgs at the sa
   expect(service.tokens.mints.map(({ org }) => org).toSorted()).toEqual(['acme', 'globex', 'initech'])
 })
 
-test.skipIf(lacks('redis-server'))('a process that is killed during its mint delays nobody for long', async () => {
-  let asked = 0
-  await using service = await startService({
-    // The first call never gets an answer.
-    mint: (mint) => (asked++ === 0 ? new Promise(() => undefined) : mint.issue()),
-  })
-  await using server = await RedisServer.start()
-  await using env = await environmentFor(service)
-  const settings = { ...env, ...FLEET, OAP_FLEET_STORE: server.url }
-  await using dying = spawnProxy({ env: settings })
-  await using other = spawnProxy({ env: settings })
-  const [dyingPort, port] = await Promise.all([portOf(dying), portOf(other)])
-  const lost = ask({ port: dyingPort }, 'acme').catch(() => 0)
-  while (asked === 0) await new Promise((resolve) => setTimeout(resolve, 5))
-  const answer = ask({ port }, 'acme')
-  dying.signal('SIGKILL')
-  expect(await answer).toBe(200)
-  expect(await lost).toBe(0)
-  expect(asked).toBe(2)
-})
-
 test.skipIf(lacks('redis-server'))(
   'a process that is asked as soon as it is ready takes its token from the store',
   async () => {
