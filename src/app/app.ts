@@ -14,6 +14,7 @@ import { Deadlines } from '../gateway/deadlines.ts'
 import { Gateway } from '../gateway/handler.ts'
 import type { InheritedSockets } from '../listener/inherited-sockets.ts'
 import { Listener } from '../listener/server.ts'
+import type { TlsMaterial } from '../listener/tls.ts'
 import type { Origin } from '../origin/origin.ts'
 import { readVersion } from '../version.ts'
 import { ConfigEvents, FleetEvents, RequestEvents, TokenEvents } from './events.ts'
@@ -92,6 +93,7 @@ export async function startApp(
       socketMode: config.listen.socketMode,
       inheritedSockets: sockets?.proxy,
       allowsRemote: config.listen.allowRemote,
+      tls: tlsOf(config),
       maxConnections: config.listen.maxConnections,
       maxOutgoing: config.origin.connections + config.tokens.mintConcurrency,
       maxInFlight: config.listen.maxInFlight,
@@ -140,7 +142,11 @@ export async function startApp(
         latest.origin.caCertificates === caCertificates &&
         latest.origin.clientCertificate?.certificates === clientCertificate?.certificates
       const secureContext = isSame ? live.secureContext : serviceContext(latest.origin)
+      const tls = tlsOf(latest)
+      if ((tls === undefined) !== (listener.tls === undefined))
+        throw new Error('listen.tls is switched on or off by a restart only')
       await listener.openCallerSockets(callerSockets(latest))
+      if (tls !== undefined) listener.useTls(tls)
       // Nothing below can fail, so later requests see the whole change.
       rules.use(latest)
       log.setVolume(latest.log)
@@ -201,6 +207,11 @@ function requestIds(): () => string {
   const prefix = `${randomBytes(9).toString('base64url')}-`
   let last = 0
   return () => prefix + (++last).toString(36)
+}
+
+function tlsOf({ listen }: Config): TlsMaterial | undefined {
+  const { keyPair, clientCaCertificates } = listen.tls
+  return keyPair === undefined ? undefined : { ...keyPair, clientCaCertificates }
 }
 
 /** The check always passes: a reload that fails leaves the configuration before it in use. */

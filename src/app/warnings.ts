@@ -56,6 +56,16 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
     const text = `Client connections are refused, because ${listener.limit.most} are open. Find the clients that leave them open, or raise ${refusing.setting}.`
     return { text, lastedMs: Date.now() - refusing.since.getTime() }
   })
+  warnings.add('tls_certificate', () => {
+    if (listener.tls === undefined) return undefined
+    const { from, to } = listener.tls.validity
+    const leftMs = to - Date.now()
+    if (leftMs > Math.min((to - from) / 10, WEEK_MS)) return undefined
+    const ends = `${leftMs > 0 ? 'ends' : 'ended'} at ${new Date(to).toISOString()}`
+    return {
+      text: `The certificate of the listener ${ends}. Put a new one in listen.tls.certFile and listen.tls.keyFile.`,
+    }
+  })
   warnings.add(
     'log_lines_dropped',
     whileGrowing(
@@ -66,6 +76,8 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
   )
   return warnings
 }
+
+const WEEK_MS = 7 * 24 * 3_600_000
 
 const RESUME = 'To try again at once: POST /tokens/resume.'
 

@@ -5,6 +5,7 @@
 
 import { type IncomingMessage, type Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import type { Server as TlsServer } from 'node:tls'
 
 interface ResponseState {
   /** Not null once the head has been sent. */
@@ -121,9 +122,18 @@ export function keepConnections(server: Server): Server {
  * no address); they are closed. Under TLS, the socket that carries it is reset.
  */
 export function resetNow(socket: Socket): void {
-  const { _parent: carrier } = socket as Socket & { readonly _parent?: Socket | null }
-  if (socket.remoteAddress !== undefined) Object.assign(carrier ?? socket, { resetAndClosing: true })
+  if (socket.remoteAddress !== undefined) Object.assign(carrierOf(socket), { resetAndClosing: true })
   socket.destroy()
+}
+
+/** Returns the TCP socket that carries a TLS connection; any other socket is its own. */
+export function carrierOf(socket: Socket): Socket {
+  return (socket as Socket & { readonly _parent?: Socket | null })._parent ?? socket
+}
+
+/** Sets whether later handshakes ask for a certificate. Node reads it for each connection, but documents it for the start only. */
+export function askForCertificates(server: TlsServer, isAsked: boolean): void {
+  Object.assign(server, { requestCert: isAsked })
 }
 
 /**

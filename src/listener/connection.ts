@@ -6,6 +6,7 @@ import type { CallerUsage } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { ExchangeOwner } from '../gateway/exchange.ts'
 import { discardInput, lastResponse, makeStoppable, resetNow } from '../http/node-internals.ts'
+import type { ClientCertificate } from './tls.ts'
 
 /** The exchange of the current request, as its connection sees it. */
 export interface Carried {
@@ -25,6 +26,18 @@ export interface ConnectionOwner {
 /** Input is read and dropped for this time after our last byte. An earlier reset could cost the client our answer. */
 const LINGER_MS = 2_000
 
+/** What is known of a connection before its first request. */
+export interface ConnectionFacts {
+  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
+  readonly isForeign: boolean
+  /** Path of the caller's own socket that it came through; undefined for the common address. */
+  readonly callerSocket: string | undefined
+  /** The verified certificate of the client, or why it was not verified. */
+  readonly certificate?: ClientCertificate | string | undefined
+}
+
+const NO_NAMES: readonly string[] = []
+
 export class ClientConnection implements ExchangeOwner {
   readonly socket: Socket
   readonly #owner: ConnectionOwner
@@ -42,10 +55,11 @@ export class ClientConnection implements ExchangeOwner {
   #takenAt = 0
   isBusy = false
   isTunnel = false
-  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
   readonly isForeign: boolean
-  /** Path of the caller's own socket that it came through; undefined for the common address. */
   readonly callerSocket: string | undefined
+  readonly #certificate: ClientCertificate | undefined
+  /** Why the certificate of the client does not count. */
+  readonly certificateProblem: string | undefined
   /** Counts the current request for its caller. */
   #usage: CallerUsage | undefined
   /** No further request is taken. */
@@ -55,11 +69,13 @@ export class ClientConnection implements ExchangeOwner {
   /** The bytes that had been read by then. What comes later belongs to the next request. */
   #idleBytes = 0
 
-  constructor(socket: Socket, owner: ConnectionOwner, isForeign: boolean, callerSocket: string | undefined) {
+  constructor(socket: Socket, owner: ConnectionOwner, { isForeign, callerSocket, certificate }: ConnectionFacts) {
     this.socket = socket
     this.#owner = owner
     this.isForeign = isForeign
     this.callerSocket = callerSocket
+    if (typeof certificate === 'string') this.certificateProblem = certificate
+    else this.#certificate = certificate
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())
@@ -129,7 +145,21 @@ export class ClientConnection implements ExchangeOwner {
     this.isTunnel = true
   }
 
+  get hasCertificate(): boolean {
+    return this.#certificate !== undefined
+  }
+
+  get #hasExpired(): boolean {
+    return this.#certificate !== undefined && this.#certificate.expiresAt <= Date.now()
+  }
+
+  /** The names in the certificate of the client, as long as it is valid. */
+  get certificateNames(): readonly string[] {
+    return this.#certificate === undefined || this.#hasExpired ? NO_NAMES : this.#certificate.names
+  }
+
   #start(message: IncomingMessage, response: ServerResponse): void {
+    if (this.#hasExpired) response.shouldKeepAlive = false
     this.#message = message
     this.#response = response
     this.#owner.begin(this, message, response)
@@ -261,7 +291,7 @@ export class ClientConnection implements ExchangeOwner {
 
   #checkIdle(now: number, keepAliveTimeoutMs: number): void {
     const { bytesRead } = this.socket
-    if (now >= this.#lastHeadUntil) this.linger()
+    if (now >= this.#lastHeadUntil || this.#hasExpired) this.linger()
     else if (bytesRead !== this.#readBytes) {
       // Either the beginning of the next request, which has a time limit of its own, or all of the last one.
       this.#readBytes = bytesRead

@@ -46,7 +46,11 @@ export class OwnAnswers {
     const record = this.#newRecord(message, startedAt, refusal.orgId)
     record.code = refusal.code
     record.caller = refusal.caller?.name
-    record.reason = refusal.reason ?? refusal.limit
+    const { certificateProblem } = connection
+    const isUncertified = refusal.reason !== undefined && certificateProblem !== undefined
+    record.reason = isUncertified
+      ? `certificate not verified: ${certificateProblem}`
+      : (refusal.reason ?? refusal.limit)
     this.#tell(record, respondWithProblem(response, refusal, record.requestId))
     connection.exchangeEnded()
   }

@@ -1,20 +1,23 @@
 /** The proxy's listener: sockets, limits and timeouts. Takes requests from Node's parser and gives them to the gateway. */
 
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerOptions, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { TLSSocket } from 'node:tls'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
-import { isParserStopped, keepConnections, parse } from '../http/node-internals.ts'
+import { carrierOf, isParserStopped, keepConnections, parse } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
 import { type Admission, type AdmissionRules, admit, offersWebSocket, type Sender } from './admission.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
 import { type Carried, ClientConnection, type ConnectionOwner } from './connection.ts'
 import { ConnectionLimit, type ConnectionLimitObserver } from './connection-limit.ts'
 import { type Arrival, inputProblem, OwnAnswers } from './own-answers.ts'
+import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
 
 export interface ListenerOptions {
   /** For a whole request head. */
@@ -26,6 +29,8 @@ export interface ListenerOptions {
   /** Listening sockets to use instead of binding `address`. */
   readonly inheritedSockets?: readonly number[] | undefined
   readonly allowsRemote: boolean
+  /** Undefined: plain HTTP. The sockets of callers are never under TLS. */
+  readonly tls?: TlsMaterial | undefined
   readonly maxConnections: number
   /** Connections that the proxy may open to others. */
   readonly maxOutgoing: number
@@ -48,6 +53,9 @@ export class Listener implements ConnectionOwner {
   readonly #gateway: Gateway
   readonly #answers: OwnAnswers
   readonly #connections = new Map<Duplex, ClientConnection>()
+  readonly tls: ListenerTls | undefined
+  /** TCP connections whose TLS handshake goes on, the oldest first. */
+  readonly #handshakes = new Set<Socket>()
   #bound: Bound | undefined
   /** The sockets of callers, by path. */
   readonly #callerSockets = new Map<string, Bound>()
@@ -68,6 +76,7 @@ export class Listener implements ConnectionOwner {
     this.#options = options
     this.#gateway = gateway
     this.#answers = new OwnAnswers(options)
+    this.tls = options.tls === undefined ? undefined : new ListenerTls(options.tls)
     this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, options.observer)
   }
 
@@ -100,6 +109,14 @@ export class Listener implements ConnectionOwner {
     }
   }
 
+  /** Takes over other certificates. Connections whose client certificate was verified against other CAs end. @throws if they do not fit. */
+  useTls(material: TlsMaterial): void {
+    if (this.tls?.use(material) !== true) return
+    for (const socket of this.#handshakes) socket.destroy()
+    const headUntil = performance.now() + this.#options.headersTimeoutMs
+    for (const connection of this.#connections.values()) if (connection.hasCertificate) connection.finish(headUntil)
+  }
+
   /** Closes all other sockets of callers. Their connections finish their current request. */
   keepCallerSockets(paths: readonly string[]): void {
     for (const path of this.#callerSockets.keys()) if (!paths.includes(path)) this.#closeCallerSocket(path)
@@ -118,38 +135,59 @@ export class Listener implements ConnectionOwner {
     for (const bound of this.#callerSockets.values()) bound.close()
   }
 
-  #newServer(callerSocket?: string): Server {
-    const server = newHttpServer(this.#options.headersTimeoutMs)
+  #newServer(callerSocket?: string): Server | TlsServer {
+    const tls = callerSocket === undefined ? this.tls : undefined
+    const server = newHttpServer(this.#options.headersTimeoutMs, tls)
     const receive = (message: IncomingMessage, response: ServerResponse) => this.#receive(message, response)
     server.on('request', receive)
     server.on('checkContinue', receive)
     server.on('checkExpectation', receive)
-    server.on('connection', (socket) => this.#accept(socket, callerSocket))
+    if (tls === undefined) server.on('connection', (socket) => this.#accept(socket, callerSocket))
+    else {
+      server.on('connection', (socket: Socket) => this.#awaitHandshake(socket))
+      server.on('secureConnection', (socket: TLSSocket) => this.#accept(socket, undefined, tls.certificateOf(socket)))
+    }
     server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(server, message, socket, firstBytes))
     server.on('connect', (message, socket) => this.#refuseConnect(message, socket))
     server.on('clientError', (error, socket) => this.#inputBroken(error, socket))
     return server
   }
 
-  #accept(socket: Socket, callerSocket: string | undefined): void {
+  #awaitHandshake(socket: Socket): void {
+    if (!this.#hasRoomFor(socket)) return
+    this.#handshakes.add(socket)
+    socket.once('close', () => this.#handshakes.delete(socket))
+  }
+
+  #accept(socket: Socket, callerSocket: string | undefined, certificate?: ClientCertificate | string): void {
     const known = this.#connections.get(socket)
     if (known !== undefined) {
       known.parserAttached()
       return
     }
-    if (this.#isDraining) {
-      socket.destroy()
-      return
-    }
-    const isForeign = !this.#options.allowsRemote && !isLocalPeer(socket)
-    if (this.#connections.size >= this.limit.most && (isForeign || !this.#makeRoom())) {
-      this.limit.refuse(performance.now())
-      socket.destroy()
-      return
-    }
-    const connection = new ClientConnection(socket, this, isForeign, callerSocket)
+    // A connection under TLS has its place since before its handshake.
+    const hasPlace = this.#handshakes.delete(carrierOf(socket))
+    if (!hasPlace && !this.#hasRoomFor(socket)) return
+    const connection = new ClientConnection(socket, this, {
+      isForeign: this.#isForeign(socket),
+      callerSocket,
+      certificate,
+    })
     this.#connections.set(socket, connection)
     socket.once('close', () => this.#forget(socket))
+  }
+
+  #isForeign(socket: Socket): boolean {
+    return !this.#options.allowsRemote && !isLocalPeer(socket)
+  }
+
+  /** Destroys `socket` if there is no room. */
+  #hasRoomFor(socket: Socket): boolean {
+    const isFull = this.#connections.size + this.#handshakes.size >= this.limit.most
+    const isRefused = isFull && (this.#isForeign(socket) || !this.#makeRoom())
+    if (isRefused) this.limit.refuse(performance.now())
+    if (isRefused || this.#isDraining) socket.destroy()
+    return !isRefused && !this.#isDraining
   }
 
   #forget(socket: Duplex): void {
@@ -159,6 +197,12 @@ export class Listener implements ConnectionOwner {
 
   /** Ends a connection that has not proved yet who it is, or else the one that has been idle for longest. */
   #makeRoom(): boolean {
+    for (const socket of this.#handshakes) {
+      this.limit.refuse(performance.now())
+      this.#handshakes.delete(socket)
+      socket.destroy()
+      return true
+    }
     for (const [verification, connection] of this.#verifying) {
       this.limit.refuse(performance.now())
       verification.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
@@ -236,7 +280,7 @@ export class Listener implements ConnectionOwner {
     verifying.then(goOn, () => goOn('malformed token'))
   }
 
-  #upgrade(server: Server, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
+  #upgrade(server: Server | TlsServer, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
     const connection = this.#connections.get(socket)
     if (connection === undefined) {
       socket.destroy()
@@ -295,6 +339,7 @@ export class Listener implements ConnectionOwner {
     await nextTurn()
     this.#isDraining = true
     const headUntil = performance.now() + this.#options.headersTimeoutMs
+    for (const socket of this.#handshakes) socket.destroy()
     for (const connection of this.#connections.values()) connection.finish(headUntil)
     if (this.#connections.size === 0) return
     await new Promise<void>((resolve) => {
@@ -307,6 +352,7 @@ export class Listener implements ConnectionOwner {
     clearInterval(this.#sweep)
     let broken = 0
     this.#stopListening()
+    for (const socket of this.#handshakes) socket.destroy()
     for (const connection of this.#connections.values()) {
       if (connection.isBusy) broken++
       connection.breakOff()
@@ -338,8 +384,8 @@ class PendingVerification implements Carried {
 }
 
 /** Node's HTTP server, as strict as it can be. We give the answers that Node would give by itself. */
-function newHttpServer(headersTimeoutMs: number): Server {
-  const server = createServer({
+function newHttpServer(headersTimeoutMs: number, tls: ListenerTls | undefined): Server | TlsServer {
+  const options: ServerOptions = {
     insecureHTTPParser: false,
     requireHostHeader: false, // answered by admission, in our own form
     maxHeaderSize: MAX_HEAD_BYTES,
@@ -349,7 +395,10 @@ function newHttpServer(headersTimeoutMs: number): Server {
     keepAliveTimeout: 0, // would arm and clear a timer for each request; our sweep sees idle connections too
     highWaterMark: 64 * 1024,
     noDelay: true,
-  })
+  }
+  const server =
+    tls === undefined ? createServer(options) : createTlsServer({ ...options, ...tls.serverOptions(headersTimeoutMs) })
+  if (server instanceof TlsServer) tls?.add(server)
   // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
   server.maxHeadersCount = 0
   return keepConnections(server)
@@ -360,7 +409,12 @@ function newHttpServer(headersTimeoutMs: number): Server {
  * has given the connection away and its parser has lost its place, so the connection goes back to the server like a new one,
  * and the request is parsed again without the field. Nothing that followed it is lost (RFC 9110 §7.8).
  */
-function ignoreOffer(server: Server, connection: ClientConnection, message: IncomingMessage, firstBytes: Buffer): void {
+function ignoreOffer(
+  server: Server | TlsServer,
+  connection: ClientConnection,
+  message: IncomingMessage,
+  firstBytes: Buffer,
+): void {
   const { method, url, httpVersion, rawHeaders } = message
   let text = `${method} ${url} HTTP/${httpVersion}\r\n`
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
@@ -368,7 +422,7 @@ function ignoreOffer(server: Server, connection: ClientConnection, message: Inco
   }
   const head = Buffer.from(`${text}\r\n`, 'latin1')
   connection.returnToHttp(() => {
-    server.emit('connection', connection.socket)
+    server.emit('encrypted' in connection.socket ? 'secureConnection' : 'connection', connection.socket)
     parse(connection.socket, Buffer.concat([head, firstBytes]))
   })
 }

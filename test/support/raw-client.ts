@@ -2,6 +2,7 @@
 
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 import { ByteReader, type StreamEnd, StreamEnded } from './byte-reader.ts'
 import { Changes } from './changes.ts'
 import {
@@ -37,6 +38,9 @@ export interface RawClientOptions {
   readonly localAddress?: string
 }
 
+/** The ports of proxies that speak TLS only because `TEST_TLS` is set. */
+export const tlsPorts = new Set<number>()
+
 export class RawClient implements AsyncDisposable {
   readonly socket: Socket
   readonly #reader: ByteReader
@@ -53,7 +57,18 @@ export class RawClient implements AsyncDisposable {
     this.#reader = new ByteReader(socket, deadlineMs)
   }
 
+  /** Over TLS, if the tests run over TLS and a proxy of theirs listens there. */
   static async connect(port: number | string, options: RawClientOptions = {}): Promise<RawClient> {
+    const client = await RawClient.plain(port, options)
+    if (typeof port === 'string' || !tlsPorts.has(port)) return client
+    client.socket.removeAllListeners('data')
+    const tls = connectTls({ socket: client.socket, rejectUnauthorized: false })
+    await once(tls, 'secureConnect')
+    return new RawClient(tls, scaled(options.deadlineMs ?? 5_000))
+  }
+
+  /** Over TCP or a unix socket, whatever listens there. */
+  static async plain(port: number | string, options: RawClientOptions = {}): Promise<RawClient> {
     const socket =
       typeof port === 'string'
         ? connect({ path: port, allowHalfOpen: true })

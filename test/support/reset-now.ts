@@ -7,5 +7,7 @@ import type { Socket } from 'node:net'
  * it sets, together with `destroy()`, sends only the RST.
  */
 export function resetNow(socket: Socket): void {
-  if (!socket.destroyed) Object.assign(socket, { resetAndClosing: true }).destroy()
+  // Under TLS, the TCP socket that carries it.
+  const { _parent: carrier } = socket as Socket & { readonly _parent?: Socket | null }
+  if (!socket.destroyed) Object.assign(carrier ?? socket, { resetAndClosing: true }).destroy()
 }

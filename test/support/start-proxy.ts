@@ -7,7 +7,9 @@ import { type App, startApp } from '../../src/app/app.ts'
 import { Log } from '../../src/app/log.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { settings as declared, type SettingKey } from '../../src/config/settings.ts'
+import { certificateFiles } from './certificates.ts'
 import { Changes } from './changes.ts'
+import { tlsPorts } from './raw-client.ts'
 import type { Service } from './service.ts'
 
 /** By key, each written as in the environment. */
@@ -117,13 +119,24 @@ export async function startProxy(
     'listen.address': 'localhost:0',
     'admin.address': 'off',
   }
-  const all = { ...basis, ...settings }
+  const all = { ...basis, ...underTls(settings, files), ...settings }
   const source = { file, env: environmentOf(all) }
   const loaded = await loadConfig(source)
   const log = new Log({ level: 'trace', requests: 'all', sample: 1, format: 'json', destination })
   const app = await startApp(loaded, log, source)
   await app.warmed
-  return new ProxyUnderTest(app, folder, all, lines, changes)
+  const proxy = new ProxyUnderTest(app, folder, all, lines, changes)
+  if (all['listen.tls.certFile'] !== undefined && settings['listen.tls.certFile'] === undefined)
+    tlsPorts.add(proxy.port)
+  return proxy
+}
+
+/** With `TEST_TLS=1`, every proxy that says nothing about TLS listens under TLS, and `RawClient` speaks TLS with it. */
+function underTls(settings: ProxySettings, files: Readonly<Record<string, string>>): ProxySettings {
+  const isUnix = settings['listen.address']?.startsWith('unix:') === true
+  if (process.env['TEST_TLS'] !== '1' || isUnix || files['proxy.yaml']?.includes('tls:') === true) return {}
+  const { certificate, key } = certificateFiles('localhost')
+  return { 'listen.tls.certFile': certificate, 'listen.tls.keyFile': key }
 }
 
 export function environmentOf(given: ProxySettings): Record<string, string> {

@@ -1,0 +1,90 @@
+/** TLS of the listener: its certificate, which a reload replaces, and the certificates of its clients. */
+
+import { X509Certificate } from 'node:crypto'
+import type { Server, TLSSocket, TlsOptions } from 'node:tls'
+import { certificateNames } from '../callers/certificate-names.ts'
+import { askForCertificates } from '../http/node-internals.ts'
+
+/** The content of the files, all in PEM. */
+export interface TlsMaterial {
+  /** The certificate of the listener, and its chain. */
+  readonly certificates: string
+  readonly key: { reveal(): string }
+  /** If set, clients are asked for a certificate, which these CAs must have issued. */
+  readonly clientCaCertificates: string | undefined
+}
+
+/** The certificate of a client that was verified when its connection opened. */
+export interface ClientCertificate {
+  /** `spiffe://…` and `dns:…` of the subject alternative name. */
+  readonly names: readonly string[]
+  /** Milliseconds since the epoch. */
+  readonly expiresAt: number
+}
+
+export class ListenerTls {
+  #material: TlsMaterial
+  readonly #servers = new Set<Server>()
+
+  constructor(material: TlsMaterial) {
+    this.#material = material
+  }
+
+  /** Of the certificate of the listener, in milliseconds since the epoch. */
+  get validity(): { readonly from: number; readonly to: number } {
+    const { validFrom, validTo } = new X509Certificate(this.#material.certificates)
+    return { from: Date.parse(validFrom), to: Date.parse(validTo) }
+  }
+
+  /** `handshakeTimeoutMs`: for all of a handshake. */
+  serverOptions(handshakeTimeoutMs: number): TlsOptions {
+    return {
+      ...contextOf(this.#material),
+      ALPNProtocols: ['http/1.1'], // a client that offers only others gets an alert
+      handshakeTimeout: handshakeTimeoutMs,
+      requestCert: this.#material.clientCaCertificates !== undefined,
+      rejectUnauthorized: false, // a client without a good certificate may have a key or a JWT
+    }
+  }
+
+  /** This server takes over each later certificate. */
+  add(server: Server): void {
+    this.#servers.add(server)
+    server.once('close', () => this.#servers.delete(server))
+  }
+
+  /**
+   * Later handshakes use `material`. A new context has new ticket keys, so no session from before can be resumed: it would bring
+   * a certificate that was verified against other CAs. Returns true if these have changed.
+   * @throws if the key does not fit the certificate; then the old one stays in use.
+   */
+  use(material: TlsMaterial): boolean {
+    const before = this.#material
+    if (isSame(before, material)) return false
+    for (const server of this.#servers) {
+      server.setSecureContext(contextOf(material))
+      askForCertificates(server, material.clientCaCertificates !== undefined)
+    }
+    this.#material = material
+    return before.clientCaCertificates !== material.clientCaCertificates
+  }
+
+  /** Returns the verified certificate of a client; or why it was not verified; or undefined if it has none. */
+  certificateOf(socket: TLSSocket): ClientCertificate | string | undefined {
+    if (this.#material.clientCaCertificates === undefined) return undefined
+    // Node calls a resumed session of TLS 1.3 authorized even if it has no certificate, so the certificate counts.
+    const certificate = socket.getPeerX509Certificate()
+    if (certificate === undefined) return undefined
+    if (!socket.authorized) return String(socket.authorizationError)
+    return { names: certificateNames(certificate), expiresAt: Date.parse(certificate.validTo) }
+  }
+}
+
+function isSame(one: TlsMaterial, other: TlsMaterial): boolean {
+  const isSameIdentity = one.certificates === other.certificates && one.key.reveal() === other.key.reveal()
+  return isSameIdentity && one.clientCaCertificates === other.clientCaCertificates
+}
+
+function contextOf({ certificates, key, clientCaCertificates }: TlsMaterial): TlsOptions {
+  return { cert: certificates, key: key.reveal(), ca: clientCaCertificates, minVersion: 'TLSv1.2' }
+}

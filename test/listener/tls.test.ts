@@ -1,0 +1,268 @@
+/** TLS on the listener: its certificate and its rotation, the certificates of clients, and attacks on both. */
+
+import { mkdtempSync } from 'node:fs'
+import { rename, rm, writeFile } from 'node:fs/promises'
+import { Agent, request as httpsRequest } from 'node:https'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
+import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
+import { CertificateAuthority, type Issued, type IssueOptions } from '../support/certificate-authority.ts'
+import { eventually } from '../support/changes.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'oap-tls-'))
+afterAll(() => rm(folder, { recursive: true }))
+const servers = new CertificateAuthority(folder, 'servers')
+const clients = new CertificateAuthority(folder, 'clients')
+const strangers = new CertificateAuthority(folder, 'strangers')
+const intermediate = new CertificateAuthority(folder, 'intermediate', clients)
+const own = servers.issue({ names: 'DNS:localhost,IP:127.0.0.1' })
+
+const BATCH = 'spiffe://example.org/ns/jobs/sa/batch'
+const KEY = 'reports-key-0123456789'
+const FILES = {
+  'cert.pem': own.cert,
+  'key.pem': own.key,
+  'clients.pem': clients.cert,
+  'reports.key': KEY,
+  'proxy.yaml': [
+    'listen: {tls: {certFile: cert.pem, keyFile: key.pem, clientCaFile: clients.pem}}',
+    'callers:',
+    `  - {name: batch, certificate: "${BATCH}", orgs: [acme]}`,
+    '  - {name: web, certificate: "dns:web.jobs.svc", orgs: [acme]}',
+    '  - {name: reports, keyFiles: [reports.key], orgs: [acme]}',
+    '',
+  ].join('\n'),
+}
+
+let service: Service
+let proxy: ProxyUnderTest
+async function start(settings: ProxySettings = {}, files: Readonly<Record<string, string>> = FILES): Promise<void> {
+  proxy = await startProxy(service, settings, files)
+}
+beforeEach(async () => {
+  service = await startService({ script: ({ target }) => ({ content: target }) })
+  return async () => {
+    await proxy[Symbol.asyncDispose]()
+    await service[Symbol.asyncDispose]()
+  }
+})
+
+interface Answer {
+  readonly status: number | undefined
+  readonly connection: string | undefined
+  readonly code: string | undefined
+}
+
+/** One request; on the agent's connection if there is one. */
+function send(options: ConnectionOptions & { agent?: Agent; key?: string } = {}, fields: Record<string, string> = {}) {
+  return new Promise<Answer>((resolve, reject) => {
+    const { agent = false, ...tls } = options
+    const headers = { 'X-Org-Id': 'acme', ...fields }
+    httpsRequest({ host: '127.0.0.1', port: proxy.port, path: '/v2/x', ca: servers.cert, agent, headers, ...tls })
+      .on('response', (response) => {
+        let text = ''
+        response.on('data', (bytes) => {
+          text += bytes
+        })
+        response.on('end', () => {
+          const isProblem = response.headers['content-type'] === 'application/problem+json'
+          const code = isProblem ? JSON.parse(text).code : undefined
+          resolve({ status: response.statusCode, connection: response.headers.connection, code })
+        })
+      })
+      .on('error', reject)
+      .end()
+  })
+}
+
+const certified = (options: IssueOptions, authority = clients) => authority.issue(options)
+const fieldsOf = ({ cert, key }: Issued) => ({ cert, key })
+
+describe('a client certificate', () => {
+  beforeEach(() => start())
+
+  test.each<[string, () => Issued, number, string]>([
+    ['with the URI of a caller', () => certified({ names: `URI:${BATCH}` }), 200, 'batch'],
+    ['with a DNS name of a caller', () => certified({ names: 'DNS:WEB.jobs.svc' }), 200, 'web'],
+    [
+      'of an intermediate, which the client sends',
+      () => certified({ names: `URI:${BATCH}` }, intermediate),
+      200,
+      'batch',
+    ],
+    ['of another CA', () => certified({ names: `URI:${BATCH}` }, strangers), 403, 'certificate not verified'],
+    ['that has ended', () => certified({ names: `URI:${BATCH}`, lifeMs: -1_000 }), 403, 'certificate not verified'],
+    [
+      'with another spelling of the URI',
+      () => certified({ names: `URI:${BATCH.replace('batch', 'Batch')}` }),
+      403,
+      'unknown',
+    ],
+    ['with a longer URI', () => certified({ names: `URI:${BATCH}/x` }), 403, 'unknown'],
+    [
+      'with several URIs',
+      () => certified({ names: `URI:${BATCH},URI:spiffe://example.org/other` }),
+      403,
+      'no credential',
+    ],
+    ['with a wildcard', () => certified({ names: 'DNS:*.jobs.svc' }), 403, 'no credential'],
+    ['of two callers', () => certified({ names: `URI:${BATCH},DNS:web.jobs.svc` }), 403, 'certificate of several'],
+  ])('%s', async (_, issue, status, said) => {
+    expect((await send(fieldsOf(issue()))).status).toBe(status)
+    const { caller, reason } = await proxy.logOf('/v2/x')
+    if (status === 200) expect(caller).toBe(said)
+    else expect(reason).toContain(said)
+    if (status === 403) expect(service.requests).toEqual([])
+  })
+
+  test('a caller of another kind comes with a foreign certificate, or none', async () => {
+    const foreign = certified({ names: `URI:${BATCH}` }, strangers)
+    expect((await send({}, { 'X-Proxy-Key': KEY })).status).toBe(200)
+    expect((await send(fieldsOf(foreign), { 'X-Proxy-Key': KEY })).status).toBe(200)
+    expect((await send()).code).toBe('caller_refused')
+  })
+
+  test('that ends while its connection lives ends the connection', async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    const issued = certified({ names: `URI:${BATCH}`, lifeMs: 3_000 })
+    const options = { ...fieldsOf(issued), agent }
+    expect(await send(options)).toMatchObject({ status: 200, connection: 'keep-alive' })
+    await new Promise((resolve) => setTimeout(resolve, 3_500))
+    const outcome = await send(options).catch(() => undefined)
+    expect(outcome?.status).not.toBe(200)
+    agent.destroy()
+  })
+})
+
+/** The sessions that a client was given, and the socket that it has. */
+async function session(issued: Issued, version: 'TLSv1.2' | 'TLSv1.3', resumed?: Buffer) {
+  const options = { host: '127.0.0.1', port: proxy.port, ca: servers.cert, servername: 'localhost' }
+  const range = { minVersion: version, maxVersion: version } as const
+  const socket = connect({ ...options, ...range, ...fieldsOf(issued), ...(resumed && { session: resumed }) })
+  const given = new Promise<Buffer>((resolve) => socket.once('session', resolve))
+  await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject))
+  return { socket, given }
+}
+
+async function statusOn(socket: TLSSocket): Promise<number> {
+  socket.write(get('/v2/x', 'acme'))
+  const bytes = await new Promise<Buffer>((resolve) => socket.once('data', resolve))
+  return Number(bytes.toString().slice(9, 12))
+}
+
+describe.each(['TLSv1.2', 'TLSv1.3'] as const)('a resumed session (%s)', (version) => {
+  test('has the identity of the first, and none once its CA is taken away', async () => {
+    await start()
+    const issued = certified({ names: `URI:${BATCH}` })
+    const first = await session(issued, version)
+    expect(await statusOn(first.socket)).toBe(200)
+    const ticket = await first.given
+    first.socket.destroy()
+    const second = await session(issued, version, ticket)
+    expect([second.socket.isSessionReused(), await statusOn(second.socket)]).toEqual([true, 200])
+
+    // Revocation: the CA goes.
+    await writeFile(proxy.at('clients.pem'), strangers.cert)
+    await proxy.app.reload()
+    await new Promise((resolve) => second.socket.once('close', resolve).resume())
+    const third = await session(issued, version, ticket)
+    expect([third.socket.isSessionReused(), await statusOn(third.socket)]).toEqual([false, 403])
+    third.socket.destroy()
+  })
+})
+
+describe('the port', () => {
+  const settings = { 'listen.headersTimeout': '300ms', 'listen.maxConnections': '20' }
+  beforeEach(() => start(settings))
+  const reports = { 'X-Proxy-Key': KEY }
+  const raw = (options: ConnectionOptions) =>
+    new Promise<TLSSocket>((resolve, reject) => {
+      const socket = connect({ host: '127.0.0.1', port: proxy.port, ca: servers.cert, ...options })
+      socket.once('secureConnect', () => resolve(socket)).once('error', reject)
+    })
+
+  test('speaks nothing but TLS', async () => {
+    await using client = await RawClient.plain(proxy.port)
+    client.send(get('/v2/x', 'acme'))
+    expect((await client.untilClosed()).bytes.toString()).not.toContain('HTTP/1.1 2')
+    expect((await send({}, reports)).status).toBe(200)
+  })
+
+  test('speaks HTTP/1.1, never h2', async () => {
+    await expect(raw({ ALPNProtocols: ['h2'] })).rejects.toThrow(/no.application.protocol|alert/i)
+    const socket = await raw({ ALPNProtocols: ['h2', 'http/1.1'] })
+    expect(socket.alpnProtocol).toBe('http/1.1')
+    socket.destroy()
+  })
+
+  test('refuses TLS 1.1, and answers whatever name a client asks for with its own certificate', async () => {
+    await expect(raw({ maxVersion: 'TLSv1.1', minVersion: 'TLSv1', ciphers: 'ALL:@SECLEVEL=0' })).rejects.toThrow()
+    const socket = await raw({ servername: 'evil.example', checkServerIdentity: () => undefined })
+    expect(socket.getPeerX509Certificate()?.subjectAltName).toContain('localhost')
+    socket.destroy()
+  })
+
+  test('ends a handshake that takes longer than headersTimeout', async () => {
+    await using half = await RawClient.plain(proxy.port)
+    half.send(Buffer.from('1603010200', 'hex'))
+    expect((await half.untilClosed()).bytes.length).toBeLessThan(100)
+  })
+
+  test('a flood of half handshakes takes no place of an open connection, and lets a new one in', async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    expect((await send({ agent }, reports)).status).toBe(200)
+    const flood = await Promise.all(Array.from({ length: 100 }, () => RawClient.plain(proxy.port)))
+    for (const half of flood) if (half.end === undefined) half.send(Buffer.from('1603010200', 'hex'))
+    expect((await send({}, reports)).status).toBe(200)
+    expect(await send({ agent }, reports)).toMatchObject({ status: 200, connection: 'keep-alive' })
+    for (const half of flood) await half[Symbol.asyncDispose]()
+    agent.destroy()
+  })
+})
+
+describe('a rotated certificate', () => {
+  const swap = async (name: string, content: string) => {
+    await writeFile(proxy.at(`${name}.new`), content)
+    await rename(proxy.at(`${name}.new`), proxy.at(name))
+  }
+  const presented = async () => {
+    const socket = connect({ host: '127.0.0.1', port: proxy.port, ca: servers.cert })
+    await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject))
+    const { serialNumber } = socket.getPeerX509Certificate() ?? {}
+    socket.destroy()
+    return serialNumber
+  }
+
+  test('is taken over without a failed request; one that does not fit leaves the old in use', async () => {
+    await start()
+    const agent = new Agent({ keepAlive: true })
+    const before = await presented()
+    let failed = 0
+    let isOver = false
+    const load = Promise.all(
+      [agent, undefined].map(async (each) => {
+        while (!isOver) {
+          const outcome = await send(each === undefined ? {} : { agent: each }, { 'X-Proxy-Key': KEY }).catch(
+            () => undefined,
+          )
+          if (outcome?.status !== 200) failed++
+        }
+      }),
+    )
+    const next = servers.issue({ names: 'DNS:localhost,IP:127.0.0.1' })
+    await swap('cert.pem', next.cert)
+    await proxy.app.reload()
+    expect(await presented()).toBe(before)
+    await swap('key.pem', next.key)
+    await eventually(async () => ((await presented()) === before ? undefined : true), 'the new certificate', 10_000)
+    isOver = true
+    await load
+    expect(failed).toBe(0)
+    agent.destroy()
+  })
+})

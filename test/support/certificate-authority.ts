@@ -1,0 +1,82 @@
+/** A certificate authority made by openssl, for certificates that have to be new: short-lived ones, and those of clients. */
+
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+export interface Issued {
+  /** PEM, with the chain behind it. */
+  readonly cert: string
+  readonly key: string
+}
+
+export interface IssueOptions {
+  /** Such as `URI:spiffe://example.org/ns/jobs/sa/batch,DNS:batch.jobs.svc`. */
+  readonly names: string
+  /** From now on; negative for a certificate that has ended. */
+  readonly lifeMs?: number
+}
+
+const DAY_MS = 24 * 3_600_000
+
+export class CertificateAuthority {
+  readonly cert: string
+  readonly #folder: string
+  readonly #chain: string
+
+  /** `folder` must exist. `issuer` makes this an intermediate. */
+  constructor(folder: string, name: string, issuer?: CertificateAuthority) {
+    this.#folder = join(folder, name)
+    mkdirSync(this.#folder)
+    this.#newKey('ca')
+    if (issuer === undefined) {
+      this.#openssl('req', '-x509', '-new', '-key', 'ca.key', '-subj', `/CN=${name}`, '-days', '2', '-out', 'ca.pem')
+    } else {
+      this.#request('ca', name, 'basicConstraints=critical,CA:TRUE')
+      issuer.#sign(join(this.#folder, 'ca'), DAY_MS)
+    }
+    this.cert = this.#read('ca.pem')
+    this.#chain = issuer === undefined ? '' : this.cert
+    writeFileSync(join(this.#folder, 'index.txt'), '')
+    writeFileSync(join(this.#folder, 'serial'), '01\n')
+    const section = `new_certs_dir=${this.#folder}\ndatabase=${this.#folder}/index.txt\nserial=${this.#folder}/serial`
+    const rules = 'default_md=sha256\npolicy=p\ncopy_extensions=copyall\nunique_subject=no\n[p]\ncommonName=supplied\n'
+    writeFileSync(join(this.#folder, 'ca.cnf'), `[ca]\ndefault_ca=d\n[d]\n${section}\n${rules}`)
+  }
+
+  issue({ names, lifeMs = DAY_MS }: IssueOptions): Issued {
+    this.#newKey('leaf')
+    this.#request('leaf', 'leaf', `subjectAltName=${names}`)
+    this.#sign(join(this.#folder, 'leaf'), lifeMs)
+    return { cert: this.#read('leaf.pem') + this.#chain, key: this.#read('leaf.key') }
+  }
+
+  #newKey(name: string): void {
+    this.#openssl('genpkey', '-algorithm', 'EC', '-pkeyopt', 'ec_paramgen_curve:P-256', '-out', `${name}.key`)
+  }
+
+  #request(name: string, commonName: string, extension: string): void {
+    const subject = ['-subj', `/CN=${commonName}`, '-addext', extension]
+    this.#openssl('req', '-new', '-key', `${name}.key`, ...subject, '-out', `${name}.csr`)
+  }
+
+  #sign(path: string, lifeMs: number): void {
+    const now = Date.now()
+    const dates = ['-startdate', asn1Time(Math.min(now, now + lifeMs) - DAY_MS), '-enddate', asn1Time(now + lifeMs)]
+    const files = ['-cert', 'ca.pem', '-keyfile', 'ca.key', '-in', `${path}.csr`, '-out', `${path}.pem`]
+    this.#openssl('ca', '-batch', '-notext', '-config', 'ca.cnf', ...files, ...dates)
+  }
+
+  #openssl(...args: readonly string[]): void {
+    execFileSync('openssl', args, { cwd: this.#folder, stdio: 'ignore' })
+  }
+
+  #read(name: string): string {
+    return readFileSync(join(this.#folder, name), 'latin1')
+  }
+}
+
+/** `20261122235959Z`. */
+function asn1Time(at: number): string {
+  return `${new Date(at).toISOString().replace(/\D/g, '').slice(0, 14)}Z`
+}
