@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { eventually } from '../support/changes.ts'
+import { scaled } from '../support/pace.ts'
 
 const run = promisify(execFile)
 
@@ -65,7 +66,7 @@ export class RedisServer implements AsyncDisposable {
     const tls = this.#options.tls ? ['--tls', '--insecure'] : []
     const { stdout } = await run('redis-cli', ['-p', String(this.port), ...tls, ...args], {
       maxBuffer: 1 << 26,
-      timeout: 5_000,
+      timeout: scaled(10_000),
     })
     return stdout.trim()
   }
