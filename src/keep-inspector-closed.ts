@@ -3,6 +3,14 @@
  * listens for that signal. So this module has no imports, and each program imports it first.
  */
 
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+
+// Said before anything that an old version does not know: the rest would end in the stack of a strange error.
+if (major < 20 || (major === 20 && minor < 18)) {
+  process.stderr.write(`org-access-proxy needs Node 20.18.1 or newer, and this is Node ${process.versions.node}\n`)
+  process.exit(78)
+}
+
 process.on('SIGUSR1', () => undefined)
 
 // A signal that came before the line above has opened the inspector, or will: another thread of Node asks for it, and the

@@ -1,6 +1,6 @@
 /** Starting, and refusing to start, as a person or a supervisor sees it. */
 
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -197,4 +197,17 @@ test('a secret file that others can read gets a warning', async () => {
   await proxy.waitForLine(/"level":"warn".*appSecretFile/)
   await proxy.ready()
   await chmod(secretFile, 0o600)
+})
+
+test('an old version of Node gets one line and exit code 78', () => {
+  // What Node 18 says about itself, and one of the functions that it lacks.
+  const pretend = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '18.20.8' } })
+    delete process.getBuiltinModule`
+  const args = ['--import', `data:text/javascript,${encodeURIComponent(pretend)}`, MAIN, 'serve']
+  const { status, stderr, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8' })
+  expect([status, stdout, stderr]).toEqual([
+    78,
+    '',
+    'org-access-proxy needs Node 20.18.1 or newer, and this is Node 18.20.8\n',
+  ])
 })
