@@ -82,8 +82,11 @@ export class Arena implements AsyncDisposable {
     return new Arena(service, proxy, port, environment, await countDescriptors(proxy.pid), probe)
   }
 
-  /** Sends the pieces, ends the client's side, and reads until the proxy ends its own. */
-  exchange(pieces: readonly string[]): Promise<Transcript> {
+  /**
+   * Sends the pieces, and reads until the proxy ends its side. With `quietMs`, the client ends its own once nothing has come
+   * back for so long: a client that ends it earlier has left.
+   */
+  exchange(pieces: readonly string[], quietMs = EXCHANGE_DEADLINE_MS): Promise<Transcript> {
     return new Promise((resolve, reject) => {
       const socket = connect({ port: this.port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true })
       const chunks: Buffer[] = []
@@ -93,7 +96,11 @@ export class Arena implements AsyncDisposable {
         const received = Buffer.concat(chunks).toString('latin1')
         reject(new Violation(`hung for ${EXCHANGE_DEADLINE_MS} ms`, { sent: pieces, received }))
       }, EXCHANGE_DEADLINE_MS)
-      socket.on('data', (chunk: Buffer) => chunks.push(chunk))
+      const quiet = setTimeout(() => socket.end(), quietMs)
+      socket.on('data', (chunk: Buffer) => {
+        chunks.push(chunk)
+        quiet.refresh()
+      })
       socket.on('end', () => {
         isOrderly = true
         socket.destroy()
@@ -101,10 +108,10 @@ export class Arena implements AsyncDisposable {
       socket.on('error', () => undefined) // a reset is an answer too
       socket.on('close', () => {
         clearTimeout(timer)
+        clearTimeout(quiet)
         resolve({ received: Buffer.concat(chunks).toString('latin1'), isOrderly })
       })
       for (const piece of pieces) socket.write(piece, 'latin1')
-      socket.end()
     })
   }
 

@@ -12,7 +12,7 @@ import { withSeed } from '../support/seed.ts'
 import { spawnProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from './service-for-file.ts'
 
-const STARTS = 30
+const STARTS = 16
 const INSPECTOR = /Debugger listening on ws:\/\/127\.0\.0\.1:(\d+)/
 
 const served = serviceForFile()
