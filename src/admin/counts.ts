@@ -92,6 +92,12 @@ export class PairCounter<A extends string, B extends string> {
     return total
   }
 
+  totalWith(second: B): number {
+    let total = 0
+    for (const row of this.#rows.values()) total += row.get(second) ?? 0
+    return total
+  }
+
   family(): MetricFamily {
     const [one, other] = this.#labels
     const values = [...this.#rows].flatMap(([first, row]) =>

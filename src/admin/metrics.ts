@@ -1,8 +1,8 @@
-/** All metrics of the program: counts kept by the parts below, and gauges read at a scrape. */
+/** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
+import { MINT_REASONS, type MintReason, SECRET_RELOAD_OUTCOMES, type SettledMint } from '../token/token-source.ts'
 import { Histogram, keysOf, LabelledCounter, type MetricFamily, PairCounter, single } from './counts.ts'
 import { BOUNDS_MS, RequestMetrics, type RequestTotals } from './request-metrics.ts'
-import { TokenMetrics, type TokenTotals } from './token-metrics.ts'
 
 /** Values that are read at a scrape. */
 export interface Gauges {
@@ -23,85 +23,113 @@ export interface Gauges {
 export type ReloadOutcome = (typeof RELOAD_OUTCOMES)[number]
 const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused', 'failed'] as const
 
-export interface Totals extends RequestTotals, TokenTotals {}
+type MintOutcome = SettledMint['outcome']
+
+const MINT_OUTCOMES: Readonly<Record<MintOutcome, 0>> = {
+  ok: 0,
+  org_access_refused: 0,
+  app_credentials_rejected: 0,
+  token_response_invalid: 0,
+  token_endpoint_unavailable: 0,
+  token_endpoint_rate_limited: 0,
+  token_endpoint_timeout: 0,
+}
+
+export interface Totals extends RequestTotals {
+  readonly mints: number
+  /** The token endpoint refused the org. */
+  readonly refusedMints: number
+  /** Every other failure. */
+  readonly failedMints: number
+}
 
 export class Metrics {
   readonly requests = new RequestMetrics()
-  readonly tokens = new TokenMetrics()
-  readonly #reloads = new LabelledCounter<ReloadOutcome>(
+  readonly #mints = new PairCounter<MintReason, MintOutcome>(
+    { name: 'oap_mints_total', help: 'Calls of the token endpoint, by reason and outcome.' },
+    ['reason', 'outcome'],
+  )
+  readonly #mintDurations = new Histogram(
+    { name: 'oap_mint_duration_seconds', help: 'Duration of one call of the token endpoint.' },
+    BOUNDS_MS,
+  )
+  readonly secretReloads = new LabelledCounter(
+    { name: 'oap_secret_reloads_total', help: 'Changes of the secret file, by outcome.' },
+    'outcome',
+    SECRET_RELOAD_OUTCOMES,
+  )
+  readonly reloads = new LabelledCounter(
     { name: 'oap_config_reloads_total', help: 'Reloads of the configuration, by outcome.' },
     'outcome',
     RELOAD_OUTCOMES,
   )
+  rejections = 0
+  evictions = 0
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly fleet: FleetMetrics | undefined
 
   constructor({ hasFleet = false }: { readonly hasFleet?: boolean } = {}) {
     this.fleet = hasFleet ? new FleetMetrics() : undefined
+    for (const reason of MINT_REASONS) this.#mints.open(reason, keysOf(MINT_OUTCOMES))
   }
 
-  configReloaded(outcome: ReloadOutcome): void {
-    this.#reloads.add(outcome)
+  mintSettled({ reason, outcome, durationMs }: SettledMint): void {
+    this.#mints.add(reason, outcome)
+    this.#mintDurations.record(durationMs)
+  }
+
+  /** The token endpoint has accepted the App credentials since the start. */
+  get hasMinted(): boolean {
+    return this.#mints.totalWith('ok') > 0
   }
 
   totals(): Totals {
-    return { ...this.requests.totals(), ...this.tokens.totals() }
+    const outcomes = keysOf(MINT_OUTCOMES).map((outcome) => this.#mints.totalWith(outcome))
+    const [mints, refusedMints] = [outcomes.reduce((a, b) => a + b), this.#mints.totalWith('org_access_refused')]
+    const failedMints = mints - refusedMints - this.#mints.totalWith('ok')
+    return { ...this.requests.totals(), mints, refusedMints, failedMints }
   }
 
   families(gauges: Gauges): MetricFamily[] {
+    const count = (name: string, help: string, value: number) => single(name, 'counter', help, value)
+    const gauge = (name: string, help: string, value: number) => single(name, 'gauge', help, value)
     return [
       ...this.requests.families(),
-      ...this.tokens.families(),
-      this.#reloads.family(),
+      this.#mints.family(),
+      this.#mintDurations.family(),
+      count('oap_token_rejections_total', 'Tokens that the service rejected.', this.rejections),
+      count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),
+      this.secretReloads.family(),
+      this.reloads.family(),
       ...(this.fleet?.families() ?? []),
-      ...gaugeFamilies(gauges),
+      gauge('oap_requests_in_flight', 'Requests in progress.', gauges.requestsInFlight()),
+      gauge(
+        'oap_mints_paused_seconds',
+        'If no Org gets a token, time to the next mint.',
+        gauges.mintsPausedMs() / 1000,
+      ),
+      count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', gauges.logLinesDropped()),
+      count('oap_connections_refused_total', 'Client connections beyond a limit.', gauges.connectionsRefused()),
+      gauge('oap_cached_tokens', 'Tokens in the cache.', gauges.cachedTokens()),
+      gauge(
+        'oap_token_lifetime_estimate_seconds',
+        'Estimated lifetime of a token.',
+        gauges.lifetimeEstimateMs() / 1000,
+      ),
+      {
+        name: 'oap_origin_connections',
+        type: 'gauge',
+        help: 'Connections to the service, by state.',
+        values: Object.entries(gauges.originConnections()).map(([state, value]) => ({ labels: { state }, value })),
+      },
+      {
+        name: 'oap_build_info',
+        type: 'gauge',
+        help: 'Versions; the value is always 1.',
+        values: [{ labels: { version: gauges.version, node: process.versions.node }, value: 1 }],
+      },
     ]
   }
-}
-
-function gaugeFamilies(gauges: Gauges): MetricFamily[] {
-  const connections = Object.entries(gauges.originConnections())
-  const build = { version: gauges.version, node: process.versions.node }
-  return [
-    single('oap_requests_in_flight', 'gauge', 'Requests in progress.', gauges.requestsInFlight()),
-    single(
-      'oap_mints_paused_seconds',
-      'gauge',
-      'Time until the next call of the token endpoint, if no Org gets a token; otherwise 0.',
-      gauges.mintsPausedMs() / 1000,
-    ),
-    single(
-      'oap_log_lines_dropped_total',
-      'counter',
-      'Lines of the log that were lost because nobody read them.',
-      gauges.logLinesDropped(),
-    ),
-    single(
-      'oap_connections_refused_total',
-      'counter',
-      'Client connections that were refused, because too many were open.',
-      gauges.connectionsRefused(),
-    ),
-    single('oap_cached_tokens', 'gauge', 'Tokens in the cache.', gauges.cachedTokens()),
-    single(
-      'oap_token_lifetime_estimate_seconds',
-      'gauge',
-      'Estimated lifetime of a token.',
-      gauges.lifetimeEstimateMs() / 1000,
-    ),
-    {
-      name: 'oap_origin_connections',
-      type: 'gauge',
-      help: 'Connections to the service, by state.',
-      values: connections.map(([state, value]) => ({ labels: { state }, value })),
-    },
-    {
-      name: 'oap_build_info',
-      type: 'gauge',
-      help: 'Versions; the value is always 1.',
-      values: [{ labels: build, value: 1 }],
-    },
-  ]
 }
 
 /** Outcomes that an operation on the store can have, beside those that all can have. */
@@ -127,7 +155,7 @@ export class FleetMetrics {
     { name: 'oap_fleet_request_duration_seconds', help: "Duration of one operation on the fleet's store." },
     BOUNDS_MS,
   )
-  #isAvailable = false
+  isAvailable = false
 
   constructor() {
     for (const operation of keysOf(ANSWERS)) this.#asked.open(operation, [...ANSWERS[operation], ...FAILURES])
@@ -143,20 +171,12 @@ export class FleetMetrics {
     this.#asked.add('open', 'unusable')
   }
 
-  storeLost(): void {
-    this.#isAvailable = false
-  }
-
-  storeBack(): void {
-    this.#isAvailable = true
-  }
-
   families(): MetricFamily[] {
     const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
     return [
       this.#asked.family(),
       this.#durations.family(),
-      single('oap_fleet_available', 'gauge', help, this.#isAvailable ? 1 : 0),
+      single('oap_fleet_available', 'gauge', help, this.isAvailable ? 1 : 0),
     ]
   }
 }

@@ -114,7 +114,7 @@ export async function startApp(
     { name: 'warm', isOk: phase.isWarm, detail: warmDetail(config.tokens.warm.length, phase.isWarm) },
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
     // A trouble that all replicas share must not take them all out of service while cached tokens work.
-    credentialsCheck(side.areCredentialsRejected && !metrics.tokens.hasMinted),
+    credentialsCheck(side.areCredentialsRejected && !metrics.hasMinted),
   ]
   const gauges = gaugesOf(listener, side, origin, log)
   const service = { baseUrl: config.baseUrl.href, appId: config.appId }

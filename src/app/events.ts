@@ -68,7 +68,7 @@ export class ConfigEvents implements ReloadObserver, RulesObserver {
   }
 
   configReloaded(outcome: ReloadOutcome): void {
-    this.#metrics.configReloaded(outcome)
+    this.#metrics.reloads.add(outcome)
   }
 
   configApplied(changes: readonly SettingChange[], warnings: readonly string[]): void {
@@ -121,7 +121,7 @@ export class TokenEvents implements TokenObserver {
 
   mintSettled(mint: SettledMint): void {
     const { org: orgId, requestId, url, reason, outcome, durationMs, error } = mint
-    this.#metrics.tokens.mintSettled(mint)
+    this.#metrics.mintSettled(mint)
     if (outcome === 'ok') return
     const fields = {
       orgId,
@@ -157,12 +157,12 @@ export class TokenEvents implements TokenObserver {
   }
 
   tokenRejected(orgId: OrgId): void {
-    this.#metrics.tokens.tokenRejected()
+    this.#metrics.rejections++
     this.#logger.debug({ orgId }, 'token rejected by the service')
   }
 
   tokenEvicted(): void {
-    this.#metrics.tokens.tokenEvicted()
+    this.#metrics.evictions++
   }
 
   orgRefused(orgId: OrgId, error: TokenError): void {
@@ -182,7 +182,7 @@ export class TokenEvents implements TokenObserver {
   }
 
   secretReloaded(outcome: SecretReloadOutcome): void {
-    this.#metrics.tokens.secretReloaded(outcome)
+    this.#metrics.secretReloads.add(outcome)
     if (outcome === 'proved' || outcome === 'unproved') {
       this.#logger.info({ outcome }, 'secret replaced')
     } else this.#logger.warn({ outcome }, 'changed secret not used')
@@ -193,7 +193,7 @@ export class TokenEvents implements TokenObserver {
   }
 
   secretUnusable(file: string, problem: string): void {
-    this.#metrics.tokens.secretReloaded('unusable')
+    this.#metrics.secretReloads.add('unusable')
     this.#logger.warn({ file, problem }, 'secret file not usable: the old secret stays in use')
   }
 }
@@ -213,12 +213,12 @@ export class FleetEvents implements FleetPartObserver {
   }
 
   storeLost(reason: string): void {
-    this.#metrics.storeLost()
+    this.#metrics.isAvailable = false
     this.#logger.warn({ reason }, 'fleet store lost: this replica mints for itself')
   }
 
   storeBack(): void {
-    this.#metrics.storeBack()
+    this.#metrics.isAvailable = true
     this.#logger.info('fleet store available')
   }
 

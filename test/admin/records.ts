@@ -1,5 +1,6 @@
 /** Records of requests like those of the gateway, with the values of a test. */
 
+import type { Gauges } from '../../src/admin/metrics.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
 
 export function record(given: Partial<RequestRecord> = {}): RequestRecord {
@@ -23,4 +24,15 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
     bytesOut: 0,
     ...given,
   }
+}
+
+export const NO_GAUGES: Gauges = {
+  version: '0.0.0-test',
+  requestsInFlight: () => 0,
+  connectionsRefused: () => 0,
+  cachedTokens: () => 0,
+  lifetimeEstimateMs: () => 0,
+  mintsPausedMs: () => 0,
+  logLinesDropped: () => 0,
+  originConnections: () => ({ busy: 1, free: 3 }),
 }

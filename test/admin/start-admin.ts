@@ -10,7 +10,7 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
 import { TokenCache } from '../../src/token/token-cache.ts'
 import { AccessToken } from '../../src/token/token-source.ts'
-import { record } from './records.ts'
+import { NO_GAUGES, record } from './records.ts'
 
 const LIFETIME_MS = 300_000
 
@@ -44,7 +44,6 @@ export class AdminUnderTest implements AsyncDisposable {
         refusalTtlMs: 5_000,
         mintTimeoutMs: 5_000,
         looksFarAhead: true,
-        observer: this.metrics.tokens,
       },
       { mint: async (org) => new AccessToken(`${tokenMarker}-${org}`, performance.now()) },
     )
@@ -59,14 +58,11 @@ export class AdminUnderTest implements AsyncDisposable {
       resumeMints: () => undefined,
       warnings: this.warnings,
       gauges: {
+        ...NO_GAUGES,
         version,
         requestsInFlight: () => 2,
-        connectionsRefused: () => 0,
         cachedTokens: () => this.tokens.size,
         lifetimeEstimateMs: () => LIFETIME_MS,
-        mintsPausedMs: () => 0,
-        logLinesDropped: () => 0,
-        originConnections: () => ({ busy: 1, free: 3 }),
       },
     }
     this.#listener = new AdminListener(

@@ -95,7 +95,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   test('many refused mints are a warning that names baseUrl', async () => {
     await using admin = await AdminUnderTest.start()
     const settle = (outcome: 'ok' | 'org_access_refused') =>
-      admin.metrics.tokens.mintSettled({
+      admin.metrics.mintSettled({
         url: 'http://localhost/',
         org: 'a' as OrgId,
         reason: 'cold',

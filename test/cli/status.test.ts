@@ -57,7 +57,7 @@ test('explains how to open an address that serves health only', async () => {
   const { exitCode, complained } = await run(admin.port)
   expect(exitCode).toBe(1)
   expect(complained).toContain(
-    'the admin listener answered 403: Callers can reach this address, and may not see or purge what is not theirs.',
+    'the admin listener answered 403: Callers can reach this address, and may not see or purge what is not theirs: it serves',
   )
 })
 

@@ -6,6 +6,7 @@ import { Metrics } from '../../src/admin/metrics.ts'
 import { Warnings } from '../../src/admin/warnings.ts'
 import { CONFIG_VARIABLE } from '../../src/config/environment.ts'
 import { removalOf, settings } from '../../src/config/settings.ts'
+import { NO_GAUGES } from '../admin/records.ts'
 import { projectFilesBelow, readManifest, readProjectFile } from '../support/project-files.ts'
 import { codeSpans, documentAt, documents, tablesBelow } from './documents.ts'
 
@@ -39,17 +40,7 @@ describe('settings', () => {
 })
 
 describe('metrics', () => {
-  const gauges = {
-    version: '0',
-    requestsInFlight: () => 0,
-    connectionsRefused: () => 0,
-    lifetimeEstimateMs: () => 0,
-    cachedTokens: () => 0,
-    mintsPausedMs: () => 0,
-    logLinesDropped: () => 0,
-    originConnections: () => ({}),
-  }
-  const families = [...new Metrics({ hasFleet: true }).families(gauges), new Warnings().family()]
+  const families = [...new Metrics({ hasFleet: true }).families(NO_GAUGES), new Warnings().family()]
   const names = families.map(({ name }) => name)
 
   test('each has its row in Operations, and no other', () => {
