@@ -1,6 +1,12 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
-import { MINT_REASONS, type MintReason, SECRET_RELOAD_OUTCOMES, type SettledMint } from '../token/token-source.ts'
+import {
+  MINT_REASONS,
+  type MintReason,
+  REJECTION_KINDS,
+  SECRET_RELOAD_OUTCOMES,
+  type SettledMint,
+} from '../token/token-source.ts'
 import { Histogram, keysOf, LabelledCounter, type MetricFamily, PairCounter, single } from './counts.ts'
 import { BOUNDS_MS, RequestMetrics, type RequestTotals } from './request-metrics.ts'
 
@@ -63,7 +69,11 @@ export class Metrics {
     'outcome',
     RELOAD_OUTCOMES,
   )
-  rejections = 0
+  readonly rejections = new LabelledCounter(
+    { name: 'oap_token_rejections_total', help: 'Rejections by the service, by what they turned out to be.' },
+    'kind',
+    REJECTION_KINDS,
+  )
   evictions = 0
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly fleet: FleetMetrics | undefined
@@ -97,7 +107,7 @@ export class Metrics {
       ...this.requests.families(),
       this.#mints.family(),
       this.#mintDurations.family(),
-      count('oap_token_rejections_total', 'Tokens that the service rejected.', this.rejections),
+      this.rejections.family(),
       count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),
       this.secretReloads.family(),
       this.reloads.family(),

@@ -11,6 +11,7 @@ import type { ConnectionLimitObserver } from '../listener/connection-limit.ts'
 import {
   type MintReason,
   OverBudget,
+  type RejectionKind,
   type SecretReloadOutcome,
   type SettledMint,
   type TokenObserver,
@@ -156,9 +157,13 @@ export class TokenEvents implements TokenObserver {
     else this.#logger.warn({ orgs, failed }, 'some warm orgs have no token')
   }
 
-  tokenRejected(orgId: OrgId): void {
-    this.#metrics.rejections++
-    this.#logger.debug({ orgId }, 'token rejected by the service')
+  tokenRejected(orgId: OrgId, kind: RejectionKind): void {
+    this.#metrics.rejections.add(kind)
+    this.#logger.debug({ orgId, kind }, 'token rejected by the service')
+  }
+
+  statusLearned(status: number): void {
+    this.#logger.warn({ status }, 'the service ends tokens with a status that tokens.rejectedStatuses does not name')
   }
 
   tokenEvicted(): void {

@@ -37,6 +37,23 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
       ? { text: 'The token endpoint rejects the App credentials. Check appId, and the secret in appSecretFile.' }
       : undefined,
   )
+  warnings.add('fresh_tokens_rejected', () => {
+    const orgs = side.tokens.orgsWithRejectedTokens()
+    if (orgs.length === 0) return undefined
+    const named =
+      orgs.slice(0, MAX_NAMED).join(', ') + (orgs.length > MAX_NAMED ? ` and ${orgs.length - MAX_NAMED} more` : '')
+    return {
+      text: `The service accepts no token of ${named}, not even a new one. Check that baseUrl leads to the service that the tokens are for, and what the Org may do there.`,
+    }
+  })
+  warnings.add('rejection_status_learned', () => {
+    const statuses = side.tokens.learnedStatuses
+    if (statuses.length === 0) return undefined
+    const named = statuses.join(', ')
+    return {
+      text: `The service ends tokens with the status ${named}, which the proxy has learned from trials. Add ${named} to tokens.rejectedStatuses, so that a restart does not learn it anew.`,
+    }
+  })
   warnings.add('configuration_refused', () => {
     const { lastOutcome } = reloadState()
     if (lastOutcome !== 'refused' && lastOutcome !== 'failed') return undefined
@@ -79,6 +96,7 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
 
 const WEEK_MS = 7 * 24 * 3_600_000
 
+const MAX_NAMED = 3
 const RESUME = 'To try again at once: POST /tokens/resume.'
 
 const CAUSES: Readonly<Record<TokenErrorCode, string>> = {

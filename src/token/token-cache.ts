@@ -76,6 +76,9 @@ interface Refusal {
   readonly refusedAt: number
 }
 
+/** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
+const REFUSAL_SHOWN_MS = 5 * 60_000
+
 export class TokenCache {
   readonly #source: TokenSource
   readonly #options: TokenCacheOptions
@@ -424,12 +427,18 @@ export class TokenCache {
     return this.#statuses.learned
   }
 
+  /** Orgs for which the service accepts no token, not even a new one. */
+  orgsWithRejectedTokens(): OrgId[] {
+    const orgs = [...this.#orgs.values()]
+    return orgs.filter((each) => each.uselessMints > 0 && (each.isDead || each.acceptedAt < 0)).map(({ org }) => org)
+  }
+
   /** Orgs with a token, most recently used first. */
   knownOrgs(): OrgId[] {
     return [...this.#orgs.keys()]
   }
 
-  /** Most recently used first; then the orgs that have no token because they are refused. */
+  /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */
   status(): readonly OrgStatus[] {
     const now = this.#now()
     const held = Array.from(this.#orgs.values(), (tokens) => ({
@@ -441,7 +450,7 @@ export class TokenCache {
       lastRefusal: describeRefusal(this.#refusals.peek(tokens.org), now),
     }))
     const refused = Array.from(this.#refusals.entries())
-      .filter(([org, refusal]) => this.#stands(refusal) && !this.#orgs.has(org))
+      .filter(([org, { refusedAt }]) => now - refusedAt < REFUSAL_SHOWN_MS && !this.#orgs.has(org))
       .map(([org, refusal]) => ({
         org,
         state: 'refused' as const,

@@ -68,8 +68,8 @@ describe('status', () => {
       errors: [{ code: 'org_id_missing', count: 1 }],
     })
     expect(status.orgs.map(({ org, state, lifetimeMs }) => [org, state, lifetimeMs])).toEqual([
-      ['globex', 'fresh', 300_000],
-      ['acme', 'fresh', 300_000],
+      ['globex', 'new', 300_000],
+      ['acme', 'new', 300_000],
     ])
     const page = await request(admin.port, get('/'))
     const canaries = new Canaries().add('token', marker)

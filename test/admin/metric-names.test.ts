@@ -45,6 +45,7 @@ const LABELS = [
   'code',
   'result',
   'reason',
+  'kind',
   'outcome',
   'state',
   'version',

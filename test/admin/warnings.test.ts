@@ -100,3 +100,38 @@ test('rejected App credentials are told; once they were accepted, the proxy stay
   expect((await ask(proxy, '/readyz')).status).toBe(200)
   expect((await request(proxy.port, get('/v2/x', 'known'))).status).toBe(200)
 })
+
+test('an Org whose new tokens are rejected, too, is named until one is accepted', async () => {
+  let isAccepted = false
+  await using service = await startService({ script: () => ({ status: isAccepted ? 200 : 401 }) })
+  await using proxy = await startProxy(service, {
+    ...ADMIN,
+    'tokens.settleTime': '10ms',
+    'tokens.rejectedCooldown': '1s',
+  })
+  const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'fresh_tokens_rejected')?.text
+  await eventually(async () => {
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(401)
+    return await told()
+  }, 'the Org to be named')
+  expect(await told()).toContain('accepts no token of acme, not even a new one')
+  isAccepted = true
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  expect(await told()).toBeUndefined()
+})
+
+test('a status that turned out to end tokens is named', async () => {
+  const ended = new Set<string>()
+  await using service = await startService({
+    script: (received) => ({ status: ended.has(received.values('authorization').join()) ? 419 : 200 }),
+  })
+  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.settleTime': '10ms' })
+  for (let i = 0; i < 5; i++) expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  const last = service.requests.at(-1)
+  ended.add(last?.values('authorization').join() ?? '')
+  await new Promise((resolve) => setTimeout(resolve, 50)) // the token has settled
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  const warnings = await warningsOf(proxy)
+  expect(warnings.find(({ code }) => code === 'rejection_status_learned')?.text).toContain('Add 419 to')
+  expect(proxy.logs).toContainEqual(expect.objectContaining({ level: 'warn', status: 419 }))
+})

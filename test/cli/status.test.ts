@@ -32,7 +32,7 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
     expect(printed.split('\n')).toContain(line)
   }
   expect(printed).toMatch(/^ {2}app {5}403 org_access_refused {2}1 x, last \d+ s ago: /m)
-  expect(printed).toMatch(/^ {2}acme {2}fresh +\d s of about 300 s$/m)
+  expect(printed).toMatch(/^ {2}acme {2}new +\d s of about 300 s$/m)
 })
 
 test('a proxy that is not ready says why, and the exit code is 1', async () => {
