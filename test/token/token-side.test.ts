@@ -66,7 +66,7 @@ describe('one mint per org', () => {
     expect(service.tokens.mints).toHaveLength(1)
   })
 
-  test('T-TK-27 two places in the cache, ten cold orgs at once: each gets its own token, and none is minted twice', async () => {
+  test('two places in the cache, ten cold orgs at once: each gets its own token, and none is minted twice', async () => {
     await using service = await startService()
     await using side = new TokenSide(service, { maxOrgs: 2 })
     const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}` as OrgId)
@@ -100,7 +100,7 @@ test('a slow mint of one org delays no other', async () => {
   expect((await ofAcme).result).toBe('miss')
 })
 
-describe('T-TK-13 an unusable token is not kept', () => {
+describe('an unusable token is not kept', () => {
   test.each<[string, Reply]>([
     ['HTML', { content: '<html></html>' }],
     ['an empty object', { content: '{}' }],
@@ -116,7 +116,7 @@ describe('T-TK-13 an unusable token is not kept', () => {
   })
 })
 
-test('T-TK-12 requests do not notice a passing failure of the endpoint', async () => {
+test('requests do not notice a passing failure of the endpoint', async () => {
   await using service = await startService({
     mint: (mint) => (service.tokens.mints.length < 3 ? { status: 503 } : mint.issue()),
   })

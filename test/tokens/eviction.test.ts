@@ -1,4 +1,4 @@
-/** T-TK-27 More orgs than tokens in the cache: the least recently used token is evicted, and requests in flight keep theirs. */
+/** More orgs than tokens in the cache: the least recently used token is evicted, and requests in flight keep theirs. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'

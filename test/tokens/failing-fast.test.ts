@@ -1,5 +1,5 @@
 /**
- * T-TK-31 The token endpoint is down: orgs with a token notice nothing, others get an error at once, and a recovery is
+ * The token endpoint is down: orgs with a token notice nothing, others get an error at once, and a recovery is
  * noticed soon.
  */
 

@@ -9,7 +9,7 @@ import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('T-TK-21 late rejections of the old token, one after the other: the new token is kept', async () => {
+test('late rejections of the old token, one after the other: the new token is kept', async () => {
   const changes = new Changes()
   const released = new Set<string>()
   await using service = await startService({
@@ -43,7 +43,7 @@ test('T-TK-21 late rejections of the old token, one after the other: the new tok
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 })
 
-test('T-TK-21 a late rejection, and the new token has died too: the request is sent a third time, with a token minted for it', async () => {
+test('a late rejection, and the new token has died too: the request is sent a third time, with a token minted for it', async () => {
   const gate = new Gate()
   await using service = await startService({
     acceptsAnyToken: true,

@@ -1,4 +1,4 @@
-/** T-TK-30 The mint of one org does not affect other orgs, and a request that waits for a mint cannot end it. */
+/** The mint of one org does not affect other orgs, and a request that waits for a mint cannot end it. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -53,7 +53,7 @@ test.concurrent('with the most slow mints under way, an org that had a token bef
   await ended
 })
 
-test.concurrent('T-TK-04 the first waiting client leaves: the mint goes on for the others', async () => {
+test.concurrent('the first waiting client leaves: the mint goes on for the others', async () => {
   const gate = new Gate()
   await using service = await startService({ mint: heldMints('acme', gate) })
   await using proxy = await startProxy(service)

@@ -1,5 +1,5 @@
 /**
- * T-TK-11 The token endpoint answers 429: its Retry-After is respected to the second and passed on. Cached tokens go on
+ * The token endpoint answers 429: its Retry-After is respected to the second and passed on. Cached tokens go on
  * working.
  */
 

@@ -1,5 +1,5 @@
 /**
- * T-TK-10 The token endpoint refuses an org: the refusal is remembered for a while, for that org alone, apart from the
+ * The token endpoint refuses an org: the refusal is remembered for a while, for that org alone, apart from the
  * tokens.
  */
 
@@ -54,7 +54,7 @@ test.concurrent('many waiting requests share the refusal', async () => {
   expect(service.tokens.mints).toHaveLength(1)
 })
 
-test.concurrent('T-TK-29 refusals evict no token', async () => {
+test.concurrent('refusals evict no token', async () => {
   await using service = await startService({
     mint: (mint) => (mint.org.startsWith('known') ? mint.issue() : { status: 404 }),
   })

@@ -1,4 +1,4 @@
-/** T-TK-33 Tokens end with their process: none is on the disk, and the next process mints anew. */
+/** Tokens end with their process: none is on the disk, and the next process mints anew. */
 
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { join } from 'node:path'
