@@ -81,7 +81,7 @@ export async function loadConfig(options: LoadOptions, running?: SettingValues):
       origin: { ...declared.origin, caCertificates, clientCertificate, proxies },
       fleet: { ...declared.fleet, caCertificates: fleetCaCertificates, password },
       orgs: { ...declared.orgs, allow: orgIdsOf(values, 'orgs.allow') },
-      tokens: { ...declared.tokens, ...lifetimeBounds(declared.tokens), warm: orgIdsOf(values, 'tokens.warm') },
+      tokens: { ...declared.tokens, warm: orgIdsOf(values, 'tokens.warm') },
     },
     values: { ...values, appSecret: undefined },
     sources: new Map(settings.map((setting) => [setting.key, draft.sourceOf(setting)])),
@@ -134,11 +134,6 @@ async function readDraft({ file, env, folder }: LoadOptions): Promise<Draft> {
     draft.problems.push({ key: 'callers', source, message: 'cannot be set by a variable: use a config file' })
   }
   return draft
-}
-
-/** A first guess outside of the bounds widens them: the first change of the estimate must not jump to a bound. */
-function lifetimeBounds({ lifetime, minLifetime, maxLifetime }: DeclaredSettings['tokens']) {
-  return { minLifetime: Math.min(minLifetime, lifetime), maxLifetime: Math.max(maxLifetime, lifetime) }
 }
 
 /** Turns flat keys into groups. */

@@ -31,10 +31,6 @@ export function contradictions(values: SettingValues): Remark[] {
   if (certFile === undefined && values['listen.tls.clientCaFile'] !== undefined) {
     refuse('listen.tls.clientCaFile', 'needs listen.tls.certFile: clients show certificates over TLS only')
   }
-  const [least, most] = [values['tokens.minLifetime'], values['tokens.maxLifetime']]
-  if (least !== undefined && most !== undefined && least > most) {
-    refuse('tokens.minLifetime', 'is longer than tokens.maxLifetime: swap them?')
-  }
   const store = values['fleet.cluster'] === true ? values['fleet.store'] : undefined
   if (store?.kind === 'unix') refuse('fleet.store', 'is a unix socket, but a cluster speaks TCP')
   else if (store !== undefined && store.database !== 0) {
@@ -117,13 +113,6 @@ export function cautions(values: SettingValues): Remark[] {
   }
   if (baseUrl !== undefined && /\/orgs(\/|$)/.test(baseUrl.pathname)) {
     warn('baseUrl', 'contains /orgs: give the address of the service, without the path of the token endpoint')
-  }
-  const [least, first, most] = [values['tokens.minLifetime'], values['tokens.lifetime'], values['tokens.maxLifetime']]
-  if (least !== undefined && first !== undefined && first < least) {
-    warn('tokens.lifetime', 'is shorter than tokens.minLifetime: the learned lifetime may be as short')
-  }
-  if (most !== undefined && first !== undefined && first > most) {
-    warn('tokens.lifetime', 'is longer than tokens.maxLifetime: the learned lifetime may be as long')
   }
   const address = values['listen.address']
   if (address !== undefined && isRemote(address) && !asksForCredential(values)) {

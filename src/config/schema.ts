@@ -164,12 +164,6 @@ const tokens = z
     lifetime: duration('100ms')
       .prefault('5m')
       .describe('Assumed lifetime of a token until it has been learned: the service states none.'),
-    minLifetime: duration('100ms')
-      .prefault('10s')
-      .describe('Lower bound of the learned lifetime. A shorter `lifetime` lowers it.'),
-    maxLifetime: duration('100ms')
-      .prefault('1h')
-      .describe('Upper bound of the learned lifetime. A longer `lifetime` raises it.'),
     learn: flag()
       .prefault(true)
       .describe('Learns the lifetime of tokens from the age at which the service rejects them.'),

@@ -88,6 +88,8 @@ export function namesIn(schema: z.core.$ZodType): string[] {
 
 /** Settings of earlier versions, and what took their place. */
 const REMOVED: ReadonlyMap<string, string> = new Map([
+  ['tokens.minLifetime', 'the proxy uses a token until the service rejects it, and learns from that alone'],
+  ['tokens.maxLifetime', 'the proxy uses a token until the service rejects it, and learns from that alone'],
   ['listen.origins', 'the proxy refuses web pages, so let the server of the page send the requests'],
 ])
 

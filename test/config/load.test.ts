@@ -141,7 +141,7 @@ describe('a wrong configuration', () => {
     await using folder = await makeFolder()
     const file = await folder.write(
       'proxy.yaml',
-      'appId: my-app\nlisten:\n  adress: localhost:1\n  headersTimeout: 10\ntokens:\n  minLifetime: 2h\n',
+      'appId: my-app\nlisten:\n  adress: localhost:1\n  headersTimeout: 10\norgs:\n  allow: [a/b]\n',
     )
     const env = { OAP_BASE_URL: 'http://api.example.com', OAP_LOG_LEVEL: 'loud', OAP_TOKENS_LEARN: 'yes' }
     expect(await refusalOf({ file, env })).toEqual([
@@ -150,7 +150,7 @@ describe('a wrong configuration', () => {
       'tokens.learn (OAP_TOKENS_LEARN): "yes" is not true or false',
       'log.level (OAP_LOG_LEVEL): "loud" is not one of trace, debug, info, warn, error, fatal, silent',
       'baseUrl (OAP_BASE_URL): is plain http to another machine: use https, or set origin.allowInsecure to true',
-      `tokens.minLifetime (${file}:6:16): is longer than tokens.maxLifetime: swap them?`,
+      `orgs.allow (${file}:6:10): has "a/b", which is not an org id (see orgs.pattern)`,
       'appSecretFile (not set): is required: name the file that holds the App secret, or set OAP_APP_SECRET',
     ])
   })

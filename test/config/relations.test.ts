@@ -15,7 +15,6 @@ describe('settings that contradict each other', () => {
     [{ OAP_ADMIN_ADDRESS: 'localhost:8080' }, 'admin.address (OAP_ADMIN_ADDRESS): is the same as listen.address'],
     [{ OAP_LISTEN_ADDRESS: 'localhost:9090' }, 'admin.address (default): is the same as listen.address'],
     [{ OAP_LISTEN_HOSTS: '*,a.example' }, 'listen.hosts (OAP_LISTEN_HOSTS): has "*" and other names'],
-    [{ OAP_TOKENS_MIN_LIFETIME: '2h' }, 'tokens.minLifetime (OAP_TOKENS_MIN_LIFETIME): is longer than'],
     [
       { OAP_ORGS_ALLOW: 'acme,a/b' },
       'orgs.allow (OAP_ORGS_ALLOW): has "a/b", which is not an org id (see orgs.pattern)',
@@ -57,7 +56,6 @@ describe('settings that contradict each other', () => {
     { OAP_LISTEN_ADDRESS: 'localhost:0', OAP_ADMIN_ADDRESS: 'localhost:0' },
     // Probes of a kubelet come from another address.
     { OAP_ADMIN_ADDRESS: '0.0.0.0:9090' },
-    { OAP_TOKENS_MIN_LIFETIME: '5m', OAP_TOKENS_MAX_LIFETIME: '5m' },
     { OAP_TOKENS_WARM: 'a', OAP_ORGS_ALLOW: 'a,b' },
   ])('%j is accepted', async (variables) => {
     await expect(loadConfig({ env: { ...GOOD, ...(variables as Record<string, string>) } })).resolves.toBeDefined()
@@ -81,27 +79,5 @@ describe('a risky choice gets a warning', () => {
   ])('%j', async (variables, expected) => {
     expect(await warningsWith(variables as Record<string, string>)).toContain(expected)
     expect(await warningsWith({})).not.toContain(expected)
-  })
-})
-
-describe('a first guess outside of the bounds of the learned lifetime', () => {
-  test.each([
-    [{ OAP_TOKENS_LIFETIME: '100ms' }, { lifetime: 100, minLifetime: 100 }, 'is shorter than'],
-    [{ OAP_TOKENS_LIFETIME: '2s' }, { lifetime: 2_000, minLifetime: 2_000, maxLifetime: 3_600_000 }, 'is shorter than'],
-    [
-      { OAP_TOKENS_LIFETIME: '2h' },
-      { lifetime: 7_200_000, minLifetime: 10_000, maxLifetime: 7_200_000 },
-      'is longer than',
-    ],
-    [{ OAP_TOKENS_MIN_LIFETIME: '6m' }, { lifetime: 300_000, minLifetime: 300_000 }, 'is shorter than'],
-  ])('%j widens them, with a warning', async (variables, expected, warning) => {
-    const { config, warnings } = await loadConfig({ env: { ...GOOD, ...variables } })
-    expect(config.tokens).toMatchObject(expected)
-    expect(warnings.join('\n')).toContain(warning)
-  })
-
-  test('one that lies between them gets none', async () => {
-    expect(await warningsWith({ OAP_TOKENS_LIFETIME: '10s' })).not.toContain('tokens.lifetime')
-    expect(await warningsWith({ OAP_TOKENS_LIFETIME: '1h' })).not.toContain('tokens.lifetime')
   })
 })

@@ -24,8 +24,6 @@ describe.skipIf(lacks('redis-server'))('steady traffic through ten replicas', ()
     await using server = await RedisServer.start()
     const lifetime = {
       'tokens.lifetime': `${LIFETIME_MS}ms`,
-      'tokens.minLifetime': '500ms',
-      'tokens.maxLifetime': '10s',
     }
     // Without trials, which use a few tokens beyond their lifetime and would lower the counts.
     const settings = { 'fleet.timeout': '2s', ...lifetime, 'tokens.learn': ends ? 'true' : 'false' }

@@ -26,7 +26,6 @@ const SETTINGS: ProxySettings = {
   'tokens.mintRate': '100000',
   'tokens.mintConcurrency': '256',
   'tokens.lifetime': '1s',
-  'tokens.minLifetime': '100ms',
   'tokens.rejectedCooldown': '1ms',
   'log.requests': 'off',
 }

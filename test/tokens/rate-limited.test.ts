@@ -95,7 +95,6 @@ test.concurrent('a 429 for a refresh leaves the token in use', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, {
     'tokens.lifetime': '1s',
-    'tokens.minLifetime': '1s',
     'tokens.learn': 'false',
   })
   expect((await ask(proxy, 'acme')).status).toBe(200)

@@ -16,7 +16,7 @@ afterAll(() => {
 
 function startBefore(sandbox: Sandbox, settings: ProxyProcessOptions['settings'] = {}): Promise<ProxyProcess> {
   return startProxyProcess(sandbox, {
-    settings: { 'tokens.lifetime': `${LIFETIME_MS}ms`, 'tokens.minLifetime': '500ms', ...settings },
+    settings: { 'tokens.lifetime': `${LIFETIME_MS}ms`, ...settings },
   })
 }
 
