@@ -33,7 +33,7 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
     }
   })
   warnings.add('app_credentials_rejected', () =>
-    side.areCredentialsRejected
+    side.mintPause.all?.code === 'app_credentials_rejected'
       ? { text: 'The token endpoint rejects the App credentials. Check appId, and the secret in appSecretFile.' }
       : undefined,
   )
