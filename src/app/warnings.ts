@@ -26,8 +26,8 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
     return { text, lastedMs: all.lastedMs, leftMs: all.leftMs }
   })
   warnings.add('orgs_paused', () => {
-    const { pausedOrgs } = side.mintPause
-    if (pausedOrgs === 0) return undefined
+    const { all, pausedOrgs } = side.mintPause
+    if (pausedOrgs === 0 || all !== undefined) return undefined
     return {
       text: `${pausedOrgs === 1 ? 'One Org gets' : `${pausedOrgs} Orgs get`} no new token for now, because the calls for them fail. The log lines "mint failed" name them and the cause. ${RESUME}`,
     }
