@@ -90,7 +90,7 @@ printf 'the-next-secret\n' > "$work/secret/..2/app-secret"
 chmod -R a+rX "$work"
 ln -s ..2 "$work/secret/..next"
 mv -T "$work/secret/..next" "$work/secret/..data"
-until_ok "the new secret is in use, without a restart" logged '"msg":"secret replaced"'
+until_ok "the new secret is loaded, without a restart" logged '"msg":"new secret loaded'
 curl -s -X PUT -d '{"appSecret": "the-next-secret"}' http://127.0.0.1:9080/sandbox/switches > /dev/null
 until_ok "an Org without a token gets 200 with it" has_status globex 200
 

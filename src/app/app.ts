@@ -35,7 +35,7 @@ export interface App {
   readonly warmed: Promise<void>
   /** The checks behind `/readyz`. */
   readiness(): readonly ReadinessCheck[]
-  /** Reads the configuration and the secret file again. A changed secret is proved before it is used. Never rejects. */
+  /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
   reload(): Promise<void>
   /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
   setNotReady(): void

@@ -186,11 +186,21 @@ export class TokenEvents implements TokenObserver {
     this.#logger.info('mints resumed')
   }
 
-  secretReloaded(outcome: SecretReloadOutcome): void {
+  secretReloaded(outcome: Exclude<SecretReloadOutcome, 'unusable'>, file: string | undefined): void {
     this.#metrics.secretReloads.add(outcome)
-    if (outcome === 'proved' || outcome === 'unproved') {
-      this.#logger.info({ outcome }, 'secret replaced')
-    } else this.#logger.warn({ outcome }, 'changed secret not used')
+    switch (outcome) {
+      case 'loaded':
+        this.#logger.info({ file }, 'new secret loaded: the next mint uses it')
+        return
+      case 'accepted':
+        this.#logger.info({ file }, 'new secret accepted by the token endpoint')
+        return
+      case 'rejected':
+        this.#logger.warn(
+          { file },
+          'new secret rejected by the token endpoint: correct the file; the secret before it is used',
+        )
+    }
   }
 
   secretWarning(problem: string): void {

@@ -7,7 +7,7 @@ import { call } from '../origin/call.ts'
 import { Origin } from '../origin/origin.ts'
 import { tunnelFor } from '../origin/proxy-tunnel.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
-import { TokenEndpoint } from '../token/token-endpoint.ts'
+import { TokenEndpoint, type TokenEndpointOptions } from '../token/token-endpoint.ts'
 import type { TokenObserver } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 
@@ -36,19 +36,24 @@ export async function openOrigin({ baseUrl, origin }: Config, connections: numbe
   })
 }
 
+/** Of `tokens.mintTimeout`, which limits the wait of each request. The token of a longer call serves the next one. */
+const LONGEST_CALL = 6
+
 export function openTokenEndpoint(
   { baseUrl, tokens }: Config,
   origin: Origin,
   credentials: AppCredentials,
   observer: TokenObserver,
+  options: Pick<TokenEndpointOptions, 'rereadSecret'> = {},
 ): TokenEndpoint {
   return new TokenEndpoint(
     {
       baseUrl,
       prefix: targetPrefix(baseUrl),
-      timeoutMs: tokens.mintTimeout,
-      call: (request, timeoutMs) => call(origin, request, timeoutMs),
+      timeoutMs: tokens.mintTimeout * LONGEST_CALL,
+      call: (request, timeoutMs, signal) => call(origin, request, timeoutMs, signal),
       observer,
+      ...options,
     },
     credentials,
   )

@@ -7,17 +7,21 @@ import type { Config } from '../config/schema.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Origin } from '../origin/origin.ts'
-import { AppCredentials, SecretRotation } from '../token/app-credentials.ts'
+import { AppCredentials } from '../token/app-credentials.ts'
 import { MintGuard } from '../token/mint-guard.ts'
 import type { MintPauseStatus } from '../token/mint-pauses.ts'
 import { TokenCache } from '../token/token-cache.ts'
-import { OverBudget } from '../token/token-source.ts'
+import { MintNotSent, OverBudget } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
 import type { TokenEvents } from './events.ts'
 import { openTokenEndpoint } from './origin.ts'
 
 /** Few at once, so that a request for one of these orgs does not wait behind all the others. */
 const WARM_AT_ONCE = 8
+/** How long a warm org may wait for the end of pauses, in all. */
+const LONGEST_WARM_PAUSE_SECONDS = 5
+
+const REJECTED = 'app_credentials_rejected'
 
 export class TokenSide {
   readonly credentials: AppCredentials
@@ -26,8 +30,8 @@ export class TokenSide {
   readonly #origin: Origin
   readonly #events: TokenEvents
   readonly #guard: MintGuard
-  readonly #rotation: SecretRotation
   readonly #secretFile: WatchedFile | undefined
+  #fileProblem: string | undefined
   readonly #stopped = new AbortController()
   #probe: NodeJS.Timeout | undefined
 
@@ -37,19 +41,25 @@ export class TokenSide {
     this.#warmOrgs = settings.warm
     this.#origin = origin
     this.#events = events
-    this.credentials = new AppCredentials(config.appId, config.appSecret)
-    const endpoint = openTokenEndpoint(config, origin, this.credentials, events)
+    this.credentials = new AppCredentials(config.appId, config.appSecret, {
+      secretChanged: (secret) => {
+        this.#guard.pauses.credentialsChanged()
+        fleet?.secretReplaced(secret)
+      },
+      secretJudged: (outcome) => events.secretReloaded(outcome, appSecretFile),
+    })
+    const rereadSecret = () => this.reloadSecret()
+    const endpoint = openTokenEndpoint(config, origin, this.credentials, events, { rereadSecret })
     this.#guard = new MintGuard(
       {
         mintTimeoutMs: settings.mintTimeout,
         mintConcurrency: settings.mintConcurrency,
         mintRate: settings.mintRate,
-        recoverCredentials: (calledAt) => this.#rotation.recover(calledAt),
         observer: {
           mintRefused: (...refused) => events.mintRefused(...refused),
           mintsPaused: (code, pauseMs) => {
             events.mintsPaused(code, pauseMs)
-            if (code === 'app_credentials_rejected') this.#probeAfter(pauseMs)
+            if (code === REJECTED) this.#probeAfter(pauseMs)
           },
           mintsResumed: () => events.mintsResumed(),
         },
@@ -71,25 +81,20 @@ export class TokenSide {
       },
       fleet?.inFrontOf(this.#guard) ?? this.#guard,
     )
-    this.#rotation = new SecretRotation({
-      credentials: this.credentials,
-      prove: (candidate, org) => endpoint.mintAs(candidate, org, { reason: 'rotation' }),
-      knownOrgs: () => this.tokens.knownOrgs(),
-      isRejected: () => this.#guard.pauses.rejectedOrg !== undefined,
-      reread: () => this.reloadSecret(),
-      limitedUntil: (org) => this.#guard.pauses.limitedUntil(org),
-      onReplaced: (secret) => {
-        this.#guard.pauses.credentialsChanged()
-        fleet?.secretReplaced(secret)
-      },
-      observer: events,
-    })
     if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile)
   }
 
-  /** The token endpoint rejects the App, and not just one org. */
+  /** The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. */
   get areCredentialsRejected(): boolean {
-    return this.#guard.pauses.areCredentialsRejected
+    return this.#guard.pauses.code === REJECTED && !this.credentials.wereAccepted
+  }
+
+  /** What an operator should know about the secret file, for as long as it holds. */
+  get secretProblem(): string | undefined {
+    if (this.#fileProblem !== undefined) return this.#fileProblem
+    return this.credentials.isLatestRejected
+      ? 'the token endpoint rejects the secret in the file: correct it'
+      : undefined
   }
 
   /** Why and until when mints are paused, of all orgs and of single ones. */
@@ -119,16 +124,19 @@ export class TokenSide {
     this.#events.warmed(this.#warmOrgs.length, failed + waiting.length)
   }
 
-  /** Returns true if there is a token. A mint that is over the budget waits and is tried again. */
+  /** Returns true if there is a token. A mint that is over the budget waits and is tried again, and so is one in a short pause. */
   async #warmOne(org: OrgId): Promise<boolean> {
     const { signal } = this.#stopped
-    for (;;) {
+    for (let pauses = 0; ; ) {
       try {
         await this.tokens.warm(org)
         return true
       } catch (error) {
-        if (!(error instanceof OverBudget) || signal.aborted) return false
-        await sleep((error.retryAfterSeconds ?? 1) * 1_000, undefined, { signal }).catch(() => undefined)
+        if (signal.aborted || !(error instanceof MintNotSent)) return false
+        const { retryAfterSeconds = 1 } = error
+        if (!(error instanceof OverBudget)) pauses += retryAfterSeconds
+        if (pauses > LONGEST_WARM_PAUSE_SECONDS) return false
+        await sleep(retryAfterSeconds * 1_000, undefined, { signal }).catch(() => undefined)
       }
     }
   }
@@ -143,7 +151,7 @@ export class TokenSide {
     clearTimeout(this.#probe)
     this.#events.flush()
     this.#secretFile?.close()
-    this.#rotation.close()
+    this.#guard.close()
     this.tokens.close()
     this.#origin.close()
   }
@@ -152,12 +160,12 @@ export class TokenSide {
   #probeAfter(pauseMs: number): void {
     clearTimeout(this.#probe)
     this.#probe = setTimeout(() => {
-      const { areCredentialsRejected, rejectedOrg } = this.#guard.pauses
-      if (!areCredentialsRejected || rejectedOrg === undefined) return
+      if (this.#guard.pauses.code !== REJECTED) return
       this.#probeAfter(pauseMs) // unless another pause begins
       // Any of them: the trouble of one may be its own.
-      const orgs = [...this.tokens.knownOrgs(), rejectedOrg]
-      this.tokens.warm(orgs[randomInt(orgs.length)] ?? rejectedOrg).catch(() => undefined)
+      const orgs = this.#guard.pauses.rejectedOrgs
+      const org = orgs[randomInt(Math.max(orgs.length, 1))]
+      if (org !== undefined) this.tokens.warm(org).catch(() => undefined)
     }, pauseMs).unref()
   }
 
@@ -166,10 +174,15 @@ export class TokenSide {
       path,
       onContent: (bytes) => {
         const secret = parseSecretBytes(bytes)
-        if (hasOuterWhiteSpace(secret) && !this.credentials.holds(secret)) this.#events.secretWarning(OUTER_WHITE_SPACE)
-        this.#rotation.offer(secret)
+        this.#fileProblem = undefined
+        if (!this.credentials.offer(secret)) return
+        this.#events.secretReloaded('loaded', path)
+        if (hasOuterWhiteSpace(secret)) this.#events.secretWarning(OUTER_WHITE_SPACE)
       },
-      onProblem: (problem) => this.#events.secretUnusable(path, problem),
+      onProblem: (problem) => {
+        this.#fileProblem = problem
+        this.#events.secretUnusable(path, problem)
+      },
     })
   }
 }

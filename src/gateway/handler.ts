@@ -30,7 +30,7 @@ export class Gateway {
     const { tokens, app } = this.#options
     const { orgId, isWebSocket, caller } = request
     if (orgId === undefined) {
-      exchange.forwardAsApp(app.authorization())
+      exchange.forwardAsApp(app.key.reveal())
       return
     }
     // Only a miss makes a promise.

@@ -17,11 +17,12 @@ const MAX_CONTENT_BYTES = 64 * 1024
 /** If the content of an answer without success is read within this time, its connection can be used again. */
 const READ_AWAY_MS = 1_000
 
-/** Sends a request without content, once. Rejects with an `OriginError`, or with another error if the fault is ours. */
+/** Sends a request without content, once. `signal` breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
 export function call(
   origin: Origin,
   { method, target, fields }: Pick<OriginRequest, 'method' | 'target' | 'fields'>,
   timeoutMs: number,
+  signal?: AbortSignal,
 ): Promise<Answer> {
   const request = {
     method,
@@ -33,7 +34,9 @@ export function call(
     org: undefined,
   }
   return new Promise((resolve, reject) => {
-    origin.dispatch(new Call(request, timeoutMs, resolve, reject).attempt)
+    const { attempt } = new Call(request, timeoutMs, resolve, reject)
+    signal?.addEventListener('abort', () => attempt.abort(new OriginError('http_response_timeout', 'given up')))
+    origin.dispatch(attempt)
   })
 }
 

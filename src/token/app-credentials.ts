@@ -1,183 +1,105 @@
 /**
- * The App's id and secret, and how a changed secret replaces the one in use: only after a mint has proved it. A half-written
- * or wrong file leaves the old secret in use. If no org is known to mint for, the new secret waits for an org, unless the
- * endpoint has rejected the old one.
+ * The App's id with two secrets: the one in use, and the one before it. A changed secret is used from the next call on. If the
+ * service answers 401 to one, the other is tried, and what works is kept. So a file that is half-written or wrong, and a service
+ * that takes over the new secret later, cost no request.
  */
 
-import { performance } from 'node:perf_hooks'
-import { TokenError } from '../errors.ts'
-import type { OrgId } from '../http/org-id.ts'
-import { Redacted, type Secret } from '../secret.ts'
-import type { SecretReloadOutcome, TokenObserver } from './token-source.ts'
+import { Redacted, Secret } from '../secret.ts'
 
-/** Renders the Basic scheme (RFC 7617) once for each secret. */
-export class AppCredentials extends Redacted {
-  readonly #appId: string
-  #secret: Secret
-  #authorization: string
+/** One secret, as the value of the `Authorization` field: the Basic scheme (RFC 7617), rendered once. */
+export class AppKey extends Secret {
+  readonly secret: Secret
+  /** The service has accepted it at least once. */
+  wasAccepted = false
+  /** The last answer of the service to it was a 401. */
+  isRejected = false
 
   constructor(appId: string, secret: Secret) {
+    super(`Basic ${Buffer.from(`${appId}:${secret.reveal()}`, 'utf8').toString('base64')}`)
+    this.secret = secret
+  }
+}
+
+export interface AppCredentialsObserver {
+  /** Another secret is in use. */
+  secretChanged?(secret: Secret): void
+  /** What the service said to the secret that was offered last. Told once for each change. */
+  secretJudged?(outcome: 'accepted' | 'rejected'): void
+}
+
+export class AppCredentials extends Redacted {
+  readonly #appId: string
+  readonly #observer: AppCredentialsObserver
+  #current: AppKey
+  #former: AppKey | undefined
+  /** The key of the secret that was offered last. */
+  #latest: AppKey
+  #judgement: 'accepted' | 'rejected' | undefined = 'accepted'
+
+  constructor(appId: string, secret: Secret, observer: AppCredentialsObserver = {}) {
     super()
     this.#appId = appId
-    this.#secret = secret
-    this.#authorization = renderBasic(appId, secret)
+    this.#observer = observer
+    this.#current = new AppKey(appId, secret)
+    this.#latest = this.#current
   }
 
-  /** The value of the `Authorization` field. */
-  authorization(): string {
-    return this.#authorization
+  /** To be used now. */
+  get key(): AppKey {
+    return this.#current
   }
 
-  replace(secret: Secret): void {
-    this.#secret = secret
-    this.#authorization = renderBasic(this.#appId, secret)
+  /** True once the service has accepted a secret. */
+  get wereAccepted(): boolean {
+    return this.#current.wasAccepted || this.#former?.wasAccepted === true
   }
 
-  /** The same App with another secret, to try it out. */
-  withSecret(secret: Secret): AppCredentials {
-    return new AppCredentials(this.#appId, secret)
+  /** The secret that was offered last is rejected, and the one before it is in use. */
+  get isLatestRejected(): boolean {
+    return this.#judgement === 'rejected'
   }
 
-  holds(secret: Secret): boolean {
-    return this.#secret.equals(secret)
-  }
-}
-
-function renderBasic(appId: string, secret: Secret): string {
-  return `Basic ${Buffer.from(`${appId}:${secret.reveal()}`, 'utf8').toString('base64')}`
-}
-
-export interface SecretRotationOptions {
-  readonly credentials: AppCredentials
-  /** One mint with the candidate. @throws {TokenError} */
-  readonly prove: (candidate: AppCredentials, org: OrgId) => Promise<unknown>
-  /** Orgs with a token, most recently used first. */
-  readonly knownOrgs: () => readonly OrgId[]
-  /** True if the token endpoint's last answer about the secret in use was a 401. */
-  readonly isRejected: () => boolean
-  /** Reads the secret again. Calls `offer` with it before it resolves. */
-  readonly reread?: (() => Promise<void>) | undefined
-  /** No call of the token endpoint may be made for the org before this instant. */
-  readonly limitedUntil: (org: OrgId) => number
-  readonly onReplaced: (secret: Secret) => void
-  readonly observer?: TokenObserver | undefined
-  readonly now?: () => number
-}
-
-/** An org that has been unlinked is refused. The next ones are asked too, because a token is the better proof. */
-const MAX_WITNESSES = 3
-const FIRST_RETRY_MS = 1_000
-const MAX_RETRY_MS = 30_000
-
-export class SecretRotation {
-  readonly #options: SecretRotationOptions
-  readonly #now: () => number
-  #candidate: Secret | undefined
-  #reported: { readonly secret: Secret; readonly outcome: SecretReloadOutcome } | undefined
-  #work: Promise<void> | undefined
-  #retry: NodeJS.Timeout | undefined
-  #retryMs = FIRST_RETRY_MS
-  /** The secret in use has been rejected. */
-  #isUrgent = false
-  #replacedAt = Number.NEGATIVE_INFINITY
-
-  constructor(options: SecretRotationOptions) {
-    this.#options = options
-    this.#now = options.now ?? (() => performance.now())
+  /** The secret of the file, to be used from now on. Returns false if it is no other than the last time. */
+  offer(secret: Secret): boolean {
+    if (this.#latest.secret.equals(secret)) return false
+    const known = [this.#current, this.#former].find((key) => key?.secret.equals(secret))
+    this.#latest = known ?? new AppKey(this.#appId, secret)
+    this.#judgement = undefined
+    this.#use(this.#latest)
+    return true
   }
 
-  /** `candidate` may be the new secret. If it is offered again, it is tried again. */
-  offer(candidate: Secret): void {
-    const isInUse = this.#options.credentials.holds(candidate)
-    this.#candidate = isInUse ? undefined : candidate
-    this.#retryMs = FIRST_RETRY_MS
-    this.#start()
+  /** The key to try after this one was rejected. */
+  alternativeTo(rejected: AppKey): AppKey | undefined {
+    return rejected === this.#current ? this.#former : this.#current
   }
 
-  /**
-   * Looks for a new secret after the endpoint rejected the present one in a call made at `calledAt`. Resolves with true if
-   * the secret has been replaced since then. Never rejects.
-   */
-  async recover(calledAt: number): Promise<boolean> {
-    if (this.#replacedAt > calledAt) return true
-    this.#isUrgent = true
-    try {
-      await this.#work // a candidate that is being tried may be the new secret
-      if (this.#replacedAt <= calledAt) await this.#options.reread?.()
-      await this.#work
-    } catch {
-      // A file that cannot be read has been reported by its reader.
-    } finally {
-      this.#isUrgent = false
-    }
-    return this.#replacedAt > calledAt
+  /** The service has accepted the key. */
+  accepted(key: AppKey): void {
+    key.wasAccepted = true
+    key.isRejected = false
+    if (key === this.#former && this.#current.isRejected) this.#use(key)
+    if (key === this.#latest) this.#judge('accepted')
+    else if (this.#latest.isRejected) this.#judge('rejected')
   }
 
-  close(): void {
-    clearTimeout(this.#retry)
-    this.#candidate = undefined
+  /** The service has answered 401 to the key. */
+  rejected(key: AppKey): void {
+    key.isRejected = true
   }
 
-  #start(): void {
-    clearTimeout(this.#retry)
-    this.#work ??= this.#decide().finally(() => {
-      this.#work = undefined
-    })
+  #use(key: AppKey): void {
+    const former = this.#current
+    if (key === former) return
+    // Half a secret, read while its file was written, must not drive out one that works.
+    if (former.wasAccepted || this.#former === undefined || this.#former === key) this.#former = former
+    this.#current = key
+    this.#observer.secretChanged?.(key.secret)
   }
 
-  async #decide(): Promise<void> {
-    while (this.#candidate !== undefined) {
-      const secret = this.#candidate
-      const outcome = await this.#judge(secret)
-      if (this.#candidate !== secret) continue // a newer one has come meanwhile
-      this.#report(secret, outcome)
-      if (outcome === 'undecided') {
-        this.#scheduleRetry()
-        return
-      }
-      this.#candidate = undefined
-      if (outcome === 'proved' || outcome === 'unproved') this.#replace(secret)
-    }
-  }
-
-  async #judge(secret: Secret): Promise<SecretReloadOutcome> {
-    const { credentials, isRejected, knownOrgs, limitedUntil, prove } = this.#options
-    const orgs = knownOrgs().slice(0, MAX_WITNESSES)
-    // A rejected secret is worth nothing, so the new one is used at once. To wait for a request could be to wait for ever:
-    // a pod that is not ready gets none.
-    if (orgs.length === 0) return this.#isUrgent || isRejected() ? 'unproved' : 'undecided'
-    const candidate = credentials.withSecret(secret)
-    let rejections = 0
-    for (const org of orgs) {
-      if (this.#now() < limitedUntil(org)) return 'undecided'
-      try {
-        await prove(candidate, org)
-        return 'proved'
-      } catch (error) {
-        if (!(error instanceof TokenError)) return 'undecided'
-        if (error.code === 'app_credentials_rejected') rejections += 1
-        else if (error.code !== 'org_access_refused') return 'undecided'
-      }
-    }
-    // A 401 may be one org's trouble. A refusal of an org is no rejection of the App: it proves the credentials.
-    return rejections === orgs.length ? 'rejected' : 'proved'
-  }
-
-  #replace(secret: Secret): void {
-    this.#options.credentials.replace(secret)
-    this.#replacedAt = this.#now()
-    this.#options.onReplaced(secret)
-  }
-
-  /** Reports a candidate once for each outcome, however often it is tried. */
-  #report(secret: Secret, outcome: SecretReloadOutcome): void {
-    if (this.#reported?.outcome === outcome && this.#reported.secret.equals(secret)) return
-    this.#reported = { secret, outcome }
-    this.#options.observer?.secretReloaded?.(outcome)
-  }
-
-  #scheduleRetry(): void {
-    this.#retry = setTimeout(() => this.#start(), this.#retryMs).unref()
-    this.#retryMs = Math.min(this.#retryMs * 2, MAX_RETRY_MS)
+  #judge(judgement: 'accepted' | 'rejected'): void {
+    if (judgement === this.#judgement) return
+    this.#judgement = judgement
+    this.#observer.secretJudged?.(judgement)
   }
 }

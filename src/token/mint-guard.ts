@@ -3,16 +3,17 @@
  *
  * The way of a mint: `MintPauses` admits it, unless its org or all orgs are paused; `MintQueue` gives it a turn in the budget;
  * the endpoint is called; the outcome goes back to `MintPauses`. If the call failed in a way that may pass, the mint goes the
- * same way again, all within one deadline.
+ * same way again while the time for a mint lasts. A call that has begun goes on for longer than any request waits: its token
+ * serves the next one.
  */
 
 import { performance } from 'node:perf_hooks'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import { isProbe, type MintPass, MintPauses, mayHang } from './mint-pauses.ts'
-import { MintQueue, type MintTurn } from './mint-queue.ts'
+import { type MintPass, MintPauses } from './mint-pauses.ts'
+import { type LeaveQueue, MintQueue } from './mint-queue.ts'
 import {
-  AccessToken,
+  type AccessToken,
   MintGoesOn,
   MintNotSent,
   type MintOptions,
@@ -22,85 +23,102 @@ import {
 } from './token-source.ts'
 
 export interface MintGuardOptions {
-  /** Whole mint: the wait for its turn, all attempts, the pauses between them. */
+  /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
   readonly mintTimeoutMs: number
   readonly mintConcurrency: number
   /** Per second. */
   readonly mintRate: number
-  /**
-   * The endpoint has rejected the credentials of a call made at that instant. Resolves with true if they have changed
-   * since, so that the call is worth a repeat: `pauses.credentialsChanged` was called then. Must not reject.
-   */
-  readonly recoverCredentials?: ((calledAt: number) => Promise<boolean>) | undefined
-  /** The endpoint wants no call for any org before `untilMs` (monotonic). */
-  readonly onLimited?: ((untilMs: number) => void) | undefined
   readonly observer?: TokenObserver | undefined
   readonly now?: () => number
   readonly random?: () => number
 }
 
+/** What a mint and its calls have in common. */
 interface Mint extends MintOptions {
   readonly org: OrgId
   readonly reason: MintReason
   readonly deadlineAt: number
+  /** Ends the wait of all requests for this mint; the mint goes on. */
+  letGo: () => void
+  hasLetGo: boolean
 }
 
-/** A call that brought no token. */
-interface FailedCall {
-  readonly error: unknown
-  /** When the mint may make its next call. `later`: after a pause that grows with each attempt. */
-  readonly next: 'at once' | 'later' | 'never'
+/** A call that is under way. */
+interface Call {
+  readonly mint: Mint
+  readonly pass: MintPass
+  readonly broken: AbortController
+  /** Unanswered for longer than answers take. */
+  isSlow: boolean
+  /** Counted as failed already, because it took too long. */
+  isHanging: boolean
+  timer: NodeJS.Timeout | undefined
 }
 
-const MAX_ATTEMPTS = 4
-const FIRST_RETRY_MS = 200
-/** While the endpoint hangs, a request gets its answer after this; its probe goes on. */
-const FAST_ANSWER_MS = 80
-/** A probe without an answer puts off the discovery of a recovery. It gets more time only if the endpoint has been slow before. */
-const PROBE_TIMEOUT_MS = 2_000
-/** The outcomes of this time, or of two mints that time out if that is longer, decide whether most orgs fail. */
-const MIN_WINDOW_MS = 10_000
-/** A call may always have this many times as long as answers take. So an endpoint that is slow to answer all orgs gets no call twice. */
-const ENOUGH_FACTOR = 2
-/** The time that a call may keep a lent place, as a share of the time for a mint. */
-const LENT_SHARE = 1 / 5
+const FIRST_RETRY_MS = 150
+const LONGEST_RETRY_MS = 800
+/** A call may take so many times as long as the slowest answer took lately before it counts as slow. */
+const SLOW_FACTOR = 2
 /** With each quicker answer, the longest time that an answer took counts for this much less. */
 const SLOWEST_DECAY = 15 / 16
+/** The least time after which a call counts as slow, as a share of the time for a mint. */
+const SLOW_SHARE = 1 / 5
+/** A probe that hangs puts off the discovery of a recovery. */
+const PROBE_HANGS_MS = 2_000
+/** While others wait for a place, calls that are slow may hold this share of the places. */
+const SLOW_SHARE_OF_PLACES = 1 / 4
+/** The same before the first answer: the endpoint may be slow for all. */
+const UNKNOWN_SHARE_OF_PLACES = 7 / 8
 
 export class MintGuard implements TokenSource {
-  /** Knows whether the endpoint may be called and rejects the App. Is told of changed credentials and of limits. */
   readonly pauses: MintPauses
   readonly #options: MintGuardOptions
   readonly #source: TokenSource
   readonly #queue: MintQueue
   readonly #now: () => number
   readonly #random: () => number
-  #recovery: Promise<boolean> | undefined
-  /** The time of the slowest answer lately. */
-  #slowestMs = 0
+  /** The oldest first. */
+  readonly #calls = new Set<Call>()
+  /** The time of the slowest answer lately. Undefined before the first one. */
+  #slowestMs: number | undefined
+  #isClosed = false
 
   constructor(options: MintGuardOptions, source: TokenSource) {
+    const { now = () => performance.now(), random = Math.random, observer } = options
     this.#options = options
     this.#source = source
-    const { now = () => performance.now(), random = Math.random, observer, onLimited } = options
     this.#now = now
     this.#random = random
     this.#queue = new MintQueue({ concurrency: options.mintConcurrency, ratePerSecond: options.mintRate, now })
-    const windowMs = Math.max(MIN_WINDOW_MS, 2 * options.mintTimeoutMs)
-    this.pauses = new MintPauses({ now, random, windowMs, observer, onLimited })
+    this.pauses = new MintPauses({ now, random, observer })
   }
 
   /** @throws {TokenError} `MintNotSent` if no call was made, `MintGoesOn` if the token may come later */
-  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+  mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
     const { reason = 'cold', replaces, requester, requestId, deadlineAt = Number.POSITIVE_INFINITY } = options
-    try {
-      const latest = this.#now() + this.#options.mintTimeoutMs
+    const latest = Math.min(deadlineAt, this.#now() + this.#options.mintTimeoutMs)
+    return new Promise((resolve, reject) => {
       // No spread: V8 makes a hash table of it, and a flood makes thousands of these calls in a second.
-      return await this.#mint({ org, reason, replaces, requester, requestId, deadlineAt: Math.min(deadlineAt, latest) })
-    } catch (error) {
-      if (error instanceof MintNotSent) this.#options.observer?.mintRefused?.(org, reason, error)
-      throw error
-    }
+      const mint: Mint = {
+        org,
+        reason,
+        replaces,
+        requester,
+        requestId,
+        deadlineAt: latest,
+        letGo: () => {
+          mint.hasLetGo = true
+          const message = 'the call goes on, but nobody waits for it: the token endpoint does not answer'
+          reject(new MintGoesOn('token_endpoint_unavailable', message, whole, { retryAfterSeconds: 1 }))
+        },
+        hasLetGo: false,
+      }
+      const whole = this.#mint(mint)
+      whole.then(resolve, (error: unknown) => {
+        if (error instanceof MintNotSent) this.#options.observer?.mintRefused?.(org, reason, error)
+        reject(error)
+      })
+    })
   }
 
   /** Ends all pauses and limits at once. */
@@ -108,113 +126,113 @@ export class MintGuard implements TokenSource {
     this.pauses.resume()
   }
 
+  /** Failed calls are not repeated any more. */
+  close(): void {
+    this.#isClosed = true
+  }
+
   async #mint(mint: Mint): Promise<AccessToken> {
     for (let attempt = 1; ; attempt += 1) {
       const startedAt = this.#now()
       const pass = this.pauses.admit(mint.org)
-      const result = await (isProbe(pass) ? this.#probe(mint, pass) : this.#call(mint, pass))
-      if (result instanceof AccessToken) return result
-      const backoffMs = FIRST_RETRY_MS * 2 ** (attempt - 1) * (0.5 + this.#random() / 2)
-      const nextAt = result.next === 'later' ? startedAt + backoffMs : this.#now()
-      if (result.next === 'never' || attempt === MAX_ATTEMPTS || nextAt >= mint.deadlineAt) throw result.error
-      if (result.next === 'later') await passed(nextAt - this.#now())
+      const leave = await this.#enter(mint, pass)
+      try {
+        return await this.#call(mint, pass, leave)
+      } catch (error) {
+        if (!(error instanceof TokenError) || !isPassing(error)) throw error
+        const backoffMs = Math.min(FIRST_RETRY_MS * 2 ** (attempt - 1), LONGEST_RETRY_MS) * (0.5 + this.#random() / 2)
+        const waitMs = Math.max(startedAt + backoffMs - this.#now(), 0)
+        // A probe is not repeated: its failure has begun the next pause.
+        const isLast = pass.probes.length > 0 || mint.hasLetGo || this.#isClosed
+        if (isLast || this.#now() + waitMs >= mint.deadlineAt) {
+          this.pauses.gaveUp(pass, error)
+          throw error
+        }
+        await new Promise((resolve) => setTimeout(resolve, waitMs))
+      }
     }
   }
 
-  /** One call that finds out whether the trouble is over. It has little time: others are refused while it is under way. */
-  async #probe(mint: Mint, pass: MintPass): Promise<AccessToken | FailedCall> {
-    const deadlineAt = Math.min(mint.deadlineAt, this.#now() + Math.max(PROBE_TIMEOUT_MS, this.#enoughMs))
-    const outcome = this.#call({ ...mint, deadlineAt }, pass)
-    // An endpoint that answered its failures quickly is worth waiting for; one that hung probably hangs still.
-    if (!mayHang(pass)) return outcome
-    const early = await within(outcome, FAST_ANSWER_MS)
-    if (early !== undefined) return early
-    const late = outcome.then((result) => {
-      if (result instanceof AccessToken) return result
-      throw result.error
-    })
-    late.catch(() => undefined) // `MintPauses` knows of the failure already
-    const message = 'it has failed repeatedly; one call probes it'
-    throw new MintGoesOn('token_endpoint_unavailable', message, late, { retryAfterSeconds: 1 })
-  }
-
-  async #call(mint: Mint, pass: MintPass): Promise<AccessToken | FailedCall> {
-    const { org, reason, requester } = mint
-    const hangs = this.pauses.hangs(org)
-    // All other orgs are refused while a probe waits for its turn. One that probably hangs is not worth that.
-    const waitUntil = hangs && isProbe(pass) ? this.#now() : mint.deadlineAt
-    let turn: MintTurn | undefined
+  async #enter({ reason, requester, deadlineAt }: Mint, pass: MintPass): Promise<LeaveQueue> {
+    const isProbe = pass.probes.length > 0
     try {
-      turn = await this.#queue.enter({ isKnown: reason !== 'cold', hangs, requester, deadlineAt: waitUntil })
-      this.pauses.confirm(pass)
+      const turn = this.#queue.enter({ isKnown: reason !== 'cold', isProbe, requester, deadlineAt })
+      this.#makeRoom()
+      return await turn
     } catch (error) {
-      turn?.leave()
       this.pauses.abandon(pass)
-      return { error, next: 'never' }
+      throw error
     }
-    const calledAt = this.#now()
-    const lentUntil = turn.isLent && !isProbe(pass) ? calledAt + this.#lentMs : Number.POSITIVE_INFINITY
-    const deadlineAt = Math.min(mint.deadlineAt, lentUntil)
-    const result = await this.#source.mint(org, { ...mint, deadlineAt }).catch((error: unknown) => ({ error }))
-    turn.leave()
-    if (result instanceof AccessToken) {
-      this.#slowestMs = Math.max(this.#now() - calledAt, this.#slowestMs * SLOWEST_DECAY)
-      this.pauses.settle(pass)
-      return result
-    }
-    const { error } = result
-    if (!(error instanceof TokenError) || error instanceof MintNotSent) {
-      this.pauses.abandon(pass)
-      return { error, next: 'never' }
-    }
-    if (error.code === 'token_endpoint_timeout' && deadlineAt < mint.deadlineAt) {
-      this.pauses.gaveWay(pass)
-      return { error, next: 'at once' }
-    }
-    if (error.code === 'app_credentials_rejected' && (await this.#haveCredentialsChanged(calledAt, mint.deadlineAt))) {
-      this.pauses.abandon(pass)
-      return { error, next: 'at once' }
-    }
-    const refusal = this.pauses.settle(pass, error)
-    if (refusal !== undefined) this.#queue.refuseAll(refusal)
-    // A probe is not repeated: its failure has begun the next pause.
-    return { error, next: error.code === 'token_endpoint_unavailable' && !isProbe(pass) ? 'later' : 'never' }
   }
 
-  get #lentMs(): number {
-    return Math.max(this.#options.mintTimeoutMs * LENT_SHARE, this.#enoughMs)
-  }
-
-  /** Enough for an answer, as long as answers take lately. */
-  get #enoughMs(): number {
-    return this.#slowestMs * ENOUGH_FACTOR
-  }
-
-  async #haveCredentialsChanged(calledAt: number, deadlineAt: number): Promise<boolean> {
-    const { recoverCredentials } = this.#options
-    if (recoverCredentials === undefined) return false
-    this.#recovery ??= recoverCredentials(calledAt).finally(() => {
-      this.#recovery = undefined
+  async #call(mint: Mint, pass: MintPass, leave: LeaveQueue): Promise<AccessToken> {
+    const call: Call = { mint, pass, broken: new AbortController(), isSlow: false, isHanging: false, timer: undefined }
+    const { org, reason, replaces, requestId } = mint
+    const { mintTimeoutMs } = this.#options
+    const isProbe = pass.probes.length > 0
+    const startedAt = this.#now()
+    const enoughMs = (this.#slowestMs ?? 0) * SLOW_FACTOR
+    const patienceMs = this.#slowestMs === undefined ? mintTimeoutMs * SLOW_FACTOR : mintTimeoutMs
+    const hangsMs = Math.max(isProbe ? Math.min(PROBE_HANGS_MS, mintTimeoutMs) : patienceMs, enoughMs)
+    const slowMs = Math.min(Math.max(mintTimeoutMs * SLOW_SHARE, enoughMs), hangsMs)
+    call.timer = after(slowMs, () => {
+      this.#noteSlow(call)
+      call.timer = after(hangsMs - slowMs, () => this.#noteHanging(call))
     })
-    return (await within(this.#recovery, deadlineAt - this.#now())) === true
+    this.#calls.add(call)
+    try {
+      const token = await this.#source.mint(org, { reason, replaces, requestId, signal: call.broken.signal })
+      this.#slowestMs = Math.max(this.#now() - startedAt, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
+      this.pauses.settle(pass)
+      return token
+    } catch (error) {
+      const isEvidence = error instanceof TokenError && !(error instanceof MintNotSent) && !call.broken.signal.aborted
+      if (!isEvidence) this.pauses.abandon(pass)
+      else if (!call.isHanging || !isPassing(error)) this.#settleFailed(pass, error)
+      throw error
+    } finally {
+      clearTimeout(call.timer)
+      this.#calls.delete(call)
+      leave() // last: the next call must not begin before a pause that this one began
+    }
+  }
+
+  #noteSlow(call: Call): void {
+    if (!this.#calls.has(call)) return
+    call.isSlow = true
+    if (call.pass.probes.length > 0 || this.pauses.code !== undefined) call.mint.letGo()
+    this.#makeRoom()
+  }
+
+  #noteHanging(call: Call): void {
+    if (!this.#calls.has(call)) return
+    call.isHanging = true
+    this.#settleFailed(call.pass, new TokenError('token_endpoint_timeout', 'no answer in time'))
+  }
+
+  #settleFailed(pass: MintPass, error: TokenError): void {
+    const refusal = this.pauses.settle(pass, error)
+    if (refusal === undefined) return
+    this.#queue.refuseAll(refusal)
+    for (const call of this.#calls) if (call.isSlow) call.mint.letGo()
+  }
+
+  /** Calls that hang must not keep all others out. The oldest go on: if the endpoint has become slow, they are the first to show it. */
+  #makeRoom(): void {
+    if (!this.#queue.isShortOfPlaces) return
+    const slow = Array.from(this.#calls).filter((call) => call.isSlow)
+    const share = this.#slowestMs === undefined ? UNKNOWN_SHARE_OF_PLACES : SLOW_SHARE_OF_PLACES
+    const places = Math.max(1, Math.floor(this.#options.mintConcurrency * share))
+    for (const call of slow.slice(places)) call.broken.abort()
   }
 }
 
-function passed(delayMs: number): Promise<void> {
-  return new Promise((resolve) => {
-    setTimeout(resolve, Math.max(delayMs, 0))
-  })
+/** The next call may bring a token. */
+function isPassing({ code }: TokenError): boolean {
+  return code === 'token_endpoint_unavailable' || code === 'token_endpoint_timeout' || code === 'token_response_invalid'
 }
 
-/** The result, or undefined if it is not there in time. */
-async function within<T>(result: Promise<T>, limitMs: number): Promise<T | undefined> {
-  let timer: NodeJS.Timeout | undefined
-  const limit = new Promise<undefined>((resolve) => {
-    timer = setTimeout(() => resolve(undefined), Math.max(limitMs, 0))
-  })
-  try {
-    return await Promise.race([result, limit])
-  } finally {
-    clearTimeout(timer)
-  }
+/** After a stall of this process, answers that are there already are read before the immediate runs. */
+function after(delayMs: number, act: () => void): NodeJS.Timeout {
+  return setTimeout(() => setImmediate(act), delayMs)
 }

@@ -1,9 +1,10 @@
 /**
  * Decides whether the token endpoint may be called for an org now.
  *
- * One org's trouble is its own: a 401, a 429 or repeated failures pause that org. All orgs are paused only if the trouble is
- * not one org's: a second org meets the same 401 or 429 and none succeeds in between, or most of the orgs that were heard of
- * lately fail. When a pause is over, one call goes ahead as the probe. Its outcome ends the pause or starts a longer one.
+ * One org's trouble is its own: a 401, a limit, or a mint that failed to its end pauses that org, longer each time. All orgs are
+ * paused only if the trouble is not one org's: a second org meets the same 401 or limit and no call succeeds in between, or
+ * several orgs fail in a row. When a pause is over, one call goes ahead as the probe. Its outcome ends the pause or starts a
+ * longer one.
  *
  * Pure: it reads the clock that it is given, and starts no timer.
  */
@@ -15,33 +16,51 @@ import { MintNotSent, type TokenObserver } from './token-source.ts'
 interface MintPausesOptions {
   readonly now: () => number
   readonly random: () => number
-  /** An outcome counts for this time in the decision whether most orgs fail. */
-  readonly windowMs: number
   readonly observer?: TokenObserver | undefined
-  /** The endpoint wants no call for any org before `untilMs`. */
-  readonly onLimited?: ((untilMs: number) => void) | undefined
 }
 
 const REJECTED = 'app_credentials_rejected'
 const LIMITED = 'token_endpoint_rate_limited'
 const DOWN = 'token_endpoint_unavailable'
-const TIMEOUT = 'token_endpoint_timeout'
 type PauseCode = typeof REJECTED | typeof LIMITED | typeof DOWN
 
 /** Replaced as a whole when it is extended, so that a pass names the very pause that its call probes. */
 interface Pause {
   readonly code: PauseCode
-  readonly lengthMs: number
   /** When the first of the pauses in a row began. */
   readonly since: number
   readonly until: number
-  /** The call that began it got no answer in time. */
-  readonly hangs: boolean
+  readonly lengthMs: number
   /** Names the cause of the failure that began it. */
   readonly hint: string | undefined
   isProbing: boolean
-  /** An org that has not failed was refused in this pause. */
-  isAwaited: boolean
+}
+
+/**
+ * A pause of all orgs. While the endpoint is down, orgs that have not failed and orgs that have failed probe it in turns of
+ * their own: otherwise failing orgs that ask often would make every probe, and keep up a pause that only they deserve.
+ */
+interface PauseOfAll {
+  healthy: Pause
+  failing: Pause
+}
+
+/** The trouble of one org since its last success. */
+interface Trouble {
+  pause: Pause | undefined
+  /** The number of successes of other orgs when it last failed. */
+  epoch: number
+  /** How often it failed again after others had succeeded. */
+  outlived: number
+}
+
+/** Leave for one call. Must be handed back to `settle` or `abandon`. */
+export interface MintPass {
+  readonly org: OrgId
+  /** The pauses that are over and whose probe this call is. */
+  readonly probes: readonly Pause[]
+  /** The number of successes before the call. */
+  readonly epoch: number
 }
 
 /** Describes the pauses to an operator. */
@@ -59,50 +78,32 @@ export interface MintPauseStatus {
   readonly pausedOrgs: number
 }
 
-/** Leave for one call. Must be handed back to `settle`, `gaveWay` or `abandon`. */
-export interface MintPass {
-  readonly org: OrgId
-  /** The pauses that are over and whose probe this call is. */
-  readonly probes: readonly Pause[]
-}
-
-/** The failures of one org since its last success. */
-interface Trouble {
-  /** Failed calls in a row. */
-  failures: number
-  /** Its last call got no answer in time. */
-  hangs: boolean
-  pause: Pause | undefined
-  /** The endpoint was down, a call for some org has succeeded since, and this org still fails: it fails by itself. */
-  hasOutlivedOutage: boolean
-}
-
-/** Failures of one org in a row after which it is paused. */
-const MAX_FAILURES = 5
-/** At least so many orgs must fail, with so many failed calls among them, before the endpoint counts as down. */
+/** So many orgs must fail, with so many calls, and none succeed in between, before the endpoint counts as down. */
 const MIN_FAILING_ORGS = 3
-const MIN_FAILED_CALLS = 5
-/** First and longest pause; each is twice the one before. The longest for `DOWN` decides how soon a recovery is seen. */
+const MIN_FAILED_CALLS = 12
+/** A call that hangs took the time of many attempts. */
+const CALLS_PER_HANG = 4
+/** An org that fails again after so many successes of others fails by itself, and says nothing about the endpoint. */
+const MAX_OUTLIVED = 2
+/** First and longest pause; each is twice the one before. The longest decides how soon a recovery is seen. */
 const LENGTHS_MS: Readonly<Record<PauseCode, readonly [first: number, longest: number]>> = {
   [DOWN]: [250, 1_500],
   [LIMITED]: [1_000, 30_000],
-  [REJECTED]: [1_000, 60_000],
+  [REJECTED]: [1_000, 4_000],
 }
-/** For this share of a pause's length, only orgs that have not failed may probe it. See `probedFrom`. */
-const HEAD_START_SHARE = 1 / 3
-/** Memory is bounded: the org that was heard of least recently is forgotten. */
+/** Memory is bounded: the org that failed least recently is forgotten. */
 const MAX_TROUBLED_ORGS = 10_000
-const MAX_HEARD_ORGS = 256
 
 export class MintPauses {
   readonly #options: MintPausesOptions
-  /** Pauses of all orgs, one for each reason, so that another failure does not end a limit. */
-  readonly #all = new Map<PauseCode, Pause>()
+  #all: PauseOfAll | undefined
   readonly #troubles = new Map<OrgId, Trouble>()
-  /** The org that met a 401 or a 429 first since the last success. */
+  /** Since the last success: the first org that met a 401, or a limit. */
   readonly #witnesses = new Map<PauseCode, OrgId>()
-  /** When the last call of an org ended; the latest at the end. */
-  readonly #heardAt = new Map<OrgId, number>()
+  /** Since the last answer: the orgs that failed, and the number of their calls. */
+  readonly #failingOrgs = new Set<OrgId>()
+  #failedCalls = 0
+  #successes = 0
 
   constructor(options: MintPausesOptions) {
     this.#options = options
@@ -110,186 +111,146 @@ export class MintPauses {
 
   /** @throws {MintNotSent} in a pause */
   admit(org: OrgId): MintPass {
-    const pauses = this.#pausesOf(org)
+    const trouble = this.#troubles.get(org)
+    const ofAll = trouble === undefined ? this.#all?.healthy : this.#all?.failing
+    const probes = [ofAll, trouble?.pause].filter((pause) => pause !== undefined)
     const now = this.#options.now()
-    const hasFailed = this.#troubles.has(org)
-    const closed = pauses.filter((pause) => pause.isProbing || now < probedFrom(pause, hasFailed))
-    if (!hasFailed) for (const pause of closed) pause.isAwaited = true
-    this.#refuseIfAny(closed)
-    for (const pause of pauses) pause.isProbing = true
-    return { org, probes: pauses }
-  }
-
-  /** For a pass whose call had to wait. @throws {MintNotSent} if a pause has begun since */
-  confirm(pass: MintPass): void {
-    this.#refuseIfAny(this.#pausesOf(pass.org).filter((pause) => !pass.probes.includes(pause)))
+    const [closed] = probes
+      .filter((pause) => pause.isProbing || now < pause.until)
+      .toSorted((a, b) => b.until - a.until)
+    if (closed !== undefined) throw this.#refusal(closed)
+    for (const pause of probes) pause.isProbing = true
+    return { org, probes, epoch: this.#successes }
   }
 
   /** The call was never made, or its outcome is no evidence. */
-  abandon(pass: MintPass): void {
-    for (const pause of pass.probes) pause.isProbing = false
+  abandon({ probes }: MintPass): void {
+    for (const pause of probes) pause.isProbing = false
   }
 
-  /** The call was broken off early in favour of other orgs. */
-  gaveWay(pass: MintPass): void {
-    this.abandon(pass)
-    this.#troubleOf(pass.org).hangs = true
-  }
-
-  /** The call has ended: with a token, or with `error`. Returns the error for all who wait if a pause of all orgs begins. */
+  /**
+   * The call has ended: with a token, or with `error`. A call that counted as hanging may end once more, with a success.
+   * Returns the error for all who wait if a pause of all orgs begins.
+   */
   settle(pass: MintPass, error?: TokenError): MintNotSent | undefined {
     this.abandon(pass)
-    const { org } = pass
     switch (error?.code) {
       case undefined:
       case 'org_access_refused': // proves the credentials, and that the endpoint works
-        this.#witnesses.clear()
-        this.#forgetTrouble(pass)
-        this.#endForAll(pass, [REJECTED, LIMITED, DOWN])
-        this.#hear(org)
+        this.#succeeded(pass)
         return undefined
       case REJECTED:
-        this.#endForAll(pass, [LIMITED, DOWN])
-        this.#hear(org)
-        return this.#turnedAway(pass, error, REJECTED)
       case LIMITED:
-        this.#endForAll(pass, [DOWN])
-        this.#hear(org)
-        return this.#turnedAway(pass, error, LIMITED)
+        return this.#turnedAway(pass, error, error.code)
       case 'token_response_invalid':
-      case TIMEOUT:
+      case 'token_endpoint_timeout':
       case DOWN:
-        this.#hear(org)
         return this.#failed(pass, error)
     }
+  }
+
+  /** A mint has failed to its end, with all its attempts. The org is paused. */
+  gaveUp(pass: MintPass, error: TokenError): void {
+    const trouble = this.#troubleOf(pass.org)
+    if (trouble.pause?.code !== LIMITED) trouble.pause = this.#nextPause(trouble.pause, pass, error, DOWN)
   }
 
   /** The App secret has changed. Pauses because of the old secret end; a limit stays. */
   credentialsChanged(): void {
     this.#witnesses.delete(REJECTED)
     for (const [org, { pause }] of this.#troubles) if (pause?.code === REJECTED) this.#troubles.delete(org)
-    this.#drop([REJECTED])
-  }
-
-  /** Somebody else was told that no call may be made for any org before `until`. */
-  pauseUntil(until: number): void {
-    const before = this.#all.get(LIMITED)
-    if (until <= Math.max(before?.until ?? 0, this.#options.now())) return
-    const lengthMs = before?.lengthMs ?? LENGTHS_MS[LIMITED][0]
-    this.#all.set(
-      LIMITED,
-      newPause({
-        code: LIMITED,
-        lengthMs,
-        since: before?.since ?? this.#options.now(),
-        until,
-        hangs: false,
-        hint: undefined,
-      }),
-    )
+    if (this.#all?.healthy.code === REJECTED) this.#resumeAll()
   }
 
   /** Ends all pauses and limits. */
   resume(): void {
     this.#troubles.clear()
-    this.#witnesses.clear()
-    this.#drop([...this.#all.keys()])
+    this.#forgetEvidence()
+    this.#resumeAll()
+  }
+
+  /** The reason of the pause of all orgs, if there is one. */
+  get code(): PauseCode | undefined {
+    return this.#all?.healthy.code
+  }
+
+  /** The orgs that are paused because of a 401. */
+  get rejectedOrgs(): readonly OrgId[] {
+    return Array.from(this.#troubles).flatMap(([org, { pause }]) => (pause?.code === REJECTED ? [org] : []))
   }
 
   /** For an operator. */
   get status(): MintPauseStatus {
     const now = this.#options.now()
-    const [last] = [...this.#all.values()].toSorted((a, b) => b.until - a.until)
-    const all = last && {
-      code: last.code,
-      lastedMs: now - last.since,
-      leftMs: Math.max(last.until - now, 0),
-      hint: last.hint,
+    const pause = this.#all?.failing
+    const all = pause && {
+      code: pause.code,
+      lastedMs: now - pause.since,
+      leftMs: Math.max(pause.until - now, 0),
+      hint: pause.hint,
     }
-    const orgs = Array.from(this.#troubles.values()).filter(({ pause }) => pause !== undefined && pause.until > now)
-    return { all, pausedOrgs: orgs.length }
+    const pausedOrgs = Array.from(this.#troubles.values()).filter(
+      ({ pause }) => pause !== undefined && pause.until > now,
+    ).length
+    return { all, pausedOrgs }
   }
 
-  /** No call may be made for the org before this instant, whatever the credentials. In the past if there is no limit. */
-  limitedUntil(org: OrgId): number {
-    const limits = this.#pausesOf(org).filter((pause) => pause.code === LIMITED)
-    return Math.max(Number.NEGATIVE_INFINITY, ...limits.map((pause) => pause.until))
-  }
-
-  /** True from the second org's 401 on, until the endpoint has accepted the App or the secret has changed. */
-  get areCredentialsRejected(): boolean {
-    return this.#all.has(REJECTED)
-  }
-
-  /** The org that met the first 401, until the endpoint has accepted the App or the secret has changed. */
-  get rejectedOrg(): OrgId | undefined {
-    return this.#witnesses.get(REJECTED)
-  }
-
-  /** The org's last call got no answer in time. */
-  hangs(org: OrgId): boolean {
-    return this.#troubles.get(org)?.hangs ?? false
-  }
-
-  #pausesOf(org: OrgId): readonly Pause[] {
+  #succeeded({ org, probes }: MintPass): void {
+    this.#successes += 1
+    this.#forgetEvidence()
+    // A limit ends only through its own probe: a call that began before the limit may still succeed.
+    const hasProbed = (pause: Pause | undefined) =>
+      pause !== undefined && (pause.code !== LIMITED || probes.includes(pause))
     const own = this.#troubles.get(org)?.pause
-    return own === undefined ? [...this.#all.values()] : [...this.#all.values(), own]
+    if (own === undefined || hasProbed(own)) this.#troubles.delete(org)
+    if (hasProbed(this.#all?.healthy)) this.#resumeAll()
   }
 
-  /** A 401 or a 429: one pauses the org, that of a second org pauses all. */
+  /** A 401 or a limit: one pauses the org, that of a second org pauses all. */
   #turnedAway(pass: MintPass, error: TokenError, code: typeof REJECTED | typeof LIMITED): MintNotSent | undefined {
-    const { org } = pass
-    const trouble = this.#troubleOf(org)
-    trouble.failures = 0
-    trouble.hangs = false
+    this.#forgetFailures()
+    if (this.#all?.healthy.code === DOWN) this.#resumeAll() // the endpoint answers
+    const trouble = this.#troubleOf(pass.org)
     trouble.pause = this.#nextPause(trouble.pause, pass, error, code)
-    const witness = this.#witnesses.get(code)
-    if (witness === undefined) this.#witnesses.set(code, org)
-    const isSecond = witness !== undefined && witness !== org
-    return isSecond || this.#all.has(code) ? this.#pauseAll(pass, error, code) : undefined
+    const witness = this.#witnesses.get(code) ?? pass.org
+    this.#witnesses.set(code, witness)
+    const isPaused = this.#all?.healthy.code === code
+    return isPaused || witness !== pass.org ? this.#pauseAll(pass, error, code) : undefined
   }
 
   #failed(pass: MintPass, error: TokenError): MintNotSent | undefined {
     const trouble = this.#troubleOf(pass.org)
-    trouble.failures += 1
-    trouble.hangs = error.code === TIMEOUT
-    if (trouble.failures >= MAX_FAILURES) trouble.pause = this.#nextPause(trouble.pause, pass, error, DOWN)
-    const down = this.#all.get(DOWN)
-    const isDown = down === undefined ? this.#doMostOrgsFail() : pass.probes.includes(down)
-    return isDown ? this.#pauseAll(pass, error, DOWN) : undefined
-  }
-
-  #hear(org: OrgId): void {
-    this.#heardAt.delete(org)
-    this.#heardAt.set(org, this.#options.now())
-    forgetOldest(this.#heardAt, MAX_HEARD_ORGS)
-  }
-
-  #doMostOrgsFail(): boolean {
-    const since = this.#options.now() - this.#options.windowMs
-    let orgs = 0
-    let failingOrgs = 0
-    let failedCalls = 0
-    for (const [org, at] of this.#heardAt) {
-      const trouble = this.#troubles.get(org)
-      if (at < since || trouble?.hasOutlivedOutage) continue
-      const failures = trouble?.failures ?? 0
-      orgs += 1
-      if (failures > 0) failingOrgs += 1
-      failedCalls += failures
-    }
-    return failingOrgs >= MIN_FAILING_ORGS && failedCalls >= MIN_FAILED_CALLS && failingOrgs * 2 > orgs
+    if (trouble.epoch !== this.#successes) trouble.outlived += 1
+    trouble.epoch = this.#successes
+    const probed = pass.probes.find((pause) => pause === this.#all?.healthy || pause === this.#all?.failing)
+    if (probed !== undefined) return this.#pauseAll(pass, error, DOWN)
+    // A call that failed while another succeeded says nothing about the endpoint, either.
+    if (trouble.outlived >= MAX_OUTLIVED || pass.epoch !== this.#successes) return undefined
+    this.#failedCalls += error.code === 'token_endpoint_timeout' ? CALLS_PER_HANG : 1
+    if (this.#failingOrgs.size < MIN_FAILING_ORGS) this.#failingOrgs.add(pass.org)
+    const isDown = this.#failingOrgs.size >= MIN_FAILING_ORGS && this.#failedCalls >= MIN_FAILED_CALLS
+    return isDown && this.#all === undefined ? this.#pauseAll(pass, error, DOWN) : undefined
   }
 
   #pauseAll(pass: MintPass, error: TokenError, code: PauseCode): MintNotSent | undefined {
-    const before = this.#all.get(code)
-    const pause = this.#nextPause(before, pass, error, code)
-    if (pause === before) return undefined
-    this.#all.set(code, pause)
-    const { now, observer, onLimited } = this.#options
-    observer?.mintsPaused?.(code, pause.until - now())
-    if (code === LIMITED) onLimited?.(pause.until)
-    return this.#refusal(pause)
+    const before = this.#all
+    const now = this.#options.now()
+    const isLimit = before?.healthy.code === LIMITED
+    if (isLimit && code !== LIMITED && now < before.healthy.until) return undefined
+    if (code === DOWN) {
+      const first = this.#nextPause(undefined, pass, error, code)
+      const healthy = before?.healthy.code === DOWN ? before.healthy : { ...first, until: now }
+      const failing = before?.failing.code === DOWN ? before.failing : first
+      const next = (pause: Pause) => (pass.probes.includes(pause) ? this.#nextPause(pause, pass, error, code) : pause)
+      this.#all = { healthy: next(healthy), failing: next(failing) }
+    } else {
+      const next = this.#nextPause(before?.healthy, pass, error, code)
+      if (next === before?.healthy) return undefined
+      this.#all = { healthy: next, failing: next }
+    }
+    const { failing } = this.#all
+    this.#options.observer?.mintsPaused?.(code, Math.max(failing.until - now, 0))
+    return this.#refusal(failing)
   }
 
   /**
@@ -300,57 +261,43 @@ export class MintPauses {
     const now = this.#options.now()
     const [firstMs, longestMs] = LENGTHS_MS[code]
     const toldMs = code === LIMITED ? (error.retryAfterSeconds ?? 0) * 1_000 : 0
-    let lengthMs = firstMs
+    const { hint } = error
+    let [lengthMs, since] = [firstMs, now]
     if (before?.code === code) {
       const isProbe = pass.probes.includes(before)
       if (!isProbe && (code !== LIMITED || now + toldMs <= before.until)) return before
       lengthMs = isProbe ? Math.min(before.lengthMs * 2, longestMs) : before.lengthMs
+      since = before.since
     }
     const until = now + (toldMs > 0 ? toldMs : lengthMs * (0.75 + this.#options.random() / 4))
-    return newPause({
-      code,
-      lengthMs,
-      since: before?.code === code ? before.since : now,
-      until,
-      hangs: error.code === TIMEOUT,
-      hint: error.hint,
-    })
+    return { code, since, until, lengthMs, hint, isProbing: false }
   }
 
-  /** Unless the org has met a 429 in another call, while this one was under way. */
-  #forgetTrouble({ org, probes }: MintPass): void {
-    const pause = this.#troubles.get(org)?.pause
-    if (pause?.code !== LIMITED || probes.includes(pause)) this.#troubles.delete(org)
+  #resumeAll(): void {
+    if (this.#all === undefined) return
+    this.#all = undefined
+    this.#options.observer?.mintsResumed?.()
   }
 
-  /** A limit ends only through its own probe: a call that began before the limit may still succeed. */
-  #endForAll({ probes }: MintPass, codes: readonly PauseCode[]): void {
-    const limit = this.#all.get(LIMITED)
-    const hasProbedLimit = limit !== undefined && probes.includes(limit)
-    this.#drop(codes.filter((code) => code !== LIMITED || hasProbedLimit))
+  #forgetEvidence(): void {
+    this.#witnesses.clear()
+    this.#forgetFailures()
   }
 
-  #drop(codes: readonly PauseCode[]): void {
-    const dropped = codes.filter((code) => this.#all.delete(code))
-    if (dropped.includes(DOWN)) {
-      this.#heardAt.clear()
-      for (const trouble of this.#troubles.values()) trouble.hasOutlivedOutage = true
-    }
-    if (dropped.length > 0 && this.#all.size === 0) this.#options.observer?.mintsResumed?.()
+  #forgetFailures(): void {
+    this.#failingOrgs.clear()
+    this.#failedCalls = 0
   }
 
   #troubleOf(org: OrgId): Trouble {
-    const none = { failures: 0, hangs: false, pause: undefined, hasOutlivedOutage: false }
-    const trouble = this.#troubles.get(org) ?? none
+    const trouble = this.#troubles.get(org) ?? { pause: undefined, epoch: this.#successes, outlived: 0 }
     this.#troubles.delete(org)
     this.#troubles.set(org, trouble)
-    forgetOldest(this.#troubles, MAX_TROUBLED_ORGS)
+    if (this.#troubles.size > MAX_TROUBLED_ORGS) {
+      const [oldest = org] = this.#troubles.keys()
+      this.#troubles.delete(oldest)
+    }
     return trouble
-  }
-
-  /** The pause that ends last speaks for all. */
-  #refuseIfAny(pauses: readonly Pause[]): void {
-    if (pauses.length > 0) throw this.#refusal(pauses.reduce((a, b) => (b.until > a.until ? b : a)))
   }
 
   #refusal({ code, until, hint }: Pause): MintNotSent {
@@ -363,36 +310,5 @@ export class MintPauses {
       case REJECTED:
         return new MintNotSent(code, 'not called: it rejects the App credentials')
     }
-  }
-}
-
-function newPause(pause: Omit<Pause, 'isProbing' | 'isAwaited'>): Pause {
-  return { ...pause, isProbing: false, isAwaited: false }
-}
-
-/**
- * The instant from which an org may probe the pause. Orgs that have not failed go first, if one of them has asked. Otherwise
- * failing orgs that ask often would make every probe, and keep up a pause for all that only they deserve. A limit ends at the
- * time that the endpoint named.
- */
-function probedFrom({ code, until, lengthMs, isAwaited }: Pause, hasFailed: boolean): number {
-  return hasFailed && isAwaited && code !== LIMITED ? until + lengthMs * HEAD_START_SHARE : until
-}
-
-/** True if the call probes a pause that began with a call that got no answer in time. */
-export function mayHang(pass: MintPass): boolean {
-  return pass.probes.some((pause) => pause.code === DOWN && pause.hangs)
-}
-
-/** True if the call is the probe of a failing endpoint or org. */
-export function isProbe(pass: MintPass): boolean {
-  return pass.probes.some((pause) => pause.code === DOWN)
-}
-
-function forgetOldest(map: Map<OrgId, unknown>, maxSize: number): void {
-  if (map.size <= maxSize) return
-  for (const org of map.keys()) {
-    map.delete(org)
-    return
   }
 }

@@ -1,12 +1,10 @@
 /**
  * The budget for mints: a number of them at once, and a number in any second. Further mints wait in a bounded queue.
  *
- * - Orgs that had a token before go first, and a part of the budget is theirs alone: a flood of unknown ids must not keep a
- *   known org from renewing its token.
- * - Requesters get fair shares for cold orgs. The one that asked for the fewest lately goes first, so that a flood from one
- *   connection cannot hold up another's cold org.
- * - Calls that hang cannot take all places. The last quarter of the places is only lent: a call there has to be short. An org
- *   whose last call hung is lent no place, and all such orgs together get at most a quarter of the places.
+ * - Orgs that had a token before go first. Of four turns, one goes to a new org if one waits; and a tenth of the rate is kept from
+ *   new orgs, so that a flood of unknown ids does not keep a known org from its next token.
+ * - Requesters get fair shares. The one that asked for the fewest mints lately goes first, so that neither a flood from one
+ *   connection nor a caller whose tokens are always rejected holds up another's mint.
  */
 
 import { type MintNotSent, OverBudget, type Requester } from './token-source.ts'
@@ -20,228 +18,214 @@ interface MintQueueOptions {
 interface MintCandidate {
   /** False for an org that has had no token yet. */
   readonly isKnown: boolean
-  /** The org's last call got no answer in time. */
-  readonly hangs: boolean
+  /** Others are refused while it waits, so it goes before all. */
+  readonly isProbe: boolean
   readonly requester: Requester | undefined
-  /** The call must have ended by then. */
+  /** Nobody waits for the mint after it. */
   readonly deadlineAt: number
 }
 
-/** A place in the budget. */
-export interface MintTurn {
-  /** Few places are left: the call should give its place up early if it gets no answer. */
-  readonly isLent: boolean
-  /** Must be called once, when the call has ended. */
-  leave(): void
-}
+/** A place in the budget. Gives it back: must be called once, when the call has ended. */
+export type LeaveQueue = () => void
 
 interface Waiter {
-  readonly candidate: MintCandidate
   /** The number of mints that its requester asked for lately. */
   readonly rank: number
-  readonly go: (turn: MintTurn) => void
+  readonly go: (leave: LeaveQueue) => void
   readonly refuse: (error: MintNotSent) => void
   timer: NodeJS.Timeout | undefined
 }
 
-/** Mints that wait for the same budgets, the widest first. */
-interface Lane {
-  readonly budgets: readonly Budget[]
-  readonly ratePerSecond: number
-  /** Lowest rank first. */
-  readonly waiting: Waiter[]
-}
+/** Lowest rank first. */
+type Lane = Waiter[]
 
-/** The shares of the budget that cold mints may use. */
-const COLD_SHARE_OF_CONCURRENCY = 3 / 4
 const COLD_SHARE_OF_RATE = 9 / 10
-/** Beyond this share of the places that a mint may take, places are only lent. */
-const LENT_FROM_SHARE = 3 / 4
-const HANGING_SHARE_OF_CONCURRENCY = 1 / 4
-/** Shares of the time of a mint: the longest expected wait that is accepted, and the longest wait. The rest is for the call. */
-const EXPECTED_WAIT_SHARE = 1 / 2
-const LONGEST_WAIT_SHARE = 4 / 5
+/** One in so many turns goes to a new org, if one waits. */
+const COLD_TURN = 4
+/** Of the time that is left: the longest expected wait that is accepted, and the longest wait. */
+const EXPECTED_WAIT_SHARE = 0.9
+const LONGEST_WAIT_SHARE = 0.95
+/** The weight of one call in the average duration of calls. */
+const LATEST_WEIGHT = 1 / 8
 
 export class MintQueue {
-  readonly #now: () => number
-  readonly #known: Lane
-  readonly #cold: Lane
-  readonly #hanging: Budget
-  readonly #asked = new RecentCounts()
+  readonly #options: MintQueueOptions
+  readonly #known: Lane = []
+  readonly #cold: Lane = []
+  readonly #rate: Rate
+  readonly #coldRate: Rate
+  readonly #asks = new RecentAsks()
+  #underway = 0
+  #turns = 0
+  #averageMs = 0
   #timer: NodeJS.Timeout | undefined
 
-  constructor({ concurrency, ratePerSecond, now }: MintQueueOptions) {
+  constructor(options: MintQueueOptions) {
+    const { ratePerSecond } = options
     const calls = Math.max(1, Math.floor(ratePerSecond))
     const windowMs = (calls / ratePerSecond) * 1_000 // a rate below one in a second is one in a longer window
-    const all = new Budget(concurrency, calls, windowMs)
-    const cold = new Budget(
-      Math.ceil(concurrency * COLD_SHARE_OF_CONCURRENCY),
-      Math.ceil(calls * COLD_SHARE_OF_RATE),
-      windowMs,
-    )
-    this.#now = now
-    this.#known = { budgets: [all], ratePerSecond, waiting: [] }
-    this.#cold = { budgets: [all, cold], ratePerSecond: ratePerSecond * COLD_SHARE_OF_RATE, waiting: [] }
-    this.#hanging = new Budget(Math.ceil(concurrency * HANGING_SHARE_OF_CONCURRENCY))
+    this.#options = options
+    this.#rate = new Rate(calls, windowMs)
+    this.#coldRate = new Rate(Math.ceil(calls * COLD_SHARE_OF_RATE), windowMs)
   }
 
   /**
    * Resolves when the call may be made.
-   * @throws {OverBudget} at once if its turn would come too late for `deadlineAt`, and when little time is left; also when
-   * others who go first take its place in the queue
+   * @throws {OverBudget} at once if its turn would come too late for `deadlineAt`; also when its time is over, and when others
+   * who go first take its place in the queue
    */
-  enter(candidate: MintCandidate): Promise<MintTurn> {
-    const { isKnown, requester, deadlineAt } = candidate
-    const now = this.#now()
-    const rank = isKnown ? 0 : this.#asked.count(requester, now)
-    const lane = this.#laneOf(candidate)
-    const { waiting } = lane
-    const place = waiting.findLastIndex((other) => other.rank <= rank) + 1
+  enter({ isKnown, isProbe, requester, deadlineAt }: MintCandidate): Promise<LeaveQueue> {
+    const now = this.#options.now()
+    const leftMs = Math.max(deadlineAt - now, 0)
+    const asked = this.#asks.count(requester, now)
+    const rank = isProbe ? -1 : Math.floor(asked)
+    const lane = isKnown || isProbe ? this.#known : this.#cold
+    const place = lane.findLastIndex((other) => other.rank <= rank) + 1
     const waitMs = this.#expectedWaitMs(lane)
-    if (waitMs > Math.max(deadlineAt - now, 0) * EXPECTED_WAIT_SHARE) {
-      if (place === waiting.length || deadlineAt <= now) return Promise.reject(overBudget(waitMs))
-      const last = waiting.pop()
+    if (waitMs > leftMs * EXPECTED_WAIT_SHARE) {
+      if (place === lane.length || leftMs === 0) return Promise.reject(overBudget(waitMs))
+      const last = lane.pop()
       clearTimeout(last?.timer)
       last?.refuse(overBudget(waitMs))
     }
     return new Promise((resolve, reject) => {
-      const waiter: Waiter = { candidate, rank, go: resolve, refuse: reject, timer: undefined }
-      waiting.splice(place, 0, waiter)
+      const waiter: Waiter = { rank, go: resolve, refuse: reject, timer: undefined }
+      lane.splice(place, 0, waiter)
       this.#letGo()
-      if (!waiting.includes(waiter)) return
-      waiter.timer = setTimeout(() => this.#expire(waiter), Math.max(deadlineAt - now, 0) * LONGEST_WAIT_SHARE)
+      if (!lane.includes(waiter)) return
+      waiter.timer = setTimeout(() => {
+        lane.splice(lane.indexOf(waiter), 1)
+        reject(overBudget(this.#expectedWaitMs(lane)))
+      }, leftMs * LONGEST_WAIT_SHARE)
     })
   }
 
   /** Nobody has to wait for a call that will not be made. */
   refuseAll(error: MintNotSent): void {
-    for (const { waiting } of [this.#known, this.#cold]) {
-      for (const { timer, refuse } of waiting.splice(0)) {
+    for (const lane of [this.#known, this.#cold]) {
+      for (const { timer, refuse } of lane.splice(0)) {
         clearTimeout(timer)
         refuse(error)
       }
     }
   }
 
-  #laneOf({ isKnown }: MintCandidate): Lane {
-    return isKnown ? this.#known : this.#cold
-  }
-
-  #expire(waiter: Waiter): void {
-    const lane = this.#laneOf(waiter.candidate)
-    lane.waiting.splice(lane.waiting.indexOf(waiter), 1)
-    waiter.refuse(overBudget(this.#expectedWaitMs(lane)))
+  /** All places are taken, and somebody waits for one. */
+  get isShortOfPlaces(): boolean {
+    return this.#underway >= this.#options.concurrency && this.#known.length + this.#cold.length > 0
   }
 
   /** Lets all go whose turn has come. */
   #letGo(): void {
     clearTimeout(this.#timer)
-    const now = this.#now()
-    for (const lane of [this.#known, this.#cold]) {
-      for (let waiter = this.#next(lane, now); waiter !== undefined; waiter = this.#next(lane, now)) {
-        clearTimeout(waiter.timer)
-        waiter.go(this.#take(lane, waiter.candidate.hangs, now))
-      }
+    const { concurrency, now } = this.#options
+    const startedAt = now()
+    while (this.#underway < concurrency) {
+      const lane = this.#nextLane(startedAt)
+      const waiter = lane?.shift()
+      if (waiter === undefined) break
+      clearTimeout(waiter.timer)
+      this.#underway += 1
+      this.#turns += 1
+      this.#rate.take(startedAt)
+      if (lane === this.#cold) this.#coldRate.take(startedAt)
+      waiter.go(() => this.#leave(startedAt))
     }
-    // If all places are taken, `leave` goes on. If the rate is used up, the clock does.
-    const next = [this.#known, this.#cold].find(({ waiting }) => waiting.length > 0)
-    const waitMs = next === undefined ? 0 : opensAt(next) - now
-    if (waitMs > 0) this.#timer = setTimeout(() => this.#letGo(), Math.ceil(waitMs))
-  }
-
-  /** The waiter that goes next, taken out of its lane. Undefined if none may go now. */
-  #next({ budgets, waiting }: Lane, now: number): Waiter | undefined {
-    if (!budgets.every((budget) => budget.hasPlace && budget.opensAt <= now)) return undefined
-    const mayHang = this.#hanging.hasPlace && !isLent(budgets)
-    const index = waiting.findIndex(({ candidate }) => mayHang || !candidate.hangs)
-    return index < 0 ? undefined : waiting.splice(index, 1)[0]
-  }
-
-  #take(lane: Lane, hangs: boolean, now: number): MintTurn {
-    const budgets = hangs ? [...lane.budgets, this.#hanging] : lane.budgets
-    const turn = {
-      isLent: isLent(lane.budgets),
-      leave: () => {
-        for (const budget of budgets) budget.leave()
-        this.#letGo()
-      },
+    // If all places are taken, `#leave` goes on. If the rate is used up, the clock does.
+    const waitMs = Math.min(this.#opensAt(this.#known, startedAt), this.#opensAt(this.#cold, startedAt)) - startedAt
+    if (this.#underway < concurrency && Number.isFinite(waitMs)) {
+      this.#timer = setTimeout(() => this.#letGo(), Math.ceil(waitMs))
     }
-    for (const budget of budgets) budget.take(now)
-    return turn
   }
 
+  #leave(startedAt: number): void {
+    this.#averageMs += (this.#options.now() - startedAt - this.#averageMs) * LATEST_WEIGHT
+    this.#underway -= 1
+    this.#letGo()
+  }
+
+  #nextLane(now: number): Lane | undefined {
+    const isColdTurn = this.#turns % COLD_TURN === COLD_TURN - 1
+    const lanes = isColdTurn ? [this.#cold, this.#known] : [this.#known, this.#cold]
+    return lanes.find((lane) => this.#opensAt(lane, now) <= now)
+  }
+
+  /** When the first in the lane may go. Never, if nobody waits in it. */
+  #opensAt(lane: Lane, now: number): number {
+    if (lane.length === 0) return Number.POSITIVE_INFINITY
+    return Math.max(this.#rate.opensAt(now), lane === this.#cold ? this.#coldRate.opensAt(now) : 0)
+  }
+
+  /** Of one who would be the last in the lane. */
   #expectedWaitMs(lane: Lane): number {
-    const ahead = lane.waiting.length + (lane === this.#cold ? this.#known.waiting.length : 0)
-    return Math.max(opensAt(lane) - this.#now(), 0) + (ahead * 1_000) / lane.ratePerSecond
+    const { concurrency, now } = this.#options
+    const [known, cold] = [this.#known.length, this.#cold.length]
+    const isKnown = lane === this.#known
+    const ahead = isKnown
+      ? known + Math.min(cold, known / (COLD_TURN - 1))
+      : cold + Math.min(known, cold * (COLD_TURN - 1))
+    const atMs = now()
+    const opensAt = Math.max(this.#rate.opensAt(atMs, ahead), isKnown ? 0 : this.#coldRate.opensAt(atMs, cold))
+    return Math.max(opensAt - atMs, (ahead * this.#averageMs) / concurrency)
   }
 }
 
-/** Bounds the calls at once, and the calls in any window. */
-class Budget {
-  readonly #places: number
-  readonly #callsPerWindow: number
+/** Bounds the calls in any window. */
+class Rate {
+  readonly #calls: number
   readonly #windowMs: number
   /** The instants of the last calls, the latest at the end: exact, where a token bucket would allow twice the rate. */
-  #startedAt: number[] = []
-  #underway = 0
+  readonly #takenAt: number[] = []
 
-  constructor(places: number, callsPerWindow = 1, windowMs = 0) {
-    this.#places = places
-    this.#callsPerWindow = callsPerWindow
+  constructor(calls: number, windowMs: number) {
+    this.#calls = calls
     this.#windowMs = windowMs
   }
 
-  get hasPlace(): boolean {
-    return this.#underway < this.#places
-  }
-
-  get hasFewPlaces(): boolean {
-    return this.#underway >= this.#places * LENT_FROM_SHARE
-  }
-
-  /** When the rate allows the next call. */
-  get opensAt(): number {
-    return (this.#startedAt.at(-this.#callsPerWindow) ?? Number.NEGATIVE_INFINITY) + this.#windowMs
+  /** When the next call is allowed, after `ahead` others. */
+  opensAt(now: number, ahead = 0): number {
+    const windows = Math.floor(ahead / this.#calls)
+    const before = this.#takenAt.at(Math.floor(ahead) - windows * this.#calls - this.#calls)
+    return Math.max(now, (before ?? Number.NEGATIVE_INFINITY) + this.#windowMs) + windows * this.#windowMs
   }
 
   take(now: number): void {
-    this.#underway += 1
-    this.#startedAt.push(now)
-    if (this.#startedAt.length >= 2 * this.#callsPerWindow) this.#startedAt.splice(0, this.#callsPerWindow)
-  }
-
-  leave(): void {
-    this.#underway -= 1
+    this.#takenAt.push(now)
+    if (this.#takenAt.length >= 2 * this.#calls) this.#takenAt.splice(0, this.#calls)
   }
 }
 
-function opensAt({ budgets }: Lane): number {
-  return Math.max(...budgets.map((budget) => budget.opensAt))
+/** The weight of an ask halves in this time. */
+const HALF_LIFE_MS = 5_000
+/** Stands for mints that no request asked for. */
+const NO_REQUESTER = {}
+
+interface Tally {
+  asks: number
+  at: number
 }
 
-/** The next place under these budgets is only lent. The last one is the narrowest. */
-function isLent(budgets: readonly Budget[]): boolean {
-  return budgets.at(-1)?.hasFewPlaces ?? false
-}
+/** A connection that has closed is forgotten. The names of callers come from the configuration. */
+class RecentAsks {
+  readonly #ofConnections = new WeakMap<object, Tally>()
+  readonly #ofCallers = new Map<string, Tally>()
 
-/** A request for a mint counts for one to two of these periods. */
-const MEMORY_MS = 5_000
+  /** Counts once more. Returns how often the requester has asked lately. */
+  count(requester: Requester = NO_REQUESTER, now: number): number {
+    const tally = this.#tallyOf(requester)
+    const asks = tally.asks * 2 ** ((tally.at - now) / HALF_LIFE_MS)
+    tally.asks = asks + 1
+    tally.at = now
+    return asks
+  }
 
-class RecentCounts {
-  #counts = new Map<Requester | undefined, number>()
-  #olderCounts = new Map<Requester | undefined, number>()
-  #since = Number.NEGATIVE_INFINITY
-
-  /** Counts once more. Returns how often the requester was counted before. */
-  count(requester: Requester | undefined, now: number): number {
-    if (now - this.#since >= MEMORY_MS) {
-      this.#olderCounts = now - this.#since >= 2 * MEMORY_MS ? new Map() : this.#counts
-      this.#counts = new Map()
-      this.#since = now
-    }
-    const count = this.#counts.get(requester) ?? 0
-    this.#counts.set(requester, count + 1)
-    return count + (this.#olderCounts.get(requester) ?? 0)
+  #tallyOf(requester: Requester): Tally {
+    const tally = typeof requester === 'string' ? this.#ofCallers.get(requester) : this.#ofConnections.get(requester)
+    if (tally !== undefined) return tally
+    const first = { asks: 0, at: 0 }
+    if (typeof requester === 'string') this.#ofCallers.set(requester, first)
+    else this.#ofConnections.set(requester, first)
+    return first
   }
 }
 

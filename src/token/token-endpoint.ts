@@ -1,11 +1,12 @@
 /**
- * Calls the token endpoint. Each mint is one call: nothing is repeated here, redirects are not followed, and nothing of the
- * client's request goes along.
+ * Calls the token endpoint. Redirects are not followed, and nothing of the client's request goes along. A call is repeated only
+ * with the other secret of the App, after a 401.
  */
 
 import { performance } from 'node:perf_hooks'
+import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { AppCredentials } from './app-credentials.ts'
+import type { AppCredentials, AppKey } from './app-credentials.ts'
 import { type MintReply, readToken, translateMintError } from './token-reply.ts'
 import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
 
@@ -26,7 +27,9 @@ export interface TokenEndpointOptions {
   /** From the start of the call to the last byte of the reply. */
   readonly timeoutMs: number
   /** Sends the request, once. Rejects with an `OriginError`. */
-  readonly call: (request: MintRequest, timeoutMs: number) => Promise<MintReply>
+  readonly call: (request: MintRequest, timeoutMs: number, signal?: AbortSignal) => Promise<MintReply>
+  /** Offers the secret of the file to the credentials. Must not reject. */
+  readonly rereadSecret?: (() => Promise<void>) | undefined
   readonly observer?: TokenObserver | undefined
   readonly now?: () => number
   readonly wallNow?: () => number
@@ -43,32 +46,40 @@ export class TokenEndpoint implements TokenSource {
     this.#now = options.now ?? (() => performance.now())
   }
 
-  mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
-    return this.mintAs(this.#credentials, org, options)
+  /** One call, and after a 401 another one with the other secret. */
+  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+    const key = this.#credentials.key
+    try {
+      return await this.#mintAs(key, org, options)
+    } catch (error) {
+      if (!(error instanceof TokenError) || error.code !== 'app_credentials_rejected') throw error
+      await this.#options.rereadSecret?.()
+      const other = this.#credentials.alternativeTo(key)
+      if (other === undefined) throw error
+      return await this.#mintAs(other, org, options)
+    }
   }
 
-  /** With other credentials than those in use. */
-  async mintAs(credentials: AppCredentials, org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
-    const { reason = 'cold', deadlineAt = Number.POSITIVE_INFINITY, requestId } = options
+  async #mintAs(key: AppKey, org: OrgId, options: MintOptions): Promise<AccessToken> {
+    const { reason = 'cold', requestId, signal } = options
     const { observer, timeoutMs, baseUrl, prefix } = this.#options
     const target = `${prefix}/v2/orgs/${encodeURIComponent(org)}/access`
     const url = baseUrl.origin + target
+    const fields = ['host', baseUrl.host, 'authorization', key.reveal(), 'accept-encoding', 'identity']
     const startedAt = this.#now()
     const durationMs = () => this.#now() - startedAt
     try {
-      const token = await this.#call(credentials, target, startedAt, Math.min(timeoutMs, deadlineAt - startedAt))
+      const reply = await this.#options.call({ method: 'POST', target, fields }, timeoutMs, signal)
+      const token = readToken(reply, startedAt, (this.#options.wallNow ?? Date.now)())
+      this.#credentials.accepted(key)
       observer?.mintSettled?.({ org, url, reason, outcome: 'ok', durationMs: durationMs() })
       return token
     } catch (cause) {
       const error = translateMintError(cause)
+      if (error.code === 'app_credentials_rejected') this.#credentials.rejected(key)
+      else if (error.code === 'org_access_refused') this.#credentials.accepted(key) // a refusal of the org, not of the App
       observer?.mintSettled?.({ org, url, reason, requestId, outcome: error.code, durationMs: durationMs(), error })
       throw error
     }
-  }
-
-  async #call(credentials: AppCredentials, target: string, startedAt: number, timeoutMs: number): Promise<AccessToken> {
-    const fields = ['host', this.#options.baseUrl.host, 'authorization', credentials.authorization()]
-    const reply = await this.#options.call({ method: 'POST', target, fields }, timeoutMs)
-    return readToken(reply, startedAt, (this.#options.wallNow ?? Date.now)())
   }
 }

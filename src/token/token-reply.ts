@@ -3,6 +3,7 @@
  * is not trusted, because a token goes into a field of every request for its org.
  */
 
+import { gunzipSync } from 'node:zlib'
 import { OriginError, type OriginErrorCode, TokenError, type TokenErrorCode } from '../errors.ts'
 import { AccessToken } from './token-source.ts'
 
@@ -20,15 +21,25 @@ export interface MintReply {
  */
 export function readToken({ status, fields, content }: MintReply, startedAt: number, wallNowMs: number): AccessToken {
   refuseUnlessOk(status, fields, wallNowMs)
-  const token = readOrgAccessToken(content)
+  const token = readOrgAccessToken(decode(fields, content))
   if (token === undefined) throw new TokenError('token_response_invalid', `${NO_TOKEN} ${ADVICE}`, { hint: NO_TOKEN })
-  // A token is best measured by the clock that stamped it (RFC 9110 §6.6.1): ours may be wrong.
-  const date = fieldValue(fields, 'date')
-  const issuedAt = date === undefined ? Number.NaN : Date.parse(date)
-  const restMs = jwtRestMs(token, Number.isNaN(issuedAt) ? wallNowMs : issuedAt)
-  return new AccessToken(token, startedAt, restMs === undefined ? undefined : startedAt + restMs)
+  const date = Date.parse(fieldValue(fields, 'date') ?? '')
+  const lifeMs = jwtLifeMs(token, Number.isNaN(date) ? wallNowMs : date)
+  return new AccessToken(token, startedAt, lifeMs === undefined ? undefined : startedAt + lifeMs)
 }
 
+/** Some services compress whatever was asked for. */
+function decode(fields: readonly string[], content: Buffer): Buffer {
+  const coding = fieldValue(fields, 'content-encoding')?.toLowerCase()
+  if (coding !== 'gzip' && coding !== 'x-gzip') return content
+  try {
+    return gunzipSync(content, { maxOutputLength: MAX_DECODED_BYTES })
+  } catch {
+    return Buffer.alloc(0)
+  }
+}
+
+const MAX_DECODED_BYTES = 64 * 1024
 const NO_TOKEN = 'The token endpoint answered without a usable orgAccessToken, as a web page does.'
 /** For the log and `check`. The problem that a client gets has it already. */
 const ADVICE = 'Check baseUrl.'
@@ -42,10 +53,9 @@ function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: nu
     throw new TokenError('token_response_invalid', `${hint} ${ADVICE}`, { hint })
   }
   if (status === 401) throw new TokenError('app_credentials_rejected', message)
-  if (status === 429) {
-    const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), wallNowMs)
-    throw new TokenError('token_endpoint_rate_limited', message, { retryAfterSeconds })
-  }
+  const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), wallNowMs)
+  const isLimit = status === 429 || ((status === 403 || status === 503) && saysLimit(fields, retryAfterSeconds))
+  if (isLimit) throw new TokenError('token_endpoint_rate_limited', message, { retryAfterSeconds })
   if (status === 408 || status >= 500) throw new TokenError('token_endpoint_unavailable', message)
   // With a wrong path in baseUrl, every org gets this status.
   const isLikeWrongAddress = status === 404 || status === 405
@@ -53,6 +63,12 @@ function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: nu
     ? `The token endpoint answered ${status}, as a wrong address does: if every Org is refused, check baseUrl.`
     : undefined
   throw new TokenError('org_access_refused', hint ?? message, { tokenEndpointStatus: status, hint })
+}
+
+/** Many services tell a limit with another status than 429. */
+function saysLimit(fields: readonly string[], retryAfterSeconds = 0): boolean {
+  const isUsedUp = (name: string) => fieldValue(fields, name)?.trim() === '0'
+  return retryAfterSeconds > 0 || isUsedUp('x-ratelimit-remaining') || isUsedUp('ratelimit-remaining')
 }
 
 /** Undefined if there is none, or if several contradict each other. */
@@ -64,10 +80,11 @@ function fieldValue(fields: readonly string[], name: string): string | undefined
 /** Every string of a JSON text in order; the group is set if the string is a member's name. */
 const JSON_STRINGS = /("(?:[^"\\]|\\.)*")(\s*:)?/g
 const MEMBER = 'orgAccessToken'
+const BYTE_ORDER_MARK = /^\ufeff/
 
 /** The token, or undefined if there is none to rely on. */
 export function readOrgAccessToken(content: Buffer): string | undefined {
-  const text = content.toString('utf8')
+  const text = content.toString('utf8').replace(BYTE_ORDER_MARK, '')
   const reply = parseJson(text)
   if (typeof reply !== 'object' || reply === null || !Object.hasOwn(reply, MEMBER)) return undefined
   const token: unknown = Reflect.get(reply, MEMBER)
@@ -96,27 +113,28 @@ function countMembers(text: string): number {
 const MIN_REST_MS = 1_000
 
 /**
- * The time that a JWT is valid after `issuedAt` (time of day, milliseconds), from its `exp` (RFC 7519 §4.1.4). Undefined if the
- * token is no JWT, or states no end, or one that is not ahead. It is read once, never verified; later changes of the time of
- * day have no effect.
+ * The life that a JWT states, in milliseconds from its mint (RFC 7519 §4.1): the greater of `exp` − `iat`, both by the clock of
+ * the issuer, and `exp` − `answeredAt`, the `Date` of the answer. These clocks may differ, and either may be ours. Undefined if
+ * the token is no JWT, or states no end that lies ahead. It is read once, never verified.
  */
-export function jwtRestMs(token: string, issuedAt: number): number | undefined {
+export function jwtLifeMs(token: string, answeredAt: number): number | undefined {
   const parts = token.split('.')
   if (parts.length !== 3) return undefined
-  const expiresAtSeconds = readExpiry(parts[1] ?? '')
-  if (expiresAtSeconds === undefined) return undefined
-  const restMs = expiresAtSeconds * 1_000 - issuedAt
-  return Number.isFinite(restMs) && restMs >= MIN_REST_MS ? restMs : undefined
+  const claims = parseJson(Buffer.from(parts[1] ?? '', 'base64url').toString('utf8'))
+  const exp = secondsOf(claims, 'exp')
+  const restMs = exp * 1_000 - answeredAt
+  if (!Number.isFinite(restMs) || restMs < MIN_REST_MS) return undefined
+  const wholeMs = (exp - secondsOf(claims, 'iat')) * 1_000
+  return wholeMs > restMs ? wholeMs : restMs
 }
 
-function readExpiry(payload: string): number | undefined {
-  const claims = parseJson(Buffer.from(payload, 'base64url').toString('utf8'))
-  if (typeof claims !== 'object' || claims === null || !('exp' in claims)) return undefined
-  return typeof claims.exp === 'number' ? claims.exp : undefined
+function secondsOf(claims: unknown, name: 'exp' | 'iat'): number {
+  const value: unknown = typeof claims === 'object' && claims !== null ? Reflect.get(claims, name) : undefined
+  return typeof value === 'number' ? value : Number.NaN
 }
 
 /** A longer wait would keep orgs out because of one odd answer. */
-const MAX_RETRY_AFTER_SECONDS = 3_600
+const MAX_RETRY_AFTER_SECONDS = 300
 const DELAY_SECONDS = /^\d+$/
 /** `Date.parse` alone takes nearly anything for a date. */
 const HTTP_DATE = /^\w{3,9}, .+ GMT$/

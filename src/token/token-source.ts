@@ -46,7 +46,7 @@ export class AccessToken extends Secret {
 }
 
 /** The purposes of a mint. All but `cold` serve an org that had a token before. */
-export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected', 'handshake', 'rotation'] as const
+export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected', 'handshake'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
 
 /** Compared by identity: a connection object, or the name of a caller. */
@@ -64,11 +64,13 @@ export interface MintOptions {
   readonly requestId?: string | undefined
   /** Monotonic milliseconds: nobody waits for the answer after it. */
   readonly deadlineAt?: number
+  /** Breaks the call off, to make room for others. No request has a part in it: all waiters share one mint. */
+  readonly signal?: AbortSignal | undefined
 }
 
 export interface TokenSource {
   /**
-   * A token of `org`, new or at least other than `replaces`. Takes no signal: all waiters share one mint, which ends by itself.
+   * A token of `org`, new or at least other than `replaces`.
    * @throws {TokenError}
    */
   mint(org: OrgId, options?: MintOptions): Promise<AccessToken>
@@ -110,8 +112,11 @@ export interface SettledMint {
   readonly error?: TokenError
 }
 
-/** `unusable`: the file has no secret that could be tried. `unproved`: in use without a proof, because no org was known to mint for. */
-export const SECRET_RELOAD_OUTCOMES = ['proved', 'unproved', 'rejected', 'undecided', 'unusable'] as const
+/**
+ * `loaded`: the file has a new secret, which the next mint uses. `accepted`, `rejected`: what the token endpoint said to it.
+ * `unusable`: the file has no secret.
+ */
+export const SECRET_RELOAD_OUTCOMES = ['loaded', 'accepted', 'rejected', 'unusable'] as const
 export type SecretReloadOutcome = (typeof SECRET_RELOAD_OUTCOMES)[number]
 
 /**
@@ -139,5 +144,4 @@ export interface TokenObserver {
   mintsPaused?(code: TokenErrorCode, pauseMs: number): void
   /** The last such pause has ended. */
   mintsResumed?(): void
-  secretReloaded?(outcome: SecretReloadOutcome): void
 }

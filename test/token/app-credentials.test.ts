@@ -1,5 +1,5 @@
 import { inspect } from 'node:util'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { Secret } from '../../src/secret.ts'
 import { AppCredentials } from '../../src/token/app-credentials.ts'
 import { Canaries, randomSecret } from '../support/canaries.ts'
@@ -7,28 +7,126 @@ import { Canaries, randomSecret } from '../support/canaries.ts'
 const decode = (authorization: string) => Buffer.from(authorization.replace('Basic ', ''), 'base64').toString('utf8')
 
 test('the App key is the base64 of id and secret, whatever the secret holds', () => {
-  const credentials = new AppCredentials('app-1', new Secret('a:b/ü€"'))
-  expect(credentials.authorization()).toMatch(/^Basic [A-Za-z0-9+/]+=*$/)
-  expect(decode(credentials.authorization())).toBe('app-1:a:b/ü€"')
-})
-
-test('another secret replaces the one before', () => {
-  const credentials = new AppCredentials('app', new Secret('old'))
-  credentials.replace(new Secret('new'))
-  expect(decode(credentials.authorization())).toBe('app:new')
-  expect(credentials.holds(new Secret('new'))).toBe(true)
-  expect(credentials.holds(new Secret('old'))).toBe(false)
-})
-
-test('trying out other credentials does not change those in use', () => {
-  const credentials = new AppCredentials('app', new Secret('old'))
-  expect(decode(credentials.withSecret(new Secret('new')).authorization())).toBe('app:new')
-  expect(decode(credentials.authorization())).toBe('app:old')
+  const { key } = new AppCredentials('app-1', new Secret('a:b/ü€"'))
+  expect(key.reveal()).toMatch(/^Basic [A-Za-z0-9+/]+=*$/)
+  expect(decode(key.reveal())).toBe('app-1:a:b/ü€"')
 })
 
 test('nothing that prints the credentials prints the secret', () => {
   const secret = randomSecret()
   const credentials = new AppCredentials('app', new Secret(secret))
+  credentials.offer(new Secret(`${secret}-2`))
   const printed = [String(credentials), JSON.stringify({ credentials }), inspect({ credentials }, { depth: 9 })]
   expect(new Canaries().add('secret', secret).search(printed.join('\n'))).toEqual([])
+})
+
+describe('two secrets', () => {
+  /** A service that accepts some secrets, and a file. */
+  class Rotation {
+    readonly events: string[] = []
+    accepted: readonly string[] = ['a']
+    readonly #credentials = new AppCredentials('app', new Secret('a'), {
+      secretChanged: (secret) => this.events.push(`uses ${secret.reveal()}`),
+      secretJudged: (outcome) => this.events.push(outcome),
+    })
+
+    offer(...secrets: string[]): void {
+      for (const secret of secrets) this.#credentials.offer(new Secret(secret))
+    }
+
+    /** The secrets that one mint tried. */
+    mint(): string {
+      const first = this.#credentials.key
+      if (this.#call(first)) return first.secret.reveal()
+      const other = this.#credentials.alternativeTo(first)
+      if (other === undefined) return `${first.secret.reveal()} failed`
+      const tried = `${first.secret.reveal()} ${other.secret.reveal()}`
+      return this.#call(other) ? tried : `${tried} failed`
+    }
+
+    #call(key: AppCredentials['key']): boolean {
+      const isAccepted = this.accepted.includes(key.secret.reveal())
+      if (isAccepted) this.#credentials.accepted(key)
+      else this.#credentials.rejected(key)
+      return isAccepted
+    }
+
+    get isLatestRejected(): boolean {
+      return this.#credentials.isLatestRejected
+    }
+
+    get wereAccepted(): boolean {
+      return this.#credentials.wereAccepted
+    }
+  }
+
+  test('a new secret is used from the next mint on', () => {
+    const rotation = new Rotation()
+    rotation.mint()
+    rotation.accepted = ['a', 'b']
+    rotation.offer('b')
+    expect([rotation.mint(), rotation.mint()]).toEqual(['b', 'b'])
+    expect(rotation.events).toEqual(['uses b', 'accepted'])
+  })
+
+  test('a service that takes it over later costs one call more, then and now', () => {
+    const rotation = new Rotation()
+    rotation.mint()
+    rotation.offer('b')
+    expect([rotation.mint(), rotation.mint()]).toEqual(['b a', 'a'])
+    expect(rotation.isLatestRejected).toBe(true)
+    rotation.accepted = ['b']
+    expect([rotation.mint(), rotation.mint()]).toEqual(['a b', 'b'])
+    expect(rotation.isLatestRejected).toBe(false)
+    expect(rotation.events).toEqual(['uses b', 'uses a', 'rejected', 'uses b', 'accepted'])
+  })
+
+  test('half a secret does not drive out the one that works, also before the first mint', () => {
+    for (const isWarm of [true, false]) {
+      const rotation = new Rotation()
+      if (isWarm) rotation.mint()
+      rotation.offer('ha', 'half', 'other')
+      expect([rotation.mint(), rotation.mint()]).toEqual(['other a', 'a'])
+    }
+  })
+
+  test('A, B and A again', () => {
+    const rotation = new Rotation()
+    rotation.mint()
+    rotation.accepted = ['b']
+    rotation.offer('b')
+    expect(rotation.mint()).toBe('b')
+    rotation.accepted = ['a']
+    expect(rotation.mint()).toBe('b a')
+    rotation.offer('a')
+    expect([rotation.mint(), rotation.mint()]).toEqual(['a', 'a'])
+  })
+
+  test('the 401 of one org changes nothing for the others', () => {
+    const rotation = new Rotation()
+    rotation.accepted = ['a', 'b']
+    rotation.mint()
+    rotation.offer('b')
+    rotation.mint()
+    rotation.accepted = []
+    expect(rotation.mint()).toBe('b a failed')
+    rotation.accepted = ['a', 'b']
+    expect(rotation.mint()).toBe('b')
+  })
+
+  test('the same file again is no news, and a late success of the old secret does not bring it back', () => {
+    const credentials = new AppCredentials('app', new Secret('a'))
+    const old = credentials.key
+    expect(credentials.offer(new Secret('b'))).toBe(true)
+    credentials.accepted(old)
+    expect(credentials.offer(new Secret('b'))).toBe(false)
+    expect(credentials.key.secret.reveal()).toBe('b')
+  })
+
+  test('were never accepted: a single wrong secret has no alternative', () => {
+    const rotation = new Rotation()
+    rotation.accepted = []
+    expect(rotation.mint()).toBe('a failed')
+    expect(rotation.wereAccepted).toBe(false)
+  })
 })

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { jwtRestMs, parseRetryAfter, readOrgAccessToken } from '../../src/token/token-reply.ts'
+import { jwtLifeMs, parseRetryAfter, readOrgAccessToken } from '../../src/token/token-reply.ts'
 import { fc } from '../support/properties.ts'
 
 describe('the token of a success', () => {
@@ -7,6 +7,7 @@ describe('the token of a success', () => {
 
   test.each([
     ['as specified', '{"orgAccessToken":"abc.DEF-123_~+/="}', 'abc.DEF-123_~+/='],
+    ['behind a byte order mark', '\ufeff{"orgAccessToken":"t"}', 't'],
     ['with white space', ' {\n "orgAccessToken" : "t" } ', 't'],
     ['with members of a later version', '{"expiresIn":60,"orgAccessToken":"t","scope":["a"]}', 't'],
     ['named in another value', '{"hint":"\\"orgAccessToken\\": is below","orgAccessToken":"t"}', 't'],
@@ -29,7 +30,6 @@ describe('the token of a success', () => {
       ['a list for a token', '{"orgAccessToken":["t"]}'],
       ['an empty token', '{"orgAccessToken":""}'],
       ['cut off', '{"orgAccessToken":"abc'],
-      ['a byte order mark', '\ufeff{"orgAccessToken":"t"}'],
       ['the member twice', '{"orgAccessToken":"a","orgAccessToken":"b"}'],
       ['the member twice, once escaped', '{"orgAccessToken":"a","\\u006frgAccessToken":"b"}'],
       ['behind a prototype', '{"__proto__":{"orgAccessToken":"t"}}'],
@@ -80,12 +80,18 @@ describe('the end that a JWT states', () => {
   }
 
   test('an end in seconds that lies ahead counts from the issue', () => {
-    expect(jwtRestMs(jwt({ exp: NOW_SECONDS + 300 }), ISSUED_AT)).toBe(300_000)
-    expect(jwtRestMs(jwt({ exp: NOW_SECONDS + 1.5 }), ISSUED_AT)).toBe(1_500)
+    expect(jwtLifeMs(jwt({ exp: NOW_SECONDS + 300 }), ISSUED_AT)).toBe(300_000)
+    expect(jwtLifeMs(jwt({ exp: NOW_SECONDS + 1.5 }), ISSUED_AT)).toBe(1_500)
+  })
+
+  test('the life is the greater of exp − iat and exp − Date, because the clock of the issuer may be wrong', () => {
+    const behind = jwt({ iat: NOW_SECONDS - 50, exp: NOW_SECONDS + 10 })
+    const ahead = jwt({ iat: NOW_SECONDS + 50, exp: NOW_SECONDS + 110 })
+    expect([behind, ahead].map((token) => jwtLifeMs(token, ISSUED_AT))).toEqual([60_000, 110_000])
   })
 
   test('an end in milliseconds is too far ahead to matter', () => {
-    expect(jwtRestMs(jwt({ exp: ISSUED_AT + 300_000 }), ISSUED_AT)).toBeGreaterThan(1e12)
+    expect(jwtLifeMs(jwt({ exp: ISSUED_AT + 300_000 }), ISSUED_AT)).toBeGreaterThan(1e12)
   })
 
   describe('no end that could be relied on', () => {
@@ -104,7 +110,7 @@ describe('the end that a JWT states', () => {
       ['empty parts', '..'],
       ['five parts', 'a.b.c.d.e'],
     ])('%s', (_, token) => {
-      expect(jwtRestMs(token, ISSUED_AT)).toBeUndefined()
+      expect(jwtLifeMs(token, ISSUED_AT)).toBeUndefined()
     })
   })
 })
@@ -117,8 +123,8 @@ describe('Retry-After', () => {
     ['0', 0],
     ['Thu, 01 Jan 2026 12:00:42 GMT', 42],
     ['Thu, 01 Jan 2026 11:59:00 GMT', 0],
-    ['999999999', 3_600],
-    ['Fri, 01 Jan 2100 00:00:00 GMT', 3_600],
+    ['999999999', 300],
+    ['Fri, 01 Jan 2100 00:00:00 GMT', 300],
   ])('%s is %d seconds', (value, seconds) => {
     expect(parseRetryAfter(value, NOW)).toBe(seconds)
   })

@@ -85,7 +85,8 @@ test.concurrent.each(outages)('it %s', async (_, script) => {
   const slow = answers.filter((answer) => answer.durationMs > scaled(FAST_MS)).map((answer) => answer.durationMs)
   expect(slow.length, `slower than ${FAST_MS} ms: ${slow}`).toBeLessThanOrEqual(answers.length / 20)
   expect(Math.max(0, ...slow)).toBeLessThan(scaled(MINT_TIMEOUT_MS * 0.75))
-  expect(seen.peak, 'probes at a time').toBe(1)
+  // Orgs that have failed and those that have not take turns of their own. A probe that hangs makes way for the next.
+  expect(seen.peak, 'probes at a time').toBeLessThanOrEqual(2 + OUTAGE_MS / scaled(MINT_TIMEOUT_MS))
   // Pauses of a quarter of a second and more, each with one probe at its end.
   expect(service.tokens.mints.length - mintsBefore).toBeLessThanOrEqual((performance.now() - startedAt) / 180 + 1)
 

@@ -16,7 +16,7 @@ const FLOOD_CONNECTIONS = 800
 const RATE = 100
 /** Pause after each request for a known org. */
 const KNOWN_PAUSE_MS = 5
-const GROWTH_BYTES = 64 * 1024 * 1024
+const GROWTH_BYTES = 112 * 1024 * 1024
 
 function unknownOrg(random: Random): string {
   return `u${random.integer(0, 2 ** 31).toString(36)}-${random.integer(0, 2 ** 31).toString(36)}`

@@ -105,8 +105,10 @@ test.concurrent('a 401 while the secret file cannot be read fails only its own m
   await unlink(proxy.secretFile)
   const fresh = randomSecret()
   await writeFile(proxy.secretFile, fresh)
-  // The service rejects this secret, which shows that it was read and tried.
-  await eventually(() => proxy.output.includes('changed secret not used') || undefined, 'the next secret tried', 10_000)
+  await eventually(() => proxy.output.includes('new secret loaded') || undefined, 'the next secret read', 10_000)
+  // The service rejects this secret. The one before it serves, and no request notices.
+  for (let i = 20; i < 30; i++) expect((await client.get('/v2/x', `org-${i}`)).status).toBe(200)
+  expect(proxy.output).toContain('new secret rejected by the token endpoint')
 })
 
 test.concurrent('a flood of unknown orgs over many connections does not delay a new connection', async () => {

