@@ -1,6 +1,7 @@
 /** Idle connections to the origin: how long they are kept, and what closes them. */
 
 import { expect, test } from 'vitest'
+import type { ContentSource, ContentWriter } from '../../src/origin/attempt.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { startOriginPool } from '../support/origin-pool.ts'
 
@@ -122,7 +123,7 @@ test.each(['Content-Length: 4', 'Transfer-Encoding: chunked'])(
   'a 204 with %s is the last on its connection',
   async (line) => {
     await using pool = await startOriginPool((_, connection) => {
-      connection.write(`HTTP/1.1 204 No Content\r\n${line}\r\n\r\n`)
+      connection.write(`HTTP/1.1 204 No Content\r\nKeep-Alive: timeout=600\r\n${line}\r\n\r\n`)
       return undefined
     })
     expect((await pool.send('/').ended()).content).toHaveLength(0)
@@ -131,10 +132,34 @@ test.each(['Content-Length: 4', 'Transfer-Encoding: chunked'])(
 )
 
 test('an answer before the end of the content is the last on its connection', async () => {
-  await using pool = await startOriginPool(() => ({ status: 413, content: 'early', isEarly: true }))
+  const fields = ['Keep-Alive', 'timeout=600']
+  await using pool = await startOriginPool(() => ({ status: 413, fields, content: 'early', isEarly: true }))
   const source = { streamTo: () => {}, resume: () => {}, detach: () => {} }
   const early = pool.send('/early', { method: 'POST', content: source, contentLength: 4 })
   expect((await early.ended()).head?.status).toBe(413)
+  await pool.left(pool.connectionOf('/early'))
+})
+
+test('an answer that began before the end of the content is the last, even if the content ends in time', async () => {
+  await using pool = await startOriginPool(async (request, connection) => {
+    connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=600\r\nContent-Length: 4\r\n\r\n')
+    await request.ended
+    connection.write('done')
+    return undefined
+  })
+  let writer: ContentWriter | undefined
+  const source: ContentSource = {
+    streamTo: (given) => {
+      writer = given
+    },
+    resume: () => {},
+    detach: () => {},
+  }
+  const early = pool.send('/early', { method: 'POST', content: source, contentLength: 4 })
+  await early.waitFor(({ head }) => head !== undefined, 'the head')
+  writer?.write(Buffer.from('rest'), false)
+  writer?.end()
+  expect((await early.ended()).content.toString()).toBe('done')
   await pool.left(pool.connectionOf('/early'))
 })
 

@@ -1,11 +1,15 @@
 /** Connections to the origin that cannot be opened, and the end of all connections. */
 
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { createSecureContext } from 'node:tls'
 import { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import { Origin } from '../../src/origin/origin.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
+import { startOrigin } from '../support/origin.ts'
 import { onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
 
@@ -141,4 +145,55 @@ describe('the end of all connections', () => {
     await pool.server.waitFor(({ openConnections }) => openConnections.every(({ peerEnd }) => peerEnd !== undefined))
     expect(pool.server.connections).toHaveLength(1)
   })
+})
+
+test('a connection that a tunnel brings after the time limit is closed', async () => {
+  await using server = await startOrigin()
+  const { port } = new URL(server.url)
+  const socket = connect(Number(port), '127.0.0.1')
+  await once(socket, 'connect')
+  let bring = () => {}
+  const origin = new Origin({
+    baseUrl: new URL(server.url),
+    connections: 1,
+    connectTimeoutMs: 50,
+    tunnel: (_host, _port, done) => {
+      bring = () => done(undefined, socket)
+      return { cancel: () => {} } // too late for it
+    },
+  })
+  const recorder = new Recorder()
+  origin.dispatch(recorder.attempt)
+  expect(await recorder.failed()).toMatchObject({ code: 'connection_timeout' })
+  bring()
+  expect(socket.destroyed).toBe(true)
+  origin.close()
+})
+
+test('a TLS session that comes late is not used under other trusted certificates', async () => {
+  let secureContext = createSecureContext({ ca: readFileSync(CA_FILE) })
+  await using server = await startOrigin(undefined, { tls: certificate('localhost') })
+  const origin = new Origin({
+    baseUrl: new URL(server.url),
+    connections: 4,
+    connectTimeoutMs: 5_000,
+    get secureContext() {
+      return secureContext
+    },
+  })
+  const first = new Recorder()
+  const second = new Recorder({}, true)
+  first.onTold = (what) => {
+    if (what !== 'connected') return
+    // The session of the first connection is still on its way.
+    secureContext = createSecureContext({ ca: certificate('self-signed').cert })
+    origin.dispatch(second.attempt)
+  }
+  origin.dispatch(first.attempt)
+  await first.ended()
+  expect(await second.failed()).toMatchObject({ code: 'tls_certificate_error' })
+  const third = new Recorder({}, true)
+  origin.dispatch(third.attempt)
+  expect(await third.failed()).toMatchObject({ code: 'tls_certificate_error' })
+  origin.close()
 })
