@@ -224,7 +224,7 @@ test('handshakes answered by event streams, whose clients leave, hold no slot', 
     },
   })
   await using proxy = await startProxyProcess(service, {
-    settings: { 'listen.maxInFlight': `${HANDSHAKES}`, 'origin.connections': `${HANDSHAKES}` },
+    settings: { 'listen.maxInFlight': `${HANDSHAKES}`, 'origin.connections': `${2 * HANDSHAKES}` },
   })
   const clients = await Promise.all(
     Array.from({ length: HANDSHAKES }, async () => {
