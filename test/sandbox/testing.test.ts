@@ -28,3 +28,10 @@ test('wrong settings are named, and nothing keeps running', async () => {
     /^tokens\.lifeTime .*did you mean tokens\.lifetime\?$/,
   )
 })
+
+test('a relative path begins in the working directory', async () => {
+  await using sandbox = await startSandbox()
+  const caFile = 'test/support/certificates/ca.pem'
+  await using proxy = await startProxy(sandbox, { config: { origin: { caFile } } })
+  expect((await fetch(`${proxy.adminUrl}/readyz`)).status).toBe(200)
+})
