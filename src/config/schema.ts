@@ -249,7 +249,7 @@ const replay = z
     maxBody: size('0B', '64MiB')
       .prefault('64KiB')
       .describe(
-        'Most request content kept for one repeat after a rejected token. A request with more content is not repeated.',
+        'Most request content kept for one repeat after a rejected token. A request with more content is not repeated. All requests together keep at most 32 MiB; what comes beyond is forwarded, but not repeated.',
       ),
   })
   .describe('The repeat of a request whose token was rejected.')

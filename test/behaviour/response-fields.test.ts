@@ -4,6 +4,7 @@ import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
 import { valuesOf } from '../support/http-message.ts'
 import { fieldOf, type RawResponse, request } from '../support/raw-client.ts'
 
@@ -134,4 +135,13 @@ test.each([
   const response = await request(table.proxy.port, get(target, 'acme', `Accept-Encoding: ${coding}`))
   expect(response.content.equals(content)).toBe(true)
   expect(fieldOf(response, 'content-encoding')).toBe(coding)
+})
+
+test.each<[string, string, readonly string[]]>([
+  ['a 304', 'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n', []],
+  ['an answer to a handshake', `${OK}Content-Length: 2\r\nVary: Accept\r\n\r\nok`, HANDSHAKE],
+])('Vary names the org in %s', async (_, writes, lines) => {
+  const target = table.target((_request, connection) => void connection.write(writes))
+  const response = await request(table.proxy.port, get(target, 'acme', ...lines))
+  expect(fieldOf(response, 'vary')).toMatch(/X-Org-Id$/)
 })
