@@ -17,7 +17,7 @@ import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
 import type { Origin } from '../origin/origin.ts'
 import { readVersion } from '../version.ts'
-import { ConfigEvents, FleetEvents, RequestEvents, TokenEvents } from './events.ts'
+import { configEvents, fleetEvents, requestEvents, TokenEvents } from './events.ts'
 import { type FleetPart, openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { openOrigin, serviceContext } from './origin.ts'
@@ -66,10 +66,10 @@ export async function startApp(
   }
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
   const errors = new RecentErrors()
-  const requestEvents = new RequestEvents(log, metrics, errors)
-  const configEvents = new ConfigEvents(log.logger, metrics)
+  const requestObserver = requestEvents(log, metrics, errors)
+  const configObserver = configEvents(log.logger, metrics)
   const tokenEvents = new TokenEvents(log.logger, metrics)
-  const part = metrics.fleet && (await openFleet(config, new FleetEvents(log.logger, metrics.fleet)))
+  const part = metrics.fleet && (await openFleet(config, fleetEvents(log.logger, metrics.fleet)))
   const mintOrigin = await openOrigin(config, config.tokens.mintConcurrency, live)
   const side: TokenSide = new TokenSide(config, mintOrigin, tokenEvents, part?.fleet)
   const deadlines = new Deadlines()
@@ -79,14 +79,14 @@ export async function startApp(
     origin,
     tokens: side.tokens,
     deadlines,
-    observer: requestEvents,
+    observer: requestObserver,
     responseTimeoutMs: config.origin.responseTimeout,
     idleTimeoutMs: config.origin.idleTimeout,
     maxKeptBytes: config.replay.maxBody,
     repeatMemory: new RepeatMemory(),
     clientKeepAliveSeconds: Math.floor(config.listen.keepAliveTimeout / 1_000),
   })
-  const rules = new LiveRules(config, configEvents)
+  const rules = new LiveRules(config, configObserver)
   const listener = new Listener(
     {
       address: config.listen.address,
@@ -102,7 +102,7 @@ export async function startApp(
       keepAliveTimeoutMs: config.listen.keepAliveTimeout,
       rules: () => rules.current,
       newRequestId: requestIds(),
-      observer: requestEvents,
+      observer: requestObserver,
     },
     gateway,
   )
@@ -135,7 +135,7 @@ export async function startApp(
   const reload = new ConfigReload({
     source,
     loaded,
-    observer: configEvents,
+    observer: configObserver,
     apply: async (latest) => {
       const { caCertificates, clientCertificate } = live.config.origin
       const isSame =

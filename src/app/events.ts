@@ -1,12 +1,11 @@
 /** Passes the events of the parts on to the log and the metrics. */
 
 import type { Logger } from 'pino'
-import type { FleetMetrics, Metrics, ReloadOutcome } from '../admin/metrics.ts'
+import type { FleetMetrics, Metrics } from '../admin/metrics.ts'
 import type { RecentErrors } from '../admin/recent-errors.ts'
-import type { SettingChange } from '../config/changes.ts'
 import type { TokenError, TokenErrorCode } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { GatewayObserver, RepeatOutcome, RequestRecord } from '../http/request-record.ts'
+import type { GatewayObserver } from '../http/request-record.ts'
 import type { ConnectionLimitObserver } from '../listener/connection-limit.ts'
 import {
   type MintReason,
@@ -21,88 +20,67 @@ import type { Log } from './log.ts'
 import type { ReloadObserver } from './reload.ts'
 import type { RulesObserver } from './rules.ts'
 
-export class RequestEvents implements GatewayObserver, ConnectionLimitObserver {
-  readonly #log: Log
-  readonly #metrics: Metrics
-  readonly #errors: RecentErrors
-
-  constructor(log: Log, metrics: Metrics, errors: RecentErrors) {
-    this.#log = log
-    this.#metrics = metrics
-    this.#errors = errors
-  }
-
-  requestEnded(record: RequestRecord): void {
-    this.#log.request(record)
-    this.#metrics.requests.requestEnded(record)
-    if (record.code !== undefined || record.status >= 400) this.#errors.requestEnded(record)
-  }
-
-  repeatSettled(outcome: RepeatOutcome): void {
-    this.#metrics.requests.repeatSettled(outcome)
-  }
-
-  /** Writes the stack without the message, which may quote a value of the request. */
-  programFailed(error: unknown, requestId: string): void {
-    const stack = error instanceof Error ? (error.stack ?? '').split('\n').filter((line) => /^ {4}at /.test(line)) : []
-    const name = error instanceof Error ? error.name : typeof error
-    this.#log.logger.error({ requestId, error: name, stack }, 'the proxy failed: report this line')
-  }
-
-  connectionsRefused(setting: string, most: number): void {
-    this.#log.logger.warn({ setting, connections: most }, 'client connections refused: too many are open')
-  }
-
-  connectionsTaken(refused: number): void {
-    this.#log.logger.info({ refused }, 'client connections taken again')
+export function requestEvents(
+  log: Log,
+  metrics: Metrics,
+  errors: RecentErrors,
+): GatewayObserver & ConnectionLimitObserver {
+  return {
+    requestEnded(record) {
+      log.request(record)
+      metrics.requests.requestEnded(record)
+      if (record.code !== undefined || record.status >= 400) errors.requestEnded(record)
+    },
+    repeatSettled(outcome) {
+      metrics.requests.repeatSettled(outcome)
+    },
+    /** Writes the stack without the message, which may quote a value of the request. */
+    programFailed(error, requestId) {
+      const stack =
+        error instanceof Error ? (error.stack ?? '').split('\n').filter((line) => /^ {4}at /.test(line)) : []
+      const name = error instanceof Error ? error.name : typeof error
+      log.logger.error({ requestId, error: name, stack }, 'the proxy failed: report this line')
+    },
+    connectionsRefused(setting, most) {
+      log.logger.warn({ setting, connections: most }, 'client connections refused: too many are open')
+    },
+    connectionsTaken(refused) {
+      log.logger.info({ refused }, 'client connections taken again')
+    },
   }
 }
 
 /** Reloads of the configuration, and the key sets of callers. */
-export class ConfigEvents implements ReloadObserver, RulesObserver {
-  readonly #logger: Logger
-  readonly #metrics: Metrics
-
-  constructor(logger: Logger, metrics: Metrics) {
-    this.#logger = logger
-    this.#metrics = metrics
-  }
-
-  configReloaded(outcome: ReloadOutcome): void {
-    this.#metrics.reloads.add(outcome)
-  }
-
-  configApplied(changes: readonly SettingChange[], warnings: readonly string[]): void {
-    const logger = this.#logger
-    const keysOf = (needsRestart: boolean) =>
-      changes.filter((change) => change.needsRestart === needsRestart).map(({ key }) => key)
-    const [taken, waiting] = [keysOf(false), keysOf(true)]
-    if (taken.length > 0) logger.info({ changed: taken }, 'configuration applied')
-    if (waiting.length > 0) logger.warn({ settings: waiting }, 'changed settings need a restart')
-    for (const warning of warnings) logger.warn(warning)
-  }
-
-  configRefused(problems: readonly string[]): void {
-    for (const problem of problems) this.#logger.warn({ problem }, 'configuration refused: the old one stays in use')
-  }
-
-  configUnchanged(): void {
-    this.#logger.info('configuration unchanged')
-  }
-
-  configFailed(error: unknown): void {
-    const detail = error instanceof Error ? error.message : undefined
-    this.#logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
-  }
-
-  keySetUnavailable(url: string, problem: string, isFormerInUse: boolean): void {
-    const logger = this.#logger
-    if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
-    else logger.warn({ url, problem }, 'key set of callers not usable: tokens that need it are refused')
-  }
-
-  keySetRecovered(url: string): void {
-    this.#logger.info({ url }, 'key set of callers usable now')
+export function configEvents(logger: Logger, metrics: Metrics): ReloadObserver & RulesObserver {
+  return {
+    configReloaded(outcome) {
+      metrics.reloads.add(outcome)
+    },
+    configApplied(changes, warnings) {
+      const keysOf = (needsRestart: boolean) =>
+        changes.filter((change) => change.needsRestart === needsRestart).map(({ key }) => key)
+      const [taken, waiting] = [keysOf(false), keysOf(true)]
+      if (taken.length > 0) logger.info({ changed: taken }, 'configuration applied')
+      if (waiting.length > 0) logger.warn({ settings: waiting }, 'changed settings need a restart')
+      for (const warning of warnings) logger.warn(warning)
+    },
+    configRefused(problems) {
+      for (const problem of problems) logger.warn({ problem }, 'configuration refused: the old one stays in use')
+    },
+    configUnchanged() {
+      logger.info('configuration unchanged')
+    },
+    configFailed(error) {
+      const detail = error instanceof Error ? error.message : undefined
+      logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
+    },
+    keySetUnavailable(url, problem, isFormerInUse) {
+      if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
+      else logger.warn({ url, problem }, 'key set of callers not usable: tokens that need it are refused')
+    },
+    keySetRecovered(url) {
+      logger.info({ url }, 'key set of callers usable now')
+    },
   }
 }
 
@@ -214,38 +192,27 @@ export class TokenEvents implements TokenObserver {
 }
 
 /** The log and the metrics of the fleet. */
-export class FleetEvents implements FleetPartObserver {
-  readonly #logger: Logger
-  readonly #metrics: FleetMetrics
-
-  constructor(logger: Logger, metrics: FleetMetrics) {
-    this.#logger = logger
-    this.#metrics = metrics
-  }
-
-  storeAsked(...asked: Parameters<FleetPartObserver['storeAsked']>): void {
-    this.#metrics.storeAsked(...asked)
-  }
-
-  storeLost(reason: string): void {
-    this.#metrics.isAvailable = false
-    this.#logger.warn({ reason }, 'fleet store lost: this replica mints for itself')
-  }
-
-  storeBack(): void {
-    this.#metrics.isAvailable = true
-    this.#logger.info('fleet store available')
-  }
-
-  passwordRejected(reason: string): void {
-    this.#logger.warn({ reason }, 'fleet store rejects the password: no new connection is possible')
-  }
-
-  valueUnusable(): void {
-    this.#metrics.valueUnusable()
-  }
-
-  passwordUnusable(file: string, problem: string): void {
-    this.#logger.warn({ file, problem }, 'fleet password file not usable: the old password stays in use')
+export function fleetEvents(logger: Logger, metrics: FleetMetrics): FleetPartObserver {
+  return {
+    storeAsked(...asked) {
+      metrics.storeAsked(...asked)
+    },
+    storeLost(reason) {
+      metrics.isAvailable = false
+      logger.warn({ reason }, 'fleet store lost: this replica mints for itself')
+    },
+    storeBack() {
+      metrics.isAvailable = true
+      logger.info('fleet store available')
+    },
+    passwordRejected(reason) {
+      logger.warn({ reason }, 'fleet store rejects the password: no new connection is possible')
+    },
+    valueUnusable() {
+      metrics.valueUnusable()
+    },
+    passwordUnusable(file, problem) {
+      logger.warn({ file, problem }, 'fleet password file not usable: the old password stays in use')
+    },
   }
 }
