@@ -37,6 +37,13 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
       ? { text: 'The token endpoint rejects the App credentials. Check appId, and the secret in appSecretFile.' }
       : undefined,
   )
+  warnings.add('secret_refused', () => {
+    const problem = side.secretProblem
+    if (problem === undefined) return undefined
+    return {
+      text: `The secret file is not in use: ${problem}. The secret before it is used, until the service ends it.`,
+    }
+  })
   warnings.add('fresh_tokens_rejected', () => {
     const orgs = side.tokens.orgsWithRejectedTokens()
     if (orgs.length === 0) return undefined

@@ -1,8 +1,10 @@
 /** States that last: told from their beginning to their end, in `/status`, on the command line and by a gauge. */
 
+import { readFile, writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 import type { StatusDocument } from '../../src/admin/status.ts'
 import { type Finding, Warnings, whileGrowing } from '../../src/admin/warnings.ts'
+import { randomSecret } from '../support/canaries.ts'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
@@ -134,4 +136,28 @@ test('a status that turned out to end tokens is named', async () => {
   const warnings = await warningsOf(proxy)
   expect(warnings.find(({ code }) => code === 'rejection_status_learned')?.text).toContain('Add 419 to')
   expect(proxy.logs).toContainEqual(expect.objectContaining({ level: 'warn', status: 419 }))
+})
+
+test('a secret file that cannot be used is told until it is mended', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, ADMIN)
+  const isTold = async () => (await warningsOf(proxy)).some(({ code }) => code === 'secret_refused')
+  const secret = await readFile(proxy.secretFile)
+  await writeFile(proxy.secretFile, '')
+  await eventually(isTold, 'the empty file to be told', 10_000)
+  expect((await ask(proxy, '/readyz')).status).toBe(200)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  await writeFile(proxy.secretFile, secret)
+  await eventually(async () => !(await isTold()), 'the end of the warning', 10_000)
+
+  // A wrong one is found out by the next mint, which goes on with the one before.
+  await writeFile(proxy.secretFile, randomSecret())
+  let orgs = 0
+  const knows = async () => {
+    expect((await request(proxy.port, get('/v2/x', `org-${++orgs}`))).status).toBe(200)
+    return isTold()
+  }
+  await eventually(knows, 'the wrong secret to be told', 10_000)
+  await writeFile(proxy.secretFile, secret)
+  await eventually(async () => !(await isTold()), 'the end of the warning', 10_000)
 })
