@@ -14,7 +14,7 @@ interface IssuedToken {
   isRevoked: boolean
 }
 
-/** Above this number the oldest dead tokens are dropped, and then count as `unknown`. */
+/** Above this number the oldest token is dropped, and then counts as `unknown`. */
 const MAX_REMEMBERED_TOKENS = 100_000
 
 export class TokenRegister {
@@ -33,7 +33,8 @@ export class TokenRegister {
     const now = this.#now()
     const times = { knownAt: now + tokenSettleMs, expiresAt: now + tokenLifetimeMs }
     this.#issued.set(token, { org, ...times, isRevoked: false })
-    if (this.#issued.size > MAX_REMEMBERED_TOKENS) this.#forgetDead()
+    const [oldest = ''] = this.#issued.keys()
+    if (this.#issued.size > MAX_REMEMBERED_TOKENS) this.#issued.delete(oldest)
     return token
   }
 
@@ -51,22 +52,12 @@ export class TokenRegister {
   revoke(org: string): number {
     let revoked = 0
     for (const issued of this.#issued.values()) {
-      if (this.#isDead(issued) || (org !== '*' && issued.org !== org)) continue
+      const isDead = issued.isRevoked || this.#now() >= issued.expiresAt
+      if (isDead || (org !== '*' && issued.org !== org)) continue
       issued.isRevoked = true
       revoked += 1
     }
     return revoked
-  }
-
-  #forgetDead(): void {
-    for (const [token, issued] of this.#issued) {
-      if (!this.#isDead(issued)) return
-      this.#issued.delete(token)
-    }
-  }
-
-  #isDead({ isRevoked, expiresAt }: IssuedToken): boolean {
-    return isRevoked || this.#now() >= expiresAt
   }
 }
 

@@ -147,17 +147,12 @@ test.each([
   expect(await errorOf(response)).toBe('token_unknown')
 })
 
-test('dead tokens are forgotten in the end, live ones never', () => {
-  let nowMs = 0
-  const tokens = new TokenRegister(() => nowMs)
-  const long = { ...DEFAULT_SWITCHES, tokenLifetimeMs: 1000 }
-  const dead = tokens.issue('acme', { ...DEFAULT_SWITCHES, tokenLifetimeMs: 10 })
-  const live = tokens.issue('acme', long)
-  nowMs = 10
-  expect(tokens.check(dead).state).toBe('expired')
-  for (let count = 0; count < 100_000; count += 1) tokens.issue('globex', long)
-  expect(tokens.check(dead).state).toBe('unknown')
-  expect(tokens.check(live)).toEqual({ state: 'live', org: 'acme' })
+test('the oldest of very many tokens is forgotten', () => {
+  const tokens = new TokenRegister(() => 0)
+  const [first, second] = [tokens.issue('acme', DEFAULT_SWITCHES), tokens.issue('acme', DEFAULT_SWITCHES)]
+  for (let count = 0; count < 99_999; count += 1) tokens.issue('globex', DEFAULT_SWITCHES)
+  expect(tokens.check(first).state).toBe('unknown')
+  expect(tokens.check(second)).toEqual({ state: 'live', org: 'acme' })
 })
 
 test('a new token is not known until it has settled', async () => {
