@@ -42,6 +42,7 @@ export class ListenerTls {
       ...contextOf(this.#material),
       ALPNProtocols: ['http/1.1'], // a client that offers only others gets an alert
       handshakeTimeout: handshakeTimeoutMs,
+      allowHalfOpen: true, // as Node's plain HTTP server: a tunnel may end one side first
       requestCert: this.#material.clientCaCertificates !== undefined,
       rejectUnauthorized: false, // a client without a good certificate may have a key or a JWT
     }

@@ -1,7 +1,6 @@
 /** Clients that leave, stop half-way or are slow: their requests end, and other clients notice nothing. */
 
 import { once } from 'node:events'
-import { connect } from 'node:net'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
@@ -170,7 +169,7 @@ test('a client that reads slowly does not count as stopped', async () => {
   const gulp = 8 * 1024 * 1024
   await using service = await startService({ script: () => ({ content: Buffer.alloc(total) }) })
   await using proxy = await startProxy(service, { 'listen.idleTimeout': '4s' })
-  const socket = connect(proxy.port, '127.0.0.1')
+  const { socket } = await RawClient.connect(proxy.port)
   let received = 0
   socket.on('data', (chunk: Buffer) => {
     received += chunk.length

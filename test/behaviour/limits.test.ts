@@ -60,7 +60,7 @@ test('beyond maxConnections a busy connection stays open', async () => {
   const busy = Array.from({ length: 4 }, () => request(proxy.port, get('/v2/x', 'acme')))
   await service.origin.waitFor(() => service.requests.length === 4)
   for (let i = 0; i < 3; i++) {
-    await using late = await RawClient.connect(proxy.port)
+    await using late = await RawClient.plain(proxy.port)
     await late.untilClosed()
   }
   gate.open()

@@ -10,7 +10,7 @@ import { CA_FILE, certificate } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
 import { startFaultProxy } from '../support/fault-proxy.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
-import { problemOf, RawClient, request } from '../support/raw-client.ts'
+import { problemOf, RawClient, request, tlsPorts } from '../support/raw-client.ts'
 import { Random } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -29,10 +29,15 @@ beforeEach(() => {
   echo.sockets.length = 0
 })
 
+/** Over TLS, if the proxies of these tests listen under TLS. */
+function openSocket(port: number, target: string, org = 'acme', protocols: string[] = []): WebSocket {
+  const scheme = tlsPorts.has(port) ? 'wss' : 'ws'
+  const options = { headers: { 'X-Org-Id': org }, rejectUnauthorized: false }
+  return new WebSocket(`${scheme}://localhost:${port}${target}`, protocols, options)
+}
+
 async function open(org = 'acme', protocols: string[] = []): Promise<WebSocket> {
-  const socket = new WebSocket(`ws://localhost:${proxy.port}/v2/ws?a=b`, protocols, {
-    headers: { 'X-Org-Id': org },
-  })
+  const socket = openSocket(proxy.port, '/v2/ws?a=b', org, protocols)
   await once(socket, 'open')
   socket.on('error', () => {}) // from here on, the test itself causes the end
   return socket
@@ -180,9 +185,7 @@ describe('the end', () => {
     await using own = await startProxy(service)
     const sockets = await Promise.all(
       Array.from({ length: 20 }, async () => {
-        const socket = new WebSocket(`ws://localhost:${own.port}/v2/ws`, {
-          headers: { 'X-Org-Id': 'acme' },
-        })
+        const socket = openSocket(own.port, '/v2/ws')
         socket.on('error', () => {})
         await once(socket, 'open')
         return socket
@@ -279,7 +282,7 @@ test('when a token ends, the sockets that were opened with it stay open', async 
   await using service = await startService({ script: other.script })
   await using proxy = await startProxy(service, { 'tokens.lifetime': '1s' })
   const open = async () => {
-    const socket = new WebSocket(`ws://localhost:${proxy.port}/v2/ws`, { headers: { 'X-Org-Id': 'acme' } })
+    const socket = openSocket(proxy.port, '/v2/ws')
     await once(socket, 'open')
     return socket
   }
@@ -315,7 +318,7 @@ test('an open WebSocket is a request that has ended: logged with 101, not in fli
     'origin.responseTimeout': '200ms',
     'origin.idleTimeout': '200ms',
   })
-  const socket = new WebSocket(`ws://localhost:${proxy.port}/v2/ws`, { headers: { 'X-Org-Id': 'acme' } })
+  const socket = openSocket(proxy.port, '/v2/ws')
   await once(socket, 'open')
   expect(await proxy.logOf('/v2/ws')).toMatchObject({ status: 101, bytesOut: 0 })
   expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101) // only one may be in flight

@@ -1,7 +1,9 @@
 /** A client for many requests: one kept connection, one request at a time. Node reads the answers. */
 
 import { once } from 'node:events'
-import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http'
+import { type Agent, type ClientRequest, type IncomingMessage, Agent as PlainAgent, request } from 'node:http'
+import { Agent as TlsAgent } from 'node:https'
+import { tlsPorts } from './raw-client.ts'
 
 export interface Answer {
   readonly status: number
@@ -14,11 +16,15 @@ export interface Answer {
 
 export class KeepAliveClient implements Disposable {
   readonly #address: { readonly port: number; readonly host: string } | { readonly socketPath: string }
-  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  readonly #agent: Agent
   #underway: ClientRequest | undefined
 
   /** `at` is a port of 127.0.0.1 or the path of a unix socket. */
   constructor(at: number | string) {
+    const options = { keepAlive: true, maxSockets: 1 }
+    this.#agent = tlsPorts.has(Number(at))
+      ? new TlsAgent({ ...options, rejectUnauthorized: false })
+      : new PlainAgent(options)
     this.#address = typeof at === 'string' ? { socketPath: at } : { port: at, host: '127.0.0.1' }
   }
 
@@ -35,7 +41,14 @@ export class KeepAliveClient implements Disposable {
   async #send(method: string, path: string, lines: readonly string[], content: string): Promise<Answer> {
     const sentAt = performance.now()
     const headers = ['Host: localhost', ...lines].flatMap((line) => line.split(/: (.*)/s, 2))
-    const underway = request({ ...this.#address, agent: this.#agent, method, path, headers })
+    const underway = request({
+      ...this.#address,
+      protocol: this.#agent instanceof TlsAgent ? 'https:' : 'http:',
+      agent: this.#agent,
+      method,
+      path,
+      headers,
+    })
     this.#underway = underway
     underway.end(content, 'latin1')
     const [response]: [IncomingMessage] = (await once(underway, 'response')) as [IncomingMessage]
