@@ -170,6 +170,7 @@ test('a client that reads slowly does not count as stopped', async () => {
   await using service = await startService({ script: () => ({ content: Buffer.alloc(total) }) })
   await using proxy = await startProxy(service, { 'listen.idleTimeout': '4s' })
   const { socket } = await RawClient.connect(proxy.port)
+  socket.once('end', () => socket.end())
   let received = 0
   socket.on('data', (chunk: Buffer) => {
     received += chunk.length
