@@ -107,6 +107,7 @@ export class OrgTokens {
   #isWatched = true
   /** No request tries out the new token before. */
   #scoutedUntil = 0
+  #isReplacement = false
   /** Left to live to its end, so that a longer life is noticed. */
   #isExplored: boolean
   #looksAhead: boolean
@@ -345,10 +346,16 @@ export class OrgTokens {
 
   /** True if a rejection may cause a mint now. A kind of request that is not the one rejected by right may, too. */
   mayMintAfterRejection(now: number, kind = ''): boolean {
+    if (this.#failures === 0 && now < this.#retryAt) return false // the endpoint gave the same token again
     const grievances = this.#grievances
     if (grievances === undefined || now >= grievances.noMintUntil) return true
     const isOtherKind = grievances.kinds.size > 0 && !grievances.kinds.has(kind)
     return isOtherKind && this.acceptedAt >= 0 && grievances.kinds.size <= MAX_KNOWN_KINDS
+  }
+
+  /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
+  isUselessAt(now: number): boolean {
+    return this.#isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.#rules.rejectedCooldownMs
   }
 
   /** A mint after a rejection did not help. */
@@ -415,6 +422,7 @@ export class OrgTokens {
       return false
     }
     const isCondemned = this.isDead || this.#condemned?.token === this.current
+    this.#isReplacement = isCondemned
     this.former = isCondemned || this.#habits.endsFormer(now) ? undefined : this.current
     this.current = token
     this.quietUntil = 0

@@ -270,6 +270,7 @@ export class Rejection {
       return { step: 'again', token: current, delayMs }
     }
     if (isGood || this.#hasMinted) return this.#giveUp(tokens, rules.now)
+    if (tokens.isUselessAt(rules.now)) return PASS
     if (!tokens.mayMintAfterRejection(rules.now, this.kind)) return PASS
     return this.#mint(sentAt, tokens)
   }

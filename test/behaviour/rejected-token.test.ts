@@ -23,7 +23,9 @@ test('the client does not notice the rejection', async () => {
   expect(answer).toMatchObject({ status: 200, isComplete: true })
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
   expect(await proxy.logOf('/v2/second')).toMatchObject({ token: 'replayed' })
-  expect(service.requests.map((received) => received.target)).toEqual(['/v2/first', '/v2/second', '/v2/second'])
+  // The service accepted the old token a moment ago, so it is tried once more before a new one is minted.
+  const again = ['/v2/second', '/v2/second', '/v2/second']
+  expect(service.requests.map((received) => received.target)).toEqual(['/v2/first', ...again])
 })
 
 test.each([1, 1_000, 60_000])('content of %i octets is repeated byte for byte', async (length) => {

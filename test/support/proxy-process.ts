@@ -79,7 +79,7 @@ export async function startProxyProcess(
     'listen.address': '127.0.0.1:0',
     'admin.address': '127.0.0.1:0',
   }
-  const spawned = spawnProxy({ nodeArgs, env: environmentOf({ ...basis, ...settings }) })
+  const spawned = spawnProxy({ nodeArgs, env: environmentOf({ 'tokens.settleTime': '0s', ...basis, ...settings }) })
   try {
     return new ProxyProcess(spawned, folder, path, await spawned.ready())
   } catch (error) {

@@ -118,6 +118,8 @@ export async function startProxy(
     baseUrl: service.baseUrl,
     'listen.address': 'localhost:0',
     'admin.address': 'off',
+    // A token that a test revokes is old enough to be revoked. `tokens/young-tokens.test.ts` has the default.
+    'tokens.settleTime': '0s',
   }
   const all = { ...basis, ...underTls(settings, files), ...settings }
   const source = { file, env: environmentOf(all) }

@@ -38,7 +38,7 @@ test('five thousand cold requests for one org: one mint', async () => {
 
 test('all orgs lose their tokens at once, under load: one mint for each', async () => {
   await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.mintRate': '1000' })
+  await using proxy = await startProxy(service, { 'tokens.mintRate': '1000', 'tokens.learn': 'false' })
   const orgs = Array.from({ length: 20 }, (_, i) => `org-${i}`)
   const orgOf = (index: number) => orgs[index % orgs.length] ?? ''
   await storm(proxy.port, 500, orgOf)
