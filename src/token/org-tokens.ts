@@ -107,6 +107,8 @@ export class OrgTokens {
   #isWatched = true
   /** No request tries out the new token before. */
   #scoutedUntil = 0
+  /** The endpoint gave the rejected token again: rejections cause no mint before. */
+  #sameUntil = 0
   #isReplacement = false
   /** Left to live to its end, so that a longer life is noticed. */
   #isExplored: boolean
@@ -346,7 +348,7 @@ export class OrgTokens {
 
   /** True if a rejection may cause a mint now. A kind of request that is not the one rejected by right may, too. */
   mayMintAfterRejection(now: number, kind = ''): boolean {
-    if (this.#failures === 0 && now < this.#retryAt) return false // the endpoint gave the same token again
+    if (now < this.#sameUntil) return false
     const grievances = this.#grievances
     if (grievances === undefined || now >= grievances.noMintUntil) return true
     const isOtherKind = grievances.kinds.size > 0 && !grievances.kinds.has(kind)
@@ -418,6 +420,7 @@ export class OrgTokens {
     if (token.equals(this.current)) {
       const lifeMs = this.endMs ?? 0
       this.#retryAt = now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS)
+      if (this.isDead) this.#sameUntil = Math.floor(now + SAME_TOKEN_MS)
       this.isDead = false
       return false
     }

