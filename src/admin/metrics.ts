@@ -70,7 +70,7 @@ export class Metrics {
     RELOAD_OUTCOMES,
   )
   readonly rejections = new LabelledCounter(
-    { name: 'oap_token_rejections_total', help: 'Rejections by the service, by what they turned out to be.' },
+    { name: 'oap_token_rejection_kinds_total', help: 'Rejections by the service, by what they turned out to be.' },
     'kind',
     REJECTION_KINDS,
   )
@@ -107,6 +107,7 @@ export class Metrics {
       ...this.requests.families(),
       this.#mints.family(),
       this.#mintDurations.family(),
+      count('oap_token_rejections_total', 'Rejections by the service.', this.rejections.total),
       this.rejections.family(),
       count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),
       this.secretReloads.family(),

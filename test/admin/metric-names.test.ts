@@ -23,6 +23,7 @@ const PROMISED: Readonly<Record<string, string>> = {
   oap_mint_duration_seconds: 'histogram',
   oap_token_lifetime_estimate_seconds: 'gauge',
   oap_token_rejections_total: 'counter',
+  oap_token_rejection_kinds_total: 'counter',
   oap_replays_total: 'counter',
   oap_cached_tokens: 'gauge',
   oap_mints_paused_seconds: 'gauge',
