@@ -88,11 +88,6 @@ export class Metrics {
     this.#mintDurations.record(durationMs)
   }
 
-  /** The token endpoint has accepted the App credentials since the start. */
-  get hasMinted(): boolean {
-    return this.#mints.totalWith('ok') > 0
-  }
-
   totals(): Totals {
     const outcomes = keysOf(MINT_OUTCOMES).map((outcome) => this.#mints.totalWith(outcome))
     const [mints, refusedMints] = [outcomes.reduce((a, b) => a + b), this.#mints.totalWith('org_access_refused')]

@@ -113,8 +113,7 @@ export async function startApp(
     { name: 'listening', isOk: phase.isListening },
     { name: 'warm', isOk: phase.isWarm, detail: warmDetail(config.tokens.warm.length, phase.isWarm) },
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
-    // A trouble that all replicas share must not take them all out of service while cached tokens work.
-    credentialsCheck(side.areCredentialsRejected && !metrics.hasMinted),
+    credentialsCheck(side.areCredentialsRejected),
   ]
   const gauges = gaugesOf(listener, side, origin, log)
   const service = { baseUrl: config.baseUrl.href, appId: config.appId }
