@@ -7,6 +7,7 @@ import { type Gauges, Metrics } from '../admin/metrics.ts'
 import { RecentErrors } from '../admin/recent-errors.ts'
 import type { AdminSources, CallerStatus, ConfigurationStatus, ReadinessCheck } from '../admin/status.ts'
 import { isLoopback } from '../config/address.ts'
+import { placeOfCallers } from '../config/callers.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { RepeatMemory } from '../gateway/client-content.ts'
@@ -285,14 +286,6 @@ function gaugesOf(listener: Listener, side: TokenSide, origin: Origin, log: Log)
   }
 }
 
-/** Callers of a listener that is open to other machines are taken to be there, unless one has a socket here. */
-function placeOfCallers(config: Config): AdminOptions['callers'] {
-  const { callers, listen } = config
-  if (callers.length === 0) return 'none'
-  const isOpen = listen.address.kind === 'tcp' && !isLoopback(listen.address.host)
-  return isOpen && callerSockets(config).length === 0 ? 'elsewhere' : 'here'
-}
-
 function openAdmin(
   live: { readonly config: Config },
   rules: LiveRules,
@@ -311,7 +304,8 @@ function openAdmin(
     allowsRemote: allowRemote,
     // A reload changes these three, so the listener reads them for each request. A copy of these options would not.
     get callers() {
-      return placeOfCallers(live.config)
+      const { callers, listen } = live.config
+      return placeOfCallers(callers.length, callerSockets(live.config).length, listen.address)
     },
     get hosts() {
       return rules.adminHosts

@@ -4,6 +4,7 @@ import type { z } from 'zod'
 import type { CallerRule, KeySetSource } from '../callers/callers.ts'
 import { KeySetInvalid, parseKeySet } from '../callers/jwt.ts'
 import type { Secret } from '../secret.ts'
+import { isLoopback, type ListenAddress } from './address.ts'
 import type { Draft } from './draft.ts'
 import { readCertificates, readKeyFile } from './files.ts'
 import type { Path, Place, Remark } from './problem.ts'
@@ -99,13 +100,27 @@ export function callerContradictions(draft: Draft, values: SettingValues): Remar
 
 export function callerCautions(values: SettingValues): Remark[] {
   const limit = values['listen.maxInFlight'] ?? Number.POSITIVE_INFINITY
-  return (values.callers ?? []).flatMap(({ name, orgs, maxInFlight = 0 }, index): Remark[] => {
+  const { callers = [], 'listen.address': listen, 'admin.address': admin } = values
+  const sockets = callers.filter(({ socket }) => socket !== undefined)
+  const place = listen === undefined ? 'none' : placeOfCallers(callers.length, sockets.length, listen)
+  const isReached = place === 'here' && admin !== undefined && admin !== 'off' && admin.kind === 'tcp'
+  const message =
+    'serves health and metrics only, because callers can reach it: set it to a unix socket to see Orgs and purge tokens'
+  const remarks: Remark[] = isReached ? [{ key: 'admin.address', message }] : []
+  const others = callers.flatMap(({ name, orgs, maxInFlight = 0 }, index): Remark[] => {
     const remark = (path: Path, message: string): Remark => ({ key: 'callers', path: [index, ...path], message })
     return [
       ...(orgs.length === 0 ? [remark([], `(${name}) has no orgs, so it may name none`)] : []),
       ...(maxInFlight > limit ? [remark(['maxInFlight'], 'is more than listen.maxInFlight')] : []),
     ]
   })
+  return [...remarks, ...others]
+}
+
+/** Callers of a listener that is open to other machines are taken to be there, unless one has a socket on this one. */
+export function placeOfCallers(callers: number, sockets: number, listen: ListenAddress): 'none' | 'here' | 'elsewhere' {
+  if (callers === 0) return 'none'
+  return listen.kind === 'tcp' && !isLoopback(listen.host) && sockets === 0 ? 'elsewhere' : 'here'
 }
 
 const SHORT_KEY_LENGTH = 16

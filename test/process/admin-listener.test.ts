@@ -5,10 +5,11 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { loadConfig } from '../../src/config/load.ts'
 import { get } from '../support/case-table.ts'
 import { problemOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { environmentOf, startProxy } from '../support/start-proxy.ts'
 
 let service: Service
 beforeAll(async () => {
@@ -71,6 +72,8 @@ test('with callers, it serves orgs and purges on a unix socket only', async () =
   for (const raw of [get('/status', 'acme'), purge]) {
     expect(problemOf(await request(open.adminPort, raw)).code).toBe('callers_refused')
   }
+  const loaded = await loadConfig({ file: open.at('proxy.yaml'), env: environmentOf(open.settings) })
+  expect(loaded.warnings.join()).toContain('admin.address (OAP_ADMIN_ADDRESS): serves health and metrics only')
   const folder = await mkdtemp(join(tmpdir(), 'oap-admin-'))
   const path = join(folder, 'admin.sock')
   await using _ = await startProxy(service, { 'admin.address': `unix:${path}` }, files)
