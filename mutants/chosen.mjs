@@ -26,6 +26,19 @@ process.on('exit', () => execFileSync('git', ['worktree', 'remove', '--force', c
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1))
 symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
 
+/** @returns {boolean} whether all tests of the area passed */
+function passes(area) {
+  const args = ['vitest', 'run', '--bail=1', '--config=mutants/vitest.config.ts']
+  const env = { ...process.env, MUTANT_TESTS: areas[area].tests.join() }
+  return spawnSync('npx', args, { cwd: copy, env, stdio: 'ignore', timeout: 600_000 }).status === 0
+}
+
+// Some tests run the built program. It is built once: a test that needs each change to be built is not in an area.
+spawnSync('npm', ['run', '-s', 'build'], { cwd: copy, stdio: 'ignore' })
+for (const area of new Set(chosen.map(({ area }) => area))) {
+  if (!passes(area)) throw new Error(`the tests of ${area} fail without any change`)
+}
+
 const killed = new Map()
 for (const { area, file, find, replace, breaks } of chosen) {
   const path = join(copy, file)
@@ -33,12 +46,10 @@ for (const { area, file, find, replace, breaks } of chosen) {
   const parts = source.split(find)
   if (parts.length !== 2) throw new Error(`${file} has the text ${parts.length - 1} times, not once: ${find}`)
   writeFileSync(path, parts.join(replace))
-  const args = ['vitest', 'run', '--bail=1', '--config=mutants/vitest.config.ts']
-  const env = { ...process.env, MUTANT_TESTS: areas[area].tests.join() }
-  const { status } = spawnSync('npx', args, { cwd: copy, env, stdio: 'ignore', timeout: 600_000 })
+  const isKilled = !passes(area)
   writeFileSync(path, source)
-  console.log(`${status === 0 ? 'SURVIVED' : 'killed'}  ${area}: ${breaks}`)
-  killed.set(area, [...(killed.get(area) ?? []), status !== 0])
+  console.log(`${isKilled ? 'killed' : 'SURVIVED'}  ${area}: ${breaks}`)
+  killed.set(area, [...(killed.get(area) ?? []), isKilled])
 }
 
 for (const [area, results] of killed) {

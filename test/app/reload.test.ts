@@ -100,6 +100,9 @@ describe('what a reload applies', () => {
     await proxy.app.reload()
     expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': 'globex' })).toBe('caller_refused')
     expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
+    await write('billing.key', KEY)
+    await proxy.app.reload()
+    expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': 'globex' })).toBe(200) // a change back is a change, too
   })
 
   test('sockets of callers are opened and closed', async () => {
@@ -264,6 +267,17 @@ describe('all or nothing', () => {
     expect(await metric('oap_config_reloads_total{outcome="failed"}')).toBe(1)
     expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
     await expect(send({}, 'GET /v2/x', proxy.at('free.sock'))).rejects.toThrow()
+    expect(proxy.logs.map(({ msg }) => msg)).toContain('configuration could not be applied: the old one stays in use')
+  })
+
+  test('a file that only the refused configuration names is watched: once it is right, the configuration is applied', async () => {
+    await start(caller('acme'))
+    await write('proxy.yaml', 'callers: [{name: billing, keyFiles: [next.key], orgs: [globex]}]\n')
+    await proxy.app.reload()
+    expect(await ready()).toContain('the last reload was refused')
+    await write('next.key', 'the-next-key-0123456789')
+    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration applied'), 'the corrected key')
+    expect(await send({ 'X-Proxy-Key': 'the-next-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
   })
 
   test('settings that need a restart are named, each time, and the others are applied', async () => {
