@@ -155,6 +155,24 @@ describe('the shared gateway', () => {
 describe('the shared gateway over TLS', () => {
   const folder = 'deploy/kubernetes/shared-tls'
 
+  test('has a valid configuration, without a warning about credentials in the clear', async () => {
+    const certificates = projectPath('test/support/certificates')
+    const text = readProjectFile(`${folder}/base/proxy.yaml`)
+      .replace(/appSecretFile: .*/, `appSecretFile: ${projectPath('config/sandbox.secret')}`)
+      .replace('/run/tls/tls.crt', `${certificates}/localhost.pem`)
+      .replace('/run/tls/tls.key', `${certificates}/key.pem`)
+      .replace('/run/tls/ca.crt', `${certificates}/ca.pem`)
+    const own = await mkdtemp(join(tmpdir(), 'oap-'))
+    try {
+      await writeFile(join(own, 'proxy.yaml'), text)
+      const { config, warnings } = await loadConfig({ file: join(own, 'proxy.yaml'), env: {} })
+      expect(config.callers[0]?.credential).toMatchObject({ kind: 'certificate' })
+      expect(warnings.join('\n')).not.toMatch(/listen\.address|callers/)
+    } finally {
+      await rm(own, { recursive: true })
+    }
+  })
+
   test.skipIf(lacks('kubectl')).each(['cert-manager', 'spiffe'])(
     'with %s, proxy and caller have certificates',
     (name) => {

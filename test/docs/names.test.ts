@@ -24,7 +24,9 @@ describe('settings', () => {
         .map((span) => /^(\w+)\.\w+(?=$|: )/.exec(span))
         .filter((match) => match !== null && groups.has(match[1]))
         .map((match) => match?.[0])
-      const isKnown = (name = '') => keys.includes(name) || (path === 'CHANGELOG.md' && removalOf(name) !== undefined)
+      const isKnown = (name = '') =>
+        keys.some((key) => key === name || key.startsWith(`${name}.`)) ||
+        (path === 'CHANGELOG.md' && removalOf(name) !== undefined)
       expect(named.filter((name) => !isKnown(name))).toEqual([])
     },
   )
