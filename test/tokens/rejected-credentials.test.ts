@@ -1,4 +1,4 @@
-/** T-TK-09 The token endpoint rejects the App credentials: mints stop for a growing pause, and cached tokens go on working. */
+/** The token endpoint rejects the App credentials: mints stop for a growing pause, and cached tokens go on working. */
 
 import { writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
