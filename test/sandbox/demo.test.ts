@@ -7,6 +7,7 @@ import { expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
 import { DEFAULT_APP_ID, startSandbox } from '../../src/sandbox/sandbox.ts'
 import { DEFAULT_APP_SECRET } from '../../src/sandbox/switches.ts'
+import { lacks } from '../support/programs.ts'
 import { SpawnedProxy } from '../support/spawn-proxy.ts'
 
 const DEMO = fileURLToPath(new URL('../../dist/sandbox/demo.js', import.meta.url))
@@ -28,27 +29,30 @@ async function paste(line: string): Promise<string> {
   return (await run('sh', ['-c', `${line.trim()} --silent --show-error`])).stdout
 }
 
-test('both curl lines work when pasted, follow the log, and a signal ends the demo with exit code 0', async () => {
-  await using demo = startDemo(FREE_PORTS)
-  await demo.waitForLine(/Ctrl-C/)
-  for (const org of ['acme', 'globex']) {
-    const answer = await paste(await demo.waitForLine(new RegExp(`curl .*${org}`)))
-    expect(answer).toMatch(/^HTTP\/1\.1 200 /)
-    expect(answer).toContain(`"org": "${org}"`)
-  }
-  expect(demo.stdout.filter((line) => line.includes('curl '))).toHaveLength(2)
+test.skipIf(lacks('curl'))(
+  'both curl lines work when pasted, follow the log, and a signal ends the demo with exit code 0',
+  async () => {
+    await using demo = startDemo(FREE_PORTS)
+    await demo.waitForLine(/Ctrl-C/)
+    for (const org of ['acme', 'globex']) {
+      const answer = await paste(await demo.waitForLine(new RegExp(`curl .*${org}`)))
+      expect(answer).toMatch(/^HTTP\/1\.1 200 /)
+      expect(answer).toContain(`"org": "${org}"`)
+    }
+    expect(demo.stdout.filter((line) => line.includes('curl '))).toHaveLength(2)
 
-  const firstOwnLine = demo.stdout.findIndex((line) => line.startsWith('  proxy'))
-  const readyLine = demo.stdout.findIndex((line) => line.includes(' ready '))
-  expect(readyLine).toBeGreaterThanOrEqual(0)
-  expect(firstOwnLine).toBeGreaterThan(readyLine)
-  expect(demo.output).not.toContain(DEFAULT_APP_SECRET)
+    const firstOwnLine = demo.stdout.findIndex((line) => line.startsWith('  proxy'))
+    const readyLine = demo.stdout.findIndex((line) => line.includes(' ready '))
+    expect(readyLine).toBeGreaterThanOrEqual(0)
+    expect(firstOwnLine).toBeGreaterThan(readyLine)
+    expect(demo.output).not.toContain(DEFAULT_APP_SECRET)
 
-  demo.signal('SIGTERM')
-  expect(await demo.exited).toEqual({ code: 0, signal: null })
-})
+    demo.signal('SIGTERM')
+    expect(await demo.exited).toEqual({ code: 0, signal: null })
+  },
+)
 
-test('a base path moves the sandbox with the proxy', async () => {
+test.skipIf(lacks('curl'))('a base path moves the sandbox with the proxy', async () => {
   await using demo = startDemo({ ...FREE_PORTS, OAP_BASE_URL: 'http://127.0.0.1:0/api/' })
   expect(await paste(await demo.waitForLine(/curl .*acme/))).toMatch(/^HTTP\/1\.1 200 /)
 })
