@@ -18,9 +18,10 @@ import { CLIENT_CLOSED_STATUS, RequestRecord } from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
+import type { AppCredentials, AppKey } from '../token/app-credentials.ts'
 import { Rejection } from '../token/rejection.ts'
 import type { TokenLookup } from '../token/token-cache.ts'
-import type { AccessToken } from '../token/token-source.ts'
+import { AccessToken } from '../token/token-source.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import type { Deadlines, Watched } from './deadlines.ts'
 import { type JudgeContext, judgeToken, Repeat, type RepeatTarget } from './rejected-token.ts'
@@ -63,6 +64,7 @@ const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
 const SWITCHING_PROTOCOLS = 101
 const NO_CONTENT = 204
+const UNAUTHORIZED = 401
 
 /** A rejection may go on for this time after the new token is here. Most have ended by then, and their connection is kept. */
 const REJECTION_GRACE_MS = 100
@@ -77,6 +79,9 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   readonly #content: ClientContent | undefined
   #attempt: Attempt | undefined
   #accessToken: AccessToken | undefined
+  /** Of a request as the bare App. */
+  #app: AppCredentials | undefined
+  #appKey: AppKey | undefined
   /** Set from a rejection until the request is repeated. */
   #repeat: Repeat | undefined
   /** Set from the first rejection on. */
@@ -125,9 +130,11 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#send(lookup.token.reveal())
   }
 
-  /** Forwards as the bare App. A rejection is passed on. */
-  forwardAsApp(authorization: string): void {
-    this.#send(authorization)
+  /** Forwards as the bare App. */
+  forwardAsApp(app: AppCredentials): void {
+    this.#app = app
+    this.#appKey = app.key
+    this.#send(app.key.reveal())
   }
 
   #send(authorization: string): void {
@@ -282,7 +289,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   #isToBeRepeated(status: number, head?: ResponseHead): boolean {
     const token = this.#accessToken
     const { orgId } = this.#request
-    if (token === undefined || orgId === undefined) return false
+    if (token === undefined || orgId === undefined) return this.#startsRepeatAsApp(status)
     const { tokens } = this.#context
     const sentAt = this.#record.dispatchedAt ?? 0
     if (this.#rejection === undefined && tokens.isAccepted(status)) {
@@ -293,6 +300,21 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     const next = judgeToken(this.#context, this.#rejection, { token, sentAt, status, challenge: head?.challenge ?? '' })
     if (next === undefined) return false
     this.#repeat = new Repeat(this, next, this.#content)
+    return true
+  }
+
+  /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
+  #startsRepeatAsApp(status: number): boolean {
+    const app = this.#app
+    const key = this.#appKey
+    if (app === undefined || key === undefined) return false
+    if (status >= 200 && status <= 299) app.accepted(key)
+    if (status !== UNAUTHORIZED) return false
+    app.rejected(key)
+    const other = app.alternativeTo(key)
+    if (other === undefined || !this.isRepeatable || this.#record.token === 'replayed') return false
+    this.#appKey = other
+    this.#repeat = new Repeat(this, Promise.resolve(other), this.#content)
     return true
   }
 
@@ -322,9 +344,9 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#attempt?.abort(new OriginError('http_response_incomplete', 'a rejection that is not read to its end'))
   }
 
-  repeat(token: AccessToken): void {
+  repeat(token: AccessToken | AppKey): void {
     this.#repeat = undefined
-    this.#accessToken = token
+    if (token instanceof AccessToken) this.#accessToken = token
     this.#record.token = 'replayed'
     this.#request.fields[this.#request.fields.length - 1] = token.reveal()
     this.#dispatch()

@@ -30,7 +30,7 @@ export class Gateway {
     const { tokens, app } = this.#options
     const { orgId, isWebSocket, caller } = request
     if (orgId === undefined) {
-      exchange.forwardAsApp(app.key.reveal())
+      exchange.forwardAsApp(app)
       return
     }
     // Only a miss makes a promise.

@@ -1,6 +1,7 @@
 /** Judges the token of a request by the response, and waits for the repeat after a rejection (RFC 9110 §15.5.2). */
 
 import type { GatewayObserver, RepeatOutcome } from '../http/request-record.ts'
+import type { AppKey } from '../token/app-credentials.ts'
 import type { Rejected, Rejection } from '../token/rejection.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
@@ -37,7 +38,7 @@ function repeatOutcome(rejection: Rejection, isRejected: boolean): RepeatOutcome
 export interface RepeatTarget {
   /** The new token is here before the rejection has ended. Its connection is given up if it does not end soon. */
   rejectionIsLate(): void
-  repeat(token: AccessToken): void
+  repeat(token: AccessToken | AppKey): void
   repeatFailed(error: unknown): void
 }
 
@@ -50,12 +51,12 @@ const MAX_REJECTION_BYTES = 64 * 1024
  */
 export class Repeat {
   readonly #target: RepeatTarget
-  #token: AccessToken | undefined
+  #token: AccessToken | AppKey | undefined
   #hasContent = false
   #hasRejectionEnded = false
   #rejectionBytes = 0
 
-  constructor(target: RepeatTarget, replacement: Promise<AccessToken>, content: ClientContent | undefined) {
+  constructor(target: RepeatTarget, replacement: Promise<AccessToken | AppKey>, content: ClientContent | undefined) {
     this.#target = target
     replacement.then(
       (token) => {

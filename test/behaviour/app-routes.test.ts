@@ -1,7 +1,10 @@
-/** Requests of `appRoutes`: they carry Basic, need no org, and are never repeated. */
+/** Requests of `appRoutes`: they carry Basic, need no org, and are repeated only with the other secret of the App. */
 
+import { writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
+import { randomSecret } from '../support/canaries.ts'
 import { get, head } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -16,7 +19,7 @@ test('carry Basic credentials, whatever the client sent', async () => {
   expect(service.tokens.mints).toEqual([])
 })
 
-test('are not repeated after a rejection', async () => {
+test('are not repeated after a rejection, with one secret', async () => {
   await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
   await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
   expect((await request(proxy.port, link)).status).toBe(401)
@@ -29,4 +32,20 @@ test('requests of other routes get no Basic credentials', async () => {
   expect((await request(proxy.port, head('GET /v2/links HTTP/1.1', 'Host: 127.0.0.1'))).status).toBe(400)
   expect((await request(proxy.port, get('/v2/links', 'acme'))).status).toBe(200)
   expect(service.orgOf(service.requests[0] as never)).toBe('acme')
+})
+
+test('are repeated with the secret before, if the service does not take the new one yet; then it is kept', async () => {
+  let old = ''
+  await using service = await startService({
+    acceptsAnyToken: true,
+    script: (received) => (received.values('authorization')[0] === old ? {} : { status: 401 }),
+  })
+  old = `Basic ${service.tokens.apiKey}`
+  await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
+  expect((await request(proxy.port, link)).status).toBe(200)
+  await writeFile(proxy.secretFile, randomSecret())
+  await eventually(() => proxy.output.includes('new secret loaded') || undefined, 'the new secret', 10_000)
+  for (let i = 0; i < 2; i++) expect((await request(proxy.port, link)).status).toBe(200)
+  const seen = service.requests.map((received) => received.values('authorization')[0] === old)
+  expect(seen, 'which requests had the secret before').toEqual([true, false, true, true])
 })
