@@ -151,6 +151,8 @@ export async function startApp(
       rules.use(latest)
       log.setVolume(latest.log)
       live.config = latest
+      // What failed for lack of trust may work now.
+      if (secureContext !== live.secureContext) side.resumeMints()
       live.secureContext = secureContext
       listener.keepCallerSockets(callerSockets(latest))
     },
