@@ -5,7 +5,7 @@ import './keep-inspector-closed.ts'
 
 // Everything else is imported when it is needed: a start should be fast, and an import may fail.
 async function run(): Promise<number> {
-  const { parseArguments } = await import('./cli/arguments.ts')
+  const { helpText, parseArguments } = await import('./cli/arguments.ts')
   const command = parseArguments(process.argv.slice(2))
   switch (command.name) {
     case 'serve': {
@@ -38,7 +38,7 @@ async function run(): Promise<number> {
       }
     }
     case 'help': {
-      process.stdout.write(command.text)
+      process.stdout.write(helpText)
       return 0
     }
     case 'version': {

@@ -138,17 +138,13 @@ async function readUnnamed(path: string, maxBytes = MAX_FILE_BYTES): Promise<Fil
 }
 
 function refuseUnlessRegular(found: Stats): void {
-  if (found.isDirectory()) throw new FileUnreadable(IS_FOLDER)
-  if (!found.isFile()) throw new FileUnreadable('is not a regular file: name a file, not a pipe, a socket or a device')
+  if (!found.isFile()) throw new FileUnreadable('is a folder, a pipe, a socket or a device: name a regular file')
 }
-
-const IS_FOLDER = 'is a folder, not a file (EISDIR)'
 
 /** Explains to an operator why a file could not be read. */
 export function explainUnreadable(error: unknown): string {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
   if (code === 'ENOENT' || code === 'ENOTDIR') return `does not exist (${code})`
-  if (code === 'EISDIR') return IS_FOLDER
   if (code !== 'EACCES' && code !== 'EPERM') return `cannot be read (${code})`
   return (
     `cannot be read by uid ${process.getuid?.() ?? '?'} (${code}): let that user read it; ` +

@@ -158,7 +158,7 @@ describe('a problem is reported', () => {
 })
 
 describe('only a regular file is read', () => {
-  const NOT_REGULAR = 'is not a regular file: name a file, not a pipe, a socket or a device'
+  const NOT_REGULAR = 'is a folder, a pipe, a socket or a device: name a regular file'
 
   // An operator, or another writer of the folder, replaces the secret by a FIFO. Opening it would wait for ever.
   test('a FIFO that nobody writes to is refused at once, and the next content is read', async () => {
@@ -177,7 +177,9 @@ describe('only a regular file is read', () => {
   })
 
   test('a folder is refused', async () => {
-    await expect(readRegularFile(folder.path)).rejects.toThrow('is a folder, not a file (EISDIR)')
+    await expect(readRegularFile(folder.path)).rejects.toThrow(
+      'is a folder, a pipe, a socket or a device: name a regular file',
+    )
   })
 
   test('at most 64 KiB, or the given limit', async () => {

@@ -1,20 +1,14 @@
-/** The command line: its commands with their options and help, and the parser that turns it into one of them. */
+/** The command line: its commands with their options, the help, and the parser that turns it into one of them. */
 
 import { type ParseArgsConfig, parseArgs } from 'node:util'
 
 type Command =
   | { readonly name: 'serve'; readonly file: string | undefined }
-  | {
-      readonly name: 'check'
-      readonly file: string | undefined
-      readonly mint: string | undefined
-      readonly diff: boolean
-    }
+  | { readonly name: 'check'; readonly file: string | undefined; readonly mint: string | undefined }
   | { readonly name: 'status'; readonly file: string | undefined; readonly json: boolean }
   | { readonly name: 'healthcheck'; readonly file: string | undefined }
   | { readonly name: 'sandbox'; readonly port: number | undefined }
-  | { readonly name: 'help'; readonly text: string }
-  | { readonly name: 'version' }
+  | { readonly name: 'help' | 'version' }
 
 /** The command line is wrong. The message is the one line to print. */
 export class UsageError extends Error {
@@ -24,7 +18,6 @@ export class UsageError extends Error {
 const OPTIONS = {
   config: { type: 'string' },
   mint: { type: 'string' },
-  diff: { type: 'boolean' },
   json: { type: 'boolean' },
   port: { type: 'string' },
   help: { type: 'boolean', short: 'h' },
@@ -34,79 +27,18 @@ const OPTIONS = {
 type Values = ReturnType<typeof parse>['values']
 type OptionName = keyof typeof OPTIONS
 
-interface CommandHelp {
-  readonly options: readonly OptionName[]
-  /** Printed by `COMMAND --help`. */
-  readonly text: string
-}
+/** The commands, each with the options that it takes. */
+const COMMANDS = {
+  serve: ['config'],
+  check: ['config', 'mint'],
+  status: ['config', 'json'],
+  healthcheck: ['config'],
+  sandbox: ['port'],
+  help: [],
+  version: [],
+} as const satisfies Readonly<Record<Command['name'], readonly OptionName[]>>
 
-const CONFIG_OPTION = `  --config FILE  configuration file (YAML); OAP_CONFIG names it too
-`
-
-const COMMANDS: Readonly<Record<'serve' | 'check' | 'status' | 'healthcheck' | 'sandbox', CommandHelp>> = {
-  serve: {
-    options: ['config'],
-    text: `Usage: org-access-proxy [serve] [--config FILE]
-
-Runs the proxy until SIGTERM or SIGINT. SIGHUP reloads.
-
-${CONFIG_OPTION}
-Exit codes: 0 stopped after draining; 1 failed, or the drain deadline cut
-requests off; 78 the configuration was refused.
-`,
-  },
-  check: {
-    options: ['config', 'mint', 'diff'],
-    text: `Usage: org-access-proxy check [--config FILE] [--mint ORG] [--diff]
-
-Checks the configuration, and prints every setting with its value and source.
-Secrets are masked.
-
-${CONFIG_OPTION}  --mint ORG     also get one token for ORG from the token endpoint, and print
-                 the URL and the outcome, never the token
-  --diff         ask the running proxy at admin.address for the settings in
-                 use, and print only what a reload would change
-
-Exit codes: 0 good; 1 no token, or no answer from the running proxy; 78 the
-configuration was refused.
-`,
-  },
-  status: {
-    options: ['config', 'json'],
-    text: `Usage: org-access-proxy status [--config FILE] [--json]
-
-Asks the running proxy for its status, and prints it: readiness, warnings,
-errors with the Orgs concerned, tokens. Finds it by the setting admin.address,
-so give it the same configuration as the proxy.
-
-${CONFIG_OPTION}  --json         print everything as JSON, as /status has it
-
-Exit codes: 0 ready; 1 not ready, or no answer.
-`,
-  },
-  healthcheck: {
-    options: ['config'],
-    text: `Usage: org-access-proxy healthcheck [--config FILE]
-
-Asks the running proxy for /livez, for containers without curl. Finds it by
-the setting admin.address, so give it the same configuration as the proxy.
-
-${CONFIG_OPTION}
-Exit codes: 0 alive; 1 not.
-`,
-  },
-  sandbox: {
-    options: ['port'],
-    text: `Usage: org-access-proxy sandbox [--port N]
-
-Runs a stand-in for the service on 127.0.0.1, and prints commands to try.
-
-  --port N  port; 9080 by default, 0 takes a free one
-`,
-  },
-}
-
-/** Printed by `--help`: every command on one screen of 24 by 80. */
+/** Fits on one screen of 24 by 80. */
 export const helpText = `org-access-proxy turns X-Org-Id into the Org's bearer token: apps call it on
 localhost, it holds the App secret and the tokens, so that no app has to.
 
@@ -118,7 +50,9 @@ Usage: org-access-proxy [COMMAND] [OPTIONS]
   status [--config FILE] [--json]     print the status of the running proxy
   healthcheck [--config FILE]         ask the running proxy for /livez; 0 or 1
   sandbox [--port N]                  run the stand-in service alone
-  COMMAND --help, --version           help for one command; the version
+  --help, --version                   this text; the version
+
+Exit codes: 0 stopped, good or ready; 1 failed; 78 configuration refused.
 
 Settings come from the environment (OAP_ and the key in upper snake case, such
 as OAP_TOKENS_MAX_ORGS for tokens.maxOrgs), then from FILE (YAML), then from the
@@ -132,19 +66,14 @@ defaults. Three have no default:
 export function parseArguments(argv: readonly string[]): Command {
   const { values, positionals } = parse(argv)
   const [name = 'serve', ...rest] = positionals
-  if (values.help === true)
-    return { name: 'help', text: isCommand(positionals[0]) ? COMMANDS[positionals[0]].text : helpText }
+  if (values.help === true) return { name: 'help' }
   if (values.version === true) return { name: 'version' }
   if (rest.length > 0) throw usage(`give one command; ${quoted(rest[0])} is a second one`)
-  if (name === 'help' || name === 'version') {
-    refuseOthers(name, values, [])
-    return name === 'help' ? { name, text: helpText } : { name }
-  }
   if (!isCommand(name)) throw usage(`there is no command ${quoted(name)}`)
-  refuseOthers(name, values, COMMANDS[name].options)
+  refuseOthers(name, values)
   switch (name) {
     case 'check':
-      return { name, file: nonEmpty(values, 'config'), mint: nonEmpty(values, 'mint'), diff: values.diff === true }
+      return { name, file: nonEmpty(values, 'config'), mint: nonEmpty(values, 'mint') }
     case 'sandbox':
       return { name, port: portOf(values) }
     case 'status':
@@ -152,6 +81,9 @@ export function parseArguments(argv: readonly string[]): Command {
     case 'serve':
     case 'healthcheck':
       return { name, file: nonEmpty(values, 'config') }
+    case 'help':
+    case 'version':
+      return { name }
   }
 }
 
@@ -169,7 +101,8 @@ function parse(argv: readonly string[]) {
   }
 }
 
-function refuseOthers(command: string, values: Values, known: readonly OptionName[]): void {
+function refuseOthers(command: keyof typeof COMMANDS, values: Values): void {
+  const known: readonly OptionName[] = COMMANDS[command]
   const other = Object.keys(values).find((name) => !known.some((option) => option === name))
   if (other !== undefined) throw usage(`${command} takes no --${other}`)
 }

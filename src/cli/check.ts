@@ -3,7 +3,6 @@
 import { openFleet } from '../app/fleet.ts'
 import { openOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
 import { formatFleetStore } from '../config/address.ts'
-import { changedSettings } from '../config/changes.ts'
 import type { Environment } from '../config/environment.ts'
 import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import { describeSource } from '../config/problem.ts'
@@ -13,7 +12,7 @@ import type { TokenError } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
 import type { SettledMint } from '../token/token-source.ts'
-import { AdminUnreachable, askAdmin, type Output } from './admin-client.ts'
+import type { Output } from './admin-client.ts'
 
 export interface CheckOptions {
   readonly loaded: LoadedConfig
@@ -23,31 +22,25 @@ export interface CheckOptions {
   /** Resolves with the problem of the fleet's store, or undefined if the store can be used. */
   readonly tryStore: () => Promise<string | undefined>
   readonly stdout: Output
-  readonly isTerminal: boolean
 }
 
 /** Resolves with the exit code. @throws {ConfigRefused} */
-export async function runCheck(
-  command: { file: string | undefined; mint: string | undefined; diff: boolean },
-  env: Environment,
-) {
+export async function runCheck(command: { file: string | undefined; mint: string | undefined }, env: Environment) {
   const loaded = await loadConfig({ file: command.file, env })
-  if (command.diff) return printDiff(loaded, process.stdout)
   return check({
     loaded,
     org: command.mint,
     mint: (org) => mintOnce(loaded.config, org),
     tryStore: () => tryFleetStore(loaded.config),
     stdout: process.stdout,
-    isTerminal: process.stdout.isTTY === true,
   })
 }
 
 /** Resolves with the exit code. */
 export async function check(options: CheckOptions): Promise<0 | 1> {
-  const { loaded, org, stdout, isTerminal } = options
-  stdout.write(renderSettings(loaded, isTerminal))
-  stdout.write(renderWarnings(loaded, isTerminal))
+  const { loaded, org, stdout } = options
+  stdout.write(renderSettings(loaded))
+  stdout.write(renderWarnings(loaded))
   const { store } = loaded.config.fleet
   if (store !== undefined) {
     const problem = await options.tryStore()
@@ -61,23 +54,8 @@ export async function check(options: CheckOptions): Promise<0 | 1> {
   return isGood ? 0 : 1
 }
 
-/** Resolves with the exit code. @throws {AdminUnreachable} */
-export async function printDiff(loaded: LoadedConfig, stdout: Output): Promise<0 | 1> {
-  const { status, content } = await askAdmin(loaded.config.admin.address, '/status')
-  if (status !== 200) throw new AdminUnreachable(`the admin listener answers ${status} to GET /status`)
-  const { configuration }: { configuration?: { settings?: Record<string, string> } } = JSON.parse(content)
-  const inUse = new Map(Object.entries(configuration?.settings ?? {}))
-  const lines = changedSettings(inUse, loaded.texts).flatMap(({ key, from, to, needsRestart }) => [
-    `${key}${needsRestart ? ' (needs a restart)' : ''}`,
-    ...from.split('; ').map((text) => `  - ${text || '(not set)'}`),
-    ...to.split('; ').map((text) => `  + ${text || '(not set)'}`),
-  ])
-  stdout.write(lines.length === 0 ? 'A reload would change no setting.\n' : `${lines.join('\n')}\n`)
-  return 0
-}
-
-/** Three aligned columns in the order of the declaration. On a terminal, defaults are dimmed. */
-export function renderSettings({ texts, sources }: LoadedConfig, isTerminal: boolean): string {
+/** Three aligned columns in the order of the declaration. */
+export function renderSettings({ texts, sources }: LoadedConfig): string {
   const rows = settings.map((setting) => ({
     setting,
     value: texts.get(setting.key) || '-',
@@ -88,21 +66,19 @@ export function renderSettings({ texts, sources }: LoadedConfig, isTerminal: boo
   let previous: Setting['group']
   return rows
     .map(({ setting, value, source }) => {
-      const isChosen = source.kind === 'file' || source.kind === 'environment'
       const line = `${setting.key.padEnd(keyWidth)}  ${value.padEnd(valueWidth)}  ${describeSource(source)}`
       const gap = setting.group === previous ? '' : '\n'
       previous = setting.group
-      return `${gap}${isTerminal && !isChosen ? dimmed(line) : line}\n`
+      return `${gap}${line}\n`
     })
     .join('')
 }
 
 const MAX_VALUE_WIDTH = 48
 
-function renderWarnings({ warnings }: LoadedConfig, isTerminal: boolean): string {
+function renderWarnings({ warnings }: LoadedConfig): string {
   if (warnings.length === 0) return '\nThe configuration is good.\n'
-  const label = isTerminal ? yellow('warning:') : 'warning:'
-  return `\n${warnings.map((warning) => `${label} ${warning}\n`).join('')}\nThe configuration can be used.\n`
+  return `\n${warnings.map((warning) => `warning: ${warning}\n`).join('')}\nThe configuration can be used.\n`
 }
 
 async function tryMint(text: string, options: CheckOptions): Promise<{ lines: string[]; isGood: boolean }> {
@@ -169,12 +145,4 @@ async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   } finally {
     origin.close()
   }
-}
-
-function dimmed(text: string): string {
-  return `\u001b[2m${text}\u001b[22m`
-}
-
-function yellow(text: string): string {
-  return `\u001b[33m${text}\u001b[39m`
 }

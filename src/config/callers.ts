@@ -1,4 +1,4 @@
-/** The setting `callers`: checks between its entries, the files that it names, and its text for people. */
+/** The setting `callers`: checks between its entries, and the files that it names. */
 
 import type { z } from 'zod'
 import type { CallerRule, KeySetSource } from '../callers/callers.ts'
@@ -9,7 +9,7 @@ import type { Draft } from './draft.ts'
 import { readCertificates, readKeyFile } from './files.ts'
 import type { Path, Place, Remark } from './problem.ts'
 import { callerMapping, jwtMapping } from './schema.ts'
-import type { SettingValues } from './settings.ts'
+import { isMapping, type SettingValues } from './settings.ts'
 import { Unsuitable } from './types.ts'
 
 type DeclaredCaller = z.output<typeof callerMapping>
@@ -22,11 +22,10 @@ type SoundCaller = Sound<Omit<DeclaredCaller, 'jwt'>> & { readonly jwt?: SoundJw
 const KINDS = ['socket', 'keyFiles', 'jwt', 'certificate'] as const
 
 /**
- * The callers without their wrong values. If an entry has a problem, the rest of it is still checked, so that one run reports
- * every problem. An entry that is not a mapping is undefined.
+ * The callers without their wrong values, so that one run reports every problem of an entry. An entry that is not a mapping is
+ * undefined.
  */
 function soundCallers(draft: Draft): readonly (SoundCaller | undefined)[] {
-  if (draft.values.callers !== undefined) return draft.values.callers
   const written = draft.givenValue('callers')
   if (!Array.isArray(written)) return []
   return written.map((entry) => (isMapping(entry) ? soundParts(entry, callerMapping) : undefined))
@@ -38,10 +37,6 @@ function soundParts(written: Readonly<Record<string, unknown>>, { shape }: z.Zod
     return [name, Object.hasOwn(shape, name) ? shape[name]?.safeParse(value).data : undefined]
   })
   return Object.fromEntries(parts)
-}
-
-function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 /** As messages name it. */
@@ -146,9 +141,8 @@ export async function readCallers(draft: Draft): Promise<CallerRule[]> {
         draft.warn({ ...place, message })
       }
     }
-    const { name, orgs, routes, maxInFlight } = caller
-    if (credential === undefined || name === undefined || orgs === undefined || routes === undefined) continue
-    rules.push({ name, credential, orgs, routes, maxInFlight })
+    const { name, orgs = [], routes = [], maxInFlight } = caller
+    if (credential !== undefined && name !== undefined) rules.push({ name, credential, orgs, routes, maxInFlight })
   }
   return rules
 }
@@ -207,25 +201,4 @@ async function readKeySetSource(
 
 function isUrl(jwks: string): boolean {
   return jwks.startsWith('https://')
-}
-
-/** One line per caller, with everything that its entry contains: a reload compares these lines to find a change. */
-export function describeCallers(callers: readonly DeclaredCaller[]): string[] {
-  return callers.map((caller) => {
-    const { name, orgs, routes, maxInFlight } = caller
-    const orgList = orgs.map(({ id, isPrefix }) => (isPrefix ? `${id}*` : id)).join(', ')
-    const routeList = routes.map(({ method, path, isPrefix }) => `${method} ${path}${isPrefix ? '*' : ''}`).join(', ')
-    const limit = maxInFlight === undefined ? '' : `, at most ${maxInFlight} at once`
-    return `${name} (${describeCredential(caller)}): orgs ${orgList || 'none'}, routes ${routeList || 'all'}${limit}`
-  })
-}
-
-function describeCredential({ socket, keyFiles = [], jwt, certificate }: DeclaredCaller): string {
-  if (socket !== undefined) return `socket ${socket}`
-  if (certificate !== undefined) return `certificate ${certificate}`
-  if (jwt === undefined) return `keys ${keyFiles.join(', ')}`
-  const { issuer, audience, subject, jwks, jwksCaFile, jwksTokenFile } = jwt
-  const ca = jwksCaFile === undefined ? '' : ` certified by ${jwksCaFile}`
-  const token = jwksTokenFile === undefined ? '' : ` with the token in ${jwksTokenFile}`
-  return `jwt ${subject} for ${audience} of ${issuer}, keys from ${jwks}${ca}${token}`
 }

@@ -2,7 +2,7 @@
 
 import { resolve } from 'node:path'
 import type { ListenAddress } from './address.ts'
-import { callerCautions, callerContradictions, describeCallers, readCallers } from './callers.ts'
+import { callerCautions, callerContradictions, readCallers } from './callers.ts'
 import { RELOADABLE } from './changes.ts'
 import { Draft } from './draft.ts'
 import {
@@ -155,7 +155,7 @@ function textOf({ key, defaultValue }: Setting, draft: Draft): string {
   const written = draft.givenValue(key) ?? defaultValue
   if (written === undefined) return ''
   if (key === 'appSecret') return '[redacted]'
-  if (key === 'callers') return describeCallers(draft.values.callers ?? []).join('; ')
+  if (key === 'callers' && Array.isArray(written)) return written.map((caller) => JSON.stringify(caller)).join('; ')
   if (!Array.isArray(written)) return String(written)
   return written.length === 0 ? '[]' : written.join(', ')
 }

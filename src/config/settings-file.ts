@@ -3,7 +3,7 @@
 import type { Document, LineCounter, Node, Pair, YAMLError } from 'yaml'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
 import { type Given, MAX_PROBLEMS, type Path, type Problem, type Source } from './problem.ts'
-import { type SettingKey, settings, unknownName } from './settings.ts'
+import { isMapping, type SettingKey, settings, unknownName } from './settings.ts'
 
 type Yaml = typeof import('yaml')
 
@@ -24,20 +24,6 @@ const NESTED_TOO_DEEPLY = /(?:[-?:]\s+){64}|(?:[[{][^[\]{}]*){64}|^ {256}/m
 
 /** The key of a problem with the file as a whole. */
 export const WHOLE_FILE = 'config file'
-
-/** The parser's own messages quote the text, which may be a secret. These do not. */
-const EXPLANATIONS: Readonly<Record<string, string>> = {
-  BAD_ALIAS: '"*" starts an alias: put the value in quotes',
-  BAD_DQ_ESCAPE: '"\\" in double quotes starts an unknown escape: use single quotes',
-  BAD_INDENT: 'the indentation does not match the lines before, or a bracket is not closed',
-  BAD_SCALAR_START: 'a value cannot start with this character: put it in quotes',
-  BLOCK_AS_IMPLICIT_KEY: '":" is not allowed here: put the value in quotes',
-  MISSING_CHAR: 'a quote, bracket, comma or ":" is missing',
-  MULTILINE_IMPLICIT_KEY: 'a key spans several lines: is ":" missing?',
-  MULTIPLE_DOCS: 'a second document begins: keep one document',
-  TAB_AS_INDENT: 'the line is indented with a tab: use spaces',
-  TAG_RESOLVE_FAILED: '"!" starts an unknown tag: put the value in quotes',
-}
 
 const settingsByKey = new Map(settings.map((setting) => [setting.key as string, setting]))
 const groups = new Set(settings.map((setting) => setting.group))
@@ -165,7 +151,9 @@ class SettingsReader {
   }
 
   #reportSyntax(fault: YAMLError): void {
-    const message = `is not valid YAML here: ${EXPLANATIONS[fault.code] ?? 'this is not allowed here'}`
+    // Its message quotes the text, which may be a secret. Its code does not.
+    const found = fault.code.toLowerCase().replaceAll('_', ' ')
+    const message = `is not valid YAML here (${found}): indent with spaces, and quote values with special characters`
     this.#problems.push({ key: WHOLE_FILE, source: this.#placeAt(fault.pos[0]), message })
   }
 
@@ -198,10 +186,6 @@ class SettingsReader {
 
 function offsetOf(node: unknown): number | undefined {
   return (node as Node | null | undefined)?.range?.[0]
-}
-
-function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 function unknownKey(name: string): string {

@@ -1,4 +1,3 @@
-import { stripVTControlCharacters } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { type CheckOptions, check, renderSettings } from '../../src/cli/check.ts'
 import { loadConfig } from '../../src/config/load.ts'
@@ -16,7 +15,6 @@ async function run(env: Record<string, string>, options: Partial<CheckOptions> =
     tryStore: () => expect.fail('there is no store'),
     mint: () => expect.fail('nobody asked for a mint'),
     stdout: { write: (text) => (printed += text) },
-    isTerminal: false,
     ...options,
   })
   return { exitCode, printed }
@@ -26,7 +24,7 @@ describe('the settings', () => {
   test('are printed in three aligned columns with their sources', async () => {
     await using folder = await makeFolder()
     const file = await folder.write('proxy.yaml', 'tokens: {warm: [acme, globex]}')
-    const shown = renderSettings(await loadConfig({ file, env: { ...GOOD, OAP_LISTEN_IDLE_TIMEOUT: '5s' } }), false)
+    const shown = renderSettings(await loadConfig({ file, env: { ...GOOD, OAP_LISTEN_IDLE_TIMEOUT: '5s' } }))
     const rows = shown.split('\n').filter((line) => line !== '')
     expect(rows.map((row) => row.split(' ', 1)[0])).toEqual(settings.map(({ key }) => key))
     const columns = new Map(rows.map((row) => [row.split(' ', 1)[0], row.split(/ {2,}/)]))
@@ -43,14 +41,6 @@ describe('the settings', () => {
     expect(exitCode).toBe(0)
     expect(printed).toMatch(/^appSecret +\[redacted\] +OAP_APP_SECRET$/m)
     expect(printed).not.toContain(GOOD.OAP_APP_SECRET)
-  })
-
-  test('have colours only on a terminal, with the same words', async () => {
-    const plain = (await run({})).printed
-    const coloured = (await run({}, { isTerminal: true })).printed
-    expect(stripVTControlCharacters(plain)).toBe(plain)
-    expect(coloured).not.toBe(plain)
-    expect(stripVTControlCharacters(coloured)).toBe(plain)
   })
 
   test('warnings follow, one line each', async () => {

@@ -60,8 +60,9 @@ callers:
   expect(cloud?.credential).toMatchObject({
     keySet: { kind: 'url', url: 'https://issuer.example/keys', tokenFile: folder.at('token') },
   })
-  expect(texts.get('callers')).toContain('reports (keys one.key, two.key): orgs *, routes all, at most 64 at once')
-  expect(texts.get('callers')).toContain('keys from https://issuer.example/keys with the token in token)')
+  expect(texts.get('callers')).toContain(
+    '; {"name":"reports","keyFiles":["one.key","two.key"],"orgs":["*"],"maxInFlight":64}; ',
+  )
   expect(JSON.stringify(config.callers)).not.toContain('the-first-key')
 })
 

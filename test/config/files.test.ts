@@ -33,12 +33,12 @@ describe('the secret file', () => {
   test.each([
     ['', 'is empty: put the secret into it'],
     ['\n', 'is empty: put the secret into it'],
-    ['  \n', 'is blank: put the secret into it'],
-    ['\n\n', 'is blank: put the secret into it'],
-    ['hunter2\n\n', 'has more than one line: put only the secret into it'],
-    ['hunter2\nhunter2\n', 'has more than one line: put only the secret into it'],
-    ['hunter2\rhunter2', 'has more than one line: put only the secret into it'],
-    ['hunter2\0\0\0', 'contains control characters: it is not text, or only half written'],
+    ['  \n', 'is empty: put the secret into it'],
+    ['\n\n', 'is empty: put the secret into it'],
+    ['hunter2\n\n', 'has a second line, or is not text: put only the secret into it'],
+    ['hunter2\nhunter2\n', 'has a second line, or is not text: put only the secret into it'],
+    ['hunter2\rhunter2', 'has a second line, or is not text: put only the secret into it'],
+    ['hunter2\0\0\0', 'has a second line, or is not text: put only the secret into it'],
     [new Uint8Array([0x68, 0xc3]), 'is not UTF-8 text: it may be only half written'],
     ['hunter2'.repeat(10_000), 'is larger than 64 KiB'],
   ])('%j is refused, and not repeated', async (content, message) => {
@@ -58,7 +58,7 @@ describe('the secret file', () => {
       `appSecretFile (OAP_APP_SECRET_FILE): ${folder.at('missing')} does not exist (ENOENT)`,
     ])
     expect(await lineFor('folder')).toEqual([
-      `appSecretFile (OAP_APP_SECRET_FILE): ${folder.at('folder')} is a folder, not a file (EISDIR)`,
+      `appSecretFile (OAP_APP_SECRET_FILE): ${folder.at('folder')} is a folder, a pipe, a socket or a device: name a regular file`,
     ])
   })
 
@@ -123,7 +123,7 @@ describe('the secret in the environment', () => {
     await using folder = await makeFolder()
     const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
     expect(await refusalOf({ env: { ...GOOD, OAP_APP_SECRET: ' ' } })).toEqual([
-      'appSecret (OAP_APP_SECRET): is blank: put the secret into it',
+      'appSecret (OAP_APP_SECRET): is empty: put the secret into it',
     ])
     expect(await refusalOf({ env: { ...GOOD, OAP_APP_SECRET_FILE } })).toEqual([
       'appSecret (OAP_APP_SECRET): is set, and so is appSecretFile: keep one, better the file',

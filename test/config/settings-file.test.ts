@@ -88,28 +88,25 @@ async function acceptedOrgs(content: string): Promise<readonly string[]> {
 
 describe('a file that is no configuration', () => {
   test.each([
+    ['appId: [hunter2', '(1:16)', 'bad indent'],
+    ['appId: "hunter2', '(1:16)', 'missing char'],
+    ['appId: "\\qhunter2"', '(1:9)', 'bad dq escape'],
+    ['appId: @hunter2', '(1:8)', 'bad scalar start'],
+    ['appId: !hunter2 x', '(1:8)', 'tag resolve failed'],
+    ['listen: {hosts: [*]}', '(1:18)', 'bad alias'],
+    ['appId: a\n---\nappId: hunter2', '(2:1)', 'multiple docs'],
+    ['log:\n\tlevel: info', '(2:1)', 'tab as indent'],
+  ] as const)('%j is not valid YAML', async (content, place, found) => {
+    const remedy = 'indent with spaces, and quote values with special characters'
+    expect(await problemsOf(content)).toEqual([`config file ${place}: is not valid YAML here (${found}): ${remedy}`])
+  })
+
+  test.each([
     ['- appId', '(1:1): is not a mapping: write lines of "key: value"'],
     ['hunter2', '(1:1): is not a mapping: write lines of "key: value"'],
-    [
-      'appId: [hunter2',
-      '(1:16): is not valid YAML here: the indentation does not match the lines before, or a bracket is not closed',
-    ],
-    ['appId: "hunter2', '(1:16): is not valid YAML here: a quote, bracket, comma or ":" is missing'],
-    [
-      'appId: "\\qhunter2"',
-      '(1:9): is not valid YAML here: "\\" in double quotes starts an unknown escape: use single quotes',
-    ],
-    ['appId: @hunter2', '(1:8): is not valid YAML here: a value cannot start with this character: put it in quotes'],
-    ['appId: !hunter2 x', '(1:8): is not valid YAML here: "!" starts an unknown tag: put the value in quotes'],
-    ['listen: {hosts: [*]}', '(1:18): is not valid YAML here: "*" starts an alias: put the value in quotes'],
-    ['appId: a\n---\nappId: hunter2', '(2:1): is not valid YAML here: a second document begins: keep one document'],
-    ['log:\n\tlevel: info', '(2:1): is not valid YAML here: the line is indented with a tab: use spaces'],
     [new Uint8Array([0x61, 0x3a, 0x20, 0xff]), '(the file): is not UTF-8 text: save it as UTF-8'],
     ['[ '.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
-    ['[a,'.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
-    ['{a: '.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
     ['- '.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
-    ['? '.repeat(20_000), '(the file): is nested too deeply: is it the right file?'],
     [
       Array.from({ length: 1_000 }, (_, depth) => `${' '.repeat(depth)}a:`).join('\n'),
       '(the file): is nested too deeply: is it the right file?',
@@ -169,7 +166,7 @@ describe('a file that is no configuration', () => {
     ])
     await mkdir(folder.at('folder'))
     expect(await refusalOf({ file: folder.at('folder'), env: GOOD })).toEqual([
-      expect.stringContaining('is a folder, not a file (EISDIR)'),
+      expect.stringContaining('is a folder, a pipe, a socket or a device: name a regular file'),
     ])
   })
 
