@@ -29,8 +29,11 @@ export interface ConnectionHost {
 
 /** The most that one read from the kernel brings. */
 const READ_BYTES = 64 * 1024
-/** Content up to this size is copied behind the head, into one write. */
+/** Content up to this size is copied behind the head, into one write. Servers get it with the head, in one or two reads. */
 const MAX_JOINED_BYTES = 8 * 1024
+
+/** From this status on, a service may have answered without reading the content. */
+const MULTIPLE_CHOICES = 300
 
 export class Connection implements AttemptPlace, PooledConnection, ResponseEvents, SocketReader {
   readonly #host: ConnectionHost
@@ -46,7 +49,9 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
   #isLooking = false
   #isPaused = false
   #isClosed = false
-  /** True if the response began before all of the request was written. */
+  /** True if the request has content that the service may not have read when it answers. */
+  #hasMuchContent = false
+  /** True if the service may have answered without reading all of the request. */
   #isEarly = false
   #wasReset = false
   #buffer: Buffer | undefined
@@ -124,6 +129,8 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
   #write(socket: Socket, { request, sink }: Attempt): void {
     const { content } = request
     const head = requestHeadText(request)
+    const length = Buffer.isBuffer(content) ? content.length : request.contentLength
+    this.#hasMuchContent = content !== undefined && (length === undefined || length > MAX_JOINED_BYTES)
     if (content === undefined) socket.write(head, 'latin1')
     else if (!Buffer.isBuffer(content)) {
       socket.write(head, 'latin1')
@@ -169,7 +176,9 @@ export class Connection implements AttemptPlace, PooledConnection, ResponseEvent
 
   responseHead(head: ResponseHead): void {
     this.#head = head
-    this.#isEarly = this.#content?.isOver === false || this.#socket?.writableLength !== 0
+    // Content that the kernel took whole may still be unread.
+    const mayBeUnread = this.#hasMuchContent && head.status >= MULTIPLE_CHOICES
+    this.#isEarly = mayBeUnread || this.#content?.isOver === false || this.#socket?.writableLength !== 0
     this.#attempt?.sink.responseHead(head)
   }
 

@@ -74,6 +74,23 @@ describe.each(SIZES)('%i octets', (bytes) => {
   })
 })
 
+/**
+ * gunicorn answers without reading the content, says that the connection stays open, and closes it 2 ms later. Content that the
+ * kernel took whole looks like content that was read. The next upload on such a connection would be lost.
+ */
+test.each([
+  ['a refusal of much content', 413, 100_000, 2],
+  ['a rejection of much content', 401, 100_000, 2],
+  ['a redirect of much content', 307, 100_000, 2],
+  ['a refusal of little content', 413, 1_000, 1],
+  ['a success', 200, 100_000, 1],
+])('after %s, the next upload has the right connection', async (_, status, bytes, connections) => {
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status, content: 'kept alive' }) })
+  await using proxy = await startProxy(service, { 'replay.maxBody': '0B' })
+  for (let i = 0; i < 2; i++) expect((await upload(proxy.port, '/v2/upload', bytes)).status).toBe(status)
+  expect(new Set(service.requests.map(({ connection }) => connection)).size).toBe(connections)
+})
+
 /** These answer each upload before they have read it. They issue tokens, too. */
 interface RealServer {
   readonly program: string
