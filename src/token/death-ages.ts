@@ -49,18 +49,10 @@ export class DeathAges {
     return this.#endMs !== undefined && this.#agrees(ending, this.#endMs)
   }
 
-  /** True if the service accepting a token at this age shows that it lives longer than expected. */
-  isOutlivedAt(ageMs: number): boolean {
-    return this.#endMs !== undefined && ageMs > this.#endMs * (1 + this.#options.tolerance)
-  }
-
-  /** Returns true if the expected end has changed. */
-  add(ending: Ending): boolean {
+  add(ending: Ending): void {
     this.#endings.push(ending)
     if (this.#endings.length > this.#options.capacity) this.#endings.shift()
-    const before = this.#endMs
     this.#endMs = this.#regularEnd()
-    return before !== this.#endMs
   }
 
   /** The smallest of the ages that most endings agree with. */

@@ -74,6 +74,8 @@ const QUIET_MS = 1_000
 /** If a mint gave the same token again, this share of its life passes before the next mint. */
 const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
+/** The same if the service has rejected the token. */
+const SAME_DEAD_TOKEN_MS = 250
 const MAX_KINDS = 32
 /** If more kinds are rejected by right, a new kind has to wait for the cool-down, too. */
 const MAX_KNOWN_KINDS = 3
@@ -157,14 +159,28 @@ export class OrgTokens {
 
   #chooseRepeatable(now: number): Choice | undefined {
     const { current, former } = this
-    if (this.isDead) return { wait: 'mint', reason: 'rejected' }
+    if (this.isDead) return this.#chooseDead(now)
     if (former !== undefined && this.#isFormerPreferred(now)) return { token: former, result: 'hit' }
     if (this.hasWaiting) return { wait: 'settled' }
     const ageMs = now - current.mintedAt
     const endMs = this.endMs
-    const isOver = ageMs >= current.statedLifeMs
+    const isOver = this.#isOver(now)
     if (!isOver && (endMs === undefined || ageMs < endMs || this.#isExplored)) return undefined
     return this.#pastEnd(isOver, now)
+  }
+
+  /** While no other token can be had, a request tries the dead one now and then: the service may have been wrong. */
+  #chooseDead(now: number): Choice {
+    const mayTry = this.#failures > 0 && now >= this.#scoutedUntil && !this.#isOver(now)
+    if (!mayTry) return { wait: 'mint', reason: 'rejected' }
+    this.#scoutedUntil = Math.floor(now + SCOUT_MS)
+    return { token: this.current, result: 'stale' }
+  }
+
+  /** The current token is past the end that it states, unless the endpoint has given it again a moment ago. */
+  #isOver(now: number): boolean {
+    const isGivenAgain = this.#failures === 0 && now < this.#retryAt
+    return now - this.current.mintedAt >= this.current.statedLifeMs && !isGivenAgain
   }
 
   /** The service has probably forgotten the token, so a request waits for a mint rather than for a rejection. */
@@ -188,7 +204,7 @@ export class OrgTokens {
     }
     if (this.hasWaiting) return { wait: 'settled' }
     if (ageMs < settledMs) return { wait: 'until', at: current.mintedAt + settledMs }
-    if (ageMs >= current.statedLifeMs) return { wait: 'mint', reason: 'expired' }
+    if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
     if (this.isPausingAt(now)) return undefined
     if (this.#condemned?.token === current && this.mayMintAfterRejection(now))
       return { wait: 'mint', reason: 'rejected' }
@@ -289,8 +305,10 @@ export class OrgTokens {
       this.#firstAcceptedAt = Math.floor(sentAt)
       if (this.#condemned?.isUnrepeated === true && this.#condemned.token !== token)
         this.confirmDeath(this.#condemned.token)
-    } else if (!this.isDead && sentAt > this.current.mintedAt + (this.#condemned?.deadMs ?? 0))
+    } else if (this.#condemned?.token === token && sentAt > token.mintedAt + this.#condemned.deadMs) {
       this.#condemned = undefined
+      this.isDead = false
+    }
     return true
   }
 
@@ -309,6 +327,7 @@ export class OrgTokens {
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
   condemn(sentAt: number, isUnrepeated: boolean): void {
     const token = this.current
+    this.#isWatched = true
     if (this.#condemned?.token === token) return
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
     const deadMs = Math.max(sentAt - token.mintedAt, aliveMs)
@@ -419,8 +438,8 @@ export class OrgTokens {
     this.#looksAhead = this.#habits.ahead.areGood(1 - random)
     if (token.equals(this.current)) {
       const lifeMs = this.endMs ?? 0
-      this.#retryAt = now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS)
-      if (this.isDead) this.#sameUntil = Math.floor(now + SAME_TOKEN_MS)
+      this.#retryAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
+      if (this.isDead) this.#sameUntil = Math.floor(now + SAME_DEAD_TOKEN_MS)
       this.isDead = false
       return false
     }
@@ -449,6 +468,6 @@ export class OrgTokens {
     const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** this.#failures, MAX_RETRY_MS) * (0.5 + random / 2)
     this.#failures += 1
     this.#hasPassingFailure = isPassing
-    this.#retryAt = now + pauseMs
+    this.#retryAt = Math.floor(now + pauseMs)
   }
 }

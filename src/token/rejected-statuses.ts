@@ -7,8 +7,8 @@ const FIRST_PAUSE_MS = 10_000
 const PAUSE_GROWTH = 8
 const LAST_PAUSE_MS = 10 * 60_000
 const MAX_ORGS_TRIED = 10_000
-/** Trials at once. Tokens of many orgs may end in the same moment. */
-const MAX_TRIALS = 8
+/** The time in which a trial has most often told. */
+const TRIAL_MS = 1_000
 
 /** `accepted`: the token is good. `suspect`: it may have ended. `neither`: a failure of the service, which says nothing. */
 export type Meaning = 'accepted' | 'rejected' | 'suspect' | 'neither'
@@ -19,7 +19,6 @@ export class RejectedStatuses {
   readonly #triedOrgs = new Set<string>()
   readonly #onLearned: ((status: number) => void) | undefined
   #noTrialUntil = 0
-  #trials = 0
   #pauseMs = FIRST_PAUSE_MS
 
   constructor(statuses: Iterable<number>, onLearned?: (status: number) => void) {
@@ -41,32 +40,24 @@ export class RejectedStatuses {
 
   /**
    * Begins a trial, if one is due: a request of the org is to be repeated with a new token. `isInRow`: no request of the org
-   * gets through any more. Each trial ends with `learn` or `trialEnded`.
+   * gets through any more. A trial ends with `learn`, with `trialFailed`, or with nothing: its client may leave.
    */
   beginTrial(org: string, isInRow: boolean, now: number): boolean {
-    if (this.#trials >= MAX_TRIALS) return false
     if (now < this.#noTrialUntil && (!isInRow || this.#triedOrgs.has(org))) return false
-    this.#trials += 1
+    this.#noTrialUntil = Math.max(this.#noTrialUntil, now + TRIAL_MS)
     return true
   }
 
   /** The repeat with a new token was accepted. */
   learn(status: number): void {
-    this.#trials -= 1
     if (this.#rejected.has(status)) return
     this.#rejected.add(status)
     this.#learned.add(status)
     this.#onLearned?.(status)
   }
 
-  /** The trial told nothing, because the request was not repeated. */
-  trialEnded(): void {
-    this.#trials -= 1
-  }
-
   /** The repeat had the same answer. */
   trialFailed(org: string, now: number): void {
-    this.#trials -= 1
     this.#triedOrgs.add(org)
     if (this.#triedOrgs.size > MAX_ORGS_TRIED) this.#triedOrgs.clear()
     this.#noTrialUntil = now + this.#pauseMs

@@ -34,7 +34,7 @@ export type Step =
   | { readonly step: 'pass' }
   | { readonly step: 'use'; readonly token: AccessToken }
   | { readonly step: 'again'; readonly token: AccessToken; readonly delayMs: number }
-  | { readonly step: 'wait'; readonly token: AccessToken; readonly untilAt: number }
+  | { readonly step: 'wait'; readonly token: AccessToken }
   | { readonly step: 'mint' }
 
 const PASS: Step = { step: 'pass' }
@@ -72,7 +72,7 @@ export class Rejection {
   readonly pass = PASS
   readonly #rejected: AccessToken[] = []
   /** The repeat under way is to tell what the first status means. */
-  hasTrial = false
+  isTelling = false
   #firstStatus = 0
   #firstAt = 0
   #firstSentAt = 0
@@ -106,16 +106,9 @@ export class Rejection {
     return this.#firstStatus
   }
 
-  /** Returns true if the repeat that was answered was a trial that `RejectedStatuses` counts. */
-  endTrial(): boolean {
-    const { hasTrial } = this
-    this.hasTrial = false
-    return hasTrial
-  }
-
-  /** The org's tokens were forgotten while the request was under way. */
-  nextWithout(): Step {
-    if (this.#attempted !== undefined || !this.request.isRepeatable) return PASS
+  /** Decides after a rejection if the org's tokens were forgotten while the request was under way. */
+  nextWithout({ challenge }: Rejected): Step {
+    if (this.#attempted !== undefined || !this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
     this.#hasMinted = true
     this.#attempted = 'minted'
     return { step: 'mint' }
@@ -167,17 +160,27 @@ export class Rejection {
    * Decides after a response whose status may say that a token has ended. One repeat with another token tells.
    * `isTrialDue` asks for leave to mint for that.
    */
-  nextTrial({ token, sentAt, status }: Rejected, tokens: OrgTokens, isTrialDue: () => boolean): Step {
+  nextTrial(
+    { token, sentAt, status }: Rejected,
+    tokens: OrgTokens,
+    settleTimeMs: number,
+    isTrialDue: () => boolean,
+  ): Step {
+    const { current } = tokens
+    if (this.isTrial) {
+      // The new token may not be known yet.
+      const isUnknown = token === current && tokens.acceptedAt < 0 && sentAt - current.mintedAt < settleTimeMs
+      return isUnknown && this.isTelling ? { step: 'wait', token } : PASS
+    }
     this.#firstStatus = status
     if (!this.request.isRepeatable) return PASS
-    const { current } = tokens
     if (token === current) {
       tokens.noteRejected()
-      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt) return PASS
+      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return PASS
       if (!tokens.mayMintAfterRejection(sentAt, this.kind) || !isTrialDue()) return PASS
-      this.hasTrial = true
       tokens.condemn(sentAt, false)
     }
+    this.isTelling = true
     this.#attempted = 'trial'
     this.#rejected.push(token)
     return token === current ? { step: 'mint' } : { step: 'use', token: current }
@@ -223,7 +226,10 @@ export class Rejection {
     this.#known = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung && acceptedAt < 0 && habits.waiting.areGood(1)) habits.unsettled(current.mintedAt + rules.settleTimeMs)
     const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(rules.now))
-    if (isRetired && tokens.mayMintAfterRejection(rules.now, this.kind)) tokens.condemn(sentAt, true)
+    if (isRetired && tokens.mayMintAfterRejection(rules.now, this.kind)) {
+      if (tokens.isUselessAt(rules.now)) tokens.noteUselessMint(rules.now)
+      else tokens.condemn(sentAt, true)
+    }
     return PASS
   }
 
@@ -243,7 +249,7 @@ export class Rejection {
     this.#waitedFor ??= odds
     this.#attempted = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
-    if (isNew) return { step: 'wait', token: current, untilAt: settledAt }
+    if (isNew) return { step: 'wait', token: current }
     const delayMs = Math.min(FIRST_PAUSE_MS * 2 ** this.#pauses++, MAX_PAUSE_MS)
     return { step: 'again', token: current, delayMs: Math.min(delayMs, Math.max(settledAt - rules.now, 0)) }
   }

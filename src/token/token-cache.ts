@@ -156,8 +156,6 @@ export class TokenCache {
   }
 
   async #mintFor(org: OrgId, reason: MintReason, options: ObtainOptions): Promise<TokenLookup> {
-    const refusal = this.#refusals.get(org)
-    if (refusal !== undefined && this.#stands(refusal)) throw refusal.error
     const result = this.#mints.has(org) ? 'joined' : 'miss'
     try {
       return { token: await this.#awaitMint(org, reason, options), result }
@@ -216,7 +214,8 @@ export class TokenCache {
   judge(rejection: Rejection, rejected: Rejected): Promise<AccessToken> | undefined {
     const { request } = rejection
     const tokens = this.#orgs.peek(request.org)
-    const step = tokens === undefined ? rejection.nextWithout() : this.#weigh(rejection, rejected, tokens)
+    const step =
+      tokens === undefined ? this.#weighForgotten(rejection, rejected) : this.#weigh(rejection, rejected, tokens)
     switch (step.step) {
       case 'pass':
         return undefined
@@ -228,10 +227,19 @@ export class TokenCache {
         return this.#turn(request.org, true).then(() => this.#orgs.peek(request.org)?.current ?? step.token)
       case 'mint': {
         const token = this.#awaitMint(request.org, 'rejected', request)
-        // Without a new token, the same answer again is better than a failure of our own.
-        return rejection.isTrial ? token.catch(() => rejected.token) : token
+        if (!rejection.isTrial) return token
+        return token.catch(() => {
+          // Without a new token, the same answer again is better than a failure of our own.
+          rejection.isTelling = false
+          return rejected.token
+        })
       }
     }
+  }
+
+  /** The org's tokens were forgotten while the request was under way. */
+  #weighForgotten(rejection: Rejection, rejected: Rejected): Step {
+    return this.isRejected(rejected.status) ? rejection.nextWithout(rejected) : rejection.pass
   }
 
   #weigh(rejection: Rejection, rejected: Rejected, tokens: OrgTokens): Step {
@@ -240,26 +248,25 @@ export class TokenCache {
     const now = this.#now()
     const meaning = this.#statuses.meaningOf(status)
     if (meaning === 'rejected') {
-      if (rejection.endTrial()) this.#statuses.trialEnded()
       const step = rejection.next(rejected, tokens, this.#habits, {
         now,
         random: this.#random(),
         settleTimeMs: this.#options.settleTimeMs,
       })
-      if (step.step === 'pass') this.#observer.tokenRejected?.(request.org, rejection.outcome(false))
+      if (step.step !== 'pass') return step
+      if (rejection.isTelling) this.#statuses.trialFailed(request.org, now)
+      this.#observer.tokenRejected?.(request.org, rejection.outcome(false))
       return step
     }
-    if (meaning === 'suspect' && !rejection.isRepeated) {
-      return rejection.nextTrial(rejected, tokens, () =>
+    if (meaning === 'suspect' && (rejection.isTrial || !rejection.isRepeated)) {
+      const step = rejection.nextTrial(rejected, tokens, this.#options.settleTimeMs, () =>
         this.#statuses.beginTrial(request.org, tokens.rejectedInRow > 1, now),
       )
+      if (step.step === 'pass' && rejection.isTelling) this.#statuses.trialFailed(request.org, now)
+      return step
     }
-    if (rejection.endTrial()) {
-      if (meaning === 'accepted') this.#statuses.learn(rejection.firstStatus)
-      else if (meaning === 'suspect') this.#statuses.trialFailed(request.org, now)
-      else this.#statuses.trialEnded()
-    }
-    if (rejection.isTrial && meaning !== 'accepted') return rejection.pass
+    if (!rejection.isRepeated || (rejection.isTrial && meaning !== 'accepted')) return rejection.pass
+    if (rejection.isTelling && meaning === 'accepted') this.#statuses.learn(rejection.firstStatus)
     if (meaning !== 'neither') {
       this.accepted(request.org, token, sentAt, request)
       rejection.accepted(rejected, tokens, this.#habits, now)
@@ -285,6 +292,8 @@ export class TokenCache {
     reason: MintReason,
     options: Pick<MintOptions, 'requester' | 'requestId'>,
   ): Promise<AccessToken> {
+    const refusal = this.#refusals.get(org)
+    if (refusal !== undefined && this.#stands(refusal)) throw refusal.error
     const limit = new Pause(this.#options.mintTimeoutMs, this.#startTimer, this.#pauses)
     try {
       const token = await Promise.race([this.#mint(org, reason, options), limit.over])
@@ -325,14 +334,13 @@ export class TokenCache {
 
   /** Ends the mint. Returns false if it was forgotten meanwhile: then its result changes nothing here. */
   #isCurrent(org: OrgId, mint: Promise<AccessToken>): boolean {
-    if (this.#mints.get(org) !== mint) return false
-    this.#lateMints.delete(org)
-    return this.#mints.delete(org)
+    return this.#mints.get(org) === mint && this.#mints.delete(org)
   }
 
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
   #take(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
     this.#refusals.delete(org)
+    this.#lateMints.delete(org)
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) {
       this.#orgs.set(org, new OrgTokens(org, token, this.#options, this.#habits, this.#random()))

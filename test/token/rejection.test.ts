@@ -431,7 +431,84 @@ describe('a request that cannot be repeated', () => {
   })
 })
 
+describe('a client that is rejected whatever the token', () => {
+  test.each(['handshake', 'once'] as const)('%s: one mint in a cool-down, however often it tries', async (kind) => {
+    const stage = await Stage.settled()
+    stage.answer = () => 401
+    for (let i = 0; i < 300; i += 1) {
+      expect((await stage.send(kind)).status).toBe(401)
+      await stage.pass(100)
+    }
+    expect(stage.mints).toBeLessThanOrEqual(6)
+  })
+})
+
+describe('a rejected token', () => {
+  test('is tried now and then while no other can be had, and serves again if the service accepts it', async () => {
+    const stage = await Stage.settled()
+    stage.answer = () => 401
+    stage.endpointFails = true
+    for (let i = 0; i < 10; i += 1) expect((await stage.send()).status).toBe('token_endpoint_unavailable')
+    const before = stage.sent.length
+    for (let i = 0; i < 100; i += 1) {
+      expect((await stage.send()).status).toBe('token_endpoint_unavailable')
+      await stage.pass(100)
+    }
+    expect(stage.sent.length - before).toBeLessThanOrEqual(15)
+    stage.answer = () => 200
+    await stage.pass(1_000)
+    for (let i = 0; i < 10; i += 1) expect((await stage.send()).status).toBe(200)
+  })
+
+  test('is not dead if the service accepts it from a later request', async () => {
+    const stage = await Stage.settled()
+    await stage.pass(10_000)
+    stage.endpointFails = true
+    const requests = [stage.request(), stage.request(), stage.request()]
+    stage.answer = () => 401
+    await stage.pass(ROUND_TRIP_MS / 2)
+    stage.answer = () => 200
+    for (const request of requests) await stage.outcome(request)
+    await stage.pass(1_000)
+    for (let i = 0; i < 10; i += 1) expect((await stage.send()).status).toBe(200)
+  })
+})
+
+test.each([400, 403, 500, 503])('after a purge, a response with %i is no rejection', async (status) => {
+  const stage = await Stage.settled()
+  stage.answer = () => status
+  const before = stage.sent.length
+  const request = stage.request()
+  stage.cache.purgeAll()
+  expect((await stage.outcome(request)).status).toBe(status)
+  expect(stage.sent.length - before).toBe(1)
+  expect(stage.mints).toBe(1)
+})
+
 describe('other statuses', () => {
+  test('clients that leave while their request tells what a status means do not end the trials', async () => {
+    const stage = await Stage.settled()
+    const send = async () => ({ status: 403 })
+    for (let i = 0; i < 20; i += 1) {
+      let tries = 0
+      throughCache(stage.cache, stage.world.now, { org: ACME, kind: 'repeatable', path: '/' }, () =>
+        ++tries === 1 ? send() : new Promise(() => undefined),
+      )
+      await stage.pass(15_000)
+      await stage.send()
+    }
+    const dead = stage.issued
+    stage.answer = ({ token }) => (token <= dead ? 403 : 200)
+    expect((await stage.send()).status).toBe(200)
+  })
+
+  test.each([500, 503])('%i is no rejection', async (status) => {
+    const stage = await Stage.settled()
+    stage.answer = () => status
+    await stage.send()
+    expect(stage.kinds).toEqual([])
+  })
+
   test.each([400, 403, 419, 440, 498])(
     '%i ends a token: one repeat tells, and it is known from then on',
     async (status) => {

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
-import { AccessToken, MintGoesOn } from '../../src/token/token-source.ts'
+import { AccessToken, MintGoesOn, MintNotSent } from '../../src/token/token-source.ts'
 import { ManualClock } from '../support/clock.ts'
 import { ScriptedSource, settled } from './scripted-source.ts'
 
@@ -400,6 +400,24 @@ describe('a token that comes late', () => {
     await issueOld()
     expect(renewed.cache.get(ACME, 'repeatable')?.token).toBe(token)
   })
+})
+
+test('a late token is taken although the next mint was not sent', async () => {
+  const { cache, source, clock } = setUp()
+  const waiting = cache.obtain(ACME, REPEATABLE)
+  let arrive: (token: AccessToken) => void = () => undefined
+  const late = new Promise<AccessToken>((resolve) => {
+    arrive = resolve
+  })
+  await source.last.failWith(new MintGoesOn('token_endpoint_unavailable', 'late', late))
+  await codeOf(waiting)
+  const next = cache.obtain(ACME, REPEATABLE)
+  await source.last.failWith(new MintNotSent('token_endpoint_unavailable', 'a pause'))
+  await codeOf(next)
+  const token = new AccessToken('late', clock.now())
+  arrive(token)
+  await settled()
+  expect(cache.get(ACME, 'repeatable')?.token).toBe(token)
 })
 
 test('of two late tokens, the one that was requested last is kept', async () => {
