@@ -109,7 +109,7 @@ export class Listener implements ConnectionOwner {
     }
   }
 
-  /** Takes over other certificates. Connections whose client certificate was verified against other CAs end. @throws if they do not fit. */
+  /** Takes over other certificates. If a CA of clients is gone, connections with a client certificate end. @throws if they do not fit. */
   useTls(material: TlsMaterial): void {
     if (this.tls?.use(material) !== true) return
     for (const socket of this.#handshakes) socket.destroy()
@@ -238,6 +238,8 @@ export class Listener implements ConnectionOwner {
     const admission = this.#admit(arrival, sender)
     if (this.#isEnding) response.shouldKeepAlive = false
     if (!admission.isAdmitted) {
+      // On its next connection, the client may have a better certificate, or the proxy the CA.
+      if (connection.certificateProblem !== undefined) response.shouldKeepAlive = false
       if ('token' in admission) this.#verify(arrival, admission.token)
       else this.#answers.refuse(arrival, admission)
       return

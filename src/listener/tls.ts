@@ -22,6 +22,8 @@ export interface ClientCertificate {
   readonly expiresAt: number
 }
 
+const CERTIFICATE = /-----BEGIN[^-]+-----[^-]+-----END/g
+
 export class ListenerTls {
   #material: TlsMaterial
   readonly #servers = new Set<Server>()
@@ -56,7 +58,7 @@ export class ListenerTls {
 
   /**
    * Later handshakes use `material`. A new context has new ticket keys, so no session from before can be resumed: it would bring
-   * a certificate that was verified against other CAs. Returns true if these have changed.
+   * a certificate that was verified against other CAs. Returns true if one of these is gone.
    * @throws if the key does not fit the certificate; then the old one stays in use.
    */
   use(material: TlsMaterial): boolean {
@@ -67,7 +69,8 @@ export class ListenerTls {
       askForCertificates(server, material.clientCaCertificates !== undefined)
     }
     this.#material = material
-    return before.clientCaCertificates !== material.clientCaCertificates
+    const remaining = material.clientCaCertificates ?? ''
+    return (before.clientCaCertificates?.match(CERTIFICATE) ?? []).some((ca) => !remaining.includes(ca))
   }
 
   /** Returns the verified certificate of a client; or why it was not verified; or undefined if it has none. */

@@ -127,6 +127,28 @@ describe('a client certificate', () => {
     expect((await send()).code).toBe('caller_refused')
   })
 
+  test('of a CA that comes later is refused until then, and its connection ends', async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    const options = { ...fieldsOf(certified({ names: `URI:${BATCH}` }, strangers)), agent }
+    expect(await send(options)).toMatchObject({ status: 403, connection: 'close' })
+    await writeFile(proxy.at('clients.pem'), clients.cert + strangers.cert)
+    await proxy.app.reload()
+    expect(await send(options)).toMatchObject({ status: 200, connection: 'keep-alive' })
+    agent.destroy()
+  })
+
+  test('stays in use on its connection when another CA is added', async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    const options = { ...fieldsOf(certified({ names: `URI:${BATCH}` })), agent }
+    expect((await send(options)).status).toBe(200)
+    const [[socket] = []] = Object.values(agent.freeSockets)
+    await writeFile(proxy.at('clients.pem'), strangers.cert + clients.cert)
+    await proxy.app.reload()
+    expect((await send(options)).status).toBe(200)
+    expect(Object.values(agent.freeSockets)[0]).toEqual([socket])
+    agent.destroy()
+  })
+
   test('that ends while its connection lives ends the connection', async () => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
     const issued = certified({ names: `URI:${BATCH}`, lifeMs: 3_000 })

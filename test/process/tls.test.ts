@@ -1,0 +1,201 @@
+/** The built program under TLS: clients with a certificate, and files that change under load. */
+
+import { execFile } from 'node:child_process'
+import { mkdtempSync } from 'node:fs'
+import { mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { Agent, request } from 'node:https'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { TLSSocket } from 'node:tls'
+import { promisify } from 'node:util'
+import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { CertificateAuthority } from '../support/certificate-authority.ts'
+import { lacks, programPath } from '../support/programs.ts'
+import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { serviceForFile } from './service-for-file.ts'
+
+/** A longer run: see soak/README.md. */
+const SECONDS = Number(process.env['ROTATION_SECONDS'] ?? 10)
+const ROTATE_EVERY_MS = SECONDS > 60 ? 10_000 : 2_500
+const REQUEST_EVERY_MS = 5
+/** Of the requests, one in so many opens a connection of its own. */
+const FRESH_EVERY = 4
+
+const folder = mkdtempSync(join(tmpdir(), 'oap-tls-'))
+afterAll(() => rm(folder, { recursive: true }))
+const servers = new CertificateAuthority(folder, 'servers')
+const clients = new CertificateAuthority(folder, 'clients')
+const nextClients = new CertificateAuthority(folder, 'next-clients')
+const serverNames = { names: 'DNS:localhost,IP:127.0.0.1' }
+const clientNames = { names: 'URI:spiffe://example.org/ns/jobs/sa/batch' }
+const at = (name: string) => join(folder, name)
+
+const file = serviceForFile({ script: ({ target }) => ({ content: target }) })
+let proxy: SpawnedProxy
+let port: number
+async function start(files: Readonly<Record<'certFile' | 'keyFile' | 'clientCaFile', string>>): Promise<void> {
+  const callers = [{ name: 'batch', certificate: clientNames.names.slice('URI:'.length), orgs: ['acme'] }]
+  await writeFile(at('proxy.json'), JSON.stringify({ listen: { tls: files }, callers }))
+  proxy = spawnProxy({ args: ['--config', at('proxy.json')], env: file.env })
+  port = (await proxy.ready()).port
+}
+beforeEach(() => () => proxy[Symbol.asyncDispose]())
+
+describe('a client with a certificate', () => {
+  beforeEach(async () => {
+    const [own, client] = [servers.issue(serverNames), clients.issue(clientNames)]
+    const contents = {
+      server: own.cert,
+      'server-key': own.key,
+      clients: clients.cert,
+      servers: servers.cert,
+      client: client.cert,
+    }
+    for (const [name, text] of Object.entries({ ...contents, 'client-key': client.key }))
+      await writeFile(at(`${name}.pem`), text)
+    await start({ certFile: 'server.pem', keyFile: 'server-key.pem', clientCaFile: 'clients.pem' })
+  })
+
+  const python = `
+import ssl, sys, urllib.request
+context = ssl.create_default_context(cafile="servers.pem")
+context.load_cert_chain("client.pem", "client-key.pem")
+request = urllib.request.Request(sys.argv[1], headers={"X-Org-Id": "acme"})
+print(urllib.request.urlopen(request, context=context).read().decode())`
+  const go = `package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"os"
+)
+
+func main() {
+	pem, _ := os.ReadFile("servers.pem")
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	own, err := tls.LoadX509KeyPair("client.pem", "client-key.pem")
+	if err != nil {
+		panic(err)
+	}
+	config := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{own}}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+	request, _ := http.NewRequest("GET", os.Args[1], nil)
+	request.Header.Set("X-Org-Id", "acme")
+	response, err := client.Do(request)
+	if err != nil {
+		panic(err)
+	}
+	io.Copy(os.Stdout, response.Body)
+}
+`
+  const curl = [
+    '-sS',
+    '--cacert',
+    'servers.pem',
+    '--cert',
+    'client.pem',
+    '--key',
+    'client-key.pem',
+    '-H',
+    'X-Org-Id: acme',
+  ]
+
+  test.for([
+    ['curl', curl],
+    ['python3', ['-c', python]],
+    ['go', ['run', 'client.go']],
+  ] as const)('%s', { timeout: 60_000 }, async ([name, args], { skip }) => {
+    skip(lacks(name))
+    await writeFile(at('client.go'), go)
+    const env = { ...process.env, GOFLAGS: '-mod=mod' }
+    const url = `https://localhost:${port}/v2/from-${name}`
+    const { stdout } = await promisify(execFile)(programPath(name), [...args, url], { cwd: folder, env })
+    expect(stdout.trim()).toBe(`/v2/from-${name}`)
+    expect(await proxy.waitForLine(/"msg":"request"/)).toContain('"caller":"batch"')
+  })
+})
+
+/** As `kubelet` and cert-manager do: a new folder, and a symlink that is swapped. */
+async function swapFolder(files: Readonly<Record<string, string>>, round: number): Promise<void> {
+  await mkdir(at(`..${round}`))
+  for (const [name, text] of Object.entries(files)) await writeFile(at(`..${round}/${name}`), text)
+  await symlink(`..${round}`, at('..next'))
+  await rename(at('..next'), at('..data'))
+}
+
+/** As SPIFFE's helper does: one file behind the other, in place. */
+async function overwrite(files: Readonly<Record<string, string>>): Promise<void> {
+  await mkdir(at('..data'), { recursive: true })
+  for (const [name, text] of Object.entries(files)) {
+    await writeFile(at(`..data/${name}`), text)
+    await sleep(20)
+  }
+}
+
+describe('certificates that change under load', () => {
+  test.each([
+    ['a swapped symlink', swapFolder],
+    ['files that are written over', overwrite],
+  ])('%s: no request fails', { timeout: SECONDS * 1_000 + 60_000 }, async (_, write) => {
+    await rm(at('..data'), { recursive: true, force: true })
+    let identity = clients.issue(clientNames)
+    const rotate = async (round: number) => {
+      const own = servers.issue(serverNames)
+      const authorities = round === 0 ? clients.cert : clients.cert + nextClients.cert
+      await write({ 'tls.crt': own.cert, 'tls.key': own.key, 'ca.crt': authorities }, round)
+    }
+    await rotate(0)
+    await start({ certFile: '..data/tls.crt', keyFile: '..data/tls.key', clientCaFile: '..data/ca.crt' })
+    const agent = new Agent({ keepAlive: true, maxSockets: 20 })
+    const failures: string[] = []
+    const presented = new Set<string>()
+    const send = (number: number) =>
+      new Promise<void>((resolve) => {
+        const settle = (failure?: string) => {
+          if (failure !== undefined) failures.push(`${number}: ${failure}`)
+          resolve()
+        }
+        const connection = { host: '127.0.0.1', port, ca: servers.cert, cert: identity.cert, key: identity.key }
+        const headers = { 'X-Org-Id': 'acme' }
+        const isFresh = number % FRESH_EVERY === 0
+        request({ ...connection, path: `/v2/${number}`, headers, agent: isFresh ? false : agent })
+          .on('socket', (socket) => {
+            if (!isFresh || !(socket instanceof TLSSocket)) return
+            socket.once('secureConnect', () => presented.add(socket.getPeerX509Certificate()?.serialNumber ?? ''))
+          })
+          .on('response', (response) => {
+            response
+              .resume()
+              .on('end', () => settle(response.statusCode === 200 ? undefined : String(response.statusCode)))
+          })
+          .on('error', (error) => settle(error.message))
+          .end()
+      })
+    const trustsNext = () => proxy.stdout.some((line) => line.includes('"listen.tls.clientCaFile"'))
+    const sent: Promise<void>[] = []
+    const startedAt = performance.now()
+    let rotations = 0
+    let rotation = Promise.resolve()
+    while (performance.now() - startedAt < SECONDS * 1_000) {
+      const elapsedMs = performance.now() - startedAt
+      if (elapsedMs > (rotations + 1) * ROTATE_EVERY_MS) {
+        rotations++
+        rotation = rotate(rotations)
+        identity = (trustsNext() ? nextClients : clients).issue(clientNames)
+      }
+      while (sent.length * REQUEST_EVERY_MS < elapsedMs) sent.push(send(sent.length))
+      await sleep(REQUEST_EVERY_MS)
+    }
+    await Promise.all([...sent, rotation])
+    agent.destroy()
+    console.info(
+      `${sent.length} requests, ${rotations} rotations, ${presented.size} certificates, ${failures.length} failures`,
+    )
+    expect(failures).toEqual([])
+    expect(presented.size).toBeGreaterThan(rotations / 2)
+  })
+})
