@@ -43,7 +43,7 @@ const totals = { passed: 0, failed: 0, unsteady: 0, skipped: 0, unexpectedly: 0 
 
 for (const exitFile of process.argv.slice(2)) {
   const reportFile = exitFile.replace(/\.exit$/, '')
-  console.log(`=== ${reportFile.replace(/.*report-(\d+)\.json/, 'Node $1')}`)
+  console.log(`=== ${reportFile.replace(/.*report-(.*)\.json/, 'Node $1')}`)
   const exitCode = readFileSync(exitFile, 'utf8').trim()
   const failuresBefore = totals.failed + totals.unsteady
   const passedAgain = filesPassedIn(`${reportFile}.again`)
