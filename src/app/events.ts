@@ -7,6 +7,7 @@ import type { TokenError, TokenErrorCode } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
 import type { ConnectionLimitObserver } from '../listener/connection-limit.ts'
+import type { HandshakeObserver } from '../listener/tls.ts'
 import {
   type MintReason,
   OverBudget,
@@ -24,7 +25,7 @@ export function requestEvents(
   log: Log,
   metrics: Metrics,
   errors: RecentErrors,
-): GatewayObserver & ConnectionLimitObserver {
+): GatewayObserver & ConnectionLimitObserver & HandshakeObserver {
   return {
     requestEnded(record) {
       log.request(record)
@@ -46,6 +47,9 @@ export function requestEvents(
     },
     connectionsTaken(refused) {
       log.logger.info({ refused }, 'client connections taken again')
+    },
+    handshakesFailed(reason, failures) {
+      log.logger.warn({ reason, failures }, 'TLS handshakes of clients failed')
     },
   }
 }

@@ -31,6 +31,8 @@ export interface ReloadState {
   readonly takenOverAt: Date
   /** Undefined before the first reload. */
   readonly lastOutcome: ReloadOutcome | undefined
+  /** Why the last reload was refused, one line each. */
+  readonly problems: readonly string[]
   /** Every setting as it was written, secrets masked. Settings that wait for a restart have their running value. */
   readonly texts: ReadonlyMap<string, string>
 }
@@ -74,7 +76,12 @@ export class ConfigReload {
   }
 
   get state(): ReloadState {
-    return { takenOverAt: this.#takenOverAt, lastOutcome: this.#lastOutcome, texts: this.#texts }
+    return {
+      takenOverAt: this.#takenOverAt,
+      lastOutcome: this.#lastOutcome,
+      problems: this.#lastProblems?.split('\n') ?? [],
+      texts: this.#texts,
+    }
   }
 
   /** Resolves when the configuration has been read and applied, or refused. Never rejects. */

@@ -82,6 +82,9 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
   })
   warnings.add('tls_certificate', () => {
     if (listener.tls === undefined) return undefined
+    const problem = reloadState().problems.find((line) => line.startsWith('listen.tls.'))
+    if (problem !== undefined)
+      return { text: `The changed certificate of the listener is not in use, but the one before it: ${problem}.` }
     const { from, to } = listener.tls.validity
     const leftMs = to - Date.now()
     if (leftMs > Math.min((to - from) / 10, WEEK_MS)) return undefined

@@ -17,7 +17,13 @@ import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
 import { type Carried, ClientConnection, type ConnectionOwner } from './connection.ts'
 import { ConnectionLimit, type ConnectionLimitObserver } from './connection-limit.ts'
 import { type Arrival, inputProblem, OwnAnswers } from './own-answers.ts'
-import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
+import {
+  type ClientCertificate,
+  HandshakeFailures,
+  type HandshakeObserver,
+  ListenerTls,
+  type TlsMaterial,
+} from './tls.ts'
 
 export interface ListenerOptions {
   /** For a whole request head. */
@@ -40,7 +46,7 @@ export interface ListenerOptions {
   /** Called once for each request. A reload gives later requests other rules. */
   readonly rules: () => AdmissionRules
   readonly newRequestId: () => string
-  readonly observer: GatewayObserver & ConnectionLimitObserver
+  readonly observer: GatewayObserver & ConnectionLimitObserver & HandshakeObserver
 }
 
 /** Request line and fields together. */
@@ -56,6 +62,7 @@ export class Listener implements ConnectionOwner {
   readonly tls: ListenerTls | undefined
   /** TCP connections whose TLS handshake goes on, the oldest first. */
   readonly #handshakes = new Set<Socket>()
+  readonly #handshakeFailures: HandshakeFailures
   #bound: Bound | undefined
   /** The sockets of callers, by path. */
   readonly #callerSockets = new Map<string, Bound>()
@@ -77,6 +84,7 @@ export class Listener implements ConnectionOwner {
     this.#gateway = gateway
     this.#answers = new OwnAnswers(options)
     this.tls = options.tls === undefined ? undefined : new ListenerTls(options.tls)
+    this.#handshakeFailures = new HandshakeFailures(options.observer)
     this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, options.observer)
   }
 
@@ -145,6 +153,7 @@ export class Listener implements ConnectionOwner {
     if (tls === undefined) server.on('connection', (socket) => this.#accept(socket, callerSocket))
     else {
       server.on('connection', (socket: Socket) => this.#awaitHandshake(socket))
+      server.on('tlsClientError', (error) => this.#handshakeFailures.add(error, performance.now()))
       server.on('secureConnection', (socket: TLSSocket) => this.#accept(socket, undefined, tls.certificateOf(socket)))
     }
     server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(server, message, socket, firstBytes))
@@ -165,8 +174,12 @@ export class Listener implements ConnectionOwner {
       known.parserAttached()
       return
     }
+    // As on a plain connection: a tunnel may end one side first. During its handshake, a connection that ends one side is over.
+    const carrier = carrierOf(socket)
+    socket.allowHalfOpen = true
+    carrier.allowHalfOpen = true
     // A connection under TLS has its place since before its handshake.
-    const hasPlace = this.#handshakes.delete(carrierOf(socket))
+    const hasPlace = this.#handshakes.delete(carrier)
     if (!hasPlace && !this.#hasRoomFor(socket)) return
     const connection = new ClientConnection(socket, this, {
       isForeign: this.#isForeign(socket),

@@ -22,6 +22,35 @@ export interface ClientCertificate {
   readonly expiresAt: number
 }
 
+export interface HandshakeObserver {
+  /** `failures`: for this reason, since it was last reported. */
+  handshakesFailed(reason: string, failures: number): void
+}
+
+/** Reports failed handshakes, each reason once a minute at most: anyone on the network can cause as many as they like. */
+export class HandshakeFailures {
+  readonly #observer: HandshakeObserver
+  readonly #byReason = new Map<string, { failures: number; reportedAt: number }>()
+
+  constructor(observer: HandshakeObserver) {
+    this.#observer = observer
+  }
+
+  /** `now` is monotonic milliseconds. */
+  add(error: Error, now: number): void {
+    const reason = 'code' in error ? String(error.code) : 'unknown'
+    if (reason === 'ECONNRESET') return // a probe that opens a connection and closes it
+    const seen = this.#byReason.get(reason) ?? { failures: 0, reportedAt: Number.NEGATIVE_INFINITY }
+    this.#byReason.set(reason, seen)
+    seen.failures++
+    if (now - seen.reportedAt < REPORT_EVERY_MS) return
+    this.#observer.handshakesFailed(reason, seen.failures)
+    seen.failures = 0
+    seen.reportedAt = now
+  }
+}
+
+const REPORT_EVERY_MS = 60_000
 const CERTIFICATE = /-----BEGIN[^-]+-----[^-]+-----END/g
 
 export class ListenerTls {
@@ -44,7 +73,6 @@ export class ListenerTls {
       ...contextOf(this.#material),
       ALPNProtocols: ['http/1.1'], // a client that offers only others gets an alert
       handshakeTimeout: handshakeTimeoutMs,
-      allowHalfOpen: true, // as Node's plain HTTP server: a tunnel may end one side first
       requestCert: this.#material.clientCaCertificates !== undefined,
       rejectUnauthorized: false, // a client without a good certificate may have a key or a JWT
     }

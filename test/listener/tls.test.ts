@@ -208,11 +208,22 @@ describe('the port', () => {
       socket.once('secureConnect', () => resolve(socket)).once('error', reject)
     })
 
-  test('speaks nothing but TLS', async () => {
-    await using client = await RawClient.plain(proxy.port)
-    client.send(get('/v2/x', 'acme'))
-    expect((await client.untilClosed()).bytes.toString()).not.toContain('HTTP/1.1 2')
+  test('speaks nothing but TLS, and logs once what failed', async () => {
+    for (let i = 0; i < 3; i++) {
+      await using client = await RawClient.plain(proxy.port)
+      client.send(get('/v2/x', 'acme'))
+      expect((await client.untilClosed()).bytes.toString()).not.toContain('HTTP/1.1 2')
+    }
+    await using probe = await RawClient.plain(proxy.port)
+    probe.socket.end()
+    await probe.untilClosed()
+    const old = { maxVersion: 'TLSv1.1', minVersion: 'TLSv1', ciphers: 'ALL:@SECLEVEL=0' } as const
+    await expect(raw(old)).rejects.toThrow()
     expect((await send({}, reports)).status).toBe(200)
+    const failed = () => proxy.logs.filter(({ msg }) => msg === 'TLS handshakes of clients failed')
+    await proxy.until(() => failed().length > 1, 'the line of the second reason')
+    const reasons = failed().map(({ reason }) => reason)
+    expect(reasons).toEqual(['ERR_SSL_HTTP_REQUEST', 'ERR_SSL_UNSUPPORTED_PROTOCOL'])
   })
 
   test('speaks HTTP/1.1, never h2', async () => {
@@ -259,6 +270,28 @@ describe('a rotated certificate', () => {
     socket.destroy()
     return serialNumber
   }
+
+  const warns = async () => {
+    const metrics = await fetch(`http://localhost:${proxy.adminPort}/metrics`)
+    return /oap_warnings\{code="tls_certificate"\} (\d)/.exec(await metrics.text())?.[1] === '1'
+  }
+
+  test('has a warning while it ends soon, and while the next one does not fit', async () => {
+    const soon = servers.issue({ names: 'DNS:localhost,IP:127.0.0.1', lifeMs: 60_000 })
+    const ending = { ...FILES, 'cert.pem': soon.cert, 'key.pem': soon.key }
+    await start({ 'admin.address': 'localhost:0' }, ending)
+    expect(await warns()).toBe(true)
+    await swap('key.pem', own.key)
+    await swap('cert.pem', own.cert)
+    await proxy.app.reload()
+    expect(await warns()).toBe(false)
+    await swap('key.pem', soon.key)
+    await proxy.app.reload()
+    expect(await warns()).toBe(true)
+    await swap('key.pem', own.key)
+    await proxy.app.reload()
+    expect(await warns()).toBe(false)
+  })
 
   test('is taken over without a failed request; one that does not fit leaves the old in use', async () => {
     await start()
