@@ -17,6 +17,8 @@ export interface Bound {
   close(): Promise<void>
 }
 
+/** Connections that may wait to be accepted. With Node's 511, the kernel resets clients of a burst. It takes at most `somaxconn`. */
+const BACKLOG = 4_096
 /** Number of attempts if a port that is free in one family is taken in the other. */
 const PORT_ATTEMPTS = 10
 
@@ -179,7 +181,7 @@ function answers(path: string): Promise<boolean> {
 function listen(server: Server, options: ListenOptions | { readonly fd: number }): Promise<number> {
   return new Promise((resolve, reject) => {
     server.once('error', reject)
-    server.listen(options, () => {
+    server.listen({ ...options, backlog: BACKLOG }, () => {
       server.off('error', reject)
       const bound = server.address()
       resolve(typeof bound === 'object' && bound !== null ? bound.port : 0)
