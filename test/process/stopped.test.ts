@@ -3,6 +3,7 @@
  * the request of another org is ready at the same moment. Written to that connection, it would get the stranger's response.
  */
 
+import { existsSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
@@ -34,4 +35,23 @@ test.each([
   proxy.spawned.signal('SIGCONT')
   const { status, content } = await victim.response()
   expect([status, content.toString()]).toEqual([200, 'victim'])
+})
+
+const LIMIT_FILE = '/proc/sys/net/core/somaxconn'
+const SOMAXCONN = existsSync(LIMIT_FILE) ? Number(readFileSync(LIMIT_FILE, 'utf8')) : 0
+
+test.skipIf(SOMAXCONN < 2_000)('connections that come while the process does not run wait for it', async () => {
+  await using service = await startService()
+  const { baseUrl, tokens } = service
+  const { appId, appSecret } = tokens
+  await using proxy = await startProxyProcess({ baseUrl, appId, appSecret })
+  await request(proxy.port, get('/v2/x', 'acme'))
+  proxy.spawned.signal('SIGSTOP')
+  const clients = await Promise.all(Array.from({ length: 1_000 }, () => RawClient.connect(proxy.port)))
+  for (const client of clients) client.send(get('/v2/x', 'acme'))
+  proxy.spawned.signal('SIGCONT')
+  for (const client of clients) {
+    expect((await client.response()).status).toBe(200)
+    await client[Symbol.asyncDispose]()
+  }
 })
