@@ -4,18 +4,12 @@
  */
 
 import type { ReloadOutcome } from '../admin/metrics.ts'
-import {
-  changedSettings,
-  RELOADABLE,
-  type SettingChange,
-  settingsWithNewFiles,
-  withReloadable,
-} from '../config/changes.ts'
+import { changedSettings, RELOADABLE, type SettingChange, settingsWithNewFiles } from '../config/changes.ts'
 import { MAX_CERTIFICATE_FILE_BYTES } from '../config/files.ts'
-import { type LoadedConfig, type LoadOptions, loadConfig, reloaded } from '../config/load.ts'
+import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.ts'
 import { ConfigRefused, type NamedFiles } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
-import type { SettingKey, SettingValues } from '../config/settings.ts'
+import type { SettingKey } from '../config/settings.ts'
 import { Reruns, WatchedFile } from '../watched-file.ts'
 
 export interface ReloadObserver {
@@ -48,12 +42,8 @@ interface ConfigReloadOptions {
 
 export class ConfigReload {
   readonly #options: ConfigReloadOptions
-  #config: Config
-  #values: SettingValues
-  /** The files that the configuration in use was read from. */
-  #files: NamedFiles
+  #running: LoadedConfig
   #texts: ReadonlyMap<SettingKey, string>
-  #warnings: readonly string[]
   /** Changes that wait for a restart, as they were last logged. */
   #waiting = ''
   #takenOverAt = new Date()
@@ -65,14 +55,10 @@ export class ConfigReload {
   #isClosed = false
 
   constructor(options: ConfigReloadOptions) {
-    const { config, values, files, texts, warnings } = options.loaded
     this.#options = options
-    this.#config = config
-    this.#values = values
-    this.#files = files
-    this.#texts = texts
-    this.#warnings = warnings
-    if (options.source !== undefined) this.#watch(files)
+    this.#running = options.loaded
+    this.#texts = options.loaded.texts
+    if (options.source !== undefined) this.#watch(options.loaded.files)
   }
 
   get state(): ReloadState {
@@ -124,7 +110,7 @@ export class ConfigReload {
   async #takeOver(isAskedFor: boolean): Promise<ReloadOutcome> {
     const { source, apply, observer } = this.#options
     if (source === undefined) return 'unchanged'
-    const latest = await loadConfig(source, this.#values)
+    const latest = await loadConfig(source, this.#running)
     if (this.#isClosed) return 'unchanged'
     this.#watch(latest.files)
     const changes = changedSettings(this.#texts, latest.texts, this.#settingsWithNewFiles(latest.files))
@@ -136,14 +122,10 @@ export class ConfigReload {
       this.#waiting = waitingText
       return 'unchanged'
     }
-    const config = withReloadable(this.#config, latest.config)
-    await apply(config)
-    const warnings = latest.warnings.filter((warning) => !this.#warnings.includes(warning))
-    this.#config = config
-    this.#values = reloaded(this.#values, latest.values)
-    this.#files = latest.files
+    await apply(latest.config)
+    const warnings = latest.warnings.filter((warning) => !this.#running.warnings.includes(warning))
+    this.#running = latest
     this.#texts = new Map([...this.#texts, ...taken.map(({ key, to }) => [key, to] as const)])
-    this.#warnings = latest.warnings
     this.#waiting = waitingText
     this.#takenOverAt = new Date()
     observer.configApplied(changes, warnings)
@@ -152,7 +134,7 @@ export class ConfigReload {
 
   /** If a change of the setting needs a restart, the file is compared with that of the start. */
   #settingsWithNewFiles(files: NamedFiles): Set<SettingKey> {
-    const sinceLast = [...settingsWithNewFiles(this.#files, files)].filter((key) => RELOADABLE.has(key))
+    const sinceLast = [...settingsWithNewFiles(this.#running.files, files)].filter((key) => RELOADABLE.has(key))
     const sinceStart = [...settingsWithNewFiles(this.#options.loaded.files, files)].filter(
       (key) => !RELOADABLE.has(key),
     )

@@ -1,7 +1,6 @@
-/** The changes of a reload: the settings that differ, those that need a restart, and the resulting configuration. */
+/** The changes of a reload: the settings that differ, and those that need a restart. */
 
 import type { NamedFiles } from './problem.ts'
-import type { Config } from './schema.ts'
 import { type SettingKey, settings } from './settings.ts'
 
 /** Taken over by a reload. A change of any other setting needs a restart. */
@@ -54,21 +53,4 @@ export function settingsWithNewFiles(before: NamedFiles, after: NamedFiles): Set
     return bytes === undefined || known === undefined || !known.equals(bytes)
   })
   return new Set(changed.flatMap(([, { keys }]) => [...keys]))
-}
-
-/** `running` with the reloadable settings of `latest`. */
-export function withReloadable(running: Config, latest: Config): Config {
-  const { hosts, callerKeyFile, callerKey, tls } = latest.listen
-  const { caFile, caCertificates, certFile, keyFile, clientCertificate } = latest.origin
-  const { level, requests, sample } = latest.log
-  return {
-    ...running,
-    callers: latest.callers,
-    appRoutes: latest.appRoutes,
-    listen: { ...running.listen, hosts, callerKeyFile, callerKey, tls },
-    origin: { ...running.origin, caFile, caCertificates, certFile, keyFile, clientCertificate },
-    orgs: latest.orgs,
-    routes: latest.routes,
-    log: { ...running.log, level, requests, sample },
-  }
 }

@@ -30,10 +30,10 @@ export interface LoadOptions {
 
 export interface LoadedConfig {
   readonly config: Config
-  /** As they were given, without the secret. */
+  /** By key, without the secret. */
   readonly values: SettingValues
   readonly sources: ReadonlyMap<SettingKey, Source>
-  /** Values as they were written, with the secret masked; empty for a setting without a value. */
+  /** The latest values as they were written, with the secret masked; empty for a setting without a value. */
   readonly texts: ReadonlyMap<SettingKey, string>
   /** One line each. */
   readonly warnings: readonly string[]
@@ -42,17 +42,17 @@ export interface LoadedConfig {
 }
 
 /**
- * `running` are the values in use, for a reload: what it leads to is checked, too, which is the new reloadable settings with
- * the old ones of the rest.
+ * `running` is the configuration in use, for a reload: the result then has the new reloadable settings and the old ones of the
+ * rest, and both the new settings and the result are checked.
  * @throws {ConfigRefused} With every problem that was found.
  */
-export async function loadConfig(options: LoadOptions, running?: SettingValues): Promise<LoadedConfig> {
+export async function loadConfig(options: LoadOptions, running?: LoadedConfig): Promise<LoadedConfig> {
   const { env } = options
   const draft = await readDraft(options)
   const { values } = draft
-  const resulting = running === undefined ? values : reloaded(running, values)
+  const resulting = running === undefined ? values : reloaded(running.values, values)
   const remarks = [values, resulting].flatMap((each) => [...contradictions(each), ...callerContradictions(draft, each)])
-  if (running !== undefined) remarks.push(...openings(running, resulting))
+  if (running !== undefined) remarks.push(...openings(running.values, resulting))
   for (const remark of distinct(remarks)) draft.report(remark)
   const appSecret = await readAppSecret(draft)
   const callers = await readCallers(draft)
@@ -71,19 +71,20 @@ export async function loadConfig(options: LoadOptions, running?: SettingValues):
   if (draft.problems.length > 0 || appSecret === undefined) throw new ConfigRefused(draft.problems, draft.files)
 
   for (const remark of [...cautions(resulting), ...callerCautions(resulting)]) draft.warn(remark)
-  const declared = nest(values)
+  const declared = nest(resulting)
+  const kept = running?.config
   return {
     config: {
       ...declared,
-      appSecret,
+      appSecret: kept?.appSecret ?? appSecret,
       callers,
       listen: { ...declared.listen, callerKey, tls: { ...declared.listen.tls, keyPair, clientCaCertificates } },
-      origin: { ...declared.origin, caCertificates, clientCertificate, proxies },
-      fleet: { ...declared.fleet, caCertificates: fleetCaCertificates, password },
-      orgs: { ...declared.orgs, allow: orgIdsOf(values, 'orgs.allow') },
-      tokens: { ...declared.tokens, warm: orgIdsOf(values, 'tokens.warm') },
+      origin: { ...declared.origin, caCertificates, clientCertificate, proxies: kept ? kept.origin.proxies : proxies },
+      fleet: kept?.fleet ?? { ...declared.fleet, caCertificates: fleetCaCertificates, password },
+      orgs: { ...declared.orgs, allow: orgIdsOf(resulting, 'orgs.allow') },
+      tokens: { ...declared.tokens, warm: orgIdsOf(resulting, 'tokens.warm') },
     },
-    values: { ...values, appSecret: undefined },
+    values: { ...resulting, appSecret: undefined },
     sources: new Map(settings.map((setting) => [setting.key, draft.sourceOf(setting)])),
     texts: new Map(settings.map((setting) => [setting.key, textOf(setting, draft)])),
     warnings: [...environmentWarnings(env, usesProxy), ...draft.warnings],
@@ -92,7 +93,7 @@ export async function loadConfig(options: LoadOptions, running?: SettingValues):
 }
 
 /** The running values with the reloadable ones of `latest`. */
-export function reloaded(running: SettingValues, latest: SettingValues): SettingValues {
+function reloaded(running: SettingValues, latest: SettingValues): SettingValues {
   return Object.fromEntries(settings.map(({ key }) => [key, (RELOADABLE.has(key) ? latest : running)[key]]))
 }
 

@@ -18,7 +18,9 @@ import {
   count,
   DEFAULT_PATTERN,
   duration,
+  file,
   flag,
+  items,
   list,
   mapping,
   parseAppId,
@@ -34,6 +36,7 @@ import {
   required,
   size,
   text,
+  wholeNumber,
 } from './types.ts'
 
 const listen = z
@@ -43,16 +46,12 @@ const listen = z
       .describe(
         'Where apps connect: `host:port` or `unix:/path`. `localhost` means 127.0.0.1 and, if the machine has it, ::1. Port 0 takes a free port and logs it.',
       ),
-    allowRemote: flag()
-      .prefault(false)
-      .describe(
-        'Permits an `address` that other machines can reach. Anyone there acts as the App, unless `callers` or `callerKeyFile` is set.',
-      ),
-    hosts: list(parsed(text(), parseHostName))
-      .prefault([])
-      .describe(
-        'Names accepted in `Host`, in addition to localhost, 127.0.0.1, [::1] and the host of `address`. A single `*` accepts all, and gives up the protection against DNS rebinding.',
-      ),
+    allowRemote: flag(false).describe(
+      'Permits an `address` that other machines can reach. Anyone there acts as the App, unless `callers` or `callerKeyFile` is set.',
+    ),
+    hosts: list(parsed(text(), parseHostName)).describe(
+      'Names accepted in `Host`, in addition to localhost, 127.0.0.1, [::1] and the host of `address`. A single `*` accepts all, and gives up the protection against DNS rebinding.',
+    ),
     socketMode: parsed(text(), parseFileMode)
       .prefault('0660')
       // Without quotes, an editor takes it for a number.
@@ -60,38 +59,30 @@ const listen = z
         description: 'File mode of a unix socket, in octal with its leading zero.',
         type: ['string', 'integer'],
       }),
-    callerKeyFile: text()
-      .optional()
-      .describe('File with a key. If set, every request needs it in `X-Proxy-Key`, which is never forwarded.'),
-    refuseForwarded: flag()
-      .prefault(true)
-      .describe(
-        'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
-      ),
-    maxConnections: count(1, 1_000_000).prefault(4096).describe('Most client connections at once.'),
-    maxInFlight: count(1, 1_000_000)
-      .prefault(2048)
-      .describe('Most requests at once; the next one gets 503 `overloaded`.'),
-    headersTimeout: duration().prefault('10s').describe('Longest time for a client to send a request head; then 408.'),
-    idleTimeout: duration()
-      .prefault('60s')
-      .describe(
-        'Longest pause of a client while it sends content or reads its response. A slow transfer of any size goes through as long as it moves.',
-      ),
-    keepAliveTimeout: duration()
-      .prefault('65s')
-      .describe('How long an idle client connection stays open. Set it above the idle timeout of the clients.'),
+    callerKeyFile: file().describe(
+      'File with a key. If set, every request needs it in `X-Proxy-Key`, which is never forwarded.',
+    ),
+    refuseForwarded: flag(true).describe(
+      'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
+    ),
+    maxConnections: count(4096, 1, 1_000_000).describe('Most client connections at once.'),
+    maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
+    headersTimeout: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
+    idleTimeout: duration('60s').describe(
+      'Longest pause of a client while it sends content or reads its response. A slow transfer of any size goes through as long as it moves.',
+    ),
+    keepAliveTimeout: duration('65s').describe(
+      'How long an idle client connection stays open. Set it above the idle timeout of the clients.',
+    ),
     tls: z
       .strictObject({
-        certFile: text()
-          .optional()
-          .describe(
-            'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
-          ),
-        keyFile: text().optional().describe('PEM file with the private key of the certificate.'),
-        clientCaFile: text()
-          .optional()
-          .describe('PEM file with CA certificates. With it, clients are asked for a certificate; see `callers`.'),
+        certFile: file().describe(
+          'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
+        ),
+        keyFile: file().describe('PEM file with the private key of the certificate.'),
+        clientCaFile: file().describe(
+          'PEM file with CA certificates. With it, clients are asked for a certificate; see `callers`.',
+        ),
       })
       .describe('TLS between apps and proxy; off unless `certFile` is set.'),
   })
@@ -99,44 +90,32 @@ const listen = z
 
 const origin = z
   .strictObject({
-    connections: count(1, 65_535)
-      .prefault(256)
-      .describe(
-        'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them.',
-      ),
-    maxConnectionAge: duration()
-      .prefault('10m')
-      .describe(
-        'An older connection closes after its response, so that traffic follows DNS and load balancers. Jittered by a fifth.',
-      ),
-    connectTimeout: duration().prefault('5s').describe('Longest time for TCP and TLS together.'),
-    responseTimeout: duration()
-      .prefault('60s')
-      .describe('Longest time from the sent request to the final response head; then 504 `http_response_timeout`.'),
-    idleTimeout: duration().prefault('5m').describe('Longest pause of the service while it sends content.'),
-    caFile: text()
-      .optional()
-      .describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
-    certFile: text()
-      .optional()
-      .describe(
-        'PEM file with the certificate that the proxy shows to the service, and its chain. Needs `origin.keyFile`.',
-      ),
-    keyFile: text().optional().describe('PEM file with the private key of `origin.certFile`.'),
-    allowInsecure: flag()
-      .prefault(false)
-      .describe(
-        'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
-      ),
-    proxyFromEnv: flag()
-      .prefault(false)
-      .describe('Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; they are ignored otherwise.'),
+    connections: count(256, 1, 65_535).describe(
+      'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them.',
+    ),
+    maxConnectionAge: duration('10m').describe(
+      'An older connection closes after its response, so that traffic follows DNS and load balancers. Jittered by a fifth.',
+    ),
+    connectTimeout: duration('5s').describe('Longest time for TCP and TLS together.'),
+    responseTimeout: duration('60s').describe(
+      'Longest time from the sent request to the final response head; then 504 `http_response_timeout`.',
+    ),
+    idleTimeout: duration('5m').describe('Longest pause of the service while it sends content.'),
+    caFile: file().describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
+    certFile: file().describe(
+      'PEM file with the certificate that the proxy shows to the service, and its chain. Needs `origin.keyFile`.',
+    ),
+    keyFile: file().describe('PEM file with the private key of `origin.certFile`.'),
+    allowInsecure: flag(false).describe(
+      'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
+    ),
+    proxyFromEnv: flag(false).describe('Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; they are ignored otherwise.'),
   })
   .describe('The connections to the service.')
 
 const orgs = z
   .strictObject({
-    allow: list(text()).prefault([]).describe('If not empty, only these org ids are accepted.'),
+    allow: list(text()).describe('If not empty, only these org ids are accepted.'),
     pattern: parsed(text(), parseOrgPattern)
       .prefault(DEFAULT_PATTERN)
       .describe(
@@ -147,44 +126,36 @@ const orgs = z
 
 const routes = z
   .strictObject({
-    allow: list(parsed(text(), parseRoutePattern))
-      .prefault([])
-      .describe(
-        'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below.',
-      ),
-    allowTokenEndpoint: flag().prefault(false).describe('Lets apps call the token endpoint themselves and see tokens.'),
+    allow: list(parsed(text(), parseRoutePattern)).describe(
+      'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below.',
+    ),
+    allowTokenEndpoint: flag(false).describe('Lets apps call the token endpoint themselves and see tokens.'),
   })
   .describe('Which requests are forwarded.')
 
 const tokens = z
   .strictObject({
-    maxOrgs: count(1, 1_000_000)
-      .prefault(10_000)
-      .describe('Most tokens kept. Beyond it, the least recently used token is evicted, and minted again when needed.'),
-    lifetime: duration('100ms')
-      .prefault('5m')
-      .describe('Assumed lifetime of a token until it has been learned: the service states none.'),
-    learn: flag()
-      .prefault(true)
-      .describe('Learns the lifetime of tokens from the age at which the service rejects them.'),
-    settleTime: duration('0s')
-      .prefault('5s')
-      .describe(
-        'A token that is younger may not be known everywhere yet: a rejection is then answered by a repeat, not by a mint.',
-      ),
-    rejectedStatuses: list(count(400, 599))
+    maxOrgs: count(10_000, 1, 1_000_000).describe(
+      'Most tokens kept. Beyond it, the least recently used token is evicted, and minted again when needed.',
+    ),
+    lifetime: duration('5m', '100ms').describe(
+      'Assumed lifetime of a token until it has been learned: the service states none.',
+    ),
+    learn: flag(true).describe('Learns the lifetime of tokens from the age at which the service rejects them.'),
+    settleTime: duration('5s', '0s').describe(
+      'A token that is younger may not be known everywhere yet: a rejection is then answered by a repeat, not by a mint.',
+    ),
+    rejectedStatuses: items(wholeNumber(400, 599))
       .prefault([401])
       .describe('Statuses by which the service says that a token is no longer valid.'),
-    rejectedCooldown: duration()
-      .prefault('10s')
-      .describe('Per org: if a new token did not help, rejections cause no mint for this time.'),
-    refusalTtl: duration().prefault('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
-    mintTimeout: duration().prefault('5s').describe('Longest time for a whole mint, retries included.'),
-    mintConcurrency: count(1, 10_000).prefault(32).describe('Most calls to the token endpoint at once.'),
-    mintRate: rate(0.1, 100_000).prefault(100).describe('Most calls to the token endpoint per second.'),
-    warm: list(text())
-      .prefault([])
-      .describe('Org ids whose tokens are minted at start, before the proxy reports itself ready.'),
+    rejectedCooldown: duration('10s').describe(
+      'Per org: if a new token did not help, rejections cause no mint for this time.',
+    ),
+    refusalTtl: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
+    mintTimeout: duration('5s').describe('Longest time for a whole mint, retries included.'),
+    mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
+    mintRate: rate(100, 0.1, 100_000).describe('Most calls to the token endpoint per second.'),
+    warm: list(text()).describe('Org ids whose tokens are minted at start, before the proxy reports itself ready.'),
   })
   .describe('How Org Access Tokens are obtained, kept and renewed. A mint is one call of the token endpoint.')
 
@@ -193,10 +164,10 @@ export const jwtMapping = mapping({
   audience: required().describe('One of the `aud` claim.'),
   subject: required().describe('The `sub` claim, exactly.'),
   jwks: parsed(required(), parseKeySetLocation).describe('The keys of the issuer: a file, or an https URL.'),
-  jwksCaFile: text()
-    .optional()
-    .describe('PEM file with CA certificates to trust for the URL, in addition to those that Node trusts.'),
-  jwksTokenFile: text().optional().describe('File with a bearer token for the URL, read again for each request.'),
+  jwksCaFile: file().describe(
+    'PEM file with CA certificates to trust for the URL, in addition to those that Node trusts.',
+  ),
+  jwksTokenFile: file().describe('File with a bearer token for the URL, read again for each request.'),
 })
 
 export const callerMapping = mapping({
@@ -204,20 +175,16 @@ export const callerMapping = mapping({
   socket: parsed(text(), parseSocketPath)
     .optional()
     .describe('A unix socket of its own: every process that may open it is this caller.'),
-  keyFiles: list(text()).min(1, 'is empty: name a file').optional().describe('Files with keys for `X-Proxy-Key`.'),
+  keyFiles: items(text()).min(1, 'is empty: name a file').optional().describe('Files with keys for `X-Proxy-Key`.'),
   certificate: parsed(text(), parseCertificateName)
     .optional()
     .describe('Name in its client certificate, exactly: `spiffe://…` or `dns:…`. Needs `listen.tls.clientCaFile`.'),
   jwt: jwtMapping.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
-  orgs: list(parsed(text(), parseOrgRule))
-    .prefault([])
-    .describe('Org ids that it may name; a trailing `*` stands for any ending.'),
-  routes: list(parsed(text(), parseRoutePattern))
-    .prefault([])
-    .describe(
-      'Routes that it may use, written as in `routes.allow`. If empty: all that `routes.allow` lets through, except `appRoutes`.',
-    ),
-  maxInFlight: count(1, 1_000_000).optional().describe('Most requests at once, within `listen.maxInFlight`.'),
+  orgs: list(parsed(text(), parseOrgRule)).describe('Org ids that it may name; a trailing `*` stands for any ending.'),
+  routes: list(parsed(text(), parseRoutePattern)).describe(
+    'Routes that it may use, written as in `routes.allow`. If empty: all that `routes.allow` lets through, except `appRoutes`.',
+  ),
+  maxInFlight: wholeNumber(1, 1_000_000).optional().describe('Most requests at once, within `listen.maxInFlight`.'),
 })
 
 const fleet = z
@@ -227,30 +194,24 @@ const fleet = z
       .describe(
         'Redis or Valkey server (7 or newer) through which all replicas share their tokens, sealed: `redis://host:port/db`, `rediss://…` (TLS) or `redis+unix:///path`; no password in it.',
       ),
-    cluster: flag().prefault(false).describe('The store is a cluster; `store` names one of its nodes.'),
-    username: text()
-      .optional()
-      .describe('ACL user at the store; without one, the password is that of the default user.'),
-    passwordFile: text()
-      .optional()
-      .describe('File with the password for the store; it is watched and re-read when it changes.'),
-    caFile: text()
-      .optional()
-      .describe('PEM file with CA certificates to trust for the store, in addition to those that Node trusts.'),
-    timeout: duration('1ms', '5s')
-      .prefault('100ms')
-      .describe('Longest wait for the store; after that the proxy goes on without it.'),
+    cluster: flag(false).describe('The store is a cluster; `store` names one of its nodes.'),
+    username: file().describe('ACL user at the store; without one, the password is that of the default user.'),
+    passwordFile: file().describe('File with the password for the store; it is watched and re-read when it changes.'),
+    caFile: file().describe(
+      'PEM file with CA certificates to trust for the store, in addition to those that Node trusts.',
+    ),
+    timeout: duration('100ms', '1ms', '5s').describe(
+      'Longest wait for the store; after that the proxy goes on without it.',
+    ),
     prefix: parsed(text(), parseFleetPrefix).prefault('oap').describe('Begins the name of every key in the store.'),
   })
   .describe('Replicas that share tokens; off unless `store` is set.')
 
 const replay = z
   .strictObject({
-    maxBody: size('0B', '64MiB')
-      .prefault('64KiB')
-      .describe(
-        'Most request content kept for one repeat after a rejected token. A request with more content is not repeated. All requests together keep at most 32 MiB; what comes beyond is forwarded, but not repeated.',
-      ),
+    maxBody: size('64KiB', '0B', '64MiB').describe(
+      'Most request content kept for one repeat after a rejected token. A request with more content is not repeated. All requests together keep at most 32 MiB; what comes beyond is forwarded, but not repeated.',
+    ),
   })
   .describe('The repeat of a request whose token was rejected.')
 
@@ -259,67 +220,53 @@ const admin = z
     address: parsed(text(), parseAdminAddress)
       .prefault('localhost:9090')
       .describe('Address for health, metrics and the status page: `host:port`, `unix:/path`, or `off`.'),
-    allowRemote: flag()
-      .prefault(false)
-      .describe(
-        'On an address that other machines can reach, opens the status page and purging too, not only health and metrics.',
-      ),
+    allowRemote: flag(false).describe(
+      'On an address that other machines can reach, opens the status page and purging too, not only health and metrics.',
+    ),
   })
   .describe('The admin listener.')
 
 const log = z
   .strictObject({
-    level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
-      .prefault('info')
-      .describe('Lowest level that is written: trace, debug, info, warn, error, fatal or silent.'),
-    requests: choice(['all', 'errors', 'off'])
-      .prefault('all')
-      .describe('Which requests get a line: all, errors (status 400 and above) or off.'),
-    sample: rate(0, 1)
-      .prefault(1)
-      .describe('Share of the successful requests that get a line, from 0 to 1. Errors always get theirs.'),
-    format: choice(['json', 'pretty'])
-      .prefault('json')
-      .describe('json for machines, pretty for people; pretty is slower.'),
+    level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info').describe(
+      'Lowest level that is written: trace, debug, info, warn, error, fatal or silent.',
+    ),
+    requests: choice(['all', 'errors', 'off'], 'all').describe(
+      'Which requests get a line: all, errors (status 400 and above) or off.',
+    ),
+    sample: rate(1, 0, 1).describe(
+      'Share of the successful requests that get a line, from 0 to 1. Errors always get theirs.',
+    ),
+    format: choice(['json', 'pretty'], 'json').describe('json for machines, pretty for people; pretty is slower.'),
   })
   .describe('What is written to standard output.')
 
 const shutdown = z
   .strictObject({
-    delay: duration('0s')
-      .prefault('0s')
-      .describe('How long the proxy reports not ready before the listener closes, so that load balancers notice.'),
-    timeout: duration()
-      .prefault('10s')
-      .describe('Longest time for requests in flight to finish; then they are broken off.'),
+    delay: duration('0s', '0s').describe(
+      'How long the proxy reports not ready before the listener closes, so that load balancers notice.',
+    ),
+    timeout: duration('10s').describe('Longest time for requests in flight to finish; then they are broken off.'),
   })
   .describe('What happens after SIGTERM or SIGINT.')
 
 export const declaration = z.strictObject({
   appId: parsed(text(), parseAppId).describe('The App id, without `:`.'),
-  appSecretFile: text()
-    .optional()
-    .describe(
-      'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
-    ),
-  appSecret: text()
-    .optional()
-    .describe(
-      'The App secret itself, in the environment only. A file is safer: other processes may read an environment.',
-    ),
+  appSecretFile: file().describe(
+    'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
+  ),
+  appSecret: file().describe(
+    'The App secret itself, in the environment only. A file is safer: other processes may read an environment.',
+  ),
   baseUrl: parsed(text(), parseBaseUrl).describe(
     'URL of the service, without `/v2`; a path prefix is allowed, a user, query or fragment is not. Plain `http` only to this machine, unless `origin.allowInsecure`.',
   ),
-  appRoutes: list(parsed(text(), parseRoutePattern))
-    .prefault([])
-    .describe(
-      'Requests that go with the Basic credentials of the App instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
-    ),
-  callers: list(callerMapping)
-    .prefault([])
-    .describe(
-      'The clients that may send requests, each with its orgs and routes; see docs/callers.md. If empty, every client that can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
-    ),
+  appRoutes: list(parsed(text(), parseRoutePattern)).describe(
+    'Requests that go with the Basic credentials of the App instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
+  ),
+  callers: list(callerMapping).describe(
+    'The clients that may send requests, each with its orgs and routes; see docs/callers.md. If empty, every client that can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
+  ),
   listen,
   origin,
   orgs,

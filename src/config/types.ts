@@ -1,6 +1,6 @@
 /**
  * The types of settings, as zod schemas. Each takes a value as the file holds it and returns the value that the program
- * uses: durations in milliseconds, sizes in bytes. Every message is a predicate ("is not a duration: write 30s"), so that
+ * uses: durations in milliseconds, sizes in bytes. `initial` is the default, as the file would hold it. Every message is a predicate ("is not a duration: write 30s"), so that
  * it can follow the value or the key.
  */
 
@@ -17,24 +17,29 @@ const NOT_TEXT = 'is not text: put it in quotes'
 
 export const text = () => z.string(NOT_TEXT)
 
+/** The path of a file, or undefined. */
+export const file = () => text().optional()
+
 /** Text that must be given, in a list of mappings. */
 export const required = () =>
   z.string({ error: ({ input }) => (input === undefined ? 'is required' : NOT_TEXT) }).min(1, 'is empty')
 
-export function choice<const T extends readonly [string, ...string[]]>(values: T) {
-  return z.enum(values, `is not one of ${values.join(', ')}`)
+export function choice<const T extends readonly [string, ...string[]]>(values: T, initial: T[number]) {
+  return z.enum(values, `is not one of ${values.join(', ')}`).prefault(initial)
 }
 
-export const flag = () => z.boolean('is not true or false')
+export const flag = (initial: boolean) => z.boolean('is not true or false').prefault(initial)
 
-export function count(least: number, most: number) {
+export const count = (initial: number, least: number, most: number) => wholeNumber(least, most).prefault(initial)
+
+export function wholeNumber(least: number, most: number) {
   const wrong = `is not a whole number from ${least} to ${most}`
   return z.int(wrong).min(least, wrong).max(most, wrong)
 }
 
-export function rate(least: number, most: number) {
+export function rate(initial: number, least: number, most: number) {
   const wrong = `is not a number from ${least} to ${most}`
-  return z.number(wrong).min(least, wrong).max(most, wrong)
+  return z.number(wrong).min(least, wrong).max(most, wrong).prefault(initial)
 }
 
 /** Text that `parse` turns into a value. The message of an `Unsuitable` becomes the problem. */
@@ -50,7 +55,10 @@ export function parsed<T>(input: z.ZodString, parse: (text: string) => T) {
   })
 }
 
-export function list<T extends z.ZodType>(item: T) {
+/** Empty by default. */
+export const list = <T extends z.ZodType>(item: T) => items(item).prefault([])
+
+export function items<T extends z.ZodType>(item: T) {
   return z.array(item, 'is not a list: write [one, two]').max(10_000, 'has more than 10000 entries')
 }
 
@@ -83,15 +91,15 @@ const SIZE: Quantity = {
 }
 
 /** Node's timers wrap to 1 ms above 2^31-1 ms. No setting needs more than a week. */
-export function duration(least = '1ms', most = '168h') {
-  return quantity(DURATION, least, most)
+export function duration(initial: string, least = '1ms', most = '168h') {
+  return quantity(DURATION, initial, least, most)
 }
 
-export function size(least: string, most: string) {
-  return quantity(SIZE, least, most)
+export function size(initial: string, least: string, most: string) {
+  return quantity(SIZE, initial, least, most)
 }
 
-function quantity(kind: Quantity, least: string, most: string) {
+function quantity(kind: Quantity, initial: string, least: string, most: string) {
   const { shape, noun, example } = kind
   const [min, max] = [quantityOf(least, kind), quantityOf(most, kind)]
   return z
@@ -99,6 +107,7 @@ function quantity(kind: Quantity, least: string, most: string) {
     .regex(shape, `is not ${noun}: ${example}`)
     .transform((text) => quantityOf(text, kind))
     .refine((value) => value >= min && value <= max, `is not between ${least} and ${most}`)
+    .prefault(initial)
 }
 
 /** `text` has the shape. */

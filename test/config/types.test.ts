@@ -3,7 +3,7 @@ import { duration, size } from '../../src/config/types.ts'
 import { fc } from '../support/properties.ts'
 
 describe('durations', () => {
-  const anyDuration = duration('0ms')
+  const anyDuration = duration('1s', '0ms')
 
   test.each([
     ['250ms', 250],
@@ -48,7 +48,7 @@ describe('durations', () => {
 })
 
 describe('sizes', () => {
-  const anySize = size('0B', '64MiB')
+  const anySize = size('1MiB', '0B', '64MiB')
 
   test.each([
     ['512B', 512],
