@@ -227,8 +227,10 @@ export class Listener implements ConnectionOwner {
       if (connection.isBusy || connection.socket.destroyed) continue
       if (oldest === undefined || connection.idleSince < oldest.idleSince) oldest = connection
     }
-    if (oldest !== undefined) this.#drop(oldest)
-    return oldest !== undefined
+    if (oldest === undefined) return false
+    this.limit.refuse(performance.now())
+    this.#drop(oldest)
+    return true
   }
 
   #drop({ socket }: ClientConnection): void {

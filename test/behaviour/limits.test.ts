@@ -45,6 +45,7 @@ test('beyond maxConnections the proxy closes the connection that was idle for th
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
   await idle[0]?.untilClosed()
   expect(idle.slice(2).every((client) => client.end === undefined)).toBe(true)
+  expect(proxy.logs).toContainEqual(expect.objectContaining({ setting: 'listen.maxConnections', connections: 10 }))
   for (const client of idle) await client[Symbol.asyncDispose]()
 })
 
