@@ -55,6 +55,7 @@ interface Call {
   timer: NodeJS.Timeout | undefined
 }
 
+const NO_ANSWER = 'The token endpoint takes calls, but does not answer in time.'
 const FIRST_RETRY_MS = 150
 const LONGEST_RETRY_MS = 800
 /** A call may take so many times as long as the slowest answer took lately before it counts as slow. */
@@ -109,7 +110,8 @@ export class MintGuard implements TokenSource {
         letGo: () => {
           mint.hasLetGo = true
           const message = 'the call goes on, but nobody waits for it: the token endpoint does not answer'
-          reject(new MintGoesOn('token_endpoint_unavailable', message, whole, { retryAfterSeconds: 1 }))
+          const details = { retryAfterSeconds: 1, hint: NO_ANSWER }
+          reject(new MintGoesOn('token_endpoint_unavailable', message, whole, details))
         },
         hasLetGo: false,
       }
@@ -207,7 +209,7 @@ export class MintGuard implements TokenSource {
   #noteHanging(call: Call): void {
     if (!this.#calls.has(call)) return
     call.isHanging = true
-    this.#settleFailed(call.pass, new TokenError('token_endpoint_timeout', 'no answer in time'))
+    this.#settleFailed(call.pass, new TokenError('token_endpoint_timeout', NO_ANSWER, { hint: NO_ANSWER }))
   }
 
   #settleFailed(pass: MintPass, error: TokenError): void {

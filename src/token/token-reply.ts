@@ -182,7 +182,7 @@ function hintFor(cause: OriginError): string | undefined {
   const detail = detailOf(cause)
   switch (cause.code) {
     case 'tls_certificate_error':
-      return `The proxy does not trust the certificate of the token endpoint (${detail}): check baseUrl and origin.caFile.`
+      return `${(cause.hint ?? 'The proxy does not trust the certificate of the service.').slice(0, -1)} (${detail}).`
     case 'tls_protocol_error':
       return `TLS with the token endpoint failed (${detail}): check that baseUrl names an https port.`
     case 'dns_error':
