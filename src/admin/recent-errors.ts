@@ -14,7 +14,7 @@ export interface ErrorReport {
   readonly code: RecentErrorCode
   readonly kind: ErrorKind
   readonly title: string
-  /** The remedy. */
+  /** The cause of the last one, if it is known more closely, and the remedy. */
   readonly detail: string
   /** Since the start. */
   readonly count: number
@@ -36,7 +36,7 @@ export interface ErrorExample extends Omit<Kept, 'endedAt'> {
   readonly agoMs: number
 }
 
-type Kept = Pick<RequestRecord, 'requestId' | 'orgId' | 'method' | 'path' | 'status' | 'reason' | 'endedAt'>
+type Kept = Pick<RequestRecord, 'requestId' | 'orgId' | 'method' | 'path' | 'status' | 'reason' | 'detail' | 'endedAt'>
 
 interface Entry {
   count: number
@@ -123,8 +123,8 @@ function countOrg(orgs: Map<string, number>, org: string): void {
 }
 
 /** A copy, because the record keeps the whole exchange in memory. */
-function excerpt({ requestId, orgId, method, path, status, reason, endedAt }: RequestRecord): Kept {
-  return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, endedAt }
+function excerpt({ requestId, orgId, method, path, status, reason, detail, endedAt }: RequestRecord): Kept {
+  return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, detail, endedAt }
 }
 
 function lastAt({ examples }: Entry): number {
@@ -139,7 +139,7 @@ function reportOf(code: RecentErrorCode, { count, examples, orgs }: Entry, now: 
     code,
     kind: isAnswerOfService(code) ? 'service' : (errorKindOf({ code, status: 0 }) ?? 'app'),
     title,
-    detail,
+    detail: shown[0]?.detail === undefined ? detail : `${shown[0].detail} ${detail}`,
     count,
     lastAgoMs: shown[0]?.agoMs ?? 0,
     orgs: latestOrgs.map(([org, orgErrors]) => ({ org, count: orgErrors })),

@@ -23,6 +23,15 @@ test('an error is listed with its remedy and its last requests', () => {
   ])
 })
 
+test('the cause of the last request stands before the remedy', () => {
+  const errors = new RecentErrors()
+  for (const detail of ['Another cause.', 'The certificate has expired.']) {
+    errors.requestEnded(record({ status: 502, code: 'tls_certificate_error', detail }))
+  }
+  const [report] = errors.reports(0)
+  expect(report?.detail).toBe(`The certificate has expired. ${PROBLEMS.tls_certificate_error.detail}`)
+})
+
 test('a flood of one code does not hide the others, and keeps its last three requests', () => {
   const errors = new RecentErrors()
   errors.requestEnded(record({ status: 502, code: 'dns_error', endedAt: 1 }))
