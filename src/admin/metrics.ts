@@ -14,6 +14,7 @@ import { BOUNDS_MS, RequestMetrics, type RequestTotals } from './request-metrics
 export interface Gauges {
   readonly version: string
   requestsInFlight(): number
+  requestsWaitingForToken(): number
   /** Since the start. */
   connectionsRefused(): number
   lifetimeEstimateMs(): number

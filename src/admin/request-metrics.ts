@@ -1,6 +1,6 @@
 /** Counts of requests. Each request is counted once, when it ends. */
 
-import type { ErrorCode } from '../errors.ts'
+import type { ErrorCode, Limit } from '../errors.ts'
 import { PROBLEMS } from '../http/problem.ts'
 import type { GatewayObserver, RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
 import { Histogram, keysOf, LabelledCounter, type MetricFamily, PairCounter, type Sample } from './counts.ts'
@@ -18,6 +18,15 @@ const OVERHEAD_BOUNDS_MS = [0.05, 0.1, 0.25, ...BOUNDS_MS]
 
 const NO_LOOKUPS: RequestTotals['lookups'] = { hit: 0, refreshing: 0, miss: 0, joined: 0, stale: 0, replayed: 0 }
 const NO_REPLAYS: RequestTotals['replays'] = { accepted: 0, rejected: 0, failed: 0, refused: 0, passed: 0 }
+
+const LIMITS = keysOf<Limit>({
+  'listen.maxConnections': 0,
+  'listen.maxInFlight': 0,
+  'callers[].maxInFlight': 0,
+  'origin.connections': 0,
+  'org share': 0,
+  'file descriptors': 0,
+})
 
 const SWITCHING_PROTOCOLS = 101
 
@@ -45,6 +54,11 @@ export class RequestMetrics implements Omit<GatewayObserver, 'programFailed'> {
     { name: 'oap_refused_total', help: 'Requests that the proxy answered itself, by problem code.' },
     'code',
     keysOf(PROBLEMS),
+  )
+  readonly #overloads = new LabelledCounter<string>(
+    { name: 'oap_overloaded_total', help: 'Requests that were refused because of a limit, by that limit.' },
+    'limit',
+    LIMITS,
   )
   readonly #callers = new PairCounter<string, StatusClass>(
     { name: 'oap_caller_requests_total', help: 'Requests of each caller that have ended, by class of status.' },
@@ -77,6 +91,7 @@ export class RequestMetrics implements Omit<GatewayObserver, 'programFailed'> {
     if (token !== 'none') this.#lookups.add(token)
     if (record.caller !== undefined) this.#countCaller(record.caller, status)
     if (code === 'caller_refused' && record.reason !== undefined) this.#refusedCallers.add(record.reason)
+    if (code === 'overloaded' && record.reason !== undefined) this.#overloads.add(record.reason)
     if (code !== undefined && code !== 'client_closed') this.#refused.add(code)
     if (code === undefined && status < 400) return
     const kind = errorKindOf(record)
@@ -112,6 +127,7 @@ export class RequestMetrics implements Omit<GatewayObserver, 'programFailed'> {
       this.durations.family(),
       this.#overheads.family(),
       this.#refused.family(),
+      this.#overloads.family(),
       this.#callers.family(),
       this.#refusedCallers.family(),
       this.#lookups.family(),

@@ -87,6 +87,8 @@ export interface StatusDocument {
     readonly requestsInFlight: number
     /** Of those in flight: they wait for a connection to the service. */
     readonly requestsWaiting: number
+    /** Of those in flight: they wait for a token. */
+    readonly requestsWaitingForToken: number
     readonly cachedTokens: number
     readonly lifetimeEstimateMs: number
   }
@@ -136,6 +138,7 @@ export function statusDocument(
       ...metrics.totals(),
       requestsInFlight: gauges.requestsInFlight(),
       requestsWaiting: gauges.originConnections()['pending'] ?? 0,
+      requestsWaitingForToken: gauges.requestsWaitingForToken(),
       cachedTokens: gauges.cachedTokens(),
       lifetimeEstimateMs: gauges.lifetimeEstimateMs(),
     },

@@ -116,7 +116,7 @@ export async function startApp(
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
     credentialsCheck(side.areCredentialsRejected),
   ]
-  const gauges = gaugesOf(listener, side, origin, log)
+  const gauges = gaugesOf(listener, gateway, side, origin, log)
   const service = { baseUrl: config.baseUrl.href, appId: config.appId }
   const sources: AdminSources = {
     service,
@@ -269,10 +269,11 @@ function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSour
   }
 }
 
-function gaugesOf(listener: Listener, side: TokenSide, origin: Origin, log: Log): Gauges {
+function gaugesOf(listener: Listener, gateway: Gateway, side: TokenSide, origin: Origin, log: Log): Gauges {
   return {
     version: readVersion(),
     requestsInFlight: () => listener.requestsInFlight,
+    requestsWaitingForToken: () => gateway.waiting,
     connectionsRefused: () => listener.limit.refused,
     lifetimeEstimateMs: () => side.tokens.lifetimeMs,
     cachedTokens: () => side.tokens.size,

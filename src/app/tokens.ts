@@ -89,6 +89,12 @@ export class TokenSide {
     return this.#guard.pauses.code === REJECTED && !this.credentials.wereAccepted
   }
 
+  /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
+  get seemCredentialsRejected(): boolean {
+    const { pauses } = this.#guard
+    return pauses.code === REJECTED || (!this.credentials.wereAccepted && pauses.rejectedOrgs.length > 0)
+  }
+
   /** What an operator should know about the secret file, for as long as it holds. */
   get secretProblem(): string | undefined {
     if (this.#fileProblem !== undefined) return this.#fileProblem

@@ -26,14 +26,16 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
     return { text, lastedMs: all.lastedMs, leftMs: all.leftMs }
   })
   warnings.add('orgs_paused', () => {
-    const { all, pausedOrgs } = side.mintPause
-    if (pausedOrgs === 0 || all !== undefined) return undefined
-    return {
-      text: `${pausedOrgs === 1 ? 'One Org gets' : `${pausedOrgs} Orgs get`} no new token for now, because the calls for them fail. The log lines "mint failed" name them and the cause. ${RESUME}`,
-    }
+    const { all, single } = side.mintPause
+    if (single === undefined || all !== undefined) return undefined
+    const { orgs, code, leftMs, hint } = single
+    if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
+    const cause = `${CAUSES[code]}.${hint === undefined ? '' : ` ${hint}`}`
+    const text = `No new token for ${named(orgs.toReversed())}: ${cause} The log lines "mint failed" have the URL. ${RESUME}`
+    return { text, leftMs: leftMs > 0 ? leftMs : undefined }
   })
   warnings.add('app_credentials_rejected', () =>
-    side.mintPause.all?.code === 'app_credentials_rejected'
+    side.seemCredentialsRejected
       ? { text: 'The token endpoint rejects the App credentials. Check appId, and the secret in appSecretFile.' }
       : undefined,
   )
@@ -47,18 +49,16 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
   warnings.add('fresh_tokens_rejected', () => {
     const orgs = side.tokens.orgsWithRejectedTokens()
     if (orgs.length === 0) return undefined
-    const named =
-      orgs.slice(0, MAX_NAMED).join(', ') + (orgs.length > MAX_NAMED ? ` and ${orgs.length - MAX_NAMED} more` : '')
     return {
-      text: `The service accepts no token of ${named}, not even a new one. Check that baseUrl leads to the service that the tokens are for, and what the Org may do there.`,
+      text: `The service accepts no token of ${named(orgs)}, not even a new one. Check that baseUrl leads to the service that the tokens are for, and what the Org may do there.`,
     }
   })
   warnings.add('rejection_status_learned', () => {
     const statuses = side.tokens.learnedStatuses
     if (statuses.length === 0) return undefined
-    const named = statuses.join(', ')
+    const listed = statuses.join(', ')
     return {
-      text: `The service ends tokens with the status ${named}, which the proxy has learned from trials. Add ${named} to tokens.rejectedStatuses, so that a restart does not learn it anew.`,
+      text: `The service ends tokens with the status ${listed}, which the proxy has learned from trials. Add ${listed} to tokens.rejectedStatuses, so that a restart does not learn it anew.`,
     }
   })
   warnings.add('configuration_refused', () => {
@@ -71,13 +71,13 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
   warnings.add('fleet_store_lost', () => {
     if (fleet?.store.status.state !== 'lost') return undefined
     return {
-      text: `The store of the fleet cannot be used: ${fleet.store.status.reason}. Until it is back, this replica mints for itself.`,
+      text: `The store of the fleet (fleet.store) cannot be used: ${fleet.store.status.reason}. Until it is back, this replica mints for itself.`,
     }
   })
   warnings.add('connections_refused', () => {
     const { refusing } = listener.limit
     if (refusing === undefined) return undefined
-    const text = `Client connections are refused, because ${listener.limit.most} are open. Find the clients that leave them open, or raise ${refusing.setting}.`
+    const text = `Client connections are refused, or closed while idle, because ${listener.limit.most} are open. Find the clients that leave them open, or raise ${refusing.setting}.`
     return { text, lastedMs: Date.now() - refusing.since.getTime() }
   })
   warnings.add('tls_certificate', () => {
@@ -107,6 +107,11 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
 const WEEK_MS = 7 * 24 * 3_600_000
 
 const MAX_NAMED = 3
+
+function named(orgs: readonly string[]): string {
+  return orgs.slice(0, MAX_NAMED).join(', ') + (orgs.length > MAX_NAMED ? ` and ${orgs.length - MAX_NAMED} more` : '')
+}
+
 const RESUME = 'To try again at once: POST /tokens/resume.'
 
 const CAUSES: Readonly<Record<TokenErrorCode, string>> = {

@@ -67,7 +67,7 @@ function overview({ recent, totals }: StatusDocument): string[] {
   const latency = p50Ms === undefined || p99Ms === undefined ? '-' : `p50 ${p50Ms} ms, p99 ${p99Ms} ms`
   return [
     `last ${seconds(recent.spanMs)}`,
-    `  requests  ${recent.requests} (${totals.requestsInFlight} in flight, ${totals.requestsWaiting} waiting for a connection)`,
+    `  requests  ${recent.requests} (${totals.requestsInFlight} in flight, ${totals.requestsWaitingForToken} waiting for a token, ${totals.requestsWaiting} for a connection)`,
     `  latency   ${latency}`,
     `  errors    ${errors.proxy} from the proxy, ${errors.service} from the service, ${errors.app} of the apps`,
     `  mints     ${recent.mints}: ${recent.refusedMints} refused, ${recent.failedMints} failed`,

@@ -11,6 +11,8 @@ export interface GatewayOptions extends ExchangeContext {
 
 export class Gateway {
   readonly #options: GatewayOptions
+  /** Requests that wait for a token. */
+  waiting = 0
 
   constructor(options: GatewayOptions) {
     this.#options = options
@@ -39,10 +41,12 @@ export class Gateway {
     if (lookup !== undefined) exchange.forward(lookup)
     else {
       const requester = caller?.name ?? received.connection
+      this.waiting++
       tokens
         .obtain(orgId, { kind, requester, requestId: request.requestId })
         .then((obtained) => exchange.forward(obtained))
         .catch((error: unknown) => exchange.failWith(error))
+        .finally(() => this.waiting--)
     }
   }
 }

@@ -63,19 +63,20 @@ export interface MintPass {
   readonly epoch: number
 }
 
+interface PauseStatus {
+  readonly code: TokenErrorCode
+  readonly lastedMs: number
+  /** The next call may be made then. */
+  readonly leftMs: number
+  readonly hint: string | undefined
+}
+
 /** Describes the pauses to an operator. */
 export interface MintPauseStatus {
-  /** The pause of all orgs. It began `lastedMs` ago, and the next call may be made in `leftMs`. */
-  readonly all:
-    | {
-        readonly code: TokenErrorCode
-        readonly lastedMs: number
-        readonly leftMs: number
-        readonly hint: string | undefined
-      }
-    | undefined
-  /** Orgs that are paused because of their own trouble. */
-  readonly pausedOrgs: number
+  /** The pause of all orgs. */
+  readonly all: PauseStatus | undefined
+  /** Orgs whose own calls fail, the latest last, with the pause of the latest. */
+  readonly single: (PauseStatus & { readonly orgs: readonly OrgId[] }) | undefined
 }
 
 /** So many orgs must fail, with so many calls, and none succeed in between, before the endpoint counts as down. */
@@ -91,6 +92,8 @@ const LENGTHS_MS: Readonly<Record<PauseCode, readonly [first: number, longest: n
   [LIMITED]: [1_000, 30_000],
   [REJECTED]: [1_000, 4_000],
 }
+/** How long after its pause an org that asks no more is told. */
+const TOLD_AFTER_MS = 5 * 60_000
 /** Memory is bounded: the org that failed least recently is forgotten. */
 const MAX_TROUBLED_ORGS = 10_000
 
@@ -182,17 +185,18 @@ export class MintPauses {
   /** For an operator. */
   get status(): MintPauseStatus {
     const now = this.#options.now()
-    const pause = this.#all?.failing
-    const all = pause && {
-      code: pause.code,
-      lastedMs: now - pause.since,
-      leftMs: Math.max(pause.until - now, 0),
-      hint: pause.hint,
+    const statusOf = ({ code, since, until, hint }: Pause) => {
+      return { code, lastedMs: now - since, leftMs: Math.max(until - now, 0), hint }
     }
-    const pausedOrgs = Array.from(this.#troubles.values()).filter(
-      ({ pause }) => pause !== undefined && pause.until > now,
-    ).length
-    return { all, pausedOrgs }
+    // Between two pauses the trouble goes on, unless a success of another org shows that it may have passed.
+    const lasts = ({ pause, epoch }: Trouble) =>
+      pause !== undefined && now - pause.until < (epoch === this.#successes ? TOLD_AFTER_MS : 0)
+    const troubles = Array.from(this.#troubles).filter(([, trouble]) => lasts(trouble))
+    const latest = troubles.at(-1)?.[1].pause
+    return {
+      all: this.#all && statusOf(this.#all.failing),
+      single: latest && { ...statusOf(latest), orgs: troubles.map(([org]) => org) },
+    }
   }
 
   #succeeded({ org, probes }: MintPass): void {

@@ -70,6 +70,12 @@ test('every code exists from the start, so that its first increase is seen', asy
   for (const code of Object.keys(PROBLEMS)) expect(value(`oap_refused_total{code="${code}"}`)).toBe(0)
 })
 
+test('what was refused for a limit is counted by that limit', async () => {
+  const { value } = await measured({ status: 503, code: 'overloaded', reason: 'org share' })
+  expect(value('oap_overloaded_total{limit="org share"}')).toBe(1)
+  expect(value('oap_overloaded_total{limit="listen.maxInFlight"}')).toBe(0)
+})
+
 test('lookups are counted by the source of the token, if one was needed', async () => {
   const { value, totals } = await measured({ token: 'miss' }, { token: 'hit' }, { token: 'hit' }, { token: 'none' })
   expect(value('oap_token_lookups_total{result="hit"}')).toBe(2)

@@ -61,6 +61,7 @@ export class AdminUnderTest implements AsyncDisposable {
         ...NO_GAUGES,
         version,
         requestsInFlight: () => 2,
+        requestsWaitingForToken: () => 1,
         cachedTokens: () => this.tokens.size,
         lifetimeEstimateMs: () => LIFETIME_MS,
       },

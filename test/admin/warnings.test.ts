@@ -103,6 +103,50 @@ test('rejected App credentials are told; once they were accepted, the proxy stay
   expect((await request(proxy.port, get('/v2/x', 'known'))).status).toBe(200)
 })
 
+test('App credentials that were never accepted are told as rejected, even if one Org is all that was asked for', async () => {
+  let isAccepted = false
+  await using service = await startService({ mint: (mint) => (isAccepted ? mint.issue() : { status: 401 }) })
+  await using proxy = await startProxy(service, ADMIN)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(502)
+  expect((await warningsOf(proxy)).map(({ code }) => code)).toEqual(['app_credentials_rejected'])
+  expect(await gauge(proxy, 'oap_warnings{code="app_credentials_rejected"}')).toBe(1)
+  isAccepted = true
+  await ask(proxy, '/tokens/resume', 'POST')
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  // From now on, a 401 may be the trouble of one Org.
+  isAccepted = false
+  expect((await request(proxy.port, get('/v2/x', 'globex'))).status).toBe(502)
+  const [told, ...others] = await warningsOf(proxy)
+  expect([told?.code, others]).toEqual(['orgs_paused', []])
+  expect(told?.text).toContain('No new token for globex: the token endpoint rejects the App credentials')
+})
+
+test('the trouble of an Org is told with its cause, also between two pauses, until a call succeeds', async () => {
+  let isUp = false
+  await using service = await startService({ mint: (mint) => (isUp ? mint.issue() : { status: 500 }) })
+  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.mintTimeout': '300ms' })
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(503)
+  const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'orgs_paused')
+  await eventually(async () => {
+    const warning = await told()
+    expect(warning?.text).toContain('No new token for acme: the token endpoint fails, or cannot be reached')
+    return warning?.until === undefined
+  }, 'the end of the first pause')
+  isUp = true
+  await eventually(async () => (await request(proxy.port, get('/v2/x', 'acme'))).status === 200, 'a token')
+  expect(await told()).toBeUndefined()
+})
+
+test('a request that waits for a token is counted as such', async () => {
+  await using service = await startService({ mint: () => undefined })
+  await using proxy = await startProxy(service, ADMIN)
+  const waiting = request(proxy.port, get('/v2/x', 'acme'))
+  const count = async () => JSON.parse((await ask(proxy, '/status')).content).totals.requestsWaitingForToken
+  await eventually(async () => (await count()) === 1, 'the request to wait')
+  expect((await waiting).status).toBe(504)
+  expect(await count()).toBe(0)
+})
+
 test('an Org whose new tokens are rejected, too, is named until one is accepted', async () => {
   let isAccepted = false
   await using service = await startService({ script: () => ({ status: isAccepted ? 200 : 401 }) })
@@ -131,7 +175,11 @@ test('a status that turned out to end tokens is named', async () => {
   for (let i = 0; i < 5; i++) expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
   const last = service.requests.at(-1)
   ended.add(last?.values('authorization').join() ?? '')
-  await new Promise((resolve) => setTimeout(resolve, 50)) // the token has settled
+  const isSettled = async () => {
+    const { orgs }: StatusDocument = JSON.parse((await ask(proxy, '/status')).content)
+    return (orgs[0]?.ageMs ?? 0) > 10
+  }
+  await eventually(isSettled, 'the token to settle')
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
   const warnings = await warningsOf(proxy)
   expect(warnings.find(({ code }) => code === 'rejection_status_learned')?.text).toContain('Add 419 to')

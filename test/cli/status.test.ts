@@ -24,7 +24,7 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   expect(printed).toMatch(/^ready {2}org-access-proxy 0\.0\.0-test on Node /)
   for (const line of [
     'App my-app at https://api.example.com/',
-    '  requests  2 (2 in flight, 0 waiting for a connection)',
+    '  requests  2 (2 in flight, 1 waiting for a token, 0 for a connection)',
     '  errors    0 from the proxy, 0 from the service, 1 of the apps',
     '      Orgs: initech (1)',
     '      last: GET /v2/members, request request-1',

@@ -260,11 +260,11 @@ describe('a limit', () => {
     expect(world.refusalOf('a')).toBeDefined()
     expect(world.pauses.status).toEqual({
       all: { code: LIMITED, lastedMs: 0, leftMs: 60_000, hint: undefined },
-      pausedOrgs: 2,
+      single: { code: LIMITED, lastedMs: 0, leftMs: 60_000, hint: undefined, orgs: ['a', 'b'] },
     })
     world.pauses.resume()
     for (const org of ['a', 'b', 'c']) expect(world.refusalOf(org)).toBeUndefined()
-    expect(world.pauses.status).toEqual({ all: undefined, pausedOrgs: 0 })
+    expect(world.pauses.status).toEqual({ all: undefined, single: undefined })
     expect(world.events.at(-1)).toBe('resumed')
   })
 })

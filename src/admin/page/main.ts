@@ -99,6 +99,7 @@ function showTiles({ totals, recent, history, fleet }: StatusDocument): void {
   showTile('tile-requests', rate(history.requestsPerSecond.at(-1) ?? 0), [
     `${count(recent.requests)} ${span}`,
     `${count(totals.requests)} since the start, ${count(totals.requestsInFlight)} in flight`,
+    ...causes(totals.requestsWaitingForToken, 'waiting for a token'),
     ...causes(totals.requestsWaiting, 'waiting for a connection to the service'),
   ])
   showTile('tile-latency', recent.p50Ms === undefined ? '–' : milliseconds(recent.p50Ms), [
