@@ -3,7 +3,7 @@
 import { Secret } from '../secret.ts'
 import type { Given } from './problem.ts'
 import type { ProxyVariables } from './schema.ts'
-import { type Notation, nearest, type SettingKey, settings } from './settings.ts'
+import { type Notation, nearest, removalOf, type SettingKey, settings } from './settings.ts'
 import { Unsuitable } from './types.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -73,6 +73,8 @@ function emptyVariables(env: Environment): string[] {
 /** Warns only: Kubernetes sets `OAP_…` variables of its own for a service of that name. */
 function unknownVariables(env: Environment): string[] {
   return namesOfUnknown(env).map((name) => {
+    const removal = removalOf(name)
+    if (removal !== undefined) return `${name} ${removal}`
     const meant = nearest(name, KNOWN)
     return `${name} is not a setting and is ignored${meant === undefined ? '' : `: did you mean ${meant}?`}`
   })

@@ -90,8 +90,23 @@ export function isMapping(value: unknown): value is Readonly<Record<string, unkn
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
+/** Settings of earlier versions, and what took their place. */
+const REMOVED: ReadonlyMap<string, string> = new Map([
+  ['tokens.minLifetime', 'the proxy uses a token until the service rejects it, and learns from that alone'],
+  ['tokens.maxLifetime', 'the proxy uses a token until the service rejects it, and learns from that alone'],
+  ['listen.origins', 'the proxy refuses web pages, so let the server of the page send the requests'],
+])
+
+/** For a key or a variable. */
+export function removalOf(name: string): string | undefined {
+  const found = [...REMOVED].find(([key]) => key === name || variableOf(key) === name)
+  return found === undefined ? undefined : `is no longer a setting: remove it; ${found[1]}`
+}
+
 /** For a name that is not among `known`. */
 export function unknownName(name: string, known: readonly string[]): string {
+  const removal = removalOf(name)
+  if (removal !== undefined) return removal
   const meant = nearest(name, known)
   return meant === undefined ? 'is not a setting: remove it' : `is not a setting: did you mean ${meant}?`
 }
