@@ -7,7 +7,8 @@ const FIRST_PAUSE_MS = 10_000
 const PAUSE_GROWTH = 8
 const LAST_PAUSE_MS = 10 * 60_000
 const MAX_ORGS_TRIED = 10_000
-/** The time in which a trial has most often told. */
+/** Tokens of many orgs may end in the same moment: so many trials may begin in the time in which one has most often told. */
+const MAX_TRIALS = 8
 const TRIAL_MS = 1_000
 
 /** `accepted`: the token is good. `suspect`: it may have ended. `neither`: a failure of the service, which says nothing. */
@@ -19,6 +20,9 @@ export class RejectedStatuses {
   readonly #triedOrgs = new Set<string>()
   readonly #onLearned: ((status: number) => void) | undefined
   #noTrialUntil = 0
+  /** Trials that have begun since then. */
+  #begunSince = Number.NEGATIVE_INFINITY
+  #begun = 0
   #pauseMs = FIRST_PAUSE_MS
 
   constructor(statuses: Iterable<number>, onLearned?: (status: number) => void) {
@@ -44,8 +48,12 @@ export class RejectedStatuses {
    */
   beginTrial(org: string, isInRow: boolean, now: number): boolean {
     if (now < this.#noTrialUntil && (!isInRow || this.#triedOrgs.has(org))) return false
-    this.#noTrialUntil = Math.max(this.#noTrialUntil, now + TRIAL_MS)
-    return true
+    if (now >= this.#begunSince + TRIAL_MS) {
+      this.#begunSince = now
+      this.#begun = 0
+    }
+    this.#begun += 1
+    return this.#begun <= MAX_TRIALS
   }
 
   /** The repeat with a new token was accepted. */
