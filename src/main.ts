@@ -25,13 +25,13 @@ async function run(): Promise<number> {
       const { loadAdminAddress } = await import('./config/load.ts')
       const { printStatus } = await import('./cli/status.ts')
       const address = await loadAdminAddress({ file: command.file, env: process.env })
-      return printStatus(address, process.stdout, process.stderr, command.json)
+      return printStatus(address, process.stdout, command.json)
     }
     case 'healthcheck': {
       const { loadAdminAddress } = await import('./config/load.ts')
       const { checkHealth } = await import('./cli/admin-client.ts')
       try {
-        return await checkHealth(await loadAdminAddress({ file: command.file, env: process.env }), process.stderr)
+        return await checkHealth(await loadAdminAddress({ file: command.file, env: process.env }))
       } catch (error) {
         await fail(error)
         return 1 // health checks of Docker know 0 and 1 only

@@ -12,40 +12,29 @@ interface AdminResponse {
   readonly content: string
 }
 
-/** The message names the address and the failure. */
-export class AdminUnreachable extends Error {
-  override readonly name = 'AdminUnreachable'
-}
-
 const DEADLINE_MS = 2_000
 const MAX_CONTENT_BYTES = 64 * 1024 * 1024
 
-/** Runs `healthcheck`, for containers without curl. Resolves with the exit code. Writes to `stderr` why it is not 0. */
-export async function checkHealth(address: ListenAddress | 'off', stderr: Output): Promise<0 | 1> {
-  try {
-    const { status } = await askAdmin(address, '/livez')
-    if (status === 200) return 0
-    stderr.write(`healthcheck: the admin listener answered ${status}\n`)
-  } catch (error) {
-    if (!(error instanceof AdminUnreachable)) throw error
-    stderr.write(`healthcheck: ${error.message}\n`)
-  }
-  return 1
+/** Runs `healthcheck`, for containers without curl. Rejects if the proxy is not alive; the message says why. */
+export async function checkHealth(address: ListenAddress | 'off'): Promise<0> {
+  const { status } = await askAdmin(address, '/livez')
+  if (status !== 200) throw new Error(`the admin listener answered ${status}`)
+  return 0
 }
 
-/** @throws {AdminUnreachable} */
+/** Rejects with an error that names the address and the failure. */
 export async function askAdmin(address: ListenAddress | 'off', path: string): Promise<AdminResponse> {
-  if (address === 'off') throw new AdminUnreachable('admin.address is off: there is no admin listener')
+  if (address === 'off') throw new Error('admin.address is off: there is no admin listener')
   if (address.kind === 'tcp' && address.port === 0) {
-    throw new AdminUnreachable('admin.address has port 0, so its port is not known: set a fixed port')
+    throw new Error('admin.address has port 0, so its port is not known: set a fixed port')
   }
   const place = `the admin listener at ${formatAddress(address)}`
   try {
     return await get({ ...placeOf(address), path })
   } catch (error) {
-    if (error instanceof DOMException) throw new AdminUnreachable(`${place} did not answer within 2 s`)
+    if (error instanceof DOMException) throw new Error(`${place} did not answer within 2 s`)
     const reason = error instanceof Error && 'code' in error ? String(error.code) : 'no usable response'
-    throw new AdminUnreachable(`${place} cannot be reached (${reason})`, { cause: error })
+    throw new Error(`${place} cannot be reached (${reason})`, { cause: error })
   }
 }
 

@@ -2,28 +2,17 @@
 
 import type { StatusDocument } from '../admin/status.ts'
 import type { ListenAddress } from '../config/address.ts'
-import { AdminUnreachable, askAdmin, type Output } from './admin-client.ts'
+import { askAdmin, type Output } from './admin-client.ts'
 
 const MAX_ORGS = 20
 
 /** Resolves with the exit code: 0 if the proxy is ready. With `asJson`, prints `/status` as it is. */
-export async function printStatus(
-  address: ListenAddress | 'off',
-  stdout: Output,
-  stderr: Output,
-  asJson = false,
-): Promise<0 | 1> {
-  try {
-    const { status, content } = await askAdmin(address, `/status?orgs=${MAX_ORGS}`)
-    if (status !== 200) throw new AdminUnreachable(`the admin listener answered ${status}: ${detailOf(content)}`)
-    const document: StatusDocument = JSON.parse(content)
-    stdout.write(asJson ? content : renderStatus(document))
-    return document.isReady ? 0 : 1
-  } catch (error) {
-    if (!(error instanceof AdminUnreachable)) throw error
-    stderr.write(`status: ${error.message}\n`)
-    return 1
-  }
+export async function printStatus(address: ListenAddress | 'off', stdout: Output, asJson = false): Promise<0 | 1> {
+  const { status, content } = await askAdmin(address, `/status?orgs=${MAX_ORGS}`)
+  if (status !== 200) throw new Error(`the admin listener answered ${status}: ${detailOf(content)}`)
+  const document: StatusDocument = JSON.parse(content)
+  stdout.write(asJson ? content : renderStatus(document))
+  return document.isReady ? 0 : 1
 }
 
 /** The advice of problem details, or nothing. */

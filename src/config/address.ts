@@ -153,7 +153,7 @@ export function parseFleetStore(text: string): FleetStoreAddress {
   if ((hostname === '') !== isUnix || search !== '' || hash !== '' || (isUnix && pathname.length < 2)) {
     throw new Unsuitable(`is not the URL of a store: ${STORE_EXAMPLE}`)
   }
-  if (isUnix) return { kind: 'unix', path: decodePath(pathname), database: 0 }
+  if (isUnix) return { kind: 'unix', path: text.slice('redis+unix://'.length), database: 0 }
   if (port === '0') throw new Unsuitable(`has no port of a server: ${STORE_EXAMPLE}`)
   return {
     kind: 'tcp',
@@ -161,15 +161,6 @@ export function parseFleetStore(text: string): FleetStoreAddress {
     port: port === '' ? DEFAULT_STORE_PORT : Number(port),
     tls: protocol === 'rediss:',
     database: parseDatabase(pathname.slice(1)),
-  }
-}
-
-/** @throws {Unsuitable} */
-function decodePath(pathname: string): string {
-  try {
-    return decodeURIComponent(pathname)
-  } catch (error) {
-    throw new Unsuitable(`has a broken % in its path: ${STORE_EXAMPLE}`, { cause: error })
   }
 }
 

@@ -13,8 +13,6 @@ export interface Switches {
   readonly tokenSettleMs: number
   /** A new token of an org ends the ones before it. */
   readonly oneTokenPerOrg: boolean
-  /** `jwt` tokens carry `exp`. */
-  readonly tokenFormat: 'opaque' | 'jwt'
   /** Status for wrong App credentials. */
   readonly badCredentialsStatus: number
   /** Status of the token endpoint for an org that is not linked. */
@@ -66,7 +64,6 @@ export const DEFAULT_SWITCHES: Switches = {
   tokenLifetimeMs: 300_000,
   tokenSettleMs: 0,
   oneTokenPerOrg: false,
-  tokenFormat: 'opaque',
   badCredentialsStatus: 401,
   unlinkedStatus: 403,
   expiredStatus: 401,
@@ -98,7 +95,6 @@ const switchesSchema = z.strictObject({
   tokenLifetimeMs: milliseconds,
   tokenSettleMs: milliseconds,
   oneTokenPerOrg: z.boolean(),
-  tokenFormat: z.enum(['opaque', 'jwt']),
   badCredentialsStatus: status,
   unlinkedStatus: status,
   expiredStatus: status,

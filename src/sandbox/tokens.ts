@@ -29,7 +29,7 @@ export class TokenRegister {
   issue(org: string, switches: Switches): string {
     const { tokenLifetimeMs, tokenSettleMs } = switches
     if (switches.oneTokenPerOrg) this.revoke(org)
-    const token = switches.tokenFormat === 'jwt' ? jwt(tokenLifetimeMs) : random(32)
+    const token = randomBytes(32).toString('base64url')
     const now = this.#now()
     const times = { knownAt: now + tokenSettleMs, expiresAt: now + tokenLifetimeMs }
     this.#issued.set(token, { org, ...times, isRevoked: false })
@@ -59,16 +59,4 @@ export class TokenRegister {
     }
     return revoked
   }
-}
-
-function random(bytes: number): string {
-  return randomBytes(bytes).toString('base64url')
-}
-
-/** A JWT (RFC 7519) with `exp` and a random signature. It names neither org nor App. */
-function jwt(lifetimeMs: number): string {
-  const issuedAtSeconds = Math.floor(Date.now() / 1000)
-  const claims = { iat: issuedAtSeconds, exp: issuedAtSeconds + Math.ceil(lifetimeMs / 1000), jti: random(16) }
-  const base64url = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
-  return [base64url({ alg: 'HS256', typ: 'JWT' }), base64url(claims), random(32)].join('.')
 }

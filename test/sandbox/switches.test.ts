@@ -51,7 +51,6 @@ test.each([
   [{ tokenLifeTimeMs: 1 }, 'tokenLifeTimeMs'],
   [{ tokenLifetimeMs: '5s' }, 'tokenLifetimeMs: .*expected number'],
   [{ expiredStatus: 99 }, 'expiredStatus: .*>=200'],
-  [{ tokenFormat: 'xml' }, 'tokenFormat: .*"opaque"\\|"jwt"'],
   [{ mintFaults: { kind: 'hang' } }, 'mintFaults: .*expected array'],
   [{ mintFaults: [{ kind: 'status' }] }, 'mintFaults.0.status: .*expected number'],
   [{ requestFaults: [{ kind: 'hang', probability: 2 }] }, 'requestFaults.0.probability: .*<=1'],

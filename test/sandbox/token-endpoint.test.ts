@@ -73,21 +73,6 @@ test('the org id is one decoded segment; a segment that cannot be decoded is ref
   expect(await errorOf(broken)).toBe('org_invalid')
 })
 
-test('a JWT has its end, and neither org nor secret', async () => {
-  await using sandbox = await startSandbox({ tokenFormat: 'jwt', tokenLifetimeMs: 90_000 })
-  const before = Math.floor(Date.now() / 1000)
-  const token = await mint(sandbox, 'acme')
-  const [head, claims, signature, ...rest] = token.split('.').map((part) => Buffer.from(part, 'base64url').toString())
-  expect(rest).toEqual([])
-  expect(signature).not.toBe('')
-  expect(JSON.parse(head ?? '')).toEqual({ alg: 'HS256', typ: 'JWT' })
-  const { iat, exp } = JSON.parse(claims ?? '') as { iat: number; exp: number }
-  expect(exp - iat).toBe(90)
-  expect(iat).toBeGreaterThanOrEqual(before)
-  expect(claims).not.toMatch(/acme|sandbox/)
-  expect((await call(sandbox, '/v2/example/endpoint', token)).status).toBe(200)
-})
-
 test('the request for a link URL accepts only the App credentials', async () => {
   await using sandbox = await startSandbox()
   const post = (authorization: string): Promise<Response> =>
