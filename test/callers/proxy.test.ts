@@ -262,26 +262,38 @@ test('tokens that wait for a key set take no place from callers that are known',
   for (const outcome of await Promise.all(waiting)) expect([200, 'overloaded']).toContain(outcome)
 })
 
-/** The attack: while the key set server hangs, connections with made-up tokens fill the proxy, and keep all others out. */
+/**
+ * The attack: while the key set server hangs, connections with made-up tokens fill the proxy. Its limit is reached by requests
+ * that wait, not by idle connections, and each that is broken off comes again.
+ */
 test('made-up tokens that wait for a key set keep nobody out', async () => {
+  const CONNECTIONS = 40
   await using server = await KeySetServer.start(issuer.jwks)
   server.answer = () => undefined // never answers
   const files = {
     'proxy.yaml': `${batchFrom(server.url)}  - {name: other, keyFiles: [other.key], orgs: ["*"]}\n`,
     'other.key': NEXT_KEY,
   }
-  await using small = await startProxy(service, { 'listen.maxConnections': '8' }, files)
-  const flood = await Promise.all(
-    Array.from({ length: 12 }, async (_, i) => {
-      const token = await sign(issuer, { claims: { jti: `made-up-${i}` } })
-      return RawClient.sending(
-        small.port,
-        `GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${token}\r\n\r\n`,
-      )
-    }),
-  )
-  await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
-  for (let i = 0; i < 10; i++) expect(await send({ on: small.port, key: NEXT_KEY })).toBe(200)
+  const settings = { 'listen.maxConnections': `${CONNECTIONS}`, 'admin.address': 'localhost:0' }
+  await using small = await startProxy(service, settings, files)
+  const inFlight = async () => {
+    const text = await (await fetch(`http://127.0.0.1:${small.adminPort}/metrics`)).text()
+    return Number(/^oap_requests_in_flight (\d+)$/m.exec(text)?.[1])
+  }
+  const flood: RawClient[] = []
+  const attack = async () => {
+    const token = await sign(issuer, { claims: { jti: `made-up-${flood.length}` } })
+    const fields = `Host: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${token}`
+    flood.push(await RawClient.sending(small.port, `GET /v2/x HTTP/1.1\r\n${fields}\r\n\r\n`))
+  }
+  for (let i = 0; i < CONNECTIONS; i++) await attack()
+  await eventually(async () => (await inFlight()) === CONNECTIONS || undefined, 'as many requests as connections')
+  for (let i = 0; i < 10; i++) {
+    expect(await send({ on: small.port, key: NEXT_KEY })).toBe(200)
+    await attack()
+    await attack()
+  }
+  expect(await inFlight()).toBeLessThanOrEqual(CONNECTIONS)
   for (const client of flood) await client[Symbol.asyncDispose]()
 })
 
