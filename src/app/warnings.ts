@@ -21,8 +21,7 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
   warnings.add('mints_paused', () => {
     const { all } = side.mintPause
     if (all === undefined) return undefined
-    const hint = all.hint === undefined ? '' : ` ${all.hint}`
-    const text = `No Org gets a new token: ${CAUSES[all.code]}.${hint} Tokens that are held go on working. ${RESUME}`
+    const text = `No Org gets a new token: ${all.hint ?? CAUSES[all.code]} Tokens that are held go on working. ${RESUME}`
     return { text, lastedMs: all.lastedMs, leftMs: all.leftMs }
   })
   warnings.add('orgs_paused', () => {
@@ -30,8 +29,7 @@ export function warningsOf({ side, log, listener, reloadState, fleet }: Parts): 
     if (single === undefined || all !== undefined) return undefined
     const { orgs, code, leftMs, hint } = single
     if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
-    const cause = `${CAUSES[code]}.${hint === undefined ? '' : ` ${hint}`}`
-    const text = `No new token for ${named(orgs.toReversed())}: ${cause} The log lines "mint failed" have the URL. ${RESUME}`
+    const text = `No new token for ${named(orgs.toReversed())}: ${hint ?? CAUSES[code]} The log lines "mint failed" have the URL. ${RESUME}`
     return { text, leftMs: leftMs > 0 ? leftMs : undefined }
   })
   warnings.add('app_credentials_rejected', () =>
@@ -115,10 +113,10 @@ function named(orgs: readonly string[]): string {
 const RESUME = 'To try again at once: POST /tokens/resume.'
 
 const CAUSES: Readonly<Record<TokenErrorCode, string>> = {
-  org_access_refused: 'the token endpoint refuses the Orgs',
-  app_credentials_rejected: 'the token endpoint rejects the App credentials',
-  token_response_invalid: 'the token endpoint answers without a usable token',
-  token_endpoint_unavailable: 'the token endpoint fails, or cannot be reached',
-  token_endpoint_rate_limited: 'the token endpoint limits the rate of calls',
-  token_endpoint_timeout: 'the token endpoint does not answer in time',
+  org_access_refused: 'The token endpoint refuses the Orgs.',
+  app_credentials_rejected: 'The token endpoint rejects the App credentials.',
+  token_response_invalid: 'The token endpoint answers without a usable token.',
+  token_endpoint_unavailable: 'The token endpoint fails, or cannot be reached.',
+  token_endpoint_rate_limited: 'The token endpoint limits the rate of calls.',
+  token_endpoint_timeout: 'The token endpoint does not answer in time.',
 }

@@ -163,6 +163,8 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     const ground = 'getComputedStyle(document.body).backgroundColor'
     await page.show(320, 700, 'light')
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(320)
+    const cutNames = `[...document.querySelectorAll('.org')].filter((org) => org.scrollWidth > org.clientWidth).length`
+    expect(await page.evaluate(cutNames)).toBe(0)
     expect(await page.evaluate(ground)).toBe('rgb(245, 246, 248)')
     await page.show(320, 700, 'dark')
     expect(await page.evaluate(ground)).toBe('rgb(13, 17, 23)')
