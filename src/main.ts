@@ -14,8 +14,8 @@ async function run(): Promise<number> {
       return running.stopped
     }
     case 'check': {
-      const { runCheck } = await import('./cli/check.ts')
-      return runCheck(command, process.env)
+      const { check } = await import('./cli/check.ts')
+      return check(command, process.env)
     }
     case 'sandbox': {
       const { runSandbox } = await import('./sandbox/command.ts')

@@ -1,6 +1,8 @@
 /** A client of the running proxy's admin listener, and the command `healthcheck`, which asks it for `/livez`. */
 
-import { type RequestOptions, request } from 'node:http'
+import { once } from 'node:events'
+import { type IncomingMessage, type RequestOptions, request } from 'node:http'
+import { text } from 'node:stream/consumers'
 import { formatAddress, type ListenAddress } from '../config/address.ts'
 
 export interface Output {
@@ -13,7 +15,6 @@ interface AdminResponse {
 }
 
 const DEADLINE_MS = 2_000
-const MAX_CONTENT_BYTES = 64 * 1024 * 1024
 
 /** Runs `healthcheck`, for containers without curl. Rejects if the proxy is not alive; the message says why. */
 export async function checkHealth(address: ListenAddress | 'off'): Promise<0> {
@@ -29,35 +30,17 @@ export async function askAdmin(address: ListenAddress | 'off', path: string): Pr
     throw new Error('admin.address has port 0, so its port is not known: set a fixed port')
   }
   const place = `the admin listener at ${formatAddress(address)}`
+  const signal = AbortSignal.timeout(DEADLINE_MS)
   try {
-    return await get({ ...placeOf(address), path })
+    const asking = request({ ...placeOf(address), path, agent: false, signal })
+    asking.on('error', () => undefined) // the two lines below report it
+    const [response] = (await once(asking.end(), 'response')) as [IncomingMessage]
+    return { status: response.statusCode ?? 0, content: await text(response) }
   } catch (error) {
-    if (error instanceof DOMException) throw new Error(`${place} did not answer within 2 s`)
+    if (signal.aborted) throw new Error(`${place} did not answer within 2 s`, { cause: error })
     const reason = error instanceof Error && 'code' in error ? String(error.code) : 'no usable response'
     throw new Error(`${place} cannot be reached (${reason})`, { cause: error })
   }
-}
-
-function get(options: RequestOptions): Promise<AdminResponse> {
-  return new Promise((resolve, reject) => {
-    const signal = AbortSignal.timeout(DEADLINE_MS)
-    const fail = (error: Error) => reject(signal.aborted ? signal.reason : error)
-    const asking = request({ ...options, agent: false, signal }, (response) => {
-      const chunks: Buffer[] = []
-      let lengthBytes = 0
-      response.on('error', fail)
-      response.on('data', (chunk: Buffer) => {
-        lengthBytes += chunk.length
-        if (lengthBytes > MAX_CONTENT_BYTES) response.destroy(new Error('the response is too large'))
-        else chunks.push(chunk)
-      })
-      response.on('end', () => {
-        resolve({ status: response.statusCode ?? 0, content: Buffer.concat(chunks).toString('utf8') })
-      })
-    })
-    asking.on('error', fail)
-    asking.end()
-  })
 }
 
 function placeOf(address: ListenAddress): RequestOptions {

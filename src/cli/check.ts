@@ -14,42 +14,30 @@ import { AppCredentials } from '../token/app-credentials.ts'
 import type { SettledMint } from '../token/token-source.ts'
 import type { Output } from './admin-client.ts'
 
-export interface CheckOptions {
-  readonly loaded: LoadedConfig
-  /** Org for `--mint`, as given. */
-  readonly org: string | undefined
-  readonly mint: (org: OrgId) => Promise<SettledMint>
-  /** Resolves with the problem of the fleet's store, or undefined if the store can be used. */
-  readonly tryStore: () => Promise<string | undefined>
-  readonly stdout: Output
+/** What a test replaces. */
+export interface CheckParts {
+  readonly mint?: (config: Config, org: OrgId) => Promise<SettledMint>
+  readonly stdout?: Output
 }
 
 /** Resolves with the exit code. @throws {ConfigRefused} */
-export async function runCheck(command: { file: string | undefined; mint: string | undefined }, env: Environment) {
+export async function check(
+  command: { readonly file: string | undefined; readonly mint: string | undefined },
+  env: Environment,
+  { mint = mintOnce, stdout = process.stdout }: CheckParts = {},
+): Promise<0 | 1> {
   const loaded = await loadConfig({ file: command.file, env })
-  return check({
-    loaded,
-    org: command.mint,
-    mint: (org) => mintOnce(loaded.config, org),
-    tryStore: () => tryFleetStore(loaded.config),
-    stdout: process.stdout,
-  })
-}
-
-/** Resolves with the exit code. */
-export async function check(options: CheckOptions): Promise<0 | 1> {
-  const { loaded, org, stdout } = options
   stdout.write(renderSettings(loaded))
   stdout.write(renderWarnings(loaded))
   const { store } = loaded.config.fleet
   if (store !== undefined) {
-    const problem = await options.tryStore()
+    const problem = await tryFleetStore(loaded.config)
     const found = problem === undefined ? 'can be used' : `cannot be used: ${problem}`
     // No reason to fail: the proxy starts and serves without it.
     stdout.write(`\nfleet.store: ${formatFleetStore(store)} ${found}\n`)
   }
-  if (org === undefined) return 0
-  const { lines, isGood } = await tryMint(org, options)
+  if (command.mint === undefined) return 0
+  const { lines, isGood } = await tryMint(command.mint, loaded.config, mint)
   stdout.write(`\n${lines.join('\n')}\n`)
   return isGood ? 0 : 1
 }
@@ -81,14 +69,18 @@ function renderWarnings({ warnings }: LoadedConfig): string {
   return `\n${warnings.map((warning) => `warning: ${warning}\n`).join('')}\nThe configuration can be used.\n`
 }
 
-async function tryMint(text: string, options: CheckOptions): Promise<{ lines: string[]; isGood: boolean }> {
-  const { orgs } = options.loaded.config
+async function tryMint(
+  text: string,
+  config: Config,
+  mint: typeof mintOnce,
+): Promise<{ lines: string[]; isGood: boolean }> {
+  const { orgs } = config
   const org = parseOrgId(text, orgs.pattern)
   if (org === undefined) return { lines: ['mint: not tried: not an org id (see orgs.pattern)'], isGood: false }
   if (orgs.allow.length > 0 && !orgs.allow.includes(org)) {
     return { lines: [`mint: not tried: ${org} is not in orgs.allow`], isGood: false }
   }
-  const { url, durationMs, error } = await options.mint(org)
+  const { url, durationMs, error } = await mint(config, org)
   const call = `  POST ${url} (${Math.round(durationMs)} ms)`
   if (error === undefined) return { lines: [`mint: got a token for ${org}`, call], isGood: true }
   const lines = [`mint: no token for ${org}: ${error.code}`, call, `  ${error.message}`]

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { type CheckOptions, check, renderSettings } from '../../src/cli/check.ts'
+import { type CheckParts, check, renderSettings } from '../../src/cli/check.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { settings } from '../../src/config/settings.ts'
 import { TokenError } from '../../src/errors.ts'
@@ -7,16 +7,16 @@ import { readVersion } from '../../src/version.ts'
 import { makeFolder } from '../config/folder.ts'
 import { GOOD } from '../config/refusal.ts'
 
-async function run(env: Record<string, string>, options: Partial<CheckOptions> = {}) {
+async function run(env: Record<string, string>, org?: string, mint?: CheckParts['mint']) {
   let printed = ''
-  const exitCode = await check({
-    loaded: await loadConfig({ env: { ...GOOD, ...env } }),
-    org: undefined,
-    tryStore: () => expect.fail('there is no store'),
-    mint: () => expect.fail('nobody asked for a mint'),
-    stdout: { write: (text) => (printed += text) },
-    ...options,
-  })
+  const exitCode = await check(
+    { file: undefined, mint: org },
+    { ...GOOD, ...env },
+    {
+      mint: mint ?? (() => expect.fail('nobody asked for a mint')),
+      stdout: { write: (text) => (printed += text) },
+    },
+  )
   return { exitCode, printed }
 }
 
@@ -55,8 +55,8 @@ describe('the mint', () => {
   const settled = { url, reason: 'cold', durationMs: 7 } as const
 
   test('that succeeds is printed with its URL and duration', async () => {
-    const mint: CheckOptions['mint'] = async (org) => ({ ...settled, org, outcome: 'ok' })
-    const { exitCode, printed } = await run({}, { org: 'acme', mint })
+    const mint: CheckParts['mint'] = async (_, org) => ({ ...settled, org, outcome: 'ok' })
+    const { exitCode, printed } = await run({}, 'acme', mint)
     expect(exitCode).toBe(0)
     expect(printed).toMatch(/\nmint: got a token for acme\n {2}POST https:\S+\/v2\/orgs\/acme\/access \(7 ms\)\n$/)
   })
@@ -70,8 +70,8 @@ describe('the mint', () => {
     ['token_endpoint_rate_limited', 429, undefined],
   ] as const)('that fails with %s %s is a failure with URL, cause and advice', async (code, status, advice) => {
     const error = new TokenError(code, 'the cause', { tokenEndpointStatus: status })
-    const mint: CheckOptions['mint'] = async (org) => ({ ...settled, org, outcome: code, error })
-    const { exitCode, printed } = await run({}, { org: 'acme', mint })
+    const mint: CheckParts['mint'] = async (_, org) => ({ ...settled, org, outcome: code, error })
+    const { exitCode, printed } = await run({}, 'acme', mint)
     expect(exitCode).toBe(1)
     const [first, call, cause, last] = printed.slice(printed.indexOf('mint:')).split('\n')
     expect([first, call, cause]).toEqual([`mint: no token for acme: ${code}`, `  POST ${url} (7 ms)`, '  the cause'])
@@ -84,7 +84,7 @@ describe('the mint', () => {
     [{}, '..', 'not an org id'],
     [{ OAP_ORGS_ALLOW: 'acme' }, 'globex', 'globex is not in orgs.allow'],
   ])('is not tried for an org that no request could name: %j %s', async (env, org, reason) => {
-    const { exitCode, printed } = await run(env as Record<string, string>, { org })
+    const { exitCode, printed } = await run(env as Record<string, string>, org)
     expect(exitCode).toBe(1)
     expect(printed).toContain(`mint: not tried: ${reason}`)
   })
