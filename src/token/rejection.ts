@@ -161,7 +161,7 @@ export class Rejection {
    * `isTrialDue` asks for leave to mint for that.
    */
   nextTrial(
-    { token, sentAt, status }: Rejected,
+    { token, sentAt, status, challenge }: Rejected,
     tokens: OrgTokens,
     settleTimeMs: number,
     isTrialDue: () => boolean,
@@ -173,7 +173,7 @@ export class Rejection {
       return isUnknown && this.isTelling ? { step: 'wait', token } : PASS
     }
     this.#firstStatus = status
-    if (!this.request.isRepeatable) return PASS
+    if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
     if (token === current) {
       tokens.noteRejected()
       if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return PASS

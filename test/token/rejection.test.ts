@@ -173,11 +173,12 @@ describe('a settled token', () => {
     expect(stage.mints).toBe(7)
   })
 
-  test('with insufficient_scope: the rejection is passed on at once, and changes nothing', async () => {
+  // RFC 6750 §3.1 sends it with 403.
+  test.each([401, 403])('%i with insufficient_scope is passed on at once, and changes nothing', async (status) => {
     const stage = await Stage.settled()
-    stage.answer = () => ({ status: 401, challenge: 'Bearer realm="x", error="insufficient_scope"' })
+    stage.answer = () => ({ status, challenge: 'Bearer realm="x", error="insufficient_scope"' })
     const before = stage.sent.length
-    expect(await stage.send()).toEqual({ status: 401, tookMs: ROUND_TRIP_MS })
+    expect(await stage.send()).toEqual({ status, tookMs: ROUND_TRIP_MS })
     expect(stage.sent.length - before).toBe(1)
     expect(stage.mints).toBe(1)
   })
