@@ -141,7 +141,7 @@ export class Metrics {
 
 /** Outcomes that an operation on the store can have, beside those that all can have. */
 const ANSWERS = {
-  claim: ['token', 'acquired', 'held', 'unchanged'],
+  claim: ['token', 'acquired', 'held'],
   publish: ['published', 'lost'],
   release: ['ok', 'lost'],
   forget: ['ok'],

@@ -18,7 +18,7 @@ import { type FleetIdentity, FleetKeys } from './sealing.ts'
 
 interface FleetOptions extends FleetIdentity {
   readonly store: Omit<StoreOptions, 'observer'>
-  /** Of a whole mint. A lease lasts half of it, so that a replica that waited for a dead one has time for a mint of its own. */
+  /** How long a request waits for a mint. */
   readonly mintTimeoutMs: number
   readonly maxOrgs: number
   readonly observer: FleetObserver
@@ -30,15 +30,16 @@ export interface FleetObserver extends StoreObserver {
   valueUnusable(): void
 }
 
-const LEASE_SHARE = 0.5
-/** Of the time that a mint has, this share may be spent on waiting for another replica. The rest is for a mint without a lease. */
-const WAIT_SHARE = 0.7
+/** A lease lasts for this share of the time that a request has, so that time for a mint is left after the lease of a dead replica. */
+const LEASE_SHARE = 1 / 2
+/** Where mints are slow, a lease lasts so many times as long as the last one took. */
+const SLOW_FACTOR = 2
+/** After so many times of what a request has, a replica mints without a lease. Then it finds out itself what the trouble is. */
+const WAIT_FACTOR = 2
 const MIN_POLL_MS = 50
 const MAX_POLL_MS = 150
 /** A token of which nobody knows the life stays in the store for this time. */
 const MAX_SPAN_MS = 24 * 3_600_000
-/** After a refresh that brought the same token again, the other replicas do not refresh it for this time at most. */
-const MAX_UNCHANGED_MS = 30_000
 /** With more tokens than this that are no answer, a mint does without the store. */
 const MAX_EXCEPT = 3
 const BEARER = 'Bearer '
@@ -47,7 +48,7 @@ const BEARER = 'Bearer '
 interface SharedMint {
   readonly source: TokenSource
   readonly org: OrgId
-  readonly options: MintOptions & { readonly deadlineAt: number }
+  readonly options: MintOptions
   readonly keys: FleetKeys
   /** Stands in the lease. */
   readonly owner: string
@@ -55,14 +56,14 @@ interface SharedMint {
   readonly except: string[]
   /** The time that the store may still cost the request. */
   budgetMs: number
-  /** The store's clock when this mint got the lease. */
-  acquiredAtMs: number | null
+  /** The store's clock when it first answered. */
+  askedAtMs: number | undefined
 }
 
 /** What is sealed. Times that nobody knows are null; lives begin at the mint. */
 type TokenContent = readonly [
   spanMs: number,
-  acquiredAtMs: number | null,
+  askedAtMs: number,
   statedLifeMs: number | null,
   expectedLifeMs: number | null,
   token: string,
@@ -78,6 +79,8 @@ export class Fleet {
   readonly #purgedAt: LRUCache<OrgId, number>
   #allPurgedAt = Number.NEGATIVE_INFINITY
   #keys: FleetKeys
+  /** How long the last mint took, here or at the replica that was waited for. */
+  #mintMs = 0
 
   constructor(options: FleetOptions) {
     this.#options = options
@@ -118,50 +121,50 @@ export class Fleet {
 
   async #mint(source: TokenSource, org: OrgId, options: MintOptions): Promise<AccessToken> {
     const { mintTimeoutMs, store } = this.#options
-    const { deadlineAt = Number.POSITIVE_INFINITY, replaces } = options
-    const startedAt = performance.now()
-    const endsAt = Math.min(deadlineAt, startedAt + mintTimeoutMs)
+    const { replaces } = options
     const mint: SharedMint = {
       source,
       org,
-      options: { ...options, deadlineAt: endsAt },
+      options,
       keys: this.#keys,
       owner: randomBytes(12).toString('base64url'),
       except: replaces === undefined ? [] : [this.#keys.markOf(org, textOf(replaces))],
       budgetMs: store.timeoutMs,
-      acquiredAtMs: null,
+      askedAtMs: undefined,
     }
-    const waitUntil = startedAt + (endsAt - startedAt) * WAIT_SHARE
+    const startedAt = performance.now()
     for (let hasWaited = false; ; hasWaited = true) {
       const found = await this.#claim(mint)
-      if (found instanceof AccessToken) return found
-      const leftMs = waitUntil - performance.now()
-      if (found === 'mint' || leftMs <= 0) return hasWaited ? this.#mintAfterWait(mint) : this.#mintAndTell(mint)
-      await this.#pause(Math.min(found.heldMs + 1, leftMs))
+      const waitedMs = performance.now() - startedAt
+      if (found instanceof AccessToken) {
+        if (hasWaited) this.#mintMs = waitedMs
+        return found
+      }
+      if (found === 'mint' || waitedMs > mintTimeoutMs * WAIT_FACTOR)
+        return hasWaited ? this.#mintAfterWait(mint) : this.#mintAndTell(mint)
+      await this.#pause(found.heldMs + 1)
     }
   }
 
   /** Returns `mint` if this replica has the lease or the store is of no use; `heldMs` is for how long another one has the lease. */
   async #claim(mint: SharedMint): Promise<AccessToken | 'mint' | { readonly heldMs: number }> {
-    const { org, options, keys, owner, except } = mint
-    const leaseMs = this.#options.mintTimeoutMs * LEASE_SHARE
+    const { org, keys, owner, except } = mint
+    const leaseMs = Math.max(this.#options.mintTimeoutMs * LEASE_SHARE, this.#mintMs * SLOW_FACTOR)
     while (mint.budgetMs > 0 && except.length <= MAX_EXCEPT) {
       const askedAt = performance.now()
       const maxAgeMs = this.#maxAgeOf(mint, askedAt)
-      const request = { owner, leaseMs, maxAgeMs, isRefresh: options.reason === 'refresh', except }
-      const reply = await this.store.claim(keys.nameOf(org), request, mint.budgetMs)
+      const reply = await this.store.claim(keys.nameOf(org), { owner, leaseMs, maxAgeMs, except }, mint.budgetMs)
       // Time in which another replica mints is not lost to the store.
       if (reply.kind !== 'held') mint.budgetMs -= performance.now() - askedAt
       switch (reply.kind) {
         case 'error':
           return 'mint'
         case 'acquired':
-          mint.acquiredAtMs = reply.storeTimeMs
+          mint.askedAtMs ??= reply.storeTimeMs
           return 'mint'
         case 'held':
+          mint.askedAtMs ??= reply.storeTimeMs
           return { heldMs: reply.restMs }
-        case 'unchanged':
-          return options.replaces ?? 'mint'
         case 'token': {
           const token = this.#open(mint, reply, askedAt)
           if (token !== undefined && askedAt - token.mintedAt < maxAgeMs) return token
@@ -218,15 +221,16 @@ export class Fleet {
   }
 
   #tell(mint: SharedMint, token: AccessToken): void {
-    const { org, options, owner, acquiredAtMs } = mint
+    const { org, options, owner, askedAtMs } = mint
     const { replaces, expectedLifeMs } = options
     const { statedLifeMs } = token
     const spanMs = Math.floor(Math.min(statedLifeMs, expectedLifeMs ?? statedLifeMs, MAX_SPAN_MS))
     const ageMs = Math.max(0, Math.ceil(performance.now() - token.mintedAt))
     const restMs = Math.max(0, spanMs - ageMs)
-    const isUnchanged = replaces?.equals(token) ?? false
-    if (isUnchanged || restMs === 0) {
-      this.#release(mint, isUnchanged ? Math.min(restMs, MAX_UNCHANGED_MS) : 0)
+    this.#mintMs = ageMs
+    // A store that did not answer may take the token much later, and nothing would tell how old it is then.
+    if (askedAtMs === undefined || restMs === 0 || replaces?.equals(token)) {
+      this.#release(mint)
       return
     }
     const keys = this.#keys
@@ -234,13 +238,13 @@ export class Fleet {
     if (keys !== mint.keys) this.#release(mint)
     const text = textOf(token)
     const statedMs = Number.isFinite(statedLifeMs) ? statedLifeMs : null
-    const content: TokenContent = [spanMs, acquiredAtMs, statedMs, expectedLifeMs ?? null, text]
+    const content: TokenContent = [spanMs, askedAtMs, statedMs, expectedLifeMs ?? null, text]
     const stored = { mark: keys.markOf(org, text), spanMs, sealed: keys.seal(org, JSON.stringify(content)) }
     this.#runBehind(this.store.publish(keys.nameOf(org), owner, stored, ageMs))
   }
 
-  #release({ keys, org, owner }: SharedMint, unchangedMs = 0): void {
-    this.#runBehind(this.store.release(keys.nameOf(org), owner, unchangedMs))
+  #release({ keys, org, owner }: SharedMint): void {
+    this.#runBehind(this.store.release(keys.nameOf(org), owner))
   }
 
   /** Undefined for a value that no replica with this secret has sealed for this org. */
@@ -253,9 +257,9 @@ export class Fleet {
       this.#options.observer.valueUnusable()
       return undefined
     }
-    const [, acquiredAtMs, statedLifeMs, expectedLifeMs, text] = content
-    // If somebody puts an old value back, its expiry makes it look young. What is sealed tells its age, but for a second clock.
-    const mintedAt = askedAt - Math.max(ageMs, storeTimeMs - (acquiredAtMs ?? storeTimeMs))
+    const [, askedAtMs, statedLifeMs, expectedLifeMs, text] = content
+    // A token that the store took late, or that somebody has put back, looks young by its expiry. The store's clock tells its age.
+    const mintedAt = askedAt - Math.max(ageMs, storeTimeMs - askedAtMs)
     const expiresAt = statedLifeMs === null ? undefined : mintedAt + statedLifeMs
     return new AccessToken(text, mintedAt, expiresAt, expectedLifeMs ?? undefined)
   }

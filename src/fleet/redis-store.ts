@@ -89,9 +89,9 @@ export class RedisStore {
     await this.#ask('publish', scripts.PUBLISH, this.#keys(name, 't', 'l'), args)
   }
 
-  /** Ends the lease if it is still the owner's. For `unchangedMs`, other replicas need not refresh the token. */
-  async release(name: string, owner: string, unchangedMs: number): Promise<void> {
-    await this.#ask('release', scripts.RELEASE, this.#keys(name, 'l'), [owner, String(unchangedMs)])
+  /** Ends the lease if it is still the owner's. */
+  async release(name: string, owner: string): Promise<void> {
+    await this.#ask('release', scripts.RELEASE, this.#keys(name, 'l'), [owner])
   }
 
   /** Resolves with false if the store has failed. */

@@ -28,7 +28,6 @@ export interface ClaimRequest {
   readonly leaseMs: number
   /** A token that is this old or older is no answer. */
   readonly maxAgeMs: number
-  readonly isRefresh: boolean
   /** Marks of tokens that are no answer. */
   readonly except: readonly string[]
 }
@@ -45,9 +44,7 @@ export type ClaimReply =
   /** The caller should mint. All other claimers wait until the lease ends. */
   | { readonly kind: 'acquired'; readonly storeTimeMs: number }
   /** Another replica mints. Its lease ends by itself after `restMs`. */
-  | { readonly kind: 'held'; readonly restMs: number }
-  /** A refresh a moment ago brought the same token again. */
-  | { readonly kind: 'unchanged' }
+  | { readonly kind: 'held'; readonly restMs: number; readonly storeTimeMs: number }
 
 const MARK_LENGTH = 22
 const SPAN_DIGITS = 10
@@ -55,10 +52,8 @@ const SEALED_AT = MARK_LENGTH + SPAN_DIGITS
 /** The largest token, sealed and in base64, takes 22,100 octets. */
 const MAX_TOKEN_BYTES = 24 * 1024
 const MAX_LEASE_BYTES = 64
-/** A lease with more than this left was not written by a replica. */
+/** A lease with more time left was not written by a replica. */
 const MAX_LEASE_MS = 60_000
-/** Stands in place of the owner after a refresh that brought the same token again. */
-const UNCHANGED = '!'
 
 /** Begins with the mark and the span, so that the scripts can read them. */
 export function storedValue({ mark, spanMs, sealed }: StoredToken): string {
@@ -85,10 +80,10 @@ local function readLease(key)
   return owner, rest
 end`
 
-export function claimArguments({ owner, leaseMs, maxAgeMs, isRefresh, except }: ClaimRequest): string[] {
+export function claimArguments({ owner, leaseMs, maxAgeMs, except }: ClaimRequest): string[] {
   const lease = String(Math.ceil(Math.min(leaseMs, MAX_LEASE_MS)))
   const maxAge = String(Math.ceil(Math.min(maxAgeMs, Number.MAX_SAFE_INTEGER)))
-  return [owner, lease, maxAge, isRefresh ? 'refresh' : 'other', ...except]
+  return [owner, lease, maxAge, ...except]
 }
 
 /** KEYS token, lease. ARGV see `claimArguments`. */
@@ -97,7 +92,7 @@ export const CLAIM = script<ClaimReply>(
 local function answer()
   local value, age = readToken(KEYS[1])
   if not value or age >= tonumber(ARGV[3]) then return nil end
-  for i = 5, #ARGV do
+  for i = 4, #ARGV do
     if ARGV[i] == string.sub(value, 1, ${MARK_LENGTH}) then return nil end
   end
   return value, age
@@ -107,20 +102,16 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local value, age = answer()
 if value then return {'token', age, now, value} end
 local owner, rest = readLease(KEYS[2])
-if owner == '${UNCHANGED}' then
-  if ARGV[4] == 'refresh' then return {'unchanged', 0} end
-elseif owner and owner ~= ARGV[1] then
-  return {'held', rest}
-end
+if owner and owner ~= ARGV[1] then return {'held', rest, now} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'acquired', now}`,
   (reply) => {
     const [kind, ms, storeTimeMs, value]: unknown[] = Array.isArray(reply) ? reply : []
     if (typeof ms !== 'number') return undefined
-    if (kind === 'unchanged') return { kind }
     if (kind === 'acquired') return { kind, storeTimeMs: ms }
-    if (kind === 'held') return { kind, restMs: ms }
-    if (kind !== 'token' || typeof storeTimeMs !== 'number' || typeof value !== 'string') return undefined
+    if (typeof storeTimeMs !== 'number') return undefined
+    if (kind === 'held') return { kind, restMs: ms, storeTimeMs }
+    if (kind !== 'token' || typeof value !== 'string') return undefined
     const spanMs = Number(value.slice(MARK_LENGTH, SEALED_AT))
     return { kind, mark: value.slice(0, MARK_LENGTH), spanMs, sealed: value.slice(SEALED_AT), ageMs: ms, storeTimeMs }
   },
@@ -139,16 +130,16 @@ if owner ~= ARGV[1] then
   if value and age <= tonumber(ARGV[4]) then return 'lost' end
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-if not owner or owner == ARGV[1] or owner == '${UNCHANGED}' then redis.call('DEL', KEYS[2]) end
+if not owner or owner == ARGV[1] then redis.call('DEL', KEYS[2]) end
 return 'published'`,
 )
 
-/** KEYS lease. ARGV owner, and for how many ms other replicas need not refresh the token, or 0. */
+/** KEYS lease. ARGV owner. */
 export const RELEASE = operation(
   ['ok', 'lost'],
   `${PARTS}
 if readLease(KEYS[1]) ~= ARGV[1] then return 'lost' end
-if ARGV[2] == '0' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], '${UNCHANGED}', 'PX', ARGV[2]) end
+redis.call('DEL', KEYS[1])
 return 'ok'`,
 )
 

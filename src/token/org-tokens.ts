@@ -133,7 +133,7 @@ export class OrgTokens {
     this.current = token
     this.#rules = rules
     this.#habits = habits
-    this.#isExplored = rules.learns && random < FIRST_EXPLORED_SHARE
+    this.#isExplored = this.#mayExplore(random, FIRST_EXPLORED_SHARE)
     this.#looksAhead = habits.ahead.areGood(random)
     this.#jitterPercent = 50 + Math.round(random * 50)
   }
@@ -456,9 +456,16 @@ export class OrgTokens {
     this.#isWatched = true
     this.#scoutedUntil = 0
     this.#retryAt = 0
-    this.#isExplored = this.#rules.learns && random < (this.#hasDied ? EXPLORED_SHARE : FIRST_EXPLORED_SHARE)
+    // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
+    const isKnown = this.#hasDied || !this.#rules.looksFarAhead
+    this.#isExplored = this.#mayExplore(random, isKnown ? EXPLORED_SHARE : FIRST_EXPLORED_SHARE)
     this.#jitterPercent = 50 + Math.round(random * 50)
     return true
+  }
+
+  /** Not a token that another process has minted and knows the life of: if each explored it, each would meet its end. */
+  #mayExplore(random: number, share: number): boolean {
+    return this.#rules.learns && this.current.expectedLifeMs === undefined && random < share
   }
 
   /** `isPassing`: it was no refusal of the org. */

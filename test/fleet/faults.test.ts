@@ -9,7 +9,7 @@ import { createServer as createTlsServer, type TLSSocket } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { CA_FILE, certificate, certificateFiles } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
-import { scaledSetting } from '../support/pace.ts'
+import { scaled, scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
 import { type Service, startService } from '../support/service.ts'
 import type { ProxyUnderTest } from '../support/start-proxy.ts'
@@ -93,6 +93,28 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
       const back = logs.filter(({ msg }) => msg === 'fleet store available')
       expect(lost.length, 'one line when it is lost').toBe(isNoticed ? 1 : 0)
       expect(back.length, 'one when it is there').toBe(lost.length + 1)
+    }
+  })
+
+  test('stopped: a request that waits for a mint loses one `fleet.timeout`, and others lose nothing', async () => {
+    await using service = await startService()
+    await using server = await RedisServer.start()
+    const timeoutMs = Math.round(scaled(500))
+    await using fleet = await FleetUnderTest.start(1, service, server, { 'fleet.timeout': `${timeoutMs}ms` })
+    await untilState(fleet, 'available')
+    const [replica] = fleet.replicas
+    const askFor = async (org: string) => {
+      const startedAt = performance.now()
+      expect(await ask(replica!, org)).toBe(200)
+      return performance.now() - startedAt
+    }
+    await askFor('cached')
+    server.signal('SIGSTOP')
+    const [hitMs, ...missesMs] = await Promise.all(['cached', 'cold-1', 'cold-2'].map(askFor))
+    expect(hitMs).toBeLessThan(timeoutMs / 2)
+    for (const missMs of missesMs) {
+      expect(missMs).toBeGreaterThanOrEqual(timeoutMs - 1)
+      expect(missMs).toBeLessThan(timeoutMs * 1.75)
     }
   })
 

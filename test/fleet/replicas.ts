@@ -106,7 +106,7 @@ export class Replica implements AsyncDisposable {
       observer: { ...observer, valueUnusable },
     })
     this.#source = this.fleet.inFrontOf({
-      mint: (org, { deadlineAt = Number.POSITIVE_INFINITY } = {}) => endpoint.mint(org, deadlineAt),
+      mint: (org) => endpoint.mint(org, performance.now() + mintTimeoutMs),
     })
   }
 
