@@ -66,7 +66,7 @@ export class RedisServer implements AsyncDisposable {
     const tls = this.#options.tls ? ['--tls', '--insecure'] : []
     const { stdout } = await run('redis-cli', ['-p', String(this.port), ...tls, ...args], {
       maxBuffer: 1 << 26,
-      timeout: scaled(10_000),
+      timeout: Math.round(scaled(10_000)),
     })
     return stdout.trim()
   }

@@ -169,10 +169,11 @@ describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
 describe.skipIf(lacks('redis-server'))('the end of a replica', () => {
   test('waits until its token is published', async () => {
     await using server = await RedisServer.start()
-    const [replica] = await Replica.start(1, server.port, new Endpoint(), { timeoutMs: 5_000 })
+    const endpoint = Object.assign(new Endpoint(), { latencyMs: 500 })
+    const [replica] = await Replica.start(1, server.port, endpoint, { timeoutMs: 5_000 })
     const minted = replica!.mint('acme')
     await eventually(async () => (await leaseKeys(server)).length === 1 || undefined, 'its lease')
-    await server.cli('client', 'pause', '300', 'all')
+    await server.cli('client', 'pause', '1500', 'all')
     await minted
     expect(replica!.told.asked).toEqual(['probe ok', 'claim acquired'])
     await replica!.fleet.close()
