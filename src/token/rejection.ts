@@ -240,13 +240,18 @@ export class Rejection {
     if (former !== undefined && !this.#rejected.includes(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
     const isDying = tokens.rejectedInRow > MAX_DELAYED_IN_ROW && rules.now - acceptedAt > MAX_DELAYED_MS
-    if (isNew ? tokens.uselessMints > 0 : isDying) return this.#judgeUnhelpful(rejected, tokens, rules)
-    const settledAt = current.mintedAt + rules.settleTimeMs
+    if (!isNew && isDying) return this.#judgeUnhelpful(rejected, tokens, rules)
+    // Others have got through meanwhile: that wait was not in vain, whatever becomes of this request.
+    if (!isNew && this.#waitedFor === habits.waiting) this.#waitedFor = undefined
     const odds = isNew ? habits.waiting : habits.waitingPartly
-    if (this.#waitedFor === undefined && !odds.areGood(rules.random))
-      return this.#judgeUnhelpful(rejected, tokens, rules)
+    const mayHelp = this.#waitedFor !== undefined || odds.areGood(rules.random)
+    const isHopeful = mayHelp && (!isNew || tokens.uselessMints === 0)
+    const isInDelay =
+      habits.hasDelay(rules.now) && rejected.sentAt - current.mintedAt < habits.delayMs(rules.now, rules.settleTimeMs)
+    if (!isHopeful && !isInDelay) return this.#judgeUnhelpful(rejected, tokens, rules)
+    const settledAt = current.mintedAt + rules.settleTimeMs
     if (isNew) habits.unsettled(settledAt)
-    this.#waitedFor ??= odds
+    if (isHopeful) this.#waitedFor ??= odds
     this.#attempted = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) return { step: 'wait', token: current }

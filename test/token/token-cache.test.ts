@@ -402,6 +402,22 @@ describe('a token that comes late', () => {
   })
 })
 
+test('a token past its stated end that the endpoint gives again: one mint in a second, not one for each request', async () => {
+  const { cache, source, clock } = setUp({ learns: true })
+  const obtained = cache.obtain(ACME, REPEATABLE)
+  const token = await source.last.issue('jwt', clock.now() + 40_000)
+  await obtained
+  cache.accepted(ACME, token, clock.now(), REQUEST)
+  clock.advance(41_000)
+  const waiting = cache.obtain(ACME, REPEATABLE)
+  await source.last.issue('jwt')
+  expect((await waiting).token).toBe(token)
+  for (const kind of ['repeatable', 'once', 'handshake'] as const) expect(cache.get(ACME, kind)?.token).toBe(token)
+  clock.advance(1_100)
+  expect(cache.get(ACME, 'repeatable')).toBeUndefined()
+  expect(source.mints).toHaveLength(2)
+})
+
 test('a late token is taken although the next mint was not sent', async () => {
   const { cache, source, clock } = setUp()
   const waiting = cache.obtain(ACME, REPEATABLE)

@@ -78,12 +78,16 @@ export class CarefulClient {
   }
 
   #mint(org: number, state: OrgState): Promise<void> {
-    state.minting ??= this.#world.mint(org).then(({ name, at }) => {
-      state.minting = undefined
-      if (state.current?.name === name) return
-      state.former = state.current
-      state.current = { name, at, isDead: false }
-    })
+    state.minting ??= this.#world
+      .mint(org)
+      .then(({ name, at }) => {
+        if (state.current?.name === name) return
+        state.former = state.current
+        state.current = { name, at, isDead: false }
+      })
+      .finally(() => {
+        state.minting = undefined
+      })
     return state.minting
   }
 }

@@ -1,6 +1,7 @@
 /** Token services of many kinds. Each states as little as the real one: what a token is worth shows only when it is used. */
 
 import type { Random } from '../../support/seed.ts'
+import type { Load } from './simulation.ts'
 
 export interface ServiceKind {
   /** How long a token issued now lives, in milliseconds. */
@@ -20,6 +21,14 @@ export interface ServiceKind {
   /** Share of the requests that meet a back end which rejects every token. */
   readonly flakyShare?: number
   readonly endStatus?: number
+  readonly forbiddenStatus?: number
+  /** All requests are rejected between these instants, whatever their token. */
+  readonly trouble?: readonly [number, number]
+  /** All tokens that were issued before this instant end at it. */
+  readonly endsAllAt?: number
+  /** Mints fail between these instants. */
+  readonly endpointDown?: readonly [number, number]
+  readonly load?: Partial<Load>
   readonly mintMs?: number
   /** The token states its end: a JWT. */
   readonly statesEnd?: boolean
@@ -75,6 +84,32 @@ export const SERVICES = {
   },
   'mints take 3 s': { lifeMs: always(30 * S), mintMs: 3 * S },
   'a JWT that states its end': { lifeMs: always(MIN), statesEnd: true },
+  'a tenth is forbidden, and unknown to all back ends for up to 3 s': {
+    lifeMs: always(30 * S),
+    delaysMs: (random) => [between(0, 3_000)(random)],
+    forbiddenShare: 0.1,
+  },
+  'a tenth is forbidden, and unknown to two of three back ends for up to 3 s': {
+    lifeMs: always(30 * S),
+    delaysMs: (random) => [0, between(0, 3_000)(random), between(0, 3_000)(random)],
+    forbiddenShare: 0.1,
+  },
+  'all tokens end at each minute, and are unknown for up to 2 s': {
+    lifeMs: (_org, now) => MIN - (now % MIN),
+    delaysMs: (random) => [between(0, 2_000)(random)],
+  },
+  'good tokens are rejected for 3 s, and the endpoint fails for 100 s': {
+    lifeMs: always(5 * MIN),
+    trouble: [100 * S, 103 * S],
+    endpointDown: [100 * S, 200 * S],
+  },
+  'tokens end with 403, and a tenth is forbidden with 403': {
+    lifeMs: (_org, _now, random) => between(10 * S, MIN)(random),
+    endStatus: 403,
+    forbiddenShare: 0.1,
+    forbiddenStatus: 403,
+  },
+  'uploads alone, all of them forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 1, load: { onceShare: 1 } },
 } satisfies Record<string, ServiceKind>
 
 interface Issued {
@@ -104,9 +139,10 @@ export class TokenService {
     this.#random = random
   }
 
-  /** The token for a mint that arrives now. */
-  mint(org: number, now: number): Issued {
+  /** The token for a mint that arrives now; undefined if the endpoint fails. */
+  mint(org: number, now: number): Issued | undefined {
     this.mints += 1
+    if (isWithin(this.kind.endpointDown, now)) return undefined
     const { givesSameUntilMs } = this.kind
     const latest = this.#latest.get(org)
     if (givesSameUntilMs !== undefined && latest !== undefined && latest.endAt - now > givesSameUntilMs) return latest
@@ -126,7 +162,9 @@ export class TokenService {
     if (endsFormer === true && former !== undefined) former.endAt = Math.min(former.endAt, now)
     const life = lifeMs(org, now, this.#random)
     const name = `token-${this.#tokens.size}`
-    const issued = { name, org, at: now, lifeMs: life, delaysMs: delaysMs?.(this.#random) ?? [0], endAt: now + life }
+    const { endsAllAt = 0 } = this.kind
+    const endAt = now < endsAllAt ? Math.min(now + life, endsAllAt) : now + life
+    const issued = { name, org, at: now, lifeMs: life, delaysMs: delaysMs?.(this.#random) ?? [0], endAt }
     this.#tokens.set(name, issued)
     this.#latest.set(org, issued)
     return issued
@@ -134,15 +172,19 @@ export class TokenService {
 
   /** The status of a request that arrives now. */
   answer(name: string, isForbidden: boolean, now: number): number {
-    const { endStatus = 401, flakyShare = 0, slides } = this.kind
+    const { endStatus = 401, forbiddenStatus = 401, flakyShare = 0, slides, trouble } = this.kind
     const token = this.#tokens.get(name)
     const delaysMs = token?.delaysMs ?? []
     const delayMs = delaysMs[Math.floor(this.#random.next() * delaysMs.length)] ?? 0
     const isKnown = token !== undefined && now <= token.endAt && now - token.at >= delayMs
-    const isGood = isKnown && this.#random.next() >= flakyShare
+    const isGood = isKnown && this.#random.next() >= flakyShare && !isWithin(trouble, now)
     if (isGood && slides === true) token.endAt = now + token.lifeMs
     if (isGood && !isForbidden) return 200
     this.rejections += 1
-    return isGood ? 401 : endStatus
+    return isGood ? forbiddenStatus : endStatus
   }
+}
+
+function isWithin(span: readonly [number, number] | undefined, now: number): boolean {
+  return span !== undefined && now >= span[0] && now < span[1]
 }

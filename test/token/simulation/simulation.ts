@@ -4,6 +4,7 @@
  * are simulated.
  */
 
+import { TokenError } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/http/org-id.ts'
 import type { RequestKind } from '../../../src/token/org-tokens.ts'
 import { Rejection } from '../../../src/token/rejection.ts'
@@ -90,8 +91,9 @@ export async function compare(
   load: Load,
   random: Random,
 ): Promise<{ readonly proxy: Outcome; readonly client: Outcome }> {
-  const proxy = await run(kind, load, random.numbered(1), random.numbered(2), proxyOver)
-  const client = await run(kind, load, random.numbered(1), random.numbered(2), clientOver)
+  const own = { ...load, ...kind.load }
+  const proxy = await run(kind, own, random.numbered(1), random.numbered(2), proxyOver)
+  const client = await run(kind, own, random.numbered(1), random.numbered(2), clientOver)
   return { proxy, client }
 }
 
@@ -162,7 +164,7 @@ class Meter {
       ...this.#counts,
       mints: this.#service.mints,
       rejectedByService: this.#service.rejections,
-      meanWaitMs: this.#waitedMs / (requests - forbidden),
+      meanWaitMs: this.#waitedMs / Math.max(requests - forbidden, 1),
       forbiddenP99Ms: late[Math.floor(late.length * 0.99)] ?? 0,
     }
   }
@@ -179,10 +181,13 @@ function exchange(world: World, service: TokenService, token: string, isForbidde
 
 function mint(world: World, service: TokenService, org: number, random: Random) {
   const mintMs = (service.kind.mintMs ?? MINT_MS) * (0.5 + random.next())
-  return new Promise<ReturnType<TokenService['mint']>>((resolve) => {
+  return new Promise<NonNullable<ReturnType<TokenService['mint']>>>((resolve, reject) => {
     world.after(mintMs / 2, () => {
       const issued = service.mint(org, world.now())
-      world.after(mintMs / 2, () => resolve(issued))
+      world.after(mintMs / 2, () => {
+        if (issued === undefined) reject(new TokenError('token_endpoint_unavailable', 'simulated'))
+        else resolve(issued)
+      })
     })
   })
 }
