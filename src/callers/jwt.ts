@@ -41,7 +41,6 @@ interface UnverifiedToken {
   readonly issuer: string
   readonly audiences: readonly string[]
   readonly subject: string
-  readonly keyId: string | undefined
 }
 
 /** The claims that a token must have. */
@@ -68,7 +67,7 @@ export function readToken(token: string): UnverifiedToken | TokenProblem {
   const { iss, aud, sub } = decode(payload)
   const audiences: unknown[] = Array.isArray(aud) ? aud : [aud]
   if (typeof iss !== 'string' || typeof sub !== 'string' || !audiences.every(isString)) return 'malformed token'
-  return { issuer: iss, audiences, subject: sub, keyId: kid }
+  return { issuer: iss, audiences, subject: sub }
 }
 
 function decode(part: string): Readonly<Record<string, unknown>> {

@@ -5,16 +5,7 @@ import type { SecureContext } from 'node:tls'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readRegularFile } from '../watched-file.ts'
 import type { CallerRule, JwtCredential, KeySetSource } from './callers.ts'
-import {
-  isTokenProblem,
-  type KeySet,
-  KeySetInvalid,
-  openVerifier,
-  parseKeySet,
-  readToken,
-  type Verification,
-  type Verifier,
-} from './jwt.ts'
+import { type KeySet, KeySetInvalid, openVerifier, parseKeySet, type Verification, type Verifier } from './jwt.ts'
 
 export interface KeySetsObserver {
   /** `text` is a predicate of the URL. `isFormerInUse` is false if there was no good set before. */
@@ -78,7 +69,7 @@ export class KeySets {
     const entry = this.#entries.get(idOf(credential.keySet))
     if (entry === undefined) return 'no key set'
     const first = await verifyWith(entry, token, credential)
-    const mayBeNew = first === 'no key set' || (first === 'unknown key id' && hasKeyId(token))
+    const mayBeNew = first === 'no key set' || first === 'unknown key id'
     if (!mayBeNew || entry.remote === undefined || this.#waiting >= MAX_WAITING) return first
     this.#waiting++
     await entry.remote.refresh()
@@ -90,12 +81,6 @@ export class KeySets {
     for (const { remote } of this.#entries.values()) remote?.close()
     this.#entries.clear()
   }
-}
-
-/** For a token without a key id, a newer set would change nothing. */
-function hasKeyId(token: string): boolean {
-  const claims = readToken(token)
-  return !isTokenProblem(claims) && claims.keyId !== undefined
 }
 
 async function verifyWith(entry: Entry, token: string, credential: JwtCredential): Promise<Verification> {

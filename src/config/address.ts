@@ -155,12 +155,14 @@ export function parseFleetStore(text: string): FleetStoreAddress {
   }
   if (isUnix) return { kind: 'unix', path: text.slice('redis+unix://'.length), database: 0 }
   if (port === '0') throw new Unsuitable(`has no port of a server: ${STORE_EXAMPLE}`)
+  if (!/^(\/\d{0,4})?$/.test(pathname))
+    throw new Unsuitable('has a path that is no database number: write redis://host:6379/0')
   return {
     kind: 'tcp',
     host: hostname.replace(/^\[|\]$/g, ''),
     port: port === '' ? DEFAULT_STORE_PORT : Number(port),
     tls: protocol === 'rediss:',
-    database: parseDatabase(pathname.slice(1)),
+    database: Number(pathname.slice(1)),
   }
 }
 
@@ -169,10 +171,4 @@ export function formatFleetStore(address: FleetStoreAddress): string {
   if (address.kind === 'unix') return `redis+unix://${address.path}`
   const host = address.host.includes(':') ? `[${address.host}]` : address.host
   return `${address.tls ? 'rediss' : 'redis'}://${host}:${address.port}/${address.database}`
-}
-
-function parseDatabase(text: string): number {
-  if (text === '') return 0
-  if (!/^\d{1,4}$/.test(text)) throw new Unsuitable('has a path that is no database number: write redis://host:6379/0')
-  return Number(text)
 }

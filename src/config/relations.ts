@@ -44,22 +44,20 @@ function orgIdRemarks(values: SettingValues): Remark[] {
   const pattern = values['orgs.pattern'] ?? /^/
   const isOrgId = (id: string) => parseOrgId(id, pattern) !== undefined
   const [allowed, warm] = [values['orgs.allow'] ?? [], values['tokens.warm'] ?? []]
-  const misshapen = (key: SettingKey, ids: readonly string[]): Remark[] =>
-    ids
-      .filter((id) => !isOrgId(id))
-      .map((id) => ({ key, message: `has ${quoted(id)}, which is not an org id (see orgs.pattern)` }))
-  const strangers = warm.filter((id) => allowed.length > 0 && !allowed.includes(id) && isOrgId(id))
-  const remarks = [
-    ...misshapen('orgs.allow', allowed),
-    ...misshapen('tokens.warm', warm),
-    ...strangers.map(
-      (id): Remark => ({ key: 'tokens.warm', message: `has ${quoted(id)}, which is not in orgs.allow` }),
-    ),
-  ]
   const maxOrgs = values['tokens.maxOrgs'] ?? Number.POSITIVE_INFINITY
-  if (warm.length <= maxOrgs) return remarks
-  const message = `has ${warm.length} orgs, more than tokens.maxOrgs keeps (${maxOrgs})`
-  return [...remarks, { key: 'tokens.warm', message }]
+  const remarks: Remark[] = []
+  const refuse = (key: SettingKey, id: string, place: string) =>
+    remarks.push({ key, message: `has ${JSON.stringify(id.slice(0, 64))}, which is not ${place}` })
+  for (const id of allowed) if (!isOrgId(id)) refuse('orgs.allow', id, 'an org id (see orgs.pattern)')
+  for (const id of warm) {
+    if (!isOrgId(id)) refuse('tokens.warm', id, 'an org id (see orgs.pattern)')
+    else if (allowed.length > 0 && !allowed.includes(id)) refuse('tokens.warm', id, 'in orgs.allow')
+  }
+  if (warm.length > maxOrgs) {
+    const message = `has ${warm.length} orgs, more than tokens.maxOrgs keeps (${maxOrgs})`
+    remarks.push({ key: 'tokens.warm', message })
+  }
+  return remarks
 }
 
 /** The ids that match `orgs.pattern`. */
@@ -146,8 +144,4 @@ function isRemote(address: ListenAddress): boolean {
 function isTaken(address: ListenAddress, admin: ListenAddress | 'off'): boolean {
   if (admin === 'off' || (admin.kind === 'tcp' && admin.port === 0)) return false
   return formatAddress(address) === formatAddress(admin)
-}
-
-function quoted(id: string): string {
-  return JSON.stringify(id.slice(0, 64))
 }
