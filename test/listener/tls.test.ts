@@ -83,6 +83,12 @@ function send(options: ConnectionOptions & { agent?: Agent; key?: string } = {},
 const certified = (options: IssueOptions, authority = clients) => authority.issue(options)
 const fieldsOf = ({ cert, key }: Issued) => ({ cert, key })
 
+/** The alternative name in DER, because openssl splits its text at commas. */
+function oneUri(uri: string): string {
+  const bytes = Buffer.from(uri, 'latin1')
+  return `DER:${Buffer.from([0x30, bytes.length + 2, 0x86, bytes.length, ...bytes]).toString('hex')}`
+}
+
 describe('a client certificate', () => {
   beforeEach(() => start())
 
@@ -110,6 +116,8 @@ describe('a client certificate', () => {
       403,
       'no credential',
     ],
+    ['with a URI that holds another', () => certified({ names: oneUri(`spiffe://a, URI:${BATCH}`) }), 403, 'unknown'],
+    ['with a quote in its URI', () => certified({ names: oneUri(`x", URI:${BATCH}`) }), 403, 'no credential'],
     ['with a wildcard', () => certified({ names: 'DNS:*.jobs.svc' }), 403, 'no credential'],
     ['of two callers', () => certified({ names: `URI:${BATCH},DNS:web.jobs.svc` }), 403, 'certificate of several'],
   ])('%s', async (_, issue, status, said) => {
