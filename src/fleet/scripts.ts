@@ -54,6 +54,8 @@ const MAX_TOKEN_BYTES = 24 * 1024
 const MAX_LEASE_BYTES = 64
 /** A lease with more time left was not written by a replica. */
 const MAX_LEASE_MS = 60_000
+/** A lease that lasts so many times as long as the claimer's own holds nobody up: a stranger may have written it. */
+const LEASE_TOLERANCE = 1.5
 
 /** Begins with the mark and the span, so that the scripts can read them. */
 export function storedValue({ mark, spanMs, sealed }: StoredToken): string {
@@ -102,7 +104,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local value, age = answer()
 if value then return {'token', age, now, value} end
 local owner, rest = readLease(KEYS[2])
-if owner and owner ~= ARGV[1] then return {'held', rest, now} end
+if owner and owner ~= ARGV[1] and rest <= ARGV[2] * ${LEASE_TOLERANCE} then return {'held', rest, now} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'acquired', now}`,
   (reply) => {
