@@ -152,7 +152,9 @@ const tokens = z
       'Per org: if a new token did not help, rejections cause no mint for this time.',
     ),
     refusalTtl: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
-    mintTimeout: duration('5s').describe('Longest time for a whole mint, retries included.'),
+    mintTimeout: duration('5s').describe(
+      'How long a request waits for a mint, retries included. The call goes on for up to six times that, for the next request.',
+    ),
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
     mintRate: rate(100, 0.1, 100_000).describe('Most calls to the token endpoint per second.'),
     warm: list(text()).describe('Org ids whose tokens are minted at start, before the proxy reports itself ready.'),
