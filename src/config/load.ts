@@ -18,7 +18,7 @@ import { ConfigRefused, type NamedFiles, type Remark, type Source } from './prob
 import { cautions, contradictions, openings, orgIdsOf } from './relations.ts'
 import type { Config, DeclaredSettings } from './schema.ts'
 import { type Setting, type SettingKey, type SettingValues, settings } from './settings.ts'
-import { readSettingsFile, WHOLE_FILE } from './settings-file.ts'
+import { readSettingsFile } from './settings-file.ts'
 
 export interface LoadOptions {
   /** As given on the command line. If undefined, `OAP_CONFIG` may name the file. */
@@ -109,9 +109,8 @@ function distinct(remarks: readonly Remark[]): Iterable<Remark> {
 export async function loadAdminAddress(options: LoadOptions): Promise<ListenAddress | 'off'> {
   const draft = await readDraft(options)
   const address = draft.values['admin.address']
-  // A file that is being edited must not fail the check of a proxy that serves, unless it may hold the address.
-  const isElsewhere = draft.givenValue('admin.address') !== undefined
-  const problems = draft.problems.filter(({ key }) => key === 'admin.address' || (!isElsewhere && key === WHOLE_FILE))
+  // A file that is being edited must not fail the check of a proxy that serves. If it cannot be read, the default is tried.
+  const problems = draft.problems.filter(({ key }) => key === 'admin.address')
   if (address === undefined || problems.length > 0) throw new ConfigRefused(problems)
   return address
 }

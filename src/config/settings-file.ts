@@ -23,7 +23,7 @@ const MAX_FILE_BYTES = 512 * 1024
 const NESTED_TOO_DEEPLY = /(?:[-?:]\s+){64}|(?:[[{][^[\]{}]*){64}|^ {256}/m
 
 /** The key of a problem with the file as a whole. */
-export const WHOLE_FILE = 'config file'
+const WHOLE_FILE = 'config file'
 
 const settingsByKey = new Map(settings.map((setting) => [setting.key as string, setting]))
 const groups = new Set(settings.map((setting) => setting.group))

@@ -76,9 +76,12 @@ test('a token endpoint that issues the rejected token again is not called in a l
   service.tokens.script = () => reply
   await using proxy = await startProxy(service)
   using client = new KeepAliveClient(proxy.port)
+  const startedAt = performance.now()
   for (let i = 0; i < 100; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(401)
-  expect(service.tokens.mints).toHaveLength(2)
-  expect(service.requests.length).toBeLessThanOrEqual(101)
+  // It may give another token soon, so it is asked again after a quarter of a second.
+  const mints = 2 + (performance.now() - startedAt) / 250
+  expect(service.tokens.mints.length).toBeLessThanOrEqual(mints)
+  expect(service.requests.length).toBeLessThanOrEqual(100 + mints)
 })
 
 test('deaths in quick succession are hidden as long as each new token is accepted', async () => {
