@@ -16,8 +16,7 @@ export const ADMIN_PROBLEMS = {
   browser_refused: 'Type the address of the status page into the browser. Other pages may neither link nor call here.',
   forwarded_refused:
     'The request came through another proxy. Call from the same host, or set listen.refuseForwarded to false.',
-  remote_refused:
-    'Other machines can reach this address, so it serves health and metrics only. Set admin.address to localhost or a unix socket, or set admin.allowRemote.',
+  remote_refused: 'Other machines get health and metrics only. Ask from this machine, or set admin.allowRemote.',
   callers_refused:
     'Callers can reach this address, and may not see or purge what is not theirs: it serves health and metrics only. Set admin.address to a unix socket.',
   not_found:

@@ -169,11 +169,11 @@ export class AdminListener {
 
   /** The peers that may see orgs and purge tokens. */
   #peerProblem(socket: Socket): AdminProblemCode | undefined {
-    const { address, isRemote, allowsRemote, callers } = this.#options
+    const { address, allowsRemote, callers } = this.#options
     if (address.kind === 'unix') return undefined
-    if (callers === 'here' || (callers === 'elsewhere' && !isLocalPeer(socket))) return 'callers_refused'
-    // Not for peers on this machine either: a sidecar or a tunnel makes other machines look local.
-    return isRemote && !allowsRemote ? 'remote_refused' : undefined
+    if (isLocalPeer(socket)) return callers === 'here' ? 'callers_refused' : undefined
+    if (callers !== 'none') return 'callers_refused'
+    return allowsRemote ? undefined : 'remote_refused'
   }
 }
 
