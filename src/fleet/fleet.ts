@@ -243,7 +243,9 @@ export class Fleet {
     this.#runBehind(this.store.publish(keys.nameOf(org), owner, stored, ageMs))
   }
 
-  #release({ keys, org, owner }: SharedMint): void {
+  /** A lease that a store gave without an answer ends by itself. */
+  #release({ keys, org, owner, askedAtMs }: SharedMint): void {
+    if (askedAtMs === undefined) return
     this.#runBehind(this.store.release(keys.nameOf(org), owner))
   }
 
