@@ -44,7 +44,7 @@ test(`${IN_FLIGHT} in flight, 0 failed`, async () => {
   await using proxy = spawnProxy({
     env: {
       ...env,
-      OAP_ORIGIN_CONNECTIONS: `${IN_FLIGHT}`,
+      OAP_ORIGIN_CONNECTIONS: `${2 * IN_FLIGHT}`,
       OAP_TOKENS_MINT_CONCURRENCY: `${4 * MINTING}`,
       OAP_TOKENS_MINT_RATE: '1000',
       OAP_TOKENS_MINT_TIMEOUT: '60s',
