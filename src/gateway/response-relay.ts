@@ -106,9 +106,11 @@ export class ResponseRelay {
   end(): boolean {
     this.#isOver = true
     if (this.#framing === 'chunked') this.#text += LAST_CHUNK
-    this.#writeText()
+    const last = this.#text
+    this.#text = ''
+    if (last !== '' && !this.hasStarted) markBegun(this.#response, this.#response.shouldKeepAlive)
     const { socket } = this.#response
-    return socket !== null && markEnded(this.#response, socket)
+    return socket !== null && markEnded(this.#response, socket, last)
   }
 
   /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */

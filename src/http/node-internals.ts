@@ -91,17 +91,24 @@ export function markBegun(response: ServerResponse, isKept: boolean): void {
 }
 
 /**
- * Tells Node that the last byte was written to `socket`, and returns true if the kernel has taken everything. Otherwise the
+ * Writes the `last` text, tells Node that it was the last, and returns true if the kernel has taken everything. Otherwise the
  * response emits `finish` when it has. Node starts the next request of the connection on `finish`. Without it, a connection
  * serves one request only.
  */
-export function markEnded(response: ServerResponse, socket: Socket): boolean {
+export function markEnded(response: ServerResponse, socket: Socket, last: string): boolean {
   const state = response as unknown as ResponseState
   state.finished = true
+  const finish = (error?: Error | null) => {
+    if (error == null) response.emit('finish')
+  }
+  // Under TLS no write is done at once, and an empty one behind it would cost a system call of its own.
+  if ('encrypted' in socket && last !== '') {
+    socket.write(last, 'latin1', finish)
+    return false
+  }
+  if (last !== '') socket.write(last, 'latin1')
   if (socket.writableLength > 0) {
-    socket.write('', 'latin1', (error) => {
-      if (error == null) response.emit('finish')
-    })
+    socket.write('', 'latin1', finish)
     return false
   }
   response.emit('finish')
