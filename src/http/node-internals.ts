@@ -186,8 +186,12 @@ export function makeStoppable(socket: Socket, takesRequest: () => boolean): void
   const take = parser?.onIncoming
   if (parser == null || take == null) return
   parser.onIncoming = (message, keepsAlive) => {
-    if (!takesRequest()) return STOP_PARSING
-    if ((message as IncomingMessage & { upgrade?: boolean | null }).upgrade === true) {
+    const incoming = message as IncomingMessage & { upgrade?: boolean | null }
+    if (!takesRequest()) {
+      incoming.upgrade = false // from Node 26 on, an offer of another protocol would go on all the same
+      return STOP_PARSING
+    }
+    if (incoming.upgrade === true) {
       message.complete = true
       return OTHER_PROTOCOL_FOLLOWS
     }

@@ -139,7 +139,7 @@ test('the trouble of an Org is told with its cause, also between two pauses, unt
 
 test('a request that waits for a token is counted as such', async () => {
   await using service = await startService({ mint: () => undefined })
-  await using proxy = await startProxy(service, ADMIN)
+  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.mintTimeout': '1s' })
   const waiting = request(proxy.port, get('/v2/x', 'acme'))
   const count = async () => JSON.parse((await ask(proxy, '/status')).content).totals.requestsWaitingForToken
   await eventually(async () => (await count()) === 1, 'the request to wait')
