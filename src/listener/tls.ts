@@ -2,7 +2,6 @@
 
 import { X509Certificate } from 'node:crypto'
 import type { Server, TLSSocket, TlsOptions } from 'node:tls'
-import { certificateNames } from '../callers/certificate-names.ts'
 import { askForCertificates } from '../http/node-internals.ts'
 
 /** The content of the files, all in PEM. */
@@ -119,4 +118,23 @@ function isSame(one: TlsMaterial, other: TlsMaterial): boolean {
 
 function contextOf({ certificates, key, clientCaCertificates }: TlsMaterial): TlsOptions {
   return { cert: certificates, key: key.reveal(), ca: clientCaCertificates, minVersion: 'TLSv1.2' }
+}
+
+/** `URI:spiffe://a/b`, `DNS:"a, b"`: Node quotes a value, as JSON, if it holds anything that could be read as a separator. */
+const ENTRY = /(?:^|, )([A-Za-z ]+):("(?:[^"\\]|\\.)*"|[^,"]*)(?=, |$)/gy
+
+/**
+ * Returns the names as the configuration writes them: `spiffe://…`, and `dns:…` in lower case. A certificate with several
+ * URIs is no SPIFFE identity (X509-SVID §2), so none of them counts. A wildcard stands for no name.
+ */
+export function certificateNames({ subjectAltName = '' }: Pick<X509Certificate, 'subjectAltName'>): readonly string[] {
+  const entries = [...subjectAltName.matchAll(ENTRY)]
+  const valuesOf = (kind: string) => entries.flatMap(([, type, value = '']) => (type === kind ? [unquoted(value)] : []))
+  const uris = valuesOf('URI').filter((uri) => /^[a-z][a-z0-9+.-]*:\/\//.test(uri))
+  const hosts = valuesOf('DNS').filter((name) => !name.includes('*'))
+  return [...(valuesOf('URI').length === 1 ? uris : []), ...hosts.map((name) => `dns:${name.toLowerCase()}`)]
+}
+
+function unquoted(value: string): string {
+  return value.startsWith('"') ? String(JSON.parse(value)) : value
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test, vi } from 'vitest'
 import { Callers, type CallersOptions } from '../../src/callers/callers.ts'
-import { certificateNames } from '../../src/callers/certificate-names.ts'
+import { certificateNames } from '../../src/listener/tls.ts'
 import { CLAIMS, credentialOf, encode, makeIssuer, sign } from './issuer.ts'
 import { ANY, byKey, callerOf, makeCallers, outcomeOf, rule } from './make-callers.ts'
 
