@@ -58,6 +58,8 @@ interface Call {
 const NO_ANSWER = 'The token endpoint takes calls, but does not answer in time.'
 const FIRST_RETRY_MS = 150
 const LONGEST_RETRY_MS = 800
+/** A retry begins only if this share of the time for a mint is left, and as much time as the last call took. */
+const LEAST_TIME_FOR_RETRY = 1 / 20
 /** A call may take so many times as long as the slowest answer took lately before it counts as slow. */
 const SLOW_FACTOR = 2
 /** With each quicker answer, the longest time that an answer took counts for this much less. */
@@ -96,8 +98,8 @@ export class MintGuard implements TokenSource {
 
   /** @throws {TokenError} `MintNotSent` if no call was made, `MintGoesOn` if the token may come later */
   mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
-    const { reason = 'cold', replaces, requester, requestId, deadlineAt = Number.POSITIVE_INFINITY } = options
-    const latest = Math.min(deadlineAt, this.#now() + this.#options.mintTimeoutMs)
+    const { reason = 'cold', replaces, requester, requestId } = options
+    const deadlineAt = this.#now() + this.#options.mintTimeoutMs
     return new Promise((resolve, reject) => {
       // No spread: V8 makes a hash table of it, and a flood makes thousands of these calls in a second.
       const mint: Mint = {
@@ -106,7 +108,7 @@ export class MintGuard implements TokenSource {
         replaces,
         requester,
         requestId,
-        deadlineAt: latest,
+        deadlineAt,
         letGo: () => {
           mint.hasLetGo = true
           const message = 'the call goes on, but nobody waits for it: the token endpoint does not answer'
@@ -138,6 +140,7 @@ export class MintGuard implements TokenSource {
       const startedAt = this.#now()
       const pass = this.pauses.admit(mint.org)
       const leave = await this.#enter(mint, pass)
+      const calledAt = this.#now()
       try {
         return await this.#call(mint, pass, leave)
       } catch (error) {
@@ -146,7 +149,9 @@ export class MintGuard implements TokenSource {
         const waitMs = Math.max(startedAt + backoffMs - this.#now(), 0)
         // A probe is not repeated: its failure has begun the next pause.
         const isLast = pass.probes.length > 0 || mint.hasLetGo || this.#isClosed
-        if (isLast || this.#now() + waitMs >= mint.deadlineAt) {
+        // A call that outlasts the requests would give them a timeout in place of this error.
+        const needsMs = waitMs + Math.max(this.#now() - calledAt, this.#options.mintTimeoutMs * LEAST_TIME_FOR_RETRY)
+        if (isLast || this.#now() + needsMs >= mint.deadlineAt) {
           this.pauses.gaveUp(pass, error)
           throw error
         }

@@ -62,8 +62,6 @@ export interface MintOptions {
   readonly requester?: Requester | undefined
   /** Id of the request that caused the mint, for the log. */
   readonly requestId?: string | undefined
-  /** Monotonic milliseconds: nobody waits for the answer after it. */
-  readonly deadlineAt?: number
   /** Breaks the call off, to make room for others. No request has a part in it: all waiters share one mint. */
   readonly signal?: AbortSignal | undefined
 }
