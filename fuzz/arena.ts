@@ -1,10 +1,11 @@
 /** The built proxy in a process of its own before a scripted service, and what must hold of both behind every case. */
 
 import { readdir } from 'node:fs/promises'
-import { connect } from 'node:net'
 import { Canaries } from '../test/support/canaries.ts'
-import { eventually } from '../test/support/changes.ts'
+import { DeadlineExceeded, eventually } from '../test/support/changes.ts'
+import type { StreamEnd } from '../test/support/http-reader.ts'
 import { PROBE_ARGS, ProcessProbe } from '../test/support/process-probe.ts'
+import { RawClient } from '../test/support/raw-client.ts'
 import { type Service, type ServiceOptions, startService } from '../test/support/service.ts'
 import { environmentFor, type SpawnedProxy, spawnProxy } from '../test/support/spawn-proxy.ts'
 
@@ -25,8 +26,7 @@ const BYTES_PER_ORG = 2_048
 export interface Transcript {
   /** Latin1. */
   readonly received: string
-  /** Ended with FIN, not with a reset. */
-  readonly isOrderly: boolean
+  readonly end: StreamEnd
 }
 
 /** What must never be and was. */
@@ -86,33 +86,20 @@ export class Arena implements AsyncDisposable {
    * Sends the pieces, and reads until the proxy ends its side. With `quietMs`, the client ends its own once nothing has come
    * back for so long: a client that ends it earlier has left.
    */
-  exchange(pieces: readonly string[], quietMs = EXCHANGE_DEADLINE_MS): Promise<Transcript> {
-    return new Promise((resolve, reject) => {
-      const socket = connect({ port: this.port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true })
-      const chunks: Buffer[] = []
-      let isOrderly = false
-      const timer = setTimeout(() => {
-        socket.destroy()
-        const received = Buffer.concat(chunks).toString('latin1')
-        reject(new Violation(`hung for ${EXCHANGE_DEADLINE_MS} ms`, { sent: pieces, received }))
-      }, EXCHANGE_DEADLINE_MS)
-      const quiet = setTimeout(() => socket.end(), quietMs)
-      socket.on('data', (chunk: Buffer) => {
-        chunks.push(chunk)
-        quiet.refresh()
-      })
-      socket.on('end', () => {
-        isOrderly = true
-        socket.destroy()
-      })
-      socket.on('error', () => undefined) // a reset is an answer too
-      socket.on('close', () => {
-        clearTimeout(timer)
-        clearTimeout(quiet)
-        resolve({ received: Buffer.concat(chunks).toString('latin1'), isOrderly })
-      })
-      for (const piece of pieces) socket.write(piece, 'latin1')
-    })
+  async exchange(pieces: readonly string[], quietMs?: number): Promise<Transcript> {
+    await using client = await RawClient.plain(this.port, { deadlineMs: EXCHANGE_DEADLINE_MS })
+    for (const piece of pieces) client.send(piece)
+    const quiet = quietMs === undefined ? undefined : setTimeout(() => client.endSending(), quietMs)
+    client.socket.on('data', () => quiet?.refresh())
+    try {
+      const { bytes, end } = await client.untilClosed()
+      return { received: bytes.toString('latin1'), end }
+    } catch (error) {
+      if (!(error instanceof DeadlineExceeded)) throw error
+      throw new Violation('hung', { sent: pieces, received: client.received.toString('latin1') })
+    } finally {
+      clearTimeout(quiet)
+    }
   }
 
   /** The last lines that the proxy printed. */

@@ -5,11 +5,12 @@
 
 import { randomBytes } from 'node:crypto'
 import { Canaries } from '../test/support/canaries.ts'
+import { valuesOf } from '../test/support/http-reader.ts'
 import { scaledSetting } from '../test/support/pace.ts'
 import type { Mint, MintScript } from '../test/support/token-endpoint.ts'
 import { Arena, Violation } from './arena.ts'
 import { mintsOf } from './corpus.ts'
-import { readAnswer, readResponses, valuesOf } from './messages.ts'
+import { readAnswer, readResponses } from './messages.ts'
 import { mutate, randomFor } from './mutate.ts'
 
 const POOLED = 32
@@ -30,14 +31,14 @@ export interface MintCase {
   readonly ends: 'fin' | 'reset' | 'nothing'
 }
 
-export function mintCase(seed: number, index: number): MintCase {
+export async function mintCase(seed: number, index: number): Promise<MintCase> {
   const random = randomFor(seed, index)
   const token = `tok-${randomBytes(9).toString('hex')}`
   const corpus = mintsOf(token)
   for (;;) {
     const message = random.pick(corpus)
     const bytes = random.chance(0.05) ? message : mutate(message, corpus, random)
-    const read = readAnswer(bytes, 'POST', true)
+    const read = await readAnswer(bytes, 'POST', 'fin')
     if (STATUSES_THAT_PAUSE.has(read?.status ?? 0)) continue
     const ends = random.chance(read === undefined ? 0.01 : 0.6)
       ? 'nothing'
@@ -73,16 +74,16 @@ export async function runMintCases({ arena, plans }: MintArena, cases: readonly 
   let requests = 0
   for (const each of cases) {
     plans.set(each.org, each)
-    const { received, isOrderly } = await ask(arena, each.org)
+    const { received, end } = await ask(arena, each.org)
     const evidence = { each, received }
-    const [response] = readResponses(received, () => 'GET', isOrderly) ?? []
+    const [response] = (await readResponses(received, () => 'GET', end)) ?? []
     if (response === undefined || !response.isComplete) throw new Violation('not one whole response', evidence)
     const [request, ...others] = arena.service.requests
     if (others.length > 0) throw new Violation('more than one request', evidence)
     if ((response.status === 200) !== (request !== undefined)) throw new Violation('an answer of nobody', evidence)
     if (request !== undefined) {
       requests++
-      checkToken(each, request.values('authorization'))
+      await checkToken(each, request.values('authorization'))
     } else if (valuesOf(response.fields, 'proxy-status').length !== 1)
       throw new Violation('an error of nobody', evidence)
     const canaries = new Canaries().add('token', each.token)
@@ -90,7 +91,7 @@ export async function runMintCases({ arena, plans }: MintArena, cases: readonly 
       throw new Violation('a token in a response', evidence)
     for (const org of [each.org.replace('case', 'good'), each.org.replace('case', 'good-too')]) {
       const good = await ask(arena, org)
-      if (readAnswer(good.received, 'GET', true)?.status !== 200) {
+      if ((await readAnswer(good.received, 'GET', 'fin'))?.status !== 200) {
         throw new Violation('a good mint does not work', { each, good, log: arena.lastLines })
       }
     }
@@ -111,13 +112,13 @@ function ask(arena: Arena, org: string) {
 }
 
 /** By the letter: a whole 2xx whose content is JSON with that token. */
-function checkToken(each: MintCase, authorization: readonly string[]): void {
+async function checkToken(each: MintCase, authorization: readonly string[]): Promise<void> {
   const evidence = { each, authorization }
   // Where the end of the connection ends the content, JSON shows by itself whether it is whole.
-  const meant = readAnswer(each.bytes, 'POST', true)
+  const meant = await readAnswer(each.bytes, 'POST', 'fin')
   if (meant === undefined) throw new Violation('a token of an answer that was none', evidence)
   if (meant.status < 200 || meant.status > 299) throw new Violation('a token of a refusal', evidence)
-  const token: unknown = JSON.parse(Buffer.from(meant.content, 'latin1').toString('utf8')).orgAccessToken
+  const token: unknown = JSON.parse(meant.content.toString()).orgAccessToken
   if (authorization.length !== 1 || authorization[0] !== `Bearer ${token}`) {
     throw new Violation('not the token of the answer', { token, ...evidence })
   }

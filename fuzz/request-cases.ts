@@ -3,10 +3,11 @@
  * Org that it named; and what the client gets must be responses that are its own.
  */
 
+import { valuesOf } from '../test/support/http-reader.ts'
 import type { OriginRequest } from '../test/support/origin-connection.ts'
-import { Arena, Violation } from './arena.ts'
+import { Arena, type Transcript, Violation } from './arena.ts'
 import { fill, REQUESTS } from './corpus.ts'
-import { type RequestRead, readAnswer, readRequests, readResponses, valuesOf } from './messages.ts'
+import { type RequestRead, readAnswer, readRequests, readResponses } from './messages.ts'
 import { mutate, randomFor } from './mutate.ts'
 
 const POOLED = 64
@@ -28,7 +29,7 @@ export interface RequestCase {
   readonly requests: readonly RequestRead[]
 }
 
-export function requestCase(seed: number, index: number): RequestCase {
+export async function requestCase(seed: number, index: number): Promise<RequestCase> {
   const random = randomFor(seed, index)
   const id = `case-${index}`
   const values = { id, org: `org-${index % 500}`, other: `other-${index % 500}` }
@@ -37,7 +38,7 @@ export function requestCase(seed: number, index: number): RequestCase {
   const sent = random.chance(0.05) ? message : mutate(message, corpus, random)
   const cut = random.integer(0, sent.length)
   const pieces = random.chance(0.5) ? [sent] : [sent.slice(0, cut), sent.slice(cut)]
-  return { id, sent, pieces, requests: readRequests(sent) }
+  return { id, sent, pieces, requests: await readRequests(sent) }
 }
 
 /** Long enough for an answer on a quiet machine. An answer that comes later is lost, which no case forbids. */
@@ -64,12 +65,11 @@ export async function runRequestCases(
 ): Promise<number> {
   const evidence = { cases: cases.map(({ id, sent }) => ({ id, sent })) }
   const transcripts = await Promise.all(cases.map(({ pieces }) => arena.exchange(pieces, QUIET_MS)))
-  for (const [i, { received, isOrderly }] of transcripts.entries())
-    checkAnswer(arena, cases[i] as RequestCase, received, isOrderly)
+  for (const [i, transcript] of transcripts.entries()) await checkAnswer(arena, cases[i] as RequestCase, transcript)
   const probe = await arena.exchange([
     'GET /v2/probe HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: probe\r\nConnection: close\r\n\r\n',
   ])
-  if (readAnswer(probe.received, 'GET', true)?.status !== 200)
+  if ((await readAnswer(probe.received, 'GET', 'fin'))?.status !== 200)
     throw new Violation('the proxy does not serve', { probe, ...evidence })
   const requests = arena.service.requests.filter(({ target }) => target !== '/v2/probe')
   if (arena.service.origin.malformed.length > 0) {
@@ -90,12 +90,17 @@ export async function runRequestCases(
   return requests.length
 }
 
-function checkAnswer(arena: Arena, { id, sent, requests }: RequestCase, received: string, isOrderly: boolean): void {
+async function checkAnswer(
+  arena: Arena,
+  { id, sent, requests }: RequestCase,
+  { received, end }: Transcript,
+): Promise<void> {
   arena.checkSecrets(received, 'a response', { id, sent, received })
   const methodOf = (i: number) => requests[i]?.method ?? 'GET'
   // Of what the parser refuses the proxy does not know the method; the connection ends with the answer, so content is harmless.
   const methodIfRefused = (i: number) => (i < requests.length - 1 ? methodOf(i) : 'GET')
-  const responses = readResponses(received, methodOf, isOrderly) ?? readResponses(received, methodIfRefused, isOrderly)
+  const responses =
+    (await readResponses(received, methodOf, end)) ?? (await readResponses(received, methodIfRefused, end))
   if (responses === undefined) throw new Violation('not what HTTP calls responses', { id, sent, received })
   for (const response of responses) {
     const [seen] = valuesOf(response.fields, 'x-seen')

@@ -4,10 +4,11 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type RawResponse, valuesOf } from '../test/support/http-reader.ts'
 import type { OriginScript } from '../test/support/origin-connection.ts'
 import { Arena, type Transcript, Violation } from './arena.ts'
 import { fill, RESPONSES } from './corpus.ts'
-import { readAnswer, readResponses, valuesOf } from './messages.ts'
+import { readAnswer, readResponses } from './messages.ts'
 import { mutate, randomFor } from './mutate.ts'
 
 const POOLED = 8
@@ -27,7 +28,7 @@ export interface ResponseCase {
   readonly ends: 'fin' | 'reset' | 'nothing'
 }
 
-export function responseCase(seed: number, index: number): ResponseCase {
+export async function responseCase(seed: number, index: number): Promise<ResponseCase> {
   const random = randomFor(seed, index)
   const corpus = RESPONSES.map((text) => fill(text, { id: `case-${index}` }))
   const message = random.pick(corpus)
@@ -35,9 +36,9 @@ export function responseCase(seed: number, index: number): ResponseCase {
   const cut = random.integer(0, bytes.length)
   const method = random.pick(['GET', 'GET', 'HEAD', 'POST', 'DELETE'])
   // Bytes behind a response that come late are the answer to the next request for all that HTTP/1.1 can tell: they come at once.
-  const isWhole = readAnswer(bytes.slice(0, cut), method, false) !== undefined
+  const isWhole = (await readAnswer(bytes.slice(0, cut), method, 'reset')) !== undefined
   const pieces = isWhole || random.chance(0.5) ? [bytes] : [bytes.slice(0, cut), bytes.slice(cut)]
-  const isFinal = readAnswer(bytes, method, false) !== undefined
+  const isFinal = (await readAnswer(bytes, method, 'reset')) !== undefined
   // What is not whole keeps everybody waiting for the idle timeout: now and then is enough.
   const ends = random.chance(isFinal ? 0.6 : 0.01) ? 'nothing' : random.pick(['fin', 'fin', 'reset'] as const)
   return { id: `case-${index}`, method, pieces, ends }
@@ -95,36 +96,36 @@ async function runOne(arena: Arena, each: ResponseCase): Promise<void> {
     return arena.exchange([`${verb} ${target} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${content}`])
   }
   const transcript = await send(`/v2/${id}`, method)
-  checkAnswer(each, transcript)
+  await checkAnswer(each, transcript)
   arena.checkSecrets(transcript.received, 'a response', { each })
   for (let i = 0; i < 2; i++) {
     const probe = await send(`/v2/probe/${id}/${i}`, 'GET')
-    const [answer] = readResponses(probe.received, () => 'GET', probe.isOrderly) ?? []
-    if (answer?.status !== 200 || answer.content !== `for /v2/probe/${id}/${i}`) {
+    const [answer] = (await readResponses(probe.received, () => 'GET', probe.end)) ?? []
+    if (answer?.status !== 200 || String(answer.content) !== `for /v2/probe/${id}/${i}`) {
       throw new Violation('a good request did not get its own answer', { each, probe, log: arena.lastLines })
     }
   }
 }
 
-function checkAnswer(each: ResponseCase, { received, isOrderly }: Transcript): void {
-  const evidence = { each, received, isOrderly }
-  const responses = readResponses(received, () => each.method, isOrderly)
+async function checkAnswer(each: ResponseCase, { received, end }: Transcript): Promise<void> {
+  const evidence = { each, received, end }
+  const responses = await readResponses(received, () => each.method, end)
   if (responses === undefined || responses.length > 1) throw new Violation('not one response', evidence)
   const [response] = responses
   if (response === undefined) {
-    if (received !== '' || isOrderly) throw new Violation('no response, and no break', evidence)
+    if (received !== '' || end === 'fin') throw new Violation('no response, and no break', evidence)
     return
   }
   if (!response.isComplete || isProblem(response)) return
   const written = each.pieces.join('')
-  const meant = readAnswer(written, each.method, each.ends === 'fin')
+  const meant = await readAnswer(written, each.method, each.ends === 'fin' ? 'fin' : 'reset')
   if (meant === undefined) throw new Violation('what was not whole looks whole', evidence)
-  if (meant.status !== response.status || meant.content !== response.content) {
+  if (meant.status !== response.status || !meant.content.equals(response.content)) {
     throw new Violation('not what the origin said', { ...evidence, meant })
   }
 }
 
-function isProblem({ fields }: { readonly fields: Parameters<typeof valuesOf>[0] }): boolean {
+function isProblem({ fields }: RawResponse): boolean {
   return valuesOf(fields, 'proxy-status').some((value) => value.startsWith('org-access-proxy; error='))
 }
 

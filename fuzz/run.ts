@@ -64,34 +64,24 @@ export async function runFuzz(options: FuzzOptions): Promise<FuzzResult> {
     async () => {
       await using arena = await startRequestArena()
       const minted = new Set<string>()
-      const run = (indices: number[]) =>
-        runRequestCases(
-          arena,
-          indices.map((i) => requestCase(seed, i)),
-          minted,
-        )
+      const run = async (indices: number[]) =>
+        runRequestCases(arena, await Promise.all(indices.map((i) => requestCase(seed, i))), minted)
       await loop('requests', requestCount, 0, run)
       if (!hasFailed) await endRequestArena(arena)
     },
     async () => {
       const opened = await startResponseArena()
       await using _ = opened.arena
-      const run = (indices: number[]) =>
-        runResponseCases(
-          opened,
-          indices.map((i) => responseCase(seed, i)),
-        )
+      const run = async (indices: number[]) =>
+        runResponseCases(opened, await Promise.all(indices.map((i) => responseCase(seed, i))))
       await loop('responses', responseCount, requestCount, run)
       if (!hasFailed) await endResponseArena(opened)
     },
     async () => {
       const opened = await startMintArena()
       await using _ = opened.arena
-      const run = (indices: number[]) =>
-        runMintCases(
-          opened,
-          indices.map((i) => mintCase(seed, i)),
-        )
+      const run = async (indices: number[]) =>
+        runMintCases(opened, await Promise.all(indices.map((i) => mintCase(seed, i))))
       await loop('mints', runs - requestCount - responseCount, requestCount + responseCount, run)
       if (!hasFailed) await endMintArena(opened)
     },

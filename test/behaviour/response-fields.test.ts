@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
-import { valuesOf } from '../support/http-message.ts'
+import { valuesOf } from '../support/http-reader.ts'
 import { fieldOf, type RawResponse, request } from '../support/raw-client.ts'
 
 const table = await startFaultTable()

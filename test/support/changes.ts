@@ -5,6 +5,10 @@ import { scaled } from './pace.ts'
 /** Longer than any expected wait. */
 const DEFAULT_DEADLINE_MS = 15_000
 
+export class DeadlineExceeded extends Error {
+  override readonly name = 'DeadlineExceeded'
+}
+
 /** The owner of a state calls `notify()` after each change. Others wait for a condition of that state. */
 export class Changes {
   readonly #waiting = new Set<() => void>()
@@ -14,7 +18,11 @@ export class Changes {
   }
 
   /** Resolves when `condition` is true. `what` describes it in the error of the deadline. */
-  async until(condition: () => boolean, what: string, deadlineMs: number = DEFAULT_DEADLINE_MS): Promise<void> {
+  async until(
+    condition: () => boolean,
+    what: string | (() => string),
+    deadlineMs: number = DEFAULT_DEADLINE_MS,
+  ): Promise<void> {
     if (condition()) return
     await new Promise<void>((resolve, reject) => {
       const check = () => {
@@ -30,7 +38,7 @@ export class Changes {
           return
         }
         finish()
-        reject(new Error(`not within ${deadlineMs} ms: ${what}`))
+        reject(new DeadlineExceeded(`not within ${deadlineMs} ms: ${typeof what === 'string' ? what : what()}`))
       }
       let timer = setTimeout(expire, deadlineMs)
       const finish = () => {

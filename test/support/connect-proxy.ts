@@ -1,10 +1,9 @@
 /** A proxy on the way to the origin: accepts only CONNECT, and records its requests. */
 
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
-import { ByteReader, StreamEnded } from './byte-reader.ts'
+import { createServer, type IncomingMessage, type Server } from 'node:http'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { Changes } from './changes.ts'
-import { readHead, valuesOf } from './http-message.ts'
 import { resetNow } from './reset-now.ts'
 
 /** Its behaviour for a CONNECT. `late`: opens the tunnel when `release` is called. */
@@ -16,25 +15,19 @@ export interface ConnectRequest {
   readonly credentials: string | undefined
 }
 
+const OPENED = 'HTTP/1.1 200 Connection established\r\n\r\n'
+
 export class ConnectProxy implements AsyncDisposable {
   readonly requests: ConnectRequest[] = []
   behaviour: Behaviour = 'open'
   release: () => void = () => {}
-  readonly #server: Server
+  readonly #server: Server = createServer()
   readonly #sockets = new Set<Socket>()
   readonly #changes = new Changes()
 
-  constructor() {
-    this.#server = createServer((socket) => {
-      this.#keep(socket)
-      void this.#serve(socket).catch((error: unknown) => {
-        if (!(error instanceof StreamEnded)) throw error
-        socket.destroy()
-      })
-    })
-  }
-
   async listen(): Promise<this> {
+    this.#server.on('connection', (socket) => this.#keep(socket))
+    this.#server.on('connect', (request, socket) => this.#answer(request, socket as Socket))
     this.#server.listen(0, '127.0.0.1')
     await once(this.#server, 'listening')
     return this
@@ -74,43 +67,28 @@ export class ConnectProxy implements AsyncDisposable {
     })
   }
 
-  async #serve(socket: Socket): Promise<void> {
-    const reader = new ByteReader(socket)
-    const { startLine, fields } = await readHead(reader)
-    const [authorization] = valuesOf(fields, 'proxy-authorization')
-    const encoded = authorization === undefined ? undefined : authorization.replace(/^Basic /, '')
+  #answer({ url = '', httpVersion, headers }: IncomingMessage, socket: Socket): void {
+    const encoded = headers['proxy-authorization']?.replace(/^Basic /, '')
     const credentials = encoded === undefined ? undefined : Buffer.from(encoded, 'base64').toString()
-    this.requests.push({ line: startLine, credentials })
+    this.requests.push({ line: `CONNECT ${url} HTTP/${httpVersion}`, credentials })
     this.#changes.notify()
+    socket.on('end', () => socket.end()).resume()
     const { behaviour } = this
-    switch (behaviour) {
-      case 'open':
-        await this.#carry(socket, startLine)
-        return
-      case 'late':
-        this.release = () => socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
-        return
-      case 'hang':
-        return
-      case 'reset':
-        resetNow(socket)
-        return
-      case 'end':
-        socket.end()
-        return
-      default:
-        socket.end(`HTTP/1.1 ${behaviour.slice('refuse with '.length)} No\r\nContent-Length: 0\r\n\r\n`)
-    }
+    if (behaviour === 'open') this.#carry(socket, new URL(`tcp://${url}`))
+    else if (behaviour === 'late') this.release = () => socket.write(OPENED)
+    else if (behaviour === 'reset') resetNow(socket)
+    else if (behaviour === 'end') socket.end()
+    else if (behaviour !== 'hang')
+      socket.end(`HTTP/1.1 ${behaviour.slice('refuse with '.length)} No\r\nContent-Length: 0\r\n\r\n`)
   }
 
-  async #carry(socket: Socket, line: string): Promise<void> {
-    const [, host = '', port = ''] = /^CONNECT (.+):(\d+) HTTP\/1\.1$/.exec(line) ?? []
-    const target = connect(Number(port), host.replace(/^\[|\]$/g, ''))
+  #carry(socket: Socket, { hostname, port }: URL): void {
+    const target = connect(Number(port), hostname.replace(/^\[|\]$/g, ''))
     this.#keep(target)
-    await once(target, 'connect')
-    socket.removeAllListeners('data')
-    socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
-    socket.pipe(target).pipe(socket)
+    target.once('connect', () => {
+      socket.write(OPENED)
+      socket.pipe(target).pipe(socket)
+    })
     socket.once('close', () => target.destroy())
     target.once('close', () => socket.destroy())
   }

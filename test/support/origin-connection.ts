@@ -1,15 +1,35 @@
 /** One connection of the scripted origin: reads requests strictly, records them, and writes the answers of the script. */
 
+import { once } from 'node:events'
 import type { Socket } from 'node:net'
-import { ByteReader, type StreamEnd, StreamEnded } from './byte-reader.ts'
-import { declaredFraming, type FieldList, MalformedMessage, readContent, readHead, valuesOf } from './http-message.ts'
-import { type Reply, renderReply } from './origin-reply.ts'
+import {
+  ByteReader,
+  type FieldList,
+  MAX_RECORDED_BYTES,
+  MalformedMessage,
+  type RequestHead,
+  readRequestContent,
+  readRequestHead,
+  type StreamEnd,
+  StreamEnded,
+  valuesOf,
+} from './http-reader.ts'
 import { resetNow } from './reset-now.ts'
 
-/** More than this of one content or one connection is counted, but not kept. */
-const MAX_RECORDED_BYTES = 8 * 1024 * 1024
-
-const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP\/1\.1$/
+/** The simple form of an answer. */
+export interface Reply {
+  readonly status?: number
+  readonly reason?: string
+  /** Names and values in turn. `Content-Length` is added if nothing else frames the content. */
+  readonly fields?: FieldList
+  readonly content?: string | Uint8Array
+  /** Sends the content as one chunk. */
+  readonly isChunked?: boolean
+  /** Does not wait for the content of the request. */
+  readonly isEarly?: boolean
+  /** Ends the connection after the response. */
+  readonly closes?: boolean
+}
 
 /**
  * Called after the head of a request; `await request.ended` for its content. Returns the answer, or nothing if it wrote the
@@ -34,7 +54,7 @@ export class OriginRequest {
   trailers: FieldList = []
   readonly #pieces: Buffer[] = []
 
-  constructor(method: string, target: string, fields: FieldList, connection: OriginConnection) {
+  constructor({ method, target, fields }: RequestHead, connection: OriginConnection) {
     this.method = method
     this.target = target
     this.fields = fields
@@ -68,29 +88,22 @@ export class OriginConnection {
   readonly requests: OriginRequest[] = []
   readonly #reader: ByteReader
   readonly #observer: OriginObserver
-  readonly #received: Buffer[] = []
-  #receivedBytes = 0
   #isTunnel = false
 
   constructor(socket: Socket, observer: OriginObserver) {
-    this.socket = socket
+    this.socket = socket.setNoDelay(true)
     this.#observer = observer
-    socket.setNoDelay(true)
-    socket.on('data', (chunk: Buffer) => {
-      if (this.#receivedBytes < MAX_RECORDED_BYTES) this.#received.push(chunk)
-      this.#receivedBytes += chunk.length
-    })
-    this.#reader = new ByteReader(socket)
+    this.#reader = ByteReader.on(socket)
     for (const event of ['data', 'end', 'close']) socket.on(event, () => observer.onChange())
   }
 
   /** The raw bytes that arrived. */
   get received(): Buffer {
-    return Buffer.concat(this.#received)
+    return this.#reader.received
   }
 
   get receivedBytes(): number {
-    return this.#receivedBytes
+    return this.#reader.receivedBytes
   }
 
   get isClosed(): boolean {
@@ -108,14 +121,11 @@ export class OriginConnection {
   }
 
   /** Resolves when the written bytes were sent, or the connection has ended. */
-  drained(): Promise<void> {
-    return new Promise((resolve) => {
-      const done = () => {
-        this.socket.off('drain', done).off('close', done)
-        resolve()
-      }
-      this.socket.on('drain', done).on('close', done)
-    })
+  async drained(): Promise<void> {
+    const ends = new AbortController()
+    const { signal } = ends
+    await Promise.race(['drain', 'close'].map((event) => once(this.socket, event, { signal }).catch(() => undefined)))
+    ends.abort()
   }
 
   end(): void {
@@ -144,14 +154,10 @@ export class OriginConnection {
   }
 
   async #serveNext(script: OriginScript): Promise<void> {
-    const { startLine, fields } = await readHead(this.#reader)
-    const [, method, target] = REQUEST_LINE.exec(startLine) ?? []
-    if (method === undefined || target === undefined)
-      throw new MalformedMessage(`request line ${JSON.stringify(startLine)}`)
-    const framing = declaredFraming(fields) ?? { kind: 'none' }
-    const request = new OriginRequest(method, target, fields, this)
+    const head = await readRequestHead(this.#reader)
+    const request = new OriginRequest(head, this)
     this.requests.push(request)
-    request.ended = this.#readContent(request, framing)
+    request.ended = this.#readContent(request, head)
     this.#observer.onRequest(request)
     const reply = await script(request, this)
     if (reply !== undefined) {
@@ -161,9 +167,9 @@ export class OriginConnection {
     if (!this.#isTunnel) await request.ended
   }
 
-  async #readContent(request: OriginRequest, framing: Parameters<typeof readContent>[1]): Promise<void> {
+  async #readContent(request: OriginRequest, head: RequestHead): Promise<void> {
     try {
-      request.trailers = await readContent(this.#reader, framing, (bytes) => {
+      request.trailers = await readRequestContent(this.#reader, head, (bytes) => {
         request.record(bytes)
         this.#observer.onChange()
       })
@@ -175,9 +181,24 @@ export class OriginConnection {
     this.#observer.onChange()
   }
 
+  /** Writes head and content separately, like many servers, so that a relay cannot rely on getting both at once. */
   #reply(method: string, reply: Reply): void {
-    for (const piece of renderReply(method, reply)) this.write(piece)
-    if (reply.closes === true) this.end()
+    const { status = 200, reason = 'OK', fields = [], content = '', isChunked = false, closes = false } = reply
+    const bytes = Buffer.from(content)
+    const lines = [`HTTP/1.1 ${status} ${reason}`]
+    for (let i = 0; i < fields.length; i += 2) lines.push(`${fields[i]}: ${fields[i + 1]}`)
+    const isFramed = ['content-length', 'transfer-encoding'].some((name) => valuesOf(fields, name).length > 0)
+    const hasNoContent = status < 200 || status === 204 || status === 304
+    if (isChunked) lines.push('Transfer-Encoding: chunked')
+    else if (!isFramed && !hasNoContent) lines.push(`Content-Length: ${bytes.length}`)
+    if (closes) lines.push('Connection: close')
+    this.write(`${lines.join('\r\n')}\r\n\r\n`)
+    if (method !== 'HEAD' && bytes.length > 0) {
+      if (isChunked) this.write(`${bytes.length.toString(16)}\r\n`)
+      this.write(bytes)
+    }
+    if (method !== 'HEAD' && isChunked) this.write(bytes.length > 0 ? '\r\n0\r\n\r\n' : '0\r\n\r\n')
+    if (closes) this.end()
   }
 
   #endedBetweenRequests(): void {

@@ -3,32 +3,10 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
-import { ByteReader, type StreamEnd, StreamEnded } from './byte-reader.ts'
-import { Changes } from './changes.ts'
-import {
-  declaredFraming,
-  type FieldList,
-  type Framing,
-  MalformedMessage,
-  readContent,
-  readHead,
-  valuesOf,
-} from './http-message.ts'
-import { scaled } from './pace.ts'
+import { ByteReader, type RawResponse, readAnyResponse, readResponse, type StreamEnd, valuesOf } from './http-reader.ts'
 import { resetNow } from './reset-now.ts'
 
-export interface RawResponse {
-  readonly status: number
-  readonly reason: string
-  readonly version: string
-  readonly fields: FieldList
-  readonly content: Buffer
-  readonly trailers: FieldList
-  /** False if the connection ended inside the message. */
-  readonly isComplete: boolean
-  /** The 1xx responses before it. */
-  readonly informational: readonly RawResponse[]
-}
+export type { RawResponse } from './http-reader.ts'
 
 export interface RawClientOptions {
   /** For each single wait, on a quiet machine. */
@@ -44,54 +22,35 @@ export const tlsPorts = new Set<number>()
 export class RawClient implements AsyncDisposable {
   readonly socket: Socket
   readonly #reader: ByteReader
-  readonly #received: Buffer[] = []
-  readonly #changes = new Changes()
 
-  private constructor(socket: Socket, deadlineMs: number) {
-    this.socket = socket
-    socket.setNoDelay(true)
-    socket.on('data', (chunk: Buffer) => {
-      this.#received.push(chunk)
-      this.#changes.notify()
-    })
-    this.#reader = new ByteReader(socket, deadlineMs)
+  private constructor(socket: Socket, deadlineMs = 5_000) {
+    this.socket = socket.setNoDelay(true)
+    this.#reader = ByteReader.on(socket, deadlineMs)
   }
 
-  /** Over TLS, if the tests run over TLS and a proxy of theirs listens there. */
-  static async connect(port: number | string, options: RawClientOptions = {}): Promise<RawClient> {
-    const client = await RawClient.plain(port, options)
-    if (typeof port === 'string' || !tlsPorts.has(port)) return client
-    client.socket.removeAllListeners('data')
-    const tls = connectTls({ socket: client.socket, rejectUnauthorized: false })
-    await once(tls, 'secureConnect')
-    return new RawClient(tls, scaled(options.deadlineMs ?? 5_000))
+  /** Over TLS, if the tests run over TLS and a proxy of theirs listens there. `at` is a port or the path of a unix socket. */
+  static async connect(at: number | string, options: RawClientOptions = {}): Promise<RawClient> {
+    if (typeof at === 'string' || !tlsPorts.has(at)) return await RawClient.plain(at, options)
+    const socket = connectTls({ socket: await openSocket(at, options), rejectUnauthorized: false })
+    await once(socket, 'secureConnect')
+    return new RawClient(socket, options.deadlineMs)
   }
 
   /** Over TCP or a unix socket, whatever listens there. */
-  static async plain(port: number | string, options: RawClientOptions = {}): Promise<RawClient> {
-    const socket =
-      typeof port === 'string'
-        ? connect({ path: port, allowHalfOpen: true })
-        : connect({
-            port,
-            host: options.host ?? '127.0.0.1',
-            allowHalfOpen: true,
-            ...(options.localAddress === undefined ? {} : { localAddress: options.localAddress }),
-          })
-    await once(socket, 'connect')
-    return new RawClient(socket, scaled(options.deadlineMs ?? 5_000))
+  static async plain(at: number | string, options: RawClientOptions = {}): Promise<RawClient> {
+    return new RawClient(await openSocket(at, options), options.deadlineMs)
   }
 
   /** Connects, and sends these bytes. */
-  static async sending(port: number | string, bytes: string | Uint8Array, options?: RawClientOptions) {
-    const client = await RawClient.connect(port, options)
+  static async sending(at: number | string, bytes: string | Uint8Array, options?: RawClientOptions) {
+    const client = await RawClient.connect(at, options)
     client.send(bytes)
     return client
   }
 
   /** All bytes that arrived. */
   get received(): Buffer {
-    return Buffer.concat(this.#received)
+    return this.#reader.received
   }
 
   /** Undefined while the peer may still send. */
@@ -115,18 +74,13 @@ export class RawClient implements AsyncDisposable {
   }
 
   /** The next final response. `method` is that of its request: an answer to HEAD has no content. */
-  async response(method = 'GET'): Promise<RawResponse> {
-    const informational: RawResponse[] = []
-    for (;;) {
-      const response = await readResponse(this.#reader, method, informational)
-      if (response.status >= 200 || response.status === 101) return response
-      informational.push(response)
-    }
+  response(method = 'GET'): Promise<RawResponse> {
+    return readResponse(this.#reader, method)
   }
 
   /** One 1xx or final response, whichever comes first. */
   nextHead(method = 'GET'): Promise<RawResponse> {
-    return readResponse(this.#reader, method, [])
+    return readAnyResponse(this.#reader, method)
   }
 
   bytes(count: number): Promise<Buffer> {
@@ -135,7 +89,8 @@ export class RawClient implements AsyncDisposable {
 
   /** Resolves when the text has arrived anywhere. Consumes nothing. */
   async untilBytes(text: string): Promise<void> {
-    await this.#changes.until(() => this.received.includes(text, 0, 'latin1'), `the bytes ${JSON.stringify(text)}`)
+    const { changes } = this.#reader
+    await changes.until(() => this.received.includes(text, 0, 'latin1'), `the bytes ${JSON.stringify(text)}`)
   }
 
   /** All bytes until the peer ends or breaks the connection. */
@@ -152,42 +107,24 @@ export class RawClient implements AsyncDisposable {
   }
 }
 
+async function openSocket(at: number | string, { host = '127.0.0.1', localAddress }: RawClientOptions) {
+  const from = localAddress === undefined ? {} : { localAddress }
+  const socket =
+    typeof at === 'string'
+      ? connect({ path: at, allowHalfOpen: true })
+      : connect({ port: at, host, allowHalfOpen: true, ...from })
+  await once(socket, 'connect')
+  return socket
+}
+
 /** One request on a connection of its own. */
 export async function request(
-  port: number | string,
+  at: number | string,
   rawRequest: string,
   options: RawClientOptions = {},
 ): Promise<RawResponse> {
-  await using client = await RawClient.sending(port, rawRequest, options)
+  await using client = await RawClient.sending(at, rawRequest, options)
   return await client.response(rawRequest.slice(0, rawRequest.indexOf(' ')))
-}
-
-const STATUS_LINE = /^(HTTP\/1\.[01]) (\d{3}) ([\t\x20-\x7e\x80-\xff]*)$/
-
-async function readResponse(reader: ByteReader, method: string, informational: RawResponse[]): Promise<RawResponse> {
-  const { startLine, fields } = await readHead(reader)
-  const [, version = '', digits, reason = ''] = STATUS_LINE.exec(startLine) ?? []
-  if (digits === undefined) throw new MalformedMessage(`status line ${JSON.stringify(startLine)}`)
-  const status = Number(digits)
-  const framing = responseFraming(method, status, fields)
-  const pieces: Buffer[] = []
-  let trailers: FieldList = []
-  let isComplete = true
-  try {
-    trailers = await readContent(reader, framing, (bytes) => pieces.push(bytes))
-  } catch (error) {
-    if (!(error instanceof StreamEnded)) throw error
-    isComplete = false
-  }
-  if (framing.kind === 'until-close' && reader.end === 'reset') isComplete = false
-  return { status, reason, version, fields, content: Buffer.concat(pieces), trailers, isComplete, informational }
-}
-
-/** RFC 9112 §6.3. */
-function responseFraming(method: string, status: number, fields: FieldList): Framing {
-  const declared = declaredFraming(fields)
-  const hasNoContent = method === 'HEAD' || status < 200 || status === 204 || status === 304
-  return hasNoContent ? { kind: 'none' } : (declared ?? { kind: 'until-close' })
 }
 
 export function fieldOf(response: RawResponse, name: string): string | undefined {

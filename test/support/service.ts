@@ -1,8 +1,7 @@
 /** The whole service on one port: the token endpoint, and an origin that accepts only its tokens. */
 
 import { type Origin, type OriginOptions, startOrigin } from './origin.ts'
-import type { OriginRequest, OriginScript } from './origin-connection.ts'
-import type { Reply } from './origin-reply.ts'
+import type { OriginRequest, OriginScript, Reply } from './origin-connection.ts'
 import { TokenEndpoint, type TokenEndpointOptions } from './token-endpoint.ts'
 
 export interface ServiceOptions extends TokenEndpointOptions, OriginOptions {

@@ -2,8 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { randomMarker, randomSecret } from './canaries.ts'
-import type { OriginRequest } from './origin-connection.ts'
-import type { Reply } from './origin-reply.ts'
+import type { OriginRequest, Reply } from './origin-connection.ts'
 
 export interface Mint {
   readonly org: string

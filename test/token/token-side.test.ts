@@ -6,7 +6,7 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import { MintGuard, type MintGuardOptions } from '../../src/token/mint-guard.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
 import { Gate } from '../support/changes.ts'
-import type { Reply } from '../support/origin-reply.ts'
+import type { Reply } from '../support/origin-connection.ts'
 import { type Service, startService } from '../support/service.ts'
 import { ACME, EndpointUnderTest, GLOBEX } from './endpoint-under-test.ts'
 
