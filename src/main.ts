@@ -19,7 +19,7 @@ async function run(): Promise<number> {
     }
     case 'sandbox': {
       const { runSandbox } = await import('./sandbox/command.ts')
-      return runSandbox({ port: command.port, env: process.env })
+      return runSandbox(command.port)
     }
     case 'status': {
       const { loadAdminAddress } = await import('./config/load.ts')

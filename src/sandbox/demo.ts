@@ -8,32 +8,26 @@ import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { type Running, serve } from '../app/serve.ts'
 import { explainStartupFailure } from '../cli/startup-failure.ts'
-import type { Environment } from '../config/environment.ts'
 import { loadConfig } from '../config/load.ts'
 import { type Sandbox, startSandbox } from './sandbox.ts'
 
 const CONFIG_FILE = fileURLToPath(new URL('../../config/sandbox.yaml', import.meta.url))
-const SECRET_FILE = fileURLToPath(new URL('../../config/sandbox.secret', import.meta.url))
 const FREE_PORTS = 'OAP_LISTEN_ADDRESS=localhost:0 OAP_ADMIN_ADDRESS=localhost:0 OAP_BASE_URL=http://127.0.0.1:0'
 
 /** Resolves with the exit code. */
-async function runDemo(env: Environment): Promise<number> {
+async function runDemo(): Promise<number> {
   // Git keeps no file modes, and the proxy warns about a readable secret. This one is public.
-  await chmod(SECRET_FILE, 0o600).catch(() => undefined)
-  const { config } = await loadConfig({ file: CONFIG_FILE, env })
+  await chmod(new URL('../../config/sandbox.secret', import.meta.url), 0o600).catch(() => undefined)
+  const { config } = await loadConfig({ file: CONFIG_FILE, env: process.env })
   const { baseUrl, appId, appSecret } = config
   if (baseUrl.hostname !== '127.0.0.1' && baseUrl.hostname !== 'localhost') {
     throw new Error('npm start runs its own service: unset OAP_BASE_URL, or set it to http://127.0.0.1:PORT')
   }
-  await using sandbox = await startSandbox({
-    port: Number(baseUrl.port || 80),
-    basePath: baseUrl.pathname.replace(/\/$/, ''),
-    appId,
-    appSecret: appSecret.reveal(),
-  })
+  const port = Number(baseUrl.port || 80)
+  await using sandbox = await startSandbox({ port, appId, appSecret: appSecret.reveal() })
   // With port 0 the sandbox has picked a port. People read this log, unless the environment says otherwise.
-  const settings = { OAP_LOG_FORMAT: 'pretty', ...env, OAP_BASE_URL: sandbox.baseUrl }
-  const proxy = await serve({ file: CONFIG_FILE, env: settings })
+  const env = { OAP_LOG_FORMAT: 'pretty', ...process.env, OAP_BASE_URL: sandbox.baseUrl + baseUrl.pathname }
+  const proxy = await serve({ file: CONFIG_FILE, env })
   console.log(introduction(proxy, sandbox))
   return await proxy.stopped
 }
@@ -42,7 +36,7 @@ function introduction({ address, adminAddress }: Running, { baseUrl }: Sandbox):
   const callLine = (org: string): string => `curl -i -H 'X-Org-Id: ${org}' ${curlTarget(address)}/v2/example/endpoint`
   return `
   proxy    ${curlTarget(address)}
-  sandbox  ${baseUrl}   (its statistics: ${new URL(baseUrl).origin}/sandbox/stats)
+  sandbox  ${baseUrl}   (its statistics: ${baseUrl}/sandbox/stats)
 ${adminAddress === undefined ? '' : `  status   ${curlTarget(adminAddress)}\n`}
   The proxy gets the org's token, and the sandbox shows the request that arrived.
     ${callLine('acme')}
@@ -55,19 +49,14 @@ ${adminAddress === undefined ? '' : `  status   ${curlTarget(adminAddress)}\n`}
 }
 
 function curlTarget(address: string): string {
-  const [, path] = /^unix:(.*)$/.exec(address) ?? []
-  return path === undefined ? `http://${address}` : `--unix-socket '${path}' http://localhost`
+  return address.startsWith('unix:') ? `--unix-socket '${address.slice(5)}' http://localhost` : `http://${address}`
 }
 
 function fail(error: unknown): number {
   const { lines, exitCode } = explainStartupFailure(error)
   for (const line of lines) console.error(line)
-  if (isAddressTaken(error)) console.error(`With free ports: ${FREE_PORTS} npm start`)
+  if (lines.some((line) => line.includes(' is in use'))) console.error(`With free ports: ${FREE_PORTS} npm start`)
   return exitCode
 }
 
-function isAddressTaken(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
-}
-
-process.exit(await runDemo(process.env).catch(fail))
+process.exit(await runDemo().catch(fail))

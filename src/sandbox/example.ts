@@ -4,20 +4,17 @@
  */
 
 import { createHash } from 'node:crypto'
-import type { IncomingMessage } from 'node:http'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { WebSocketServer } from 'ws'
-import { type Exchange, pause, refusal, send } from './exchange.ts'
-
-const MAX_EVENTS = 1_000_000
+import { type Exchange, pause, Refusal, send } from './exchange.ts'
 
 export async function answerExample(exchange: Exchange, org: string): Promise<void> {
   const [, name] = /^\/v2\/example\/([a-z]+)$/.exec(exchange.path) ?? []
   const query = new URLSearchParams(exchange.query)
   switch (name) {
     case 'events':
-      return answerEvents(exchange, org, numberOf(query, 'count', 5, MAX_EVENTS), numberOf(query, 'intervalMs', 1000))
+      return answerEvents(exchange, org, numberOf(query, 'count', 5), numberOf(query, 'intervalMs', 1000))
     case 'bytes':
       return answerBytes(exchange, numberOf(query, 'size', 1024), query.get('chunked') === '1')
     case 'socket':
@@ -27,40 +24,28 @@ export async function answerExample(exchange: Exchange, org: string): Promise<vo
   }
 }
 
-/** A whole number from the query; `fallback` if it is missing or not a whole number. */
-function numberOf(query: URLSearchParams, name: string, fallback: number, greatest = Number.MAX_SAFE_INTEGER): number {
-  const text = query.get(name)
-  if (text === null || !/^\d+$/.test(text)) return fallback
-  return Math.min(Number(text), greatest)
+/** A whole number from the query; `fallback` if it is missing or none. */
+function numberOf(query: URLSearchParams, name: string, fallback: number): number {
+  const text = query.get(name) ?? ''
+  return /^\d{1,15}$/.test(text) ? Number(text) : fallback
 }
 
 /** The echo hides these: an app behind the proxy must not learn the token from it. */
-const CREDENTIAL_FIELDS = new Set(['authorization', 'proxy-authorization', 'x-proxy-key'])
-const MASK = '[credentials]'
+const CREDENTIAL_FIELD = /^(?:authorization|proxy-authorization|x-proxy-key)$/i
 
 async function answerEcho({ request, response, path, query }: Exchange, org: string): Promise<void> {
+  const { method, rawHeaders } = request
   const hash = createHash('sha256')
   let lengthBytes = 0
   for await (const chunk of request) {
     hash.update(chunk)
     lengthBytes += chunk.length
   }
-  const content = { lengthBytes, sha256: hash.digest('hex') }
-  send(response, {
-    status: 200,
-    value: { org, method: request.method, path, query, fields: fieldsOf(request), content },
+  const names = rawHeaders.filter((_, index) => index % 2 === 0)
+  const fields = names.map((name, index) => {
+    return `${name}: ${CREDENTIAL_FIELD.test(name) ? '[credentials]' : rawHeaders[2 * index + 1]}`
   })
-}
-
-/** One string per field line, in the order and case received. */
-function fieldsOf({ rawHeaders }: IncomingMessage): string[] {
-  const fields: string[] = []
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    const name = rawHeaders[index] ?? ''
-    const value = CREDENTIAL_FIELDS.has(name.toLowerCase()) ? MASK : rawHeaders[index + 1]
-    fields.push(`${name}: ${value}`)
-  }
-  return fields
+  send(response, { org, method, path, query, fields, content: { lengthBytes, sha256: hash.digest('hex') } })
 }
 
 /** Server-sent events (WHATWG HTML §9.2): the first at once, each further one after `intervalMs`. */
@@ -78,13 +63,9 @@ async function answerEvents({ response }: Exchange, org: string, count: number, 
 const PATTERN = Buffer.from(Array.from({ length: 251 * 256 }, (_, index) => index % 251))
 
 /** Byte n is n modulo 251, so that a client can check any range. */
-async function answerBytes({ request, response }: Exchange, sizeBytes: number, isChunked: boolean): Promise<void> {
+async function answerBytes({ response }: Exchange, sizeBytes: number, isChunked: boolean): Promise<void> {
   const length = isChunked ? {} : { 'content-length': sizeBytes }
   response.writeHead(200, { 'content-type': 'application/octet-stream', ...length })
-  if (request.method === 'HEAD') {
-    response.end()
-    return
-  }
   await pipeline(Readable.from(patternOf(sizeBytes), { objectMode: false }), response)
 }
 
@@ -99,8 +80,7 @@ const webSockets = new WebSocketServer({ noServer: true, clientTracking: false }
 /** Sends every WebSocket message back. `ws` refuses a bad handshake itself. */
 function answerSocket({ request, response, upgradeHead }: Exchange): void {
   if (upgradeHead === undefined) {
-    send(response, refusal(426, 'upgrade_required', 'Connect with WebSocket.', { upgrade: 'websocket' }))
-    return
+    throw new Refusal(426, 'upgrade_required', 'Connect with WebSocket.', { upgrade: 'websocket' })
   }
   response.detachSocket(request.socket)
   webSockets.handleUpgrade(request, request.socket, upgradeHead, (webSocket) => {

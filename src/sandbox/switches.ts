@@ -29,137 +29,56 @@ export interface Switches {
   readonly requestFaults: readonly Fault[]
 }
 
-interface FaultOccasion {
+export interface Fault {
+  /**
+   * `html`: a page in place of JSON, as load balancers send it. `hang`: no response. `reset`: TCP reset. `cut`: the content
+   * is shorter than its declared length. `truncated-json`: a complete response that holds half a JSON value.
+   */
+  readonly kind: 'status' | 'html' | 'hang' | 'reset' | 'cut' | 'truncated-json'
+  /** Of `status` (500 if absent) and of `html` (200 if absent). */
+  readonly status?: number | undefined
+  readonly retryAfterSeconds?: number | undefined
   /** Only requests of this org fail. */
-  readonly org?: string
+  readonly org?: string | undefined
   /** Share of requests that fail, 0 to 1; all if absent. */
-  readonly probability?: number
-  /** The fault ends after this many failed requests; never if absent. */
-  readonly count?: number
-}
-
-export type Fault = FaultOccasion &
-  (
-    | { readonly kind: 'status'; readonly status: number; readonly retryAfterSeconds?: number }
-    /** An HTML page in place of JSON, as load balancers send it. The status is 200 if absent. */
-    | { readonly kind: 'html'; readonly status?: number }
-    /**
-     * `hang`: no response. `reset`: TCP reset. `cut`: the content is shorter than its declared length.
-     * `truncated-json`: a complete response that holds half a JSON value.
-     */
-    | { readonly kind: 'hang' | 'reset' | 'cut' | 'truncated-json' }
-  )
-
-/** A value was refused. The message names every wrong switch. */
-export class SwitchError extends TypeError {
-  override readonly name = 'SwitchError'
+  readonly probability?: number | undefined
+  /** So many more requests fail; all if absent. */
+  count?: number | undefined
 }
 
 /** The secret in `config/sandbox.secret`, so that proxy and sandbox work together without any setting. */
 export const DEFAULT_APP_SECRET = 'sandbox-secret-that-opens-nothing-else'
 
-export const DEFAULT_SWITCHES: Switches = {
-  appSecret: DEFAULT_APP_SECRET,
-  linked: ['acme', 'globex', 'org-*'],
-  tokenLifetimeMs: 300_000,
-  tokenSettleMs: 0,
-  oneTokenPerOrg: false,
-  badCredentialsStatus: 401,
-  unlinkedStatus: 403,
-  expiredStatus: 401,
-  mintLatencyMs: 0,
-  requestLatencyMs: 0,
-  mintFaults: [],
-  requestFaults: [],
-}
-
 const text = z.string().min(1)
 const milliseconds = z.number().min(0)
 const wholeNumber = z.int().min(0)
 const status = z.int().min(200).max(599)
-const occasion = {
-  org: text.exactOptional(),
-  probability: z.number().min(0).max(1).exactOptional(),
-  count: wholeNumber.exactOptional(),
-}
-const faults = z.array(
-  z.discriminatedUnion('kind', [
-    z.strictObject({ ...occasion, kind: z.literal('status'), status, retryAfterSeconds: wholeNumber.exactOptional() }),
-    z.strictObject({ ...occasion, kind: z.literal('html'), status: status.exactOptional() }),
-    z.strictObject({ ...occasion, kind: z.enum(['hang', 'reset', 'cut', 'truncated-json']) }),
-  ]),
-)
-const switchesSchema = z.strictObject({
-  appSecret: z.union([text, z.array(text).min(1)]),
-  linked: z.union([z.literal('*'), z.array(text)]),
-  tokenLifetimeMs: milliseconds,
-  tokenSettleMs: milliseconds,
-  oneTokenPerOrg: z.boolean(),
-  badCredentialsStatus: status,
-  unlinkedStatus: status,
-  expiredStatus: status,
-  mintLatencyMs: milliseconds,
-  requestLatencyMs: milliseconds,
-  mintFaults: faults,
-  requestFaults: faults,
-} satisfies Readonly<Record<keyof Switches, z.ZodType>>)
+const fault = z.strictObject({
+  kind: z.enum(['status', 'html', 'hang', 'reset', 'cut', 'truncated-json']),
+  status: status.optional(),
+  retryAfterSeconds: wholeNumber.optional(),
+  org: text.optional(),
+  probability: z.number().min(0).max(1).optional(),
+  count: wholeNumber.optional(),
+})
+const schema = z.strictObject({
+  appSecret: z.union([text, z.array(text).min(1)]).default(DEFAULT_APP_SECRET),
+  linked: z.union([z.literal('*'), z.array(text)]).default(['acme', 'globex', 'org-*']),
+  tokenLifetimeMs: milliseconds.default(300_000),
+  tokenSettleMs: milliseconds.default(0),
+  oneTokenPerOrg: z.boolean().default(false),
+  badCredentialsStatus: status.default(401),
+  unlinkedStatus: status.default(403),
+  expiredStatus: status.default(401),
+  mintLatencyMs: milliseconds.default(0),
+  requestLatencyMs: milliseconds.default(0),
+  mintFaults: z.array(fault).default([]),
+  requestFaults: z.array(fault).default([]),
+})
 
-/** The current switches. */
-export class SwitchBoard {
-  readonly #random: () => number
-  /** How often each fault has happened. */
-  readonly #happened = new WeakMap<Fault, number>()
-  #values = DEFAULT_SWITCHES
-
-  constructor(random: () => number) {
-    this.#random = random
-  }
-
-  get values(): Switches {
-    return this.#values
-  }
-
-  /** All switches but the secret. */
-  get shown(): Omit<Switches, 'appSecret'> {
-    const { appSecret: _, ...shown } = this.#values
-    return shown
-  }
-
-  get secrets(): readonly string[] {
-    return [this.#values.appSecret].flat()
-  }
-
-  isLinked(org: string): boolean {
-    const { linked } = this.#values
-    if (linked === '*') return true
-    return linked.some((entry) => (entry.endsWith('*') ? org.startsWith(entry.slice(0, -1)) : org === entry))
-  }
-
-  /** The first fault of the list that applies to this request. It counts as happened. */
-  takeFault(list: 'mintFaults' | 'requestFaults', org?: string): Fault | undefined {
-    for (const fault of this.#values[list]) {
-      const happened = this.#happened.get(fault) ?? 0
-      if (happened === fault.count) continue
-      if (fault.org !== undefined && fault.org !== org) continue
-      if (fault.probability !== undefined && this.#random() >= fault.probability) continue
-      this.#happened.set(fault, happened + 1)
-      return fault
-    }
-    return undefined
-  }
-
-  /**
-   * Changes the named switches only. If one is wrong, none changes.
-   * @throws {SwitchError}
-   */
-  set(input: unknown): void {
-    const { data, error } = switchesSchema.partial().safeParse(input)
-    if (error !== undefined) throw new SwitchError(error.issues.map(describeIssue).join('; '))
-    const changes = Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined))
-    this.#values = { ...this.#values, ...changes }
-  }
-}
-
-function describeIssue({ path, message }: z.core.$ZodIssue): string {
-  return path.length === 0 ? message : `${path.join('.')}: ${message}`
+/** Switches that are absent get their defaults. @throws {TypeError} whose message names every wrong switch. */
+export function parseSwitches(input: object): Switches {
+  const { data, error } = schema.safeParse(input)
+  if (error === undefined) return data
+  throw new TypeError(error.issues.map(({ path, message }) => [path.join('.'), message].join(': ')).join('; '))
 }

@@ -3,20 +3,16 @@
  * and installs no signal handlers.
  */
 
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { randomUUID } from 'node:crypto'
+import { rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startApp } from '../app/app.ts'
 import { Log } from '../app/log.ts'
 import { loadConfig } from '../config/load.ts'
-import { ConfigRefused } from '../config/problem.ts'
+import type { Sandbox } from './sandbox.ts'
 
-/** A `Sandbox` has the first three, so `startProxy(sandbox)` works. */
-export interface ProxyOptions {
-  readonly baseUrl: string
-  readonly appId: string
-  readonly appSecret: string
-}
+export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'>
 
 export interface ProxySettings {
   /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. Paths are relative to the working directory. */
@@ -34,36 +30,27 @@ export interface Proxy extends AsyncDisposable {
   close(): Promise<void>
 }
 
-const LISTEN = { OAP_LISTEN_ADDRESS: '127.0.0.1:0', OAP_ADMIN_ADDRESS: '127.0.0.1:0' }
-
 /**
  * Resolves when the proxy listens and the orgs of `tokens.warm` were tried.
- * @throws {TypeError} whose message names every wrong setting
+ * @throws {Error} whose message names every wrong setting
  */
 export async function startProxy(options: ProxyOptions, { config, log }: ProxySettings = {}): Promise<Proxy> {
   const env = {
-    ...LISTEN,
+    OAP_LISTEN_ADDRESS: '127.0.0.1:0',
+    OAP_ADMIN_ADDRESS: '127.0.0.1:0',
     OAP_BASE_URL: options.baseUrl,
     OAP_APP_ID: options.appId,
     OAP_APP_SECRET: options.appSecret,
   }
-  const folder = await mkdtemp(join(tmpdir(), 'org-access-proxy-'))
-  try {
-    const file = join(folder, 'config.json')
-    await writeFile(file, JSON.stringify(config ?? {}))
-    const loaded = await loadConfig({ file, env, folder: process.cwd() })
-    const destination = { write: (line: string) => log?.(line) }
-    const app = await startApp(loaded, new Log({ ...loaded.config.log, format: 'json', destination }))
-    await app.warmed
-    const close = async () => {
-      await app.close()
-    }
-    const [url, adminUrl] = [`http://${app.address}`, `http://${app.adminAddress}`]
-    return { url, adminUrl, close, [Symbol.asyncDispose]: close }
-  } catch (error) {
-    if (!(error instanceof ConfigRefused)) throw error
-    throw new TypeError(error.message, { cause: error })
-  } finally {
-    await rm(folder, { recursive: true })
+  const file = join(tmpdir(), `org-access-proxy-${randomUUID()}.json`)
+  await writeFile(file, JSON.stringify(config ?? {}), { mode: 0o600 })
+  const loaded = await loadConfig({ file, env, folder: process.cwd() }).finally(() => rm(file))
+  const destination = { write: (line: string) => log?.(line) }
+  const app = await startApp(loaded, new Log({ ...loaded.config.log, format: 'json', destination }))
+  await app.warmed
+  const close = async () => {
+    await app.close()
   }
+  const [url, adminUrl] = [`http://${app.address}`, `http://${app.adminAddress}`]
+  return { url, adminUrl, close, [Symbol.asyncDispose]: close }
 }

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest'
 import { parseArguments } from '../../src/cli/arguments.ts'
-import { DEFAULT_SWITCHES } from '../../src/sandbox/switches.ts'
+import { parseSwitches } from '../../src/sandbox/switches.ts'
 import { codeSpans, documentAt, documents, tablesBelow } from './documents.ts'
 
 /** A call of the program, after `node` and its options if it is called by its file. */
@@ -30,7 +30,7 @@ test('examples/README.md names each switch of the sandbox with its default', () 
   const shown = new Map(
     rows.flatMap(([names = '', value = '']) => names.split(', ').map((name) => [unquoted(name), unquoted(value)])),
   )
-  for (const [name, value] of Object.entries(DEFAULT_SWITCHES)) {
+  for (const [name, value] of Object.entries(parseSwitches({}))) {
     const expected = name === 'appSecret' ? 'that of config/sandbox.secret' : asWritten(value)
     expect(`${name}: ${shown.get(name)}`).toBe(`${name}: ${expected}`)
   }

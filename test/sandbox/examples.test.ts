@@ -5,8 +5,8 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
+import { startProxy } from '../../src/sandbox/testing.ts'
 import { lacks } from '../support/programs.ts'
-import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 const EXAMPLES = fileURLToPath(new URL('../../examples/', import.meta.url))
 /** `go run` compiles before it runs. */
@@ -14,43 +14,25 @@ const CALL_DEADLINE_MS = 120_000
 const run = promisify(execFile)
 
 let sandbox: Sandbox
-let proxy: SpawnedProxy
-let proxyUrl: string
+let proxy: Awaited<ReturnType<typeof startProxy>>
 
 beforeAll(async () => {
   sandbox = await startSandbox()
-  proxy = spawnProxy({
-    env: {
-      OAP_BASE_URL: sandbox.baseUrl,
-      OAP_APP_ID: sandbox.appId,
-      OAP_APP_SECRET: sandbox.appSecret,
-      OAP_LISTEN_ADDRESS: '127.0.0.1:0',
-      OAP_ADMIN_ADDRESS: 'off',
-    },
-  })
-  proxyUrl = `http://${JSON.parse(await proxy.waitForLine(/"msg":"ready"/)).address}`
+  proxy = await startProxy(sandbox)
 })
 
 afterAll(async () => {
-  await proxy[Symbol.asyncDispose]()
+  await proxy.close()
   await sandbox.close()
 })
 
-interface Outcome {
-  readonly code: number
-  readonly output: string
-}
-
-async function call(command: readonly string[], org: string): Promise<Outcome> {
-  const [program = '', ...args] = command
-  const env = { ...process.env, PROXY_URL: proxyUrl }
-  try {
-    const { stdout, stderr } = await run(program, [...args, org], { cwd: EXAMPLES, env })
-    return { code: 0, output: stdout + stderr }
-  } catch (error) {
-    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string }
-    return { code, output: stdout + stderr }
-  }
+async function call([program = '', ...args]: readonly string[], org: string) {
+  const env = { ...process.env, PROXY_URL: proxy.url }
+  const outputOf = ({ stdout, stderr }: { stdout: string; stderr: string }) => stdout + stderr
+  return await run(program, [...args, org], { cwd: EXAMPLES, env }).then(
+    (done) => ({ code: 0, output: outputOf(done) }),
+    (error) => ({ code: error.code, output: outputOf(error) }),
+  )
 }
 
 describe.each([
