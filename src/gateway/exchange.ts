@@ -177,12 +177,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.deadlineAt = this.#context.deadlines.now + limitMs
   }
 
-  /** The service is asked only now: the time before was spent on waiting for a connection. */
-  connected(): void {
-    this.#allow(this.#context.responseTimeoutMs)
-  }
-
-  contentSent(): void {
+  progressed(): void {
     if (this.#relay.hasHead) return // an early response has a deadline of its own
     this.#allow(this.#context.responseTimeoutMs)
   }
@@ -192,6 +187,10 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     const { status } = head
     this.#record.respondedAt = performance.now()
     if (this.#isToBeRepeated(status, head)) return
+    if (status === SWITCHING_PROTOCOLS) {
+      this.#tunnelOpens()
+      return
+    }
     this.deadlineAt = this.#record.respondedAt + this.#context.idleTimeoutMs
     this.#record.status = status
     // Content that still arrives after an early response must not be read as a request.
@@ -238,10 +237,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     })
   }
 
-  upgraded(): void {
-    if (this.#isOver) return
-    this.#record.respondedAt = performance.now()
-    this.#isToBeRepeated(SWITCHING_PROTOCOLS)
+  #tunnelOpens(): void {
     this.#record.status = SWITCHING_PROTOCOLS
     leaveSocket(this.#response, this.#message.socket)
     this.#owner.tunnelOpened()
@@ -256,10 +252,6 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     if (this.#isOver || attempt !== this.#attempt) return
     if (this.#repeat !== undefined) {
       this.#repeat.rejectionEnded()
-      return
-    }
-    if (this.#message.socket.destroyed) {
-      this.clientGone() // the library ends a handshake whose client breaks the connection before we hear of it
       return
     }
     if (this.#mayUseNewConnection(attempt, error)) {
@@ -286,7 +278,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   /** Returns true if the response is a rejection that leads to a repeat. The client does not see it then. */
-  #isToBeRepeated(status: number, head?: ResponseHead): boolean {
+  #isToBeRepeated(status: number, head: ResponseHead): boolean {
     const token = this.#accessToken
     const { orgId } = this.#request
     if (token === undefined || orgId === undefined) return this.#startsRepeatAsApp(status)
@@ -297,7 +289,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       return false
     }
     this.#rejection ??= this.#newRejection(orgId)
-    const next = judgeToken(this.#context, this.#rejection, { token, sentAt, status, challenge: head?.challenge ?? '' })
+    const next = judgeToken(this.#context, this.#rejection, { token, sentAt, status, challenge: head.challenge })
     if (next === undefined) return false
     this.#repeat = new Repeat(this, next, this.#content)
     return true

@@ -15,6 +15,8 @@ export class ResponseHead {
   isChunked = false
   hasDate = false
   hasVary = false
+  /** The protocol that the origin switches to, in lower case. */
+  upgrade: string | undefined
   /** True if the connection may carry another exchange (RFC 9112 §9.3). */
   persists: boolean
   /** For how long the origin keeps an idle connection; undefined if it does not say. */
@@ -70,15 +72,6 @@ export function parseResponseHead(text: string): ResponseHead | undefined {
     const colon = text.indexOf(COLON, start)
     if (colon === -1 || colon >= lineEnd) return undefined
     if (!reader.take(text.slice(start, colon), trimmed(text, colon + 1, lineEnd))) return undefined
-  }
-  return reader.finish()
-}
-
-/** Does the same for a flat list of names and values that another parser has split. */
-export function readResponseHead(status: number, reason: string, fields: readonly string[]): ResponseHead | undefined {
-  const reader = new FieldReader(new ResponseHead(status, relayedReason(reason), true))
-  for (let i = 0; i + 1 < fields.length; i += 2) {
-    if (!reader.take(fields[i] ?? '', fields[i + 1] ?? '')) return undefined
   }
   return reader.finish()
 }
@@ -159,6 +152,7 @@ class FieldReader {
         return true
       }
       case 'upgrade':
+        head.upgrade = value.toLowerCase()
         // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
         if (head.status === UPGRADE_REQUIRED) head.fields.push(name, value)
         return true

@@ -12,19 +12,15 @@ export type ContentFate = 'taken' | 'kept' | 'full'
 
 /** Receives the events of an attempt. The exchange that started it implements this. */
 export interface AttemptSink {
-  /** The attempt has a connection. Its request is written next. */
-  connected(): void
-  /** A part of the request content was written to the socket. */
-  contentSent(): void
-  /** The final response head has arrived. */
+  /** The attempt has a connection, and its request is written next; or a part of the request content was written. */
+  progressed(): void
+  /** The final response head has arrived. After a 101, the connection is a tunnel, and no more events follow. */
   responseHead(head: ResponseHead): void
   /** Content has arrived: octets `start` to `end` of `bytes`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentFate
   /** All that has arrived so far was reported. Anything held back should be sent now. */
   responsePaused(): void
   responseEnd(): void
-  /** The response is a 101. The connection becomes a tunnel, and no more events follow. */
-  upgraded(): void
   /** Any other error than an `OriginError` is a fault of this program. */
   attemptFailed(attempt: Attempt, error: Error): void
 }

@@ -20,21 +20,19 @@ const READ_AWAY_MS = 1_000
 /** Sends a request without content, once. `signal` breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
 export function call(
   origin: Origin,
-  { method, target, fields }: Pick<OriginRequest, 'method' | 'target' | 'fields'>,
+  request: Pick<OriginRequest, 'method' | 'target' | 'fields'>,
   timeoutMs: number,
   signal?: AbortSignal,
 ): Promise<Answer> {
-  const request = {
-    method,
-    target,
-    fields,
+  const whole = {
+    ...request,
     content: undefined,
     contentLength: undefined,
     webSocketClient: undefined,
     org: undefined,
   }
   return new Promise((resolve, reject) => {
-    const { attempt } = new Call(request, timeoutMs, resolve, reject)
+    const { attempt } = new Call(whole, timeoutMs, resolve, reject)
     signal?.addEventListener('abort', () => attempt.abort(new OriginError('http_response_timeout', 'given up')))
     origin.dispatch(attempt)
   })
@@ -46,6 +44,7 @@ class Call implements AttemptSink {
   readonly #reject: (error: unknown) => void
   #timer: NodeJS.Timeout
   #head: ResponseHead | undefined
+  #isSuccess = false
   readonly #chunks: Buffer[] = []
   #bytes = 0
 
@@ -61,9 +60,12 @@ class Call implements AttemptSink {
     this.#timer = this.#abortAfter(timeoutMs)
   }
 
+  progressed(): void {}
+
   responseHead(head: ResponseHead): void {
     this.#head = head
-    if (isSuccess(head)) return
+    this.#isSuccess = head.status >= 200 && head.status <= 299
+    if (this.#isSuccess) return
     this.#settle(head)
     clearTimeout(this.#timer)
     this.#timer = this.#abortAfter(READ_AWAY_MS)
@@ -71,13 +73,13 @@ class Call implements AttemptSink {
 
   responseContent(bytes: Buffer, start: number, end: number): ContentFate {
     this.#bytes += end - start
-    if (this.#bytes > MAX_CONTENT_BYTES) {
+    if (this.#bytes > MAX_CONTENT_BYTES)
       this.attempt.abort(new OriginError('http_protocol_error', 'the answer is too large'))
-    } else if (this.#head !== undefined && isSuccess(this.#head)) {
-      this.#chunks.push(Buffer.from(bytes.subarray(start, end)))
-    }
+    else if (this.#isSuccess) this.#chunks.push(Buffer.from(bytes.subarray(start, end)))
     return 'taken'
   }
+
+  responsePaused(): void {}
 
   responseEnd(): void {
     clearTimeout(this.#timer)
@@ -92,11 +94,6 @@ class Call implements AttemptSink {
     )
   }
 
-  connected(): void {}
-  contentSent(): void {}
-  responsePaused(): void {}
-  upgraded(): void {}
-
   #settle({ status, fields }: ResponseHead): void {
     this.#resolve({ status, fields, content: Buffer.concat(this.#chunks) })
   }
@@ -106,8 +103,4 @@ class Call implements AttemptSink {
     // After a stall of this process the answer may be there already: it is read before the immediate runs.
     return setTimeout(() => setImmediate(expire), Math.max(delayMs, 0))
   }
-}
-
-function isSuccess({ status }: ResponseHead): boolean {
-  return status >= 200 && status <= 299
 }

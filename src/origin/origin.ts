@@ -3,9 +3,8 @@
 import { performance } from 'node:perf_hooks'
 import { OriginError } from '../errors.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
-import { Connection, type PooledConnection } from './connection.ts'
+import { Connection, type ConnectionHost } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
-import { Upgrade, type UpgradeHost } from './upgrade.ts'
 
 export interface OriginOptions extends ConnectorOptions {
   /** Most connections at once. */
@@ -32,12 +31,12 @@ const SWEEP_MS = 500
 /** The part of the connections that one org may hold. */
 const SHARE = 3 / 4
 
-export class Origin implements AttemptPlace, UpgradeHost {
+export class Origin implements AttemptPlace, ConnectionHost {
   readonly #options: OriginOptions
   readonly #connector: Connector
   readonly #share: number
-  readonly #open = new Set<PooledConnection>()
-  readonly #tunnels = new Set<Upgrade>()
+  readonly #open = new Set<Connection>()
+  readonly #tunnels = new Set<Connection>()
   /** The connection that was used last is at the end, and is used next, so that the others can grow old. */
   readonly #free: Connection[] = []
   readonly #waiting: Attempt[] = []
@@ -81,9 +80,7 @@ export class Origin implements AttemptPlace, UpgradeHost {
 
   #openFor(attempt: Attempt): void {
     this.#sweep ??= setInterval(() => this.#tidy(), SWEEP_MS).unref()
-    const { webSocketClient } = attempt.request
-    if (webSocketClient === undefined) this.#open.add(new Connection(this.#connector, this, attempt, this.#retiresAt()))
-    else this.#open.add(new Upgrade(this.#connector, this, attempt, webSocketClient))
+    this.#open.add(new Connection(this.#connector, this, attempt, this.#retiresAt()))
   }
 
   /** Differs by connection: those that were opened together do not all close together. */
@@ -144,18 +141,14 @@ export class Origin implements AttemptPlace, UpgradeHost {
     this.dispatch(attempt)
   }
 
-  upgraded(tunnel: Upgrade): void {
-    this.#tunnels.add(tunnel)
-    this.closed(tunnel)
-  }
-
-  tunnelClosed(tunnel: Upgrade): void {
+  tunnelClosed(tunnel: Connection): void {
     this.#tunnels.delete(tunnel)
   }
 
-  closed(connection: PooledConnection): void {
+  closed(connection: Connection): void {
+    if (connection.isTunnel) this.#tunnels.add(connection)
     this.#open.delete(connection)
-    const at = (this.#free as readonly PooledConnection[]).indexOf(connection)
+    const at = this.#free.indexOf(connection)
     if (at !== -1) this.#free.splice(at, 1)
     const next = this.#isClosed ? undefined : this.#next()
     if (next === undefined || this.#open.size >= this.#options.connections) return

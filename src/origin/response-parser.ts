@@ -11,6 +11,8 @@ export interface ResponseEvents {
   responseBegun(): void
   /** The final head is complete. */
   responseHead(head: ResponseHead): void
+  /** The response is a 101 to a request that offered another protocol. `rest` is of that protocol. No more events follow. */
+  protocolSwitched(head: ResponseHead, rest: Buffer): void
   /** Content has arrived, in order: octets `start` to `end` of `bytes`. */
   responseContent(bytes: Buffer, start: number, end: number): void
   /** The response is complete. `isClean` is false if bytes have arrived that belong to no response of ours. */
@@ -38,9 +40,8 @@ export class ResponseParser {
   readonly #events: ResponseEvents
   #expects: Expects = 'nothing'
   #isHead = false
+  #isUpgrade = false
   #held = ''
-  /** The last octets of `#held`. */
-  #seam = ''
   #interims = 0
   #remaining = 0
   #chunked: ChunkedContent | undefined
@@ -49,10 +50,14 @@ export class ResponseParser {
     this.#events = events
   }
 
-  /** A request has been sent. `isHead`: it was a HEAD, so the response has no content, whatever its fields say. */
-  expect(isHead: boolean): void {
+  /**
+   * A request has been sent. `isHead`: it was a HEAD, so the response has no content, whatever its fields say. `isUpgrade`:
+   * it offered another protocol, so the response may be a 101.
+   */
+  expect(isHead: boolean, isUpgrade = false): void {
     this.#expects = 'head'
     this.#isHead = isHead
+    this.#isUpgrade = isUpgrade
     this.#interims = 0
   }
 
@@ -91,40 +96,42 @@ export class ResponseParser {
   }
 
   #readHead(bytes: Buffer, start: number, end: number): number {
-    if (this.#held === '') this.#events.responseBegun()
+    const before = this.#held.length
+    if (before === 0) this.#events.responseBegun()
     const stop = Math.min(end, start + HEAD_SLICE_BYTES)
-    const slice = bytes.toString('latin1', start, stop)
-    const before = this.#held
-    // Only the last octets are searched again, and V8 does not flatten `#held`: a head in a thousand pieces is read once.
-    const seam = this.#seam
-    const found = (seam + slice).indexOf(END_OF_HEAD)
-    if (found === -1) {
-      if (BARE_LINE_FEED.test(seam + slice)) throw malformed('a line of the head ends without a carriage return')
-      this.#hold(before + slice, (seam + slice).slice(-(END_OF_HEAD.length - 1)))
+    const text = this.#held + bytes.toString('latin1', start, stop)
+    // Up to three of the four octets that end the head may have come before.
+    const from = Math.max(0, before - (END_OF_HEAD.length - 1))
+    const length = text.indexOf(END_OF_HEAD, from)
+    if (length === -1) {
+      this.#hold(text, from)
       return stop
     }
-    this.#held = ''
-    this.#seam = ''
-    const length = before.length - seam.length + found
     if (length > MAX_HEAD_BYTES) throw malformed('the head is too large')
-    this.#takeHead((before + slice).slice(0, length), start + length - before.length + END_OF_HEAD.length === end)
-    return start + length - before.length + END_OF_HEAD.length
+    this.#held = ''
+    const next = start + length + END_OF_HEAD.length - before
+    this.#takeHead(text.slice(0, length), bytes, next, end)
+    return next
   }
 
-  #hold(text: string, seam: string): void {
-    // Bytes that are not HTTP may never contain the end of a head.
-    if (this.#held.length < VERSION.length && !begins(text, VERSION)) throw malformed('the response is not HTTP')
-    // Up to three of the four octets that end the head may be included.
+  /** Bytes that are not HTTP may never contain the end of a head, so they are refused before. */
+  #hold(text: string, from: number): void {
+    if (!begins(text, VERSION)) throw malformed('the response is not HTTP')
+    if (BARE_LINE_FEED.test(text.slice(from))) throw malformed('a line of the head ends without a carriage return')
     if (text.length >= MAX_HEAD_BYTES + END_OF_HEAD.length) throw malformed('the head is too large')
     this.#held = text
-    this.#seam = seam
   }
 
-  #takeHead(text: string, isLast: boolean): void {
+  /** `next` and `end` delimit the octets behind the head. */
+  #takeHead(text: string, bytes: Buffer, next: number, end: number): void {
     const head = parseResponseHead(text)
     if (head === undefined) throw malformed('the head is malformed, or its framing is doubtful')
     const { status } = head
-    // No request here asks for another protocol.
+    if (status === SWITCHING_PROTOCOLS && this.#isUpgrade) {
+      this.#expects = 'nothing'
+      this.#events.protocolSwitched(head, bytes.subarray(next, end))
+      return
+    }
     if (status > 599 || status === SWITCHING_PROTOCOLS) throw malformed('the status is no valid answer to the request')
     if (status < 200) {
       // A client must accept a 100 that it did not ask for (RFC 9110 §15.2.1). Interim responses are dropped.
@@ -134,7 +141,7 @@ export class ResponseParser {
     this.#frame(head)
     this.#events.responseHead(head)
     // The event may have called `stop`, which is not the end of the response.
-    if (this.#expects === 'counted content' && this.#remaining === 0) this.#end(isLast)
+    if (this.#expects === 'counted content' && this.#remaining === 0) this.#end(next === end)
   }
 
   /** RFC 9112 §6.3. */

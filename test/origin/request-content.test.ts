@@ -5,7 +5,7 @@ import { Writable } from 'node:stream'
 import { setImmediate as turnEnded } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import type { ContentSource } from '../../src/origin/attempt.ts'
-import { RequestContent } from '../../src/origin/connection.ts'
+import { RequestContent } from '../../src/origin/request-writer.ts'
 import { fc } from '../support/properties.ts'
 
 const FULL_READ = 64 * 1024
@@ -39,7 +39,7 @@ const source: ContentSource = { streamTo: () => {}, resume: () => {}, detach: ()
 
 function startContent({ isSlow = false, isChunked = false } = {}) {
   const socket = new SocketStandIn(isSlow)
-  const content = new RequestContent(socket as unknown as Socket, source, isChunked, { contentSent: () => {} })
+  const content = new RequestContent(socket as unknown as Socket, source, isChunked, { progressed: () => {} })
   return { socket, content }
 }
 

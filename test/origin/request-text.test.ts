@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { ContentSource, OriginRequest } from '../../src/origin/attempt.ts'
-import { requestHeadText } from '../../src/origin/connection.ts'
+import { requestHeadText } from '../../src/origin/request-writer.ts'
 import { Recorder } from '../support/recorder.ts'
 
 const source: ContentSource = { streamTo: () => {}, resume: () => {}, detach: () => {} }

@@ -28,6 +28,7 @@ function read(bytes: Buffer | string, cuts: readonly number[] = [], isHead = fal
   }
   const events: ResponseEvents = {
     responseBegun: () => tell('begun'),
+    protocolSwitched: () => tell('switched'),
     responseHead: (head) => {
       told.push(`head ${head.status}`)
       fields = head.fields
@@ -177,7 +178,13 @@ describe('interim responses', () => {
   })
 
   test('are counted anew for each response', () => {
-    const events = { responseBegun: () => {}, responseHead: () => {}, responseContent: () => {}, responseEnd: () => {} }
+    const events = {
+      responseBegun: () => {},
+      responseHead: () => {},
+      protocolSwitched: () => {},
+      responseContent: () => {},
+      responseEnd: () => {},
+    }
     const parser = new ResponseParser(events)
     const bytes = Buffer.from(`${interim(20).join('')}${OK}Content-Length: 0\r\n\r\n`)
     for (let i = 0; i < 3; i++) {
@@ -239,6 +246,7 @@ test('content after an abort is not reported', () => {
   const parser: ResponseParser = new ResponseParser({
     responseBegun: () => {},
     responseHead: () => {},
+    protocolSwitched: () => {},
     responseContent: () => {
       pieces++
       parser.stop()

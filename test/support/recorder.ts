@@ -59,11 +59,9 @@ export class Recorder implements AttemptSink {
     return this.error
   }
 
-  connected(): void {
-    this.#tell('connected')
+  progressed(): void {
+    if (!this.told.includes('connected')) this.#tell('connected')
   }
-
-  contentSent(): void {}
 
   responseHead(head: ResponseHead): void {
     this.head = head
@@ -81,8 +79,6 @@ export class Recorder implements AttemptSink {
   responseEnd(): void {
     this.#tell('end')
   }
-
-  upgraded(): void {}
 
   attemptFailed(_: Attempt, error: Error): void {
     this.error = error

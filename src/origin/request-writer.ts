@@ -1,0 +1,125 @@
+/** Writes requests to a connection: the head, and the content in one piece or as it comes from the client. */
+
+import type { Socket } from 'node:net'
+import type { Attempt, AttemptSink, ContentSource, ContentWriter, OriginRequest } from './attempt.ts'
+
+/** Content up to this size is copied behind the head, into one write. Servers get it with the head, in one or two reads. */
+const MAX_JOINED_BYTES = 8 * 1024
+
+/** Methods whose requests state a length of zero, too (RFC 9110 §8.6). */
+const STATES_LENGTH: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH'])
+
+/** Returns the head of a request on the wire, in latin1 (RFC 9112 §3 and §6). */
+export function requestHeadText(request: OriginRequest): string {
+  const { method, target, fields, content } = request
+  let text = `${method} ${target} HTTP/1.1\r\n`
+  for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
+  if (request.webSocketClient !== undefined) return `${text}connection: upgrade\r\nupgrade: websocket\r\n\r\n`
+  text += 'connection: keep-alive\r\n'
+  if (content === undefined) return STATES_LENGTH.has(method) ? `${text}content-length: 0\r\n\r\n` : `${text}\r\n`
+  const length = contentLengthOf(request)
+  return length === undefined ? `${text}transfer-encoding: chunked\r\n\r\n` : `${text}content-length: ${length}\r\n\r\n`
+}
+
+function contentLengthOf({ content, contentLength }: OriginRequest): number | undefined {
+  return Buffer.isBuffer(content) ? content.length : contentLength
+}
+
+/** True if the content is so small that servers read all of it with the head. */
+export function isJoined(request: OriginRequest): boolean {
+  return request.content === undefined || (contentLengthOf(request) ?? Number.POSITIVE_INFINITY) <= MAX_JOINED_BYTES
+}
+
+/** Returns the content if it goes out in pieces. */
+export function writeRequest(socket: Socket, { request, sink }: Attempt): RequestContent | undefined {
+  const { content } = request
+  const head = requestHeadText(request)
+  if (Buffer.isBuffer(content)) {
+    request.content = undefined // the socket has it; the response may go on for hours
+    if (content.length <= MAX_JOINED_BYTES) socket.write(head + content.toString('latin1'), 'latin1')
+    else {
+      socket.cork()
+      socket.write(head, 'latin1')
+      socket.write(content)
+      socket.uncork()
+    }
+    return undefined
+  }
+  socket.write(head, 'latin1')
+  return content && new RequestContent(socket, content, request.contentLength === undefined, sink)
+}
+
+/** The content of one request on its way to the socket. Frames it. */
+export class RequestContent implements ContentWriter {
+  readonly #socket: Socket
+  readonly #source: ContentSource
+  readonly #isChunked: boolean
+  readonly #sink: Pick<AttemptSink, 'progressed'>
+  /** True once the last of the content has been handed to the socket, or `detach` was called. */
+  isOver = false
+
+  constructor(socket: Socket, source: ContentSource, isChunked: boolean, sink: Pick<AttemptSink, 'progressed'>) {
+    this.#socket = socket
+    this.#source = source
+    this.#isChunked = isChunked
+    this.#sink = sink
+  }
+
+  start(): void {
+    this.#source.streamTo(this)
+  }
+
+  write(chunk: Buffer, isOwned: boolean): boolean {
+    if (this.isOver || chunk.length === 0) return true
+    const socket = this.#socket
+    this.#sink.progressed()
+    if (this.#isChunked) {
+      socket.cork()
+      socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
+      socket.write(chunk)
+      socket.write('\r\n', 'latin1')
+      socket.uncork()
+    } else socket.write(chunk)
+    if (socket.writableLength > 0) return !socket.writableNeedDrain
+    // The kernel has a copy of everything.
+    if (isOwned) free(chunk)
+    return true
+  }
+
+  end(): void {
+    if (this.isOver) return
+    this.isOver = true
+    if (this.#isChunked) this.#socket.write('0\r\n\r\n', 'latin1')
+    this.#sink.progressed()
+  }
+
+  /** The socket has room again. */
+  resume(): void {
+    if (!this.isOver) this.#source.resume()
+  }
+
+  /** The connection takes no more content. */
+  detach(): void {
+    if (this.isOver) return
+    this.isOver = true
+    this.#source.detach()
+  }
+}
+
+/** Below this, freeing costs more than it saves. */
+const MIN_FREED_BYTES = 16 * 1024
+
+/** A message to a closed port is dropped at once, and memory that was transferred to it is freed. */
+const nowhere = new MessageChannel().port1
+nowhere.close()
+
+/**
+ * Frees the memory of `chunk`, without waiting for the garbage collector. V8 collects the whole heap each time such memory
+ * has grown by some 64 MiB, and each new piece lies in memory that no processor cache holds. Does nothing if `chunk`
+ * shares its memory.
+ */
+function free(chunk: Buffer): void {
+  const { buffer } = chunk
+  if (chunk.length < MIN_FREED_BYTES || chunk.length !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return
+  nowhere.postMessage(null, [buffer])
+}

@@ -1,0 +1,38 @@
+/** A WebSocket: joins the client's connection with one to the service behind a 101. The `http-proxy` library copies the bytes. */
+
+import { Agent, type ClientRequest, type IncomingMessage } from 'node:http'
+import type { Socket } from 'node:net'
+import { createProxyServer } from 'http-proxy'
+import { groupFields } from '../http/fields.ts'
+
+/** The target is not used: the library gets a connection on which the handshake has been done. */
+const library = createProxyServer({ target: 'http://service' })
+/** Of the call of the library that is under way. */
+let libraryRequest: ClientRequest | undefined
+library.on('proxyReqWs', (request) => {
+  libraryRequest = request
+})
+// Errors reach us through the sockets. Without a listener here the library would throw them, too.
+library.on('error', () => undefined)
+
+const UPGRADE = { connection: 'Upgrade', upgrade: 'websocket' }
+
+/**
+ * Writes the 101 with `fields` to the client, and copies bytes both ways. `firstBytes` have come from the service behind its
+ * 101. A side that ends ends the other side (RFC 6455 §7.1.1), and a side that breaks breaks it.
+ */
+export function openTunnel(client: Socket, service: Socket, fields: readonly string[], firstBytes: Buffer): void {
+  service.allowHalfOpen = true
+  client.setDefaultEncoding('latin1') // the library writes the head as a string: each character is one byte
+  // The library makes a request of its own, and opens the tunnel when it is answered. This agent never sends it.
+  const agent = Object.assign(new Agent(), { createConnection: () => undefined })
+  const handshake = { method: 'GET', url: '/', httpVersionMajor: 1, headers: UPGRADE, socket: client }
+  library.ws(handshake as unknown as IncomingMessage, client, { agent }, Buffer.alloc(0)).catch(() => undefined)
+  libraryRequest?.emit('upgrade', { headers: { ...UPGRADE, ...groupFields(fields) } }, service, firstBytes)
+  libraryRequest = undefined
+  // The library alone would end the other side as if all had come.
+  service.once('close', () => {
+    if (!service.readableEnded) client.destroy()
+  })
+  client.once('close', () => service.destroy())
+}
