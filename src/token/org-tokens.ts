@@ -105,6 +105,7 @@ export class OrgTokens {
   #uses = 0
   /** Requests whose token was rejected since the last one that was accepted. */
   #rejectedInRow = 0
+  #rejectedSince = 0
   /** `accepted` has more to do than to count. */
   #isWatched = true
   /** No request tries out the new token before. */
@@ -313,7 +314,8 @@ export class OrgTokens {
   }
 
   /** A request was rejected that was sent with the current token. Counts each request once. */
-  noteRejected(): void {
+  noteRejected(sentAt: number): void {
+    if (this.#rejectedInRow === 0) this.#rejectedSince = sentAt
     this.#rejectedInRow += 1
     this.#isWatched = true
     this.quietUntil = 0
@@ -330,7 +332,7 @@ export class OrgTokens {
     this.#isWatched = true
     if (this.#condemned?.token === token) return
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
-    const deadMs = Math.max(sentAt - token.mintedAt, aliveMs)
+    const deadMs = Math.max(Math.min(sentAt, this.#rejectedSince) - token.mintedAt, aliveMs)
     this.#condemned = { token, aliveMs, deadMs, isUnrepeated }
   }
 

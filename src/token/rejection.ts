@@ -144,14 +144,17 @@ export class Rejection {
     this.#tries += 1
     if (this.#attempted === 'again') habits.again.failed()
     if (INSUFFICIENT_SCOPE.test(challenge)) return PASS
-    if (isFirst && token === current) tokens.noteRejected()
+    if (isFirst && token === current) tokens.noteRejected(sentAt)
     if (!this.#rejected.includes(token)) this.#rejected.push(token)
     if (!this.request.isRepeatable) return this.#passOnce(rejected, tokens, habits, rules)
     if (this.#tries > MAX_TRIES || now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS)
       return this.#giveUp(tokens, now)
     const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.isRejectedByRight(this.kind)
     if (isUsual && this.#attempted === undefined) return PASS
-    if (token !== current && !this.#rejected.includes(current)) return this.#use('newer', current)
+    if (token !== current && !this.#rejected.includes(current)) {
+      this.#noteVainWait()
+      return this.#use('newer', current)
+    }
     if (sentAt - current.mintedAt < rules.settleTimeMs) return this.#settle(rejected, tokens, habits, rules)
     return this.#judgeSettled(rejected, tokens, habits, rules)
   }
@@ -175,7 +178,7 @@ export class Rejection {
     this.#firstStatus = status
     if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
     if (token === current) {
-      tokens.noteRejected()
+      tokens.noteRejected(sentAt)
       if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return PASS
       if (!tokens.mayMintAfterRejection(sentAt, this.kind) || !isTrialDue()) return PASS
       tokens.condemn(sentAt, false)
@@ -240,7 +243,10 @@ export class Rejection {
     if (former !== undefined && !this.#rejected.includes(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
     const isDying = tokens.rejectedInRow > MAX_DELAYED_IN_ROW && rules.now - acceptedAt > MAX_DELAYED_MS
-    if (!isNew && isDying) return this.#judgeUnhelpful(rejected, tokens, rules)
+    if (!isNew && isDying) {
+      this.#noteVainWait()
+      return this.#judgeUnhelpful(rejected, tokens, rules)
+    }
     // Others have got through meanwhile: that wait was not in vain, whatever becomes of this request.
     if (!isNew && this.#waitedFor === habits.waiting) this.#waitedFor = undefined
     const odds = isNew ? habits.waiting : habits.waitingPartly
