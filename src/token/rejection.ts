@@ -247,17 +247,14 @@ export class Rejection {
       this.#noteVainWait()
       return this.#judgeUnhelpful(rejected, tokens, rules)
     }
-    // Others have got through meanwhile: that wait was not in vain, whatever becomes of this request.
-    if (!isNew && this.#waitedFor === habits.waiting) this.#waitedFor = undefined
-    const odds = isNew ? habits.waiting : habits.waitingPartly
-    const mayHelp = this.#waitedFor !== undefined || odds.areGood(rules.random)
+    const mayHelp = this.#waitedFor !== undefined || habits.waiting.areGood(rules.random)
     const isHopeful = mayHelp && (!isNew || tokens.uselessMints === 0)
     const isInDelay =
       habits.hasDelay(rules.now) && rejected.sentAt - current.mintedAt < habits.delayMs(rules.now, rules.settleTimeMs)
     if (!isHopeful && !isInDelay) return this.#judgeUnhelpful(rejected, tokens, rules)
     const settledAt = current.mintedAt + rules.settleTimeMs
     if (isNew) habits.unsettled(settledAt)
-    if (isHopeful) this.#waitedFor ??= odds
+    if (isHopeful) this.#waitedFor = habits.waiting
     this.#attempted = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) return { step: 'wait', token: current }
