@@ -55,23 +55,17 @@ export class DeathAges {
     this.#endMs = this.#regularEnd()
   }
 
-  /** The smallest of the ages that most endings agree with. */
+  /** The smallest age at which enough tokens died, and at which most could have died. */
   #regularEnd(): number | undefined {
     const { minDeaths, minOrgs, share } = this.#options
-    let endMs: number | undefined
-    let most = 0
-    for (const { deadMs } of this.#endings) {
-      if (!Number.isFinite(deadMs)) continue
-      const agreeing = this.#endings.filter((ending) => this.#agrees(ending, deadMs))
+    const ages = this.#endings.map(({ deadMs }) => deadMs).filter(Number.isFinite)
+    ages.sort((a, b) => a - b)
+    return ages.find((ageMs) => {
+      const agreeing = this.#endings.filter((ending) => this.#agrees(ending, ageMs))
       const deaths = agreeing.filter(isTelling)
-      if (deaths.length < minDeaths || new Set(deaths.map(({ org }) => org)).size < minOrgs) continue
-      if (agreeing.length < this.#endings.length * share) continue
-      if (deaths.length > most || (deaths.length === most && endMs !== undefined && deadMs < endMs)) {
-        most = deaths.length
-        endMs = deadMs
-      }
-    }
-    return endMs
+      const orgs = new Set(deaths.map(({ org }) => org))
+      return deaths.length >= minDeaths && orgs.size >= minOrgs && agreeing.length >= this.#endings.length * share
+    })
   }
 
   /** True if a token that ended like this could have died at `ageMs`. */

@@ -7,9 +7,6 @@ const FIRST_PAUSE_MS = 10_000
 const PAUSE_GROWTH = 8
 const LAST_PAUSE_MS = 10 * 60_000
 const MAX_ORGS_TRIED = 10_000
-/** Tokens of many orgs may end in the same moment: so many trials may begin in the time in which one has most often told. */
-const MAX_TRIALS = 8
-const TRIAL_MS = 1_000
 
 /** `accepted`: the token is good. `suspect`: it may have ended. `neither`: a failure of the service, which says nothing. */
 export type Meaning = 'accepted' | 'rejected' | 'suspect' | 'neither'
@@ -20,9 +17,6 @@ export class RejectedStatuses {
   readonly #triedOrgs = new Set<string>()
   readonly #onLearned: ((status: number) => void) | undefined
   #noTrialUntil = 0
-  /** Trials that have begun since then. */
-  #begunSince = Number.NEGATIVE_INFINITY
-  #begun = 0
   #pauseMs = FIRST_PAUSE_MS
 
   constructor(statuses: Iterable<number>, onLearned?: (status: number) => void) {
@@ -43,17 +37,11 @@ export class RejectedStatuses {
   }
 
   /**
-   * Begins a trial, if one is due: a request of the org is to be repeated with a new token. `isInRow`: no request of the org
-   * gets through any more. A trial ends with `learn`, with `trialFailed`, or with nothing: its client may leave.
+   * True if a request of the org may be repeated with a new token, to learn what the status means. `isInRow`: no request of
+   * the org gets through any more.
    */
-  beginTrial(org: string, isInRow: boolean, now: number): boolean {
-    if (now < this.#noTrialUntil && (!isInRow || this.#triedOrgs.has(org))) return false
-    if (now >= this.#begunSince + TRIAL_MS) {
-      this.#begunSince = now
-      this.#begun = 0
-    }
-    this.#begun += 1
-    return this.#begun <= MAX_TRIALS
+  mayTry(org: string, isInRow: boolean, now: number): boolean {
+    return now >= this.#noTrialUntil || (isInRow && !this.#triedOrgs.has(org))
   }
 
   /** The repeat with a new token was accepted. */

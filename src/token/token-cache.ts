@@ -260,7 +260,7 @@ export class TokenCache {
     }
     if (meaning === 'suspect' && (rejection.isTrial || !rejection.isRepeated)) {
       const step = rejection.nextTrial(rejected, tokens, this.#options.settleTimeMs, () =>
-        this.#statuses.beginTrial(request.org, tokens.rejectedInRow > 1, now),
+        this.#statuses.mayTry(request.org, tokens.rejectedInRow > 1, now),
       )
       if (step.step === 'pass' && rejection.isTelling) this.#statuses.trialFailed(request.org, now)
       return step
