@@ -54,7 +54,7 @@ export class Odds {
 }
 
 export class ServiceHabits {
-  readonly deaths = new DeathAges({ capacity: 16, minDeaths: 3, minOrgs: 3, share: 0.75, tolerance: 0.05 })
+  readonly deaths = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, share: 0.75, tolerance: 0.05 })
   /** Waiting until a young token is known everywhere. */
   readonly waiting = new Odds()
   /** Repeating a request with the very token that was rejected. */
