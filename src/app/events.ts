@@ -156,10 +156,6 @@ export class TokenEvents implements TokenObserver {
     this.#logger.debug({ orgId, tokenEndpointStatus: error.tokenEndpointStatus }, 'org refused by the token endpoint')
   }
 
-  estimateChanged(estimateMs: number): void {
-    this.#logger.info({ estimateMs: Math.round(estimateMs) }, 'token lifetime estimate changed')
-  }
-
   mintsPaused(code: TokenErrorCode, pauseMs: number): void {
     this.#logger.warn({ code, pauseMs: Math.round(pauseMs) }, 'mints paused')
   }

@@ -2,7 +2,7 @@
 
 import type { GatewayObserver, RepeatOutcome } from '../http/request-record.ts'
 import type { AppKey } from '../token/app-credentials.ts'
-import type { Rejected, Rejection } from '../token/rejection.ts'
+import type { Answer, Rejection } from '../token/rejection.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import type { ClientContent } from './client-content.ts'
@@ -19,7 +19,7 @@ export interface JudgeContext {
 export function judgeToken(
   { tokens, observer }: JudgeContext,
   rejection: Rejection,
-  rejected: Rejected,
+  rejected: Answer,
 ): Promise<AccessToken> | undefined {
   const token = tokens.judge(rejection, rejected)
   if (token === undefined) {

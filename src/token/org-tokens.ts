@@ -89,8 +89,8 @@ const MAX_RETRY_MS = 5_000
 
 export class OrgTokens {
   readonly org: OrgId
-  readonly #rules: TokenRules
-  readonly #habits: ServiceHabits
+  readonly rules: TokenRules
+  readonly habits: ServiceHabits
   current: AccessToken
   former: AccessToken | undefined
   /** Until this instant a request that can be repeated gets the current token, whatever else is known. */
@@ -132,8 +132,8 @@ export class OrgTokens {
   constructor(org: OrgId, token: AccessToken, rules: TokenRules, habits: ServiceHabits, random: number) {
     this.org = org
     this.current = token
-    this.#rules = rules
-    this.#habits = habits
+    this.rules = rules
+    this.habits = habits
     this.#isExplored = this.#mayExplore(random, FIRST_EXPLORED_SHARE)
     this.#looksAhead = habits.ahead.areGood(random)
     this.#jitterPercent = 50 + Math.round(random * 50)
@@ -198,7 +198,7 @@ export class OrgTokens {
     const { current, former } = this
     if (this.isDead) return { wait: 'mint', reason: 'rejected' }
     const ageMs = now - current.mintedAt
-    const settledMs = this.#habits.delayMs(now, this.#rules.settleTimeMs)
+    const settledMs = this.habits.delayMs(now, this.rules.settleTimeMs)
     const isUnsettled = this.acceptedAt < 0 || ageMs < settledMs
     if (former !== undefined && isUnsettled && kind === 'once' && this.#isSafe(former, now)) {
       return { token: former, result: 'hit' }
@@ -218,7 +218,7 @@ export class OrgTokens {
     if (former === undefined) return false
     const endMs = this.endMs
     if (endMs !== undefined && now - former.mintedAt >= endMs) return false
-    if (now - current.mintedAt < this.#habits.delayMs(now, this.#rules.settleTimeMs)) return true
+    if (now - current.mintedAt < this.habits.delayMs(now, this.rules.settleTimeMs)) return true
     if (this.acceptedAt >= 0) return false
     if (now < this.#scoutedUntil) return true
     this.#scoutedUntil = Math.floor(now + SCOUT_MS)
@@ -229,7 +229,7 @@ export class OrgTokens {
     const ageMs = now - token.mintedAt
     const endMs = this.endMs
     if (endMs !== undefined) return ageMs < endMs - Math.max(endMs * SAFE_SHARE, SAFE_MS)
-    return ageMs < this.#rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
+    return ageMs < this.rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
   }
 
   /** The token before the current one, if it may still work. */
@@ -241,7 +241,7 @@ export class OrgTokens {
   #dropFormer(now: number): void {
     const { former } = this
     if (former === undefined) return
-    const hasSettled = this.#firstAcceptedAt >= 0 && now >= this.#firstAcceptedAt + this.#rules.settleTimeMs
+    const hasSettled = this.#firstAcceptedAt >= 0 && now >= this.#firstAcceptedAt + this.rules.settleTimeMs
     if (hasSettled || now - former.mintedAt >= former.statedLifeMs) this.former = undefined
   }
 
@@ -250,14 +250,14 @@ export class OrgTokens {
   /** The age at which the current token will probably end; undefined if nothing is known. */
   get endMs(): number | undefined {
     const statedMs = this.current.statedLifeMs
-    const endMs = Math.min(this.#rules.learns ? this.#learnedEndMs() : this.#rules.lifetimeMs, statedMs)
+    const endMs = Math.min(this.rules.learns ? this.#learnedEndMs() : this.rules.lifetimeMs, statedMs)
     return endMs === Number.POSITIVE_INFINITY ? undefined : endMs
   }
 
   /** The org's own deaths count first, those of others only where it has none that say otherwise. */
   #learnedEndMs(): number {
     const own = this.#own?.endMs
-    const shared = this.#habits.deaths.endMs
+    const shared = this.habits.deaths.endMs
     const isShared = shared !== undefined && this.#own?.agreeWith(shared) !== false
     const endMs = own ?? (isShared ? shared : this.current.expectedLifeMs)
     if (endMs === undefined) return Number.POSITIVE_INFINITY
@@ -269,7 +269,7 @@ export class OrgTokens {
   /** The service accepts the token past its expected end. */
   #outlived(aliveMs: number): void {
     if (aliveMs <= this.#outlivedMs) return
-    if (this.#outlivedMs === 0) this.#habits.deaths.add({ org: this.org, aliveMs, deadMs: Number.POSITIVE_INFINITY })
+    if (this.#outlivedMs === 0) this.habits.deaths.add({ org: this.org, aliveMs, deadMs: Number.POSITIVE_INFINITY })
     this.#outlivedMs = Math.floor(aliveMs)
     this.#own = undefined
     this.#hasDied = false
@@ -277,14 +277,14 @@ export class OrgTokens {
 
   /** A token that has lived for long will probably live on. */
   #assumedLifeMs(): number {
-    return this.endMs ?? Math.max(this.#rules.lifetimeMs, 4 * (this.acceptedAt - this.current.mintedAt))
+    return this.endMs ?? Math.max(this.rules.lifetimeMs, 4 * (this.acceptedAt - this.current.mintedAt))
   }
 
   /** How long before the end a mint ahead begins: so early that one request will come, and that the new token is known by then. */
   #aheadMs(endMs: number, now: number): number {
     const gapMs = this.#uses === 0 ? 0 : (this.acceptedAt - this.current.mintedAt) / this.#uses
-    const comesMs = this.#rules.looksFarAhead ? (gapMs * this.#jitterPercent) / 100 : 0
-    const workMs = 2 * this.#habits.mintMs + this.#habits.delayMs(now, this.#rules.settleTimeMs)
+    const comesMs = this.rules.looksFarAhead ? (gapMs * this.#jitterPercent) / 100 : 0
+    const workMs = 2 * this.habits.mintMs + this.habits.delayMs(now, this.rules.settleTimeMs)
     const latest = Math.min(endMs * AHEAD_SHARE, MAX_AHEAD_MS)
     return Math.min(Math.max(comesMs + workMs, endMs * MIN_AHEAD_SHARE), latest)
   }
@@ -294,7 +294,7 @@ export class OrgTokens {
   /** The service accepted a request with `token` that was sent at `sentAt`. Returns true if waiting requests may go on. */
   noteAccepted(token: AccessToken, sentAt: number): boolean {
     if (token !== this.current) {
-      if (token === this.former && sentAt > this.current.mintedAt + this.#habits.mintMs) this.#habits.formerLivesOn()
+      if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.formerLivesOn()
       return false
     }
     this.#uses += 1
@@ -342,10 +342,10 @@ export class OrgTokens {
     if (condemned?.token !== token) return
     this.#condemned = undefined
     if (this.#grievances !== undefined) this.#grievances.useless = 0
-    if (!this.#rules.learns) return
+    if (!this.rules.learns) return
     const { aliveMs, deadMs } = condemned
     const death = { org: this.org, aliveMs, deadMs }
-    const { deaths } = this.#habits
+    const { deaths } = this.habits
     const isUsual = deaths.isUsual(death)
     deaths.add(death)
     this.#outlivedMs = 0
@@ -362,7 +362,7 @@ export class OrgTokens {
     const endMs = this.endMs
     const ageMs = sentAt - token.mintedAt
     if (endMs !== undefined && ageMs >= endMs) return
-    if (sentAt >= this.current.mintedAt) this.#habits.formerEnded(now)
+    if (sentAt >= this.current.mintedAt) this.habits.formerEnded(now)
   }
 
   // ---- rejections that are not about the token
@@ -378,7 +378,7 @@ export class OrgTokens {
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
   isUselessAt(now: number): boolean {
-    return this.#isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.#rules.rejectedCooldownMs
+    return this.#isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.rules.rejectedCooldownMs
   }
 
   /** A mint after a rejection did not help. */
@@ -388,7 +388,7 @@ export class OrgTokens {
     const most = this.acceptedAt < 0 ? MAX_COOLDOWNS_OF_ALL : MAX_COOLDOWNS
     const cooldowns = Math.min(COOLDOWN_GROWTH ** grievances.useless, most)
     grievances.useless += 1
-    grievances.noMintUntil = now + this.#rules.rejectedCooldownMs * cooldowns
+    grievances.noMintUntil = now + this.rules.rejectedCooldownMs * cooldowns
     this.#condemned = undefined
   }
 
@@ -437,7 +437,7 @@ export class OrgTokens {
   take(token: AccessToken, now: number, random: number): boolean {
     this.#failures = 0
     this.#hasPassingFailure = false
-    this.#looksAhead = this.#habits.ahead.areGood(1 - random)
+    this.#looksAhead = this.habits.ahead.areGood(1 - random)
     if (token.equals(this.current)) {
       const lifeMs = this.endMs ?? 0
       this.#retryAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
@@ -447,7 +447,7 @@ export class OrgTokens {
     }
     const isCondemned = this.isDead || this.#condemned?.token === this.current
     this.#isReplacement = isCondemned
-    this.former = isCondemned || this.#habits.endsFormer(now) ? undefined : this.current
+    this.former = isCondemned || this.habits.endsFormer(now) ? undefined : this.current
     this.current = token
     this.quietUntil = 0
     this.isDead = false
@@ -459,7 +459,7 @@ export class OrgTokens {
     this.#scoutedUntil = 0
     this.#retryAt = 0
     // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
-    const isKnown = this.#hasDied || !this.#rules.looksFarAhead
+    const isKnown = this.#hasDied || !this.rules.looksFarAhead
     this.#isExplored = this.#mayExplore(random, isKnown ? EXPLORED_SHARE : FIRST_EXPLORED_SHARE)
     this.#jitterPercent = 50 + Math.round(random * 50)
     return true
@@ -467,7 +467,7 @@ export class OrgTokens {
 
   /** Not a token that another process has minted and knows the life of: if each explored it, each would meet its end. */
   #mayExplore(random: number, share: number): boolean {
-    return this.#rules.learns && this.current.expectedLifeMs === undefined && random < share
+    return this.rules.learns && this.current.expectedLifeMs === undefined && random < share
   }
 
   /** `isPassing`: it was no refusal of the org. */

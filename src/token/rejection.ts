@@ -5,7 +5,7 @@
 
 import type { OrgId } from '../http/org-id.ts'
 import type { OrgTokens } from './org-tokens.ts'
-import type { Odds, ServiceHabits } from './service-habits.ts'
+import type { Meaning } from './rejected-statuses.ts'
 import type { AccessToken, RejectionKind, Requester } from './token-source.ts'
 
 /** The request, as far as it matters for its token. */
@@ -20,7 +20,8 @@ export interface RejectedRequest {
   readonly requestId: string | undefined
 }
 
-export interface Rejected {
+/** What the service answered to one try. */
+export interface Answer {
   readonly token: AccessToken
   /** When the request was sent with it. */
   readonly sentAt: number
@@ -29,9 +30,12 @@ export interface Rejected {
   readonly challenge: string
 }
 
-/** What the cache does for the request. `again`: the same token, at once or later. */
+/**
+ * What the cache does for the request. `pass`: the client gets the response. `isAccepted`: its token is good. `kind` tells what
+ * the rejection before it turned out to be. `again`: the same token, at once or later.
+ */
 export type Step =
-  | { readonly step: 'pass' }
+  | { readonly step: 'pass'; readonly isAccepted?: boolean; readonly kind?: RejectionKind }
   | { readonly step: 'use'; readonly token: AccessToken }
   | { readonly step: 'again'; readonly token: AccessToken; readonly delayMs: number }
   | { readonly step: 'wait'; readonly token: AccessToken }
@@ -60,30 +64,21 @@ const MAX_DELAYED_MS = 1_000
 /** If so many requests in a row are rejected, the token is the reason after all. */
 const MAX_BY_RIGHT_IN_ROW = 5
 
-export interface StepRules {
-  readonly now: number
-  /** A share of one. */
-  readonly random: number
-  readonly settleTimeMs: number
-}
-
 export class Rejection {
   readonly request: RejectedRequest
-  readonly pass = PASS
   readonly #rejected: AccessToken[] = []
   /** The repeat under way is to tell what the first status means. */
-  isTelling = false
+  #isTelling = false
   #firstStatus = 0
+  /** When the first try was sent. */
   #firstAt = 0
-  #firstSentAt = 0
   #tries = 0
   #agains = 0
-  #pauses = 0
   #hasMinted = false
-  /** The odds that this request's wait will tell something of. */
-  #waitedFor: Odds | undefined
+  /** This request's wait will tell whether waiting helps. */
+  #isWaiting = false
   #attempted: Attempted | undefined
-  #kind: string | undefined
+  #kindOfRequest: string | undefined
   /** What the rejection is if the request is not repeated. */
   #known: RejectionKind = 'not_the_token'
 
@@ -96,26 +91,103 @@ export class Rejection {
     return this.#attempted !== undefined
   }
 
-  /** This request finds out what its first status means. */
-  get isTrial(): boolean {
+  /** A trial got no new token. The same answer again is better for the client than a failure of our own. */
+  giveUpTrial(): boolean {
+    this.#isTelling = false
     return this.#attempted === 'trial'
   }
 
-  /** The status of the first response. */
-  get firstStatus(): number {
-    return this.#firstStatus
-  }
-
   /** Decides after a rejection if the org's tokens were forgotten while the request was under way. */
-  nextWithout({ challenge }: Rejected): Step {
+  nextWithout({ challenge }: Answer): Step {
     if (this.#attempted !== undefined || !this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
     this.#hasMinted = true
     this.#attempted = 'minted'
     return { step: 'mint' }
   }
 
+  /** Decides after a response. `tokens` may have changed since the request was sent. `random` is a share of one. */
+  next(answer: Answer, tokens: OrgTokens, now: number, random: number): Step {
+    const { statuses } = tokens.habits
+    const meaning = statuses.meaningOf(answer.status)
+    const mayTell = this.#attempted === undefined || this.#attempted === 'trial'
+    if (meaning !== 'rejected' && !(meaning === 'suspect' && mayTell)) return this.#end(answer, meaning, tokens, now)
+    const isRejected = meaning === 'rejected'
+    const step = isRejected ? this.#nextTry(answer, tokens, now, random) : this.#nextTrial(answer, tokens, now)
+    if (step !== PASS) return step
+    if (this.#isTelling) statuses.trialFailed(this.request.org, now)
+    return isRejected ? { step: 'pass', kind: this.#outcome(false) } : PASS
+  }
+
+  #nextTry(answer: Answer, tokens: OrgTokens, now: number, random: number): Step {
+    const { token, sentAt } = answer
+    const { current, habits, rules } = tokens
+    const isFirst = this.#tries === 0
+    if (isFirst) this.#firstAt = sentAt
+    this.#tries += 1
+    if (this.#attempted === 'again') habits.again.failed()
+    if (INSUFFICIENT_SCOPE.test(answer.challenge)) return PASS
+    if (isFirst && token === current) tokens.noteRejected(sentAt)
+    if (!this.#rejected.includes(token)) this.#rejected.push(token)
+    if (!this.request.isRepeatable) return this.#passOnce(answer, tokens, now)
+    if (this.#tries > MAX_TRIES || now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS)
+      return this.#giveUp(tokens, now)
+    const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.isRejectedByRight(this.#kind)
+    if (isUsual && this.#attempted === undefined) return PASS
+    if (token !== current && !this.#rejected.includes(current)) {
+      this.#noteVainWait(tokens)
+      return this.#use('newer', current)
+    }
+    if (sentAt - current.mintedAt < rules.settleTimeMs) return this.#settle(answer, tokens, now, random)
+    return this.#judgeSettled(answer, tokens, now, random)
+  }
+
+  /** The status may say that a token has ended. One repeat with another token tells. */
+  #nextTrial({ token, sentAt, status, challenge }: Answer, tokens: OrgTokens, now: number): Step {
+    const { current, habits, rules } = tokens
+    if (this.#attempted === 'trial') {
+      // The new token may not be known yet.
+      const isUnknown = token === current && tokens.acceptedAt < 0 && sentAt - current.mintedAt < rules.settleTimeMs
+      return isUnknown && this.#isTelling ? { step: 'wait', token } : PASS
+    }
+    this.#firstStatus = status
+    if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
+    if (token === current) {
+      tokens.noteRejected(sentAt)
+      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return PASS
+      if (!tokens.mayMintAfterRejection(sentAt, this.#kind)) return PASS
+      if (!habits.statuses.mayTry(this.request.org, tokens.rejectedInRow > 1, now)) return PASS
+      tokens.condemn(sentAt, false)
+    }
+    this.#isTelling = true
+    this.#attempted = 'trial'
+    this.#rejected.push(token)
+    return token === current ? { step: 'mint' } : { step: 'use', token: current }
+  }
+
+  /** The response says nothing against the token, or it answers a request that was never repeated. */
+  #end({ token, sentAt }: Answer, meaning: Meaning, tokens: OrgTokens, now: number): Step {
+    if (this.#attempted === undefined || (this.#attempted === 'trial' && meaning !== 'accepted')) return PASS
+    const isAccepted = meaning !== 'neither'
+    const { habits } = tokens
+    if (this.#isTelling) habits.statuses.learn(this.#firstStatus)
+    const [first] = this.#rejected
+    if (isAccepted && first !== undefined) {
+      if (first !== token) tokens.confirmDeath(first)
+      if (this.#attempted === 'newer') tokens.noteFormerEnded(first, this.#firstAt, now)
+      if (this.#attempted === 'again') habits.again.helped()
+      // The new token is known later than now, nobody knows when.
+      if (this.#attempted === 'former') habits.settled(Math.max(0, this.#firstAt - tokens.current.mintedAt) * 2, now)
+      if (this.#attempted === 'waited') {
+        habits.waiting.helped()
+        // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
+        if (!habits.again.areProven) habits.settled(sentAt - token.mintedAt, now)
+      }
+    }
+    return { step: 'pass', isAccepted, kind: this.#outcome(isAccepted) }
+  }
+
   /** What the proxy believes of a rejection at its end, for the metrics. */
-  outcome(isAccepted: boolean): RejectionKind {
+  #outcome(isAccepted: boolean): RejectionKind {
     switch (this.#attempted) {
       case 'newer':
       case 'minted':
@@ -131,185 +203,91 @@ export class Rejection {
     }
   }
 
-  /** Decides after a rejection. `tokens` may have changed since the request was sent. */
-  next(rejected: Rejected, tokens: OrgTokens, habits: ServiceHabits, rules: StepRules): Step {
-    const { token, sentAt, challenge } = rejected
-    const { now } = rules
-    const { current } = tokens
-    const isFirst = this.#tries === 0
-    if (isFirst) {
-      this.#firstAt = now
-      this.#firstSentAt = sentAt
-    }
-    this.#tries += 1
-    if (this.#attempted === 'again') habits.again.failed()
-    if (INSUFFICIENT_SCOPE.test(challenge)) return PASS
-    if (isFirst && token === current) tokens.noteRejected(sentAt)
-    if (!this.#rejected.includes(token)) this.#rejected.push(token)
-    if (!this.request.isRepeatable) return this.#passOnce(rejected, tokens, habits, rules)
-    if (this.#tries > MAX_TRIES || now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS)
-      return this.#giveUp(tokens, now)
-    const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.isRejectedByRight(this.kind)
-    if (isUsual && this.#attempted === undefined) return PASS
-    if (token !== current && !this.#rejected.includes(current)) {
-      this.#noteVainWait()
-      return this.#use('newer', current)
-    }
-    if (sentAt - current.mintedAt < rules.settleTimeMs) return this.#settle(rejected, tokens, habits, rules)
-    return this.#judgeSettled(rejected, tokens, habits, rules)
-  }
-
-  /**
-   * Decides after a response whose status may say that a token has ended. One repeat with another token tells.
-   * `isTrialDue` asks for leave to mint for that.
-   */
-  nextTrial(
-    { token, sentAt, status, challenge }: Rejected,
-    tokens: OrgTokens,
-    settleTimeMs: number,
-    isTrialDue: () => boolean,
-  ): Step {
-    const { current } = tokens
-    if (this.isTrial) {
-      // The new token may not be known yet.
-      const isUnknown = token === current && tokens.acceptedAt < 0 && sentAt - current.mintedAt < settleTimeMs
-      return isUnknown && this.isTelling ? { step: 'wait', token } : PASS
-    }
-    this.#firstStatus = status
-    if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
-    if (token === current) {
-      tokens.noteRejected(sentAt)
-      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return PASS
-      if (!tokens.mayMintAfterRejection(sentAt, this.kind) || !isTrialDue()) return PASS
-      tokens.condemn(sentAt, false)
-    }
-    this.isTelling = true
-    this.#attempted = 'trial'
-    this.#rejected.push(token)
-    return token === current ? { step: 'mint' } : { step: 'use', token: current }
-  }
-
-  /** The service has accepted the request with `token`. */
-  accepted({ token, sentAt }: Rejected, tokens: OrgTokens, habits: ServiceHabits, now: number): void {
-    const [first] = this.#rejected
-    if (first !== undefined && first !== token) tokens.confirmDeath(first)
-    switch (this.#attempted) {
-      case 'newer':
-        if (first !== undefined) tokens.noteFormerEnded(first, this.#firstSentAt, now)
-        break
-      case 'waited':
-        this.#waitedFor?.helped()
-        // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
-        if (!habits.again.areProven) habits.settled(sentAt - token.mintedAt, now)
-        break
-      case 'again':
-        habits.again.helped()
-        break
-      case 'former':
-        // The new token is known later than now, nobody knows when.
-        habits.settled(Math.max(0, this.#firstAt - tokens.current.mintedAt) * 2, now)
-        break
-      case 'minted':
-      case 'trial':
-      case undefined:
-        break
-    }
-  }
-
-  get kind(): string {
-    this.#kind ??= kindOf(this.request)
-    return this.#kind
+  get #kind(): string {
+    this.#kindOfRequest ??= kindOf(this.request)
+    return this.#kindOfRequest
   }
 
   /** The client gets the rejection at once, and the next request of the org profits from it. */
-  #passOnce({ token, sentAt }: Rejected, tokens: OrgTokens, habits: ServiceHabits, rules: StepRules): Step {
-    const { current, acceptedAt } = tokens
+  #passOnce({ token, sentAt }: Answer, tokens: OrgTokens, now: number): Step {
+    const { current, acceptedAt, habits, rules } = tokens
     if (token !== current || acceptedAt > sentAt) return PASS
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
     this.#known = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung && acceptedAt < 0 && habits.waiting.areGood(1)) habits.unsettled(current.mintedAt + rules.settleTimeMs)
-    const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(rules.now))
-    if (isRetired && tokens.mayMintAfterRejection(rules.now, this.kind)) {
-      if (tokens.isUselessAt(rules.now)) tokens.noteUselessMint(rules.now)
+    const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
+    if (isRetired && tokens.mayMintAfterRejection(now, this.#kind)) {
+      if (tokens.isUselessAt(now)) tokens.noteUselessMint(now)
       else tokens.condemn(sentAt, true)
     }
     return PASS
   }
 
   /** A young token: real services copy tokens to their back ends, and some do not know a new one for seconds. */
-  #settle(rejected: Rejected, tokens: OrgTokens, habits: ServiceHabits, rules: StepRules): Step {
-    const { current, acceptedAt } = tokens
-    const former = tokens.usableFormer(rules.now)
+  #settle({ sentAt }: Answer, tokens: OrgTokens, now: number, random: number): Step {
+    const { current, acceptedAt, habits, rules } = tokens
+    const former = tokens.usableFormer(now)
     if (former !== undefined && !this.#rejected.includes(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
-    const isDying = tokens.rejectedInRow > MAX_DELAYED_IN_ROW && rules.now - acceptedAt > MAX_DELAYED_MS
-    if (!isNew && isDying) {
-      this.#noteVainWait()
-      return this.#judgeUnhelpful(rejected, tokens, rules)
+    const isDying = !isNew && tokens.rejectedInRow > MAX_DELAYED_IN_ROW && now - acceptedAt > MAX_DELAYED_MS
+    const mayHelp = (this.#isWaiting || habits.waiting.areGood(random)) && (!isNew || tokens.uselessMints === 0)
+    const isInDelay = habits.hasDelay(now) && sentAt - current.mintedAt < habits.delayMs(now, rules.settleTimeMs)
+    if (isDying || !(mayHelp || isInDelay)) {
+      if (isDying) this.#noteVainWait(tokens)
+      // Such a rejection is weighed like that of an old token.
+      return this.#hasMinted ? this.#giveUp(tokens, now) : this.#mint(sentAt, tokens, now)
     }
-    const mayHelp = this.#waitedFor !== undefined || habits.waiting.areGood(rules.random)
-    const isHopeful = mayHelp && (!isNew || tokens.uselessMints === 0)
-    const isInDelay =
-      habits.hasDelay(rules.now) && rejected.sentAt - current.mintedAt < habits.delayMs(rules.now, rules.settleTimeMs)
-    if (!isHopeful && !isInDelay) return this.#judgeUnhelpful(rejected, tokens, rules)
     const settledAt = current.mintedAt + rules.settleTimeMs
     if (isNew) habits.unsettled(settledAt)
-    if (isHopeful) this.#waitedFor = habits.waiting
+    if (mayHelp) this.#isWaiting = true
     this.#attempted = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) return { step: 'wait', token: current }
-    const delayMs = Math.min(FIRST_PAUSE_MS * 2 ** this.#pauses++, MAX_PAUSE_MS)
-    return { step: 'again', token: current, delayMs: Math.min(delayMs, Math.max(settledAt - rules.now, 0)) }
+    const delayMs = Math.min(FIRST_PAUSE_MS * 2 ** (this.#tries - 1), MAX_PAUSE_MS, Math.max(settledAt - now, 0))
+    return { step: 'again', token: current, delayMs }
   }
 
-  /** Waiting for young tokens has not helped lately: their rejections are weighed like those of others. */
-  #judgeUnhelpful({ sentAt }: Rejected, tokens: OrgTokens, rules: StepRules): Step {
-    if (this.#hasMinted) return this.#giveUp(tokens, rules.now)
-    if (!tokens.mayMintAfterRejection(rules.now, this.kind)) return PASS
-    return this.#mint(sentAt, tokens)
-  }
-
-  #judgeSettled({ sentAt }: Rejected, tokens: OrgTokens, habits: ServiceHabits, rules: StepRules): Step {
+  #judgeSettled({ sentAt }: Answer, tokens: OrgTokens, now: number, random: number): Step {
     const { current, acceptedAt } = tokens
-    this.#noteVainWait()
+    const { again } = tokens.habits
+    this.#noteVainWait(tokens)
     // A request that was sent later was accepted: the token is good, and one back end or this request is the reason.
     const isGood = acceptedAt > sentAt
-    const isAlone = tokens.rejectedInRow < 2 || habits.again.areProven
+    const isAlone = tokens.rejectedInRow < 2 || again.areProven
     const wasGood = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS && isAlone
-    const mayHelp = habits.again.areProven ? this.#agains < MAX_AGAIN : this.#agains === 0
-    if (mayHelp && (isGood || (wasGood && habits.again.areGood(rules.random)))) {
+    const mayHelp = this.#agains < (again.areProven ? MAX_AGAIN : 1)
+    if (mayHelp && (isGood || (wasGood && again.areGood(random)))) {
       this.#attempted = 'again'
       const delayMs = this.#agains === 0 ? 0 : FIRST_PAUSE_MS
       this.#agains += 1
       return { step: 'again', token: current, delayMs }
     }
-    if (isGood || this.#hasMinted) return this.#giveUp(tokens, rules.now)
-    if (tokens.isUselessAt(rules.now)) return PASS
-    if (!tokens.mayMintAfterRejection(rules.now, this.kind)) return PASS
-    return this.#mint(sentAt, tokens)
+    if (isGood || this.#hasMinted) return this.#giveUp(tokens, now)
+    return tokens.isUselessAt(now) ? PASS : this.#mint(sentAt, tokens, now)
   }
 
-  #mint(sentAt: number, tokens: OrgTokens): Step {
+  #mint(sentAt: number, tokens: OrgTokens, now: number): Step {
+    if (!tokens.mayMintAfterRejection(now, this.#kind)) return PASS
     tokens.condemn(sentAt, false)
+    tokens.isDead = true
     this.#hasMinted = true
     this.#attempted = 'minted'
-    tokens.isDead = true
     return { step: 'mint' }
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */
   #giveUp(tokens: OrgTokens, now: number): Step {
-    this.#noteVainWait()
+    this.#noteVainWait(tokens)
     // The endpoint gave the same token again. It may give another in a moment.
     if (this.#hasMinted && tokens.current === this.#rejected[0]) return PASS
     if (this.#hasMinted) tokens.noteUselessMint(now)
-    tokens.markRejectedByRight(this.kind)
+    tokens.markRejectedByRight(this.#kind)
     return PASS
   }
 
-  #noteVainWait(): void {
-    this.#waitedFor?.failed()
-    this.#waitedFor = undefined
+  #noteVainWait({ habits }: OrgTokens): void {
+    if (this.#isWaiting) habits.waiting.failed()
+    this.#isWaiting = false
   }
 
   #use(attempted: Attempted, token: AccessToken): Step {

@@ -6,6 +6,7 @@
  */
 
 import { DeathAges } from './death-ages.ts'
+import type { RejectedStatuses } from './rejected-statuses.ts'
 
 /** After so many failures in a row, something is tried for this share of the requests, and for fewer after each failure. */
 const PATIENCE = 3
@@ -54,6 +55,7 @@ export class Odds {
 }
 
 export class ServiceHabits {
+  readonly statuses: RejectedStatuses
   readonly deaths = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, share: 0.75, tolerance: 0.05 })
   /** Waiting until a young token is known everywhere. */
   readonly waiting = new Odds()
@@ -67,6 +69,10 @@ export class ServiceHabits {
   #delaySeenAt = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
   #mintMs = 0
+
+  constructor(statuses: RejectedStatuses) {
+    this.statuses = statuses
+  }
 
   /** True if a new token ends the one before. */
   endsFormer(now: number): boolean {

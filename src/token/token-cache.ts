@@ -13,7 +13,7 @@ import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
 import { type Choice, OrgTokens, type RequestKind, type TokenRules } from './org-tokens.ts'
 import { RejectedStatuses } from './rejected-statuses.ts'
-import { kindOf, type Rejected, type RejectedRequest, type Rejection, type Step } from './rejection.ts'
+import { type Answer, kindOf, type RejectedRequest, type Rejection, type Step } from './rejection.ts'
 import { ServiceHabits } from './service-habits.ts'
 import {
   type AccessToken,
@@ -88,14 +88,12 @@ export class TokenCache {
   readonly #now: () => number
   readonly #startTimer: StartTimer
   readonly #random: () => number
-  readonly #habits = new ServiceHabits()
-  readonly #statuses: RejectedStatuses
+  readonly #habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
   /** Mints that nobody waits for any longer, and whose token may still come. */
   readonly #lateMints = new Map<OrgId, Promise<AccessToken>>()
   readonly #turns = new Map<OrgId, Turns>()
   readonly #pauses = new Set<Pause>()
-  #toldLifeMs: number | undefined
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     const { maxOrgs, observer = {}, now = () => performance.now(), random = Math.random } = options
@@ -113,7 +111,8 @@ export class TokenCache {
       },
     })
     this.#refusals = new LRUCache({ max: maxOrgs })
-    this.#statuses = new RejectedStatuses(options.rejectedStatuses, (status) => observer.statusLearned?.(status))
+    const statusLearned = (status: number) => observer.statusLearned?.(status)
+    this.#habits = new ServiceHabits(new RejectedStatuses(options.rejectedStatuses, statusLearned))
   }
 
   // ---- before a request is sent
@@ -191,11 +190,11 @@ export class TokenCache {
 
   /** True if a response with this status says that its token is good. */
   isAccepted(status: number): boolean {
-    return this.#statuses.meaningOf(status) === 'accepted'
+    return this.#habits.statuses.meaningOf(status) === 'accepted'
   }
 
   isRejected(status: number): boolean {
-    return this.#statuses.meaningOf(status) === 'rejected'
+    return this.#habits.statuses.meaningOf(status) === 'rejected'
   }
 
   /** The service accepted a request that was sent at `sentAt`. Runs on every request. */
@@ -211,13 +210,14 @@ export class TokenCache {
    * for the next repeat; undefined if the client gets the response. The promise rejects with a `TokenError` if there is no
    * token.
    */
-  judge(rejection: Rejection, rejected: Rejected): Promise<AccessToken> | undefined {
+  judge(rejection: Rejection, answer: Answer): Promise<AccessToken> | undefined {
     const { request } = rejection
     const tokens = this.#orgs.peek(request.org)
-    const step =
-      tokens === undefined ? this.#weighForgotten(rejection, rejected) : this.#weigh(rejection, rejected, tokens)
+    const step = this.#weigh(rejection, answer, tokens)
     switch (step.step) {
       case 'pass':
+        if (step.isAccepted === true) this.accepted(request.org, answer.token, answer.sentAt, request)
+        if (step.kind !== undefined) this.#observer.tokenRejected?.(request.org, step.kind)
         return undefined
       case 'use':
         return Promise.resolve(step.token)
@@ -225,63 +225,17 @@ export class TokenCache {
         return this.#pause(step.delayMs).then(() => step.token)
       case 'wait':
         return this.#turn(request.org, true).then(() => this.#orgs.peek(request.org)?.current ?? step.token)
-      case 'mint': {
-        const token = this.#awaitMint(request.org, 'rejected', request)
-        if (!rejection.isTrial) return token
-        return token.catch(() => {
-          // Without a new token, the same answer again is better than a failure of our own.
-          rejection.isTelling = false
-          return rejected.token
+      case 'mint':
+        return this.#awaitMint(request.org, 'rejected', request).catch((error: unknown) => {
+          if (rejection.giveUpTrial()) return answer.token
+          throw error
         })
-      }
     }
   }
 
-  /** The org's tokens were forgotten while the request was under way. */
-  #weighForgotten(rejection: Rejection, rejected: Rejected): Step {
-    return this.isRejected(rejected.status) ? rejection.nextWithout(rejected) : rejection.pass
-  }
-
-  #weigh(rejection: Rejection, rejected: Rejected, tokens: OrgTokens): Step {
-    const { request } = rejection
-    const { token, sentAt, status } = rejected
-    const now = this.#now()
-    const meaning = this.#statuses.meaningOf(status)
-    if (meaning === 'rejected') {
-      const step = rejection.next(rejected, tokens, this.#habits, {
-        now,
-        random: this.#random(),
-        settleTimeMs: this.#options.settleTimeMs,
-      })
-      if (step.step !== 'pass') return step
-      if (rejection.isTelling) this.#statuses.trialFailed(request.org, now)
-      this.#observer.tokenRejected?.(request.org, rejection.outcome(false))
-      return step
-    }
-    if (meaning === 'suspect' && (rejection.isTrial || !rejection.isRepeated)) {
-      const step = rejection.nextTrial(rejected, tokens, this.#options.settleTimeMs, () =>
-        this.#statuses.mayTry(request.org, tokens.rejectedInRow > 1, now),
-      )
-      if (step.step === 'pass' && rejection.isTelling) this.#statuses.trialFailed(request.org, now)
-      return step
-    }
-    if (!rejection.isRepeated || (rejection.isTrial && meaning !== 'accepted')) return rejection.pass
-    if (rejection.isTelling && meaning === 'accepted') this.#statuses.learn(rejection.firstStatus)
-    if (meaning !== 'neither') {
-      this.accepted(request.org, token, sentAt, request)
-      rejection.accepted(rejected, tokens, this.#habits, now)
-      this.#tellLife()
-    }
-    this.#observer.tokenRejected?.(request.org, rejection.outcome(meaning !== 'neither'))
-    return rejection.pass
-  }
-
-  #tellLife(): void {
-    const { endMs } = this.#habits.deaths
-    const told = this.#toldLifeMs
-    if (endMs === undefined || (told !== undefined && Math.abs(endMs - told) < told * TOLD_SHARE)) return
-    this.#toldLifeMs = endMs
-    this.#observer.estimateChanged?.(endMs)
+  #weigh(rejection: Rejection, answer: Answer, tokens: OrgTokens | undefined): Step {
+    if (tokens !== undefined) return rejection.next(answer, tokens, this.#now(), this.#random())
+    return this.isRejected(answer.status) ? rejection.nextWithout(answer) : { step: 'pass' }
   }
 
   // ---- mints
@@ -432,7 +386,7 @@ export class TokenCache {
 
   /** Statuses that turned out to end tokens, beside those of the configuration. */
   get learnedStatuses(): readonly number[] {
-    return this.#statuses.learned
+    return this.#habits.statuses.learned
   }
 
   /** Orgs for which the service accepts no token, not even a new one. */
@@ -474,9 +428,6 @@ export class TokenCache {
     return this.#now() - refusal.refusedAt < this.#options.refusalTtlMs
   }
 }
-
-/** A change of the learned life is told if it is at least this share. */
-const TOLD_SHARE = 1 / 10
 
 function startTimer(run: () => void, delayMs: number): () => void {
   const timer = setTimeout(run, delayMs)

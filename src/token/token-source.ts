@@ -137,7 +137,6 @@ export interface TokenObserver {
   tokenEvicted?(org: OrgId): void
   /** The token endpoint refused the org. */
   orgRefused?(org: OrgId, error: TokenError): void
-  estimateChanged?(estimateMs: number): void
   /** The endpoint is not called for any org for `pauseMs`. Then one call is the probe. */
   mintsPaused?(code: TokenErrorCode, pauseMs: number): void
   /** The last such pause has ended. */
