@@ -90,10 +90,9 @@ export class TokenCache {
   readonly #random: () => number
   readonly #habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
-  /** Mints that nobody waits for any longer, and whose token may still come. */
-  readonly #lateMints = new Map<OrgId, Promise<AccessToken>>()
   readonly #turns = new Map<OrgId, Turns>()
   readonly #pauses = new Set<Pause>()
+  #purges = 0
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     const { maxOrgs, observer = {}, now = () => performance.now(), random = Math.random } = options
@@ -294,7 +293,6 @@ export class TokenCache {
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
   #take(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
     this.#refusals.delete(org)
-    this.#lateMints.delete(org)
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) {
       this.#orgs.set(org, new OrgTokens(org, token, this.#options, this.#habits, this.#random()))
@@ -316,14 +314,16 @@ export class TokenCache {
     this.#orgs.peek(org)?.noteMintFailed(isPassing(error), now, this.#random())
   }
 
+  /** Nobody waits for the token any longer. It is kept unless it was purged meanwhile, or the org has a newer one. */
   #awaitLate(org: OrgId, late: Promise<AccessToken>, reason: MintReason): void {
-    this.#lateMints.set(org, late)
-    const isAwaited = () => this.#lateMints.get(org) === late && this.#lateMints.delete(org)
+    const purges = this.#purges
     late.then(
       (token) => {
-        if (isAwaited()) this.#take(org, token, reason)
+        const current = this.#orgs.peek(org)?.current
+        const isNewest = current === undefined || token.mintedAt > current.mintedAt
+        if (isNewest && purges === this.#purges) this.#take(org, token, reason)
       },
-      () => isAwaited(),
+      () => undefined,
     )
   }
 
@@ -353,8 +353,8 @@ export class TokenCache {
 
   /** Returns true if there was a token to forget. A mint that is under way serves those who wait, and is then forgotten. */
   purge(org: OrgId): boolean {
+    this.#purges += 1
     this.#mints.delete(org)
-    this.#lateMints.delete(org)
     this.#refusals.delete(org)
     return this.#orgs.delete(org)
   }
@@ -362,8 +362,8 @@ export class TokenCache {
   /** Returns how many tokens were forgotten. */
   purgeAll(): number {
     const { size } = this.#orgs
+    this.#purges += 1
     this.#mints.clear()
-    this.#lateMints.clear()
     this.#refusals.clear()
     this.#orgs.clear()
     return size
@@ -411,16 +411,16 @@ export class TokenCache {
       uselessMints: tokens.uselessMints,
       lastRefusal: describeRefusal(this.#refusals.peek(tokens.org), now),
     }))
-    const refused = Array.from(this.#refusals.entries())
-      .filter(([org, { refusedAt }]) => now - refusedAt < REFUSAL_SHOWN_MS && !this.#orgs.has(org))
-      .map(([org, refusal]) => ({
-        org,
-        state: 'refused' as const,
-        ageMs: undefined,
-        lifetimeMs: undefined,
-        uselessMints: 0,
-        lastRefusal: describeRefusal(refusal, now),
-      }))
+    const refusals = [...this.#refusals.entries()].filter(
+      ([org, { refusedAt }]) => now - refusedAt < REFUSAL_SHOWN_MS && !this.#orgs.has(org),
+    )
+    const unknown = { ageMs: undefined, lifetimeMs: undefined, uselessMints: 0 }
+    const refused = refusals.map(([org, refusal]) => ({
+      org,
+      state: 'refused' as const,
+      ...unknown,
+      lastRefusal: describeRefusal(refusal, now),
+    }))
     return [...held, ...refused]
   }
 
