@@ -449,7 +449,7 @@ test.each([
     expect(await codeOf(obtained)).toBe('token_endpoint_unavailable')
   }
   for (const i of order) {
-    issueLate[i]?.(new AccessToken(`late-${i}`, clock.now() + i))
+    issueLate[i]?.(new AccessToken(`late-${i}`, clock.now() - 2 + i))
     await settled()
   }
   expect(cache.get(ACME, 'repeatable')?.token.reveal()).toBe('Bearer late-1')
