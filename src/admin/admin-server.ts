@@ -1,17 +1,17 @@
 /** The admin listener: its own small HTTP server for health, metrics and the status page, with strict limits. */
 
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
+import type { ErrorCode } from '../errors.ts'
 import type { HostList } from '../http/host.ts'
+import { PROBLEMS } from '../http/problem.ts'
 import { pathOf } from '../http/target.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from '../listener/bind.ts'
-import { type AdminProblemCode, endWithAdminProblem, respondWithAdminProblem } from './admin-problem.ts'
 import { History, SAMPLE_INTERVAL_MS } from './history.ts'
 import { type Answer, adminRoutes, type Route } from './routes.ts'
-import type { AdminSources } from './status.ts'
-import { refusedMints, type Warnings } from './warnings.ts'
+import { type AdminSources, Status } from './status.ts'
 
 export interface AdminOptions {
   readonly address: ListenAddress
@@ -22,16 +22,13 @@ export interface AdminOptions {
   readonly isRemote: boolean
   /** Other machines may use everything, not only health and metrics. */
   readonly allowsRemote: boolean
-  /** `here`: processes of this machine may be callers, who may see and purge nothing of each other. Changed by a reload. */
+  readonly refusesForwarded: boolean
+  /** `here`: callers run on this machine, who may see and purge nothing of each other. Changed by a reload, as what follows. */
   readonly callers: 'none' | 'here' | 'elsewhere'
   readonly hosts: HostList
-  readonly refusesForwarded: boolean
-  /** Read for each request, like `hosts`: a reload may change them. */
   readonly orgPattern: RegExp
   /** Called with unexpected errors. */
   readonly report: (error: unknown) => void
-  /** Monotonic milliseconds since the start of the process. */
-  readonly now?: () => number
 }
 
 const MAX_HEAD_BYTES = 16 * 1024
@@ -42,21 +39,50 @@ const KEEP_ALIVE_MS = 5_000
 const IDLE_MS = 30_000
 const MAX_CONNECTIONS = 64
 
-const COMMON_FIELDS: readonly (readonly [string, string])[] = [
-  ['cache-control', 'no-store'],
-  ['x-content-type-options', 'nosniff'],
-  ['x-frame-options', 'DENY'],
-  ['referrer-policy', 'no-referrer'],
-  ['cross-origin-resource-policy', 'same-origin'],
-]
-/** For everything but the status page: a browser must run nothing in it. */
-const INERT = "default-src 'none'; frame-ancestors 'none'"
+const COMMON_FIELDS = {
+  'cache-control': 'no-store',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-resource-policy': 'same-origin',
+  // A browser must run nothing in an answer. The status page has a policy of its own.
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+}
+export type AdminProblemCode = ErrorCode | 'callers_refused' | 'not_found'
+
+/** What differs from the problems of the proxy's own listener. */
+export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeof PROBLEMS)[ErrorCode]> } = {
+  request_timeout: { detail: 'Send the whole request at once.' },
+  browser_refused: {
+    detail: 'Type the address of the status page into the browser. Other pages may neither link nor call here.',
+  },
+  remote_refused: {
+    detail: 'Other machines get health and metrics only. Ask from this machine, or set admin.allowRemote.',
+  },
+  callers_refused: {
+    status: 403,
+    title: 'Not served where callers can reach it',
+    detail:
+      'Callers can reach this address, and may not see or purge what is not theirs: it serves health and metrics only. Set admin.address to a unix socket.',
+  },
+  not_found: {
+    status: 404,
+    title: 'There is no such path',
+    detail:
+      'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, or POST /tokens/purge?org=ORG, /tokens/resume.',
+  },
+  method_refused: { detail: 'Use a method from the Allow field.' },
+  org_id_missing: {
+    detail: 'Send one ?org=ORG, or ?org=all for every Org. For an Org whose id is "all", send ?orgId=all.',
+  },
+  org_id_invalid: { detail: 'Send one id that matches orgs.pattern.' },
+  proxy_internal_error: { detail: 'This is a bug of the proxy. Report it with the lines of its log.' },
+}
 
 export class AdminListener {
   readonly #options: AdminOptions
-  readonly #now: () => number
   readonly #history: History
-  readonly #warnings: Warnings
+  readonly #status: Status
   readonly #routes: ReadonlyMap<string, Route>
   /** Oldest first. */
   readonly #sockets = new Set<Socket>()
@@ -67,16 +93,9 @@ export class AdminListener {
 
   constructor(options: AdminOptions, sources: AdminSources) {
     this.#options = options
-    this.#now = options.now ?? (() => performance.now())
-    this.#history = new History(sources.metrics, this.#now())
-    this.#warnings = sources.warnings
-    this.#warnings.add('mints_refused', () => refusedMints(this.#history.recent(this.#now()), sources.service.baseUrl))
-    this.#routes = adminRoutes({
-      sources,
-      history: this.#history,
-      orgPattern: () => options.orgPattern,
-      now: this.#now,
-    })
+    this.#history = new History(sources.metrics, performance.now())
+    this.#status = new Status(sources, this.#history)
+    this.#routes = adminRoutes(sources, this.#status, () => options.orgPattern)
   }
 
   /** Resolves with the address as written in a URL. */
@@ -84,8 +103,8 @@ export class AdminListener {
     const { address, socketMode, inheritedSockets } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
     this.#sampling = setInterval(() => {
-      this.#history.sample(this.#now())
-      this.#warnings.present()
+      this.#history.sample(performance.now())
+      this.#status.warnings.present()
     }, SAMPLE_INTERVAL_MS).unref()
     return this.#bound.address
   }
@@ -110,7 +129,7 @@ export class AdminListener {
     server.timeout = IDLE_MS
     server.on('connection', (socket) => this.#accept(socket))
     server.on('request', (message, response) => this.#receive(message, response))
-    server.on('clientError', (error, socket) => refuseInput(error, socket))
+    server.on('clientError', refuseInput)
     return server
   }
 
@@ -127,7 +146,7 @@ export class AdminListener {
   }
 
   #receive(message: IncomingMessage, response: ServerResponse): void {
-    const { socket } = message
+    const { socket, headers } = message
     // One packet holds a thousand pipelined requests, and Node would have us answer all of them at once.
     if (this.#answering.has(socket)) {
       socket.destroy()
@@ -135,125 +154,100 @@ export class AdminListener {
     }
     this.#answering.add(socket)
     response.once('close', () => this.#answering.delete(socket))
-    for (const [name, value] of COMMON_FIELDS) response.setHeader(name, value)
-    response.setHeader('content-security-policy', INERT)
     // Nothing here takes content. Unread content must not be parsed as the next request.
-    if (declaresContent(message)) response.shouldKeepAlive = false
-    this.#answer(message, response).catch((error: unknown) => {
-      this.#options.report(error)
-      respondWithAdminProblem(response, 'proxy_internal_error')
-    })
+    const hasContent = headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
+    if (hasContent) response.shouldKeepAlive = false
+    this.#respond(message, response).catch(this.#options.report)
   }
 
-  async #answer(message: IncomingMessage, response: ServerResponse): Promise<void> {
-    const target = message.url ?? ''
+  async #respond(message: IncomingMessage, response: ServerResponse): Promise<void> {
+    const answer = await this.#answer(message).catch((error: unknown) => {
+      this.#options.report(error)
+      return problem('proxy_internal_error')
+    })
+    const { status, type, content, fields } = answer
+    response.writeHead(status, { ...COMMON_FIELDS, 'content-type': type, ...fields }).end(content)
+  }
+
+  async #answer(message: IncomingMessage): Promise<Answer> {
+    const { url: target = '', method } = message
     const path = pathOf(target)
     const route = this.#routes.get(path)
-    const problem = this.#admissionProblem(message, route)
-    if (problem !== undefined) return respondWithAdminProblem(response, problem)
-    if (route === undefined) return respondWithAdminProblem(response, 'not_found')
-    if (!allows(route, message.method)) return respondWithAdminProblem(response, 'method_refused', allowed(route))
+    const refusal = this.#refusalOf(message, route)
+    if (refusal !== undefined) return problem(refusal)
+    if (route === undefined) return problem('not_found')
+    const allowed = route.method === 'GET' ? ['GET', 'HEAD'] : ['POST']
+    if (!allowed.includes(method ?? '')) return { ...problem('method_refused'), fields: { allow: allowed.join(', ') } }
     const answer = await route.answer(new URLSearchParams(target.slice(path.length)))
-    if (typeof answer === 'string') respondWithAdminProblem(response, answer)
-    else respond(response, answer)
+    return typeof answer === 'string' ? problem(answer) : answer
   }
 
-  #admissionProblem(message: IncomingMessage, route: Route | undefined): AdminProblemCode | undefined {
-    const { hosts, refusesForwarded, isRemote } = this.#options
+  #refusalOf(message: IncomingMessage, route: Route | undefined): AdminProblemCode | undefined {
+    const { hosts, refusesForwarded, isRemote, address, allowsRemote, callers } = this.#options
     const isForProbes = route?.isForProbes === true
     // Probes use the pod's address as Host, which no configuration can know.
-    const problem = checkAccess(message, { hosts, refusesForwarded, allowsAnyHost: isRemote && isForProbes })
-    if (problem !== undefined) return problem
-    return isForProbes ? undefined : this.#peerProblem(message.socket)
-  }
-
-  /** The peers that may see orgs and purge tokens. */
-  #peerProblem(socket: Socket): AdminProblemCode | undefined {
-    const { address, allowsRemote, callers } = this.#options
-    if (address.kind === 'unix') return undefined
-    if (isLocalPeer(socket)) return callers === 'here' ? 'callers_refused' : undefined
+    const refusal = checkAccess(message, { hosts, refusesForwarded, allowsAnyHost: isRemote && isForProbes })
+    if (refusal !== undefined || isForProbes || address.kind === 'unix') return refusal
+    // The rest shows orgs and purges tokens.
+    if (isLocalPeer(message.socket)) return callers === 'here' ? 'callers_refused' : undefined
     if (callers !== 'none') return 'callers_refused'
     return allowsRemote ? undefined : 'remote_refused'
   }
 }
 
-function allows({ method }: Route, asked: string | undefined): boolean {
-  return asked === method || (method === 'GET' && asked === 'HEAD')
+/** Problem details (RFC 9457). */
+function problem(code: AdminProblemCode): Answer {
+  const { status, title, detail } = { ...PROBLEMS[code as ErrorCode], ...ADMIN_PROBLEMS[code] }
+  const content = JSON.stringify({ type: `urn:org-access-proxy:problem:${code}`, title, status, detail, code })
+  return { status, type: 'application/problem+json', content: `${content}\n` }
 }
 
-function allowed({ method }: Route): string {
-  return method === 'GET' ? 'GET, HEAD' : method
-}
-
-function respond(response: ServerResponse, answer: Answer): void {
-  response.statusCode = answer.status
-  response.setHeader('content-type', answer.type)
-  if (answer.contentSecurityPolicy !== undefined) {
-    response.setHeader('content-security-policy', answer.contentSecurityPolicy)
-  }
-  response.end(answer.content)
-}
-
-function declaresContent({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
-}
-
-function refuseInput(error: Error, socket: Duplex): void {
-  const code = 'code' in error ? error.code : ''
-  if (!socket.writable) {
+/** Answers input that is no request, and closes the connection. */
+function refuseInput(error: Error & { readonly code?: string }, socket: Duplex): void {
+  const { code = '' } = error
+  const isTooSlow = code === 'ERR_HTTP_REQUEST_TIMEOUT'
+  if (!socket.writable || !(isTooSlow || code.startsWith('HPE_'))) {
     socket.destroy()
     return
   }
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') endWithAdminProblem(socket, 'request_timeout')
-  else if (code === 'HPE_HEADER_OVERFLOW') endWithAdminProblem(socket, 'request_head_too_large')
-  else if (typeof code === 'string' && code.startsWith('HPE_')) endWithAdminProblem(socket, 'request_invalid')
-  else socket.destroy()
+  const isTooLarge = code === 'HPE_HEADER_OVERFLOW'
+  const refusal = isTooSlow ? 'request_timeout' : isTooLarge ? 'request_head_too_large' : 'request_invalid'
+  const { status, type, content } = problem(refusal)
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: ${type}\r\n` +
+      `content-length: ${Buffer.byteLength(content)}\r\nconnection: close\r\n\r\n${content}`,
+  )
 }
 
-type RequestHead = Pick<IncomingMessage, 'httpVersionMajor' | 'rawHeaders'>
+/** As Node has them: by name in lower case, one value for each field line. */
+type RequestHead = Pick<IncomingMessage, 'httpVersionMajor' | 'headersDistinct'>
 
-export interface AccessOptions {
+interface AccessRules {
   readonly hosts: HostList
   readonly refusesForwarded: boolean
   /** Accepts every `Host`. */
   readonly allowsAnyHost: boolean
 }
 
+const FORWARDED = ['forwarded', 'x-forwarded-for', 'x-real-ip']
+
 /**
  * Undefined if the request is allowed. The checks are those of the proxy's own listener, with one difference: the status page
  * runs in a browser, so a browser's requests from that very page are allowed. Pure.
  */
-export function checkAccess(head: RequestHead, options: AccessOptions): AdminProblemCode | undefined {
+export function checkAccess(head: RequestHead, rules: AccessRules): ErrorCode | undefined {
   if (head.httpVersionMajor !== 1) return 'http_version_refused'
-  const hosts = valuesOf(head, 'host')
-  const hostProblem = options.allowsAnyHost ? undefined : checkHost(hosts, options.hosts)
-  if (hostProblem !== undefined) return hostProblem
-  // `none` is a typed address or a bookmark, `same-origin` our own page. Other pages may neither link nor call here.
-  const sites = valuesOf(head, 'sec-fetch-site')
-  if (!sites.every((site) => site === 'none' || site === 'same-origin')) return 'browser_refused'
-  const ownOrigin = `http://${hosts.join().toLowerCase()}`
-  if (!valuesOf(head, 'origin').every((origin) => origin === ownOrigin)) return 'browser_refused'
-  if (options.refusesForwarded && isForwarded(head)) return 'forwarded_refused'
-  return undefined
-}
-
-function checkHost(values: readonly string[], allowed: HostList): AdminProblemCode | undefined {
-  const [host] = values
-  if (host === undefined || values.length > 1) return 'host_invalid'
-  switch (allowed.check(host)) {
-    case 'allowed':
-      return undefined
-    case 'refused':
-      return 'host_refused'
-    case 'invalid':
-      return 'host_invalid'
+  const { host: hosts = [], origin: origins = [], 'sec-fetch-site': sites = [] } = head.headersDistinct
+  const [host] = hosts
+  if (!rules.allowsAnyHost) {
+    if (host === undefined || hosts.length > 1) return 'host_invalid'
+    const verdict = rules.hosts.check(host)
+    if (verdict !== 'allowed') return verdict === 'refused' ? 'host_refused' : 'host_invalid'
   }
-}
-
-function isForwarded(head: RequestHead): boolean {
-  return ['forwarded', 'x-forwarded-for', 'x-real-ip'].some((name) => valuesOf(head, name).length > 0)
-}
-
-function valuesOf({ rawHeaders }: RequestHead, name: string): string[] {
-  return rawHeaders.filter((_, i) => i % 2 === 1 && rawHeaders[i - 1]?.toLowerCase() === name)
+  // `none` is a typed address or a bookmark, `same-origin` our own page. Other pages may neither link nor call here.
+  if (!sites.every((site) => site === 'none' || site === 'same-origin')) return 'browser_refused'
+  const own = `http://${hosts.join().toLowerCase()}`
+  if (!origins.every((origin) => origin === own)) return 'browser_refused'
+  const isForwarded = FORWARDED.some((name) => head.headersDistinct[name] !== undefined)
+  return rules.refusesForwarded && isForwarded ? 'forwarded_refused' : undefined
 }

@@ -3,12 +3,10 @@
  * Prometheus's text format. Every known label value starts at zero, so that `rate()` sees the first event, too.
  */
 
-import { performance } from 'node:perf_hooks'
-import { setTimeout as sleep } from 'node:timers/promises'
-import type { Metric } from 'prom-client'
+import type { Metric, Registry } from 'prom-client'
 
 /** As prom-client takes it. */
-export interface Sample {
+interface Sample {
   readonly labels: Readonly<Record<string, string>>
   readonly value: number
   /** The name with its suffix, for the parts of a histogram. */
@@ -32,93 +30,81 @@ export function keysOf<L extends string>(values: Readonly<Record<L, unknown>>): 
   return Object.keys(values) as L[]
 }
 
-interface Named {
-  readonly name: string
-  readonly help: string
-}
+/** A counter with one or two labels: a row for each value of the first, with a count for each value of the second. */
+export class Counter<First extends string, Second extends string | number = ''> {
+  readonly #name: string
+  readonly #help: string
+  readonly #labels: readonly [string, string?]
+  readonly #seconds: readonly Second[]
+  readonly #rows = new Map<First, Map<Second, number>>()
 
-/** A counter with one label. */
-export class LabelledCounter<L extends string> {
-  readonly #named: Named
-  readonly #label: string
-  readonly #counts: Map<L, number>
-  total = 0
-
-  constructor(named: Named, label: string, values: readonly L[]) {
-    this.#named = named
-    this.#label = label
-    this.#counts = new Map(values.map((value) => [value, 0]))
-  }
-
-  add(value: L): void {
-    this.#counts.set(value, (this.#counts.get(value) ?? 0) + 1)
-    this.total++
-  }
-
-  counts(): Record<L, number> {
-    return Object.fromEntries(this.#counts) as Record<L, number>
-  }
-
-  family(): MetricFamily {
-    const values = Array.from(this.#counts, ([value, count]) => ({ labels: { [this.#label]: value }, value: count }))
-    return { ...this.#named, type: 'counter', values }
-  }
-}
-
-/** A counter with two labels: a row for each value of the first, with the values that the second can have there. */
-export class PairCounter<A extends string, B extends string> {
-  readonly #named: Named
-  readonly #labels: readonly [string, string]
-  readonly #rows = new Map<A, Map<B, number>>()
-
-  constructor(named: Named, labels: readonly [string, string]) {
-    this.#named = named
+  /** `firsts` and `seconds` are the values that are known of each label. Every new row starts with all `seconds`. */
+  constructor(
+    name: string,
+    help: string,
+    labels: readonly [string, string?],
+    firsts: readonly First[] = [],
+    seconds: readonly Second[] = [],
+  ) {
+    this.#name = name
+    this.#help = help
     this.#labels = labels
+    this.#seconds = labels.length === 1 ? ['' as Second] : seconds
+    for (const first of firsts) this.#open(first)
   }
 
-  /** Adds a row, unless it is there. */
-  open(first: A, seconds: readonly B[]): void {
-    if (!this.#rows.has(first)) this.#rows.set(first, new Map(seconds.map((second) => [second, 0])))
+  add(first: First, second = '' as Second): void {
+    const row = this.#rows.get(first) ?? this.#open(first)
+    row.set(second, (row.get(second) ?? 0) + 1)
   }
 
-  add(first: A, second: B): void {
-    const row = this.#rows.get(first)
-    row?.set(second, (row.get(second) ?? 0) + 1)
-  }
-
-  totalOf(first: A): number {
+  /** The sum of the counts with these labels; undefined stands for all values. */
+  total(first?: First, second?: Second): number {
     let total = 0
-    for (const count of this.#rows.get(first)?.values() ?? []) total += count
+    for (const [inRow, row] of this.#rows) {
+      if (first !== undefined && inRow !== first) continue
+      for (const [value, count] of row) if (second === undefined || value === second) total += count
+    }
     return total
   }
 
-  totalWith(second: B): number {
-    let total = 0
-    for (const row of this.#rows.values()) total += row.get(second) ?? 0
-    return total
+  /** By the first label. */
+  totals(): Record<First, number> {
+    return Object.fromEntries(Array.from(this.#rows.keys(), (first) => [first, this.total(first)])) as never
   }
 
   family(): MetricFamily {
     const [one, other] = this.#labels
     const values = [...this.#rows].flatMap(([first, row]) =>
-      Array.from(row, ([second, value]) => ({ labels: { [one]: first, [other]: second }, value })),
+      Array.from(row, ([second, value]) => ({
+        labels: other === undefined ? { [one]: first } : { [one]: first, [other]: String(second) },
+        value,
+      })),
     )
-    return { ...this.#named, type: 'counter', values }
+    return { name: this.#name, type: 'counter', help: this.#help, values }
+  }
+
+  #open(first: First): Map<Second, number> {
+    const row = new Map(this.#seconds.map((second) => [second, 0]))
+    this.#rows.set(first, row)
+    return row
   }
 }
 
 /** Durations, counted in fixed buckets. */
 export class Histogram {
-  readonly #named: Named
+  readonly #name: string
+  readonly #help: string
   /** Upper bounds, ascending. Ends with infinity, so that every duration finds a bucket. */
   readonly #boundsMs: readonly number[]
   readonly #counts: Float64Array
   #sumMs = 0
-  /** Since `takeMax` was last called. */
-  #maxMs = 0
+  /** The longest since `takeMax` was last called. */
+  maxMs = 0
 
-  constructor(named: Named, boundsMs: readonly number[]) {
-    this.#named = named
+  constructor(name: string, help: string, boundsMs: readonly number[]) {
+    this.#name = name
+    this.#help = help
     this.#boundsMs = [...boundsMs, Number.POSITIVE_INFINITY]
     this.#counts = new Float64Array(this.#boundsMs.length)
   }
@@ -130,85 +116,55 @@ export class Histogram {
     while (durationMs > (bounds[bucket] ?? Number.POSITIVE_INFINITY)) bucket++
     this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1
     if (durationMs > 0) this.#sumMs += durationMs
-    if (durationMs > this.#maxMs) this.#maxMs = durationMs
-  }
-
-  get maxMs(): number {
-    return this.#maxMs
+    if (durationMs > this.maxMs) this.maxMs = durationMs
   }
 
   takeMax(): number {
-    const maxMs = this.#maxMs
-    this.#maxMs = 0
+    const { maxMs } = this
+    this.maxMs = 0
     return maxMs
   }
 
-  snapshot(): HistogramSnapshot {
-    return new HistogramSnapshot(this.#boundsMs, Array.from(this.#counts), this.#sumMs)
-  }
-
-  /** In seconds; each bucket counts all shorter durations, too. */
-  family(): MetricFamily {
-    const { name } = this.#named
-    const values: Sample[] = []
-    let count = 0
-    for (const [i, boundMs] of this.#boundsMs.entries()) {
-      count += this.#counts[i] ?? 0
-      const le = boundMs === Number.POSITIVE_INFINITY ? '+Inf' : String(boundMs / 1000)
-      values.push({ metricName: `${name}_bucket`, labels: { le }, value: count })
-    }
-    values.push({ metricName: `${name}_sum`, labels: {}, value: this.#sumMs / 1000 })
-    values.push({ metricName: `${name}_count`, labels: {}, value: count })
-    return { ...this.#named, type: 'histogram', values }
-  }
-}
-
-/** The content of a histogram at one moment. The difference of two tells what happened between them. */
-export class HistogramSnapshot {
-  readonly boundsMs: readonly number[]
-  /** One count per bucket, not cumulative. */
-  readonly counts: readonly number[]
-  readonly sumMs: number
-
-  constructor(boundsMs: readonly number[], counts: readonly number[], sumMs: number) {
-    this.boundsMs = boundsMs
-    this.counts = counts
-    this.sumMs = sumMs
-  }
-
-  get count(): number {
-    return this.counts.reduce((sum, count) => sum + count, 0)
-  }
-
-  since(earlier: HistogramSnapshot): HistogramSnapshot {
-    const counts = this.counts.map((count, i) => count - (earlier.counts[i] ?? 0))
-    return new HistogramSnapshot(this.boundsMs, counts, this.sumMs - earlier.sumMs)
+  /** A copy, one count per bucket. The difference of two tells what happened between them. */
+  counts(): number[] {
+    return [...this.#counts]
   }
 
   /**
-   * The quantile in milliseconds for a share from 0 to 1, interpolated inside its bucket; at most `maxMs`. Undefined if
-   * nothing was counted.
+   * The quantile of these counts for a share from 0 to 1, interpolated inside its bucket; at most `maxMs`. Undefined if nothing
+   * was counted.
    */
-  quantileMs(share: number, maxMs: number): number | undefined {
-    const total = this.count
+  quantileMs(share: number, counts: readonly number[], maxMs: number): number | undefined {
+    const total = counts.reduce((sum, count) => sum + count, 0)
     if (total === 0) return undefined
-    const rank = share * total
-    let below = 0
+    let rank = share * total
     let lowerMs = 0
-    for (const [i, upperMs] of this.boundsMs.entries()) {
-      const count = this.counts[i] ?? 0
+    for (const [i, upperMs] of this.#boundsMs.entries()) {
+      const count = counts[i] ?? 0
       if (upperMs === Number.POSITIVE_INFINITY) break
-      const interpolatedMs = lowerMs + (upperMs - lowerMs) * ((rank - below) / count)
-      if (count > 0 && below + count >= rank) return Math.min(interpolatedMs, maxMs)
-      below += count
+      if (count > 0 && count >= rank) return Math.min(lowerMs + (upperMs - lowerMs) * (rank / count), maxMs)
+      rank -= count
       lowerMs = upperMs
     }
     return maxMs
   }
+
+  /** In seconds; each bucket counts all shorter durations, too. */
+  family(): MetricFamily {
+    const name = this.#name
+    let count = 0
+    const buckets = this.#boundsMs.map((boundMs, i) => {
+      count += this.#counts[i] ?? 0
+      const le = boundMs === Number.POSITIVE_INFINITY ? '+Inf' : String(boundMs / 1000)
+      return { metricName: `${name}_bucket`, labels: { le }, value: count }
+    })
+    const sum = { metricName: `${name}_sum`, labels: {}, value: this.#sumMs / 1000 }
+    const values = [...buckets, sum, { metricName: `${name}_count`, labels: {}, value: count }]
+    return { name, type: 'histogram', help: this.#help, values }
+  }
 }
 
-export const EXPOSITION_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
-
+/** In Prometheus's text format. */
 export async function renderFamilies(families: readonly MetricFamily[]): Promise<string> {
   const { Registry } = await import('prom-client') // at the first scrape, which keeps it out of the start
   const registry = new Registry()
@@ -220,36 +176,17 @@ export async function renderFamilies(families: readonly MetricFamily[]): Promise
 /** promtool refuses these gauges, because their names are those of counters. Other gauges have the same values by type. */
 const LEFT_OUT = ['nodejs_active_resources_total', 'nodejs_active_handles_total', 'nodejs_active_requests_total']
 
-/** Interval at which prom-client samples the event loop's delay. It has no value before the first sample. */
-const SAMPLING_MS = 20
-
-/** A scrape empties the samples, so a second scrape within this time gets the same text. */
-const FRESH_MS = 1_000
-
-interface Rendered {
-  readonly text: Promise<string>
-  readonly at: number
-}
-
-let runtime: Promise<() => Promise<string>> | undefined
-let last: Rendered | undefined
+let runtime: Promise<Registry> | undefined
 
 /** The usual `process_*` and `nodejs_*` metrics. The process has one set of them. */
-export function runtimeMetrics(): Promise<string> {
-  const now = performance.now()
-  if (last === undefined || now - last.at >= FRESH_MS) {
-    runtime ??= collectRuntime()
-    last = { text: runtime.then((render) => render()), at: now }
-  }
-  return last.text
-}
-
-async function collectRuntime(): Promise<() => Promise<string>> {
-  const { collectDefaultMetrics, Registry } = await import('prom-client')
-  const registry = new Registry()
-  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: SAMPLING_MS })
-  for (const name of LEFT_OUT) registry.removeSingleMetric(name)
-  await sleep(2 * SAMPLING_MS)
-  // A process without CPU may have no sample at all. Its mean, NaN, would turn every average over it into NaN.
-  return async () => (await registry.metrics()).replace(/^.* Nan\n/gm, '')
+export async function runtimeMetrics(): Promise<string> {
+  runtime ??= import('prom-client').then(({ collectDefaultMetrics, Registry }) => {
+    const registry = new Registry()
+    collectDefaultMetrics({ register: registry })
+    for (const name of LEFT_OUT) registry.removeSingleMetric(name)
+    return registry
+  })
+  const text = await (await runtime).metrics()
+  // The event loop's delay has no value before its first sample. NaN would turn every average over it into NaN.
+  return text.replace(/^.* Nan\n/gm, '')
 }

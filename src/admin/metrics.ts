@@ -1,29 +1,33 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
+import type { ErrorCode, Limit } from '../errors.ts'
+import { PROBLEMS } from '../http/problem.ts'
+import type { RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
 import {
   MINT_REASONS,
   type MintReason,
   REJECTION_KINDS,
+  type RejectionKind,
   SECRET_RELOAD_OUTCOMES,
+  type SecretReloadOutcome,
   type SettledMint,
 } from '../token/token-source.ts'
-import { Histogram, keysOf, LabelledCounter, type MetricFamily, PairCounter, single } from './counts.ts'
-import { BOUNDS_MS, RequestMetrics, type RequestTotals } from './request-metrics.ts'
+import { Counter, Histogram, keysOf, type MetricFamily, single } from './counts.ts'
+import { RecentErrors } from './recent-errors.ts'
 
 /** Values that are read at a scrape. */
 export interface Gauges {
-  readonly version: string
-  requestsInFlight(): number
-  requestsWaitingForToken(): number
+  readonly requestsInFlight: number
+  readonly requestsWaitingForToken: number
   /** Since the start. */
-  connectionsRefused(): number
-  lifetimeEstimateMs(): number
-  cachedTokens(): number
+  readonly connectionsRefused: number
+  readonly lifetimeEstimateMs: number
+  readonly cachedTokens: number
   /** 0 unless the mints of all orgs are paused. */
-  mintsPausedMs(): number
-  logLinesDropped(): number
+  readonly mintsPausedMs: number
+  readonly logLinesDropped: number
   /** Number of connections by state. */
-  originConnections(): Readonly<Record<string, number>>
+  readonly originConnections: Readonly<Record<string, number>>
 }
 
 /** `failed`: the configuration is good, but could not be applied. */
@@ -32,7 +36,7 @@ const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused', 'failed'] as const
 
 type MintOutcome = SettledMint['outcome']
 
-const MINT_OUTCOMES: Readonly<Record<MintOutcome, 0>> = {
+const MINT_OUTCOMES = keysOf<MintOutcome>({
   ok: 0,
   org_access_refused: 0,
   app_credentials_rejected: 0,
@@ -40,150 +44,233 @@ const MINT_OUTCOMES: Readonly<Record<MintOutcome, 0>> = {
   token_endpoint_unavailable: 0,
   token_endpoint_rate_limited: 0,
   token_endpoint_timeout: 0,
+})
+const LOOKUPS = keysOf<TokenResult>({ hit: 0, refreshing: 0, miss: 0, joined: 0, stale: 0, replayed: 0 })
+const REPLAYS = keysOf<RepeatOutcome>({ accepted: 0, rejected: 0, failed: 0, refused: 0, passed: 0 })
+const LIMITS = keysOf<Limit>({
+  'listen.maxConnections': 0,
+  'listen.maxInFlight': 0,
+  'callers[].maxInFlight': 0,
+  'origin.connections': 0,
+  'org share': 0,
+  'file descriptors': 0,
+})
+/** Operations on the fleet's store, and how they fail. Other outcomes depend on the operation. */
+const STORE_OPERATIONS = ['claim', 'publish', 'release', 'forget', 'probe']
+const STORE_FAILURES = ['timeout', 'error', 'skipped']
+
+const BOUNDS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000]
+const OVERHEAD_BOUNDS_MS = [0.05, 0.1, 0.25, ...BOUNDS_MS]
+
+/** Clients may invent methods; those share one label, because labels must stay few. */
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'CONNECT', 'TRACE'])
+const OTHER = 'OTHER'
+
+const SWITCHING_PROTOCOLS = 101
+
+/** By the first digit of a status, from 2 on. */
+const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
+type StatusClass = (typeof STATUS_CLASSES)[number]
+
+interface Counted {
+  family(): MetricFamily
 }
 
-export interface Totals extends RequestTotals {
-  readonly mints: number
-  /** The token endpoint refused the org. */
-  readonly refusedMints: number
-  /** Every other failure. */
-  readonly failedMints: number
-}
+export type Totals = ReturnType<Metrics['totals']>
+
+const requestCounts = () => ({
+  responses: new Counter<string, number>(
+    'oap_requests_total',
+    'Requests that have ended, by method and status sent; 499 if the client closed first.',
+    ['method', 'status'],
+  ),
+  durations: new Histogram(
+    'oap_request_duration_seconds',
+    'Time from the request head to the last byte of the response.',
+    BOUNDS_MS,
+  ),
+  overheads: new Histogram(
+    'oap_overhead_seconds',
+    'Time of a request without the wait for the response head of the service. WebSockets are left out.',
+    OVERHEAD_BOUNDS_MS,
+  ),
+  refused: new Counter<ErrorCode>(
+    'oap_refused_total',
+    'Requests that the proxy answered itself, by problem code.',
+    ['code'],
+    keysOf(PROBLEMS),
+  ),
+  overloads: new Counter<string>(
+    'oap_overloaded_total',
+    'Requests that were refused because of a limit, by that limit.',
+    ['limit'],
+    LIMITS,
+  ),
+  callers: new Counter<string, StatusClass>(
+    'oap_caller_requests_total',
+    'Requests of each caller that have ended, by class of status.',
+    ['caller', 'status'],
+    [],
+    STATUS_CLASSES,
+  ),
+  refusedCallers: new Counter<string>(
+    'oap_callers_refused_total',
+    'Requests that came from no known caller, by what was wrong.',
+    ['reason'],
+  ),
+  lookups: new Counter<TokenResult>(
+    'oap_token_lookups_total',
+    'Requests that needed a token, by how they got it.',
+    ['result'],
+    LOOKUPS,
+  ),
+  replays: new Counter<RepeatOutcome>(
+    'oap_replays_total',
+    'Requests whose token the service rejected, by outcome of the repeat.',
+    ['outcome'],
+    REPLAYS,
+  ),
+})
+
+const tokenCounts = () => ({
+  mints: new Counter<MintReason, MintOutcome>(
+    'oap_mints_total',
+    'Calls of the token endpoint, by reason and outcome.',
+    ['reason', 'outcome'],
+    MINT_REASONS,
+    MINT_OUTCOMES,
+  ),
+  mintDurations: new Histogram('oap_mint_duration_seconds', 'Duration of one call of the token endpoint.', BOUNDS_MS),
+  rejections: new Counter<RejectionKind>(
+    'oap_token_rejection_kinds_total',
+    'Rejections by the service, by what they turned out to be.',
+    ['kind'],
+    REJECTION_KINDS,
+  ),
+  secretReloads: new Counter<SecretReloadOutcome>(
+    'oap_secret_reloads_total',
+    'Changes of the secret file, by outcome.',
+    ['outcome'],
+    SECRET_RELOAD_OUTCOMES,
+  ),
+  reloads: new Counter<ReloadOutcome>(
+    'oap_config_reloads_total',
+    'Reloads of the configuration, by outcome.',
+    ['outcome'],
+    RELOAD_OUTCOMES,
+  ),
+})
+
+const storeCounts = () => ({
+  requests: new Counter<string, string>(
+    'oap_fleet_requests_total',
+    "Operations on the fleet's store, by operation and outcome.",
+    ['operation', 'outcome'],
+    STORE_OPERATIONS,
+    STORE_FAILURES,
+  ),
+  durations: new Histogram(
+    'oap_fleet_request_duration_seconds',
+    "Duration of one operation on the fleet's store.",
+    BOUNDS_MS,
+  ),
+})
 
 export class Metrics {
-  readonly requests = new RequestMetrics()
-  readonly #mints = new PairCounter<MintReason, MintOutcome>(
-    { name: 'oap_mints_total', help: 'Calls of the token endpoint, by reason and outcome.' },
-    ['reason', 'outcome'],
-  )
-  readonly #mintDurations = new Histogram(
-    { name: 'oap_mint_duration_seconds', help: 'Duration of one call of the token endpoint.' },
-    BOUNDS_MS,
-  )
-  readonly secretReloads = new LabelledCounter(
-    { name: 'oap_secret_reloads_total', help: 'Changes of the secret file, by outcome.' },
-    'outcome',
-    SECRET_RELOAD_OUTCOMES,
-  )
-  readonly reloads = new LabelledCounter(
-    { name: 'oap_config_reloads_total', help: 'Reloads of the configuration, by outcome.' },
-    'outcome',
-    RELOAD_OUTCOMES,
-  )
-  readonly rejections = new LabelledCounter(
-    { name: 'oap_token_rejection_kinds_total', help: 'Rejections by the service, by what they turned out to be.' },
-    'kind',
-    REJECTION_KINDS,
-  )
+  readonly errors = new RecentErrors()
+  readonly requests = requestCounts()
+  readonly tokens = tokenCounts()
   evictions = 0
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
-  readonly fleet: FleetMetrics | undefined
+  readonly store: ReturnType<typeof storeCounts> | undefined
+  isStoreAvailable = false
 
-  constructor({ hasFleet = false }: { readonly hasFleet?: boolean } = {}) {
-    this.fleet = hasFleet ? new FleetMetrics() : undefined
-    for (const reason of MINT_REASONS) this.#mints.open(reason, keysOf(MINT_OUTCOMES))
+  constructor({ hasFleet = false } = {}) {
+    if (hasFleet) this.store = storeCounts()
+  }
+
+  requestEnded(record: RequestRecord): void {
+    const { method, status, code, token, reason, caller } = record
+    const durationMs = record.endedAt - record.startedAt
+    this.requests.responses.add(METHODS.has(method) ? method : OTHER, status)
+    this.requests.durations.record(durationMs)
+    // A tunnel stays open for as long as its ends want. Its duration is no overhead.
+    if (status !== SWITCHING_PROTOCOLS) this.requests.overheads.record(durationMs - waitedForOriginMs(record))
+    if (token !== 'none') this.requests.lookups.add(token)
+    if (caller !== undefined) this.requests.callers.add(caller, statusClassOf(status))
+    if (code === undefined && status < 400) return
+    if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)
+    if (code === 'overloaded' && reason !== undefined) this.requests.overloads.add(reason)
+    if (code !== undefined && code !== 'client_closed') this.requests.refused.add(code)
+    this.errors.requestEnded(record)
   }
 
   mintSettled({ reason, outcome, durationMs }: SettledMint): void {
-    this.#mints.add(reason, outcome)
-    this.#mintDurations.record(durationMs)
+    this.tokens.mints.add(reason, outcome)
+    this.tokens.mintDurations.record(durationMs)
   }
 
-  totals(): Totals {
-    const outcomes = keysOf(MINT_OUTCOMES).map((outcome) => this.#mints.totalWith(outcome))
-    const [mints, refusedMints] = [outcomes.reduce((a, b) => a + b), this.#mints.totalWith('org_access_refused')]
-    const failedMints = mints - refusedMints - this.#mints.totalWith('ok')
-    return { ...this.requests.totals(), mints, refusedMints, failedMints }
+  /** Requests of one caller since the start. */
+  requestsOf(caller: string): number {
+    return this.requests.callers.total(caller)
   }
 
-  families(gauges: Gauges): MetricFamily[] {
+  totals() {
+    const mints = this.tokens.mints.total()
+    const refusedMints = this.tokens.mints.total(undefined, 'org_access_refused')
+    return {
+      requests: this.requests.responses.total(),
+      errors: this.errors.totals(),
+      lookups: this.requests.lookups.totals(),
+      replays: this.requests.replays.totals(),
+      mints,
+      /** The token endpoint refused the org. */
+      refusedMints,
+      /** Every other failure. */
+      failedMints: mints - refusedMints - this.tokens.mints.total(undefined, 'ok'),
+    }
+  }
+
+  families(gauges: Gauges, version: string): MetricFamily[] {
     const count = (name: string, help: string, value: number) => single(name, 'counter', help, value)
     const gauge = (name: string, help: string, value: number) => single(name, 'gauge', help, value)
+    const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
+    const available = gauge('oap_fleet_available', help, this.isStoreAvailable ? 1 : 0)
+    const counted = [this.requests, this.tokens, this.store ?? {}].flatMap((each): Counted[] => Object.values(each))
     return [
-      ...this.requests.families(),
-      this.#mints.family(),
-      this.#mintDurations.family(),
-      count('oap_token_rejections_total', 'Rejections by the service.', this.rejections.total),
-      this.rejections.family(),
+      ...counted.map((each) => each.family()),
+      ...(this.store === undefined ? [] : [available]),
+      count('oap_token_rejections_total', 'Rejections by the service.', this.tokens.rejections.total()),
       count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),
-      this.secretReloads.family(),
-      this.reloads.family(),
-      ...(this.fleet?.families() ?? []),
-      gauge('oap_requests_in_flight', 'Requests in progress.', gauges.requestsInFlight()),
-      gauge(
-        'oap_mints_paused_seconds',
-        'If no Org gets a token, time to the next mint.',
-        gauges.mintsPausedMs() / 1000,
-      ),
-      count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', gauges.logLinesDropped()),
-      count('oap_connections_refused_total', 'Client connections beyond a limit.', gauges.connectionsRefused()),
-      gauge('oap_cached_tokens', 'Tokens in the cache.', gauges.cachedTokens()),
-      gauge(
-        'oap_token_lifetime_estimate_seconds',
-        'Estimated lifetime of a token.',
-        gauges.lifetimeEstimateMs() / 1000,
-      ),
+      gauge('oap_requests_in_flight', 'Requests in progress.', gauges.requestsInFlight),
+      gauge('oap_mints_paused_seconds', 'If no Org gets a token, time to the next mint.', gauges.mintsPausedMs / 1000),
+      count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', gauges.logLinesDropped),
+      count('oap_connections_refused_total', 'Client connections beyond a limit.', gauges.connectionsRefused),
+      gauge('oap_cached_tokens', 'Tokens in the cache.', gauges.cachedTokens),
+      gauge('oap_token_lifetime_estimate_seconds', 'Estimated lifetime of a token.', gauges.lifetimeEstimateMs / 1000),
       {
         name: 'oap_origin_connections',
         type: 'gauge',
         help: 'Connections to the service, by state.',
-        values: Object.entries(gauges.originConnections()).map(([state, value]) => ({ labels: { state }, value })),
+        values: Object.entries(gauges.originConnections).map(([state, value]) => ({ labels: { state }, value })),
       },
       {
         name: 'oap_build_info',
         type: 'gauge',
         help: 'Versions; the value is always 1.',
-        values: [{ labels: { version: gauges.version, node: process.versions.node }, value: 1 }],
+        values: [{ labels: { version, node: process.versions.node }, value: 1 }],
       },
     ]
   }
 }
 
-/** Outcomes that an operation on the store can have, beside those that all can have. */
-const ANSWERS = {
-  claim: ['token', 'acquired', 'held'],
-  publish: ['published', 'lost'],
-  release: ['ok', 'lost'],
-  forget: ['ok'],
-  probe: ['ok'],
-} as const
-const FAILURES = ['timeout', 'error', 'skipped'] as const
+/** An opened WebSocket (101) is a success. Status 0 stands for a request that the proxy broke off when it stopped. */
+function statusClassOf(status: number): StatusClass {
+  if (status === 0) return '5xx'
+  return STATUS_CLASSES[Math.floor(status / 100) - 2] ?? '2xx'
+}
 
-type Operation = keyof typeof ANSWERS
-type Outcome = (typeof ANSWERS)[Operation][number] | (typeof FAILURES)[number]
-
-/** Counts of the operations on the fleet's store, and its availability. */
-export class FleetMetrics {
-  readonly #asked = new PairCounter<Operation | 'open', Outcome | 'unusable'>(
-    { name: 'oap_fleet_requests_total', help: "Operations on the fleet's store, by operation and outcome." },
-    ['operation', 'outcome'],
-  )
-  readonly #durations = new Histogram(
-    { name: 'oap_fleet_request_duration_seconds', help: "Duration of one operation on the fleet's store." },
-    BOUNDS_MS,
-  )
-  isAvailable = false
-
-  constructor() {
-    for (const operation of keysOf(ANSWERS)) this.#asked.open(operation, [...ANSWERS[operation], ...FAILURES])
-    this.#asked.open('open', ['unusable'])
-  }
-
-  storeAsked(operation: Operation, outcome: Outcome, durationMs: number): void {
-    this.#asked.add(operation, outcome)
-    if (outcome !== 'skipped') this.#durations.record(durationMs)
-  }
-
-  valueUnusable(): void {
-    this.#asked.add('open', 'unusable')
-  }
-
-  families(): MetricFamily[] {
-    const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
-    return [
-      this.#asked.family(),
-      this.#durations.family(),
-      single('oap_fleet_available', 'gauge', help, this.isAvailable ? 1 : 0),
-    ]
-  }
+/** If the service never answered, the wait lasted until the end. */
+function waitedForOriginMs({ dispatchedAt, respondedAt, endedAt }: RequestRecord): number {
+  return dispatchedAt === undefined ? 0 : (respondedAt ?? endedAt) - dispatchedAt
 }

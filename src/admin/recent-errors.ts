@@ -4,53 +4,7 @@ import type { ErrorCode } from '../errors.ts'
 import { PROBLEMS } from '../http/problem.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 
-/** A problem code of the proxy; for answers of the service, `service_error` (5xx) or `service_unauthorized` (401). */
-type RecentErrorCode = ErrorCode | keyof typeof SERVICE_ANSWERS
-
-/** Who has to do something: the operator of the proxy, the service, or the app that sent the request. */
-export type ErrorKind = 'proxy' | 'service' | 'app'
-
-export interface ErrorReport {
-  readonly code: RecentErrorCode
-  readonly kind: ErrorKind
-  readonly title: string
-  /** The cause of the last one, if it is known more closely, and the remedy. */
-  readonly detail: string
-  /** Since the start. */
-  readonly count: number
-  readonly lastAgoMs: number
-  /** Orgs concerned, the latest first; at most `MAX_ORGS_SHOWN`. */
-  readonly orgs: readonly OrgErrors[]
-  /** Number of orgs concerned, at most `MAX_ORGS_KEPT`. */
-  readonly orgCount: number
-  /** The last few requests, newest first. */
-  readonly examples: readonly ErrorExample[]
-}
-
-interface OrgErrors {
-  readonly org: string
-  readonly count: number
-}
-
-export interface ErrorExample extends Omit<Kept, 'endedAt'> {
-  readonly agoMs: number
-}
-
-type Kept = Pick<RequestRecord, 'requestId' | 'orgId' | 'method' | 'path' | 'status' | 'reason' | 'detail' | 'endedAt'>
-
-interface Entry {
-  count: number
-  /** Newest first. */
-  examples: readonly Kept[]
-  /** Errors by org, the latest last. */
-  readonly orgs: Map<string, number>
-}
-
-const MAX_EXAMPLES = 3
-const MAX_PATH_CHARACTERS = 200
-const MAX_ORGS_KEPT = 100
-const MAX_ORGS_SHOWN = 5
-
+/** Answers of the service that are passed on, and look like errors. */
 const SERVICE_ANSWERS = {
   service_error: {
     title: 'The service answered with a 5xx status',
@@ -62,23 +16,32 @@ const SERVICE_ANSWERS = {
   },
 } as const
 
-/** Refused requests are the app's, with these exceptions; all other failures are the service's. */
-const OURS: ReadonlySet<ErrorCode> = new Set([
-  'overloaded',
-  'draining',
-  'app_credentials_rejected',
-  'proxy_internal_error',
-])
+type RecentErrorCode = ErrorCode | keyof typeof SERVICE_ANSWERS
 
-/** Undefined for a request that went well, as far as the proxy can tell, and for a client that left. */
-export function errorKindOf({ code, status }: Pick<RequestRecord, 'code' | 'status'>): ErrorKind | undefined {
-  if (code === undefined) return status >= 500 || status === 401 ? 'service' : undefined
-  if (code === 'client_closed') return undefined
-  if (OURS.has(code)) return 'proxy'
-  return PROBLEMS[code].status < 500 || code === 'proxy_loop_detected' || code === 'http_version_refused'
-    ? 'app'
-    : 'service'
+/** Who has to do something: the operator of the proxy, the service, or the app that sent the request. */
+type ErrorKind = 'proxy' | 'service' | 'app'
+
+type Kept = Pick<RequestRecord, 'requestId' | 'orgId' | 'method' | 'path' | 'status' | 'reason' | 'detail' | 'endedAt'>
+
+interface Entry {
+  /** Since the start. */
+  count: number
+  /** The last few requests, newest first. */
+  examples: readonly Kept[]
+  /** Errors by org, the latest last. */
+  readonly orgs: Map<string, number>
 }
+
+export type ErrorReport = ReturnType<typeof reportOf>
+
+const MAX_EXAMPLES = 3
+const MAX_PATH_CHARACTERS = 200
+const MAX_ORGS_KEPT = 100
+const MAX_ORGS_SHOWN = 5
+
+/** Refused requests are the app's, with these exceptions; all other failures are the service's. */
+const OURS: readonly string[] = ['overloaded', 'draining', 'app_credentials_rejected', 'proxy_internal_error']
+const OF_THE_APP: readonly string[] = ['proxy_loop_detected', 'http_version_refused']
 
 export class RecentErrors {
   readonly #entries = new Map<RecentErrorCode, Entry>()
@@ -86,24 +49,28 @@ export class RecentErrors {
   requestEnded(record: RequestRecord): void {
     const code = codeOf(record)
     if (code === undefined) return
-    let entry = this.#entries.get(code)
-    if (entry === undefined) {
-      entry = { count: 0, examples: [], orgs: new Map() }
-      this.#entries.set(code, entry)
-    }
+    const entry = this.#entries.get(code) ?? { count: 0, examples: [], orgs: new Map() }
+    this.#entries.set(code, entry)
     entry.count++
     entry.examples = [excerpt(record), ...entry.examples].slice(0, MAX_EXAMPLES)
     if (record.orgId !== undefined) countOrg(entry.orgs, record.orgId)
   }
 
+  totals(): Record<ErrorKind, number> {
+    const totals = { proxy: 0, service: 0, app: 0 }
+    for (const [code, { count }] of this.#entries) totals[kindOf(code)] += count
+    return totals
+  }
+
   /** The latest first. `now` is on the monotonic clock of the records. */
-  reports(now: number): ErrorReport[] {
-    const latestFirst = [...this.#entries].sort(([, a], [, b]) => lastAt(b) - lastAt(a))
-    return latestFirst.map(([code, entry]) => reportOf(code, entry, now))
+  reports(now: number) {
+    const reports = Array.from(this.#entries, ([code, entry]) => reportOf(code, entry, now))
+    return reports.sort((a, b) => a.lastAgoMs - b.lastAgoMs)
   }
 }
 
-function codeOf({ code, status }: Pick<RequestRecord, 'code' | 'status'>): RecentErrorCode | undefined {
+/** Undefined for a request that went well, as far as the proxy can tell, and for a client that left. */
+function codeOf({ code, status }: RequestRecord): RecentErrorCode | undefined {
   if (code !== undefined) return code === 'client_closed' ? undefined : code
   if (status === 401) return 'service_unauthorized'
   return status >= 500 ? 'service_error' : undefined
@@ -111,6 +78,12 @@ function codeOf({ code, status }: Pick<RequestRecord, 'code' | 'status'>): Recen
 
 function isAnswerOfService(code: RecentErrorCode): code is keyof typeof SERVICE_ANSWERS {
   return Object.hasOwn(SERVICE_ANSWERS, code)
+}
+
+function kindOf(code: RecentErrorCode): ErrorKind {
+  if (OURS.includes(code)) return 'proxy'
+  if (isAnswerOfService(code)) return 'service'
+  return PROBLEMS[code].status < 500 || OF_THE_APP.includes(code) ? 'app' : 'service'
 }
 
 /** Moves the org to the end, and drops the first one if there are too many. */
@@ -127,22 +100,23 @@ function excerpt({ requestId, orgId, method, path, status, reason, detail, ended
   return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, detail, endedAt }
 }
 
-function lastAt({ examples }: Entry): number {
-  return examples[0]?.endedAt ?? 0
-}
-
-function reportOf(code: RecentErrorCode, { count, examples, orgs }: Entry, now: number): ErrorReport {
+function reportOf(code: RecentErrorCode, { count, examples, orgs }: Entry, now: number) {
   const { title, detail } = isAnswerOfService(code) ? SERVICE_ANSWERS[code] : PROBLEMS[code]
-  const latestOrgs = [...orgs].reverse().slice(0, MAX_ORGS_SHOWN)
-  const shown = examples.map(({ endedAt, ...rest }) => ({ ...rest, agoMs: Math.max(0, Math.round(now - endedAt)) }))
+  const shown = examples.map(({ endedAt, ...rest }) => ({ ...rest, agoMs: now - endedAt }))
+  const [last] = shown
   return {
     code,
-    kind: isAnswerOfService(code) ? 'service' : (errorKindOf({ code, status: 0 }) ?? 'app'),
+    kind: kindOf(code),
     title,
-    detail: shown[0]?.detail === undefined ? detail : `${shown[0].detail} ${detail}`,
+    /** The cause of the last one, if it is known more closely, and the remedy. */
+    detail: last?.detail === undefined ? detail : `${last.detail} ${detail}`,
     count,
-    lastAgoMs: shown[0]?.agoMs ?? 0,
-    orgs: latestOrgs.map(([org, orgErrors]) => ({ org, count: orgErrors })),
+    lastAgoMs: last?.agoMs ?? 0,
+    /** Orgs concerned, the latest first. */
+    orgs: Array.from(orgs, ([org, times]) => ({ org, count: times }))
+      .reverse()
+      .slice(0, MAX_ORGS_SHOWN),
+    /** Number of orgs concerned, at most `MAX_ORGS_KEPT`. */
     orgCount: orgs.size,
     examples: shown,
   }

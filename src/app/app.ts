@@ -4,8 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AdminListener, type AdminOptions } from '../admin/admin-server.ts'
 import { type Gauges, Metrics } from '../admin/metrics.ts'
-import { RecentErrors } from '../admin/recent-errors.ts'
-import type { AdminSources, CallerStatus, ConfigurationStatus, ReadinessCheck } from '../admin/status.ts'
+import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import { isLoopback } from '../config/address.ts'
 import { placeOfCallers } from '../config/callers.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
@@ -18,7 +17,7 @@ import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
 import type { Origin } from '../origin/origin.ts'
 import { readVersion } from '../version.ts'
-import { configEvents, fleetEvents, requestEvents, TokenEvents } from './events.ts'
+import { eventsOf } from './events.ts'
 import { type FleetPart, openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { openOrigin, serviceContext } from './origin.ts'
@@ -60,82 +59,52 @@ export async function startApp(
   sockets?: InheritedSockets,
 ): Promise<App> {
   const { config } = loaded
+  const { listen, origin: settings, tokens } = config
   /** A reload changes these, so other objects read them each time. */
-  const live = {
-    config,
-    secureContext: serviceContext(config.origin),
-  }
+  const live = { config, secureContext: serviceContext(settings) }
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
-  const errors = new RecentErrors()
-  const requestObserver = requestEvents(log, metrics, errors)
-  const configObserver = configEvents(log.logger, metrics)
-  const tokenEvents = new TokenEvents(log.logger, metrics)
-  const part = metrics.fleet && (await openFleet(config, fleetEvents(log.logger, metrics.fleet)))
-  const mintOrigin = await openOrigin(config, config.tokens.mintConcurrency, live)
-  const side: TokenSide = new TokenSide(config, mintOrigin, tokenEvents, part?.fleet)
+  const events = eventsOf(log, metrics)
+  const part = await openFleet(config, events)
+  const mintOrigin = await openOrigin(config, tokens.mintConcurrency, live)
+  const side: TokenSide = new TokenSide(config, mintOrigin, events, part?.fleet)
   const deadlines = new Deadlines()
-  const origin = await openOrigin(config, config.origin.connections, live)
+  const origin = await openOrigin(config, settings.connections, live)
   const gateway = new Gateway({
     app: side.credentials,
     origin,
     tokens: side.tokens,
     deadlines,
-    observer: requestObserver,
-    responseTimeoutMs: config.origin.responseTimeout,
-    idleTimeoutMs: config.origin.idleTimeout,
+    observer: events,
+    responseTimeoutMs: settings.responseTimeout,
+    idleTimeoutMs: settings.idleTimeout,
     maxKeptBytes: config.replay.maxBody,
     repeatMemory: new RepeatMemory(),
-    clientKeepAliveSeconds: Math.floor(config.listen.keepAliveTimeout / 1_000),
+    clientKeepAliveSeconds: Math.floor(listen.keepAliveTimeout / 1_000),
   })
-  const rules = new LiveRules(config, configObserver)
+  const rules = new LiveRules(config, events)
   const listener = new Listener(
     {
-      address: config.listen.address,
-      socketMode: config.listen.socketMode,
+      address: listen.address,
+      socketMode: listen.socketMode,
       inheritedSockets: sockets?.proxy,
-      allowsRemote: config.listen.allowRemote,
+      allowsRemote: listen.allowRemote,
       tls: tlsOf(config),
-      maxConnections: config.listen.maxConnections,
-      maxOutgoing: config.origin.connections + config.tokens.mintConcurrency,
-      maxInFlight: config.listen.maxInFlight,
-      headersTimeoutMs: config.listen.headersTimeout,
-      idleTimeoutMs: config.listen.idleTimeout,
-      keepAliveTimeoutMs: config.listen.keepAliveTimeout,
+      maxConnections: listen.maxConnections,
+      maxOutgoing: settings.connections + tokens.mintConcurrency,
+      maxInFlight: listen.maxInFlight,
+      headersTimeoutMs: listen.headersTimeout,
+      idleTimeoutMs: listen.idleTimeout,
+      keepAliveTimeoutMs: listen.keepAliveTimeout,
       rules: () => rules.current,
       newRequestId: requestIds(),
-      observer: requestObserver,
+      observer: events,
     },
     gateway,
   )
-
-  const phase = { isListening: false, isWarm: false, isDraining: false }
-  const readiness = (): ReadinessCheck[] => [
-    { name: 'configuration', isOk: true, detail: configurationDetail(reload.state) },
-    { name: 'listening', isOk: phase.isListening },
-    { name: 'warm', isOk: phase.isWarm, detail: warmDetail(config.tokens.warm.length, phase.isWarm) },
-    { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
-    credentialsCheck(side.areCredentialsRejected),
-  ]
-  const gauges = gaugesOf(listener, gateway, side, origin, log)
-  const service = { baseUrl: config.baseUrl.href, appId: config.appId }
-  const sources: AdminSources = {
-    service,
-    configuration: () => configurationStatus(reload.state),
-    callers: () => callerStatus(rules, metrics),
-    readiness,
-    metrics,
-    gauges,
-    errors,
-    tokens: tokensOf(side, part),
-    resumeMints: () => side.resumeMints(),
-    warnings: warningsOf({ side, log, listener, reloadState: () => reload.state, fleet: part?.fleet }),
-    fleet: part?.fleet.store,
-  }
-  const admin = openAdmin(live, rules, sources, log, sockets?.admin)
-  const reload = new ConfigReload({
+  const reload: ConfigReload = new ConfigReload({
     source,
     loaded,
-    observer: configObserver,
+    observer: events,
     apply: async (latest) => {
       const { caCertificates, clientCertificate } = live.config.origin
       const isSame =
@@ -157,6 +126,37 @@ export async function startApp(
       listener.keepCallerSockets(callerSockets(latest))
     },
   })
+
+  const phase = { isListening: false, isWarm: false, isDraining: false }
+  const readiness = (): ReadinessCheck[] => [
+    { name: 'configuration', isOk: true, detail: configurationDetail(reload.state) },
+    { name: 'listening', isOk: phase.isListening },
+    { name: 'warm', isOk: phase.isWarm, detail: warmDetail(tokens.warm.length, phase.isWarm) },
+    { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
+    credentialsCheck(side.areCredentialsRejected),
+  ]
+  const sources: AdminSources = {
+    version: readVersion(),
+    service: { baseUrl: config.baseUrl.href, appId: config.appId },
+    configuration: () => {
+      const { takenOverAt, lastOutcome: lastReload, texts } = reload.state
+      return { takenOverAt: takenOverAt.toISOString(), lastReload, settings: Object.fromEntries(texts) }
+    },
+    callers: () =>
+      rules.callers.map(({ name, usage }) => ({
+        name,
+        requests: metrics.requests.callers.total(name),
+        requestsInFlight: usage.inFlight,
+      })),
+    readiness,
+    metrics,
+    gauges: () => gaugesOf(listener, gateway, side, origin, log),
+    tokens: tokensOf(side, part),
+    resumeMints: () => side.resumeMints(),
+    warnings: warningsOf(side, listener, log, () => reload.state, part?.fleet),
+    fleet: part?.fleet.store,
+  }
+  const admin = openAdmin(live, rules, sources, log, sockets?.admin)
 
   const close = async (): Promise<number> => {
     const broken = listener.close()
@@ -219,28 +219,8 @@ function tlsOf({ listen }: Config): TlsMaterial | undefined {
 /** The check always passes: a reload that fails leaves the configuration before it in use. */
 function configurationDetail({ takenOverAt, lastOutcome }: ReloadState): string {
   const since = `applied at ${takenOverAt.toISOString()}`
-  switch (lastOutcome) {
-    case undefined:
-    case 'applied':
-    case 'unchanged':
-      return since
-    case 'refused':
-      return `${since}; the last reload was refused, and the log says why`
-    case 'failed':
-      return `${since}; the last reload failed, and the log says why`
-  }
-}
-
-function configurationStatus({ takenOverAt, lastOutcome, texts }: ReloadState): ConfigurationStatus {
-  return { takenOverAt: takenOverAt.toISOString(), lastReload: lastOutcome, settings: Object.fromEntries(texts) }
-}
-
-function callerStatus(rules: LiveRules, metrics: Metrics): CallerStatus[] {
-  return rules.callers.map(({ name, usage }) => ({
-    name,
-    requests: metrics.requests.requestsOf(name),
-    requestsInFlight: usage.inFlight,
-  }))
+  if (lastOutcome === 'refused') return `${since}; the last reload was refused, and the log says why`
+  return lastOutcome === 'failed' ? `${since}; the last reload failed, and the log says why` : since
 }
 
 function warmDetail(orgs: number, isWarm: boolean): string {
@@ -270,22 +250,17 @@ function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSour
 }
 
 function gaugesOf(listener: Listener, gateway: Gateway, side: TokenSide, origin: Origin, log: Log): Gauges {
+  const { connected, free, pending } = origin.stats
+  const { all } = side.mintPause
   return {
-    version: readVersion(),
-    requestsInFlight: () => listener.requestsInFlight,
-    requestsWaitingForToken: () => gateway.waiting,
-    connectionsRefused: () => listener.limit.refused,
-    lifetimeEstimateMs: () => side.tokens.lifetimeMs,
-    cachedTokens: () => side.tokens.size,
-    mintsPausedMs: () => {
-      const { all } = side.mintPause
-      return all === undefined ? 0 : Math.max(1, all.leftMs) // a pause whose end is due has not ended yet
-    },
-    logLinesDropped: () => log.droppedLines,
-    originConnections: () => {
-      const { connected, free, pending } = origin.stats
-      return { busy: connected - free, free, pending, tunnel: origin.tunnels }
-    },
+    requestsInFlight: listener.requestsInFlight,
+    requestsWaitingForToken: gateway.waiting,
+    connectionsRefused: listener.limit.refused,
+    lifetimeEstimateMs: side.tokens.lifetimeMs,
+    cachedTokens: side.tokens.size,
+    mintsPausedMs: all === undefined ? 0 : Math.max(1, all.leftMs), // a pause whose end is due has not ended yet
+    logLinesDropped: log.droppedLines,
+    originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
   }
 }
 

@@ -1,6 +1,7 @@
 /** Collects log lines for a moment, and writes them to stdout together. */
 
 import { constants, openSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { isatty } from 'node:tty'
 import { SonicBoom } from 'sonic-boom'
 
@@ -19,7 +20,6 @@ export class StdoutOutput {
   #lines = ''
   #timer: NodeJS.Timeout | undefined
   #retry: NodeJS.Timeout | undefined
-  #isWriting = false
   #toldLines = 0
   /** Since the start. */
   droppedLines = 0
@@ -27,9 +27,12 @@ export class StdoutOutput {
   onRoomAgain: (lostLines: number) => void = () => undefined
 
   constructor() {
-    this.#stream.on('error', () => this.#tryLater())
+    // A full disk, a reader that has gone: sonic-boom keeps the lines, but a full buffer makes it try no more by itself.
+    this.#stream.on('error', () => {
+      clearTimeout(this.#retry)
+      this.#retry = setTimeout(() => this.#stream.flush(), RETRY_MS).unref()
+    })
     this.#stream.on('drain', () => {
-      this.#isWriting = false
       const lostLines = this.droppedLines - this.#toldLines
       this.#toldLines = this.droppedLines
       if (lostLines > 0) this.onRoomAgain(lostLines)
@@ -37,11 +40,6 @@ export class StdoutOutput {
     this.#stream.on('drop', (lines: string) => {
       this.droppedLines += lines.split('\n').length - 1
     })
-  }
-
-  /** True on a terminal, unless `NO_COLOR` or `TERM` says otherwise. */
-  get hasColors(): boolean {
-    return isatty(STDOUT) && process.stdout.hasColors()
   }
 
   /** `line` ends with a newline. */
@@ -54,34 +52,15 @@ export class StdoutOutput {
   #writeBatch(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    if (this.#lines === '') return
-    this.#isWriting = true
-    this.#stream.write(this.#lines)
+    if (this.#lines !== '') this.#stream.write(this.#lines)
     this.#lines = ''
-  }
-
-  /** A full disk, a reader that has gone: sonic-boom keeps the lines, but a full buffer makes it try no more by itself. */
-  #tryLater(): void {
-    this.#isWriting = false
-    this.#retry ??= setTimeout(() => {
-      this.#retry = undefined
-      this.#stream.flush()
-    }, RETRY_MS).unref()
   }
 
   /** Resolves when all lines are written, or cannot be, and after 500 ms at the latest. */
   async flush(): Promise<void> {
     this.#writeBatch()
-    if (!this.#isWriting) return
-    await new Promise<void>((resolve) => {
-      const done = () => {
-        clearTimeout(timer)
-        this.#stream.off('drain', done).off('error', done)
-        resolve()
-      }
-      const timer = setTimeout(done, FLUSH_TIMEOUT_MS)
-      this.#stream.on('drain', done).on('error', done)
-    })
+    const settled = new Promise<void>((resolve) => this.#stream.flush(() => resolve()))
+    await Promise.race([settled, sleep(FLUSH_TIMEOUT_MS)])
   }
 }
 

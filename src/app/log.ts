@@ -13,16 +13,7 @@ type LogVolume = Pick<Config['log'], 'level' | 'requests' | 'sample'>
 
 interface LogOptions extends Readonly<Config['log']> {
   /** Receives the lines instead of stdout. */
-  readonly destination?: LogDestination | undefined
-}
-
-interface LogDestination {
-  /** `line` ends with a newline. */
-  write(line: string): void
-  /** Resolves when all lines are written or lost. */
-  flush?(): Promise<void>
-  /** Since the start: nobody read them. */
-  readonly droppedLines?: number
+  readonly destination?: Pick<StdoutOutput, 'write'> & Partial<StdoutOutput>
 }
 
 /** Codes of status 5xx that are the client's fault: no warning. */
@@ -31,30 +22,23 @@ const CLIENT_FAULTS: ReadonlySet<string> = new Set(['http_version_refused', 'pro
 export class Log {
   readonly logger: Logger
   readonly #write: (line: string) => void
-  readonly #destination: LogDestination
-  #requests: LogVolume['requests'] = 'all'
-  #sample = 1
-  #isInfoEnabled = true
-  #isWarnEnabled = true
+  readonly #destination: Partial<StdoutOutput>
+  #volume: LogVolume
 
-  constructor({ level, requests, sample, format, destination = new StdoutOutput() }: LogOptions) {
-    const hasColors = destination instanceof StdoutOutput && destination.hasColors
+  constructor({ format, destination = new StdoutOutput(), ...volume }: LogOptions) {
     this.#destination = destination
-    this.#write =
-      format === 'pretty' ? (line) => destination.write(prettyLine(line, hasColors)) : (line) => destination.write(line)
+    this.#volume = volume
+    this.#write = (line) => destination.write(format === 'pretty' ? prettyLine(line) : line)
     this.logger = pino(
       {
-        level,
+        level: volume.level,
         base: null,
         timestamp: () => `,"time":"${isoTime(Date.now())}"`,
         formatters: { level: (label) => ({ level: label }) },
       },
       { write: this.#write },
     )
-    if (destination instanceof StdoutOutput) {
-      destination.onRoomAgain = (lines) => this.logger.warn({ lines }, 'log lines dropped: nobody read them in time')
-    }
-    this.setVolume({ level, requests, sample })
+    destination.onRoomAgain = (lines) => this.logger.warn({ lines }, 'log lines dropped: nobody read them in time')
   }
 
   /** Lines that were dropped since the start, because nobody read them in time. */
@@ -62,22 +46,21 @@ export class Log {
     return this.#destination.droppedLines ?? 0
   }
 
-  setVolume({ level, requests, sample }: LogVolume): void {
-    this.logger.level = level
-    this.#requests = requests
-    this.#sample = sample
-    this.#isInfoEnabled = this.logger.isLevelEnabled('info')
-    this.#isWarnEnabled = this.logger.isLevelEnabled('warn')
+  setVolume(volume: LogVolume): void {
+    this.logger.level = volume.level
+    this.#volume = volume
   }
 
   /** Writes the line of a request that has ended. */
   request(record: RequestRecord): void {
-    if (this.#requests === 'off') return
+    const { requests, sample } = this.#volume
+    if (requests === 'off') return
     const isFault = record.code !== undefined && record.status >= 500 && !CLIENT_FAULTS.has(record.code)
-    if (isFault ? !this.#isWarnEnabled : !this.#isInfoEnabled) return
+    const level = isFault ? 'warn' : 'info'
+    if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400
-    if (isSuccess && (this.#requests === 'errors' || (this.#sample < 1 && Math.random() >= this.#sample))) return
-    this.#write(requestLine(record, isFault ? 'warn' : 'info', Date.now()))
+    if (isSuccess && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
+    this.#write(requestLine(record, level, Date.now()))
   }
 
   /** Resolves when all lines are written or lost, after 500 ms at the latest. */
@@ -137,32 +120,11 @@ function isoTime(now: number): string {
   return `${secondText}${ms < 10 ? '00' : ms < 100 ? '0' : ''}${ms}Z`
 }
 
-/** ANSI: yellow, red, red. */
-const LEVEL_COLORS: Readonly<Record<string, string>> = { warn: '\x1b[33m', error: '\x1b[31m', fatal: '\x1b[31m' }
-const GREY = '\x1b[90m'
-const PLAIN = '\x1b[39m'
-
-/** A JSON log line as a line for people. Any other line is returned unchanged. */
-export function prettyLine(line: string, hasColors = false): string {
-  const record = parsed(line)
-  if (record === undefined) return line
-  const { time, level, msg, ...rest } = record
-  const clock = typeof time === 'string' ? time.slice(11, 23) : ''
-  const label = String(level).toUpperCase().padEnd(5)
-  const message = String(msg ?? '')
+/** A line of JSON as a line for people. */
+function prettyLine(line: string): string {
+  const { time, level, msg = '', ...rest }: Record<string, unknown> = JSON.parse(line)
   const pairs = Object.entries(rest).map(([name, value]) => ` ${name}=${readable(value)}`)
-  if (!hasColors) return `${clock} ${label} ${message}${pairs.join('')}\n`
-  const color = LEVEL_COLORS[String(level)] ?? ''
-  return `${GREY}${clock}${PLAIN} ${color}${label}${PLAIN} ${message}${GREY}${pairs.join('')}${PLAIN}\n`
-}
-
-function parsed(line: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(line)
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined
-  } catch {
-    return undefined
-  }
+  return `${String(time).slice(11, 23)} ${String(level).toUpperCase().padEnd(5)} ${msg}${pairs.join('')}\n`
 }
 
 const NEEDS_QUOTES = /[^\x21\x23-\x3c\x3e-\x7e]|^$/

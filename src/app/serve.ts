@@ -27,7 +27,7 @@ const TERMINAL_DESCRIPTORS = [0, 1, 2]
  */
 export async function serve(options: LoadOptions): Promise<Running> {
   checkDescriptorLimit()
-  const signals = new ProcessSignals()
+  const signals = listenForSignals()
   const sockets = takeInheritedSockets(process.env, process.pid)
   const loaded = await loadConfig(options)
   const { config, warnings } = loaded
@@ -56,63 +56,56 @@ function checkDescriptorLimit(): void {
 }
 
 /** A supervisor that waits for readiness does not show why it waits, so the log says why. */
-function logStarted(config: Config, app: App, log: Log): void {
+function logStarted({ listen, callers, baseUrl, appSecretFile }: Config, app: App, log: Log): void {
+  const keyed = listen.callerKey === undefined ? '' : ', with the caller key'
+  const onHost = listen.allowRemote ? 'any host' : 'this host only'
+  const anyone = listen.address.kind === 'unix' ? 'users with access to the socket' : onHost
+  const fields = {
+    address: app.address,
+    adminAddress: app.adminAddress ?? 'off',
+    callers: callers.length > 0 ? callers.map(({ name }) => name).join(', ') : anyone + keyed,
+    baseUrl: baseUrl.href,
+    secret: appSecretFile === undefined ? 'from the environment' : `from ${appSecretFile}`,
+  }
   const failing = app.readiness().filter(({ isOk }) => !isOk)
   const failed = failing.map(({ name, detail }) => `${name}: ${detail ?? 'failed'}`)
-  const fields = readyFields(config, app)
-  if (failing.length === 0) log.logger.info(fields, 'ready')
+  if (failed.length === 0) log.logger.info(fields, 'ready')
   else log.logger.error({ ...fields, failed }, 'listening, but not ready')
 }
 
-/** For the log: the clients that may connect, the service, and the source of the secret. */
-function readyFields(config: Config, app: App): Record<string, unknown> {
-  return {
-    address: app.address,
-    adminAddress: app.adminAddress ?? 'off',
-    callers: callersOf(config),
-    baseUrl: config.baseUrl.href,
-    secret: config.appSecretFile === undefined ? 'from the environment' : `from ${config.appSecretFile}`,
-  }
-}
-
-function callersOf(config: Config): string {
-  const { address, allowRemote, callerKey } = config.listen
-  if (config.callers.length > 0) return config.callers.map(({ name }) => name).join(', ')
-  const who = address.kind === 'unix' ? 'users with access to the socket' : allowRemote ? 'any host' : 'this host only'
-  return callerKey === undefined ? who : `${who}, with the caller key`
-}
-
 /** Listens from the start: without a listener, a signal that comes while the app starts would end the process. */
-class ProcessSignals {
-  readonly firstStop: Promise<NodeJS.Signals>
-  readonly secondStop: Promise<NodeJS.Signals>
-  /** Called on SIGHUP. Until it is set there is nothing to reload: all files have just been read. */
-  onReload: () => void = () => undefined
-
-  constructor() {
-    const resolvers: ((signal: NodeJS.Signals) => void)[] = []
-    const nextStop = () => new Promise<NodeJS.Signals>((resolve) => resolvers.push(resolve))
-    this.firstStop = nextStop()
-    this.secondStop = nextStop()
-    const stop = (signal: NodeJS.Signals) => resolvers.shift()?.(signal)
-    process.on('SIGTERM', stop)
-    process.on('SIGINT', stop)
-    const terminals = TERMINAL_DESCRIPTORS.filter((descriptor) => isatty(descriptor))
-    process.on('SIGHUP', (signal) => {
-      // A terminal that closes sends SIGHUP, too, and is then no longer a terminal.
-      if (terminals.every((descriptor) => isatty(descriptor))) this.onReload()
-      else stop(signal)
-    })
+function listenForSignals() {
+  const waiting: ((signal: NodeJS.Signals) => void)[] = []
+  const nextStop = () => new Promise<NodeJS.Signals>((resolve) => waiting.push(resolve))
+  const signals = {
+    firstStop: nextStop(),
+    secondStop: nextStop(),
+    /** Called on SIGHUP. Until it is set there is nothing to reload: all files have just been read. */
+    onReload: () => {},
   }
+  const stop = (signal: NodeJS.Signals) => waiting.shift()?.(signal)
+  process.on('SIGTERM', stop)
+  process.on('SIGINT', stop)
+  const terminals = TERMINAL_DESCRIPTORS.filter((descriptor) => isatty(descriptor))
+  process.on('SIGHUP', (signal) => {
+    // A terminal that closes sends SIGHUP, too, and is then no longer a terminal.
+    if (terminals.every((descriptor) => isatty(descriptor))) signals.onReload()
+    else stop(signal)
+  })
+  return signals
 }
 
+type ProcessSignals = ReturnType<typeof listenForSignals>
+
+/** Resolves with the exit code. */
 async function stopOnSignal(signals: ProcessSignals, app: App, config: Config, log: Log): Promise<number> {
   const signal = await signals.firstStop
   const { delay, timeout } = config.shutdown
-  setTimeout(() => process.exit(1), delay + timeout + LAST_DEADLINE_MS).unref()
+  const exitAfter = (ms: number) => setTimeout(() => process.exit(1), ms).unref()
+  exitAfter(delay + timeout + LAST_DEADLINE_MS)
   const atOnce = signals.secondStop.then(async (second) => {
     log.logger.warn({ signal: second }, 'second signal: stopping at once')
-    setTimeout(() => process.exit(1), LAST_DEADLINE_MS).unref()
+    exitAfter(LAST_DEADLINE_MS)
     await app.close()
     return 1
   })
@@ -125,11 +118,11 @@ async function drain(app: App, config: Config, log: Log, signal: NodeJS.Signals)
   const { delay, timeout } = config.shutdown
   log.logger.info({ signal, delayMs: delay, timeoutMs: timeout }, 'drain')
   app.setNotReady()
-  if (delay > 0) await sleep(delay)
-  const broken = await app.drain()
-  if (broken === 0) log.logger.info('stopped')
-  else log.logger.warn({ connections: broken }, 'stopped: the drain deadline cut connections with requests in flight')
-  return broken === 0 ? 0 : 1
+  await sleep(delay)
+  const connections = await app.drain()
+  if (connections === 0) log.logger.info('stopped')
+  else log.logger.warn({ connections }, 'stopped: the drain deadline cut connections with requests in flight')
+  return connections === 0 ? 0 : 1
 }
 
 /** After a fault that nobody handled, the state is unknown. The supervisor starts a new process. */
@@ -148,10 +141,6 @@ function endOnFault(log: Log): void {
 /** Type, code and stack of an error. Its other properties may hold a request with its credentials. */
 function describeFault(error: unknown): Record<string, unknown> {
   if (!(error instanceof Error)) return { type: typeof error }
-  return {
-    type: error.name,
-    message: error.message,
-    stack: error.stack,
-    code: 'code' in error ? error.code : undefined,
-  }
+  const { name: type, message, stack, code }: NodeJS.ErrnoException = error
+  return { type, message, stack, code }
 }

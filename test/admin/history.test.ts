@@ -6,22 +6,28 @@ import { record } from './records.ts'
 function started() {
   const metrics = new Metrics()
   const end = (given: Parameters<typeof record>[0], times = 1) => {
-    for (let i = 0; i < times; i++) metrics.requests.requestEnded(record(given))
+    for (let i = 0; i < times; i++) metrics.requestEnded(record(given))
   }
   return { history: new History(metrics, 0), end }
 }
 
-test('a sample has the rates since the one before', () => {
+test('a sample has the rates since the one before, with lookups by the wait for the token', () => {
   const { history, end } = started()
   end({}, 10)
   history.sample(2_000)
-  end({}, 3)
+  history.sample(2_000) // a clock that stands still causes no infinite rates
+  end({ token: 'refreshing' }, 2)
+  end({ token: 'miss' })
+  end({ token: 'joined' }, 3)
+  end({ token: 'stale' })
+  end({ token: 'replayed' }, 2)
   end({ status: 503 })
   end({ status: 400, code: 'org_id_missing', token: 'none' }) // the app's error
   history.sample(6_000)
   expect(history.series()).toMatchObject({
-    requestsPerSecond: [5, 1.25],
+    requestsPerSecond: [5, 2.75],
     errorsPerSecond: [0, 0.25],
+    lookups: { ready: [5, 0.75], waited: [0, 1], stale: [0, 0.25], replayed: [0, 0.5] },
   })
 })
 
@@ -32,22 +38,8 @@ test('latencies are those of the interval, and missing if no request ended', () 
   history.sample(4_000)
   end({ startedAt: 0, endedAt: 300 }, 100)
   history.sample(6_000)
-  const { p50Ms, p99Ms } = history.series()
   // Interpolated within their buckets, but never above the slowest request.
-  expect(p50Ms).toEqual([3, null, 300])
-  expect(p99Ms).toEqual([3, null, 300])
-})
-
-test('lookups are grouped by the wait of the request for its token', () => {
-  const { history, end } = started()
-  end({ token: 'hit' }, 4)
-  end({ token: 'refreshing' }, 2)
-  end({ token: 'miss' }, 2)
-  end({ token: 'joined' }, 6)
-  end({ token: 'stale' }, 2)
-  end({ token: 'replayed' }, 4)
-  history.sample(2_000)
-  expect(history.series().lookups).toEqual({ ready: [3], waited: [4], stale: [1], replayed: [2] })
+  expect(history.series()).toMatchObject({ p50Ms: [3, null, 300], p99Ms: [3, null, 300] })
 })
 
 test('no more than five minutes are kept', () => {
@@ -67,18 +59,8 @@ test('the totals of the last five minutes count requests up to now', () => {
   for (let i = 1; i <= 150; i++) history.sample(i * SAMPLE_INTERVAL_MS)
   end({ startedAt: 0, endedAt: 3 }, 3)
   end({ status: 502, code: 'dns_error', startedAt: 0, endedAt: 3 })
-  expect(history.recent(300_500)).toMatchObject({
-    spanMs: 300_500,
-    requests: 11,
-    errors: { proxy: 0, service: 1, app: 0 },
-  })
+  const errors = { proxy: 0, service: 1, app: 0 }
+  expect(history.recent(300_500)).toMatchObject({ spanMs: 300_500, requests: 11, errors })
   history.sample(302_000) // the sample with the first seven is dropped
-  expect(history.recent(302_500)).toMatchObject({ spanMs: 300_500, requests: 4, errors: { service: 1 }, p50Ms: 3 })
-})
-
-test('a clock that stands still causes no infinite rates', () => {
-  const { history, end } = started()
-  end({})
-  history.sample(0)
-  expect(history.series().requestsPerSecond).toEqual([])
+  expect(history.recent(302_500)).toMatchObject({ spanMs: 300_500, requests: 4, errors, p50Ms: 3 })
 })

@@ -27,13 +27,12 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
 }
 
 export const NO_GAUGES: Gauges = {
-  version: '0.0.0-test',
-  requestsInFlight: () => 0,
-  requestsWaitingForToken: () => 0,
-  connectionsRefused: () => 0,
-  cachedTokens: () => 0,
-  lifetimeEstimateMs: () => 0,
-  mintsPausedMs: () => 0,
-  logLinesDropped: () => 0,
-  originConnections: () => ({ busy: 1, free: 3 }),
+  requestsInFlight: 0,
+  requestsWaitingForToken: 0,
+  connectionsRefused: 0,
+  cachedTokens: 0,
+  lifetimeEstimateMs: 0,
+  mintsPausedMs: 0,
+  logLinesDropped: 0,
+  originConnections: { busy: 1, free: 3 },
 }

@@ -2,9 +2,7 @@
 
 import { AdminListener, type AdminOptions } from '../../src/admin/admin-server.ts'
 import { Metrics } from '../../src/admin/metrics.ts'
-import { RecentErrors } from '../../src/admin/recent-errors.ts'
-import type { AdminSources, CallerStatus, ReadinessCheck } from '../../src/admin/status.ts'
-import { Warnings } from '../../src/admin/warnings.ts'
+import type { AdminSources, ReadinessCheck } from '../../src/admin/status.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
@@ -22,12 +20,12 @@ export interface AdminSettings extends Partial<AdminOptions> {
 
 export class AdminUnderTest implements AsyncDisposable {
   readonly metrics = new Metrics({ hasFleet: true })
-  readonly errors = new RecentErrors()
   readonly tokens: TokenCache
-  readonly warnings = new Warnings()
+  /** A bad state that lasts. */
+  paused: { text: string; lastedMs: number; leftMs: number } | undefined
   readonly reported: unknown[] = []
   readonly #listener: AdminListener
-  callers: CallerStatus[] = []
+  callers: ReturnType<AdminSources['callers']> = []
   checks: ReadinessCheck[] = [{ name: 'listening', isOk: true }]
   address = ''
 
@@ -48,23 +46,22 @@ export class AdminUnderTest implements AsyncDisposable {
       { mint: async (org) => new AccessToken(`${tokenMarker}-${org}`, performance.now()) },
     )
     const sources: AdminSources = {
+      version,
       service: { baseUrl: 'https://api.example.com/', appId: 'my-app' },
       configuration: () => ({ takenOverAt: '2026-01-01T00:00:00.000Z', lastReload: undefined, settings: {} }),
       callers: () => this.callers,
       readiness: () => this.checks,
       metrics: this.metrics,
-      errors: this.errors,
       tokens: this.tokens,
       resumeMints: () => undefined,
-      warnings: this.warnings,
-      gauges: {
+      warnings: { mints_paused: () => this.paused },
+      gauges: () => ({
         ...NO_GAUGES,
-        version,
-        requestsInFlight: () => 2,
-        requestsWaitingForToken: () => 1,
-        cachedTokens: () => this.tokens.size,
-        lifetimeEstimateMs: () => LIFETIME_MS,
-      },
+        requestsInFlight: 2,
+        requestsWaitingForToken: 1,
+        cachedTokens: this.tokens.size,
+        lifetimeEstimateMs: LIFETIME_MS,
+      }),
     }
     this.#listener = new AdminListener(
       {
@@ -103,9 +100,7 @@ export class AdminUnderTest implements AsyncDisposable {
 
   /** Like a report of the gateway. */
   requestEnded(given: Partial<RequestRecord> = {}): void {
-    const ended = record({ endedAt: performance.now(), ...given })
-    this.metrics.requests.requestEnded(ended)
-    this.errors.requestEnded(ended)
+    this.metrics.requestEnded(record({ endedAt: performance.now(), ...given }))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,42 +1,24 @@
-/** Lines of the log for people. */
+/** Lines of the log: for people, sampled, and of requests. */
 
 import { expect, test } from 'vitest'
-import { Log, prettyLine } from '../../src/app/log.ts'
+import { Log } from '../../src/app/log.ts'
 import { record } from '../admin/records.ts'
 
-const line = (fields: object) =>
-  JSON.stringify({ level: 'warn', time: '2026-11-20T08:09:10.123Z', msg: 'it happened', ...fields })
+function started(sample = 1, format: 'json' | 'pretty' = 'json') {
+  const lines: string[] = []
+  const destination = { write: (text: string) => void lines.push(text) }
+  const log = new Log({ level: 'info', requests: 'all', sample, format, destination })
+  return { log, lines, logged: () => lines.map((text): Record<string, unknown> => JSON.parse(text)) }
+}
 
-test('values are quoted if their end would be unclear', () => {
-  const fields = {
-    plain: 'a/b:c',
-    spaced: 'a b',
-    empty: '',
-    quote: 'a"b',
-    pair: 'a=b',
-    feed: 'a\nb',
-    number: 1,
-    list: ['a'],
-  }
-  expect(prettyLine(line(fields))).toBe(
-    '08:09:10.123 WARN  it happened plain=a/b:c spaced="a b" empty="" quote="a\\"b" pair="a=b" feed="a\\nb" number=1 list=["a"]\n',
+test('in a line for people, values are quoted if their end would be unclear', () => {
+  const { log, lines } = started(1, 'pretty')
+  const texts = { plain: 'a/b:c', spaced: 'a b', empty: '', quote: 'a"b', pair: 'a=b', feed: 'a\nb' }
+  log.logger.warn({ ...texts, number: 1, list: ['a'] }, 'it happened')
+  expect(lines.join('').slice('08:09:10.123'.length)).toBe(
+    ' WARN  it happened plain=a/b:c spaced="a b" empty="" quote="a\\"b" pair="a=b" feed="a\\nb" number=1 list=["a"]\n',
   )
 })
-
-test('the level is coloured', () => {
-  expect(prettyLine(line({}), true)).toContain('\x1b[33mWARN \x1b[39m')
-})
-
-test.each(['no JSON\n', '"text"\n', 'null\n'])('%j passes unchanged', (text) => {
-  expect(prettyLine(text)).toBe(text)
-})
-
-function started(sample = 1) {
-  const lines: string[] = []
-  const destination = { write: (text: string) => lines.push(text) }
-  const log = new Log({ level: 'info', requests: 'all', sample, format: 'json', destination })
-  return { log, logged: () => lines.map((text): Record<string, unknown> => JSON.parse(text)) }
-}
 
 test('the volume can be changed while the program runs', () => {
   const { log, logged } = started()

@@ -2,15 +2,14 @@
 
 import { expect, test } from 'vitest'
 import { Metrics } from '../../src/admin/metrics.ts'
-import { RecentErrors } from '../../src/admin/recent-errors.ts'
-import { requestEvents } from '../../src/app/events.ts'
+import { eventsOf } from '../../src/app/events.ts'
 import { Log } from '../../src/app/log.ts'
 
 test('the line of a fault of the proxy', () => {
   const lines: string[] = []
   const destination = { write: (line: string) => void lines.push(line) }
   const log = new Log({ level: 'error', requests: 'off', sample: 1, format: 'json', destination })
-  const events = requestEvents(log, new Metrics({ hasFleet: false }), new RecentErrors())
+  const events = eventsOf(log, new Metrics())
   events.programFailed(new TypeError('of a\n    value "from the client"'), 'request-1')
   expect(lines).toHaveLength(1)
   const line = JSON.parse(lines[0] ?? '')

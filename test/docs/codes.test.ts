@@ -1,7 +1,7 @@
 /** The documents have exactly the codes of the program, with their statuses. */
 
 import { expect, test } from 'vitest'
-import { ADMIN_PROBLEMS } from '../../src/admin/admin-problem.ts'
+import { ADMIN_PROBLEMS } from '../../src/admin/admin-server.ts'
 import { PROBLEMS } from '../../src/http/problem.ts'
 import { codeSpans, documentAt, tableBetween } from './documents.ts'
 
