@@ -1,7 +1,7 @@
 /** The lists of warnings, errors and orgs. */
 
 import type { OrgStatus } from '../../token/token-cache.ts'
-import type { ErrorExample, ErrorReport } from '../recent-errors.ts'
+import type { ErrorReport } from '../recent-errors.ts'
 import type { StatusDocument } from '../status.ts'
 import type { Warning } from '../warnings.ts'
 import { ago, byId, count, counted, duration, element, part, setItems, setLines, setText } from './dom.ts'
@@ -87,7 +87,7 @@ function concernedText({ orgs, orgCount }: ErrorReport): string {
   return `${orgCount === 1 ? 'Org' : 'Orgs'} ${listed}${more}`
 }
 
-function exampleText({ method, path, orgId, requestId, reason, agoMs }: ErrorExample): string {
+function exampleText({ method, path, orgId, requestId, reason, agoMs }: ErrorReport['examples'][number]): string {
   const org = orgId === undefined ? '' : ` for ${orgId}`
   return `${reason === undefined ? '' : `${reason}: `}${method} ${path}${org}, ${ago(agoMs)}, request ${requestId}`
 }
