@@ -6,6 +6,7 @@
 import type { OrgId } from '../http/org-id.ts'
 import type { OrgTokens } from './org-tokens.ts'
 import type { Meaning } from './rejected-statuses.ts'
+import type { Odds } from './service-habits.ts'
 import type { AccessToken, RejectionKind, Requester } from './token-source.ts'
 
 /** The request, as far as it matters for its token. */
@@ -75,8 +76,8 @@ export class Rejection {
   #tries = 0
   #agains = 0
   #hasMinted = false
-  /** This request's wait will tell whether waiting helps. */
-  #isWaiting = false
+  /** This request's wait will tell something of these odds. */
+  #waitedFor: Odds | undefined
   #attempted: Attempted | undefined
   #kindOfRequest: string | undefined
   /** What the rejection is if the request is not repeated. */
@@ -134,7 +135,7 @@ export class Rejection {
     const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.isRejectedByRight(this.#kind)
     if (isUsual && this.#attempted === undefined) return PASS
     if (token !== current && !this.#rejected.includes(current)) {
-      this.#noteVainWait(tokens)
+      this.#noteVainWait()
       return this.#use('newer', current)
     }
     if (sentAt - current.mintedAt < rules.settleTimeMs) return this.#settle(answer, tokens, now, random)
@@ -178,7 +179,7 @@ export class Rejection {
       // The new token is known later than now, nobody knows when.
       if (this.#attempted === 'former') habits.settled(Math.max(0, this.#firstAt - tokens.current.mintedAt) * 2, now)
       if (this.#attempted === 'waited') {
-        habits.waiting.helped()
+        this.#waitedFor?.helped()
         // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
         if (!habits.again.areProven) habits.settled(sentAt - token.mintedAt, now)
       }
@@ -230,16 +231,17 @@ export class Rejection {
     if (former !== undefined && !this.#rejected.includes(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
     const isDying = !isNew && tokens.rejectedInRow > MAX_DELAYED_IN_ROW && now - acceptedAt > MAX_DELAYED_MS
-    const mayHelp = (this.#isWaiting || habits.waiting.areGood(random)) && (!isNew || tokens.uselessMints === 0)
+    const odds = isNew ? habits.waiting : habits.waitingPartly
+    const mayHelp = (this.#waitedFor !== undefined || odds.areGood(random)) && (!isNew || tokens.uselessMints === 0)
     const isInDelay = habits.hasDelay(now) && sentAt - current.mintedAt < habits.delayMs(now, rules.settleTimeMs)
     if (isDying || !(mayHelp || isInDelay)) {
-      if (isDying) this.#noteVainWait(tokens)
+      if (isDying) this.#noteVainWait()
       // Such a rejection is weighed like that of an old token.
       return this.#hasMinted ? this.#giveUp(tokens, now) : this.#mint(sentAt, tokens, now)
     }
     const settledAt = current.mintedAt + rules.settleTimeMs
     if (isNew) habits.unsettled(settledAt)
-    if (mayHelp) this.#isWaiting = true
+    if (mayHelp) this.#waitedFor = odds
     this.#attempted = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) return { step: 'wait', token: current }
@@ -250,7 +252,7 @@ export class Rejection {
   #judgeSettled({ sentAt }: Answer, tokens: OrgTokens, now: number, random: number): Step {
     const { current, acceptedAt } = tokens
     const { again } = tokens.habits
-    this.#noteVainWait(tokens)
+    this.#noteVainWait()
     // A request that was sent later was accepted: the token is good, and one back end or this request is the reason.
     const isGood = acceptedAt > sentAt
     const isAlone = tokens.rejectedInRow < 2 || again.areProven
@@ -277,7 +279,7 @@ export class Rejection {
 
   /** Nothing has helped: the request is rejected whatever its token. */
   #giveUp(tokens: OrgTokens, now: number): Step {
-    this.#noteVainWait(tokens)
+    this.#noteVainWait()
     // The endpoint gave the same token again. It may give another in a moment.
     if (this.#hasMinted && tokens.current === this.#rejected[0]) return PASS
     if (this.#hasMinted) tokens.noteUselessMint(now)
@@ -285,9 +287,9 @@ export class Rejection {
     return PASS
   }
 
-  #noteVainWait({ habits }: OrgTokens): void {
-    if (this.#isWaiting) habits.waiting.failed()
-    this.#isWaiting = false
+  #noteVainWait(): void {
+    this.#waitedFor?.failed()
+    this.#waitedFor = undefined
   }
 
   #use(attempted: Attempted, token: AccessToken): Step {

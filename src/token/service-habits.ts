@@ -57,8 +57,10 @@ export class Odds {
 export class ServiceHabits {
   readonly statuses: RejectedStatuses
   readonly deaths = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, share: 0.75, tolerance: 0.05 })
-  /** Waiting until a young token is known everywhere. */
+  /** Waiting until a token is known that the service has never accepted. */
   readonly waiting = new Odds()
+  /** Waiting until a young token is known everywhere that the service has accepted from other requests. */
+  readonly waitingPartly = new Odds()
   /** Repeating a request with the very token that was rejected. */
   readonly again = new Odds()
   /** Minting ahead of a token's end: fails if the endpoint gives the same token again. */
