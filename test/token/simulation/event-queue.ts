@@ -1,60 +1,31 @@
-/** Future events: a binary heap by instant, in order of arrival for the same instant. */
+/** Future events, in order of their instants; in order of arrival for the same instant. */
 
 interface Event {
   readonly at: number
-  readonly order: number
   readonly run: () => void
 }
 
 export class EventQueue {
-  readonly #heap: Event[] = []
-  #order = 0
+  /** The next one is the last. */
+  readonly #events: Event[] = []
 
   get nextAt(): number {
-    return this.#heap[0]?.at ?? Number.POSITIVE_INFINITY
+    return this.#events.at(-1)?.at ?? Number.POSITIVE_INFINITY
   }
 
   add(at: number, run: () => void): void {
-    const event = { at, order: this.#order++, run }
-    let index = this.#heap.length
-    while (index > 0) {
-      const parent = (index - 1) >> 1
-      const above = this.#heap[parent]
-      if (above === undefined || !isBefore(event, above)) break
-      this.#heap[index] = above
-      index = parent
+    let low = 0
+    let high = this.#events.length
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if ((this.#events[middle]?.at ?? at) > at) low = middle + 1
+      else high = middle
     }
-    this.#heap[index] = event
+    this.#events.splice(low, 0, { at, run })
   }
 
   /** Removes the next event. */
   take(): (() => void) | undefined {
-    const [first] = this.#heap
-    const last = this.#heap.pop()
-    if (first === undefined || last === undefined) return undefined
-    if (this.#heap.length > 0) this.#sink(last)
-    return first.run
+    return this.#events.pop()?.run
   }
-
-  #sink(event: Event): void {
-    let index = 0
-    for (;;) {
-      const child = this.#smallerChild(index)
-      const below = this.#heap[child]
-      if (below === undefined || !isBefore(below, event)) break
-      this.#heap[index] = below
-      index = child
-    }
-    this.#heap[index] = event
-  }
-
-  #smallerChild(index: number): number {
-    const left = this.#heap[2 * index + 1]
-    const right = this.#heap[2 * index + 2]
-    return left !== undefined && right !== undefined && isBefore(right, left) ? 2 * index + 2 : 2 * index + 1
-  }
-}
-
-function isBefore(one: Event, other: Event): boolean {
-  return one.at < other.at || (one.at === other.at && one.order < other.order)
 }
