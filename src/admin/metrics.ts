@@ -1,7 +1,6 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
-import type { ErrorCode, Limit } from '../errors.ts'
-import { PROBLEMS } from '../http/problem.ts'
+import { type ErrorCode, type Limit, PROBLEMS } from '../errors.ts'
 import type { RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
 import {
   MINT_REASONS,

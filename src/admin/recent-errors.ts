@@ -1,7 +1,7 @@
 /** The latest errors, one entry per code, so that a flood of one code does not hide the others. */
 
 import type { ErrorCode } from '../errors.ts'
-import { PROBLEMS } from '../http/problem.ts'
+import { PROBLEMS } from '../errors.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 
 /** Answers of the service that are passed on, and look like errors. */

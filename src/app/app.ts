@@ -114,7 +114,7 @@ export async function startApp(
       const tls = tlsOf(latest)
       if ((tls === undefined) !== (listener.tls === undefined))
         throw new Error('listen.tls is switched on or off by a restart only')
-      await listener.openCallerSockets(callerSockets(latest))
+      await listener.useCallerSockets(callerSockets(latest))
       if (tls !== undefined) listener.useTls(tls)
       // Nothing below can fail, so later requests see the whole change.
       rules.use(latest)
@@ -123,7 +123,6 @@ export async function startApp(
       // What failed for lack of trust may work now.
       if (secureContext !== live.secureContext) side.resumeMints()
       live.secureContext = secureContext
-      listener.keepCallerSockets(callerSockets(latest))
     },
   })
 
@@ -170,7 +169,7 @@ export async function startApp(
   }
   try {
     const adminAddress = await admin?.listen()
-    await listener.openCallerSockets(callerSockets(config))
+    await listener.useCallerSockets(callerSockets(config))
     const address = await listener.listen()
     phase.isListening = true
     const warmed = side.warm().then(() => {

@@ -1,9 +1,7 @@
 /** Passes the events of all parts on to the log and the metrics. */
 
 import type { Metrics } from '../admin/metrics.ts'
-import type { GatewayObserver } from '../http/request-record.ts'
-import type { ConnectionLimitObserver } from '../listener/connection-limit.ts'
-import type { HandshakeObserver } from '../listener/tls.ts'
+import type { ListenerObserver } from '../listener/server.ts'
 import { OverBudget, type SecretReloadOutcome, type TokenObserver } from '../token/token-source.ts'
 import type { FleetPartObserver } from './fleet.ts'
 import type { Log } from './log.ts'
@@ -21,15 +19,13 @@ export interface TokenEvents extends Required<TokenObserver> {
   flush(): void
 }
 
-type RequestEvents = GatewayObserver & ConnectionLimitObserver & HandshakeObserver
-
 const REFUSED_MINTS_MS = 5_000
 
 /** Orgs are logged by id and outcomes by code: no line can hold a token, a secret or a reply of the endpoint. */
 export function eventsOf(
   log: Log,
   metrics: Metrics,
-): RequestEvents & ReloadObserver & RulesObserver & TokenEvents & FleetPartObserver {
+): ListenerObserver & ReloadObserver & RulesObserver & TokenEvents & FleetPartObserver {
   const { logger } = log
   const { requests, tokens, store } = metrics
   let refusedMints = { overBudget: 0, paused: 0 }
@@ -56,8 +52,7 @@ export function eventsOf(
     },
     connectionsRefused: (setting, connections) =>
       logger.warn({ setting, connections }, 'client connections refused: too many are open'),
-    connectionsTaken: (refused) => logger.info({ refused }, 'client connections taken again'),
-    handshakesFailed: (reason, failures) => logger.warn({ reason, failures }, 'TLS handshakes of clients failed'),
+    handshakesFailed: (reason) => logger.warn({ reason }, 'TLS handshakes of clients failed'),
 
     configReloaded: (outcome) => tokens.reloads.add(outcome),
     configApplied(changes, warnings) {

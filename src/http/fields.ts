@@ -1,105 +1,143 @@
-/** Classifies field names: fields that stop at the proxy, fields that admission reads, fields that no other name may imitate. */
+/** The meaning of each field to this gateway: which stop here, which admission reads, which no other name may imitate. */
 
-/** The meaning of a request field to this gateway. A `plain` field goes on unchanged. */
-export type RequestFieldKind =
-  | 'plain'
-  | 'dropped'
-  | 'connection'
-  | 'content-length'
-  | 'transfer-encoding'
-  | 'upgrade'
-  | 'websocket'
-  | 'host'
-  | 'expect'
-  | 'origin'
-  | 'sec-fetch-site'
-  | 'forwarded'
-  | 'forwarded-host'
-  | 'caller-key'
-  | 'org-id'
-  | 'request-id'
-  | 'traceparent'
-  | 'via'
-  | 'imitation'
+/** What the fields of one request say. A field that must not be repeated and is has a joined value, which has none of the shapes. */
+export class RequestFindings {
+  /** Flat list of the fields that go on. */
+  readonly kept: string[] = []
+  /** The same for those that go on with a WebSocket handshake only. */
+  readonly ofHandshake: string[] = []
+  hasBadValue = false
+  connection: string | undefined = undefined
+  length: string | undefined = undefined
+  coding: string | undefined = undefined
+  upgrade: string | undefined = undefined
+  webSocketKey: string | undefined = undefined
+  webSocketVersion: string | undefined = undefined
+  host: string | undefined = undefined
+  expectation: string | undefined = undefined
+  origin: string | undefined = undefined
+  fetchSite: string | undefined = undefined
+  forwarded: string | undefined = undefined
+  callerKey: string | undefined = undefined
+  orgId: string | undefined = undefined
+  requestId: string | undefined = undefined
+  traceparent: string | undefined = undefined
+  via: string | undefined = undefined
+  /** The name looks like another one. */
+  imitation: string | undefined = undefined
+}
+
+type RequestFinding = Exclude<keyof RequestFindings, 'kept' | 'ofHandshake' | 'hasBadValue'>
+
+/** Collects the findings in one pass, and decides nothing. `rawFields` is the flat list as received. */
+export function gatherFields(rawFields: readonly string[]): RequestFindings {
+  const found = new RequestFindings()
+  for (let i = 0; i + 1 < rawFields.length; i += 2) {
+    const name = rawFields[i] as string
+    const value = rawFields[i + 1] as string
+    if (!isFieldValue(value)) found.hasBadValue = true
+    const { goesOn, finding } = requestFieldRule(name)
+    if (goesOn === 'always') found.kept.push(name, value)
+    else if (goesOn === 'handshake') found.ofHandshake.push(name, value)
+    if (finding === undefined) continue
+    const before = found[finding]
+    found[finding] = before === undefined ? value : `${before}, ${value}` // RFC 9110 §5.3
+  }
+  return found
+}
+
+interface RequestFieldRule {
+  /** `handshake`: to the origin with a WebSocket handshake only. */
+  readonly goesOn: 'always' | 'handshake' | 'never'
+  readonly finding: RequestFinding | undefined
+}
+
+const passed = (finding?: RequestFinding): RequestFieldRule => ({ goesOn: 'always', finding })
+const ofHandshake = (finding?: RequestFinding): RequestFieldRule => ({ goesOn: 'handshake', finding })
+const read = (finding?: RequestFinding): RequestFieldRule => ({ goesOn: 'never', finding })
+const plain = passed()
+const dropped = read()
+const imitation = read('imitation')
 
 /** All of them are protected: a request is refused if an origin that reads `_` as `-` could take another name for one of them. */
-const REQUEST_FIELDS: Readonly<Record<string, RequestFieldKind>> = {
-  connection: 'connection',
-  'content-length': 'content-length',
-  'transfer-encoding': 'transfer-encoding',
-  upgrade: 'upgrade',
-  host: 'host',
-  expect: 'expect',
-  origin: 'origin',
-  'sec-fetch-site': 'sec-fetch-site',
-  'x-forwarded-for': 'forwarded',
-  forwarded: 'forwarded-host',
-  'x-real-ip': 'forwarded',
-  'x-proxy-key': 'caller-key',
-  'x-org-id': 'org-id',
-  'x-request-id': 'request-id',
-  traceparent: 'traceparent',
-  via: 'via',
+const PROTECTED: Readonly<Record<string, RequestFieldRule>> = {
+  connection: read('connection'),
+  'content-length': read('length'),
+  'transfer-encoding': read('coding'),
+  upgrade: read('upgrade'),
+  host: read('host'),
+  expect: read('expectation'),
+  origin: read('origin'),
+  'x-proxy-key': read('callerKey'),
+  'x-org-id': read('orgId'),
+  'sec-fetch-site': passed('fetchSite'),
+  'x-forwarded-for': passed('forwarded'),
+  'x-real-ip': passed('forwarded'),
+  forwarded: read('forwarded'), // if it is no reason to refuse, it still must not name another host to the service
+  'x-request-id': passed('requestId'),
+  traceparent: passed('traceparent'),
+  via: passed('via'),
   // Hop-by-hop fields (RFC 9110 §7.6.1), and the client's credential.
-  'keep-alive': 'dropped',
-  te: 'dropped',
-  trailer: 'dropped',
-  authorization: 'dropped',
-  'http2-settings': 'dropped',
+  'keep-alive': dropped,
+  te: dropped,
+  trailer: dropped,
+  authorization: dropped,
+  'http2-settings': dropped,
   // Some services take another method, path or host from these fields than the ones that were checked here.
-  'x-original-url': 'dropped',
-  'x-original-uri': 'dropped',
-  'x-original-method': 'dropped',
-  'x-rewrite-url': 'dropped',
-  'x-forwarded-uri': 'dropped',
-  'x-forwarded-path': 'dropped',
-  'x-forwarded-method': 'dropped',
-  'x-forwarded-host': 'dropped',
-  'x-forwarded-proto': 'dropped',
-  'x-forwarded-prefix': 'dropped',
-  'x-http-method-override': 'dropped',
-  'x-http-method': 'dropped',
-  'x-method-override': 'dropped',
-  'script-name': 'dropped',
-  'path-info': 'dropped',
-  'x-sendfile-type': 'dropped',
-  'x-accel-mapping': 'dropped',
-  'sec-websocket-key': 'websocket',
-  'sec-websocket-version': 'websocket',
-  'sec-websocket-protocol': 'websocket',
-  'sec-websocket-extensions': 'websocket',
-  'sec-websocket-accept': 'websocket',
+  'x-original-url': dropped,
+  'x-original-uri': dropped,
+  'x-original-method': dropped,
+  'x-rewrite-url': dropped,
+  'x-forwarded-uri': dropped,
+  'x-forwarded-path': dropped,
+  'x-forwarded-method': dropped,
+  'x-forwarded-host': dropped,
+  'x-forwarded-proto': dropped,
+  'x-forwarded-prefix': dropped,
+  'x-http-method-override': dropped,
+  'x-http-method': dropped,
+  'x-method-override': dropped,
+  'script-name': dropped,
+  'path-info': dropped,
+  'x-sendfile-type': dropped,
+  'x-accel-mapping': dropped,
+  'sec-websocket-key': ofHandshake('webSocketKey'),
+  'sec-websocket-version': ofHandshake('webSocketVersion'),
+  'sec-websocket-protocol': ofHandshake(),
+  'sec-websocket-extensions': ofHandshake(),
+  'sec-websocket-accept': ofHandshake(),
   // Goes on unchanged; listed because it is protected.
-  'content-type': 'plain',
+  'content-type': plain,
 }
 
-/** Clients repeat the same names, so the kind of each spelling is remembered. The bounds keep hostile names from filling the memory. */
-const MAX_REMEMBERED = 2048
-const MAX_REMEMBERED_LENGTH = 64
-const remembered = new Map<string, RequestFieldKind>()
-
-export function requestFieldKind(name: string): RequestFieldKind {
-  const known = remembered.get(name)
-  if (known !== undefined) return known
-  const kind = classifyRequestField(name.toLowerCase())
-  if (remembered.size < MAX_REMEMBERED && name.length <= MAX_REMEMBERED_LENGTH) remembered.set(name, kind)
-  return kind
+/** Remembers what `classify` says: clients and services repeat the same names. The bounds keep hostile names from filling the memory. */
+function remembering<Rule extends string | object>(classify: (lowerCase: string) => Rule): (name: string) => Rule {
+  const remembered = new Map<string, Rule>()
+  return (name) => {
+    const known = remembered.get(name)
+    if (known !== undefined) return known
+    const rule = classify(name.toLowerCase())
+    // Stores a copy: a name of a response is a slice, and a slice keeps the whole head in memory.
+    if (remembered.size < 2_048 && name.length <= 64)
+      remembered.set(Buffer.from(name, 'latin1').toString('latin1'), rule)
+    return rule
+  }
 }
 
-function classifyRequestField(name: string): RequestFieldKind {
-  if (name.includes('_') && imitatesProtected(name)) return 'imitation'
-  return protectedKind(name) ?? 'plain'
-}
+const requestFieldRule = remembering((name) => {
+  if (name.includes('_') && imitatesProtected(name)) return imitation
+  return protectedRule(name) ?? plain
+})
 
-function protectedKind(name: string): RequestFieldKind | undefined {
-  if (name.startsWith('proxy-')) return 'dropped'
-  return Object.hasOwn(REQUEST_FIELDS, name) ? REQUEST_FIELDS[name] : undefined
+function protectedRule(name: string): RequestFieldRule | undefined {
+  if (name.startsWith('proxy-')) return dropped
+  return Object.hasOwn(PROTECTED, name) ? PROTECTED[name] : undefined
 }
 
 /** A CGI-like origin reads `X_Org_Id` as `X-Org-Id`; some read `Authorization_` as `Authorization`. */
 function imitatesProtected(name: string): boolean {
   const folded = name.replaceAll('_', '-')
-  return protectedKind(folded) !== undefined || protectedKind(withoutDashesAround(folded)) !== undefined
+  return protectedRule(folded) !== undefined || protectedRule(withoutDashesAround(folded)) !== undefined
 }
 
 /** Not a regular expression: `/-+$/` takes time quadratic in the number of dashes. */
@@ -111,35 +149,10 @@ function withoutDashesAround(name: string): string {
   return name.slice(start, end)
 }
 
-export type ResponseFieldKind =
-  | 'plain'
-  | 'upgrade'
-  | 'date'
-  | 'dropped'
-  | 'connection'
-  | 'keep-alive'
-  | 'content-length'
-  | 'transfer-encoding'
-  | 'vary'
-  | 'proxy-status'
-  | 'malformed'
-
 /** RFC 9110 §5.6.2. */
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
-const rememberedResponse = new Map<string, ResponseFieldKind>()
-
-export function responseFieldKind(name: string): ResponseFieldKind {
-  const known = rememberedResponse.get(name)
-  if (known !== undefined) return known
-  const kind = classifyResponseField(name.toLowerCase())
-  // Stores a copy: the name is a slice, and a slice keeps the whole head in memory.
-  if (rememberedResponse.size < MAX_REMEMBERED && name.length <= MAX_REMEMBERED_LENGTH)
-    rememberedResponse.set(Buffer.from(name, 'latin1').toString('latin1'), kind)
-  return kind
-}
-
-function classifyResponseField(name: string): ResponseFieldKind {
+export const responseFieldKind = remembering((name) => {
   switch (name) {
     case 'connection':
     case 'keep-alive':
@@ -161,15 +174,12 @@ function classifyResponseField(name: string): ResponseFieldKind {
       if (!TOKEN.test(name)) return 'malformed'
       return name.startsWith('access-control-') ? 'dropped' : 'plain' // would let web pages read the response
   }
-}
+})
 
-/**
- * Adds the fields that a `Connection` field names, in lower case, to those of the `Connection` fields before it. Usually none
- * is named, and the result is undefined.
- */
-export function namedByConnection(value: string, before?: Set<string>): Set<string> | undefined {
-  if (value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return before
-  let named = before
+/** The fields that `Connection` names, in lower case. Usually there are none, and the result is undefined. */
+export function namedByConnection(value = ''): Set<string> | undefined {
+  if (value === '' || value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return undefined
+  let named: Set<string> | undefined
   for (const option of value.toLowerCase().split(',')) {
     const name = option.trim()
     if (name === '' || name === 'close' || name === 'keep-alive') continue

@@ -4,6 +4,7 @@
 
 import { isFieldValue, namedByConnection, responseFieldKind, withoutFields } from './fields.ts'
 
+/** Takes the fields one by one. `finish` tells whether the response is sound. */
 export class ResponseHead {
   readonly status: number
   /** Empty if it contains characters that must not be sent on. */
@@ -11,20 +12,22 @@ export class ResponseHead {
   /** A flat list of names and values that go on to the client, with order, case and duplicates as received. */
   fields: string[] = []
   /** In octets; undefined if the content is chunked or ends with the connection. */
-  contentLength: number | undefined
+  contentLength: number | undefined = undefined
   isChunked = false
   hasDate = false
-  hasVary = false
+  /** Its `Vary` names the org, or everything. */
+  variesByOrg = false
   /** The protocol that the origin switches to, in lower case. */
-  upgrade: string | undefined
-  /** True if the connection may carry another exchange (RFC 9112 §9.3). */
+  upgrade: string | undefined = undefined
+  /** True if the connection may carry another exchange (RFC 9112 §9.3). Until `finish`, true for HTTP/1.1. */
   persists: boolean
   /** For how long the origin keeps an idle connection; undefined if it does not say. */
-  keepAliveSeconds: number | undefined
+  keepAliveSeconds: number | undefined = undefined
+  #connection = ''
 
   constructor(status: number, reason: string, persists: boolean) {
     this.status = status
-    this.reason = reason
+    this.reason = REASON.test(reason) ? reason : ''
     this.persists = persists
   }
 
@@ -38,6 +41,74 @@ export class ResponseHead {
   dropLength(): void {
     this.fields = withoutFields(this.fields, LENGTH_NAME)
   }
+
+  /** Returns false if the response must be refused. */
+  take(name: string, value: string): boolean {
+    if (!isFieldValue(value)) return false
+    const kind = responseFieldKind(name)
+    switch (kind) {
+      case 'plain':
+        break
+      case 'date':
+        this.hasDate = true
+        break
+      case 'content-length':
+        if (this.contentLength !== undefined || !LENGTH.test(value)) return false
+        this.contentLength = Number(value)
+        break
+      case 'upgrade':
+        this.upgrade = value.toLowerCase()
+        // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
+        if (this.status !== UPGRADE_REQUIRED) return true
+        break
+      case 'vary': {
+        const isComplete = value === '' || this.variesByOrg || VARIES_BY_ORG.test(value)
+        this.fields.push(name, isComplete ? value : `${value}, X-Org-Id`)
+        if (value !== '') this.variesByOrg = true
+        return true
+      }
+      case 'proxy-status': {
+        const others = withoutOurStatus(value)
+        if (others !== '') this.fields.push(name, others)
+        return true
+      }
+      case 'transfer-encoding': {
+        const isFirst = !this.isChunked
+        this.isChunked = true
+        return isFirst && this.persists && value.toLowerCase() === 'chunked'
+      }
+      case 'connection':
+        this.#connection += this.#connection === '' ? value : `,${value}`
+        return true
+      case 'keep-alive': {
+        const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(value) ?? []
+        this.keepAliveSeconds = seconds === undefined ? undefined : Number(seconds)
+        return true
+      }
+      default:
+        return kind === 'dropped'
+    }
+    this.fields.push(name, value)
+    return true
+  }
+
+  /** To be called behind the last field. Returns false if the response must be refused. */
+  finish(): boolean {
+    if (this.#connection !== '') this.#obeyConnection(this.#connection)
+    return !(this.isChunked && this.contentLength !== undefined)
+  }
+
+  #obeyConnection(options: string): void {
+    if (CLOSE.test(options)) this.persists = false
+    else if (KEEP_ALIVE.test(options)) this.persists = true
+    const named = namedByConnection(options)
+    if (named === undefined) return
+    if (this.status === UPGRADE_REQUIRED) named.delete('upgrade')
+    named.delete('content-length') // the length belongs to the message, even if `Connection` names it
+    this.fields = withoutFields(this.fields, named)
+    if (named.has('date')) this.hasDate = false
+    if (named.has('vary')) this.variesByOrg = false
+  }
 }
 
 const UPGRADE_REQUIRED = 426
@@ -47,11 +118,13 @@ const LENGTH = /^\d{1,15}$/
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/
 /** RFC 9112 §4. */
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/
+const CLOSE = /(?:^|,)\s*close\s*(?:,|$)/i
+const KEEP_ALIVE = /(?:^|,)\s*keep-alive\s*(?:,|$)/i
+const VARIES_BY_ORG = /(?:^|,)\s*(?:\*|x-org-id)\s*(?:,|$)/i
 const KEEP_ALIVE_TIMEOUT = /(?:^|[\s,;])timeout=(\d{1,9})/i
 
 const HTAB = 0x09
 const SP = 0x20
-const COLON = ':'
 const CRLF = '\r\n'
 
 /**
@@ -64,29 +137,23 @@ export function parseResponseHead(text: string): ResponseHead | undefined {
   if (lineEnd === -1) lineEnd = text.length
   const head = parseStatusLine(text.slice(0, lineEnd))
   if (head === undefined) return undefined
-  const reader = new FieldReader(head)
   while (lineEnd < text.length) {
     const start = lineEnd + CRLF.length
     lineEnd = text.indexOf(CRLF, start)
     if (lineEnd === -1) lineEnd = text.length
-    const colon = text.indexOf(COLON, start)
+    const colon = text.indexOf(':', start)
     if (colon === -1 || colon >= lineEnd) return undefined
-    if (!reader.take(text.slice(start, colon), trimmed(text, colon + 1, lineEnd))) return undefined
+    if (!head.take(text.slice(start, colon), trimmed(text, colon + 1, lineEnd))) return undefined
   }
-  return reader.finish()
+  return head.finish() ? head : undefined
 }
 
 function parseStatusLine(line: string): ResponseHead | undefined {
   // A shortcut for the usual line.
   if (line === 'HTTP/1.1 200 OK') return new ResponseHead(200, 'OK', true)
   // `.` matches neither CR nor LF, so no reason can split the head.
-  const [, minor, status, reason] = STATUS_LINE.exec(line) ?? []
-  if (status === undefined) return undefined
-  return new ResponseHead(Number(status), relayedReason(reason ?? ''), minor === '1')
-}
-
-function relayedReason(reason: string): string {
-  return REASON.test(reason) ? reason : ''
+  const [, minor, status, reason = ''] = STATUS_LINE.exec(line) ?? []
+  return status === undefined ? undefined : new ResponseHead(Number(status), reason, minor === '1')
 }
 
 /** Returns the value without the white space around it (RFC 9112 §5). */
@@ -102,104 +169,6 @@ function isBlank(code: number): boolean {
   return code === SP || code === HTAB
 }
 
-/** Takes the fields one by one, and builds the head from them. */
-class FieldReader {
-  readonly #head: ResponseHead
-  readonly #isHttp10: boolean
-  #named: Set<string> | undefined
-  #closes = false
-
-  constructor(head: ResponseHead) {
-    this.#head = head
-    this.#isHttp10 = !head.persists
-  }
-
-  /** Returns false if the response must be refused. */
-  take(name: string, value: string): boolean {
-    if (!isFieldValue(value)) return false
-    const head = this.#head
-    switch (responseFieldKind(name)) {
-      case 'plain':
-        head.fields.push(name, value)
-        return true
-      case 'date':
-        head.hasDate = true
-        head.fields.push(name, value)
-        return true
-      case 'content-length':
-        if (head.contentLength !== undefined || !LENGTH.test(value)) return false
-        head.contentLength = Number(value)
-        head.fields.push(name, value)
-        return true
-      case 'transfer-encoding':
-        if (head.isChunked || this.#isHttp10 || value.toLowerCase() !== 'chunked') return false
-        head.isChunked = true
-        return true
-      case 'connection':
-        this.#takeConnection(value)
-        return true
-      case 'keep-alive':
-        head.keepAliveSeconds = Number(KEEP_ALIVE_TIMEOUT.exec(value)?.[1] ?? Number.NaN)
-        if (Number.isNaN(head.keepAliveSeconds)) head.keepAliveSeconds = undefined
-        return true
-      case 'vary':
-        head.hasVary = true
-        head.fields.push(name, value)
-        return true
-      case 'proxy-status': {
-        const others = withoutOurStatus(value)
-        if (others !== '') head.fields.push(name, others)
-        return true
-      }
-      case 'upgrade':
-        head.upgrade = value.toLowerCase()
-        // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
-        if (head.status === UPGRADE_REQUIRED) head.fields.push(name, value)
-        return true
-      case 'dropped':
-        return true
-      case 'malformed':
-        return false
-    }
-  }
-
-  #takeConnection(value: string): void {
-    if (value === 'keep-alive') {
-      this.#head.persists = true
-      return
-    }
-    const options = value.toLowerCase().split(',').map(withoutBlanks)
-    if (options.includes('close')) this.#closes = true
-    if (options.includes('keep-alive')) this.#head.persists = true
-    this.#named = namedByConnection(value, this.#named)
-  }
-
-  finish(): ResponseHead | undefined {
-    const head = this.#head
-    if (head.isChunked && head.contentLength !== undefined) return undefined
-    if (this.#closes) head.persists = false
-    const named = this.#named
-    if (named !== undefined) {
-      if (head.status === UPGRADE_REQUIRED) named.delete('upgrade')
-      named.delete('content-length') // the length belongs to the message, even if `Connection` names it
-      head.fields = withoutFields(head.fields, named)
-      if (named.has('date')) head.hasDate = false
-    }
-    if (head.hasVary) head.hasVary = varyByOrg(head.fields)
-    return head
-  }
-}
-
-/** Adds the org to the `Vary` of the service. Returns false if there is none after all. */
-function varyByOrg(fields: string[]): boolean {
-  const isVary = (i: number) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === 'vary'
-  const members = fields.flatMap((value, i) => (isVary(i) ? value.toLowerCase().split(',').map(withoutBlanks) : []))
-  if (members.includes('*') || members.includes('x-org-id')) return true
-  const at = fields.findIndex((value, i) => isVary(i) && value !== '')
-  if (at !== -1) fields[at] += ', X-Org-Id'
-  return at !== -1
-}
-
 /** The members of a list, each with its quoted strings. */
 const MEMBERS = /(?:"(?:[^"\\]|\\.)*"|[^",])+/g
 const OUR_STATUS = /^\s*"?org-access-proxy"?\s*(?:;|$)/i
@@ -208,11 +177,7 @@ const OUR_STATUS = /^\s*"?org-access-proxy"?\s*(?:;|$)/i
 function withoutOurStatus(value: string): string {
   if (!/org-access-proxy/i.test(value)) return value
   const others = (value.match(MEMBERS) ?? []).filter((member) => !OUR_STATUS.test(member))
-  return others.map(withoutBlanks).join(', ')
-}
-
-function withoutBlanks(text: string): string {
-  return text.trim()
+  return others.map((member) => member.trim()).join(', ')
 }
 
 /** The way in which the client finds the end of the content. `none`: there is no content, even if the fields declare some. */
@@ -233,7 +198,7 @@ export function responseHeadText(head: ResponseHead, framing: ResponseFraming, p
   if (!head.hasDate) text += `Date: ${httpDate()}\r\n`
   // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
   // to another (RFC 9111 §4.1).
-  if (!head.hasVary) text += 'Vary: X-Org-Id\r\n'
+  if (!head.variesByOrg) text += 'Vary: X-Org-Id\r\n'
   if (framing === 'chunked') text += 'Transfer-Encoding: chunked\r\n'
   // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
   if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'

@@ -7,7 +7,7 @@ import { METHODS } from 'node:http'
 import type { Caller, CallerRefusal, Callers, Peer } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import type { AdmittedRequest } from '../http/admitted-request.ts'
-import { withoutFields } from '../http/fields.ts'
+import { gatherFields, namedByConnection, type RequestFindings, withoutFields } from '../http/fields.ts'
 import type { HostList } from '../http/host.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import { traceIdOf } from '../http/request-record.ts'
@@ -20,7 +20,6 @@ import {
   pathOf,
   type RoutePattern,
 } from '../http/target.ts'
-import { type FieldFindings, gatherFields } from './field-findings.ts'
 
 /** The part of Node's `IncomingMessage` that admission reads. */
 export interface RequestHead {
@@ -96,7 +95,7 @@ function refuse(code: RefusalCode): Refusal {
 /** A request whose sender may ask for something. */
 interface Candidate {
   readonly head: RequestHead
-  readonly found: FieldFindings
+  readonly found: RequestFindings
   readonly rules: AdmissionRules
   readonly caller: Caller | undefined
 }
@@ -110,16 +109,12 @@ export function admit(
 ): Admission {
   const found = gatherFields(head.rawHeaders)
   const early =
-    checkFraming(head, found) ??
-    checkMethod(head, found) ??
-    checkHost(found, rules) ??
-    checkBrowser(found) ??
-    checkForwarded(found, rules) ??
-    checkKey(found, rules)
+    checkFraming(head, found) ?? checkMethod(head, found) ?? checkHost(found, rules) ?? checkSender(found, rules)
   if (early !== undefined) return early
   if (rules.callers === undefined) return admitTarget({ head, found, rules, caller: undefined }, newRequestId)
-  const caller = sender.verified ?? rules.callers.identify(sender, found.callerKeys, found.callerKey)
-  if (caller === 'unverified') return { isAdmitted: false, token: found.callerKey }
+  const { callerKey = '' } = found
+  const caller = sender.verified ?? rules.callers.identify(sender, keysIn(found), callerKey)
+  if (caller === 'unverified') return { isAdmitted: false, token: callerKey }
   if (typeof caller === 'string') return { isAdmitted: false, code: 'caller_refused', reason: caller }
   const admission = admitTarget({ head, found, rules, caller }, newRequestId)
   return admission.isAdmitted ? admission : { ...admission, caller }
@@ -128,52 +123,42 @@ export function admit(
 const ANYONE: Sender = { callerSocket: undefined }
 
 /** Refuses the framing that Node's strict parser lets through although RFC 9112 §6 does not. */
-function checkFraming(head: RequestHead, found: FieldFindings): Refusal | undefined {
+function checkFraming(head: RequestHead, found: RequestFindings): Refusal | undefined {
   // The parser also accepts requests of RTSP and ICE. Their methods are not among those of HTTP.
   if (head.httpVersionMajor !== 1 || !HTTP_METHODS.has(head.method ?? '')) return refuse('http_version_refused')
-  if (found.lengths + found.codings > 1) return refuse('request_invalid')
-  if (found.lengths === 1 && !LENGTH.test(found.length)) return refuse('request_invalid')
-  if (found.codings === 1 && (found.coding.toLowerCase() !== 'chunked' || head.httpVersionMinor === 0)) {
+  const { length, coding } = found
+  if (length !== undefined && (coding !== undefined || !LENGTH.test(length))) return refuse('request_invalid')
+  if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || head.httpVersionMinor === 0)) {
     return refuse('request_invalid')
   }
   return undefined
 }
 
-function checkMethod({ method }: RequestHead, found: FieldFindings): Refusal | undefined {
+function checkMethod({ method }: RequestHead, { expectation = '100-continue' }: RequestFindings): Refusal | undefined {
   if (method === 'CONNECT' || method === 'TRACE') return refuse('method_refused')
-  if (found.expectations > 1) return refuse('expectation_failed')
-  if (found.expectations === 1 && found.expectation.toLowerCase() !== '100-continue')
-    return refuse('expectation_failed')
-  return undefined
+  return expectation.toLowerCase() === '100-continue' ? undefined : refuse('expectation_failed')
 }
 
-function checkHost(found: FieldFindings, rules: AdmissionRules): Refusal | undefined {
-  if (found.hosts !== 1) return refuse('host_invalid')
-  switch (rules.hosts.check(found.host)) {
-    case 'allowed':
-      return undefined
-    case 'refused':
-      return refuse('host_refused')
-    case 'invalid':
-      return refuse('host_invalid')
-  }
+function checkHost({ host = '' }: RequestFindings, rules: AdmissionRules): Refusal | undefined {
+  const verdict = rules.hosts.check(host)
+  return verdict === 'allowed' ? undefined : refuse(verdict === 'refused' ? 'host_refused' : 'host_invalid')
 }
 
-/** Refuses what a web page sent through a browser, preflights included. */
-function checkBrowser(found: FieldFindings): Refusal | undefined {
-  return found.isFromBrowser ? refuse('browser_refused') : undefined
-}
-
-/** Refuses requests that came through another proxy. */
-function checkForwarded(found: FieldFindings, rules: AdmissionRules): Refusal | undefined {
-  return found.isForwarded && rules.refusesForwarded ? refuse('forwarded_refused') : undefined
-}
-
-function checkKey(found: FieldFindings, rules: AdmissionRules): Refusal | undefined {
+function checkSender(found: RequestFindings, rules: AdmissionRules): Refusal | undefined {
+  // A web page sent it through a browser; preflights, too.
+  if (found.origin !== undefined || (found.fetchSite ?? 'none') !== 'none') return refuse('browser_refused')
+  // It came through another proxy.
+  if (found.forwarded !== undefined && rules.refusesForwarded) return refuse('forwarded_refused')
   if (rules.isCallerKey === undefined) return undefined
-  if (found.callerKeys === 1 && rules.isCallerKey(found.callerKey)) return undefined
-  const reason = (['no credential', 'unknown key'] as const)[found.callerKeys] ?? 'several credentials'
+  const { callerKey } = found
+  if (callerKey !== undefined && rules.isCallerKey(callerKey)) return undefined
+  const reason = (['no credential', 'unknown key'] as const)[keysIn(found)] ?? 'several credentials'
   return { isAdmitted: false, code: 'caller_refused', reason }
+}
+
+/** The number of keys and JWTs that were sent. None of them has a blank, so the second shows. */
+function keysIn({ callerKey }: RequestFindings): number {
+  return callerKey?.split(', ').length ?? 0
 }
 
 function admitTarget(candidate: Candidate, newRequestId: () => string): AdmittedBy | Refusal {
@@ -192,11 +177,12 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
   if (caller !== undefined && !caller.mayUseRoute(method, path, isAppRoute)) return refuse('route_refused')
   const orgId = isAppRoute ? undefined : admitOrg(candidate)
   if (typeof orgId === 'object') return orgId
-  if (found.hasImitation || found.hasBadValue) return refuse('field_invalid')
-  if (found.via.includes(rules.instance)) return refuse('proxy_loop_detected')
+  if (found.imitation !== undefined || found.hasBadValue) return refuse('field_invalid')
+  if (found.via?.includes(rules.instance)) return refuse('proxy_loop_detected')
   const isWebSocket = asksForWebSocket(found)
   if (isWebSocket && !isValidHandshake(head, found)) return refuse('upgrade_invalid')
-  const requestId = hasUsableRequestId(found) ? found.requestId : newRequestId()
+  const { requestId: given = '' } = found
+  const requestId = REQUEST_ID.test(given) ? given : newRequestId()
   return {
     isAdmitted: true,
     method,
@@ -206,10 +192,10 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
     path,
     fields: fieldsForOrigin(found, rules, requestId, isWebSocket),
     requestId,
-    traceId: found.traceparent === '' ? undefined : traceIdOf(found.traceparent),
-    contentLength: found.lengths === 1 ? Number(found.length) : undefined,
-    isChunked: found.codings === 1,
-    expectsContinue: found.expectations === 1 && head.httpVersionMinor > 0,
+    traceId: found.traceparent === undefined ? undefined : traceIdOf(found.traceparent),
+    contentLength: found.length === undefined ? undefined : Number(found.length),
+    isChunked: found.coding !== undefined,
+    expectsContinue: found.expectation !== undefined && head.httpVersionMinor > 0,
     isWebSocket,
   }
 }
@@ -223,8 +209,8 @@ function originFormOf({ url = '' }: RequestHead, hosts: HostList): string | Refu
 }
 
 function admitOrg({ found, rules, caller }: Candidate): OrgId | Refusal {
-  if (found.orgIds === 0 || (found.orgIds === 1 && found.orgId === '')) return refuse('org_id_missing')
-  const orgId = found.orgIds === 1 ? parseOrgId(found.orgId, rules.orgPattern) : undefined
+  if (found.orgId === undefined || found.orgId === '') return refuse('org_id_missing')
+  const orgId = parseOrgId(found.orgId, rules.orgPattern)
   if (orgId === undefined) return refuse('org_id_invalid')
   const isAllowed = rules.allowedOrgs.size === 0 || rules.allowedOrgs.has(orgId)
   if (!isAllowed || caller?.mayNameOrg(orgId) === false) {
@@ -233,24 +219,20 @@ function admitOrg({ found, rules, caller }: Candidate): OrgId | Refusal {
   return orgId
 }
 
-function hasUsableRequestId(found: FieldFindings): boolean {
-  return found.requestIds === 1 && REQUEST_ID.test(found.requestId)
-}
-
 function fieldsForOrigin(
-  found: FieldFindings,
+  found: RequestFindings,
   { originHost, instance }: AdmissionRules,
   requestId: string,
   isWebSocket: boolean,
 ): string[] {
-  const isOwnId = !hasUsableRequestId(found)
-  let stripped = found.connection
-  if (isOwnId && found.requestIds > 0) stripped = new Set(stripped).add('x-request-id')
   // Strip before we add ours: `Connection: authorization` must not remove our field (RFC 9110 §7.6.1).
+  let stripped = namedByConnection(found.connection)
+  const isOwnId = found.requestId !== requestId || stripped?.has('x-request-id') === true
+  if (isOwnId && found.requestId !== undefined) stripped = new Set(stripped).add('x-request-id')
   const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
-  if (isWebSocket) fields.push(...found.websocket)
+  if (isWebSocket) fields.push(...found.ofHandshake)
   fields.push('host', originHost, 'via', `1.1 org-access-proxy (${instance})`) // RFC 9110 §7.6.3
-  if (isOwnId || stripped?.has('x-request-id') === true) fields.push('x-request-id', requestId)
+  if (isOwnId) fields.push('x-request-id', requestId)
   return fields
 }
 
@@ -259,22 +241,15 @@ export function offersWebSocket({ rawHeaders }: RequestHead): boolean {
   return asksForWebSocket(gatherFields(rawHeaders))
 }
 
-function asksForWebSocket(found: FieldFindings): boolean {
-  return found.connection?.has('upgrade') === true && /\bwebsocket\b/i.test(found.upgrade)
+function asksForWebSocket({ upgrade, connection }: RequestFindings): boolean {
+  if (upgrade === undefined || !/\bwebsocket\b/i.test(upgrade)) return false
+  return namedByConnection(connection)?.has('upgrade') === true
 }
 
 /** RFC 6455 §4.1. A request with content is none. */
-function isValidHandshake(head: RequestHead, found: FieldFindings): boolean {
+function isValidHandshake(head: RequestHead, found: RequestFindings): boolean {
   if (head.method !== 'GET' || head.httpVersionMinor === 0) return false
-  if (found.codings === 1 || (found.lengths === 1 && Number(found.length) > 0)) return false
-  if (found.upgrades !== 1 || found.upgrade.toLowerCase() !== 'websocket') return false
-  return (
-    hasOne(found.websocket, 'sec-websocket-key', WEBSOCKET_KEY) &&
-    hasOne(found.websocket, 'sec-websocket-version', /^13$/)
-  )
-}
-
-function hasOne(fields: readonly string[], name: string, shape: RegExp): boolean {
-  const values = fields.filter((_, i) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === name)
-  return values.length === 1 && shape.test(values[0] ?? '')
+  if (found.coding !== undefined || Number(found.length ?? 0) > 0) return false
+  const { upgrade = '', webSocketKey = '', webSocketVersion } = found
+  return upgrade.toLowerCase() === 'websocket' && WEBSOCKET_KEY.test(webSocketKey) && webSocketVersion === '13'
 }

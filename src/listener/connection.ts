@@ -1,14 +1,14 @@
 /** One client connection. Serves one request after another, and watches for clients that leave or fall silent. */
 
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import { IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import type { CallerUsage } from '../callers/callers.ts'
-import type { Failure } from '../errors.ts'
+import type { CallerUsage, Peer } from '../callers/callers.ts'
+import type { Failure, RefusalCode } from '../errors.ts'
 import type { ExchangeOwner } from '../gateway/exchange.ts'
 import { discardInput, lastResponse, makeStoppable, resetNow } from '../http/node-internals.ts'
 import type { ClientCertificate } from './tls.ts'
 
-/** The exchange of the current request, as its connection sees it. */
+/** The current request, as its connection sees it. */
 export interface Carried {
   readonly awaitsClient: boolean
   fail(failure: Failure): void
@@ -18,13 +18,13 @@ export interface Carried {
 }
 
 export interface ConnectionOwner {
-  /** Starts a request. Calls `carry` on the connection if the request is still under way afterwards. */
-  begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse): void
+  /**
+   * Starts a request. Calls `carry` on the connection if the request is still under way afterwards. `problem`: the bytes that
+   * came are no request, and `message` is empty.
+   */
+  begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse, problem?: RefusalCode): void
   exchangeEnded(): void
 }
-
-/** Input is read and dropped for this time after our last byte. An earlier reset could cost the client our answer. */
-const LINGER_MS = 2_000
 
 /** What is known of a connection before its first request. */
 export interface ConnectionFacts {
@@ -32,50 +32,62 @@ export interface ConnectionFacts {
   readonly isForeign: boolean
   /** Path of the caller's own socket that it came through; undefined for the common address. */
   readonly callerSocket: string | undefined
-  /** The verified certificate of the client, or why it was not verified. */
-  readonly certificate?: ClientCertificate | string | undefined
+  readonly certificate?: ClientCertificate | undefined
 }
+
+export interface WaitLimits {
+  /** For a whole request head. */
+  readonly headersTimeoutMs: number
+  /** For an idle connection. */
+  readonly keepAliveTimeoutMs: number
+  /** For a client that falls silent inside a request's content, or takes none of its response. */
+  readonly idleTimeoutMs: number
+}
+
+/** What the connection waits for, how far that has come, and for how long it may stand still. */
+interface Wait {
+  readonly what: 'goodbye' | 'head' | 'next head' | 'content' | 'reader' | 'nothing'
+  readonly progress: number
+  readonly limitMs: number
+}
+
+const NOTHING: Wait = { what: 'nothing', progress: 0, limitMs: Number.POSITIVE_INFINITY }
+
+/** Input is read and dropped for this time after our last byte. An earlier reset could cost the client our answer. */
+const LINGER_MS = 2_000
 
 const NO_NAMES: readonly string[] = []
 
-export class ClientConnection implements ExchangeOwner {
+export class ClientConnection implements ExchangeOwner, Peer {
   readonly socket: Socket
+  readonly facts: ConnectionFacts
   readonly #owner: ConnectionOwner
   #message: IncomingMessage | undefined
   #response: ServerResponse | undefined
   #carried: Carried | undefined
   /** Starts a request that arrived when all of the response before it had been written, but not all of it flushed. */
   #next: (() => void) | undefined
-  #lingersUntil = Number.POSITIVE_INFINITY
-  /** Finite once the request whose head is arriving is the last one: when that head has to be complete. */
-  #lastHeadUntil = Number.POSITIVE_INFINITY
-  #readBytes = 0
-  #readAt = 0
-  #takenBytes = 0
-  #takenAt = 0
-  isBusy = false
-  isTunnel = false
-  readonly isForeign: boolean
-  readonly callerSocket: string | undefined
-  readonly #certificate: ClientCertificate | undefined
-  /** Why the certificate of the client does not count. */
-  readonly certificateProblem: string | undefined
   /** Counts the current request for its caller. */
   #usage: CallerUsage | undefined
+  isBusy = false
+  isTunnel = false
   /** No further request is taken. */
   isClosing = false
+  /** The request whose head is arriving is the last one. */
+  #isLast = false
+  #isLingering = false
   /** Monotonic milliseconds. */
   idleSince = performance.now()
   /** The bytes that had been read by then. What comes later belongs to the next request. */
   #idleBytes = 0
+  #wait = NOTHING
+  /** Monotonic milliseconds: since then it has stood still. */
+  #waitsSince = 0
 
-  constructor(socket: Socket, owner: ConnectionOwner, { isForeign, callerSocket, certificate }: ConnectionFacts) {
+  constructor(socket: Socket, owner: ConnectionOwner, facts: ConnectionFacts) {
     this.socket = socket
     this.#owner = owner
-    this.isForeign = isForeign
-    this.callerSocket = callerSocket
-    if (typeof certificate === 'string') this.certificateProblem = certificate
-    else this.#certificate = certificate
+    this.facts = facts
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())
@@ -83,6 +95,20 @@ export class ClientConnection implements ExchangeOwner {
     // gets a reset and may lose the response. We end our side and read on for a while instead (RFC 9112 §9.6).
     socket.destroySoon = () => this.linger()
     this.parserAttached()
+  }
+
+  get callerSocket(): string | undefined {
+    return this.facts.callerSocket
+  }
+
+  /** The names in the certificate of the client, as long as it is valid. */
+  get certificateNames(): readonly string[] {
+    return this.#hasExpired ? NO_NAMES : (this.facts.certificate?.names ?? NO_NAMES)
+  }
+
+  get #hasExpired(): boolean {
+    const { certificate } = this.facts
+    return certificate !== undefined && certificate.expiresAt <= Date.now()
   }
 
   /** To be called whenever Node has given this connection a parser. */
@@ -104,18 +130,23 @@ export class ClientConnection implements ExchangeOwner {
 
   /** Takes the next request: starts it now, or when the response before it has been flushed. */
   take(message: IncomingMessage, response: ServerResponse): void {
-    this.#inTurn(() => {
-      if (this.isClosing || this.#lastHeadUntil !== Number.POSITIVE_INFINITY) response.shouldKeepAlive = false
+    this.inTurn(() => {
+      if (this.isClosing || this.#isLast) response.shouldKeepAlive = false
       this.#start(message, response)
     })
   }
 
-  /** Calls `start` in the turn of a request after which the connection leaves HTTP. */
-  leaveHttp(start: () => void): void {
-    this.#inTurn(start)
+  /** Takes a request that Node has given the connection away for: a WebSocket handshake, or CONNECT. No other can follow it. */
+  takeLast(message: IncomingMessage, problem?: RefusalCode): void {
+    this.inTurn(() => {
+      this.isClosing = true
+      const response = lastResponse(message, this.socket)
+      response.once('finish', () => this.linger())
+      this.#start(message, response, problem)
+    })
   }
 
-  #inTurn(start: () => void): void {
+  inTurn(start: () => void): void {
     if (this.isBusy) {
       this.#next = start
       return
@@ -124,14 +155,16 @@ export class ClientConnection implements ExchangeOwner {
     start()
   }
 
-  /** A WebSocket handshake. No request can follow it on its connection. */
-  takeHandshake(message: IncomingMessage): void {
-    this.leaveHttp(() => {
-      this.isClosing = true
-      const response = lastResponse(message, this.socket)
-      response.once('finish', () => this.linger())
-      this.#start(message, response)
-    })
+  #start(message: IncomingMessage, response: ServerResponse, problem?: RefusalCode): void {
+    if (this.#hasExpired) response.shouldKeepAlive = false
+    this.#message = message
+    this.#response = response
+    this.#owner.begin(this, message, response, problem)
+  }
+
+  /** Takes the exchange that is under way. Not called for a request that was answered at once. */
+  carry(carried: Carried): void {
+    this.#carried = carried
   }
 
   /** Counts the current request for its caller, in place of the one before. */
@@ -143,31 +176,6 @@ export class ClientConnection implements ExchangeOwner {
 
   tunnelOpened(): void {
     this.isTunnel = true
-  }
-
-  get hasCertificate(): boolean {
-    return this.#certificate !== undefined
-  }
-
-  get #hasExpired(): boolean {
-    return this.#certificate !== undefined && this.#certificate.expiresAt <= Date.now()
-  }
-
-  /** The names in the certificate of the client, as long as it is valid. */
-  get certificateNames(): readonly string[] {
-    return this.#certificate === undefined || this.#hasExpired ? NO_NAMES : this.#certificate.names
-  }
-
-  #start(message: IncomingMessage, response: ServerResponse): void {
-    if (this.#hasExpired) response.shouldKeepAlive = false
-    this.#message = message
-    this.#response = response
-    this.#owner.begin(this, message, response)
-  }
-
-  /** Takes the exchange that is under way. Not called for a request that was answered at once. */
-  carry(carried: Carried): void {
-    this.#carried = carried
   }
 
   exchangeEnded(): void {
@@ -188,14 +196,11 @@ export class ClientConnection implements ExchangeOwner {
     this.idleSince = performance.now()
     this.#idleBytes = this.socket.bytesRead
     if (this.socket.destroyed) return
+    this.isBusy = false
     const next = this.#next
     this.#next = undefined
-    if (next !== undefined) {
-      next()
-      return
-    }
-    this.isBusy = false
-    if (this.isClosing) this.linger()
+    if (next !== undefined) this.inTurn(next)
+    else if (this.isClosing) this.linger()
   }
 
   /** For a connection that returns to HTTP: `feed` gives it a parser and what was read already. */
@@ -205,20 +210,24 @@ export class ClientConnection implements ExchangeOwner {
     this.socket.resume()
   }
 
-  /** The parser was stopped, because no request is taken any more. */
-  inputStopped(): void {
+  /** The parser has refused what arrived, or the head came too slowly. */
+  inputBroken(problem: RefusalCode, isHead = false): void {
+    // Clients open connections before they need them. One that was never used gets no answer and no log line.
+    if (this.socket.bytesRead === 0 || !this.socket.writable) {
+      this.socket.destroy()
+      return
+    }
     discardInput(this.socket)
-  }
-
-  /** The parser has refused what arrived, or the head was too slow. */
-  inputBroken(failure: Failure): 'answered' | 'unanswered' {
-    const isSettled = this.isClosing || this.isBusy
-    discardInput(this.socket)
+    if (!this.isBusy && !this.isClosing) {
+      const message = new IncomingMessage(this.socket)
+      if (isHead) message.method = 'HEAD'
+      this.takeLast(message, problem)
+      return
+    }
     this.#closeBehindResponse()
     // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
     const isInContent = this.#message?.complete === false && this.#response?.writableEnded === false
-    if (isInContent) this.#carried?.fail(failure)
-    return isSettled ? 'answered' : 'unanswered'
+    if (isInContent) this.#carried?.fail({ code: problem })
   }
 
   /** A client that ends its side has left. What was written by then still goes out. */
@@ -245,12 +254,12 @@ export class ClientConnection implements ExchangeOwner {
 
   /**
    * Takes no more requests. The current one finishes, with `Connection: close` if its head is still to be sent. A request whose
-   * head has begun to arrive counts as current if the head is complete by `headUntil` (monotonic milliseconds).
+   * head has begun to arrive counts as current.
    */
-  finish(headUntil: number): void {
+  finish(): void {
     if (this.isTunnel) this.isClosing = true
     else if (this.isBusy) this.#closeBehindResponse()
-    else if (!this.isClosing && this.socket.bytesRead > this.#idleBytes) this.#lastHeadUntil = headUntil
+    else if (!this.isClosing && this.socket.bytesRead > this.#idleBytes) this.#isLast = true
     else this.linger()
   }
 
@@ -267,56 +276,40 @@ export class ClientConnection implements ExchangeOwner {
   /** Ends our side, and throws away what the client still sends. */
   linger(): void {
     this.isClosing = true
-    if (this.#lingersUntil !== Number.POSITIVE_INFINITY) return
-    this.#lingersUntil = performance.now() + LINGER_MS
+    if (this.#isLingering) return
+    this.#isLingering = true
     this.socket.end()
     discardInput(this.socket)
   }
 
-  /** Ends what has been silent for too long. Called several times within each limit. `now` is monotonic milliseconds. */
-  check(now: number, idleTimeoutMs: number, keepAliveTimeoutMs: number): void {
-    if (now >= this.#lingersUntil) {
-      this.socket.destroy()
+  /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
+  check(now: number, limits: WaitLimits): void {
+    const wait = this.#awaited(limits)
+    if (wait.what !== this.#wait.what || wait.progress !== this.#wait.progress) {
+      this.#wait = wait
+      this.#waitsSince = now
+    }
+    if (now - this.#waitsSince < wait.limitMs) return
+    if (wait.what === 'head') {
+      this.inputBroken('request_timeout')
       return
     }
-    if (this.isTunnel) return
-    if (!this.isBusy && this.socket.writableLength === 0) {
-      this.#checkIdle(now, keepAliveTimeoutMs)
-      return
-    }
-    if (this.#carried?.awaitsClient === true) this.#checkReading(this.#carried, now, idleTimeoutMs)
-    else this.#readAt = now
-    this.#checkWriting(now, idleTimeoutMs)
+    this.#carried?.fail({ code: 'request_timeout' })
+    if (wait.what !== 'content') this.socket.destroy()
   }
 
-  #checkIdle(now: number, keepAliveTimeoutMs: number): void {
-    const { bytesRead } = this.socket
-    if (now >= this.#lastHeadUntil || this.#hasExpired) this.linger()
-    else if (bytesRead !== this.#readBytes) {
-      // Either the beginning of the next request, which has a time limit of its own, or all of the last one.
-      this.#readBytes = bytesRead
-      if (now - this.idleSince >= keepAliveTimeoutMs) this.idleSince = now
-    } else if (now - this.idleSince >= keepAliveTimeoutMs) this.socket.destroy()
-  }
-
-  #checkReading(carried: Carried, now: number, idleTimeoutMs: number): void {
-    const { bytesRead } = this.socket
-    if (bytesRead !== this.#readBytes) {
-      this.#readBytes = bytesRead
-      this.#readAt = now
-    } else if (now - this.#readAt >= idleTimeoutMs) carried.fail({ code: 'request_timeout' })
-  }
-
-  /** The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so. */
-  #checkWriting(now: number, idleTimeoutMs: number): void {
-    const { bytesWritten, writableLength } = this.socket
-    const takenBytes = bytesWritten - writableLength
-    if (writableLength === 0 || takenBytes !== this.#takenBytes) {
-      this.#takenBytes = takenBytes
-      this.#takenAt = now
-    } else if (now - this.#takenAt >= idleTimeoutMs) {
-      this.#carried?.fail({ code: 'request_timeout' })
-      this.socket.destroy()
-    }
+  #awaited({ headersTimeoutMs, keepAliveTimeoutMs, idleTimeoutMs }: WaitLimits): Wait {
+    const { bytesRead, bytesWritten, writableLength } = this.socket
+    if (this.#isLingering) return { what: 'goodbye', progress: 0, limitMs: LINGER_MS }
+    if (this.isTunnel) return NOTHING
+    // The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so.
+    const progress = bytesWritten - writableLength
+    if (writableLength > 0) return { what: 'reader', progress, limitMs: idleTimeoutMs }
+    if (this.#carried?.awaitsClient === true) return { what: 'content', progress: bytesRead, limitMs: idleTimeoutMs }
+    if (this.isBusy) return NOTHING
+    // No byte of a head counts as progress, so that all of it has to come within its limit.
+    const isHead = this.#idleBytes === 0 || bytesRead > this.#idleBytes
+    if (isHead) return { what: 'head', progress: this.#idleBytes, limitMs: headersTimeoutMs }
+    return { what: 'next head', progress: this.#idleBytes, limitMs: keepAliveTimeoutMs }
   }
 }

@@ -1,35 +1,30 @@
 /** The proxy's listener: sockets, limits and timeouts. Takes requests from Node's parser and gives them to the gateway. */
 
 import { createServer, type IncomingMessage, type Server, type ServerOptions, type ServerResponse } from 'node:http'
-import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
+import type { Server as TlsServer } from 'node:https'
 import type { Socket } from 'node:net'
-import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { TLSSocket } from 'node:tls'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
-import type { Failure } from '../errors.ts'
+import type { Failure, RefusalCode } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
-import { carrierOf, isParserStopped, keepConnections, parse } from '../http/node-internals.ts'
+import { carrierOf, discardInput, isParserStopped, keepConnections, parse } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
-import { type Admission, type AdmissionRules, admit, offersWebSocket, type Sender } from './admission.ts'
+import { type Admission, admit, offersWebSocket, type Sender } from './admission.ts'
+import { Arrival, type ArrivalOptions } from './arrival.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
-import { type Carried, ClientConnection, type ConnectionOwner } from './connection.ts'
-import { ConnectionLimit, type ConnectionLimitObserver } from './connection-limit.ts'
-import { type Arrival, inputProblem, OwnAnswers } from './own-answers.ts'
-import {
-  type ClientCertificate,
-  HandshakeFailures,
-  type HandshakeObserver,
-  ListenerTls,
-  type TlsMaterial,
-} from './tls.ts'
+import { ClientConnection, type ConnectionOwner, type WaitLimits } from './connection.ts'
+import { ConnectionLimit } from './connection-limit.ts'
+import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
 
-export interface ListenerOptions {
-  /** For a whole request head. */
-  readonly headersTimeoutMs: number
-  /** For an idle connection. */
-  readonly keepAliveTimeoutMs: number
+export interface ListenerObserver extends GatewayObserver {
+  /** The first refusal of an episode. `setting`: what to raise. `most`: the connections that are open. */
+  connectionsRefused(setting: string, most: number): void
+  handshakesFailed(reason: string): void
+}
+
+export interface ListenerOptions extends ArrivalOptions, WaitLimits {
   readonly address: ListenAddress
   readonly socketMode: number
   /** Listening sockets to use instead of binding `address`. */
@@ -41,28 +36,21 @@ export interface ListenerOptions {
   /** Connections that the proxy may open to others. */
   readonly maxOutgoing: number
   readonly maxInFlight: number
-  /** For a client that falls silent inside a request's content, or takes none of its response. */
-  readonly idleTimeoutMs: number
-  /** Called once for each request. A reload gives later requests other rules. */
-  readonly rules: () => AdmissionRules
-  readonly newRequestId: () => string
-  readonly observer: GatewayObserver & ConnectionLimitObserver & HandshakeObserver
+  readonly observer: ListenerObserver
 }
 
-/** Request line and fields together. */
-const MAX_HEAD_BYTES = 16 * 1024
-
-const FOREIGN: Admission = { isAdmitted: false, code: 'remote_refused' }
+/** Anyone on the network can make handshakes fail, so each reason is reported once in this time. */
+const HANDSHAKE_REPORT_MS = 60_000
 
 export class Listener implements ConnectionOwner {
   readonly #options: ListenerOptions
   readonly #gateway: Gateway
-  readonly #answers: OwnAnswers
   readonly #connections = new Map<Duplex, ClientConnection>()
   readonly tls: ListenerTls | undefined
   /** TCP connections whose TLS handshake goes on, the oldest first. */
   readonly #handshakes = new Set<Socket>()
-  readonly #handshakeFailures: HandshakeFailures
+  /** Failed handshakes: when each reason was last reported. */
+  readonly #reportedAt = new Map<string, number>()
   #bound: Bound | undefined
   /** The sockets of callers, by path. */
   readonly #callerSockets = new Map<string, Bound>()
@@ -72,121 +60,114 @@ export class Listener implements ConnectionOwner {
   #isEnding = false
   #isDraining = false
   #onEmpty: (() => void) | undefined
-  #inFlight = 0
+  requestsInFlight = 0
   /**
    * The requests in flight whose JWT is being verified, the oldest first. Anyone can send such a JWT, so they take no place
    * from callers that are known, and give up their own first.
    */
-  readonly #verifying = new Map<PendingVerification, ClientConnection>()
+  readonly #verifying = new Set<Arrival>()
 
   constructor(options: ListenerOptions, gateway: Gateway) {
     this.#options = options
     this.#gateway = gateway
-    this.#answers = new OwnAnswers(options)
     this.tls = options.tls === undefined ? undefined : new ListenerTls(options.tls)
-    this.#handshakeFailures = new HandshakeFailures(options.observer)
-    this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, options.observer)
-  }
-
-  get requestsInFlight(): number {
-    return this.#inFlight
+    this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing)
   }
 
   /** Resolves with the address as it stands in a URL. */
   async listen(): Promise<string> {
-    const { address, socketMode, inheritedSockets, idleTimeoutMs, keepAliveTimeoutMs } = this.#options
+    const { address, socketMode, inheritedSockets, ...limits } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
-    const intervalMs = Math.min(1_000, Math.max(20, Math.min(idleTimeoutMs, keepAliveTimeoutMs) / 4))
-    this.#sweep = setInterval(() => this.#check(), intervalMs).unref()
+    const least = Math.min(limits.headersTimeoutMs, limits.idleTimeoutMs, limits.keepAliveTimeoutMs)
+    this.#sweep = setInterval(() => this.#check(), Math.min(1_000, Math.max(20, least / 4))).unref()
     return this.#bound.address
   }
 
-  /** Opens the sockets of callers that are not open yet: all of them, or none. @throws The system's error. */
-  async openCallerSockets(paths: readonly string[]): Promise<void> {
-    const opened: string[] = []
+  #check(): void {
+    const now = performance.now()
+    for (const connection of this.#connections.values()) connection.check(now, this.#options)
+  }
+
+  /**
+   * Opens the sockets of these callers that are not open yet, and closes all others. Their connections finish their current
+   * request. @throws The system's error; then nothing has changed.
+   */
+  async useCallerSockets(paths: readonly string[]): Promise<void> {
+    const opened = new Map<string, Bound>()
     try {
       for (const path of paths) {
         if (this.#callerSockets.has(path)) continue
-        const address: ListenAddress = { kind: 'unix', path }
-        this.#callerSockets.set(path, await bind(address, () => this.#newServer(path), this.#options.socketMode))
-        opened.push(path)
+        opened.set(path, await bind({ kind: 'unix', path }, () => this.#newServer(path), this.#options.socketMode))
       }
     } catch (error) {
-      for (const path of opened) this.#closeCallerSocket(path)
+      for (const bound of opened.values()) bound.close()
       throw error
     }
+    for (const [path, bound] of this.#callerSockets) {
+      if (paths.includes(path)) continue
+      bound.close()
+      this.#callerSockets.delete(path)
+      this.#finish(({ callerSocket }) => callerSocket === path)
+    }
+    for (const [path, bound] of opened) this.#callerSockets.set(path, bound)
   }
 
   /** Takes over other certificates. If a CA of clients is gone, connections with a client certificate end. @throws if they do not fit. */
   useTls(material: TlsMaterial): void {
     if (this.tls?.use(material) !== true) return
     for (const socket of this.#handshakes) socket.destroy()
-    const headUntil = performance.now() + this.#options.headersTimeoutMs
-    for (const connection of this.#connections.values()) if (connection.hasCertificate) connection.finish(headUntil)
+    this.#finish(({ facts }) => facts.certificate !== undefined)
   }
 
-  /** Closes all other sockets of callers. Their connections finish their current request. */
-  keepCallerSockets(paths: readonly string[]): void {
-    for (const path of this.#callerSockets.keys()) if (!paths.includes(path)) this.#closeCallerSocket(path)
-  }
-
-  #closeCallerSocket(path: string): void {
-    this.#callerSockets.get(path)?.close()
-    this.#callerSockets.delete(path)
-    const headUntil = performance.now() + this.#options.headersTimeoutMs
-    for (const connection of this.#connections.values())
-      if (connection.callerSocket === path) connection.finish(headUntil)
-  }
-
-  #stopListening(): void {
-    this.#bound?.close()
-    for (const bound of this.#callerSockets.values()) bound.close()
+  #finish(isMeant: (connection: ClientConnection) => boolean): void {
+    for (const connection of this.#connections.values()) if (isMeant(connection)) connection.finish()
   }
 
   #newServer(callerSocket?: string): Server | TlsServer {
+    const { headersTimeoutMs } = this.#options
     const tls = callerSocket === undefined ? this.tls : undefined
-    const server = newHttpServer(this.#options.headersTimeoutMs, tls)
-    const receive = (message: IncomingMessage, response: ServerResponse) => this.#receive(message, response)
+    const server = tls === undefined ? createServer(HTTP) : tls.newServer(HTTP, headersTimeoutMs)
+    // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
+    server.maxHeadersCount = 0
+    const receive = (message: IncomingMessage, response: ServerResponse) =>
+      this.#connections.get(message.socket)?.take(message, response)
     server.on('request', receive)
     server.on('checkContinue', receive)
     server.on('checkExpectation', receive)
-    if (tls === undefined) server.on('connection', (socket) => this.#accept(socket, callerSocket))
-    else {
-      server.on('connection', (socket: Socket) => this.#awaitHandshake(socket))
-      server.on('tlsClientError', (error) => this.#handshakeFailures.add(error, performance.now()))
-      server.on('secureConnection', (socket: TLSSocket) => this.#accept(socket, undefined, tls.certificateOf(socket)))
-    }
+    server.on('connection', (socket: Socket) => {
+      if (this.#connections.has(socket) || !this.#hasRoomFor(socket)) return
+      if (tls === undefined) this.#open(socket, callerSocket)
+      else {
+        this.#handshakes.add(socket)
+        socket.once('close', () => this.#handshakes.delete(socket))
+      }
+    })
+    server.on('secureConnection', (socket: TLSSocket) => this.#open(socket, undefined, tls?.certificateOf(socket)))
+    server.on('tlsClientError', (error: Error) => this.#handshakeFailed(error))
     server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(server, message, socket, firstBytes))
-    server.on('connect', (message, socket) => this.#refuseConnect(message, socket))
+    server.on('connect', (message, socket) => this.#connections.get(socket)?.takeLast(message))
     server.on('clientError', (error, socket) => this.#inputBroken(error, socket))
-    return server
+    return keepConnections(server)
   }
 
-  #awaitHandshake(socket: Socket): void {
-    if (!this.#hasRoomFor(socket)) return
-    this.#handshakes.add(socket)
-    socket.once('close', () => this.#handshakes.delete(socket))
+  #handshakeFailed(error: Error): void {
+    const reason = 'code' in error ? String(error.code) : 'unknown'
+    const now = performance.now()
+    const isRecent = now - (this.#reportedAt.get(reason) ?? Number.NEGATIVE_INFINITY) < HANDSHAKE_REPORT_MS
+    if (isRecent || reason === 'ECONNRESET') return // a reset: a probe that opens a connection and closes it
+    this.#reportedAt.set(reason, now)
+    this.#options.observer.handshakesFailed(reason)
   }
 
-  #accept(socket: Socket, callerSocket: string | undefined, certificate?: ClientCertificate | string): void {
-    const known = this.#connections.get(socket)
-    if (known !== undefined) {
-      known.parserAttached()
-      return
-    }
-    // As on a plain connection: a tunnel may end one side first. During its handshake, a connection that ends one side is over.
+  #open(socket: Socket, callerSocket: string | undefined, certificate?: ClientCertificate): void {
+    if (this.#connections.has(socket)) return
     const carrier = carrierOf(socket)
+    this.#handshakes.delete(carrier)
+    // A tunnel may end one side first. During its handshake, a connection that ends one side is over.
     socket.allowHalfOpen = true
     carrier.allowHalfOpen = true
-    // A connection under TLS has its place since before its handshake.
-    const hasPlace = this.#handshakes.delete(carrier)
-    if (!hasPlace && !this.#hasRoomFor(socket)) return
-    const connection = new ClientConnection(socket, this, {
-      isForeign: this.#isForeign(socket),
-      callerSocket,
-      certificate,
-    })
-    this.#connections.set(socket, connection)
+    const isForeign = this.#isForeign(socket)
+    this.#connections.set(socket, new ClientConnection(socket, this, { isForeign, callerSocket, certificate }))
     socket.once('close', () => this.#forget(socket))
   }
 
@@ -197,8 +178,10 @@ export class Listener implements ConnectionOwner {
   /** Destroys `socket` if there is no room. */
   #hasRoomFor(socket: Socket): boolean {
     const isFull = this.#connections.size + this.#handshakes.size >= this.limit.most
+    if (isFull) {
+      this.limit.refuse((setting) => this.#options.observer.connectionsRefused(setting, this.limit.most))
+    }
     const isRefused = isFull && (this.#isForeign(socket) || !this.#makeRoom())
-    if (isRefused) this.limit.refuse(performance.now())
     if (isRefused || this.#isDraining) socket.destroy()
     return !isRefused && !this.#isDraining
   }
@@ -210,42 +193,35 @@ export class Listener implements ConnectionOwner {
 
   /** Ends a connection that has not proved yet who it is, or else the one that has been idle for longest. */
   #makeRoom(): boolean {
-    for (const socket of this.#handshakes) {
-      this.limit.refuse(performance.now())
-      this.#handshakes.delete(socket)
-      socket.destroy()
-      return true
+    const [handshake] = this.#handshakes
+    const [verifying] = this.#verifying
+    let victim: Socket | undefined = handshake
+    if (victim === undefined && verifying !== undefined) {
+      verifying.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
+      victim = verifying.connection.socket
     }
-    for (const [verification, connection] of this.#verifying) {
-      this.limit.refuse(performance.now())
-      verification.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
-      this.#drop(connection)
-      return true
-    }
+    victim ??= this.#longestIdle()
+    if (victim === undefined) return false
+    victim.destroy()
+    this.#handshakes.delete(victim)
+    this.#connections.delete(victim)
+    return true
+  }
+
+  #longestIdle(): Socket | undefined {
     let oldest: ClientConnection | undefined
     for (const connection of this.#connections.values()) {
       if (connection.isBusy || connection.socket.destroyed) continue
       if (oldest === undefined || connection.idleSince < oldest.idleSince) oldest = connection
     }
-    if (oldest === undefined) return false
-    this.limit.refuse(performance.now())
-    this.#drop(oldest)
-    return true
+    return oldest?.socket
   }
 
-  #drop({ socket }: ClientConnection): void {
-    socket.destroy()
-    this.#connections.delete(socket)
-  }
-
-  #receive(message: IncomingMessage, response: ServerResponse): void {
-    this.#connections.get(message.socket)?.take(message, response)
-  }
-
-  begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse): void {
-    this.#inFlight++
-    const startedAt = performance.now()
-    this.#proceed({ connection, message, response, startedAt, rules: this.#options.rules() }, connection)
+  begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse, problem?: RefusalCode): void {
+    this.requestsInFlight++
+    const arrival = new Arrival(connection, message, response, this.#options)
+    if (problem === undefined) this.#proceed(arrival, connection)
+    else arrival.fail({ code: problem })
   }
 
   #proceed(arrival: Arrival, sender: Sender): void {
@@ -254,9 +230,9 @@ export class Listener implements ConnectionOwner {
     if (this.#isEnding) response.shouldKeepAlive = false
     if (!admission.isAdmitted) {
       // On its next connection, the client may have a better certificate, or the proxy the CA.
-      if (connection.certificateProblem !== undefined) response.shouldKeepAlive = false
+      if (connection.facts.certificate?.problem !== undefined) response.shouldKeepAlive = false
       if ('token' in admission) this.#verify(arrival, admission.token)
-      else this.#answers.refuse(arrival, admission)
+      else arrival.fail(admission)
       return
     }
     if (admission.caller !== undefined) connection.countFor(admission.caller.usage)
@@ -264,9 +240,9 @@ export class Listener implements ConnectionOwner {
     if (!exchange.isOver) connection.carry(exchange)
   }
 
-  /** `#inFlight` counts this request already. */
+  /** `requestsInFlight` counts this request already. */
   #admit({ connection, message, rules }: Arrival, sender: Sender): Admission {
-    if (connection.isForeign) return FOREIGN
+    if (connection.facts.isForeign) return { isAdmitted: false, code: 'remote_refused' }
     const admission = admit(message, rules, this.#options.newRequestId, sender)
     if (!admission.isAdmitted) return admission
     const { orgId, caller } = admission
@@ -276,20 +252,18 @@ export class Listener implements ConnectionOwner {
   }
 
   #limitReached(caller: Caller | undefined): Failure['limit'] {
-    if (this.#inFlight - this.#verifying.size > this.#options.maxInFlight) return 'listen.maxInFlight'
+    if (this.requestsInFlight - this.#verifying.size > this.#options.maxInFlight) return 'listen.maxInFlight'
     return caller?.hasRoom === false ? 'callers[].maxInFlight' : undefined
   }
 
   /** Verifies a JWT that is not known yet, then goes on under the rules that the request began with. */
   #verify(arrival: Arrival, token: string): void {
     const { connection, rules } = arrival
-    const verification = new PendingVerification((failure) => {
-      if (this.#verifying.delete(verification)) this.#answers.abandon(arrival, failure)
-    })
-    this.#verifying.set(verification, connection)
-    connection.carry(verification)
+    this.#verifying.add(arrival)
+    arrival.verifying = this.#verifying
+    connection.carry(arrival)
     const goOn = (verified: Caller | CallerRefusal) => {
-      if (!this.#verifying.delete(verification)) return
+      if (!this.#verifying.delete(arrival)) return
       const { callerSocket } = connection
       this.#proceed(arrival, { callerSocket, verified })
     }
@@ -299,52 +273,37 @@ export class Listener implements ConnectionOwner {
 
   #upgrade(server: Server | TlsServer, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
     const connection = this.#connections.get(socket)
-    if (connection === undefined) {
-      socket.destroy()
-      return
-    }
     if (!offersWebSocket(message)) {
-      connection.leaveHttp(() => ignoreOffer(server, connection, message, firstBytes))
+      connection?.inTurn(() => ignoreOffer(server, connection, message, firstBytes))
       return
     }
     if (firstBytes.length > 0) socket.unshift(firstBytes) // they belong to the tunnel
-    connection.takeHandshake(message)
-  }
-
-  #refuseConnect(message: IncomingMessage, socket: Duplex): void {
-    const connection = this.#connections.get(socket)
-    if (connection === undefined) socket.destroy()
-    else connection.leaveHttp(() => this.#answers.refuseConnect(connection, message))
+    connection?.takeLast(message)
   }
 
   #inputBroken(error: Error, socket: Duplex): void {
     const connection = this.#connections.get(socket)
-    if (isParserStopped(error)) {
-      connection?.inputStopped()
-      return
-    }
-    const code = inputProblem(error)
-    // Clients open connections before they need them. One that was never used gets no answer and no log line.
-    const isUnused = connection?.socket.bytesRead === 0
-    if (connection === undefined || code === undefined || isUnused || !socket.writable) socket.destroy()
-    else if (connection.inputBroken({ code }) === 'unanswered') this.#answers.refuseInput(connection, code, error)
+    const code = 'code' in error ? error.code : undefined
+    if (connection === undefined || typeof code !== 'string' || !code.startsWith('HPE_')) socket.destroy()
+    // No request is taken any more.
+    else if (isParserStopped(error)) discardInput(connection.socket)
+    else if (code === 'HPE_HEADER_OVERFLOW') connection.inputBroken('request_head_too_large', looksLikeHead(error))
+    else connection.inputBroken('request_invalid', looksLikeHead(error))
   }
 
   exchangeEnded(): void {
-    this.#inFlight--
-  }
-
-  #check(): void {
-    const now = performance.now()
-    const { idleTimeoutMs, keepAliveTimeoutMs } = this.#options
-    for (const connection of this.#connections.values()) connection.check(now, idleTimeoutMs, keepAliveTimeoutMs)
-    this.limit.check(now)
+    this.requestsInFlight--
   }
 
   /** From now on, each response says that its connection closes, so that clients open their next one elsewhere. */
   announceEnd(): void {
     this.#isEnding = true
     for (const connection of this.#connections.values()) connection.announceEnd()
+  }
+
+  #stopListening(): void {
+    this.#bound?.close()
+    for (const bound of this.#callerSockets.values()) bound.close()
   }
 
   /** Stops listening. Resolves when every connection has finished its current request. */
@@ -355,9 +314,8 @@ export class Listener implements ConnectionOwner {
     await nextTurn()
     await nextTurn()
     this.#isDraining = true
-    const headUntil = performance.now() + this.#options.headersTimeoutMs
     for (const socket of this.#handshakes) socket.destroy()
-    for (const connection of this.#connections.values()) connection.finish(headUntil)
+    this.#finish(() => true)
     if (this.#connections.size === 0) return
     await new Promise<void>((resolve) => {
       this.#onEmpty = resolve
@@ -367,58 +325,32 @@ export class Listener implements ConnectionOwner {
   /** Breaks off what is left. Returns the number of connections that were busy. */
   close(): number {
     clearInterval(this.#sweep)
-    let broken = 0
     this.#stopListening()
     for (const socket of this.#handshakes) socket.destroy()
-    for (const connection of this.#connections.values()) {
-      if (connection.isBusy) broken++
-      connection.breakOff()
-    }
+    const connections = [...this.#connections.values()]
+    const broken = connections.filter(({ isBusy }) => isBusy).length
+    for (const connection of connections) connection.breakOff()
     return broken
   }
 }
 
-/** Takes the place of an exchange while the JWT of a request is verified. */
-class PendingVerification implements Carried {
-  readonly awaitsClient = false
-  readonly #onFailure: (failure: Failure | 'client_closed') => void
-
-  constructor(onFailure: (failure: Failure | 'client_closed') => void) {
-    this.#onFailure = onFailure
-  }
-
-  fail(failure: Failure): void {
-    this.#onFailure(failure)
-  }
-
-  clientGone(): void {
-    this.#onFailure('client_closed')
-  }
-
-  stopped(): void {
-    this.#onFailure('client_closed')
-  }
+/** Node's HTTP server, as strict as it can be. We give the answers that Node would give by itself, and watch its clients. */
+const HTTP: ServerOptions = {
+  insecureHTTPParser: false,
+  requireHostHeader: false, // answered by admission, in our own form
+  maxHeaderSize: 16 * 1024, // request line and fields together
+  headersTimeout: 0,
+  requestTimeout: 0,
+  keepAliveTimeout: 0, // would arm and clear a timer for each request
+  highWaterMark: 64 * 1024,
+  noDelay: true,
 }
 
-/** Node's HTTP server, as strict as it can be. We give the answers that Node would give by itself. */
-function newHttpServer(headersTimeoutMs: number, tls: ListenerTls | undefined): Server | TlsServer {
-  const options: ServerOptions = {
-    insecureHTTPParser: false,
-    requireHostHeader: false, // answered by admission, in our own form
-    maxHeaderSize: MAX_HEAD_BYTES,
-    headersTimeout: headersTimeoutMs,
-    requestTimeout: 0, // a slow but moving upload of any size goes through
-    connectionsCheckingInterval: Math.floor(Math.min(1_000, Math.max(20, headersTimeoutMs / 4))),
-    keepAliveTimeout: 0, // would arm and clear a timer for each request; our sweep sees idle connections too
-    highWaterMark: 64 * 1024,
-    noDelay: true,
-  }
-  const server =
-    tls === undefined ? createServer(options) : createTlsServer({ ...options, ...tls.serverOptions(headersTimeoutMs) })
-  if (server instanceof TlsServer) tls?.add(server)
-  // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
-  server.maxHeadersCount = 0
-  return keepConnections(server)
+const HEAD = Buffer.from('HEAD ')
+
+/** The parser does not say how far it got. Most heads arrive in one packet, so the first bytes show the method. */
+function looksLikeHead(error: Error): boolean {
+  return 'rawPacket' in error && Buffer.isBuffer(error.rawPacket) && error.rawPacket.subarray(0, 5).equals(HEAD)
 }
 
 /**
@@ -440,6 +372,7 @@ function ignoreOffer(
   const head = Buffer.from(`${text}\r\n`, 'latin1')
   connection.returnToHttp(() => {
     server.emit('encrypted' in connection.socket ? 'secureConnection' : 'connection', connection.socket)
+    connection.parserAttached()
     parse(connection.socket, Buffer.concat([head, firstBytes]))
   })
 }

@@ -1,7 +1,8 @@
 /** TLS of the listener: its certificate, which a reload replaces, and the certificates of its clients. */
 
 import { X509Certificate } from 'node:crypto'
-import type { Server, TLSSocket, TlsOptions } from 'node:tls'
+import { createServer, type Server, type ServerOptions } from 'node:https'
+import type { TLSSocket, TlsOptions } from 'node:tls'
 import { askForCertificates } from '../http/node-internals.ts'
 
 /** The content of the files, all in PEM. */
@@ -13,48 +14,21 @@ export interface TlsMaterial {
   readonly clientCaCertificates: string | undefined
 }
 
-/** The certificate of a client that was verified when its connection opened. */
+/** The certificate that a client showed when its connection opened. */
 export interface ClientCertificate {
-  /** `spiffe://…` and `dns:…` of the subject alternative name. */
+  /** `spiffe://…` and `dns:…` of the subject alternative name. Empty if the certificate was not verified. */
   readonly names: readonly string[]
   /** Milliseconds since the epoch. */
   readonly expiresAt: number
+  /** Why it was not verified. */
+  readonly problem?: string
 }
 
-export interface HandshakeObserver {
-  /** `failures`: for this reason, since it was last reported. */
-  handshakesFailed(reason: string, failures: number): void
-}
-
-/** Reports failed handshakes, each reason once a minute at most: anyone on the network can cause as many as they like. */
-export class HandshakeFailures {
-  readonly #observer: HandshakeObserver
-  readonly #byReason = new Map<string, { failures: number; reportedAt: number }>()
-
-  constructor(observer: HandshakeObserver) {
-    this.#observer = observer
-  }
-
-  /** `now` is monotonic milliseconds. */
-  add(error: Error, now: number): void {
-    const reason = 'code' in error ? String(error.code) : 'unknown'
-    if (reason === 'ECONNRESET') return // a probe that opens a connection and closes it
-    const seen = this.#byReason.get(reason) ?? { failures: 0, reportedAt: Number.NEGATIVE_INFINITY }
-    this.#byReason.set(reason, seen)
-    seen.failures++
-    if (now - seen.reportedAt < REPORT_EVERY_MS) return
-    this.#observer.handshakesFailed(reason, seen.failures)
-    seen.failures = 0
-    seen.reportedAt = now
-  }
-}
-
-const REPORT_EVERY_MS = 60_000
 const CERTIFICATE = /-----BEGIN[^-]+-----[^-]+-----END/g
 
 export class ListenerTls {
   #material: TlsMaterial
-  readonly #servers = new Set<Server>()
+  readonly #servers: Server[] = []
 
   constructor(material: TlsMaterial) {
     this.#material = material
@@ -66,21 +40,18 @@ export class ListenerTls {
     return { from: Date.parse(validFrom), to: Date.parse(validTo) }
   }
 
-  /** `handshakeTimeoutMs`: for all of a handshake. */
-  serverOptions(handshakeTimeoutMs: number): TlsOptions {
-    return {
+  /** The server takes over each later certificate. `handshakeTimeout`: milliseconds for all of a handshake. */
+  newServer(options: ServerOptions, handshakeTimeout: number): Server {
+    const server = createServer({
+      ...options,
       ...contextOf(this.#material),
       ALPNProtocols: ['http/1.1'], // a client that offers only others gets an alert
-      handshakeTimeout: handshakeTimeoutMs,
+      handshakeTimeout,
       requestCert: this.#material.clientCaCertificates !== undefined,
       rejectUnauthorized: false, // a client without a good certificate may have a key or a JWT
-    }
-  }
-
-  /** This server takes over each later certificate. */
-  add(server: Server): void {
-    this.#servers.add(server)
-    server.once('close', () => this.#servers.delete(server))
+    })
+    this.#servers.push(server)
+    return server
   }
 
   /**
@@ -100,14 +71,15 @@ export class ListenerTls {
     return (before.clientCaCertificates?.match(CERTIFICATE) ?? []).some((ca) => !remaining.includes(ca))
   }
 
-  /** Returns the verified certificate of a client; or why it was not verified; or undefined if it has none. */
-  certificateOf(socket: TLSSocket): ClientCertificate | string | undefined {
+  /** Undefined if the client showed none, or was not asked. */
+  certificateOf(socket: TLSSocket): ClientCertificate | undefined {
     if (this.#material.clientCaCertificates === undefined) return undefined
     // Node calls a resumed session of TLS 1.3 authorized even if it has no certificate, so the certificate counts.
     const certificate = socket.getPeerX509Certificate()
     if (certificate === undefined) return undefined
-    if (!socket.authorized) return String(socket.authorizationError)
-    return { names: certificateNames(certificate), expiresAt: Date.parse(certificate.validTo) }
+    const expiresAt = Date.parse(certificate.validTo)
+    if (!socket.authorized) return { names: [], expiresAt, problem: String(socket.authorizationError) }
+    return { names: certificateNames(certificate), expiresAt }
   }
 }
 

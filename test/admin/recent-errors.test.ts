@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { RecentErrors } from '../../src/admin/recent-errors.ts'
-import { PROBLEMS } from '../../src/http/problem.ts'
+import { PROBLEMS } from '../../src/errors.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
 import { record } from './records.ts'
 

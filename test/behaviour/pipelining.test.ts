@@ -17,7 +17,7 @@ describe('a request in flight is answered, and what follows it is not', async ()
       return { content: seen.target }
     },
   })
-  const proxy = await startProxy(service, { 'listen.headersTimeout': '200ms' })
+  const proxy = await startProxy(service, { 'listen.headersTimeout': '200ms', 'listen.keepAliveTimeout': '300ms' })
   afterAll(async () => {
     await proxy[Symbol.asyncDispose]()
     await service[Symbol.asyncDispose]()

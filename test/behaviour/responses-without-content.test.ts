@@ -46,7 +46,6 @@ test.each(BROKEN)('the refusal of a malformed HEAD has no content either: %s', a
     await using client = await RawClient.sending(proxy.port, head(`${method} /v2/x HTTP/1.1`, HOST, line))
     const response = await client.response(method)
     expect(response.status).toBe(status)
-    expect(fieldOf(response, 'content-length') !== undefined).toBe(hasContent)
     expect(fieldOf(response, 'connection')).toBe('close')
     // RFC 9110 §6.6.1: a server with a clock sends Date, here as everywhere else.
     expect(Date.now() - Date.parse(fieldOf(response, 'date') ?? '')).toBeLessThan(60_000)

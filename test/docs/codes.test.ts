@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { ADMIN_PROBLEMS } from '../../src/admin/admin-server.ts'
-import { PROBLEMS } from '../../src/http/problem.ts'
+import { PROBLEMS } from '../../src/errors.ts'
 import { codeSpans, documentAt, tableBetween } from './documents.ts'
 
 const statusByCode = Object.entries(PROBLEMS)

@@ -22,7 +22,7 @@ test.each<[string, ResponseFraming, Persistence, string]>([
   ['until the close', 'until close', CLOSING, 'Connection: close\r\n'],
   ['without content', 'none', KEPT, 'Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n'],
 ])('%s', (_, framing, connection, added) => {
-  const head = Object.assign(headWith(['X-A', '1', 'x-a', 'caf\u00e9']), { hasVary: true })
+  const head = Object.assign(headWith(['X-A', '1', 'x-a', 'caf\u00e9']), { variesByOrg: true })
   expect(responseHeadText(head, framing, connection)).toBe(
     `HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: caf\u00e9\r\n${added}\r\n`,
   )
@@ -58,7 +58,7 @@ test('every accepted head is written as one head, with no additional lines', () 
     const text = responseHeadText(head, 'none', CLOSING)
     expect(text.indexOf('\r\n\r\n')).toBe(text.length - 4)
     const written = text.slice(0, -4).split('\r\n')
-    expect(written).toHaveLength(1 + head.fields.length / 2 + (head.hasDate ? 0 : 1) + (head.hasVary ? 0 : 1) + 1)
+    expect(written).toHaveLength(1 + head.fields.length / 2 + (head.hasDate ? 0 : 1) + (head.variesByOrg ? 0 : 1) + 1)
     for (const line of written) expect(line).toMatch(/^[\t\x20-\x7e\x80-\xff]+$/)
   })
   fc.assert(property, { numRuns: 2_000 })

@@ -1,0 +1,100 @@
+/** A request until it is admitted. The answers to those that go no further are given here, and each leaves a record. */
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { performance } from 'node:perf_hooks'
+import type { ErrorCode, Failure } from '../errors.ts'
+import type { ReceivedRequest } from '../gateway/exchange.ts'
+import { respondWithProblem } from '../http/problem.ts'
+import { CLIENT_CLOSED_STATUS, type GatewayObserver, RequestRecord, traceIdOf } from '../http/request-record.ts'
+import { pathOf } from '../http/target.ts'
+import type { AdmissionRules, Refusal } from './admission.ts'
+import type { Carried, ClientConnection } from './connection.ts'
+
+export interface ArrivalOptions {
+  /** Called once for each request. A reload gives later requests other rules. */
+  readonly rules: () => AdmissionRules
+  readonly newRequestId: () => string
+  readonly observer: GatewayObserver
+}
+
+/** The connection closes behind these answers: the bytes that follow cannot be trusted to be a request. */
+const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
+  'remote_refused',
+  'request_invalid',
+  'http_version_refused',
+  'upgrade_invalid',
+])
+
+export class Arrival implements ReceivedRequest, Carried {
+  readonly connection: ClientConnection
+  readonly message: IncomingMessage
+  readonly response: ServerResponse
+  readonly startedAt = performance.now()
+  /** It keeps the rules that it began with, even after a reload. */
+  readonly rules: AdmissionRules
+  readonly #options: ArrivalOptions
+  /** While its JWT is verified, it is in this list of such requests. */
+  verifying: Set<Arrival> | undefined = undefined
+  readonly awaitsClient = false
+
+  constructor(
+    connection: ClientConnection,
+    message: IncomingMessage,
+    response: ServerResponse,
+    options: ArrivalOptions,
+  ) {
+    this.connection = connection
+    this.message = message
+    this.response = response
+    this.rules = options.rules()
+    this.#options = options
+  }
+
+  fail(refusal: Failure & Partial<Refusal>): void {
+    const { connection, message, response } = this
+    if (ENDS_CONNECTION.has(refusal.code) || declaresContent(message)) {
+      response.shouldKeepAlive = false
+      connection.isClosing = true
+    }
+    const record = this.#newRecord(refusal.code, refusal.orgId)
+    record.caller = refusal.caller?.name
+    const problem = connection.facts.certificate?.problem
+    const isUncertified = refusal.reason !== undefined && problem !== undefined
+    record.reason = isUncertified ? `certificate not verified: ${problem}` : (refusal.reason ?? refusal.limit)
+    const { status, bytes } = respondWithProblem(response, refusal, record.requestId)
+    record.bytesOut = bytes
+    this.#end(record, status)
+  }
+
+  clientGone(): void {
+    this.#end(this.#newRecord('client_closed'), CLIENT_CLOSED_STATUS)
+  }
+
+  stopped(): void {
+    this.clientGone()
+  }
+
+  /** `orgId` is undefined if the id was not checked, or is invalid. */
+  #newRecord(code: ErrorCode | 'client_closed', orgId?: string): RequestRecord {
+    const { method, url, headers } = this.message
+    const path = url?.startsWith('/') ? pathOf(url) : '' // without an authority, which may hold a password
+    const record = new RequestRecord(this.#options.newRequestId(), orgId, method ?? '', path, this.startedAt)
+    const { traceparent } = headers
+    if (typeof traceparent === 'string') record.traceId = traceIdOf(traceparent)
+    record.code = code
+    return record
+  }
+
+  #end(record: RequestRecord, status: number): void {
+    this.verifying?.delete(this)
+    this.verifying = undefined
+    record.status = status
+    record.endedAt = performance.now()
+    this.#options.observer.requestEnded(record)
+    this.connection.exchangeEnded()
+  }
+}
+
+function declaresContent({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
+}
