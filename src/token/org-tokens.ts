@@ -105,6 +105,7 @@ export class OrgTokens {
   #uses = 0
   /** Requests whose token was rejected since the last one that was accepted. */
   #rejectedInRow = 0
+  /** When the first of them was sent. */
   #rejectedSince = 0
   /** `accepted` has more to do than to count. */
   #isWatched = true
@@ -332,7 +333,8 @@ export class OrgTokens {
     this.#isWatched = true
     if (this.#condemned?.token === token) return
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
-    const deadMs = Math.max(Math.min(sentAt, this.#rejectedSince) - token.mintedAt, aliveMs)
+    const rejectedAt = this.#rejectedInRow > 0 ? Math.min(sentAt, this.#rejectedSince) : sentAt
+    const deadMs = Math.max(rejectedAt - token.mintedAt, aliveMs)
     this.#condemned = { token, aliveMs, deadMs, isUnrepeated }
   }
 
