@@ -5,9 +5,9 @@ import { Canaries } from '../test/support/canaries.ts'
 import { DeadlineExceeded, eventually } from '../test/support/changes.ts'
 import type { StreamEnd } from '../test/support/http-reader.ts'
 import { PROBE_ARGS, ProcessProbe } from '../test/support/process-probe.ts'
+import { type ProxyProcess, startProxyProcess } from '../test/support/proxy-process.ts'
 import { RawClient } from '../test/support/raw-client.ts'
 import { type Service, type ServiceOptions, startService } from '../test/support/service.ts'
-import { environmentFor, type SpawnedProxy, spawnProxy } from '../test/support/spawn-proxy.ts'
 
 const EXCHANGE_DEADLINE_MS = 15_000
 const CLOSE_DEADLINE_MS = 15_000
@@ -40,10 +40,8 @@ export class Violation extends Error {
 
 export class Arena implements AsyncDisposable {
   readonly service: Service
-  readonly port: number
   readonly canaries: Canaries
-  readonly #proxy: SpawnedProxy
-  readonly #environment: AsyncDisposable
+  readonly #proxy: ProxyProcess
   readonly #baseline: number
   readonly #probe: ProcessProbe
   #batches = 0
@@ -51,18 +49,9 @@ export class Arena implements AsyncDisposable {
   /** Behind the first batches. */
   #warmHeapBytes: number | undefined
 
-  private constructor(
-    service: Service,
-    proxy: SpawnedProxy,
-    port: number,
-    environment: AsyncDisposable,
-    baseline: number,
-    probe: ProcessProbe,
-  ) {
+  private constructor(service: Service, proxy: ProxyProcess, baseline: number, probe: ProcessProbe) {
     this.service = service
     this.#proxy = proxy
-    this.port = port
-    this.#environment = environment
     this.#baseline = baseline
     this.#probe = probe
     const { appSecret, apiKey, marker } = service.tokens
@@ -71,15 +60,10 @@ export class Arena implements AsyncDisposable {
 
   static async start(options: ServiceOptions, settings: Readonly<Record<string, string>>): Promise<Arena> {
     const service = await startService(options)
-    const environment = await environmentFor(service)
-    const proxy = spawnProxy({
-      env: { ...environment, OAP_LOG_LEVEL: 'trace', ...settings },
-      nodeArgs: PROBE_ARGS,
-    })
-    const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
-    const port = Number(/\d+$/.exec(ready.address)?.[0])
-    const probe = await ProcessProbe.attach(proxy)
-    return new Arena(service, proxy, port, environment, await countDescriptors(proxy.pid), probe)
+    const env = { OAP_LOG_LEVEL: 'trace', OAP_ADMIN_ADDRESS: 'off', OAP_TOKENS_SETTLE_TIME: '5s', ...settings }
+    const proxy = await startProxyProcess(service, { env, nodeArgs: PROBE_ARGS })
+    const probe = await ProcessProbe.attach(proxy.spawned)
+    return new Arena(service, proxy, await countDescriptors(proxy.spawned.pid), probe)
   }
 
   /**
@@ -87,7 +71,7 @@ export class Arena implements AsyncDisposable {
    * back for so long: a client that ends it earlier has left.
    */
   async exchange(pieces: readonly string[], quietMs?: number): Promise<Transcript> {
-    await using client = await RawClient.plain(this.port, { deadlineMs: EXCHANGE_DEADLINE_MS })
+    await using client = await RawClient.plain(this.#proxy.port, { deadlineMs: EXCHANGE_DEADLINE_MS })
     for (const piece of pieces) client.send(piece)
     const quiet = quietMs === undefined ? undefined : setTimeout(() => client.endSending(), quietMs)
     client.socket.on('data', () => quiet?.refresh())
@@ -104,7 +88,7 @@ export class Arena implements AsyncDisposable {
 
   /** The last lines that the proxy printed. */
   get lastLines(): string[] {
-    return this.#proxy.stdout.slice(-40)
+    return this.#proxy.spawned.stdout.slice(-40)
   }
 
   /** Nothing secret in these bytes. */
@@ -115,7 +99,7 @@ export class Arena implements AsyncDisposable {
 
   /** The process lives, printed no secret and met nothing that it did not expect. Forgets what was printed. */
   checkProcess(evidence: Readonly<Record<string, unknown>>): void {
-    const { child, stdout, stderr } = this.#proxy
+    const { child, stdout, stderr } = this.#proxy.spawned
     const printed = [...stdout, ...stderr].join('\n')
     if (child.exitCode !== null || child.signalCode !== null) throw new Violation('the proxy is gone', { printed })
     this.checkSecrets(Buffer.from(printed).toString('latin1'), 'the log', evidence)
@@ -143,7 +127,7 @@ export class Arena implements AsyncDisposable {
   async checkDescriptors(pooled: number): Promise<void> {
     const allowed = this.#baseline + pooled
     await eventually(
-      async () => (await countDescriptors(this.#proxy.pid)) <= allowed || undefined,
+      async () => (await countDescriptors(this.#proxy.spawned.pid)) <= allowed || undefined,
       `no more than ${allowed} descriptors`,
       CLOSE_DEADLINE_MS,
     )
@@ -165,7 +149,6 @@ export class Arena implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#probe[Symbol.dispose]()
     await this.#proxy[Symbol.asyncDispose]()
-    await this.#environment[Symbol.asyncDispose]()
     await this.service[Symbol.asyncDispose]()
   }
 }

@@ -9,7 +9,7 @@ import { eventually } from '../support/changes.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
-import { serviceForFile } from './service-for-file.ts'
+import { serviceForFile } from '../support/service-for-file.ts'
 
 const served = serviceForFile()
 

@@ -5,7 +5,7 @@ import { get } from '../support/case-table.ts'
 import { scaled } from '../support/pace.ts'
 import { request } from '../support/raw-client.ts'
 import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
-import { serviceForFile } from './service-for-file.ts'
+import { serviceForFile } from '../support/service-for-file.ts'
 
 const served = serviceForFile({
   script: ({ target }) => (target === '/v2/missing' ? { status: 404, content: 'no' } : { content: 'yes' }),

@@ -10,7 +10,7 @@ import { get } from '../support/case-table.ts'
 import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { environmentFor, MAIN, SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
-import { serviceForFile } from './service-for-file.ts'
+import { serviceForFile } from '../support/service-for-file.ts'
 
 const served = serviceForFile()
 

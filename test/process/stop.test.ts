@@ -5,7 +5,7 @@ import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
-import { serviceForFile } from './service-for-file.ts'
+import { serviceForFile } from '../support/service-for-file.ts'
 
 /** Requests for `/held` are answered when the gate opens. */
 let gate: Gate

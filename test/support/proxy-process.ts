@@ -1,37 +1,39 @@
-/** The built program as a process with any service, started and ready, for tests that need a real process. */
+/** The built program as a process for any service, started and ready, with a folder of its own. */
 
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { type SpawnedProxy, spawnProxy } from './spawn-proxy.ts'
+import { readFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import {
+  environmentFor,
+  type ServiceIdentity,
+  type SpawnedProxy,
+  type SpawnOptions,
+  spawnProxy,
+} from './spawn-proxy.ts'
 import { environmentOf, type ProxySettings } from './start-proxy.ts'
-
-/** The settings for this service. */
-export interface ServiceIdentity {
-  readonly baseUrl: string
-  readonly appId: string
-  readonly appSecret: string
-}
 
 export class ProxyProcess implements AsyncDisposable {
   readonly spawned: SpawnedProxy
   readonly port: number
   readonly adminPort: number
-  /** Made for this proxy alone. */
-  readonly folder: string
   readonly secretFile: string
+  readonly #folder: AsyncDisposable
 
   constructor(
     spawned: SpawnedProxy,
-    folder: string,
+    folder: AsyncDisposable,
     secretFile: string,
     ports: Awaited<ReturnType<SpawnedProxy['ready']>>,
   ) {
     this.spawned = spawned
-    this.folder = folder
+    this.#folder = folder
     this.secretFile = secretFile
     this.port = ports.port
     this.adminPort = ports.adminPort
+  }
+
+  /** Made for this proxy alone. */
+  get folder(): string {
+    return dirname(this.secretFile)
   }
 
   /** The value of a metric, named with its labels. 0 if it was not counted yet. */
@@ -50,47 +52,30 @@ export class ProxyProcess implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.spawned[Symbol.asyncDispose]()
-    await rm(this.folder, { recursive: true })
+    await this.#folder[Symbol.asyncDispose]()
   }
 }
 
-export interface ProxyProcessOptions {
+export interface ProxyProcessOptions extends SpawnOptions {
   readonly settings?: ProxySettings
-  /** Below the folder made for this proxy; it has to exist when this is given. */
-  readonly secretFile?: (folder: string) => Promise<string>
-  /** Options of Node itself. */
-  readonly nodeArgs?: readonly string[]
+  /** Called before the start, with the folder that already has the file `secret`. */
+  readonly prepare?: (folder: string) => Promise<void>
 }
 
+/** It ignores the age of a token that is rejected, unless the settings say otherwise. */
 export async function startProxyProcess(
   service: ServiceIdentity,
-  {
-    settings = {},
-    secretFile = (folder) => writeSecret(folder, service.appSecret),
-    nodeArgs = [],
-  }: ProxyProcessOptions = {},
+  { settings = {}, env = {}, prepare, ...options }: ProxyProcessOptions = {},
 ): Promise<ProxyProcess> {
-  const folder = await mkdtemp(join(tmpdir(), 'oap-'))
-  const path = await secretFile(folder)
-  const basis: ProxySettings = {
-    appId: service.appId,
-    appSecretFile: path,
-    baseUrl: service.baseUrl,
-    'listen.address': '127.0.0.1:0',
-    'admin.address': '127.0.0.1:0',
-  }
-  const spawned = spawnProxy({ nodeArgs, env: environmentOf({ 'tokens.settleTime': '0s', ...basis, ...settings }) })
+  const basis = await environmentFor(service)
+  await prepare?.(dirname(basis.OAP_APP_SECRET_FILE))
+  const chosen = environmentOf({ 'admin.address': '127.0.0.1:0', 'tokens.settleTime': '0s', ...settings })
+  const spawned = spawnProxy({ ...options, env: { ...basis, ...chosen, ...env } })
   try {
-    return new ProxyProcess(spawned, folder, path, await spawned.ready())
+    return new ProxyProcess(spawned, basis, basis.OAP_APP_SECRET_FILE, await spawned.ready())
   } catch (error) {
     await spawned[Symbol.asyncDispose]()
-    await rm(folder, { recursive: true })
+    await basis[Symbol.asyncDispose]()
     throw error
   }
-}
-
-async function writeSecret(folder: string, secret: string): Promise<string> {
-  const path = join(folder, 'secret')
-  await writeFile(path, secret, { mode: 0o600 })
-  return path
 }

@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Changes } from './changes.ts'
-import type { Service } from './service.ts'
 
 export const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 
@@ -110,13 +109,24 @@ export function spawnProxy(options: SpawnOptions = {}): SpawnedProxy {
   return new SpawnedProxy(child)
 }
 
+/** The settings for a service. */
+export interface ServiceIdentity {
+  readonly baseUrl: string
+  readonly appId: string
+  readonly appSecret: string
+}
+
+interface ProxyEnvironment extends AsyncDisposable, Readonly<Record<string, string>> {
+  readonly OAP_APP_SECRET_FILE: string
+}
+
 /** The environment of a process for this service: the secret in a file, free ports. Further settings go on top. */
-export async function environmentFor(service: Service): Promise<Readonly<Record<string, string>> & AsyncDisposable> {
+export async function environmentFor(service: ServiceIdentity): Promise<ProxyEnvironment> {
   const folder = await mkdtemp(join(tmpdir(), 'oap-'))
   const secretFile = join(folder, 'secret')
-  await writeFile(secretFile, service.tokens.appSecret, { mode: 0o600 })
+  await writeFile(secretFile, service.appSecret, { mode: 0o600 })
   const settings = {
-    OAP_APP_ID: service.tokens.appId,
+    OAP_APP_ID: service.appId,
     OAP_APP_SECRET_FILE: secretFile,
     OAP_BASE_URL: service.baseUrl,
     OAP_LISTEN_ADDRESS: '127.0.0.1:0',

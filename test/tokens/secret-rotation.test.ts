@@ -4,7 +4,7 @@
  */
 
 import { writeFileSync } from 'node:fs'
-import { mkdir, rename, symlink, truncate, writeFile } from 'node:fs/promises'
+import { mkdir, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
@@ -73,10 +73,10 @@ async function project(folder: string, version: number, content: string | Uint8A
 async function startProjected(sandbox: Sandbox): Promise<ProxyProcess> {
   return startProxyProcess(sandbox, {
     settings: SETTINGS,
-    secretFile: async (folder) => {
+    prepare: async (folder) => {
       await project(folder, 1, sandbox.appSecret)
+      await rm(join(folder, 'secret'))
       await symlink(join('..data', 'secret'), join(folder, 'secret'))
-      return join(folder, 'secret')
     },
   })
 }
