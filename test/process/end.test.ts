@@ -12,8 +12,8 @@ import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
-import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
+import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 
 /** On SIGUSR2 the program throws an error that nobody catches. */
 const FAULT_ON_SIGUSR2 = `process.on('SIGUSR2', () => { throw new Error('a fault') })`

@@ -8,8 +8,8 @@ import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
-import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
+import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 
 const served = serviceForFile()
 

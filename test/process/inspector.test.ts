@@ -9,8 +9,8 @@ import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import { withSeed } from '../support/seed.ts'
-import { spawnProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
+import { spawnProxy } from '../support/spawn-proxy.ts'
 
 const STARTS = 16
 const INSPECTOR = /Debugger listening on ws:\/\/127\.0\.0\.1:(\d+)/

@@ -4,8 +4,8 @@ import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { scaled } from '../support/pace.ts'
 import { request } from '../support/raw-client.ts'
-import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
+import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 const served = serviceForFile({
   script: ({ target }) => (target === '/v2/missing' ? { status: 404, content: 'no' } : { content: 'yes' }),

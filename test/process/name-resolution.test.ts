@@ -1,88 +1,127 @@
 /** The name of the service gets another address, or has a dead one: requests, mints and WebSockets reach the service. */
 
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
-import { expect, test } from 'vitest'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { connect, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { openDeadEnd } from '../support/dead-end.ts'
+import { eventually } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
-import { type NameRecord, openNameRecord } from '../support/name-record.ts'
-import { startOrigin } from '../support/origin.ts'
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
 import { fieldOf, request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { type Service, type ServiceOptions, startService } from '../support/service.ts'
 import { echoServer } from '../support/websocket-echo.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'oap-name-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+const RECORD = join(folder, 'record')
+
+/** Runs in the process before the program. Every lookup of `service.test` reads the record. */
+const PRELOADED = `
+import dns from 'node:dns'
+import { readFileSync } from 'node:fs'
+import { isIPv6 } from 'node:net'
+const { lookup } = dns
+dns.lookup = (name, options, callback) => {
+  if (name !== 'service.test') return lookup(name, options, callback)
+  const found = readFileSync('${RECORD}', 'utf8').split(',')
+    .map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }))
+  if (options.all) process.nextTick(callback, null, found)
+  else process.nextTick(callback, null, found[0].address, found[0].family)
+}
+`
+
+function setRecord(...addresses: readonly string[]): void {
+  writeFileSync(RECORD, addresses.join())
+}
+
+function startNamed({ appId, appSecret, origin }: Service): Promise<ProxyProcess> {
+  const settings = { 'origin.allowInsecure': 'true', 'admin.address': 'off' }
+  const nodeArgs = ['--import', `data:text/javascript,${encodeURIComponent(PRELOADED)}`]
+  const baseUrl = `http://service.test:${origin.port}`
+  return startProxyProcess({ baseUrl, appId, appSecret }, { settings, nodeArgs })
+}
 
 const echo = echoServer()
 
-function startNamedService(content: string): Promise<Service> {
-  return startService({
-    script: (seen, on) => (seen.target === '/v2/ws' ? echo.script(seen, on) : { content }),
-  })
+function startNamedService(content: string, options: ServiceOptions = {}): Promise<Service> {
+  const script: ServiceOptions['script'] = (seen, on) =>
+    seen.target === '/v2/ws' ? echo.script(seen, on) : { content }
+  return startService({ script, ...options })
 }
 
 /** True if this machine has the address. Other systems have only 127.0.0.1, and some have no IPv6. */
 async function has(host: string): Promise<boolean> {
   const probe = createServer().listen(0, host)
-  const [isThere] = await Promise.race([
-    once(probe, 'listening').then(() => [true]),
-    once(probe, 'error').then(() => [false]),
-  ])
+  const isThere = await once(probe, 'listening').then(
+    () => true,
+    () => false,
+  )
   probe.close()
-  return isThere === true
-}
-
-async function startBefore(service: Service, record: NameRecord) {
-  const env = await environmentFor(service)
-  const baseUrl = `http://${record.name}:${service.origin.port}`
-  const settings = { OAP_BASE_URL: baseUrl, OAP_ORIGIN_ALLOW_INSECURE: 'true' }
-  const proxy = spawnProxy({ env: { ...env, ...record.env, ...settings }, nodeArgs: record.nodeArgs })
-  const { port } = await proxy.ready()
-  const dispose = async () => {
-    await proxy[Symbol.asyncDispose]()
-    await env[Symbol.asyncDispose]()
-  }
-  return { port, [Symbol.asyncDispose]: dispose }
+  return isThere
 }
 
 test.skipIf(!(await has('127.0.0.2')))(
   'the record changes and the old address dies: new connections go to the new address',
   async () => {
-    await using service = await startNamedService('from the first')
-    const { port: originPort } = service.origin
-    await using second = await startOrigin(
-      (seen, on) => {
-        if (service.orgOfMint(seen) !== undefined) return service.origin.script(seen, on)
-        return seen.target === '/v2/ws' ? echo.script(seen, on) : { content: 'from the second' }
-      },
-      { host: '127.0.0.2', port: originPort },
-    )
-    await using record = await openNameRecord('127.0.0.1')
-    await using proxy = await startBefore(service, record)
+    await using first = await startNamedService('from the first')
+    const { appSecret } = first
+    const { port } = first.origin
+    const same = { host: '127.0.0.2', port, appSecret, acceptsAnyToken: true }
+    await using second = await startNamedService('from the second', same)
+    setRecord('127.0.0.1')
+    await using proxy = await startNamed(first)
     expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('from the first')
-    expect(second.requests).toEqual([])
+    expect(second.origin.requests).toEqual([])
 
-    await record.set('127.0.0.2')
-    await service.origin.stop()
+    setRecord('127.0.0.2')
+    await first.origin.stop()
     for (const org of ['acme', 'cold']) {
       expect((await request(proxy.port, get('/v2/x', org))).content.toString()).toBe('from the second')
     }
     expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
-    expect(second.requests.map(({ target }) => target)).toEqual(['/v2/x', '/v2/orgs/cold/access', '/v2/x', '/v2/ws'])
+    const targets = second.origin.requests.map(({ target }) => target)
+    expect(targets).toEqual(['/v2/x', '/v2/orgs/cold/access', '/v2/x', '/v2/ws'])
   },
 )
+
+const STOPPED_LISTENER = `
+const [host, port] = process.argv.slice(1)
+require('node:net').createServer().listen({ host, port: Number(port), backlog: 1 }, () => process.stdout.write('.'))
+`
+/** Linux completes this many connections for a queue of one. Later ones wait for an answer. */
+const QUEUED = 2
+
+/** A port that does not answer at all, like one behind a firewall: a stopped process with a full queue. Needs Linux. */
+async function openDeadEnd(host: string, port: number): Promise<Disposable> {
+  const child = spawn(process.execPath, ['-e', STOPPED_LISTENER, host, `${port}`], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  })
+  await once(child.stdout, 'data')
+  child.kill('SIGSTOP')
+  const queue = Array.from({ length: QUEUED + 1 }, (): Socket => connect({ host, port }).on('error', () => undefined))
+  const connected = () => queue.filter((socket) => socket.readyState === 'open').length
+  const close = () => {
+    for (const socket of queue) socket.destroy()
+    child.kill('SIGKILL')
+  }
+  await eventually(() => connected() === QUEUED, 'a full queue')
+  return { [Symbol.dispose]: close }
+}
 
 test.skipIf(process.platform !== 'linux' || !(await has('::1')))(
   'an IPv6 address without an answer: the IPv4 address is tried before the time limit',
   async () => {
     await using service = await startNamedService('over IPv4')
-    await using _ = await openDeadEnd('::1', service.origin.port)
-    await using record = await openNameRecord('::1', '127.0.0.1')
-    await using proxy = await startBefore(service, record)
+    using _ = await openDeadEnd('::1', service.origin.port)
+    setRecord('::1', '127.0.0.1')
+    await using proxy = await startNamed(service)
     const { content } = await request(proxy.port, get('/v2/x', 'acme'))
     expect(content.toString()).toBe('over IPv4')
     const handshake = await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))
-    expect(handshake.status).toBe(101)
-    expect(fieldOf(handshake, 'upgrade')).toBe('websocket')
+    expect([handshake.status, fieldOf(handshake, 'upgrade')]).toEqual([101, 'websocket'])
   },
 )

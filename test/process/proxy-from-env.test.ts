@@ -1,13 +1,13 @@
 /** `origin.proxyFromEnv`: the program as a process behind a proxy that its environment names. */
 
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { type ConnectProxy, startConnectProxy } from '../support/connect-proxy.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
-import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { echoServer } from '../support/websocket-echo.ts'
 
 const PASSWORD = 'canary:@/%'
@@ -15,6 +15,9 @@ const CREDENTIALS = `user:${PASSWORD}`
 
 let service: Service
 let onTheWay: ConnectProxy
+beforeEach(() => {
+  onTheWay.requests.length = 0
+})
 beforeAll(async () => {
   const echo = echoServer()
   service = await startService({
@@ -28,24 +31,12 @@ afterAll(async () => {
   await service[Symbol.asyncDispose]()
 })
 
-interface Started extends AsyncDisposable {
-  readonly port: number
-  readonly spawned: SpawnedProxy
+function start(variables: Readonly<Record<string, string>>, before = service): Promise<ProxyProcess> {
+  const env = { OAP_ORIGIN_PROXY_FROM_ENV: 'true', OAP_LOG_LEVEL: 'trace', ...variables }
+  return startProxyProcess(before, { env })
 }
 
-async function start(variables: Readonly<Record<string, string>>, before = service): Promise<Started> {
-  const env = await environmentFor(before)
-  const own = { OAP_ORIGIN_PROXY_FROM_ENV: 'true', OAP_LOG_LEVEL: 'trace' }
-  const spawned = spawnProxy({ env: { ...env, ...own, ...variables } })
-  const { port } = await spawned.ready()
-  const dispose = async () => {
-    await spawned[Symbol.asyncDispose]()
-    await env[Symbol.asyncDispose]()
-  }
-  return { port, spawned, [Symbol.asyncDispose]: dispose }
-}
-
-async function expectSilence({ spawned }: Started): Promise<void> {
+async function expectSilence({ spawned }: ProxyProcess): Promise<void> {
   await spawned.waitForLine(/"msg":"request".*"code":"connection_refused"/)
   for (const form of [PASSWORD, encodeURIComponent(PASSWORD), Buffer.from(CREDENTIALS).toString('base64')]) {
     expect(spawned.output).not.toContain(form)
@@ -53,7 +44,6 @@ async function expectSilence({ spawned }: Started): Promise<void> {
 }
 
 test('mints and requests go through it, with its password; a refusal is a 502, and the log does not contain the password', async () => {
-  onTheWay.requests.length = 0
   await using proxy = await start({ http_proxy: onTheWay.url(`user:${encodeURIComponent(PASSWORD)}@`) })
   for (let i = 0; i < 2; i++) {
     const response = await request(proxy.port, get('/v2/x', 'acme'))
@@ -72,7 +62,6 @@ test('mints and requests go through it, with its password; a refusal is a 502, a
 })
 
 test('origin.caFile applies to mints and requests in the tunnel', async () => {
-  onTheWay.requests.length = 0
   await using secure = await startService({ tls: certificate('localhost') })
   await using proxy = await start({ https_proxy: onTheWay.url(), OAP_ORIGIN_CA_FILE: CA_FILE }, secure)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
@@ -81,7 +70,6 @@ test('origin.caFile applies to mints and requests in the tunnel', async () => {
 })
 
 test('WebSockets go through it, too, and both ways', async () => {
-  onTheWay.requests.length = 0
   await using proxy = await start({ http_proxy: onTheWay.url(`user:${encodeURIComponent(PASSWORD)}@`) })
   await using client = await RawClient.connect(proxy.port)
   const frame = Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]) // "hi", masked with zeros
@@ -100,7 +88,6 @@ test('WebSockets go through it, too, and both ways', async () => {
 })
 
 test('neither mints nor requests go through it to a host of NO_PROXY', async () => {
-  onTheWay.requests.length = 0
   await using proxy = await start({ HTTP_PROXY: onTheWay.url(), NO_PROXY: 'other.example,127.0.0.1' })
   const response = await request(proxy.port, get('/v2/x', 'acme'))
   expect(response.content.toString()).toBe('from the origin')

@@ -4,8 +4,8 @@ import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
-import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
+import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 /** Requests for `/held` are answered when the gate opens. */
 let gate: Gate

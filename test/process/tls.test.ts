@@ -12,8 +12,8 @@ import { promisify } from 'node:util'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { CertificateAuthority } from '../support/certificate-authority.ts'
 import { lacks, programPath } from '../support/programs.ts'
-import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
+import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 /** A longer run: see soak/README.md. */
 const SECONDS = Number(process.env['ROTATION_SECONDS'] ?? 10)
