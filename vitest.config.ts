@@ -6,7 +6,8 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     pool: 'forks',
-    maxWorkers: 3, // the tests mostly wait: two cores carry three of them
+    maxWorkers: 4, // the tests mostly wait: two cores carry four of them
+    isolate: false, // a worker loads the program once, and not for each file
     // Not a limit on anything but a hang: on a busy machine, the slowest file takes ten times as long as on a quiet one.
     testTimeout: 300_000,
     hookTimeout: 300_000,

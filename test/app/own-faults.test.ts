@@ -3,6 +3,7 @@
  * function of the language throws here, once, where the program uses it on a value of the test.
  */
 
+import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { head } from '../support/case-table.ts'
 import { problemOf, request } from '../support/raw-client.ts'
@@ -46,8 +47,13 @@ const isText =
     that.subarray(start as number, end as number).equals(Buffer.from(text))
 
 test.each([
-  // First: the program renders the date once a second.
-  ['the head of the response', () => throwOnce(Date.prototype, 'toUTCString', () => true)],
+  [
+    'the head of the response',
+    async () => {
+      await sleep(1_000) // the program renders the date once a second
+      return throwOnce(Date.prototype, 'toUTCString', () => true)
+    },
+  ],
   ['the tokens', () => throwOnce(Map.prototype, 'get', (_, [key]) => key === 'faulty')],
   ['the request', () => throwOnce(Buffer.prototype, 'toString', isText('sent content'))],
   ['the content of the response', () => throwOnce(Buffer.prototype, 'toString', isText('the answer'))],
@@ -57,7 +63,7 @@ test.each([
   const fields = ['Host: localhost', 'X-Org-Id: faulty', 'Content-Length: 12']
   const send = () => request(proxy.port, `${head('POST /v2/x HTTP/1.1', ...fields)}sent content`)
   {
-    using fault = inject()
+    using fault = await inject()
     const response = await send()
     expect(fault.wasThrown).toBe(true)
     expect([response.status, problemOf(response).code]).toEqual([500, 'proxy_internal_error'])

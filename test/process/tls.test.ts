@@ -1,13 +1,15 @@
 /** The built program under TLS: clients with a certificate, and files that change under load. */
 
 import { execFile } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync } from 'node:fs'
 import { mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import type { IncomingMessage } from 'node:http'
 import { Agent, request } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { TLSSocket } from 'node:tls'
+import type { TLSSocket } from 'node:tls'
 import { promisify } from 'node:util'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { CertificateAuthority } from '../support/certificate-authority.ts'
@@ -16,7 +18,7 @@ import { serviceForFile } from '../support/service-for-file.ts'
 import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 /** A longer run: see soak/README.md. */
-const SECONDS = Number(process.env['ROTATION_SECONDS'] ?? 10)
+const SECONDS = Number(process.env['ROTATION_SECONDS'] ?? 8)
 const ROTATE_EVERY_MS = SECONDS > 60 ? 10_000 : 2_500
 const REQUEST_EVERY_MS = 5
 /** Of the requests, one in so many opens a connection of its own. */
@@ -44,15 +46,9 @@ beforeEach(() => () => proxy[Symbol.asyncDispose]())
 
 describe('a client with a certificate', () => {
   beforeEach(async () => {
-    const [own, client] = [servers.issue(serverNames), clients.issue(clientNames)]
-    const contents = {
-      server: own.cert,
-      'server-key': own.key,
-      clients: clients.cert,
-      servers: servers.cert,
-      client: client.cert,
-    }
-    for (const [name, text] of Object.entries({ ...contents, 'client-key': client.key }))
+    const [server, client] = [servers.issue(serverNames), clients.issue(clientNames)]
+    const contents = { server: server.cert, 'server-key': server.key, clients: clients.cert, servers: servers.cert }
+    for (const [name, text] of Object.entries({ ...contents, client: client.cert, 'client-key': client.key }))
       await writeFile(at(`${name}.pem`), text)
     await start({ certFile: 'server.pem', keyFile: 'server-key.pem', clientCaFile: 'clients.pem' })
   })
@@ -92,17 +88,7 @@ func main() {
 	io.Copy(os.Stdout, response.Body)
 }
 `
-  const curl = [
-    '-sS',
-    '--cacert',
-    'servers.pem',
-    '--cert',
-    'client.pem',
-    '--key',
-    'client-key.pem',
-    '-H',
-    'X-Org-Id: acme',
-  ]
+  const curl = '-sS --cacert servers.pem --cert client.pem --key client-key.pem -H X-Org-Id:acme'.split(' ')
 
   test.for([
     ['curl', curl],
@@ -129,73 +115,57 @@ async function swapFolder(files: Readonly<Record<string, string>>, round: number
 
 /** As SPIFFE's helper does: one file behind the other, in place. */
 async function overwrite(files: Readonly<Record<string, string>>): Promise<void> {
-  await mkdir(at('..data'), { recursive: true })
   for (const [name, text] of Object.entries(files)) {
     await writeFile(at(`..data/${name}`), text)
     await sleep(20)
   }
 }
 
-describe('certificates that change under load', () => {
-  test.each([
-    ['a swapped symlink', swapFolder],
-    ['files that are written over', overwrite],
-  ])('%s: no request fails', { timeout: SECONDS * 1_000 + 60_000 }, async (_, write) => {
-    await rm(at('..data'), { recursive: true, force: true })
-    let identity = clients.issue(clientNames)
-    const rotate = async (round: number) => {
-      const own = servers.issue(serverNames)
-      const authorities = round === 0 ? clients.cert : clients.cert + nextClients.cert
-      await write({ 'tls.crt': own.cert, 'tls.key': own.key, 'ca.crt': authorities }, round)
+test('certificates change under load, and no request fails', { timeout: SECONDS * 1_000 + 60_000 }, async () => {
+  let identity = clients.issue(clientNames)
+  const rotate = async (round: number) => {
+    const own = servers.issue(serverNames)
+    const authorities = round === 0 ? clients.cert : clients.cert + nextClients.cert
+    const files = { 'tls.crt': own.cert, 'tls.key': own.key, 'ca.crt': authorities }
+    await (round % 2 === 0 ? swapFolder : overwrite)(files, round)
+  }
+  await rotate(0)
+  await start({ certFile: '..data/tls.crt', keyFile: '..data/tls.key', clientCaFile: '..data/ca.crt' })
+  const agent = new Agent({ keepAlive: true, maxSockets: 20 })
+  const failures: string[] = []
+  const presented = new Set<string>()
+  const send = async (number: number) => {
+    const connection = { host: '127.0.0.1', port, ca: servers.cert, cert: identity.cert, key: identity.key }
+    const isFresh = number % FRESH_EVERY === 0
+    const options = { path: `/v2/${number}`, headers: { 'X-Org-Id': 'acme' }, agent: isFresh ? false : agent }
+    const sent = request({ ...connection, ...options }).end()
+    try {
+      const [response]: IncomingMessage[] = await once(sent, 'response')
+      if (isFresh) presented.add((response?.socket as TLSSocket).getPeerX509Certificate()?.serialNumber ?? '')
+      if (response?.statusCode !== 200) failures.push(`${number}: ${response?.statusCode}`)
+      for await (const _ of response ?? []);
+    } catch (error) {
+      failures.push(`${number}: ${error}`)
     }
-    await rotate(0)
-    await start({ certFile: '..data/tls.crt', keyFile: '..data/tls.key', clientCaFile: '..data/ca.crt' })
-    const agent = new Agent({ keepAlive: true, maxSockets: 20 })
-    const failures: string[] = []
-    const presented = new Set<string>()
-    const send = (number: number) =>
-      new Promise<void>((resolve) => {
-        const settle = (failure?: string) => {
-          if (failure !== undefined) failures.push(`${number}: ${failure}`)
-          resolve()
-        }
-        const connection = { host: '127.0.0.1', port, ca: servers.cert, cert: identity.cert, key: identity.key }
-        const headers = { 'X-Org-Id': 'acme' }
-        const isFresh = number % FRESH_EVERY === 0
-        request({ ...connection, path: `/v2/${number}`, headers, agent: isFresh ? false : agent })
-          .on('socket', (socket) => {
-            if (!isFresh || !(socket instanceof TLSSocket)) return
-            socket.once('secureConnect', () => presented.add(socket.getPeerX509Certificate()?.serialNumber ?? ''))
-          })
-          .on('response', (response) => {
-            response
-              .resume()
-              .on('end', () => settle(response.statusCode === 200 ? undefined : String(response.statusCode)))
-          })
-          .on('error', (error) => settle(error.message))
-          .end()
-      })
-    const trustsNext = () => proxy.stdout.some((line) => line.includes('"listen.tls.clientCaFile"'))
-    const sent: Promise<void>[] = []
-    const startedAt = performance.now()
-    let rotations = 0
-    let rotation = Promise.resolve()
-    while (performance.now() - startedAt < SECONDS * 1_000) {
-      const elapsedMs = performance.now() - startedAt
-      if (elapsedMs > (rotations + 1) * ROTATE_EVERY_MS) {
-        rotations++
-        rotation = rotate(rotations)
-        identity = (trustsNext() ? nextClients : clients).issue(clientNames)
-      }
-      while (sent.length * REQUEST_EVERY_MS < elapsedMs) sent.push(send(sent.length))
-      await sleep(REQUEST_EVERY_MS)
+  }
+  const trustsNext = () => proxy.stdout.some((line) => line.includes('"listen.tls.clientCaFile"'))
+  const sent: Promise<void>[] = []
+  const startedAt = performance.now()
+  let rotations = 0
+  let rotation = Promise.resolve()
+  while (performance.now() - startedAt < SECONDS * 1_000) {
+    const elapsedMs = performance.now() - startedAt
+    if (elapsedMs > (rotations + 1) * ROTATE_EVERY_MS) {
+      rotations++
+      rotation = rotate(rotations)
+      identity = (trustsNext() ? nextClients : clients).issue(clientNames)
     }
-    await Promise.all([...sent, rotation])
-    agent.destroy()
-    console.info(
-      `${sent.length} requests, ${rotations} rotations, ${presented.size} certificates, ${failures.length} failures`,
-    )
-    expect(failures).toEqual([])
-    expect(presented.size).toBeGreaterThan(rotations / 2)
-  })
+    while (sent.length * REQUEST_EVERY_MS < elapsedMs) sent.push(send(sent.length))
+    await sleep(REQUEST_EVERY_MS)
+  }
+  await Promise.all([...sent, rotation])
+  agent.destroy()
+  console.info(`${sent.length} requests, ${rotations} rotations, ${presented.size} certificates`)
+  expect(failures.slice(0, 10)).toEqual([])
+  expect(presented.size).toBeGreaterThan(rotations / 2)
 })

@@ -78,6 +78,7 @@ export class ProxyUnderTest implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.app.close()
+    tlsPorts.delete(this.port)
     await rm(this.#folder, { recursive: true })
   }
 }
