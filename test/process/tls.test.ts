@@ -9,7 +9,7 @@ import { Agent, request } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { TLSSocket } from 'node:tls'
+import { TLSSocket } from 'node:tls'
 import { promisify } from 'node:util'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { CertificateAuthority } from '../support/certificate-authority.ts'
@@ -140,10 +140,11 @@ test('certificates change under load, and no request fails', { timeout: SECONDS 
     const options = { path: `/v2/${number}`, headers: { 'X-Org-Id': 'acme' }, agent: isFresh ? false : agent }
     const sent = request({ ...connection, ...options }).end()
     try {
-      const [response]: IncomingMessage[] = await once(sent, 'response')
-      if (isFresh) presented.add((response?.socket as TLSSocket).getPeerX509Certificate()?.serialNumber ?? '')
-      if (response?.statusCode !== 200) failures.push(`${number}: ${response?.statusCode}`)
-      for await (const _ of response ?? []);
+      const [response] = (await once(sent, 'response')) as [IncomingMessage]
+      const { socket, statusCode } = response
+      if (isFresh && socket instanceof TLSSocket) presented.add(socket.getPeerX509Certificate()?.serialNumber ?? '')
+      if (statusCode !== 200) failures.push(`${number}: ${statusCode}`)
+      for await (const _ of response);
     } catch (error) {
       failures.push(`${number}: ${error}`)
     }
