@@ -33,7 +33,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
 
   async function openPage(admin: AdminUnderTest): Promise<Page> {
     const page = await browser.open(`${admin.url}/`)
-    await page.until(`document.querySelector('#state').dataset.state !== 'away'`)
+    await page.until(`document.querySelector('#state').dataset.colour === 'green'`)
     return page
   }
 
@@ -48,14 +48,12 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await page.evaluate(text('#program'))).toMatch(/^0\.0\.0-test on Node .*, process \d+, up/)
     expect(await page.evaluate(text('#tile-tokens .figure'))).toBe('1')
     expect(await page.evaluate(text('#tile-requests .notes'))).toContain('41 since the start')
-    expect(await page.evaluate(text('#tile-errors .notes'))).toMatch(
-      /^of 41 requests in the last .*1 refused: errors of/,
-    )
+    expect(await page.evaluate(text('#tile-errors .notes'))).toMatch(/^of 41 requests in the last .*1 of the apps$/)
     expect(await page.evaluate(text('#configuration'))).toContain('Configuration applied')
     expect(await page.evaluate(text('#callers'))).toBe('Callers: billing 3 requests, 1 in flight')
     expect(await page.evaluate(text('#service'))).toBe('App my-app at https://api.example.com/')
     expect(await page.evaluate(text('#orgs .org'))).toBe('acme')
-    expect(await page.evaluate(text('#orgs .age-text'))).toMatch(/^\d s of about 5 min$/)
+    expect(await page.evaluate(text('#orgs .age'))).toMatch(/^\d s of about 5 min$/)
     expect(await page.evaluate(text('#errors .advice'))).toContain('there is no default')
     expect(page.complaints).toEqual([])
     expect(page.requests.filter((url) => !url.startsWith(admin.url) && !url.startsWith('data:'))).toEqual([])
@@ -70,9 +68,9 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     admin.checks = [{ name: 'app-credentials', isOk: false, detail: 'the service rejects them' }]
     await page.until(`${text('#orgs .org')} === 'acme'`)
     await page.until(`${text('#state')} === 'Not ready'`)
-    expect(await page.evaluate(text('#warnings'))).toBe('Not ready: the service rejects them')
-    await page.until(`document.querySelector('#requests path.stroke').getAttribute('d').length > 10`)
-    await page.until(`parseFloat(${text('#latency .value')}) > 0`)
+    expect(await page.evaluate(text('#warnings .text'))).toBe('Not ready: the service rejects them')
+    await page.until(`document.querySelector('#plots path:last-of-type').getAttribute('d').length > 10`)
+    await page.until(`parseFloat(${text('#plots figure:nth-child(2) .value')}) > 0`)
     expect(page.complaints).toEqual([])
   })
 
@@ -85,8 +83,8 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     const page = await openPage(admin)
     const concerned = `[...document.querySelectorAll('#errors .concerned')].map((each) => each.textContent)`
     expect(await page.evaluate(concerned)).toEqual([
-      'Org acme (1)',
-      'Orgs initech (2), f (1), e (1), d (1), c (1) and 2 more',
+      'Orgs: acme (1)',
+      'Orgs: initech (2), f (1), e (1), d (1), c (1) and 2 more',
     ])
     const top = (id: string) => page.evaluate<number>(`document.querySelector('${id}').getBoundingClientRect().top`)
     expect(await top('#errors')).toBeLessThan(await top('#orgs-note'))
@@ -121,7 +119,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     admin.requestEnded({ status: 403, code: 'org_access_refused', orgId: hostile, path, requestId: '<b>1</b>' })
     const page = await openPage(admin)
     expect(await page.evaluate(text('#orgs .org'))).toBe(hostile)
-    expect(await page.evaluate(text('#errors .list li'))).toContain(`GET ${path} for ${hostile}`)
+    expect(await page.evaluate(text('#errors .examples li'))).toContain(`GET ${path} for ${hostile}`)
     expect(await page.evaluate(`document.querySelectorAll('img, b, main script').length`)).toBe(0)
     expect(await page.evaluate('document.title')).toBe('org-access-proxy')
     expect(page.complaints).toEqual([])
@@ -131,14 +129,14 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     await using admin = await AdminUnderTest.start()
     await admin.mint(...Array.from({ length: 300 }, (_, i) => `org-${i}`))
     const page = await openPage(admin)
-    expect(await page.evaluate(`document.querySelectorAll('#orgs tr').length`)).toBe(100)
-    expect(await page.evaluate(text('#orgs-count'))).toBe('100 of 300 shown')
+    expect(await page.evaluate(`document.querySelectorAll('#orgs li').length`)).toBe(100)
+    expect(await page.evaluate(text('#orgs-note'))).toBe('100 of 300 shown')
     await page.evaluate(`(() => {
       const input = document.querySelector('#search')
       input.value = 'org-77'
       input.dispatchEvent(new Event('input'))
     })()`)
-    await page.until(`document.querySelectorAll('#orgs tr').length === 1`)
+    await page.until(`document.querySelectorAll('#orgs li').length === 1`)
     expect(await page.evaluate(text('#orgs .org'))).toBe('org-77')
   })
 
@@ -146,7 +144,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     const before = await AdminUnderTest.start()
     const page = await openPage(before)
     await before[Symbol.asyncDispose]()
-    await page.until(`document.querySelector('#state').dataset.state === 'away'`)
+    await page.until(`document.querySelector('#state').dataset.colour === 'red'`)
     expect(await page.evaluate(text('#program'))).toBe('The proxy does not answer; trying again every 2 s.')
     const address = { kind: 'tcp', host: 'localhost', port: before.port } as const
     await using _after = await AdminUnderTest.start({ address, version: '0.0.1-test' })

@@ -4,97 +4,93 @@
  */
 
 export function byId(id: string): HTMLElement {
-  const found = document.getElementById(id)
-  if (found === null) throw new Error(`the page has no #${id}`)
-  return found
+  return part(document, `#${id}`)
 }
 
-/** The first descendant with the class. */
-export function part(parent: Element, className: string): HTMLElement {
-  const found = parent.querySelector<HTMLElement>(`.${className}`)
-  if (found === null) throw new Error(`the page has no .${className}`)
+/** The first descendant that the selector matches. */
+export function part(parent: ParentNode, selector: string): HTMLElement {
+  const found = parent.querySelector<HTMLElement>(selector)
+  if (found === null) throw new Error(`the page has no ${selector}`)
   return found
-}
-
-export function element(name: string, className: string, text = ''): HTMLElement {
-  const made = document.createElement(name)
-  made.className = className
-  made.textContent = text
-  return made
 }
 
 export function setText(node: Element, text: string): void {
   if (node.textContent !== text) node.textContent = text
 }
 
-/** Shows one child per line of text. */
-export function setLines(parent: Element, name: string, lines: readonly string[]): void {
-  while (parent.children.length > lines.length) parent.lastElementChild?.remove()
-  while (parent.children.length < lines.length) parent.append(document.createElement(name))
-  for (const [i, child] of [...parent.children].entries()) setText(child, lines[i] ?? '')
+/** Shows each text in the descendant that its selector matches. */
+export function setTexts(parent: ParentNode, texts: Readonly<Record<string, string>>): void {
+  for (const [selector, text] of Object.entries(texts)) setText(part(parent, selector), text)
 }
 
-/** Shows one child per item, in the order of the items. A child keeps its item by the item's key. */
+/** Shows one copy of the template per item, in the order of the items. An element keeps its item by the item's key. */
 export function setItems<T>(
   parent: Element,
+  template: string,
   items: readonly T[],
-  keyOf: (item: T) => string,
-  create: () => HTMLElement,
-  update: (child: HTMLElement, item: T) => void,
+  keyOf: (item: T, i: number) => string,
+  update: (element: HTMLElement, item: T, i: number) => void,
 ): void {
-  const before = new Map<string | undefined, HTMLElement>()
-  for (const child of parent.children) if (child instanceof HTMLElement) before.set(child.dataset.key, child)
+  const children = [...parent.children] as HTMLElement[]
+  const before = new Map(children.map((child) => [child.dataset.key, child]))
   for (const [i, item] of items.entries()) {
-    const key = keyOf(item)
-    const child = before.get(key) ?? create()
-    child.dataset.key = key
+    const key = keyOf(item, i)
+    const element = before.get(key) ?? copyOf(template)
+    element.dataset.key = key
     before.delete(key)
-    update(child, item)
+    update(element, item, i)
     const present = parent.children[i] ?? null
-    if (present !== child) parent.insertBefore(child, present)
+    if (present !== element) parent.insertBefore(element, present)
   }
-  for (const child of before.values()) child.remove()
+  for (const element of before.values()) element.remove()
 }
 
-const integers = new Intl.NumberFormat('en')
-const decimals = new Intl.NumberFormat('en', { maximumSignificantDigits: 2 })
+/** Shows one line per text. */
+export function setLines(parent: Element, lines: readonly string[]): void {
+  setItems(parent, 'line', lines, (_, i) => String(i), setText)
+}
 
-export function count(value: number): string {
-  return integers.format(value)
+function copyOf(template: string): HTMLElement {
+  const { content } = byId(template) as HTMLTemplateElement
+  return content.firstElementChild?.cloneNode(true) as HTMLElement
+}
+
+/** Two digits at least, and no more below ten. */
+export function number(value: number): string {
+  return value >= 10
+    ? Math.round(value).toLocaleString('en')
+    : value.toLocaleString('en', { maximumSignificantDigits: 2 })
 }
 
 /** `1 mint`, `2 mints`. */
 export function counted(value: number, noun: string): string {
-  return `${count(value)} ${noun}${value === 1 ? '' : 's'}`
-}
-
-export function decimal(value: number): string {
-  return value >= 10 ? integers.format(Math.round(value)) : decimals.format(value)
+  return `${number(value)} ${noun}${value === 1 ? '' : 's'}`
 }
 
 export function rate(perSecond: number): string {
-  return `${decimal(perSecond)}/s`
+  return `${number(perSecond)}/s`
 }
 
 export function milliseconds(ms: number): string {
-  return ms < 1000 ? `${decimal(ms)} ms` : `${decimal(ms / 1000)} s`
+  return ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000)} s`
 }
 
 /** In the two largest units. */
 export function duration(ms: number): string {
-  const seconds = Math.floor(ms / 1000)
-  const units: [number, string][] = [
-    [Math.floor(seconds / 86400), 'd'],
-    [Math.floor(seconds / 3600) % 24, 'h'],
-    [Math.floor(seconds / 60) % 60, 'min'],
-    [seconds % 60, 's'],
-  ]
-  const first = units.findIndex(([amount]) => amount > 0)
-  if (first === -1) return '0 s'
-  const shown = units.slice(first, first + 2).filter(([amount]) => amount > 0)
-  return shown.map(([amount, unit]) => `${amount} ${unit}`).join(' ')
+  const seconds = Math.max(0, Math.floor(ms / 1000))
+  const [minutes, hours, days] = [Math.floor(seconds / 60), Math.floor(seconds / 3_600), Math.floor(seconds / 86_400)]
+  const both = (first: string, amount: number, unit: string) => (amount === 0 ? first : `${first} ${amount} ${unit}`)
+  if (days > 0) return both(`${days} d`, hours % 24, 'h')
+  if (hours > 0) return both(`${hours} h`, minutes % 60, 'min')
+  return minutes > 0 ? both(`${minutes} min`, seconds % 60, 's') : `${seconds} s`
 }
 
 export function ago(ms: number): string {
   return ms < 1000 ? 'just now' : `${duration(ms)} ago`
+}
+
+/** In UTC, as the log. */
+export function utc(instant: string): string {
+  const isToday = new Date().toISOString().slice(0, 10) === instant.slice(0, 10)
+  return `${isToday ? '' : `${instant.slice(0, 10)} `}${instant.slice(11, 19)} UTC`
 }

@@ -1,15 +1,13 @@
 /** The status page: polls `/status`, shows it, and says so when the proxy does not answer. */
 
 import type { StatusDocument } from '../status.ts'
-import { byId, count, counted, decimal, duration, milliseconds, part, rate, setLines, setText } from './dom.ts'
+import { byId, counted, duration, milliseconds, number, part, rate, setLines, setText, setTexts, utc } from './dom.ts'
 import { showErrors, showOrgs, showWarnings } from './lists.ts'
 import { drawPlots } from './plots.ts'
 
 const POLL_MS = 2000
 const TIMEOUT_MS = 5000
 const MAX_ORGS = 100
-const COLOURS = { ready: '#2da44e', 'not-ready': '#d4840c', away: '#c93c37' }
-const ICON = '<svg xmlns="http://www.w3.org/2000/svg"><circle cx="8" cy="8" r="7" fill="COLOUR"/></svg>'
 
 let search = ''
 let shownVersion: string | undefined
@@ -40,106 +38,75 @@ async function update(own: number): Promise<void> {
   if (shownVersion !== undefined && shownVersion !== status.program.version) location.reload()
   shownVersion = status.program.version
   seenAt = performance.now()
-  document.body.classList.remove('is-away')
-  showState(status)
+  showHead(status)
+  showWarnings(status)
   showTiles(status)
   drawPlots(status.history)
   showErrors(status.errors)
   showOrgs(status, search)
 }
 
-function showState(status: StatusDocument): void {
-  const { isReady, program, service, configuration } = status
-  setState(isReady ? 'ready' : 'not-ready', isReady ? 'Ready' : 'Not ready')
+function showHead({ isReady, program, service, configuration, callers }: StatusDocument): void {
+  setState(isReady ? 'Ready' : 'Not ready', isReady ? 'green' : 'amber')
   const { version, node, host, pid, uptimeMs } = program
-  setText(byId('program'), `${version} on Node ${node}, host ${host}, process ${pid}, up ${duration(uptimeMs)}`)
-  byId('service').hidden = false
-  setText(byId('app-id'), service.appId)
-  setText(byId('base-url'), service.baseUrl)
-  const appliedAt = configuration.takenOverAt.slice(0, 19).replace('T', ' ')
-  setText(byId('configuration'), `Configuration applied ${appliedAt} UTC`)
-  setText(byId('callers'), callersText(status.callers))
-  showWarnings(status)
-}
-
-/** Empty if no callers are configured. */
-function callersText(callers: StatusDocument['callers']): string {
-  if (callers.length === 0) return ''
-  const texts = callers.map(
-    ({ name, requests, requestsInFlight }) =>
-      `${name} ${counted(requests, 'request')}, ${count(requestsInFlight)} in flight`,
-  )
-  return `Callers: ${texts.join('; ')}`
+  const named = callers.map((caller) => {
+    return `${caller.name} ${counted(caller.requests, 'request')}, ${number(caller.requestsInFlight)} in flight`
+  })
+  setTexts(document, {
+    '#program': `${version} on Node ${node}, host ${host}, process ${pid}, up ${duration(uptimeMs)}`,
+    '#service': `App ${service.appId} at ${service.baseUrl}`,
+    '#configuration': `Configuration applied ${utc(configuration.takenOverAt)}`,
+    '#callers': named.length === 0 ? '' : `Callers: ${named.join('; ')}`,
+  })
 }
 
 function showAway(error: unknown): void {
-  const since = seenAt === undefined ? '' : ` for ${duration(performance.now() - seenAt)}`
-  setState('away', `No answer${since}`)
+  setState(`No answer${seenAt === undefined ? '' : ` for ${duration(performance.now() - seenAt)}`}`, 'red')
   const isAnswered = error instanceof Error && !(error instanceof TypeError) && error.name !== 'TimeoutError'
   const reason = isAnswered ? error.message : 'The proxy does not answer'
   setText(byId('program'), `${reason}; trying again every ${duration(POLL_MS)}.`)
-  document.body.classList.add('is-away')
 }
 
-function setState(state: keyof typeof COLOURS, text: string): void {
-  byId('state').dataset.state = state
+function setState(text: string, colour: string): void {
   setText(byId('state'), text)
-  document.title = state === 'ready' ? 'org-access-proxy' : `${text} · org-access-proxy`
-  const icon = `data:image/svg+xml,${encodeURIComponent(ICON.replace('COLOUR', COLOURS[state]))}`
-  if (byId('icon').getAttribute('href') !== icon) byId('icon').setAttribute('href', icon)
+  byId('state').dataset.colour = colour
+  document.title = text === 'Ready' ? 'org-access-proxy' : `${text} · org-access-proxy`
 }
-
-/** A line of a tile; the cause of its colour if it is one. */
-type Note = string | { readonly cause: string }
 
 /** The rate is the latest value of the plot; the other figures count the last five minutes. */
 function showTiles({ totals, recent, history, fleet }: StatusDocument): void {
   const span = `in the last ${duration(Math.max(1000, recent.spanMs))}`
-  const { errors, mints, refusedMints, failedMints } = recent
-  showTile('tile-requests', rate(history.requestsPerSecond.at(-1) ?? 0), [
-    `${count(recent.requests)} ${span}`,
-    `${count(totals.requests)} since the start, ${count(totals.requestsInFlight)} in flight`,
-    ...causes(totals.requestsWaitingForToken, 'waiting for a token'),
-    ...causes(totals.requestsWaiting, 'waiting for a connection to the service'),
-  ])
-  showTile('tile-latency', recent.p50Ms === undefined ? '–' : milliseconds(recent.p50Ms), [
-    `p99 ${recent.p99Ms === undefined ? '–' : milliseconds(recent.p99Ms)}`,
-    span,
-  ])
-  const failed = errors.proxy + errors.service
-  showTile('tile-errors', `${decimal(recent.requests === 0 ? 0 : (100 * failed) / recent.requests)} %`, [
-    `of ${counted(recent.requests, 'request')} ${span}`,
-    ...causes(errors.proxy, 'from the proxy: its limits, its App, its faults'),
-    ...causes(errors.service, 'from the service: unreachable, 5xx or 401'),
-    ...(errors.app === 0 ? [] : [`besides, ${count(errors.app)} refused: errors of the apps`]),
-  ])
-  showTile('tile-tokens', count(totals.cachedTokens), [
-    ...(totals.cachedTokens === 0 ? ['no Org has a token'] : []),
-    `${counted(mints, 'mint')} ${span}`,
-    ...causes(failedMints, 'failed'),
-    ...causes(refusedMints, 'refused for their Orgs'),
-    ...(fleet === undefined ? [] : [`store of the fleet: ${fleet.state}`]),
-  ])
+  const { errors, requests, mints, refusedMints, failedMints, p50Ms, p99Ms } = recent
+  const inMs = (ms: number | undefined) => (ms === undefined ? '–' : milliseconds(ms))
+  const share = requests === 0 ? 0 : (100 * (errors.proxy + errors.service)) / requests
+  const running = `${number(totals.requests)} since the start, ${number(totals.requestsInFlight)} in flight`
+  showTile('Requests', rate(history.requestsPerSecond.at(-1) ?? 0), [`${number(requests)} ${span}`, running], {
+    'waiting for a token': totals.requestsWaitingForToken,
+    'waiting for a connection to the service': totals.requestsWaiting,
+  })
+  showTile('Latency p50', inMs(p50Ms), [`p99 ${inMs(p99Ms)}`, span])
+  const ofApps = errors.app === 0 ? [] : [`besides, ${number(errors.app)} of the apps`]
+  showTile('Errors', `${number(share)} %`, [`of ${counted(requests, 'request')} ${span}`, ...ofApps], {
+    'from the proxy': errors.proxy,
+    'from the service': errors.service,
+  })
+  const none = totals.cachedTokens === 0 ? ['no Org has a token'] : []
+  const store = fleet === undefined ? [] : [`store of the fleet: ${fleet.state}`]
+  showTile('Tokens', number(totals.cachedTokens), [...none, `${counted(mints, 'mint')} ${span}`, ...store], {
+    failed: failedMints,
+    'refused for their Orgs': refusedMints,
+  })
 }
 
-function causes(times: number, what: string): Note[] {
-  return times === 0 ? [] : [{ cause: `${count(times)} ${what}` }]
-}
-
-function showTile(id: string, value: string, notes: readonly Note[]): void {
-  const tile = byId(id)
-  setText(part(tile, 'figure'), value)
+/** A number with lines below it. `causes` are orange, and so is the number if there is one. */
+function showTile(title: string, figure: string, notes: string[], causes: Record<string, number> = {}): void {
+  const present = Object.entries(causes).filter(([, times]) => times > 0)
+  const tile = byId(`tile-${title.split(' ', 1)[0]?.toLowerCase()}`)
+  setTexts(tile, { h2: title, '.figure': figure })
+  setLines(part(tile, '.notes'), notes)
   setLines(
-    part(tile, 'notes'),
-    'li',
-    notes.map((note) => (typeof note === 'string' ? note : note.cause)),
-  )
-  for (const [i, line] of [...part(tile, 'notes').children].entries()) {
-    line.classList.toggle('is-cause', typeof notes[i] === 'object')
-  }
-  tile.classList.toggle(
-    'is-troubled',
-    notes.some((note) => typeof note === 'object'),
+    part(tile, '.causes'),
+    present.map(([cause, times]) => `${number(times)} ${cause}`),
   )
 }
 
