@@ -48,6 +48,8 @@ interface Condemned {
 interface Grievances {
   /** Mints in a row that did not help. */
   useless: number
+  /** The token of the last of them. */
+  uselessToken: AccessToken | undefined
   noMintUntil: number
   /** Kinds of requests that are rejected by right. The oldest is forgotten first. */
   readonly kinds: Set<string>
@@ -386,6 +388,9 @@ export class OrgTokens {
   /** A mint after a rejection did not help. */
   noteUselessMint(now: number): void {
     const grievances = this.#grieve()
+    // Requests that waited for one mint tell of it once.
+    if (grievances.uselessToken === this.current && now < grievances.noMintUntil) return
+    grievances.uselessToken = this.current
     // If no request gets through at all, the service may be in trouble, and a new token may help as soon as it is well again.
     const most = this.acceptedAt < 0 ? MAX_COOLDOWNS_OF_ALL : MAX_COOLDOWNS
     const cooldowns = Math.min(COOLDOWN_GROWTH ** grievances.useless, most)
@@ -417,7 +422,7 @@ export class OrgTokens {
   }
 
   #grieve(): Grievances {
-    this.#grievances ??= { useless: 0, noMintUntil: 0, kinds: new Set() }
+    this.#grievances ??= { useless: 0, uselessToken: undefined, noMintUntil: 0, kinds: new Set() }
     return this.#grievances
   }
 

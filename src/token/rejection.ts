@@ -265,11 +265,11 @@ export class Rejection {
       return { step: 'again', token: current, delayMs }
     }
     if (isGood || this.#hasMinted) return this.#giveUp(tokens, now)
-    return tokens.isUselessAt(now) ? PASS : this.#mint(sentAt, tokens, now)
+    return this.#mint(sentAt, tokens, now)
   }
 
   #mint(sentAt: number, tokens: OrgTokens, now: number): Step {
-    if (!tokens.mayMintAfterRejection(now, this.#kind)) return PASS
+    if (tokens.isUselessAt(now) || !tokens.mayMintAfterRejection(now, this.#kind)) return PASS
     tokens.condemn(sentAt, false)
     tokens.isDead = true
     this.#hasMinted = true

@@ -53,7 +53,7 @@ const EXPECTED: Readonly<Record<keyof typeof SERVICES, Expected>> = {
   'a tenth is forbidden, and unknown to all back ends for up to 3 s': {
     mints: 0.6,
     rejections: 0.4,
-    onceRejected: 0.002,
+    onceRejected: 0.004,
   },
   'a tenth is forbidden, and unknown to two of three back ends for up to 3 s': {
     mints: 0.6,

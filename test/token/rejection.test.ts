@@ -375,6 +375,27 @@ describe('a rejection that is not about the token', () => {
     expect((await stage.send('repeatable', '/v2/admin')).status).toBe(200)
   })
 
+  test('an outage of validation that many orgs meet costs each of them one mint until the first cool-down ends', async () => {
+    const stage = await Stage.settled()
+    const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}` as OrgId)
+    await Promise.all(orgs.map((org) => stage.outcome(stage.request('repeatable', '/v2/things', org))))
+    await stage.pass(SETTLED_MS)
+    stage.answer = () => 401
+    const before = stage.mints
+    const send = (org: OrgId) => stage.request('repeatable', '/v2/things', org)
+    const requests: Promise<number | string>[] = []
+    for (const org of orgs) {
+      requests.push(send(org), send(org))
+      await stage.pass(300)
+    }
+    // The first orgs have waited in vain. The tokens of the last are young still.
+    await stage.pass(SETTLE_MS - 2_000)
+    requests.push(...orgs.map(send))
+    await stage.pass(SETTLED_MS)
+    expect(new Set(await Promise.all(requests))).toEqual(new Set([401]))
+    expect(stage.mints - before).toBe(orgs.length)
+  })
+
   test('a service that rejects every request costs one mint in a cool-down, and it is noticed when it is well again', async () => {
     const stage = await Stage.settled()
     stage.answer = () => 401
