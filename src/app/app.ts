@@ -10,7 +10,6 @@ import { placeOfCallers } from '../config/callers.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { RepeatMemory } from '../gateway/client-content.ts'
-import { Deadlines } from '../gateway/deadlines.ts'
 import { Gateway } from '../gateway/handler.ts'
 import type { InheritedSockets } from '../listener/inherited-sockets.ts'
 import { Listener } from '../listener/server.ts'
@@ -67,18 +66,15 @@ export async function startApp(
   const part = await openFleet(config, events)
   const mintOrigin = await openOrigin(config, tokens.mintConcurrency, live)
   const side: TokenSide = new TokenSide(config, mintOrigin, events, part?.fleet)
-  const deadlines = new Deadlines()
   const origin = await openOrigin(config, settings.connections, live)
   const gateway = new Gateway({
     app: side.credentials,
     origin,
     tokens: side.tokens,
-    deadlines,
     observer: events,
     responseTimeoutMs: settings.responseTimeout,
     idleTimeoutMs: settings.idleTimeout,
-    maxKeptBytes: config.replay.maxBody,
-    repeatMemory: new RepeatMemory(),
+    repeatMemory: new RepeatMemory(config.replay.maxBody),
     clientKeepAliveSeconds: Math.floor(listen.keepAliveTimeout / 1_000),
   })
   const rules = new LiveRules(config, events)
@@ -159,7 +155,6 @@ export async function startApp(
 
   const close = async (): Promise<number> => {
     const broken = listener.close()
-    deadlines.close()
     reload.close()
     rules.close()
     side.close()

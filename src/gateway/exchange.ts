@@ -13,29 +13,25 @@ import { type AdmittedRequest, hasContent } from '../http/admitted-request.ts'
 import { leaveSocket, markEmpty } from '../http/node-internals.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { respondWithProblem } from '../http/problem.ts'
-import { CLIENT_CLOSED_STATUS, RequestRecord } from '../http/request-record.ts'
+import { CLIENT_CLOSED_STATUS, RequestRecord, type TokenResult } from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { AppCredentials, AppKey } from '../token/app-credentials.ts'
 import { Rejection } from '../token/rejection.ts'
-import type { TokenLookup } from '../token/token-cache.ts'
 import { AccessToken } from '../token/token-source.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
-import type { Deadlines, Watched } from './deadlines.ts'
 import { type JudgeContext, judgeToken, Repeat, type RepeatTarget } from './rejected-token.ts'
 import { type RelayOwner, ResponseRelay } from './response-relay.ts'
 
 /** Shared by all exchanges. */
 export interface ExchangeContext extends JudgeContext {
+  readonly app: AppCredentials
   readonly origin: Origin
-  readonly deadlines: Deadlines
   /** Until the final response head, counted from the last progress of the request; also the longest wait for a connection. */
   readonly responseTimeoutMs: number
   /** Silence of the service inside a response. */
   readonly idleTimeoutMs: number
-  /** Larger request content is not kept for a repeat. */
-  readonly maxKeptBytes: number
   readonly repeatMemory: RepeatMemory
   /** Sent to the client as `Keep-Alive: timeout`. */
   readonly clientKeepAliveSeconds: number
@@ -68,29 +64,29 @@ const UNAUTHORIZED = 401
 /** A rejection may go on for this time after the new token is here. Most have ended by then, and their connection is kept. */
 const REJECTION_GRACE_MS = 100
 
-export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched {
+export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
   readonly #context: ExchangeContext
   readonly #request: AdmittedRequest
   readonly #message: IncomingMessage
   readonly #response: ServerResponse
   readonly #owner: ExchangeOwner
   readonly #relay: ResponseRelay
+  readonly #record: RequestRecord
   readonly #content: ClientContent | undefined
   #attempt: Attempt | undefined
-  #accessToken: AccessToken | undefined
-  /** Of a request as the bare App. */
-  #app: AppCredentials | undefined
-  #appKey: AppKey | undefined
+  /** The key of a request as the bare App. */
+  #credential: AccessToken | AppKey | undefined
   /** Set from a rejection until the request is repeated. */
   #repeat: Repeat | undefined
   /** Set from the first rejection on. */
   #rejection: Rejection | undefined
   #hasNewConnection = false
-  #isOver = false
-
-  deadlineAt = Number.POSITIVE_INFINITY
-  slot: number | undefined = undefined
-  readonly #record: RequestRecord
+  /** The longest time without progress. */
+  #limitMs = Number.POSITIVE_INFINITY
+  #hasProgressed = false
+  /** The last check that has seen progress. Monotonic milliseconds. */
+  #progressedAt = 0
+  isOver = false
 
   constructor(context: ExchangeContext, request: AdmittedRequest, received: ReceivedRequest) {
     const { message, response, connection, startedAt } = received
@@ -99,22 +95,12 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     this.#message = message
     this.#response = response
     this.#owner = connection
-    this.#relay = new ResponseRelay(message, response, context.clientKeepAliveSeconds)
+    this.#relay = new ResponseRelay(message, response, this)
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     this.#record.caller = request.caller?.name
     this.#record.traceId = request.traceId
-    if (hasContent(request)) {
-      const { contentLength: length } = request
-      this.#content = new ClientContent(message, {
-        length,
-        maxKeptBytes: context.maxKeptBytes,
-        memory: context.repeatMemory,
-      })
-    } else markEmpty(message)
-  }
-
-  get isOver(): boolean {
-    return this.#isOver
+    if (hasContent(request)) this.#content = new ClientContent(message, request.contentLength, context.repeatMemory)
+    else markEmpty(message)
   }
 
   /** True while we read content and the client sends none. */
@@ -122,23 +108,17 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     return this.#content?.awaitsClient ?? false
   }
 
-  /** Forwards with the token of the request's org. */
-  forward(lookup: TokenLookup): void {
-    this.#accessToken = lookup.token
-    this.#record.token = lookup.result
-    this.#send(lookup.token.reveal())
+  /** False if it is known that this request cannot be sent twice. */
+  get isRepeatable(): boolean {
+    return !this.#request.isWebSocket && (this.#content === undefined || this.#content.willBeKept)
   }
 
-  /** Forwards as the bare App. */
-  forwardAsApp(app: AppCredentials): void {
-    this.#app = app
-    this.#appKey = app.key
-    this.#send(app.key.reveal())
-  }
-
-  #send(authorization: string): void {
-    if (this.#isOver) return
-    this.#request.fields.push('authorization', authorization)
+  /** Forwards the request with the token of its org, or as the bare App. */
+  forward(credential: AccessToken | AppKey, source: TokenResult | 'none'): void {
+    if (this.isOver) return
+    this.#credential = credential
+    this.#record.token = source
+    this.#request.fields.push('authorization', credential.reveal())
     if (this.#request.expectsContinue) this.#response.writeContinue()
     // By the next tick, Node has parsed content that came together with the head. It is then sent in one piece.
     else if (this.#content !== undefined) {
@@ -149,7 +129,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   #dispatch(): void {
-    if (this.#isOver) return
+    if (this.isOver) return
     try {
       this.#sendAttempt()
     } catch (error) {
@@ -158,60 +138,81 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   #sendAttempt(): void {
-    const { origin, deadlines, responseTimeoutMs } = this.#context
     const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
     const content = this.#content?.whole() ?? this.#content
     const webSocketClient = isWebSocket ? this.#message.socket : undefined
     const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
-    const attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
-    this.#attempt = attempt
-    const now = performance.now()
-    this.#record.dispatchedAt = now
-    this.deadlineAt = now + responseTimeoutMs
-    deadlines.watch(this, now)
-    origin.dispatch(attempt)
+    this.#attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
+    this.#record.dispatchedAt = performance.now()
+    this.#allow(this.#context.responseTimeoutMs)
+    this.#context.origin.dispatch(this.#attempt)
   }
 
+  /** There was progress; the next must follow within this time. */
   #allow(limitMs: number): void {
-    this.deadlineAt = this.#context.deadlines.now + limitMs
+    this.#limitMs = limitMs
+    this.#hasProgressed = true
+  }
+
+  /** The one clock of the request. Called several times within each limit, with monotonic milliseconds. */
+  check(now: number): void {
+    if (this.#hasProgressed) {
+      this.#hasProgressed = false
+      this.#progressedAt = now
+    } else if (now - this.#progressedAt >= this.#limitMs) this.#limitPassed()
+  }
+
+  #limitPassed(): void {
+    if (this.#repeat !== undefined) {
+      this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
+      this.#attempt?.abort(UNREAD)
+    } else if (!this.#relay.hasStarted && this.awaitsClient) {
+      this.#allow(this.#context.responseTimeoutMs)
+    } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
+    else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
+    else this.fail({ code: 'connection_timeout' })
   }
 
   progressed(): void {
-    if (this.#relay.hasHead) return // an early response has a deadline of its own
-    this.#allow(this.#context.responseTimeoutMs)
+    if (!this.#relay.hasHead) this.#allow(this.#context.responseTimeoutMs) // an early response has its own limit
   }
 
   responseHead(head: ResponseHead): void {
-    if (this.#isOver) return
+    if (this.isOver) return
     const { status } = head
     this.#record.respondedAt = performance.now()
-    if (this.#isToBeRepeated(status, head)) return
+    if (this.#isToBeRepeated(head)) return
+    this.#record.status = status
     if (status === SWITCHING_PROTOCOLS) {
-      this.#tunnelOpens()
+      leaveSocket(this.#response, this.#message.socket)
+      this.#owner.tunnelOpened()
+      this.#end()
       return
     }
-    this.deadlineAt = this.#record.respondedAt + this.#context.idleTimeoutMs
-    this.#record.status = status
+    this.#allow(this.#context.idleTimeoutMs)
     // Content that still arrives after an early response must not be read as a request.
     if (this.#mustClose()) this.#response.shouldKeepAlive = false
     this.#content?.dropKept()
     // There is no tunnel, so all bytes behind the handshake are read and dropped.
     if (this.#request.isWebSocket) this.#message.socket.resume()
     if (status === NO_CONTENT) head.dropLength()
-    this.#relay.begin(head)
+    this.#relay.begin(head, this.#context.clientKeepAliveSeconds)
   }
 
   responseContent(bytes: Buffer, start: number, end: number): ContentFate {
-    if (this.#isOver) return 'taken'
-    if (this.#repeat !== undefined) return this.#discard(this.#repeat, end - start)
-    this.#allow(this.#context.idleTimeoutMs)
-    const fate = this.#relay.write(bytes, start, end, this)
-    if (fate === 'full') this.deadlineAt = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
+    if (this.isOver) return 'taken'
+    if (this.#repeat !== undefined) {
+      if (!this.#repeat.discard(end - start)) this.#attempt?.abort(UNREAD)
+      return 'taken'
+    }
+    const fate = this.#relay.write(bytes, start, end)
+    // The listener watches a client that takes nothing.
+    this.#allow(fate === 'full' ? Number.POSITIVE_INFINITY : this.#context.idleTimeoutMs)
     return fate
   }
 
   responsePaused(): void {
-    if (!this.#isOver && this.#repeat === undefined) this.#relay.flush()
+    if (!this.isOver && this.#repeat === undefined) this.#relay.flush()
   }
 
   clientDrained(): void {
@@ -220,7 +221,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   responseEnd(): void {
-    if (this.#isOver) return
+    if (this.isOver) return
     if (this.#repeat !== undefined) {
       this.#repeat.rejectionEnded()
       return
@@ -230,17 +231,10 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       return
     }
     // Until a slow client has taken everything, it can still leave, and the proxy can still break off.
-    this.#context.deadlines.unwatch(this)
+    this.#limitMs = Number.POSITIVE_INFINITY
     this.#response.once('finish', () => {
-      if (!this.#isOver) this.#end()
+      if (!this.isOver) this.#end()
     })
-  }
-
-  #tunnelOpens(): void {
-    this.#record.status = SWITCHING_PROTOCOLS
-    leaveSocket(this.#response, this.#message.socket)
-    this.#owner.tunnelOpened()
-    this.#end()
   }
 
   attemptFailed(attempt: Attempt, error: Error): void {
@@ -248,7 +242,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       this.failWith(error)
       return
     }
-    if (this.#isOver || attempt !== this.#attempt) return
+    if (this.isOver || attempt !== this.#attempt) return
     if (this.#repeat !== undefined) {
       this.#repeat.rejectionEnded()
       return
@@ -277,18 +271,20 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
   }
 
   /** Returns true if the response is a rejection that leads to a repeat. The client does not see it then. */
-  #isToBeRepeated(status: number, head: ResponseHead): boolean {
-    const token = this.#accessToken
+  #isToBeRepeated(head: ResponseHead): boolean {
+    const { status } = head
     const { orgId } = this.#request
-    if (token === undefined || orgId === undefined) return this.#startsRepeatAsApp(status)
+    const credential = this.#credential
+    if (orgId === undefined || !(credential instanceof AccessToken)) return this.#startsRepeatAsApp(status)
     const { tokens } = this.#context
     const sentAt = this.#record.dispatchedAt ?? 0
     if (this.#rejection === undefined && tokens.isAccepted(status)) {
-      tokens.accepted(orgId, token, sentAt, this.#record)
+      tokens.accepted(orgId, credential, sentAt, this.#record)
       return false
     }
     this.#rejection ??= this.#newRejection(orgId)
-    const next = judgeToken(this.#context, this.#rejection, { token, sentAt, status, challenge: head.challenge })
+    const rejected = { token: credential, sentAt, status, challenge: head.challenge }
+    const next = judgeToken(this.#context, this.#rejection, rejected)
     if (next === undefined) return false
     this.#repeat = new Repeat(this, next, this.#content)
     return true
@@ -296,15 +292,14 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
 
   /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
   #startsRepeatAsApp(status: number): boolean {
-    const app = this.#app
-    const key = this.#appKey
-    if (app === undefined || key === undefined) return false
+    const { app } = this.#context
+    const key = this.#credential
+    if (key === undefined || key instanceof AccessToken) return false
     if (status >= 200 && status <= 299) app.accepted(key)
     if (status !== UNAUTHORIZED) return false
     app.rejected(key)
     const other = app.alternativeTo(key)
     if (other === undefined || !this.isRepeatable || this.#record.token === 'replayed') return false
-    this.#appKey = other
     this.#repeat = new Repeat(this, Promise.resolve(other), this.#content)
     return true
   }
@@ -316,48 +311,23 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
     return new Rejection({ org, method, path, isRepeatable, isHandshake: isWebSocket, requester, requestId })
   }
 
-  /** False if it is known that this request cannot be sent twice. */
-  get isRepeatable(): boolean {
-    return !this.#request.isWebSocket && (this.#content === undefined || this.#content.willBeKept)
-  }
-
-  #discard(repeat: Repeat, bytes: number): ContentFate {
-    if (!repeat.discard(bytes)) this.#giveUpRejection()
-    return 'taken'
-  }
-
   rejectionIsLate(): void {
-    this.#allow(REJECTION_GRACE_MS)
+    const late = this.#attempt
+    setTimeout(() => late?.abort(UNREAD), REJECTION_GRACE_MS).unref()
   }
 
-  /** Ends the connection that the rejection comes on. The repeat takes another. */
-  #giveUpRejection(): void {
-    this.#attempt?.abort(new OriginError('http_response_incomplete', 'a rejection that is not read to its end'))
-  }
-
-  repeat(token: AccessToken | AppKey): void {
+  repeat(credential: AccessToken | AppKey): void {
     this.#repeat = undefined
-    if (token instanceof AccessToken) this.#accessToken = token
+    this.#credential = credential
     this.#record.token = 'replayed'
-    this.#request.fields[this.#request.fields.length - 1] = token.reveal()
+    this.#request.fields[this.#request.fields.length - 1] = credential.reveal()
     this.#dispatch()
   }
 
   repeatFailed(error: unknown): void {
-    if (this.#isOver) return
+    if (this.isOver) return
     this.#context.observer.repeatSettled('failed')
     this.failWith(error)
-  }
-
-  deadlinePassed(): void {
-    if (this.#repeat !== undefined) {
-      this.deadlineAt = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
-      this.#giveUpRejection()
-    } else if (!this.#relay.hasStarted && this.awaitsClient) {
-      this.#allow(this.#context.responseTimeoutMs)
-    } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
-    else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
-    else this.fail({ code: 'connection_timeout' })
   }
 
   failWith(error: unknown): void {
@@ -370,7 +340,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
 
   /** Ends the exchange: with an answer of our own or, if a byte of the response was sent, with a broken one. */
   fail(failure: Failure): void {
-    if (this.#isOver) return
+    if (this.isOver) return
     this.#record.code = failure.code
     this.#record.detail = causeOf(failure)
     this.#record.reason = failure.limit
@@ -382,50 +352,47 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget, Watched 
       this.#record.status = status
       this.#relay.bytes = bytes
     }
-    this.#end()
-    this.#letGo()
+    this.#breakOff()
   }
 
   /** The client has left, so the exchange with the service ends. */
   clientGone(): void {
-    if (this.#isOver) return
-    this.#record.code = 'client_closed'
-    if (!this.#relay.hasStarted) this.#record.status = CLIENT_CLOSED_STATUS
-    this.#abandon()
+    this.#abandon('client_closed', CLIENT_CLOSED_STATUS)
   }
 
   /** The proxy stops and closes the client's connection. A status of 0 says that the client got no response. */
   stopped(): void {
-    if (this.#isOver) return
-    this.#record.code = 'draining'
-    if (!this.#relay.hasStarted) this.#record.status = 0
-    this.#abandon()
+    this.#abandon('draining', 0)
   }
 
-  #abandon(): void {
+  #abandon(code: 'client_closed' | 'draining', status: number): void {
+    if (this.isOver) return
+    this.#record.code = code
+    if (!this.#relay.hasStarted) this.#record.status = status
     this.#relay.abandon()
-    this.#end()
-    this.#letGo()
+    this.#breakOff()
   }
 
   #mustClose(): boolean {
     return this.#content !== undefined && !this.#message.complete
   }
 
-  #letGo(): void {
-    const reason = new OriginError('connection_terminated', 'the exchange has ended')
+  #breakOff(): void {
+    this.#end()
     this.#content?.dropKept()
-    this.#attempt?.abort(reason)
+    this.#attempt?.abort(OVER)
   }
 
   #end(): void {
-    this.#isOver = true
+    this.isOver = true
     const record = this.#record
     record.endedAt = performance.now()
     record.bytesIn = this.#content?.receivedBytes ?? 0
     record.bytesOut = this.#relay.bytes
-    this.#context.deadlines.unwatch(this)
     this.#context.observer.requestEnded(record)
     this.#owner.exchangeEnded()
   }
 }
+
+const UNREAD = new OriginError('http_response_incomplete', 'a rejection that is not read to its end')
+const OVER = new OriginError('connection_terminated', 'the exchange has ended')

@@ -1,25 +1,25 @@
 /** Gives each admitted request its credential, and starts its exchange. */
 
 import type { AdmittedRequest } from '../http/admitted-request.ts'
-import type { AppCredentials } from '../token/app-credentials.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
 import { Exchange, type ExchangeContext, type ReceivedRequest } from './exchange.ts'
 
-export interface GatewayOptions extends ExchangeContext {
-  readonly app: AppCredentials
-}
-
 export class Gateway {
-  readonly #options: GatewayOptions
+  readonly #context: ExchangeContext
   /** Requests that wait for a token. */
   waiting = 0
 
-  constructor(options: GatewayOptions) {
-    this.#options = options
+  constructor(context: ExchangeContext) {
+    this.#context = context
+  }
+
+  /** The shortest time limit of an exchange, which has to be checked several times within it. */
+  get shortestLimitMs(): number {
+    return Math.min(this.#context.responseTimeoutMs, this.#context.idleTimeoutMs)
   }
 
   handle(request: AdmittedRequest, received: ReceivedRequest): Exchange {
-    const exchange = new Exchange(this.#options, request, received)
+    const exchange = new Exchange(this.#context, request, received)
     try {
       this.#forward(exchange, request, received)
     } catch (error) {
@@ -28,25 +28,24 @@ export class Gateway {
     return exchange
   }
 
-  #forward(exchange: Exchange, request: AdmittedRequest, received: ReceivedRequest): void {
-    const { tokens, app } = this.#options
-    const { orgId, isWebSocket, caller } = request
+  #forward(exchange: Exchange, { orgId, isWebSocket, caller, requestId }: AdmittedRequest, received: ReceivedRequest) {
+    const { tokens, app } = this.#context
     if (orgId === undefined) {
-      exchange.forwardAsApp(app)
+      exchange.forward(app.key, 'none')
+      return
+    }
+    const kind: RequestKind = isWebSocket ? 'handshake' : exchange.isRepeatable ? 'repeatable' : 'once'
+    const lookup = tokens.get(orgId, kind)
+    if (lookup !== undefined) {
+      exchange.forward(lookup.token, lookup.result)
       return
     }
     // Only a miss makes a promise.
-    const kind: RequestKind = isWebSocket ? 'handshake' : exchange.isRepeatable ? 'repeatable' : 'once'
-    const lookup = tokens.get(orgId, kind)
-    if (lookup !== undefined) exchange.forward(lookup)
-    else {
-      const requester = caller?.name ?? received.connection
-      this.waiting++
-      tokens
-        .obtain(orgId, { kind, requester, requestId: request.requestId })
-        .then((obtained) => exchange.forward(obtained))
-        .catch((error: unknown) => exchange.failWith(error))
-        .finally(() => this.waiting--)
-    }
+    this.waiting++
+    tokens
+      .obtain(orgId, { kind, requester: caller?.name ?? received.connection, requestId })
+      .then(({ token, result }) => exchange.forward(token, result))
+      .catch((error: unknown) => exchange.failWith(error))
+      .finally(() => this.waiting--)
   }
 }

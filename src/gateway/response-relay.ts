@@ -7,37 +7,32 @@ import type { ContentFate } from '../origin/attempt.ts'
 
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
-const LAST_CHUNK = '0\r\n\r\n'
 
 const NO_CONTENT = 204
 const NOT_MODIFIED = 304
 
 export interface RelayOwner {
+  /** A client that was slower than the service has caught up. */
   clientDrained(): void
 }
 
 export class ResponseRelay {
   readonly #message: IncomingMessage
   readonly #response: ServerResponse
-  readonly #keepAliveSeconds: number
+  readonly #owner: RelayOwner
   #framing: ResponseFraming = 'none'
   /** Head and content that are still to be written. */
   #text = ''
-  #hasHead = false
-  #isOver = false
   #awaitsDrain = false
+  /** True once the service's head is here. */
+  hasHead = false
   /** Octets of content so far. */
   bytes = 0
 
-  constructor(message: IncomingMessage, response: ServerResponse, keepAliveSeconds: number) {
+  constructor(message: IncomingMessage, response: ServerResponse, owner: RelayOwner) {
     this.#message = message
     this.#response = response
-    this.#keepAliveSeconds = keepAliveSeconds
-  }
-
-  /** True once the service's head is here. */
-  get hasHead(): boolean {
-    return this.#hasHead
+    this.#owner = owner
   }
 
   /** True once a byte of the response may have reached the client. */
@@ -46,12 +41,12 @@ export class ResponseRelay {
   }
 
   /** Takes the head. It is written together with the content that came with it. */
-  begin(head: ResponseHead): void {
-    this.#hasHead = true
+  begin(head: ResponseHead, keepAliveSeconds: number): void {
+    this.hasHead = true
     this.#framing = this.#framingOf(head)
-    const isKept = this.#response.shouldKeepAlive && this.#framing !== 'until close'
-    this.#response.shouldKeepAlive = isKept
-    this.#text = responseHeadText(head, this.#framing, { isKept, keepAliveSeconds: this.#keepAliveSeconds })
+    if (this.#framing === 'until close') this.#response.shouldKeepAlive = false
+    const isKept = this.#response.shouldKeepAlive
+    this.#text = responseHeadText(head, this.#framing, { isKept, keepAliveSeconds })
   }
 
   #framingOf(head: ResponseHead): ResponseFraming {
@@ -60,75 +55,66 @@ export class ResponseRelay {
     return this.#message.httpVersionMinor === 0 ? 'until close' : 'chunked'
   }
 
-  /** Returns `full` if the client is slower than the service. `owner` is told when the client has caught up. */
-  write(bytes: Buffer, start: number, end: number, owner: RelayOwner): ContentFate {
+  /** Returns `full` if the client is slower than the service. The owner is told when the client has caught up. */
+  write(bytes: Buffer, start: number, end: number): ContentFate {
     const length = end - start
     this.bytes += length
     if (this.#framing === 'none' || length === 0) return 'taken'
-    if (this.#framing === 'chunked') this.#text += `${length.toString(16)}\r\n`
+    const lineEnd = this.#framing === 'chunked' ? '\r\n' : ''
+    if (lineEnd !== '') this.#text += `${length.toString(16)}\r\n`
+    const { socket } = this.#response
     // Nothing more is joined behind a client that reads nothing: an endless run of small pieces would fill the memory.
-    const takesMore = this.#response.socket?.writableNeedDrain !== true
-    if (takesMore && this.#text.length + length <= MAX_JOINED_BYTES) {
-      this.#text += bytes.toString('latin1', start, end)
-      if (this.#framing === 'chunked') this.#text += '\r\n'
+    if (socket?.writableNeedDrain !== true && this.#text.length + length <= MAX_JOINED_BYTES) {
+      this.#text += bytes.toString('latin1', start, end) + lineEnd
       return 'taken'
     }
-    return this.#writeThrough(bytes.subarray(start, end), owner)
-  }
-
-  #writeThrough(chunk: Buffer, owner: RelayOwner): ContentFate {
-    const { socket } = this.#response
     if (socket === null || socket.destroyed) return 'taken'
-    const isChunked = this.#framing === 'chunked'
-    if (this.#text !== '' || isChunked) {
-      socket.cork()
-      this.#writeText()
-      socket.write(chunk)
-      if (isChunked) socket.write('\r\n', 'latin1')
+    const isMany = this.#text !== ''
+    if (isMany) socket.cork()
+    this.flush()
+    socket.write(bytes.subarray(start, end))
+    this.#text = lineEnd
+    if (isMany) {
+      this.flush()
       socket.uncork()
-    } else socket.write(chunk)
+    }
     if (socket.writableLength === 0) return 'taken'
     if (!socket.writableNeedDrain) return 'kept'
-    this.#awaitDrain(owner)
+    this.#awaitDrain()
     return 'full'
   }
 
-  #awaitDrain(owner: RelayOwner): void {
+  #awaitDrain(): void {
     if (this.#awaitsDrain) return
     this.#awaitsDrain = true
     this.#response.socket?.once('drain', () => {
       this.#awaitsDrain = false
-      owner.clientDrained()
+      this.#owner.clientDrained()
     })
-  }
-
-  /** Returns true if the system has taken everything. Otherwise the response emits `finish` when it has. */
-  end(): boolean {
-    this.#isOver = true
-    if (this.#framing === 'chunked') this.#text += LAST_CHUNK
-    const last = this.#text
-    this.#text = ''
-    if (last !== '' && !this.hasStarted) markBegun(this.#response, this.#response.shouldKeepAlive)
-    const { socket } = this.#response
-    return socket !== null && markEnded(this.#response, socket, last)
   }
 
   /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */
   flush(): void {
-    if (!this.#isOver) this.#writeText()
+    if (this.#text !== '') this.#response.socket?.write(this.#takeText(), 'latin1')
   }
 
-  #writeText(): void {
+  /** Returns true if the system has taken everything. Otherwise the response emits `finish` when it has. */
+  end(): boolean {
+    if (this.#framing === 'chunked') this.#text += '0\r\n\r\n'
+    const last = this.#takeText()
+    const { socket } = this.#response
+    return socket !== null && markEnded(this.#response, socket, last)
+  }
+
+  #takeText(): string {
     const text = this.#text
-    if (text === '') return
     this.#text = ''
-    if (!this.hasStarted) markBegun(this.#response, this.#response.shouldKeepAlive)
-    this.#response.socket?.write(text, 'latin1')
+    if (text !== '' && !this.hasStarted) markBegun(this.#response, this.#response.shouldKeepAlive)
+    return text
   }
 
   /** Nothing more is written. What is still to be flushed counts as not sent. */
   abandon(): void {
-    this.#isOver = true
     const unsent = this.#text.length + (this.#response.socket?.writableLength ?? 0)
     this.bytes = Math.max(0, this.bytes - unsent)
     this.#text = ''

@@ -11,6 +11,8 @@ import type { ClientCertificate } from './tls.ts'
 /** The current request, as its connection sees it. */
 export interface Carried {
   readonly awaitsClient: boolean
+  /** Looks at its time limits. `now` is monotonic milliseconds. */
+  check?(now: number): void
   fail(failure: Failure): void
   clientGone(): void
   /** The proxy stops. */
@@ -284,6 +286,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
 
   /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
   check(now: number, limits: WaitLimits): void {
+    this.#carried?.check?.(now)
     const wait = this.#awaited(limits)
     if (wait.what !== this.#wait.what || wait.progress !== this.#wait.progress) {
       this.#wait = wait

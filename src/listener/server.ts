@@ -78,7 +78,8 @@ export class Listener implements ConnectionOwner {
   async listen(): Promise<string> {
     const { address, socketMode, inheritedSockets, ...limits } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
-    const least = Math.min(limits.headersTimeoutMs, limits.idleTimeoutMs, limits.keepAliveTimeoutMs)
+    const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = limits
+    const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs, this.#gateway.shortestLimitMs)
     this.#sweep = setInterval(() => this.#check(), Math.min(1_000, Math.max(20, least / 4))).unref()
     return this.#bound.address
   }

@@ -14,8 +14,8 @@ import { openTunnel } from './tunnel.ts'
 export interface ConnectionHost {
   /** The connection can take another attempt. */
   freed(connection: Connection, keepAliveSeconds: number | undefined): void
-  /** The connection has ended before a byte of `attempt` was written to it. */
-  unsent(attempt: Attempt): void
+  /** Called for an attempt whose connection has ended before a byte was written to it. */
+  dispatch(attempt: Attempt): void
   /** The connection takes no more attempts. Called once. If it is a tunnel from here on, `tunnelClosed` follows. */
   closed(connection: Connection): void
   tunnelClosed(connection: Connection): void
@@ -39,8 +39,8 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   #exchanges = 0
   /** True from `take` until the request is written. */
   #isLooking = false
-  /** True once the event loop has ended a turn since the connection became free. */
-  #hasRested = false
+  /** The turn of the event loop in which the connection became free. */
+  #freedInTurn = 0
   #isPaused = false
   #isClosed = false
   /** True if the request has content that the service may not have read when it answers. */
@@ -96,16 +96,15 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
 
   /**
    * Sends the request of `attempt`, after a look at the connection: bytes or an end may wait on it that the event loop has not
-   * read yet. Written before that, the request would get these bytes for its response. The loop must have polled since the
-   * connection became free, and must have handled all that the poll has found: an immediate runs then. If the loop has not
-   * ended its turn since, the next poll is the first one, so the look takes another immediate.
+   * read yet. Written before that, the request would get these bytes for its response. So the loop polls once after the
+   * connection became free, and handles all that the poll has found, before an immediate writes the request. In the turn in
+   * which the connection became free, this poll is still to come: the immediate of that turn starts another one.
    */
   take(attempt: Attempt): void {
     this.#attempt = attempt
     attempt.place = this
     this.#isLooking = true
-    setImmediate(this.#hasRested ? endLook : lookOnce, this)
-    this.#hasRested = false
+    setImmediate(this.#freedInTurn < turnsEnded ? endLook : lookOnce, this)
   }
 
   /** Nothing has come since `take`. */
@@ -113,10 +112,6 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     if (!this.#isLooking || this.#socket === undefined) return
     this.#isLooking = false
     this.#start(this.#socket)
-  }
-
-  turnEnded(): void {
-    this.#hasRested = this.#attempt === undefined
   }
 
   #start(socket: Socket): void {
@@ -216,16 +211,16 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   #free(keepAliveSeconds: number | undefined): void {
-    if (!this.#isPaused) {
-      setImmediate(endTurn, this)
-      this.#host.freed(this, keepAliveSeconds)
+    if (this.#isPaused) {
+      // The last piece of content has paused the socket. A look would see nothing before the socket reads again.
+      this.resume()
+      setImmediate(() => {
+        if (!this.#isClosed) this.#free(keepAliveSeconds)
+      })
       return
     }
-    // The last piece of content has paused the socket. A look would see nothing before the socket reads again.
-    this.resume()
-    setImmediate(() => {
-      if (!this.#isClosed) this.#host.freed(this, keepAliveSeconds)
-    })
+    this.#freedInTurn = currentTurn()
+    this.#host.freed(this, keepAliveSeconds)
   }
 
   #inputEnded(socket: Socket): void {
@@ -254,7 +249,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     const attempt = this.#detach()
     this.#close()
     if (attempt === undefined) return
-    if (isUnsent) this.#host.unsent(attempt)
+    if (isUnsent) this.#host.dispatch(attempt)
     else attempt.sink.attemptFailed(attempt, reason)
   }
 
@@ -284,7 +279,21 @@ const UNASKED = new OriginError('connection_terminated', 'the origin sent bytes 
 // One function for all connections: a closure for each request would be garbage.
 const lookOnce = (connection: Connection) => setImmediate(endLook, connection)
 const endLook = (connection: Connection) => connection.lookEnded()
-const endTurn = (connection: Connection) => connection.turnEnded()
+
+/** Counts the turns of the event loop in which a connection became free. */
+let turnsEnded = 0
+let isCounting = false
+
+function currentTurn(): number {
+  if (!isCounting) {
+    isCounting = true
+    setImmediate(() => {
+      isCounting = false
+      turnsEnded++
+    })
+  }
+  return turnsEnded
+}
 
 function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error('not an error')

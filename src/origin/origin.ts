@@ -59,23 +59,20 @@ export class Origin implements AttemptPlace, ConnectionHost {
   #start(attempt: Attempt): boolean {
     if (this.#isAtShare(attempt)) return false
     const connection = attempt.needsNewConnection ? undefined : this.#takeFree()
-    if (connection !== undefined) connection.take(attempt)
-    else if (this.#open.size < this.#options.connections) this.#openFor(attempt)
-    else if (this.#free[0] === undefined) return false
-    else {
-      this.#free[0].destroy(REPLACED)
-      this.#openFor(attempt)
+    if (connection !== undefined) {
+      connection.take(attempt)
+      return true
     }
+    if (this.#open.size >= this.#options.connections) this.#free[0]?.destroy(REPLACED)
+    if (this.#open.size >= this.#options.connections) return false
+    this.#openFor(attempt)
     return true
   }
 
   #takeFree(): Connection | undefined {
-    const connection = this.#free.pop()
-    if (connection === undefined || connection.expiresAt > performance.now()) return connection
-    // It was used last, so the others have most likely expired too. Opening them again costs little.
-    this.#free.push(connection)
-    for (const old of this.#free.splice(0)) old.destroy(EXPIRED)
-    return undefined
+    const last = this.#free.at(-1)
+    if (last !== undefined && last.expiresAt <= performance.now()) this.#tidy()
+    return this.#free.pop()
   }
 
   #openFor(attempt: Attempt): void {
@@ -135,10 +132,6 @@ export class Origin implements AttemptPlace, ConnectionHost {
     connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
     if (connection.expiresAt <= now) connection.destroy(EXPIRED)
     else this.#free.push(connection)
-  }
-
-  unsent(attempt: Attempt): void {
-    this.dispatch(attempt)
   }
 
   tunnelClosed(tunnel: Connection): void {

@@ -19,8 +19,18 @@ export interface ResponseEvents {
   responseEnd(isClean: boolean): void
 }
 
-type Expects = 'nothing' | 'head' | 'counted content' | 'chunked content' | 'content until the end'
+type Expects =
+  | 'nothing'
+  | 'head'
+  | 'counted content'
+  | 'size of a chunk'
+  | 'data of a chunk'
+  | 'end of a chunk'
+  | 'trailer'
+  | 'content until the end'
 
+const LF = 0x0a
+const CRLF = '\r\n'
 const END_OF_HEAD = '\r\n\r\n'
 const VERSION = 'HTTP/1.'
 /** A line feed without a carriage return before it. A head with such lines may never contain `END_OF_HEAD`. */
@@ -36,15 +46,22 @@ const SWITCHING_PROTOCOLS = 101
 const NO_CONTENT = 204
 const NOT_MODIFIED = 304
 
+/** Sizes up to 2^52, padded with zeros or not. Extensions are skipped; blanks may stand before their semicolon. */
+const SIZE_LINE = /^0{0,15}([0-9A-Fa-f]{1,13})(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?$/
+const TRAILER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*$/
+const MAX_LINE_BYTES = 4 * 1024
+const MAX_TRAILER_BYTES = 16 * 1024
+
 export class ResponseParser {
   readonly #events: ResponseEvents
   #expects: Expects = 'nothing'
   #isHead = false
   #isUpgrade = false
+  /** The beginning of a head or a line whose end has not come yet. */
   #held = ''
   #interims = 0
   #remaining = 0
-  #chunked: ChunkedContent | undefined
+  #trailerBytes = 0
 
   constructor(events: ResponseEvents) {
     this.#events = events
@@ -77,9 +94,12 @@ export class ResponseParser {
       case 'head':
         return this.#readHead(bytes, at, end)
       case 'counted content':
+      case 'data of a chunk':
         return this.#readCounted(bytes, at, end)
-      case 'chunked content':
-        return this.#readChunked(bytes, at, end)
+      case 'size of a chunk':
+      case 'end of a chunk':
+      case 'trailer':
+        return this.#readLine(bytes, at, end)
       case 'content until the end':
         this.#events.responseContent(bytes, at, end)
         return end
@@ -155,8 +175,8 @@ export class ResponseParser {
       return
     }
     if (head.isChunked) {
-      this.#chunked = new ChunkedContent((bytes, start, end) => this.#events.responseContent(bytes, start, end))
-      this.#expects = 'chunked content'
+      this.#expects = 'size of a chunk'
+      this.#trailerBytes = 0
     } else if (head.contentLength === undefined) this.#expects = 'content until the end'
     else this.#remaining = head.contentLength
   }
@@ -164,122 +184,48 @@ export class ResponseParser {
   #readCounted(bytes: Buffer, start: number, end: number): number {
     const stop = Math.min(end, start + this.#remaining)
     this.#remaining -= stop - start
+    if (this.#remaining === 0 && this.#expects === 'data of a chunk') this.#expects = 'end of a chunk'
     this.#events.responseContent(bytes, start, stop)
     if (this.#remaining === 0 && this.#expects === 'counted content') this.#end(stop === end)
     return stop
   }
 
-  #readChunked(bytes: Buffer, start: number, end: number): number {
-    const chunked = this.#chunked
-    if (chunked === undefined) return end
-    const stop = chunked.read(bytes, start, end)
-    if (chunked.isOver && this.#expects === 'chunked content') this.#end(stop === end)
-    return stop
-  }
-
-  #end(isClean: boolean): void {
-    this.#expects = 'nothing'
-    this.#chunked = undefined
-    this.#events.responseEnd(isClean)
-  }
-}
-
-/** Takes octets `start` to `end` of `bytes`. */
-export type TakeContent = (bytes: Buffer, start: number, end: number) => void
-
-type ExpectsOfChunk = 'size' | 'data' | 'end of data' | 'trailer' | 'nothing'
-
-/** Sizes up to 2^52, padded with zeros or not. Extensions are skipped; blanks may stand before their semicolon. */
-const SIZE_LINE = /^0{0,15}([0-9A-Fa-f]{1,13})(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?$/
-const TRAILER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*$/
-
-const LF = 0x0a
-const CRLF = '\r\n'
-const MAX_LINE_BYTES = 4 * 1024
-const MAX_TRAILER_BYTES = 16 * 1024
-
-/** Reads content in the chunked coding (RFC 9112 §7.1), strictly: anything malformed ends the response as broken. */
-export class ChunkedContent {
-  readonly #take: TakeContent
-  #expects: ExpectsOfChunk = 'size'
-  #line = ''
-  #remaining = 0
-  #trailerBytes = 0
-
-  constructor(take: TakeContent) {
-    this.#take = take
-  }
-
-  get isOver(): boolean {
-    return this.#expects === 'nothing'
-  }
-
-  /** Returns where it stopped: `end`, or earlier if the content ends there. @throws {OriginError} */
-  read(bytes: Buffer, start: number, end: number): number {
-    let at = start
-    while (at < end && this.#expects !== 'nothing') {
-      at = this.#expects === 'data' ? this.#readData(bytes, at, end) : this.#readLine(bytes, at, end)
-    }
-    return at
-  }
-
-  #readData(bytes: Buffer, start: number, end: number): number {
-    const stop = Math.min(end, start + this.#remaining)
-    this.#remaining -= stop - start
-    if (this.#remaining === 0) this.#expects = 'end of data'
-    this.#take(bytes, start, stop)
-    return stop
-  }
-
+  /** A line of the chunked coding (RFC 9112 §7.1). */
   #readLine(bytes: Buffer, start: number, end: number): number {
     const found = bytes.indexOf(LF, start)
     const stop = found === -1 || found >= end ? end : found + 1
-    this.#line += bytes.toString('latin1', start, stop)
-    if (this.#line.length > MAX_LINE_BYTES) throw malformed('a chunk line is too long')
+    const line = this.#held + bytes.toString('latin1', start, stop)
+    if (line.length > MAX_LINE_BYTES) throw malformed('a chunk line is too long')
     // Checked before the line ends: its end may never come.
-    if (this.#expects === 'end of data' && !CRLF.startsWith(this.#line))
-      throw malformed('a chunk is longer than its size')
-    if (!this.#line.endsWith('\n')) return stop
-    const line = this.#line
-    this.#line = ''
-    if (!line.endsWith('\r\n')) throw malformed('a chunk line ends without a carriage return')
-    this.#takeLine(line.slice(0, -2))
+    if (this.#expects === 'end of a chunk' && !CRLF.startsWith(line)) throw malformed('a chunk is longer than its size')
+    this.#held = line
+    if (!line.endsWith('\n')) return stop
+    if (!line.endsWith(CRLF)) throw malformed('a chunk line ends without a carriage return')
+    this.#held = ''
+    if (this.#expects === 'size of a chunk') this.#takeSize(line.slice(0, -CRLF.length))
+    else if (this.#expects === 'end of a chunk') this.#expects = 'size of a chunk'
+    else if (line === CRLF) this.#end(stop === end)
+    else this.#dropTrailer(line.slice(0, -CRLF.length))
     return stop
-  }
-
-  #takeLine(line: string): void {
-    switch (this.#expects) {
-      case 'size':
-        this.#takeSize(line)
-        return
-      case 'end of data':
-        this.#expects = 'size'
-        return
-      case 'trailer':
-        this.#takeTrailer(line)
-        return
-      case 'data':
-      case 'nothing':
-        return
-    }
   }
 
   #takeSize(line: string): void {
     const size = SIZE_LINE.exec(line)?.[1]
     if (size === undefined) throw malformed('the size of a chunk is not a number')
     this.#remaining = Number.parseInt(size, 16)
-    this.#expects = this.#remaining === 0 ? 'trailer' : 'data'
+    this.#expects = this.#remaining === 0 ? 'trailer' : 'data of a chunk'
   }
 
-  /** Drops trailer fields, so that no client takes a length or a credential from them. */
-  #takeTrailer(line: string): void {
-    if (line === '') {
-      this.#expects = 'nothing'
-      return
-    }
+  /** No client must take a length or a credential from a trailer field. */
+  #dropTrailer(line: string): void {
     this.#trailerBytes += line.length
     if (this.#trailerBytes > MAX_TRAILER_BYTES || !TRAILER_LINE.test(line))
       throw malformed('a trailer field is malformed')
+  }
+
+  #end(isClean: boolean): void {
+    this.#expects = 'nothing'
+    this.#events.responseEnd(isClean)
   }
 }
 

@@ -13,7 +13,7 @@ const MAX_KEPT_BYTES = 64 * 1024
 test.each([1, 1_024, 8_000])('%i octets, request after request on one connection', async (length) => {
   const seen: unknown[] = []
   const server = createServer((message: IncomingMessage, response: ServerResponse) => {
-    const content = new ClientContent(message, { length, maxKeptBytes: MAX_KEPT_BYTES, memory: new RepeatMemory() })
+    const content = new ClientContent(message, length, new RepeatMemory(MAX_KEPT_BYTES))
     process.nextTick(() => {
       seen.push([content.whole()?.toString(), content.isComplete, content.receivedBytes])
       response.end()
@@ -36,11 +36,11 @@ test.each([1, 1_024, 8_000])('%i octets, request after request on one connection
 test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
   'content beyond the memory for repeats is forwarded, but not kept: %s',
   async (framing) => {
-    const memory = new RepeatMemory(10)
+    const memory = new RepeatMemory(MAX_KEPT_BYTES, 10)
     const contents: ClientContent[] = []
     const server = createServer((message: IncomingMessage, response: ServerResponse) => {
       const length = framing === 'Content-Length: 6' ? 6 : undefined
-      const content = new ClientContent(message, { length, maxKeptBytes: MAX_KEPT_BYTES, memory })
+      const content = new ClientContent(message, length, memory)
       contents.push(content)
       const pieces: Buffer[] = []
       content.streamTo({

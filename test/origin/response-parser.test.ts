@@ -241,6 +241,90 @@ describe('the head', () => {
   )
 })
 
+describe('the chunked coding', () => {
+  /** At once, and octet by octet. */
+  const readBothWays = (chunks: string) => {
+    const bytes = CHUNKED + chunks
+    return [read(bytes), read(bytes, everywhere(bytes))]
+  }
+  const expectRefused = (chunks: string) => {
+    for (const { error, told } of readBothWays(chunks)) {
+      expect(error?.code).toBe('http_protocol_error')
+      expect(told).not.toContain('end')
+    }
+  }
+
+  test.each([
+    ['one', '4\r\nbody\r\n0\r\n\r\n', 'body'],
+    ['several', '1\r\na\r\n2\r\nbc\r\n0\r\n\r\n', 'abc'],
+    ['none', '0\r\n\r\n', ''],
+    [
+      'sizes in either case, with zeros before',
+      `00a\r\n${'x'.repeat(10)}\r\nA\r\n${'y'.repeat(10)}\r\n000\r\n\r\n`,
+      'xxxxxxxxxxyyyyyyyyyy',
+    ],
+    ['a size padded with zeros to 16 digits', `${'1'.padStart(16, '0')}\r\na\r\n${'0'.repeat(16)}\r\n\r\n`, 'a'],
+    ['blanks before an extension', '1 ; a=b\r\na\r\n1\t;c\r\nb\r\n0 ;last\r\n\r\n', 'ab'],
+    ['extensions', '1;a\r\na\r\n1;a="b;c"\r\nb\r\n0;last\r\n\r\n', 'ab'],
+    ['line ends as content', '4\r\n\r\n\r\n\r\n0\r\n\r\n', '\r\n\r\n'],
+    ['trailers', '1\r\na\r\n0\r\nContent-Length: 9\r\nAuthorization: x\r\n\r\n', 'a'],
+  ])('is read: %s', (_, chunks, content) => {
+    for (const seen of readBothWays(chunks)) expect(seen).toMatchObject({ content, isClean: true, error: undefined })
+  })
+
+  test.each([
+    ['a size that is none', 'x\r\n'],
+    ['no size', '\r\n'],
+    ['a sign', '+1\r\na\r\n'],
+    ['a negative size', '-1\r\n'],
+    ['a prefix', '0x1\r\na\r\n'],
+    ['a space before the size', ' 1\r\na\r\n'],
+    ['a space behind the size', '1 \r\na\r\n'],
+    ['a tab behind the size', '1\t\r\na\r\n'],
+    ['an underscore', '1_0\r\n'],
+    ['a size beyond all numbers', `${'f'.repeat(14)}\r\n`],
+    ['a size of zeros beyond all bounds', `${'0'.repeat(40)}\r\n`],
+    ['a line feed alone behind the size', '1\na\r\n0\r\n\r\n'],
+    ['a carriage return alone behind the size', '1\ra\r\n'],
+    ['two carriage returns', '1\r\r\na\r\n'],
+    ['a control in an extension', '1;a\u0000\r\na\r\n'],
+    ['a line feed in an extension', '1;a\nb\r\n'],
+    ['a carriage return in an extension', '1;a\rb\r\na\r\n'],
+    ['more content than the size says', '1\r\nab'],
+    ['less content than the size says', '2\r\na\r\n0\r\n\r\n'],
+    ['a line feed alone behind the content', '1\r\na\n'],
+    ['a carriage return alone behind the content', '1\r\na\rb'],
+    ['a trailer that is no field', '0\r\nx\r\n'],
+    ['a trailer without a name', '0\r\n: x\r\n'],
+    ['a trailer with a space before its colon', '0\r\nx : y\r\n'],
+    ['a folded trailer', '0\r\nx: y\r\n z\r\n'],
+    ['a control in a trailer', '0\r\nx: \u0000\r\n'],
+    ['a line feed alone behind a trailer', '0\r\nx: y\n\r\n'],
+    ['a line feed alone behind it all', '0\r\n\n'],
+  ])('is refused if it is malformed: %s', (_, chunks) => {
+    expectRefused(chunks)
+  })
+
+  const line = (octets: number) => `1;${'x'.repeat(octets - '1;\r\n'.length)}\r\n`
+  const trailers = (last: number) => `0\r\n${`a:${'x'.repeat(1022)}\r\n`.repeat(15)}b:${'x'.repeat(last)}\r\n\r\n`
+
+  test.each([
+    ['a line of 4 KiB', `${line(4096)}a\r\n`, 'a'],
+    ['trailers of 16 KiB', trailers(1022), ''],
+    ['a chunk of 2^52 - 1 octets', 'fffffffffffff\r\nabc', 'abc'],
+  ])('may have %s', (_, chunks, content) => {
+    for (const seen of readBothWays(chunks)) expect(seen).toMatchObject({ content, error: undefined })
+  })
+
+  test.each([
+    ['a longer line', line(4097)],
+    ['a longer line without an end', line(5000).slice(0, -2)],
+    ['longer trailers', trailers(1023)],
+  ])('may not have %s', (_, chunks) => {
+    expectRefused(chunks)
+  })
+})
+
 test('content after an abort is not reported', () => {
   let pieces = 0
   const parser: ResponseParser = new ResponseParser({
