@@ -85,14 +85,13 @@ export class ClientContent implements ContentSource {
     return !this.isComplete && this.#isFlowing
   }
 
-  /** Calls `onWhole` when everything has been received. `whole` returns it then. */
-  whenWhole(onWhole: () => void): void {
-    if (this.isComplete) {
-      onWhole()
-      return
-    }
-    this.#onWhole = onWhole
-    this.#flow()
+  /** Resolves when everything has been received. `whole` returns it then. */
+  received(): Promise<void> {
+    if (this.isComplete) return Promise.resolve()
+    return new Promise((resolve) => {
+      this.#onWhole = resolve
+      this.resume()
+    })
   }
 
   /** No repeat will come. */
@@ -116,31 +115,27 @@ export class ClientContent implements ContentSource {
 
   streamTo(writer: ContentWriter): void {
     this.#writer = writer
-    this.#flow()
-  }
-
-  resume(): void {
-    this.#flow()
+    this.resume()
   }
 
   /** The service has answered early. The rest is read all the same: a repeat may need it, and the client may be writing. */
   detach(): void {
     this.#writer = undefined
-    if (this.#isListening) this.#flow()
+    if (this.#isListening) this.resume()
   }
 
-  #flow(): void {
+  resume(): void {
     if (this.#isFlowing || this.isComplete) return
     this.#isFlowing = true
     if (!this.#isListening) {
       this.#isListening = true
-      this.#message.on('data', (chunk: Buffer) => this.#received(chunk))
+      this.#message.on('data', (chunk: Buffer) => this.#take(chunk))
       this.#message.on('end', () => this.#ended())
     }
     this.#message.resume()
   }
 
-  #received(chunk: Buffer): void {
+  #take(chunk: Buffer): void {
     this.receivedBytes += chunk.length
     this.#keep(chunk)
     if (this.#writer?.write(chunk, !this.#isKept) !== false || this.#onWhole !== undefined) return

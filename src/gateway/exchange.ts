@@ -11,21 +11,28 @@ import { performance } from 'node:perf_hooks'
 import { causeOf, type Failure, OriginError, TokenError } from '../errors.ts'
 import { type AdmittedRequest, hasContent } from '../http/admitted-request.ts'
 import { leaveSocket, markEmpty } from '../http/node-internals.ts'
-import type { OrgId } from '../http/org-id.ts'
 import { respondWithProblem } from '../http/problem.ts'
-import { CLIENT_CLOSED_STATUS, RequestRecord, type TokenResult } from '../http/request-record.ts'
+import {
+  CLIENT_CLOSED_STATUS,
+  type GatewayObserver,
+  type RepeatOutcome,
+  RequestRecord,
+  type TokenResult,
+} from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { AppCredentials, AppKey } from '../token/app-credentials.ts'
 import { Rejection } from '../token/rejection.ts'
+import type { TokenCache } from '../token/token-cache.ts'
 import { AccessToken } from '../token/token-source.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
-import { type JudgeContext, judgeToken, Repeat, type RepeatTarget } from './rejected-token.ts'
-import { type RelayOwner, ResponseRelay } from './response-relay.ts'
+import { ResponseRelay } from './response-relay.ts'
 
 /** Shared by all exchanges. */
-export interface ExchangeContext extends JudgeContext {
+export interface ExchangeContext {
+  readonly tokens: TokenCache
+  readonly observer: GatewayObserver
   readonly app: AppCredentials
   readonly origin: Origin
   /** Until the final response head, counted from the last progress of the request; also the longest wait for a connection. */
@@ -61,10 +68,12 @@ const SWITCHING_PROTOCOLS = 101
 const NO_CONTENT = 204
 const UNAUTHORIZED = 401
 
+/** A longer rejection is not read to its end: its connection is closed. */
+const MAX_REJECTION_BYTES = 64 * 1024
 /** A rejection may go on for this time after the new token is here. Most have ended by then, and their connection is kept. */
 const REJECTION_GRACE_MS = 100
 
-export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
+export class Exchange implements AttemptSink {
   readonly #context: ExchangeContext
   readonly #request: AdmittedRequest
   readonly #message: IncomingMessage
@@ -76,8 +85,9 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
   #attempt: Attempt | undefined
   /** The key of a request as the bare App. */
   #credential: AccessToken | AppKey | undefined
-  /** Set from a rejection until the request is repeated. */
-  #repeat: Repeat | undefined
+  /** Set from a rejection until the request is repeated. To be called when the rejection has been read, or broke off. */
+  #rejectionEnded: (() => void) | undefined
+  #rejectionBytes = 0
   /** Set from the first rejection on. */
   #rejection: Rejection | undefined
   #hasNewConnection = false
@@ -95,7 +105,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
     this.#message = message
     this.#response = response
     this.#owner = connection
-    this.#relay = new ResponseRelay(message, response, this)
+    this.#relay = new ResponseRelay(message, response)
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     this.#record.caller = request.caller?.name
     this.#record.traceId = request.traceId
@@ -130,22 +140,18 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
 
   #dispatch(): void {
     if (this.isOver) return
+    const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
+    const webSocketClient = isWebSocket ? this.#message.socket : undefined
     try {
-      this.#sendAttempt()
+      const content = this.#content?.whole() ?? this.#content
+      const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
+      this.#attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
+      this.#record.dispatchedAt = performance.now()
+      this.#allow(this.#context.responseTimeoutMs)
+      this.#context.origin.dispatch(this.#attempt)
     } catch (error) {
       this.failWith(error)
     }
-  }
-
-  #sendAttempt(): void {
-    const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
-    const content = this.#content?.whole() ?? this.#content
-    const webSocketClient = isWebSocket ? this.#message.socket : undefined
-    const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
-    this.#attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
-    this.#record.dispatchedAt = performance.now()
-    this.#allow(this.#context.responseTimeoutMs)
-    this.#context.origin.dispatch(this.#attempt)
   }
 
   /** There was progress; the next must follow within this time. */
@@ -163,7 +169,7 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
   }
 
   #limitPassed(): void {
-    if (this.#repeat !== undefined) {
+    if (this.#rejectionEnded !== undefined) {
       this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
       this.#attempt?.abort(UNREAD)
     } else if (!this.#relay.hasStarted && this.awaitsClient) {
@@ -201,29 +207,33 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
 
   responseContent(bytes: Buffer, start: number, end: number): ContentFate {
     if (this.isOver) return 'taken'
-    if (this.#repeat !== undefined) {
-      if (!this.#repeat.discard(end - start)) this.#attempt?.abort(UNREAD)
+    if (this.#rejectionEnded !== undefined) {
+      this.#rejectionBytes += end - start
+      if (this.#rejectionBytes > MAX_REJECTION_BYTES) this.#attempt?.abort(UNREAD)
       return 'taken'
     }
     const fate = this.#relay.write(bytes, start, end)
-    // The listener watches a client that takes nothing.
-    this.#allow(fate === 'full' ? Number.POSITIVE_INFINITY : this.#context.idleTimeoutMs)
+    if (fate !== 'full') this.#allow(this.#context.idleTimeoutMs)
+    else if (this.#limitMs !== Number.POSITIVE_INFINITY) this.#awaitDrain()
     return fate
   }
 
-  responsePaused(): void {
-    if (!this.isOver && this.#repeat === undefined) this.#relay.flush()
+  #awaitDrain(): void {
+    this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
+    this.#message.socket.once('drain', () => {
+      this.#allow(this.#context.idleTimeoutMs)
+      this.#attempt?.resume()
+    })
   }
 
-  clientDrained(): void {
-    this.#allow(this.#context.idleTimeoutMs)
-    this.#attempt?.resume()
+  responsePaused(): void {
+    if (!this.isOver && this.#rejectionEnded === undefined) this.#relay.flush()
   }
 
   responseEnd(): void {
     if (this.isOver) return
-    if (this.#repeat !== undefined) {
-      this.#repeat.rejectionEnded()
+    if (this.#rejectionEnded !== undefined) {
+      this.#rejectionEnded()
       return
     }
     if (this.#relay.end()) {
@@ -243,8 +253,8 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
       return
     }
     if (this.isOver || attempt !== this.#attempt) return
-    if (this.#repeat !== undefined) {
-      this.#repeat.rejectionEnded()
+    if (this.#rejectionEnded !== undefined) {
+      this.#rejectionEnded()
       return
     }
     if (this.#mayUseNewConnection(attempt, error)) {
@@ -276,18 +286,25 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
     const { orgId } = this.#request
     const credential = this.#credential
     if (orgId === undefined || !(credential instanceof AccessToken)) return this.#startsRepeatAsApp(status)
-    const { tokens } = this.#context
+    const { tokens, observer } = this.#context
     const sentAt = this.#record.dispatchedAt ?? 0
     if (this.#rejection === undefined && tokens.isAccepted(status)) {
       tokens.accepted(orgId, credential, sentAt, this.#record)
       return false
     }
-    this.#rejection ??= this.#newRejection(orgId)
+    const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request
+    const requester = caller?.name ?? this.#owner
+    const { isRepeatable } = this
+    this.#rejection ??= new Rejection({ org: orgId, method, path, isRepeatable, isHandshake, requester, requestId })
     const rejected = { token: credential, sentAt, status, challenge: head.challenge }
-    const next = judgeToken(this.#context, this.#rejection, rejected)
-    if (next === undefined) return false
-    this.#repeat = new Repeat(this, next, this.#content)
-    return true
+    const next = tokens.judge(this.#rejection, rejected)
+    if (next !== undefined) {
+      this.#repeatWith(next)
+      return true
+    }
+    const outcome = repeatOutcome(this.#rejection, tokens.isRejected(status))
+    if (outcome !== undefined) observer.repeatSettled(outcome)
+    return false
   }
 
   /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
@@ -300,34 +317,37 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
     app.rejected(key)
     const other = app.alternativeTo(key)
     if (other === undefined || !this.isRepeatable || this.#record.token === 'replayed') return false
-    this.#repeat = new Repeat(this, Promise.resolve(other), this.#content)
+    this.#repeatWith(Promise.resolve(other))
     return true
   }
 
-  #newRejection(org: OrgId): Rejection {
-    const { method, path, requestId, isWebSocket, caller } = this.#request
-    const { isRepeatable } = this
-    const requester = caller?.name ?? this.#owner
-    return new Rejection({ org, method, path, isRepeatable, isHandshake: isWebSocket, requester, requestId })
+  #repeatWith(next: Promise<AccessToken | AppKey>): void {
+    this.#rejectionBytes = 0
+    const ended = new Promise<void>((resolve) => {
+      this.#rejectionEnded = resolve
+    })
+    this.#whenReady(next, ended).then(
+      (credential) => {
+        this.#rejectionEnded = undefined
+        this.#credential = credential
+        this.#record.token = 'replayed'
+        this.#request.fields[this.#request.fields.length - 1] = credential.reveal()
+        this.#dispatch()
+      },
+      (error: unknown) => {
+        if (!this.isOver) this.#context.observer.repeatSettled('failed')
+        this.failWith(error)
+      },
+    )
   }
 
-  rejectionIsLate(): void {
-    const late = this.#attempt
-    setTimeout(() => late?.abort(UNREAD), REJECTION_GRACE_MS).unref()
-  }
-
-  repeat(credential: AccessToken | AppKey): void {
-    this.#repeat = undefined
-    this.#credential = credential
-    this.#record.token = 'replayed'
-    this.#request.fields[this.#request.fields.length - 1] = credential.reveal()
-    this.#dispatch()
-  }
-
-  repeatFailed(error: unknown): void {
-    if (this.isOver) return
-    this.#context.observer.repeatSettled('failed')
-    this.failWith(error)
+  /** Waits for the new token and for all of the client's content, then for the end of the rejection. */
+  async #whenReady<T>(next: Promise<T>, rejectionEnded: Promise<void>): Promise<T> {
+    const [credential] = await Promise.all([next, this.#content?.received()])
+    const giveUp = setTimeout(() => this.#attempt?.abort(UNREAD), REJECTION_GRACE_MS)
+    await rejectionEnded
+    clearTimeout(giveUp)
+    return credential
   }
 
   failWith(error: unknown): void {
@@ -396,3 +416,9 @@ export class Exchange implements AttemptSink, RelayOwner, RepeatTarget {
 
 const UNREAD = new OriginError('http_response_incomplete', 'a rejection that is not read to its end')
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
+
+function repeatOutcome(rejection: Rejection, isRejected: boolean): RepeatOutcome | undefined {
+  if (rejection.isRepeated) return isRejected ? 'rejected' : 'accepted'
+  if (!isRejected) return undefined
+  return rejection.request.isRepeatable ? 'passed' : 'refused'
+}

@@ -30,22 +30,17 @@ export class Gateway {
 
   #forward(exchange: Exchange, { orgId, isWebSocket, caller, requestId }: AdmittedRequest, received: ReceivedRequest) {
     const { tokens, app } = this.#context
-    if (orgId === undefined) {
-      exchange.forward(app.key, 'none')
-      return
-    }
     const kind: RequestKind = isWebSocket ? 'handshake' : exchange.isRepeatable ? 'repeatable' : 'once'
-    const lookup = tokens.get(orgId, kind)
-    if (lookup !== undefined) {
-      exchange.forward(lookup.token, lookup.result)
-      return
+    const found = orgId === undefined ? { token: app.key, result: 'none' as const } : tokens.get(orgId, kind)
+    if (found !== undefined) exchange.forward(found.token, found.result)
+    else if (orgId !== undefined) {
+      // Only a miss makes a promise.
+      this.waiting++
+      tokens
+        .obtain(orgId, { kind, requester: caller?.name ?? received.connection, requestId })
+        .then(({ token, result }) => exchange.forward(token, result))
+        .catch((error: unknown) => exchange.failWith(error))
+        .finally(() => this.waiting--)
     }
-    // Only a miss makes a promise.
-    this.waiting++
-    tokens
-      .obtain(orgId, { kind, requester: caller?.name ?? received.connection, requestId })
-      .then(({ token, result }) => exchange.forward(token, result))
-      .catch((error: unknown) => exchange.failWith(error))
-      .finally(() => this.waiting--)
   }
 }

@@ -11,28 +11,20 @@ const MAX_JOINED_BYTES = 8 * 1024
 const NO_CONTENT = 204
 const NOT_MODIFIED = 304
 
-export interface RelayOwner {
-  /** A client that was slower than the service has caught up. */
-  clientDrained(): void
-}
-
 export class ResponseRelay {
   readonly #message: IncomingMessage
   readonly #response: ServerResponse
-  readonly #owner: RelayOwner
   #framing: ResponseFraming = 'none'
   /** Head and content that are still to be written. */
   #text = ''
-  #awaitsDrain = false
   /** True once the service's head is here. */
   hasHead = false
   /** Octets of content so far. */
   bytes = 0
 
-  constructor(message: IncomingMessage, response: ServerResponse, owner: RelayOwner) {
+  constructor(message: IncomingMessage, response: ServerResponse) {
     this.#message = message
     this.#response = response
-    this.#owner = owner
   }
 
   /** True once a byte of the response may have reached the client. */
@@ -55,7 +47,7 @@ export class ResponseRelay {
     return this.#message.httpVersionMinor === 0 ? 'until close' : 'chunked'
   }
 
-  /** Returns `full` if the client is slower than the service. The owner is told when the client has caught up. */
+  /** Returns `full` if the client is slower than the service. Its socket emits `drain` when the client has caught up. */
   write(bytes: Buffer, start: number, end: number): ContentFate {
     const length = end - start
     this.bytes += length
@@ -79,18 +71,7 @@ export class ResponseRelay {
       socket.uncork()
     }
     if (socket.writableLength === 0) return 'taken'
-    if (!socket.writableNeedDrain) return 'kept'
-    this.#awaitDrain()
-    return 'full'
-  }
-
-  #awaitDrain(): void {
-    if (this.#awaitsDrain) return
-    this.#awaitsDrain = true
-    this.#response.socket?.once('drain', () => {
-      this.#awaitsDrain = false
-      this.#owner.clientDrained()
-    })
+    return socket.writableNeedDrain ? 'full' : 'kept'
   }
 
   /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */
