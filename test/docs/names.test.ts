@@ -1,14 +1,16 @@
-/** The names of settings, variables, metrics, alerts, log lines and scripts in the documents are those of the program. */
+/** The names of settings, variables, metrics, alerts, log lines, codes, scripts and attacks in the documents are those of the project. */
 
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
+import { ADMIN_PROBLEMS } from '../../src/admin/admin-server.ts'
 import { Metrics } from '../../src/admin/metrics.ts'
 import { Warnings } from '../../src/admin/warnings.ts'
 import { CONFIG_VARIABLE } from '../../src/config/environment.ts'
 import { settings } from '../../src/config/settings.ts'
+import { PROBLEMS } from '../../src/errors.ts'
 import { NO_GAUGES } from '../admin/records.ts'
 import { projectFilesBelow, readManifest, readProjectFile } from '../support/project-files.ts'
-import { codeSpans, documentAt, documents, tablesBelow } from './documents.ts'
+import { codeSpans, documentAt, documents, tableBetween, tablesBelow } from './documents.ts'
 
 const operations = documentAt('docs/operations.md')
 const firstCells = (heading: string) => tablesBelow(operations, heading).map(([cell = '']) => cell.replaceAll('`', ''))
@@ -21,28 +23,25 @@ describe('settings', () => {
   const keys = settings.map(({ key }) => key as string)
   const groups = new Set(settings.map(({ group }) => group))
 
-  test.each(documents.map((document) => [document.path, document] as const))(
-    '%s names only settings that exist',
-    (path, document) => {
-      const named = codeSpans(document)
+  test('documents name only settings that exist', () => {
+    const isKnown = (path: string, name: string) =>
+      keys.some((key) => key === name || key.startsWith(`${name}.`)) ||
+      (TELLS_CHANGES.includes(path) && REMOVED.includes(name))
+    const unknown = documents.flatMap((document) =>
+      codeSpans(document)
         .map((span) => /^(\w+)\.\w+(?=$|: )/.exec(span))
         .filter((match) => match !== null && groups.has(match[1]))
-        .map((match) => match?.[0])
-      const isKnown = (name = '') =>
-        keys.some((key) => key === name || key.startsWith(`${name}.`)) ||
-        (TELLS_CHANGES.includes(path) && REMOVED.includes(name))
-      expect(named.filter((name) => !isKnown(name))).toEqual([])
-    },
-  )
+        .map((match) => match?.[0] ?? '')
+        .filter((name) => !isKnown(document.path, name)),
+    )
+    expect(unknown).toEqual([])
+  })
 
-  test.each(documents.map((document) => [document.path, document] as const))(
-    '%s names only variables that exist',
-    (_, { text }) => {
-      const known = [CONFIG_VARIABLE, 'OAP_CALLERS', ...settings.map(({ variable }) => variable)]
-      const named = [...text.matchAll(/\bOAP_[A-Z][A-Z_]*/g)].map(([variable]) => variable)
-      expect(named.filter((variable) => !known.includes(variable))).toEqual([])
-    },
-  )
+  test('documents name only variables that exist', () => {
+    const known = [CONFIG_VARIABLE, 'OAP_CALLERS', ...settings.map(({ variable }) => variable)]
+    const named = documents.flatMap(({ text }) => text.match(/\bOAP_[A-Z][A-Z_]*/g) ?? [])
+    expect(named.filter((variable) => !known.includes(variable))).toEqual([])
+  })
 })
 
 describe('metrics', () => {
@@ -89,4 +88,22 @@ test('documents name only scripts that exist', () => {
     [...text.matchAll(/npm run ([a-z][\w:-]*)/g)].map(([, name = '']) => name),
   )
   expect(named.filter((name) => !Object.hasOwn(scripts, name))).toEqual([])
+})
+
+test('the table of Operations has exactly the codes of the program, with their statuses', () => {
+  const rows = tableBetween(operations, 'codes').map(([status, code = '']) => `${code.replaceAll('`', '')} ${status}`)
+  expect(rows.sort()).toEqual(
+    Object.entries(PROBLEMS)
+      .map(([code, { status }]) => `${code} ${status}`)
+      .sort(),
+  )
+  expect(codeSpans(operations)).toEqual(expect.arrayContaining(Object.keys(ADMIN_PROBLEMS)))
+})
+
+test('the threat model names a test for each protection, and has every attack that has a test', () => {
+  const security = documentAt('docs/security.md')
+  expect(codeSpans(security)).toEqual(expect.arrayContaining(projectFilesBelow('test/advisory', '.test.ts')))
+  const rows = tablesBelow(security, '## The attacks, and what stops them')
+  expect(rows.length).toBeGreaterThan(30)
+  for (const row of rows) expect(row.at(-1)).toMatch(/^`test\/[\w/-]+\.test\.ts`/)
 })

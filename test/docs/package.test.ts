@@ -1,53 +1,37 @@
-/** The package: its files, its dependencies, and that its documents agree. */
+/** The package, as a user gets it: unpacked into `node_modules`, without other packages. */
 
-import { spawnSync } from 'node:child_process'
+import { execFile } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync } from 'node:fs'
+import { rm, symlink, writeFile } from 'node:fs/promises'
 import { isBuiltin } from 'node:module'
-import { describe, expect, test } from 'vitest'
+import { homedir, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { dirname, join as joinUrl } from 'node:path/posix'
+import { promisify } from 'node:util'
+import { afterAll, describe, expect, test } from 'vitest'
 import { projectFilesBelow, projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
-import { documentAt, tablesBelow } from './documents.ts'
+import { documentAt, linkTargets, shippedDocuments, tablesBelow } from './documents.ts'
 
-interface LockedPackage {
-  readonly dev?: boolean
-  readonly hasInstallScript?: boolean
-}
-
+const run = promisify(execFile)
 const manifest = readManifest()
-const lock: { readonly packages: Readonly<Record<string, LockedPackage>> } = JSON.parse(
-  readProjectFile('package-lock.json'),
+const folder = mkdtempSync(join(tmpdir(), 'oap-package-'))
+const installed = join(folder, 'node_modules/org-access-proxy')
+mkdirSync(installed, { recursive: true })
+afterAll(() => rm(folder, { recursive: true }))
+
+const args = ['pack', '--json', '--ignore-scripts', '--offline', '--pack-destination', folder]
+const [packed]: { filename: string; files: { path: string }[] }[] = JSON.parse(
+  (await run('npm', args, { cwd: projectPath('.') })).stdout,
 )
+await run('tar', ['-xzf', join(folder, packed?.filename ?? ''), '-C', installed, '--strip-components=1'])
+const files = packed?.files.map(({ path }) => path) ?? []
 
-describe('npm pack', () => {
-  const files = listPackage()
-
-  test('contains the program, the exports and the documents', () => {
-    expect(files).toEqual(
-      expect.arrayContaining([
-        'package.json',
-        'README.md',
-        'LICENSE',
-        'CHANGELOG.md',
-        'SECURITY.md',
-        'dist/main.js',
-        'dist/sandbox/sandbox.js',
-        'dist/sandbox/sandbox.d.ts',
-        'dist/third-party-licenses.txt',
-        'config/reference.yaml',
-        'config/schema.json',
-        'docs/operations.md',
-      ]),
-    )
-  })
-
-  test('imports only its own files and modules of Node', () => {
-    const imported = files
-      .filter((path) => path.endsWith('.js'))
-      .flatMap((path) => [...readProjectFile(path).matchAll(/^(?:import|export) .*from "([^"]+)";$/gm)])
-      .map(([, name = '']) => name)
-    expect(imported.some((name) => name.startsWith('../chunks/'))).toBe(true)
-    expect(imported.filter((name) => !name.startsWith('.') && !isBuiltin(name))).toEqual([])
-  })
-
-  test('contains nothing else', () => {
+describe('its files', () => {
+  test('are the program, the exports and the documents, and nothing of the tests', () => {
+    const needed =
+      'package.json README.md LICENSE CHANGELOG.md SECURITY.md dist/main.js dist/sandbox/sandbox.js dist/sandbox/sandbox.d.ts ' +
+      'dist/third-party-licenses.txt config/reference.yaml config/schema.json docs/operations.md'
+    expect(files).toEqual(expect.arrayContaining(needed.split(' ')))
     const expected = [
       /^(package\.json|LICENSE|Dockerfile|docker-compose\.yml|(README|CHANGELOG|CONTRIBUTING|SECURITY)\.md)$/,
       /^(deploy|examples)\/[\w./-]+$/,
@@ -60,6 +44,70 @@ describe('npm pack', () => {
     ]
     expect(files.filter((path) => !expected.some((pattern) => pattern.test(path)))).toEqual([])
   })
+
+  test('contain no secret, and nothing of the machine that built them', () => {
+    const secrets = [
+      /-----BEGIN [A-Z ]*PRIVATE KEY-----(?:\\n|\s)+[A-Za-z0-9+/]{20}/, // jose, which parses keys, contains only the header
+      /\bBearer ey[\w-]{8,}/,
+      /\b(?:ghp|npm|sk)_[A-Za-z0-9]{20,}/,
+      /\/\/[^/\s:@]+:[^/\s:@]+@/,
+      new RegExp(`${projectPath('.')}|${homedir()}/`),
+    ]
+    const findings = files.flatMap((path) => {
+      const text = readFileSync(join(installed, path), 'utf8')
+      return secrets.filter((pattern) => pattern.test(text)).map((pattern) => `${path}: ${pattern}`)
+    })
+    expect(findings).toEqual([])
+  })
+
+  test('import only each other and modules of Node', () => {
+    const imported = files
+      .filter((path) => path.endsWith('.js'))
+      .flatMap((path) => [...readProjectFile(path).matchAll(/^(?:import|export) .*from "([^"]+)";$/gm)])
+      .map(([, name = '']) => name)
+    expect(imported.some((name) => name.startsWith('../chunks/'))).toBe(true)
+    expect(imported.filter((name) => !name.startsWith('.') && !isBuiltin(name))).toEqual([])
+  })
+
+  test('link only to each other', () => {
+    const broken = shippedDocuments
+      .filter(({ path }) => existsSync(join(installed, path)))
+      .flatMap((document) =>
+        linkTargets(document)
+          .filter((target) => !/^\w+:|^#/.test(target))
+          .map((target) => joinUrl(dirname(document.path), target.replace(/#.*/, '')))
+          .filter((target) => !existsSync(join(installed, target)))
+          .map((target) => `${document.path}: ${target}`),
+      )
+    expect(broken).toEqual([])
+  })
+})
+
+const PROGRAM = `
+import { type Fault, type Sandbox, startSandbox } from 'org-access-proxy/sandbox'
+import { type Proxy, startProxy } from 'org-access-proxy/testing'
+
+const fault: Fault = { kind: 'status', status: 503, count: 1 }
+const sandbox: Sandbox = await startSandbox({ requestFaults: [fault] })
+const proxy: Proxy = await startProxy(sandbox, { config: { tokens: { lifetime: '1m' } } })
+const call = () => fetch(proxy.url + '/v2/example/endpoint', { headers: { 'x-org-id': 'acme' } })
+console.log((await call()).status, (await call()).status, sandbox.stats().totals.mints)
+await proxy.close()
+await sandbox.close()
+`
+
+test('startProxy and startSandbox run, and have types; the program runs', async () => {
+  await writeFile(join(folder, 'package.json'), '{"type":"module"}')
+  await writeFile(join(folder, 'test.ts'), PROGRAM)
+  mkdirSync(join(folder, 'node_modules/@types'))
+  for (const name of ['@types/node', 'undici-types']) {
+    await symlink(projectPath(`node_modules/${name}`), join(folder, 'node_modules', name))
+  }
+  const options = '--strict --module nodenext --target es2023 --lib es2023,esnext.disposable --types node --outDir .'
+  await run(projectPath('node_modules/.bin/tsc'), [...options.split(' '), 'test.ts'], { cwd: folder })
+  expect((await run(process.execPath, ['test.js'], { cwd: folder })).stdout).toBe('503 200 1\n')
+  const { stdout } = await run(process.execPath, [join(installed, 'dist/main.js'), '--version'])
+  expect(stdout).toMatch(/^\d+\.\d+\.\d+ \(revision \w+, Node [\d.]+\)\n$/)
 })
 
 describe('the packages that the program is built on', () => {
@@ -70,18 +118,20 @@ describe('the packages that the program is built on', () => {
     const { components }: { components: { purl: string }[] } = JSON.parse(readProjectFile('dist/sbom.cdx.json'))
     const purls = components.map(({ purl }) => purl)
     expect(used).toEqual(expect.arrayContaining(['http-proxy', 'lru-cache', 'pino', 'undici', 'zod']))
-    for (const name of used) {
-      const { name: builtName, version }: { name: string; version: string } = JSON.parse(
-        readProjectFile(`node_modules/${name}/package.json`),
-      )
-      expect(licenses).toMatch(new RegExp(`^${builtName} ${version.replaceAll('.', '\\.')}$`, 'm'))
-      expect(purls).toContain(`pkg:npm/${builtName.replace('@', '%40')}@${version}`)
+    for (const path of used) {
+      const { name, version } = JSON.parse(readProjectFile(`node_modules/${path}/package.json`))
+      expect(licenses).toMatch(new RegExp(`^${name} ${version.replaceAll('.', '\\.')}$`, 'm'))
+      expect(purls).toContain(`pkg:npm/${name.replace('@', '%40')}@${version}`)
     }
   })
 
-  test('are not installed a second time beside the bundle', () => {
+  test('are not installed a second time beside the bundle, and no installed package runs a script', () => {
     expect(manifest).not.toHaveProperty('dependencies')
     expect(Object.keys(manifest.devDependencies)).toEqual(expect.arrayContaining(used))
+    const lock: { packages: Record<string, { hasInstallScript?: boolean }> } = JSON.parse(
+      readProjectFile('package-lock.json'),
+    )
+    expect(Object.entries(lock.packages).filter(([, { hasInstallScript }]) => hasInstallScript === true)).toEqual([])
   })
 
   test('have a row with their purpose', () => {
@@ -91,17 +141,9 @@ describe('the packages that the program is built on', () => {
   })
 })
 
-test('no installed package runs a script', () => {
-  const running = Object.entries(lock.packages).filter(([, { hasInstallScript }]) => hasInstallScript === true)
-  expect(running.map(([path]) => path)).toEqual([])
-})
-
-test('the changelog has this version first', () => {
+test('the changelog has this version first, and the README asks for the same Node', () => {
   const [, version] = /^## (\d+\.\d+\.\d+)\b/m.exec(documentAt('CHANGELOG.md').text) ?? []
   expect(version).toBe(manifest.version)
-})
-
-test('the README and the package ask for the same Node', () => {
   expect(documentAt('README.md').prose).toContain(`Node ${manifest.engines.node.replace('>=', '')} or newer`)
 })
 
@@ -112,12 +154,4 @@ function packagesIn(folder: string): string[] {
   ])
   const names = new Set(imports.map(([, name = '']) => name).filter((name) => !isBuiltin(name)))
   return [...names].filter((name) => name in manifest.devDependencies).sort()
-}
-
-/** The paths in the tarball. Builds and fetches nothing. */
-function listPackage(): string[] {
-  const args = ['pack', '--dry-run', '--json', '--ignore-scripts', '--offline']
-  const { stdout } = spawnSync('npm', args, { cwd: projectPath('.'), encoding: 'utf8' })
-  const [packed]: { files: { path: string }[] }[] = JSON.parse(stdout)
-  return packed?.files.map(({ path }) => path) ?? []
 }
