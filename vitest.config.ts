@@ -5,6 +5,7 @@ export default defineConfig({
   plugins: [statusPageAssets()],
   test: {
     include: ['test/**/*.test.ts'],
+    setupFiles: ['test/support/each-file.ts'],
     pool: 'forks',
     maxWorkers: 4, // the tests mostly wait: two cores carry four of them
     isolate: false, // a worker loads the program once, and not for each file

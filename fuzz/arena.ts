@@ -1,7 +1,7 @@
 /** The built proxy in a process of its own before a scripted service, and what must hold of both behind every case. */
 
 import { readdir } from 'node:fs/promises'
-import { Canaries } from '../test/support/canaries.ts'
+import { type Canaries, canariesOf } from '../test/support/canaries.ts'
 import { DeadlineExceeded, eventually } from '../test/support/changes.ts'
 import type { StreamEnd } from '../test/support/http-reader.ts'
 import { PROBE_ARGS, ProcessProbe } from '../test/support/process-probe.ts'
@@ -54,8 +54,7 @@ export class Arena implements AsyncDisposable {
     this.#proxy = proxy
     this.#baseline = baseline
     this.#probe = probe
-    const { appSecret, apiKey, marker } = service.tokens
-    this.canaries = new Canaries().add('App secret', appSecret).add('API key', apiKey).add('token', marker)
+    this.canaries = canariesOf(service.tokens)
   }
 
   static async start(options: ServiceOptions, settings: Readonly<Record<string, string>>): Promise<Arena> {

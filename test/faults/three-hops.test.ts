@@ -4,9 +4,8 @@
  */
 
 import { expect, test } from 'vitest'
-import { badNetwork, byHop, type FaultSchedule } from '../support/bad-network.ts'
 import { get } from '../support/case-table.ts'
-import { type FaultProxy, startFaultProxy } from '../support/fault-proxy.ts'
+import { badNetwork, byHop, type FaultProxy, type FaultSchedule, startFaultProxy } from '../support/fault-proxy.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { startProxyProcess } from '../support/proxy-process.ts'

@@ -4,10 +4,9 @@
  */
 
 import { expect, test } from 'vitest'
-import { badNetwork, byHop, type FaultSchedule, goodNetwork, isMint } from '../support/bad-network.ts'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
-import { startFaultProxy } from '../support/fault-proxy.ts'
+import { badNetwork, byHop, type FaultSchedule, goodNetwork, isMint, startFaultProxy } from '../support/fault-proxy.ts'
 import { scaled } from '../support/pace.ts'
 import { problemOf, type RawResponse, request } from '../support/raw-client.ts'
 import { withSeed } from '../support/seed.ts'

@@ -6,7 +6,7 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { Canaries, randomSecret } from '../support/canaries.ts'
+import { type Canaries, canariesOf, randomSecret } from '../support/canaries.ts'
 import { get, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
@@ -81,11 +81,7 @@ beforeAll(async () => {
   service = await startService({ mint, script, acceptsAnyToken: true })
   env = await environmentFor(service)
   ;({ OAP_APP_SECRET_FILE: secretFile = '' } = env)
-  canaries = new Canaries()
-    .add('App secret', service.tokens.appSecret)
-    .add('API key', service.tokens.apiKey)
-    .add('token', service.tokens.marker)
-    .add('caller key', CALLER_KEY)
+  canaries = canariesOf(service.tokens).add('caller key', CALLER_KEY)
 })
 afterAll(async () => {
   await env[Symbol.asyncDispose]()

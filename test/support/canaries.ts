@@ -41,6 +41,12 @@ export class Canaries {
   }
 }
 
+/** All secrets of a service. */
+export function canariesOf(tokens: { readonly appSecret: string; readonly apiKey: string; readonly marker: string }) {
+  const { appSecret, apiKey, marker } = tokens
+  return new Canaries().add('App secret', appSecret).add('API key', apiKey).add('token', marker)
+}
+
 function formsOf(value: string): Map<string, string> {
   const bytes = Buffer.from(value)
   const hex = bytes.toString('hex')

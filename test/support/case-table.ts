@@ -5,7 +5,7 @@
  */
 
 import { afterAll, expect } from 'vitest'
-import { Canaries } from './canaries.ts'
+import { type Canaries, canariesOf } from './canaries.ts'
 import type { OriginRequest } from './origin-connection.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
 import { type Service, type ServiceOptions, startService } from './service.ts'
@@ -63,10 +63,7 @@ export class CaseTable implements AsyncDisposable {
     this.#probeLines = probeLines
     this.service = service
     this.#proxy = proxy
-    this.#canaries = new Canaries()
-      .add('App secret', service.tokens.appSecret)
-      .add('API key', service.tokens.apiKey)
-      .add('token', service.tokens.marker)
+    this.#canaries = canariesOf(service.tokens)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

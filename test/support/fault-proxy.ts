@@ -2,60 +2,100 @@
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
-import { type Conditions, type Direction, type Fault, type FaultSchedule, goodNetwork } from './bad-network.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { resetNow } from './reset-now.ts'
 import type { Random } from './seed.ts'
 
-interface Target {
-  readonly host: string
-  readonly port: number
+export interface Fault {
+  /** Seen from the client of the fault proxy: it sends `up`. */
+  readonly direction: 'up' | 'down'
+  /** Happens after this many bytes in that direction; 0 is before the first. */
+  readonly afterBytes: number
+  /** Happens only if more bytes than these follow. */
+  readonly isLate?: boolean
+  /** `cut` closes both sides with FIN, `half-close` ends only this direction, `stall` passes nothing more on. */
+  readonly kind: 'reset' | 'cut' | 'half-close' | 'stall'
+}
+
+export interface Conditions {
+  /** Delay of each piece. */
+  readonly latencyMs?: number
+  readonly bytesPerSecond?: number
+  /** Pieces of at most this many bytes. */
+  readonly sliceBytes?: number
+  readonly fault?: Fault
+}
+
+/**
+ * `firstLine` is the first line from the client, which shows the purpose of the connection. `random` belongs to the
+ * connection.
+ */
+export type FaultSchedule = (connectionIndex: number, random: Random, firstLine: string) => Conditions
+
+export const goodNetwork: FaultSchedule = () => ({})
+
+/** Some connections are slow or sliced, some break anywhere in so many bytes of one direction, some do both. */
+export function badNetwork(given: { readonly faultShare: number; readonly withinBytes: number }): FaultSchedule {
+  return (_, random): Conditions => ({
+    ...(random.chance(0.3) ? { sliceBytes: random.integer(20, 200) } : {}),
+    ...(random.chance(0.1) ? { latencyMs: random.integer(1, 5) } : {}),
+    ...(random.chance(0.1) ? { bytesPerSecond: random.integer(50_000, 500_000) } : {}),
+    ...(random.chance(given.faultShare)
+      ? {
+          fault: {
+            direction: random.chance(0.5) ? 'up' : 'down',
+            afterBytes: random.integer(0, given.withinBytes),
+            kind: random.pick(['reset', 'cut', 'half-close', 'stall']),
+          },
+        }
+      : {}),
+  })
+}
+
+/** Decided by its first line. */
+export function isMint(firstLine: string): boolean {
+  return /^POST \/v2\/orgs\/[^/ ]+\/access /.test(firstLine)
+}
+
+/** Requests and mints go to the same address, but calls of the token endpoint have their own connections. */
+export function byHop(hops: { readonly mints: FaultSchedule; readonly requests: FaultSchedule }): FaultSchedule {
+  return (index, random, firstLine) => hops[isMint(firstLine) ? 'mints' : 'requests'](index, random, firstLine)
 }
 
 export class FaultProxy implements AsyncDisposable {
   /** Read for every new connection. */
-  schedule: FaultSchedule
+  schedule: FaultSchedule = goodNetwork
+  /** All connections that were accepted. */
+  connections = 0
+  /** Faults that have happened. */
+  strikes = 0
   readonly #server: Server
   readonly #random: Random
-  readonly #target: Target
+  readonly #targetPort: number
   /** With the first lines of their connections. */
   readonly #sockets = new Map<Socket, string>()
   readonly #conditions = new Map<number, Conditions>()
-  readonly #healed = deferred()
-  #connections = 0
-  #strikes = 0
-  #isHealed = false
+  readonly #healed = new AbortController()
 
-  constructor(target: Target, random: Random, schedule: FaultSchedule) {
-    this.schedule = schedule
-    this.#target = target
+  constructor(targetPort: number, random: Random) {
+    this.#targetPort = targetPort
     this.#random = random
-    this.#server = createServer({ allowHalfOpen: true }, (client) => this.#accept(client, this.#connections++))
+    this.#server = createServer({ allowHalfOpen: true }, (client) => this.#accept(client, this.connections++))
   }
 
   get port(): number {
     return (this.#server.address() as AddressInfo).port
   }
 
-  /** All connections that were accepted. */
-  get connections(): number {
-    return this.#connections
-  }
-
-  /** Faults that have happened. */
-  get strikes(): number {
-    return this.#strikes
-  }
-
-  /** The first line of the latest connection from this port. Undefined until it has sent one. */
-  conditionsOf(clientPort: number | undefined): Conditions | undefined {
-    return clientPort === undefined ? undefined : this.#conditions.get(clientPort)
+  /** Those of the latest connection from this port. Undefined until it has sent a line. */
+  conditionsOf(clientPort = 0): Conditions | undefined {
+    return this.#conditions.get(clientPort)
   }
 
   /** Ends all faults. Clients that left a stalled connection are noticed now. Lost bytes stay lost. */
   heal(): void {
-    this.#isHealed = true
     this.schedule = goodNetwork
-    this.#healed.resolve()
+    this.#healed.abort()
   }
 
   /** Resets the open connections whose first line matches. */
@@ -63,9 +103,10 @@ export class FaultProxy implements AsyncDisposable {
     for (const [socket, firstLine] of this.#sockets) if (isDropped(firstLine)) resetNow(socket)
   }
 
-  async listen(): Promise<void> {
+  async listen(): Promise<this> {
     this.#server.listen(0, '127.0.0.1')
     await once(this.#server, 'listening')
+    return this
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -84,11 +125,17 @@ export class FaultProxy implements AsyncDisposable {
       client.unshift(first)
       const [firstLine = ''] = first.toString('latin1').split('\r\n', 1)
       const conditions = this.schedule(index, random, firstLine)
-      if (client.remotePort !== undefined) this.#conditions.set(client.remotePort, conditions)
-      const server = connect({ ...this.#target, allowHalfOpen: true })
+      this.#conditions.set(client.remotePort ?? 0, conditions)
+      const server = connect({ host: '127.0.0.1', port: this.#targetPort, allowHalfOpen: true })
       this.#sockets.set(client, firstLine)
       this.#hold(server, firstLine)
-      this.#join(client, server, conditions, random)
+      // A break of one side breaks the other: an abort crosses.
+      for (const socket of [client, server]) socket.on('error', () => [client, server].forEach(resetNow))
+      // Not earlier: a reset would drop bytes that wait for the connection.
+      server.once('connect', () => {
+        void this.#pump('up', client, server, conditions, random)
+        void this.#pump('down', server, client, conditions, random)
+      })
     })
   }
 
@@ -99,23 +146,19 @@ export class FaultProxy implements AsyncDisposable {
     socket.on('error', () => undefined) // only the close after it counts
   }
 
-  #join(client: Socket, server: Socket, conditions: Conditions, random: Random): void {
-    const pair = [client, server]
-    // A break of one side breaks the other: an abort crosses.
-    for (const socket of pair) socket.on('error', () => pair.forEach(resetNow))
-    // Not earlier: a reset would drop bytes that wait for the connection.
-    server.once('connect', () => {
-      void this.#pump('up', client, server, conditions, random)
-      void this.#pump('down', server, client, conditions, random)
-    })
-  }
-
-  async #pump(direction: Direction, from: Socket, to: Socket, conditions: Conditions, random: Random): Promise<void> {
+  async #pump(
+    direction: Fault['direction'],
+    from: Socket,
+    to: Socket,
+    conditions: Conditions,
+    random: Random,
+  ): Promise<void> {
+    const { latencyMs = 0, bytesPerSecond = Number.POSITIVE_INFINITY } = conditions
     const fault = conditions.fault?.direction === direction ? conditions.fault : undefined
     let leftBytes = fault?.afterBytes ?? Number.POSITIVE_INFINITY
     let isStruck = false
     const strikeIf = async (isDue: boolean) => {
-      if (!isDue || leftBytes > 0 || isStruck || fault === undefined || this.#isHealed) return
+      if (!isDue || leftBytes > 0 || isStruck || fault === undefined || this.#healed.signal.aborted) return
       isStruck = true
       await this.#strike(fault, from, to)
     }
@@ -126,9 +169,11 @@ export class FaultProxy implements AsyncDisposable {
         for (const slice of slices(chunk, conditions, random)) {
           await strikeIf(true)
           if (isStruck) continue // reads and drops later bytes
-          const passed = this.#isHealed ? slice : slice.subarray(0, leftBytes)
-          await pause(delayMs(passed, conditions))
-          await write(to, passed)
+          const passed = this.#healed.signal.aborted ? slice : slice.subarray(0, leftBytes)
+          const delayMs = latencyMs + (passed.length / bytesPerSecond) * 1_000
+          if (delayMs > 0) await sleep(delayMs)
+          // Resolves when the kernel has the bytes, so that a later reset does not overtake them.
+          if (to.writable) await new Promise<void>((resolve) => to.write(passed, () => resolve()))
           leftBytes -= Math.min(leftBytes, passed.length)
           await strikeIf(fault?.isLate !== true || passed.length < slice.length)
         }
@@ -141,23 +186,12 @@ export class FaultProxy implements AsyncDisposable {
   }
 
   async #strike({ kind }: Fault, from: Socket, to: Socket): Promise<void> {
-    this.#strikes++
-    switch (kind) {
-      case 'reset':
-        resetNow(from)
-        resetNow(to)
-        return
-      case 'cut':
-        from.end()
-        to.end()
-        return
-      case 'half-close':
-        to.end()
-        return
-      case 'stall':
-        // Without a reader, not even the end of the connection is noticed.
-        await Promise.race([this.#healed.promise, new Promise((resolve) => from.once('close', resolve))])
-    }
+    this.strikes++
+    if (kind === 'half-close' || kind === 'cut') to.end()
+    if (kind === 'cut') from.end()
+    if (kind === 'reset') [from, to].forEach(resetNow)
+    // Without a reader, not even the end of the connection is noticed.
+    if (kind === 'stall') await once(from, 'close', { signal: this.#healed.signal }).catch(() => undefined)
   }
 }
 
@@ -169,33 +203,6 @@ function* slices(chunk: Buffer, { sliceBytes }: Conditions, random: Random): Gen
   }
 }
 
-function deferred(): { readonly promise: Promise<void>; readonly resolve: () => void } {
-  let resolve: () => void = () => undefined
-  const promise = new Promise<void>((settle) => {
-    resolve = settle
-  })
-  return { promise, resolve }
-}
-
-/** Resolves when the kernel has the bytes, so that a later reset does not overtake them. */
-async function write(socket: Socket, bytes: Buffer): Promise<void> {
-  if (socket.writable) await new Promise<void>((resolve) => socket.write(bytes, () => resolve()))
-}
-
-function delayMs(bytes: Buffer, { latencyMs = 0, bytesPerSecond = Number.POSITIVE_INFINITY }: Conditions): number {
-  return latencyMs + (bytes.length / bytesPerSecond) * 1000
-}
-
-async function pause(forMs: number): Promise<void> {
-  if (forMs > 0) await new Promise((resolve) => setTimeout(resolve, forMs))
-}
-
-export async function startFaultProxy(
-  targetPort: number,
-  random: Random,
-  schedule: FaultSchedule = goodNetwork,
-): Promise<FaultProxy> {
-  const proxy = new FaultProxy({ host: '127.0.0.1', port: targetPort }, random, schedule)
-  await proxy.listen()
-  return proxy
+export function startFaultProxy(targetPort: number, random: Random): Promise<FaultProxy> {
+  return new FaultProxy(targetPort, random).listen()
 }

@@ -5,7 +5,7 @@
 
 import { afterAll, expect } from 'vitest'
 import { get } from './case-table.ts'
-import type { OriginConnection, OriginRequest, OriginScript } from './origin-connection.ts'
+import type { OriginRequest, OriginScript } from './origin-connection.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
 import { type Service, startService } from './service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from './start-proxy.ts'
@@ -31,18 +31,17 @@ const ORG = 'acme'
 export class FaultTable implements AsyncDisposable {
   readonly service: Service
   readonly proxy: ProxyUnderTest
-  readonly #scripts: Map<string, OriginScript>
-  #rows = 0
+  readonly #scripts = new Map<string, OriginScript>()
 
-  constructor(service: Service, proxy: ProxyUnderTest, scripts: Map<string, OriginScript>) {
+  constructor(service: Service, proxy: ProxyUnderTest) {
     this.service = service
     this.proxy = proxy
-    this.#scripts = scripts
+    service.script = (seen, on) => this.#scripts.get(seen.target)?.(seen, on) ?? { content: 'alive' }
   }
 
   /** A new target, with the script that answers it. */
   target(script: OriginScript): string {
-    const target = `/v2/fault-${++this.#rows}`
+    const target = `/v2/fault-${this.#scripts.size}`
     this.#scripts.set(target, script)
     return target
   }
@@ -56,7 +55,8 @@ export class FaultTable implements AsyncDisposable {
     const target = this.target(async (seen, connection) => {
       await seen.ended
       connection.write(row.writes)
-      finish(connection, row.ends)
+      if (row.ends === 'fin') connection.end()
+      if (row.ends === 'reset') connection.reset()
       return undefined
     })
     await using client = await RawClient.sending(this.proxy.port, get(target, ORG).replace('GET', method))
@@ -68,8 +68,11 @@ export class FaultTable implements AsyncDisposable {
     await this.expectAlive()
     const requests = this.requestsFor(target)
     expect(requests.length, 'attempts').toBeLessThanOrEqual(2)
-    if (row.isReused === false) await this.#expectClosed(requests)
     row.also?.(response, requests)
+    if (row.isReused !== false) return
+    const ended = () => requests.every(({ connection }) => connection.isClosed || connection.peerEnd !== undefined)
+    await this.service.origin.waitFor(ended, 'the end of a connection that cannot be trusted')
+    for (const { connection } of requests) expect(connection.requests.at(-1)?.target, 'the last on it').toBe(target)
   }
 
   /** A good request, which must be answered soon. */
@@ -79,41 +82,16 @@ export class FaultTable implements AsyncDisposable {
     expect(response.content.toString(), 'the right answer').toBe('alive')
   }
 
-  async #expectClosed(requests: readonly OriginRequest[]): Promise<void> {
-    const ended = () => requests.every(({ connection }) => connection.isClosed || connection.peerEnd !== undefined)
-    await this.service.origin.waitFor(ended, 'the end of a connection that cannot be trusted')
-    for (const { connection } of requests)
-      expect(connection.requests.at(-1)?.target, 'the last on it').toBe(requests[0]?.target)
-  }
-
   async [Symbol.asyncDispose](): Promise<void> {
     await this.proxy[Symbol.asyncDispose]()
     await this.service[Symbol.asyncDispose]()
   }
 }
 
-function finish(connection: OriginConnection, ends: Fault['ends']): void {
-  switch (ends) {
-    case 'fin':
-      connection.end()
-      return
-    case 'reset':
-      connection.reset()
-      return
-    case 'nothing':
-  }
-}
-
 /** For one file or `describe`, at whose end it stops. */
 export async function startFaultTable(settings: ProxySettings = {}): Promise<FaultTable> {
-  const scripts = new Map<string, OriginScript>()
-  const service = await startService({
-    script: (seen, connection) => {
-      const script = scripts.get(seen.target)
-      return script === undefined ? { content: 'alive' } : script(seen, connection)
-    },
-  })
-  const table = new FaultTable(service, await startProxy(service, settings), scripts)
+  const service = await startService()
+  const table = new FaultTable(service, await startProxy(service, settings))
   afterAll(() => table[Symbol.asyncDispose]())
   return table
 }

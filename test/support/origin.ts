@@ -116,7 +116,7 @@ export class Origin implements AsyncDisposable {
   }
 }
 
-const sayHello: OriginScript = () => ({ content: 'hello from the origin' })
+export const sayHello: OriginScript = () => ({ content: 'hello from the origin' })
 
 export async function startOrigin(script: OriginScript = sayHello, options: OriginOptions = {}): Promise<Origin> {
   const origin = new Origin(script, options)

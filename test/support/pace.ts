@@ -7,20 +7,20 @@ import { availableParallelism, loadavg } from 'node:os'
 
 const { TEST_SLOWNESS } = process.env
 const PROBE_MS = 20
-const PROBE_EVERY_MS = 10_000
 /** Tests are useless on a machine slower than this. */
 const MAX_SLOWNESS = 20
 
-let measured = 1
-let measuredAt = Number.NEGATIVE_INFINITY
+let measured: number | undefined
+
+/** Run before each file: what one of them waits for fits the limits that it has set. */
+export function measureAnew(): void {
+  measured = undefined
+}
 
 /** Factor of slowness compared with a quiet machine; at least 1. */
 export function slowness(): number {
   if (TEST_SLOWNESS !== undefined) return Number(TEST_SLOWNESS)
-  if (performance.now() - measuredAt > PROBE_EVERY_MS) {
-    measured = shareOfCpu()
-    measuredAt = performance.now()
-  }
+  measured ??= shareOfCpu()
   const waiting = (loadavg()[0] ?? 0) / availableParallelism()
   return Math.min(MAX_SLOWNESS, Math.max(1, measured, waiting))
 }

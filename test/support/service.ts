@@ -1,6 +1,6 @@
 /** The whole service on one port: the token endpoint, and an origin that accepts only its tokens. */
 
-import { type Origin, type OriginOptions, startOrigin } from './origin.ts'
+import { type Origin, type OriginOptions, sayHello, startOrigin } from './origin.ts'
 import type { OriginRequest, OriginScript, Reply } from './origin-connection.ts'
 import { TokenEndpoint, type TokenEndpointOptions } from './token-endpoint.ts'
 
@@ -19,13 +19,22 @@ export class Service implements AsyncDisposable {
   readonly origin: Origin
   readonly tokens: TokenEndpoint
   readonly baseUrl: string
+  /** Read for every request, so that a test may exchange it. */
+  script: OriginScript
   readonly #prefix: string
 
-  constructor(origin: Origin, tokens: TokenEndpoint, prefix: string) {
+  constructor(origin: Origin, { script = sayHello, prefix = '', acceptsAnyToken = false, ...rest }: ServiceOptions) {
     this.origin = origin
-    this.tokens = tokens
+    this.tokens = new TokenEndpoint(rest)
+    this.script = script
     this.#prefix = prefix.replace(/\/$/, '')
     this.baseUrl = `${origin.url}${prefix}`
+    origin.script = (request, connection) => {
+      const org = this.orgOfMint(request)
+      if (org !== undefined) return this.tokens.answer(org, request)
+      if (!acceptsAnyToken && this.orgOf(request) === undefined) return UNAUTHORIZED
+      return this.script(request, connection)
+    }
   }
 
   /** The requests at the origin, without mints. */
@@ -59,9 +68,7 @@ export class Service implements AsyncDisposable {
   }
 }
 
-const sayWho: OriginScript = () => ({ content: 'hello from the origin' })
-
-const unauthorized: Reply = {
+const UNAUTHORIZED: Reply = {
   status: 401,
   reason: 'Unauthorized',
   fields: ['WWW-Authenticate', 'Bearer'],
@@ -69,15 +76,5 @@ const unauthorized: Reply = {
 }
 
 export async function startService(options: ServiceOptions = {}): Promise<Service> {
-  const tokens = new TokenEndpoint(options)
-  const script = options.script ?? sayWho
-  const origin = await startOrigin(undefined, options)
-  const service = new Service(origin, tokens, options.prefix ?? '')
-  origin.script = (request, connection) => {
-    const org = service.orgOfMint(request)
-    if (org !== undefined) return tokens.answer(org, request)
-    if (options.acceptsAnyToken !== true && service.orgOf(request) === undefined) return unauthorized
-    return script(request, connection)
-  }
-  return service
+  return new Service(await startOrigin(undefined, options), options)
 }
