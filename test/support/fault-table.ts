@@ -36,7 +36,7 @@ export class FaultTable implements AsyncDisposable {
   constructor(service: Service, proxy: ProxyUnderTest) {
     this.service = service
     this.proxy = proxy
-    service.script = (seen, on) => this.#scripts.get(seen.target)?.(seen, on) ?? { content: 'alive' }
+    service.script = (seen, on) => (this.#scripts.get(seen.target) ?? sayAlive)(seen, on)
   }
 
   /** A new target, with the script that answers it. */
@@ -87,6 +87,8 @@ export class FaultTable implements AsyncDisposable {
     await this.service[Symbol.asyncDispose]()
   }
 }
+
+const sayAlive: OriginScript = () => ({ content: 'alive' })
 
 /** For one file or `describe`, at whose end it stops. */
 export async function startFaultTable(settings: ProxySettings = {}): Promise<FaultTable> {
