@@ -25,7 +25,7 @@ async function run(): Promise<number> {
       const { loadAdminAddress } = await import('./config/load.ts')
       const { printStatus } = await import('./cli/status.ts')
       const address = await loadAdminAddress({ file: command.file, env: process.env })
-      return printStatus(address, process.stdout, command.json)
+      return printStatus(address, command.json)
     }
     case 'healthcheck': {
       const { loadAdminAddress } = await import('./config/load.ts')
@@ -52,8 +52,8 @@ async function run(): Promise<number> {
 async function fail(error: unknown): Promise<number> {
   try {
     const { explainStartupFailure } = await import('./cli/startup-failure.ts')
-    const { lines, exitCode } = explainStartupFailure(error)
-    for (const line of lines) process.stderr.write(`${line}\n`)
+    const { text, exitCode } = explainStartupFailure(error)
+    process.stderr.write(text)
     return exitCode
   } catch {
     // Without a free descriptor, not even that module can be read.

@@ -1,20 +1,14 @@
 /** A client of the running proxy's admin listener, and the command `healthcheck`, which asks it for `/livez`. */
 
 import { once } from 'node:events'
-import { type IncomingMessage, type RequestOptions, request } from 'node:http'
+import { type IncomingMessage, request } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { formatAddress, type ListenAddress } from '../config/address.ts'
 
-export interface Output {
-  write(text: string): unknown
-}
-
-interface AdminResponse {
-  readonly status: number
-  readonly content: string
-}
-
 const DEADLINE_MS = 2_000
+
+/** Addresses of all interfaces, which cannot be connected to. */
+const REACHABLE: Readonly<Record<string, string>> = { localhost: '127.0.0.1', '0.0.0.0': '127.0.0.1', '::': '::1' }
 
 /** Runs `healthcheck`, for containers without curl. Rejects if the proxy is not alive; the message says why. */
 export async function checkHealth(address: ListenAddress | 'off'): Promise<0> {
@@ -24,15 +18,19 @@ export async function checkHealth(address: ListenAddress | 'off'): Promise<0> {
 }
 
 /** Rejects with an error that names the address and the failure. */
-export async function askAdmin(address: ListenAddress | 'off', path: string): Promise<AdminResponse> {
+export async function askAdmin(address: ListenAddress | 'off', path: string) {
   if (address === 'off') throw new Error('admin.address is off: there is no admin listener')
   if (address.kind === 'tcp' && address.port === 0) {
     throw new Error('admin.address has port 0, so its port is not known: set a fixed port')
   }
   const place = `the admin listener at ${formatAddress(address)}`
   const signal = AbortSignal.timeout(DEADLINE_MS)
+  const to =
+    address.kind === 'unix'
+      ? { socketPath: address.path, host: 'localhost' }
+      : { port: address.port, host: REACHABLE[address.host] ?? address.host }
   try {
-    const asking = request({ ...placeOf(address), path, agent: false, signal })
+    const asking = request({ ...to, path, agent: false, signal })
     asking.on('error', () => undefined) // the two lines below report it
     const [response] = (await once(asking.end(), 'response')) as [IncomingMessage]
     return { status: response.statusCode ?? 0, content: await text(response) }
@@ -40,23 +38,5 @@ export async function askAdmin(address: ListenAddress | 'off', path: string): Pr
     if (signal.aborted) throw new Error(`${place} did not answer within 2 s`, { cause: error })
     const reason = error instanceof Error && 'code' in error ? String(error.code) : 'no usable response'
     throw new Error(`${place} cannot be reached (${reason})`, { cause: error })
-  }
-}
-
-function placeOf(address: ListenAddress): RequestOptions {
-  if (address.kind === 'unix') return { socketPath: address.path, host: 'localhost' }
-  return { host: reachable(address.host), port: address.port }
-}
-
-/** An address of all interfaces cannot be connected to. */
-function reachable(host: string): string {
-  switch (host) {
-    case 'localhost':
-    case '0.0.0.0':
-      return '127.0.0.1'
-    case '::':
-      return '::1'
-    default:
-      return host
   }
 }

@@ -2,18 +2,16 @@
 
 import { type ParseArgsConfig, parseArgs } from 'node:util'
 
-type Command =
-  | { readonly name: 'serve'; readonly file: string | undefined }
-  | { readonly name: 'check'; readonly file: string | undefined; readonly mint: string | undefined }
-  | { readonly name: 'status'; readonly file: string | undefined; readonly json: boolean }
-  | { readonly name: 'healthcheck'; readonly file: string | undefined }
-  | { readonly name: 'sandbox'; readonly port: number | undefined }
-  | { readonly name: 'help' | 'version' }
-
-/** The command line is wrong. The message is the one line to print. */
-export class UsageError extends Error {
-  override readonly name = 'UsageError'
-}
+/** The commands, each with the options that it takes. */
+const COMMANDS = {
+  serve: ['config'],
+  check: ['config', 'mint'],
+  status: ['config', 'json'],
+  healthcheck: ['config'],
+  sandbox: ['port'],
+  help: [],
+  version: [],
+} as const satisfies Readonly<Record<string, readonly (keyof typeof OPTIONS)[]>>
 
 const OPTIONS = {
   config: { type: 'string' },
@@ -24,19 +22,23 @@ const OPTIONS = {
   version: { type: 'boolean', short: 'v' },
 } as const satisfies ParseArgsConfig['options']
 
-type Values = ReturnType<typeof parse>['values']
-type OptionName = keyof typeof OPTIONS
+/** Options that the command does not take are undefined. */
+interface Command {
+  readonly name: keyof typeof COMMANDS
+  readonly file?: string | undefined
+  readonly mint?: string | undefined
+  readonly json?: boolean | undefined
+  readonly port?: number | undefined
+}
 
-/** The commands, each with the options that it takes. */
-const COMMANDS = {
-  serve: ['config'],
-  check: ['config', 'mint'],
-  status: ['config', 'json'],
-  healthcheck: ['config'],
-  sandbox: ['port'],
-  help: [],
-  version: [],
-} as const satisfies Readonly<Record<Command['name'], readonly OptionName[]>>
+/** The command line is wrong. The message is the one line to print. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError'
+
+  constructor(problem: string) {
+    super(`org-access-proxy: ${problem}; see org-access-proxy --help`)
+  }
+}
 
 /** Fits on one screen of 24 by 80. */
 export const helpText = `org-access-proxy turns X-Org-Id into the Org's bearer token: apps call it on
@@ -65,64 +67,36 @@ defaults. Three have no default:
 /** `argv` without the program and the script. @throws {UsageError} */
 export function parseArguments(argv: readonly string[]): Command {
   const { values, positionals } = parse(argv)
-  const [name = 'serve', ...rest] = positionals
+  const [name = 'serve', second] = positionals
   if (values.help === true) return { name: 'help' }
   if (values.version === true) return { name: 'version' }
-  if (rest.length > 0) throw usage(`give one command; ${quoted(rest[0])} is a second one`)
-  if (!isCommand(name)) throw usage(`there is no command ${quoted(name)}`)
-  refuseOthers(name, values)
-  switch (name) {
-    case 'check':
-      return { name, file: nonEmpty(values, 'config'), mint: nonEmpty(values, 'mint') }
-    case 'sandbox':
-      return { name, port: portOf(values) }
-    case 'status':
-      return { name, file: nonEmpty(values, 'config'), json: values.json === true }
-    case 'serve':
-    case 'healthcheck':
-      return { name, file: nonEmpty(values, 'config') }
-    case 'help':
-    case 'version':
-      return { name }
+  if (second !== undefined) throw new UsageError(`give one command; ${quoted(second)} is a second one`)
+  if (!isCommand(name)) throw new UsageError(`there is no command ${quoted(name)}`)
+  const known: readonly string[] = COMMANDS[name]
+  for (const [option, value] of Object.entries(values)) {
+    if (!known.includes(option)) throw new UsageError(`${name} takes no --${option}`)
+    if (value === '') throw new UsageError(`--${option} needs a value`)
   }
+  const { config: file, mint, json, port } = values
+  if (port === undefined) return { name, file, mint, json }
+  if (!/^\d{1,5}$/.test(port) || Number(port) > 65_535) throw new UsageError('--port needs a number from 0 to 65535')
+  return { name, port: Number(port) }
 }
 
-function isCommand(name: string | undefined): name is keyof typeof COMMANDS {
-  return name !== undefined && Object.hasOwn(COMMANDS, name)
+function isCommand(name: string): name is Command['name'] {
+  return Object.hasOwn(COMMANDS, name)
 }
 
 function parse(argv: readonly string[]) {
   try {
-    return parseArgs({ args: [...argv], options: OPTIONS, allowPositionals: true, strict: true })
+    return parseArgs({ args: [...argv], options: OPTIONS, allowPositionals: true })
   } catch (error) {
     // The first sentence of Node's message names the option and the problem.
-    const [first = 'the command line is wrong'] = error instanceof Error ? error.message.split(/\.\s|\n/) : []
-    throw usage(first.replace(/\.$/, ''))
+    const [first = ''] = String((error as Error).message).split(/\.\s|\.?\n|\.$/)
+    throw new UsageError(first)
   }
 }
 
-function refuseOthers(command: keyof typeof COMMANDS, values: Values): void {
-  const known: readonly OptionName[] = COMMANDS[command]
-  const other = Object.keys(values).find((name) => !known.some((option) => option === name))
-  if (other !== undefined) throw usage(`${command} takes no --${other}`)
-}
-
-function nonEmpty(values: Values, option: 'config' | 'mint'): string | undefined {
-  const value = values[option]
-  if (value === '') throw usage(`--${option} needs a value`)
-  return value
-}
-
-function portOf({ port }: Values): number | undefined {
-  if (port === undefined) return undefined
-  if (!/^\d{1,5}$/.test(port) || Number(port) > 65_535) throw usage('--port needs a number from 0 to 65535')
-  return Number(port)
-}
-
-function usage(message: string): UsageError {
-  return new UsageError(`org-access-proxy: ${message}; see org-access-proxy --help`)
-}
-
-function quoted(word: string | undefined): string {
-  return JSON.stringify((word ?? '').slice(0, 40))
+function quoted(word: string): string {
+  return JSON.stringify(word.slice(0, 40))
 }

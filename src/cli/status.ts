@@ -2,16 +2,20 @@
 
 import type { StatusDocument } from '../admin/status.ts'
 import type { ListenAddress } from '../config/address.ts'
-import { askAdmin, type Output } from './admin-client.ts'
+import { askAdmin } from './admin-client.ts'
 
 const MAX_ORGS = 20
 
 /** Resolves with the exit code: 0 if the proxy is ready. With `asJson`, prints `/status` as it is. */
-export async function printStatus(address: ListenAddress | 'off', stdout: Output, asJson = false): Promise<0 | 1> {
+export async function printStatus(
+  address: ListenAddress | 'off',
+  asJson = false,
+  print: (text: string) => unknown = (text) => process.stdout.write(text),
+): Promise<0 | 1> {
   const { status, content } = await askAdmin(address, `/status?orgs=${MAX_ORGS}`)
   if (status !== 200) throw new Error(`the admin listener answered ${status}: ${detailOf(content)}`)
   const document: StatusDocument = JSON.parse(content)
-  stdout.write(asJson ? content : renderStatus(document))
+  print(asJson ? content : renderStatus(document))
   return document.isReady ? 0 : 1
 }
 
@@ -23,20 +27,28 @@ function detailOf(content: string): string {
 
 /** Org ids and paths come from clients: control characters in them are shown escaped. */
 function renderStatus(document: StatusDocument): string {
-  const { program, service, isReady, checks, warnings } = document
+  const { program, service, isReady, checks, warnings, recent, totals, errors, orgs, orgCount } = document
+  const { p50Ms, p99Ms } = recent
+  const width = Math.max(0, ...orgs.map(({ org }) => org.length))
+  const failing = checks.filter(({ isOk }) => !isOk)
   const lines = [
     `${isReady ? 'ready' : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${seconds(program.uptimeMs)}`,
     `App ${service.appId} at ${service.baseUrl}`,
-    ...checks
-      .filter(({ isOk }) => !isOk)
-      .map(({ name, detail }) => `not ready: ${name}${detail === undefined ? '' : `: ${detail}`}`),
+    ...failing.map(({ name, detail }) => `not ready: ${name}${detail === undefined ? '' : `: ${detail}`}`),
     ...warnings.map(warningLine),
     '',
-    ...overview(document),
+    `last ${seconds(recent.spanMs)}`,
+    `  requests  ${recent.requests} (${totals.requestsInFlight} in flight, ${totals.requestsWaitingForToken} waiting for a token, ${totals.requestsWaiting} for a connection)`,
+    `  latency   ${p50Ms === undefined ? '-' : `p50 ${p50Ms} ms, p99 ${p99Ms} ms`}`,
+    `  errors    ${recent.errors.proxy} from the proxy, ${recent.errors.service} from the service, ${recent.errors.app} of the apps`,
+    `  mints     ${recent.mints}: ${recent.refusedMints} refused, ${recent.failedMints} failed`,
+    `  tokens    ${totals.cachedTokens === 0 ? 'no Org has a token' : totals.cachedTokens}`,
     '',
-    ...errorLines(document),
+    errors.length === 0 ? 'no errors since the start' : 'errors since the start, the latest first',
+    ...errors.flatMap(errorLines),
     '',
-    ...orgLines(document),
+    orgs.length === 0 ? 'no Orgs yet' : `Orgs (${orgCount > orgs.length ? `${orgs.length} of ` : ''}${orgCount})`,
+    ...orgs.map((each) => orgLine(each, width)),
   ]
   return lines.map((line) => `${line.replaceAll(/\p{Cc}/gu, escaped).trimEnd()}\n`).join('')
 }
@@ -46,59 +58,33 @@ function warningLine({ text, since, until }: StatusDocument['warnings'][number])
   return `warning since ${timeOf(since)}${left}: ${text}`
 }
 
+function errorLines({ code, kind, title, detail, examples, ...report }: StatusDocument['errors'][number]): string[] {
+  const [last] = examples
+  const hidden = report.orgCount - report.orgs.length
+  const orgs = report.orgs.map(({ org, count }) => `${org} (${count})`).join(', ')
+  const reason = last?.reason === undefined ? '' : `${last.reason}: `
+  return [
+    `  ${kind.padEnd(7)} ${last?.status} ${code}  ${report.count} x, last ${seconds(report.lastAgoMs)} ago: ${title}`,
+    ...(orgs === '' ? [] : [`      Orgs: ${orgs}${hidden > 0 ? `, and ${hidden} more` : ''}`]),
+    `      last: ${reason}${last?.method} ${last?.path}, request ${last?.requestId}`,
+    `      ${detail}`,
+  ]
+}
+
+function orgLine(
+  { org, state, ageMs, lifetimeMs, lastRefusal }: StatusDocument['orgs'][number],
+  width: number,
+): string {
+  const life = lifetimeMs === undefined ? '' : ` of about ${seconds(lifetimeMs)}`
+  const age = ageMs === undefined ? '' : seconds(ageMs) + life
+  const refusal = lastRefusal === undefined ? '' : `  refused ${seconds(lastRefusal.agoMs)} ago`
+  const status = lastRefusal?.tokenEndpointStatus === undefined ? '' : ` with ${lastRefusal.tokenEndpointStatus}`
+  return `  ${org.padEnd(width)}  ${state.padEnd(10)}  ${age}${refusal}${status}`
+}
+
 /** In UTC, as in the log. */
 function timeOf(instant: string): string {
   return `${instant.slice(0, 19).replace('T', ' ')} UTC`
-}
-
-function overview({ recent, totals }: StatusDocument): string[] {
-  const { p50Ms, p99Ms, errors } = recent
-  const latency = p50Ms === undefined || p99Ms === undefined ? '-' : `p50 ${p50Ms} ms, p99 ${p99Ms} ms`
-  return [
-    `last ${seconds(recent.spanMs)}`,
-    `  requests  ${recent.requests} (${totals.requestsInFlight} in flight, ${totals.requestsWaitingForToken} waiting for a token, ${totals.requestsWaiting} for a connection)`,
-    `  latency   ${latency}`,
-    `  errors    ${errors.proxy} from the proxy, ${errors.service} from the service, ${errors.app} of the apps`,
-    `  mints     ${recent.mints}: ${recent.refusedMints} refused, ${recent.failedMints} failed`,
-    `  tokens    ${totals.cachedTokens === 0 ? 'no Org has a token' : totals.cachedTokens}`,
-  ]
-}
-
-function errorLines({ errors }: StatusDocument): string[] {
-  if (errors.length === 0) return ['no errors since the start']
-  return [
-    'errors since the start, the latest first',
-    ...errors.flatMap(({ code, kind, title, detail, count, lastAgoMs, orgs, orgCount, examples }) => {
-      const more = orgCount > orgs.length ? `, and ${orgCount - orgs.length} more` : ''
-      const listed = orgs.map(({ org, count: times }) => `${org} (${times})`).join(', ')
-      const [last] = examples
-      return [
-        `  ${kind.padEnd(7)} ${last?.status ?? '-'} ${code}  ${count} x, last ${seconds(lastAgoMs)} ago: ${title}`,
-        ...(orgs.length === 0 ? [] : [`      Orgs: ${listed}${more}`]),
-        ...(last === undefined
-          ? []
-          : [
-              `      last: ${last.reason === undefined ? '' : `${last.reason}: `}${last.method} ${last.path}, request ${last.requestId}`,
-            ]),
-        `      ${detail}`,
-      ]
-    }),
-  ]
-}
-
-function orgLines({ orgs, orgCount }: StatusDocument): string[] {
-  if (orgs.length === 0) return ['no Orgs yet']
-  const width = Math.max(...orgs.map(({ org }) => org.length))
-  return [
-    orgCount > orgs.length ? `Orgs (${orgs.length} of ${orgCount})` : `Orgs (${orgCount})`,
-    ...orgs.map(({ org, state, ageMs, lifetimeMs, lastRefusal }) => {
-      const life = lifetimeMs === undefined ? '' : ` of about ${seconds(lifetimeMs)}`
-      const age = ageMs === undefined ? '' : seconds(ageMs) + life
-      const refusal = lastRefusal === undefined ? '' : `  refused ${seconds(lastRefusal.agoMs)} ago`
-      const status = lastRefusal?.tokenEndpointStatus === undefined ? '' : ` with ${lastRefusal.tokenEndpointStatus}`
-      return `  ${org.padEnd(width)}  ${state.padEnd(10)}  ${age}${refusal}${status}`
-    }),
-  ]
 }
 
 function seconds(ms: number): string {

@@ -53,9 +53,9 @@ function curlTarget(address: string): string {
 }
 
 function fail(error: unknown): number {
-  const { lines, exitCode } = explainStartupFailure(error)
-  for (const line of lines) console.error(line)
-  if (lines.some((line) => line.includes(' is in use'))) console.error(`With free ports: ${FREE_PORTS} npm start`)
+  const { text, exitCode } = explainStartupFailure(error)
+  process.stderr.write(text)
+  if (text.includes(' is in use')) console.error(`With free ports: ${FREE_PORTS} npm start`)
   return exitCode
 }
 
