@@ -215,7 +215,6 @@ export class Rejection {
     if (token !== current || acceptedAt > sentAt) return PASS
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
     this.#known = isYoung ? 'unsettled' : 'unexplained'
-    if (isYoung && acceptedAt < 0 && habits.waiting.areGood(1)) habits.unsettled(current.mintedAt + rules.settleTimeMs)
     const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
     if (isRetired && tokens.mayMintAfterRejection(now, this.#kind)) {
       if (tokens.isUselessAt(now)) tokens.noteUselessMint(now)

@@ -39,6 +39,11 @@ const EXPECTED: Readonly<Record<keyof typeof SERVICES, Expected>> = {
   'unknown to each of three back ends for up to 2 s': { mints: 1.2, rejections: 0.5, onceRejected: 0.001 },
   'unknown to one of five back ends for up to 1 s': { mints: 1.05, rejections: 1, onceRejected: 0.002 },
   'one live token per org': { mints: 1.2, rejections: 0.3, onceRejected: 0.002 },
+  'one live token per org, unknown to all back ends for up to 1 s': {
+    mints: 1.2,
+    rejections: 0.8,
+    onceRejected: 0.004,
+  },
   'one live token per org, and others mint': { mints: 1.1, rejections: 1.2, onceRejected: UNFORESEEN },
   'the same token until its end': { mints: 1.2, rejections: 0.6, onceRejected: 0.005 },
   'the same token until 10 s before its end': { mints: 1.2, rejections: 0.6, onceRejected: 0.005 },

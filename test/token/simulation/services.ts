@@ -67,6 +67,11 @@ export const SERVICES = {
     delaysMs: (random) => [0, 0, 0, 0, between(100, 1_000)(random)],
   },
   'one live token per org': { lifeMs: always(30 * S), endsFormer: true },
+  'one live token per org, unknown to all back ends for up to 1 s': {
+    lifeMs: always(30 * S),
+    endsFormer: true,
+    delaysMs: (random) => [between(0, 1_000)(random)],
+  },
   'one live token per org, and others mint': { lifeMs: always(5 * MIN), endsFormer: true, othersMintEveryMs: 10 * S },
   'the same token until its end': { lifeMs: always(MIN), givesSameUntilMs: 0 },
   'the same token until 10 s before its end': { lifeMs: always(MIN), givesSameUntilMs: 10 * S },
