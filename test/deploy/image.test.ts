@@ -8,9 +8,29 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 import { START_ARGS } from '../support/spawn-proxy.ts'
-import { argumentsOf, parseDockerfile } from './dockerfile.ts'
 
-const [preamble = [], build = [], image = []] = parseDockerfile(readProjectFile('Dockerfile'))
+interface Instruction {
+  readonly name: string
+  readonly argument: string
+}
+
+/** The instructions of each stage; those before the first FROM come first. */
+const [preamble = [], build = [], image = []] = readProjectFile('Dockerfile')
+  .replaceAll(/^#.*\n/gm, '')
+  .replaceAll(/\\\n\s*/g, '')
+  .split(/^(?=FROM )/m)
+  .map((stage) =>
+    [...stage.matchAll(/^(\w+)\s+(.*)$/gm)].map(([, name = '', argument = '']) => ({
+      name,
+      argument: argument.trim(),
+    })),
+  )
+
+/** The arguments of one instruction, in order. */
+function argumentsOf(instructions: readonly Instruction[], name: string): string[] {
+  return instructions.filter((instruction) => instruction.name === name).map(({ argument }) => argument)
+}
+
 const manifest = readManifest()
 const entryPoint: string[] = JSON.parse(argumentsOf(image, 'ENTRYPOINT')[0] ?? '')
 
