@@ -5,7 +5,6 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { eventually } from '../support/changes.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
@@ -71,31 +70,15 @@ test.skipIf(lacks('python3'))('a socket for another address than the configured 
   ])
 })
 
-test.skipIf(lacks('systemd-socket-activate'))(
-  'systemd-socket-activate starts it with the first connection',
-  async () => {
-    const free = createServer().listen(0, '127.0.0.1')
-    await once(free, 'listening')
-    const { port } = free.address() as AddressInfo
-    await new Promise((resolve) => free.close(resolve))
-    const names = [
-      '--setenv=PATH',
-      ...Object.keys(served.env).map((name) => `--setenv=${name}`),
-      '--setenv=OAP_LISTEN_ADDRESS',
-    ]
-    const child = spawn(
-      programPath('systemd-socket-activate'),
-      [`--listen=127.0.0.1:${port}`, ...names, process.execPath, MAIN],
-      {
-        env: { PATH: process.env['PATH'], ...served.env, OAP_LISTEN_ADDRESS: `localhost:${port}` },
-        stdio: ['ignore', 'pipe', 'pipe'],
-      },
-    )
-    await using proxy = new SpawnedProxy(child)
-    await eventually(
-      () => proxy.stderr.some((line) => line.includes('Listening on')),
-      'systemd-socket-activate to listen',
-    )
-    expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
-  },
-)
+test.skipIf(lacks('systemd-socket-activate'))('systemd-socket-activate starts it with a connection', async () => {
+  const free = createServer().listen(0, '127.0.0.1')
+  await once(free, 'listening')
+  const { port } = free.address() as AddressInfo
+  await new Promise((resolve) => free.close(resolve))
+  const env = { PATH: process.env['PATH'], ...served.env, OAP_LISTEN_ADDRESS: `localhost:${port}` }
+  const passed = Object.keys(env).map((name) => `--setenv=${name}`)
+  const args = [`--listen=127.0.0.1:${port}`, ...passed, process.execPath, MAIN]
+  await using proxy = new SpawnedProxy(spawn(programPath('systemd-socket-activate'), args, { env }))
+  await proxy.waitForLine(/Listening on/)
+  expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+})

@@ -33,21 +33,17 @@ function answer(...orgs: readonly string[]): void {
   changes.notify()
 }
 
-async function healthAt(adminPort: number, path: string): Promise<readonly [number, string]> {
-  const { status, content } = await request(adminPort, get(path, 'acme'))
+async function healthAt(admin: number | string, path: string): Promise<readonly [number, string]> {
+  const { status, content } = await request(admin, get(path, 'acme'))
   return [status, content.toString()]
 }
 
 test('tokens.warm: ready as soon as each org was tried once, with whatever outcome, and not before', async () => {
   await using env = await environmentFor(service)
-  const { OAP_APP_SECRET_FILE: secretFile = '' } = env
-  const socket = `${secretFile}.sock`
+  const socket = `${env.OAP_APP_SECRET_FILE}.sock`
   const warm = { OAP_TOKENS_WARM: WARM.join(), OAP_TOKENS_MINT_TIMEOUT: '1m', OAP_ADMIN_ADDRESS: `unix:${socket}` }
   await using proxy = spawnProxy({ env: { ...env, ...warm } })
-  const health = async (path: string) => {
-    const { status, content } = await request(socket, get(path, 'acme'))
-    return [status, content.toString()] as const
-  }
+  const health = (path: string) => healthAt(socket, path)
   const firstAnswer = () => health('/livez').catch(() => undefined)
   expect(await eventually(firstAnswer, 'an answer', 15_000)).toEqual([200, 'ok\n'])
   expect(await health('/readyz')).toEqual([503, 'not ready: warm\n'])

@@ -18,9 +18,7 @@ test.each([
   await using service = await startService({
     script: (seen) => ({ fields: ['Keep-Alive', 'timeout=600'], content: service.orgOf(seen) ?? '' }),
   })
-  const { baseUrl, tokens } = service
-  const { appId, appSecret } = tokens
-  await using proxy = await startProxyProcess({ baseUrl, appId, appSecret })
+  await using proxy = await startProxyProcess(service)
   await request(proxy.port, get('/v2/x', 'victim')) // the token is cached
   await request(proxy.port, get('/v2/x', 'stranger'))
   const idle = service.requests.at(-1)?.connection
@@ -42,9 +40,7 @@ const SOMAXCONN = existsSync(LIMIT_FILE) ? Number(readFileSync(LIMIT_FILE, 'utf8
 
 test.skipIf(SOMAXCONN < 2_000)('connections that come while the process does not run wait for it', async () => {
   await using service = await startService()
-  const { baseUrl, tokens } = service
-  const { appId, appSecret } = tokens
-  await using proxy = await startProxyProcess({ baseUrl, appId, appSecret })
+  await using proxy = await startProxyProcess(service)
   await request(proxy.port, get('/v2/x', 'acme'))
   proxy.spawned.signal('SIGSTOP')
   const clients = await Promise.all(Array.from({ length: 1_000 }, () => RawClient.connect(proxy.port)))
