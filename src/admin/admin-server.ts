@@ -22,12 +22,18 @@ export interface AdminOptions {
   /** Other machines may use everything, not only health and metrics. */
   readonly allowsRemote: boolean
   readonly refusesForwarded: boolean
-  /** `here`: callers run on this machine, who may see and purge nothing of each other. Changed by a reload, as what follows. */
-  readonly callers: 'none' | 'here' | 'elsewhere'
-  readonly hosts: HostList
-  readonly orgPattern: RegExp
+  /** Read for each request: a reload may change them. */
+  readonly rules: () => AdminRules
   /** Called with unexpected errors. */
   readonly report: (error: unknown) => void
+}
+
+interface AdminRules {
+  /** `here`: callers run on this machine, who may see and purge nothing of each other. */
+  readonly callers: 'none' | 'here' | 'elsewhere'
+  /** Names accepted in `Host`. */
+  readonly hosts: HostList
+  readonly orgPattern: RegExp
 }
 
 const MAX_HEAD_BYTES = 16 * 1024
@@ -94,7 +100,7 @@ export class AdminListener {
     this.#options = options
     this.#history = new History(sources.metrics, performance.now())
     this.#status = new Status(sources, this.#history)
-    this.#routes = adminRoutes(sources, this.#status, () => options.orgPattern)
+    this.#routes = adminRoutes(sources, this.#status, () => options.rules().orgPattern)
   }
 
   /** Resolves with the address as written in a URL. */
@@ -182,7 +188,8 @@ export class AdminListener {
   }
 
   #refusalOf(message: IncomingMessage, route: Route | undefined): AdminProblemCode | undefined {
-    const { hosts, refusesForwarded, isRemote, address, allowsRemote, callers } = this.#options
+    const { rules, refusesForwarded, isRemote, address, allowsRemote } = this.#options
+    const { hosts, callers } = rules()
     const isForProbes = route?.isForProbes === true
     // Probes use the pod's address as Host, which no configuration can know.
     const refusal = checkAccess(message, { hosts, refusesForwarded, allowsAnyHost: isRemote && isForProbes })

@@ -2,8 +2,8 @@
 
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AdminListener, type AdminOptions } from '../admin/admin-server.ts'
-import { type Gauges, Metrics } from '../admin/metrics.ts'
+import { AdminListener } from '../admin/admin-server.ts'
+import { Metrics } from '../admin/metrics.ts'
 import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import { isLoopback } from '../config/address.ts'
 import { placeOfCallers } from '../config/callers.ts'
@@ -14,10 +14,9 @@ import { Gateway } from '../gateway/handler.ts'
 import type { InheritedSockets } from '../listener/inherited-sockets.ts'
 import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
-import type { Origin } from '../origin/origin.ts'
 import { readVersion } from '../version.ts'
 import { eventsOf } from './events.ts'
-import { type FleetPart, openFleet } from './fleet.ts'
+import { openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { openOrigin, serviceContext } from './origin.ts'
 import { ConfigReload, type ReloadState } from './reload.ts'
@@ -25,38 +24,13 @@ import { callerSockets, LiveRules } from './rules.ts'
 import { TokenSide } from './tokens.ts'
 import { warningsOf } from './warnings.ts'
 
-export interface App {
-  /** As in a URL. */
-  readonly address: string
-  /** Undefined if `admin.address` is `off`. */
-  readonly adminAddress: string | undefined
-  /** Resolves when the orgs of `tokens.warm` have been tried. */
-  readonly warmed: Promise<void>
-  /** The checks behind `/readyz`. */
-  readiness(): readonly ReadinessCheck[]
-  /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
-  reload(): Promise<void>
-  /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
-  setNotReady(): void
-  /**
-   * Takes no more requests, lets those in flight finish for at most `shutdown.timeout`, and closes everything. Resolves with
-   * the number of connections that it had to break off.
-   */
-  drain(): Promise<number>
-  /** Breaks off everything at once. Resolves with the number of connections that were at work. */
-  close(): Promise<number>
-}
+export type App = Awaited<ReturnType<typeof startApp>>
 
 /**
  * Resolves when it listens. It is ready when the orgs of `tokens.warm` have been tried. Without `source` it cannot reload.
  * `sockets` come from systemd.
  */
-export async function startApp(
-  loaded: LoadedConfig,
-  log: Log,
-  source?: LoadOptions,
-  sockets?: InheritedSockets,
-): Promise<App> {
+export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOptions, sockets?: InheritedSockets) {
   const { config } = loaded
   const { listen, origin: settings, tokens } = config
   /** A reload changes these, so other objects read them each time. */
@@ -123,12 +97,13 @@ export async function startApp(
   })
 
   const phase = { isListening: false, isWarm: false, isDraining: false }
+  /** The checks behind `/readyz`. */
   const readiness = (): ReadinessCheck[] => [
     { name: 'configuration', isOk: true, detail: configurationDetail(reload.state) },
     { name: 'listening', isOk: phase.isListening },
-    { name: 'warm', isOk: phase.isWarm, detail: warmDetail(tokens.warm.length, phase.isWarm) },
+    { name: 'warm', isOk: phase.isWarm, detail: `${tokens.warm.length} Orgs in tokens.warm` },
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
-    credentialsCheck(side.areCredentialsRejected),
+    { name: 'credentials', isOk: !side.areCredentialsRejected, detail: credentialsDetail(side) },
   ]
   const sources: AdminSources = {
     version: readVersion(),
@@ -145,14 +120,55 @@ export async function startApp(
       })),
     readiness,
     metrics,
-    gauges: () => gaugesOf(listener, gateway, side, origin, log),
-    tokens: tokensOf(side, part),
+    gauges: () => {
+      const { connected, free, pending } = origin.stats
+      const { all } = side.mintPause
+      return {
+        requestsInFlight: listener.requestsInFlight,
+        requestsWaitingForToken: gateway.waiting,
+        connectionsRefused: listener.limit.refused,
+        lifetimeEstimateMs: side.tokens.lifetimeMs,
+        cachedTokens: side.tokens.size,
+        mintsPausedMs: all === undefined ? 0 : Math.max(1, all.leftMs), // a pause whose end is due has not ended yet
+        logLinesDropped: log.droppedLines,
+        originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
+      }
+    },
+    // A purge deletes the shared tokens, too.
+    tokens: {
+      status: () => side.tokens.status(),
+      purge: (org) => {
+        part?.fleet.purge(org)
+        return side.tokens.purge(org)
+      },
+      purgeAll: () => {
+        part?.fleet.purgeAll(side.tokens.knownOrgs())
+        return side.tokens.purgeAll()
+      },
+    },
     resumeMints: () => side.resumeMints(),
     warnings: warningsOf(side, listener, log, () => reload.state, part?.fleet),
     fleet: part?.fleet.store,
   }
-  const admin = openAdmin(live, rules, sources, log, sockets?.admin)
+  const { address: adminAddress, allowRemote: allowsRemote } = config.admin
+  const adminOptions = {
+    isRemote: adminAddress !== 'off' && adminAddress.kind === 'tcp' && !isLoopback(adminAddress.host),
+    socketMode: listen.socketMode,
+    inheritedSockets: sockets?.admin,
+    allowsRemote,
+    refusesForwarded: listen.refuseForwarded,
+    rules: () => ({
+      callers: placeOfCallers(live.config.callers.length, callerSockets(live.config).length, listen.address),
+      hosts: rules.adminHosts,
+      orgPattern: rules.current.orgPattern,
+    }),
+    report: (error: unknown) =>
+      log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
+  }
+  const admin =
+    adminAddress === 'off' ? undefined : new AdminListener({ address: adminAddress, ...adminOptions }, sources)
 
+  /** Breaks off everything at once. Resolves with the number of connections that were at work. */
   const close = async (): Promise<number> => {
     const broken = listener.close()
     reload.close()
@@ -163,25 +179,33 @@ export async function startApp(
     return broken
   }
   try {
-    const adminAddress = await admin?.listen()
+    const boundAdmin = await admin?.listen()
     await listener.useCallerSockets(callerSockets(config))
     const address = await listener.listen()
     phase.isListening = true
-    const warmed = side.warm().then(() => {
-      phase.isWarm = true
-    })
     return {
+      /** As in a URL. */
       address,
-      adminAddress,
-      warmed,
+      /** Undefined if `admin.address` is `off`. */
+      adminAddress: boundAdmin,
+      /** Resolves when the orgs of `tokens.warm` have been tried. */
+      warmed: side.warm().then(() => {
+        phase.isWarm = true
+      }),
       readiness,
+      /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
       reload: async () => {
         await Promise.all([reload.reload(), side.reloadSecret(), part?.reloadPassword()])
       },
+      /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
       setNotReady: () => {
         phase.isDraining = true
         listener.announceEnd()
       },
+      /**
+       * Takes no more requests, lets those in flight finish for at most `shutdown.timeout`, and closes everything. Resolves
+       * with the number of connections that it had to break off.
+       */
       drain: async () => {
         phase.isDraining = true
         await Promise.race([listener.drain(), sleep(config.shutdown.timeout, undefined, { ref: false })])
@@ -217,76 +241,7 @@ function configurationDetail({ takenOverAt, lastOutcome }: ReloadState): string 
   return lastOutcome === 'failed' ? `${since}; the last reload failed, and the log says why` : since
 }
 
-function warmDetail(orgs: number, isWarm: boolean): string {
-  if (orgs === 0) return 'tokens.warm names no Org'
-  return `${isWarm ? 'tried' : 'trying'} to get tokens for the ${orgs} Orgs of tokens.warm`
-}
-
-function credentialsCheck(areRejected: boolean): ReadinessCheck {
-  const detail = 'the token endpoint rejects the App credentials: check appId, and the secret in appSecretFile'
-  return { name: 'credentials', isOk: !areRejected, detail: areRejected ? detail : undefined }
-}
-
-/** For the admin listener: a purge deletes the shared tokens, too. */
-function tokensOf({ tokens }: TokenSide, part: FleetPart | undefined): AdminSources['tokens'] {
-  if (part === undefined) return tokens
-  return {
-    status: () => tokens.status(),
-    purge: (org) => {
-      part.fleet.purge(org)
-      return tokens.purge(org)
-    },
-    purgeAll: () => {
-      part.fleet.purgeAll(tokens.knownOrgs())
-      return tokens.purgeAll()
-    },
-  }
-}
-
-function gaugesOf(listener: Listener, gateway: Gateway, side: TokenSide, origin: Origin, log: Log): Gauges {
-  const { connected, free, pending } = origin.stats
-  const { all } = side.mintPause
-  return {
-    requestsInFlight: listener.requestsInFlight,
-    requestsWaitingForToken: gateway.waiting,
-    connectionsRefused: listener.limit.refused,
-    lifetimeEstimateMs: side.tokens.lifetimeMs,
-    cachedTokens: side.tokens.size,
-    mintsPausedMs: all === undefined ? 0 : Math.max(1, all.leftMs), // a pause whose end is due has not ended yet
-    logLinesDropped: log.droppedLines,
-    originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
-  }
-}
-
-function openAdmin(
-  live: { readonly config: Config },
-  rules: LiveRules,
-  sources: AdminSources,
-  log: Log,
-  inheritedSockets: readonly number[] | undefined,
-): AdminListener | undefined {
-  const { config } = live // of the start
-  const { address, allowRemote } = config.admin
-  if (address === 'off') return undefined
-  const options: AdminOptions = {
-    address,
-    socketMode: config.listen.socketMode,
-    inheritedSockets,
-    isRemote: address.kind === 'tcp' && !isLoopback(address.host),
-    allowsRemote: allowRemote,
-    // A reload changes these three, so the listener reads them for each request. A copy of these options would not.
-    get callers() {
-      const { callers, listen } = live.config
-      return placeOfCallers(callers.length, callerSockets(live.config).length, listen.address)
-    },
-    get hosts() {
-      return rules.adminHosts
-    },
-    get orgPattern() {
-      return rules.current.orgPattern
-    },
-    refusesForwarded: config.listen.refuseForwarded,
-    report: (error) => log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
-  }
-  return new AdminListener(options, sources)
+function credentialsDetail({ areCredentialsRejected }: TokenSide): string | undefined {
+  if (!areCredentialsRejected) return undefined
+  return 'the token endpoint rejects the App credentials: check appId, and the secret in appSecretFile'
 }

@@ -110,19 +110,13 @@ export function eventsOf(
 
     secretReloaded(outcome, file) {
       tokens.secretReloads.add(outcome)
-      switch (outcome) {
-        case 'loaded':
-          logger.info({ file }, 'new secret loaded: the next mint uses it')
-          return
-        case 'accepted':
-          logger.info({ file }, 'new secret accepted by the token endpoint')
-          return
-        case 'rejected':
-          logger.warn(
-            { file },
-            'new secret rejected by the token endpoint: correct the file; the secret before it is used',
-          )
-      }
+      if (outcome === 'loaded') logger.info({ file }, 'new secret loaded: the next mint uses it')
+      else if (outcome === 'accepted') logger.info({ file }, 'new secret accepted by the token endpoint')
+      else
+        logger.warn(
+          { file },
+          'new secret rejected by the token endpoint: correct the file; the secret before it is used',
+        )
     },
     secretWarning: (problem) => logger.warn({ problem }, 'changed secret looks odd'),
     secretUnusable(file, problem) {

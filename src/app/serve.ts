@@ -40,7 +40,7 @@ export async function serve(options: LoadOptions): Promise<Running> {
     signals.onReload = () => {
       app.reload().catch((error: unknown) => log.logger.error(describeFault(error), 'reload failed'))
     }
-    const stopped = stopOnSignal(signals, app, config, log)
+    const stopped = stopOnSignal(signals, app, config, log).finally(() => log.flush())
     const isReady = await Promise.race([app.warmed.then(() => true), stopped.then(() => false)])
     if (isReady) logStarted(config, app, log)
     return { address: app.address, adminAddress: app.adminAddress, stopped }
@@ -56,22 +56,26 @@ function checkDescriptorLimit(): void {
 }
 
 /** A supervisor that waits for readiness does not show why it waits, so the log says why. */
-function logStarted({ listen, callers, baseUrl, appSecretFile }: Config, app: App, log: Log): void {
-  const keyed = listen.callerKey === undefined ? '' : ', with the caller key'
-  const onHost = listen.allowRemote ? 'any host' : 'this host only'
-  const anyone = listen.address.kind === 'unix' ? 'users with access to the socket' : onHost
+function logStarted(config: Config, app: App, log: Log): void {
   const fields = {
     address: app.address,
     adminAddress: app.adminAddress ?? 'off',
-    callers: callers.length > 0 ? callers.map(({ name }) => name).join(', ') : anyone + keyed,
-    baseUrl: baseUrl.href,
-    secret: appSecretFile === undefined ? 'from the environment' : `from ${appSecretFile}`,
+    callers: config.callers.map(({ name }) => name).join(', ') || anyCaller(config),
+    baseUrl: config.baseUrl.href,
+    secret: config.appSecretFile === undefined ? 'from the environment' : `from ${config.appSecretFile}`,
   }
   const failing = app.readiness().filter(({ isOk }) => !isOk)
   const failed = failing.map(({ name, detail }) => `${name}: ${detail ?? 'failed'}`)
   if (failed.length === 0) log.logger.info(fields, 'ready')
   else log.logger.error({ ...fields, failed }, 'listening, but not ready')
 }
+
+function anyCaller({ listen: { address, allowRemote, callerKey } }: Config): string {
+  const who = address.kind === 'unix' ? 'users with access to the socket' : allowRemote ? 'any host' : 'this host only'
+  return callerKey === undefined ? who : `${who}, with the caller key`
+}
+
+type Signals = ReturnType<typeof listenForSignals>
 
 /** Listens from the start: without a listener, a signal that comes while the app starts would end the process. */
 function listenForSignals() {
@@ -95,34 +99,26 @@ function listenForSignals() {
   return signals
 }
 
-type ProcessSignals = ReturnType<typeof listenForSignals>
-
 /** Resolves with the exit code. */
-async function stopOnSignal(signals: ProcessSignals, app: App, config: Config, log: Log): Promise<number> {
+async function stopOnSignal(signals: Signals, app: App, { shutdown }: Config, { logger }: Log): Promise<number> {
   const signal = await signals.firstStop
-  const { delay, timeout } = config.shutdown
   const exitAfter = (ms: number) => setTimeout(() => process.exit(1), ms).unref()
-  exitAfter(delay + timeout + LAST_DEADLINE_MS)
+  exitAfter(shutdown.delay + shutdown.timeout + LAST_DEADLINE_MS)
+  logger.info({ signal, delayMs: shutdown.delay, timeoutMs: shutdown.timeout }, 'drain')
+  app.setNotReady()
   const atOnce = signals.secondStop.then(async (second) => {
-    log.logger.warn({ signal: second }, 'second signal: stopping at once')
+    logger.warn({ signal: second }, 'second signal: stopping at once')
     exitAfter(LAST_DEADLINE_MS)
     await app.close()
     return 1
   })
-  const exitCode = await Promise.race([drain(app, config, log, signal), atOnce])
-  await log.flush()
-  return exitCode
-}
-
-async function drain(app: App, config: Config, log: Log, signal: NodeJS.Signals): Promise<number> {
-  const { delay, timeout } = config.shutdown
-  log.logger.info({ signal, delayMs: delay, timeoutMs: timeout }, 'drain')
-  app.setNotReady()
-  await sleep(delay)
-  const connections = await app.drain()
-  if (connections === 0) log.logger.info('stopped')
-  else log.logger.warn({ connections }, 'stopped: the drain deadline cut connections with requests in flight')
-  return connections === 0 ? 0 : 1
+  const drained = sleep(shutdown.delay).then(async () => {
+    const connections = await app.drain()
+    if (connections === 0) logger.info('stopped')
+    else logger.warn({ connections }, 'stopped: the drain deadline cut connections with requests in flight')
+    return connections === 0 ? 0 : 1
+  })
+  return Promise.race([drained, atOnce])
 }
 
 /** After a fault that nobody handled, the state is unknown. The supervisor starts a new process. */

@@ -1,7 +1,7 @@
 /** What the parts say about bad states that last, in words that tell what to do. */
 
 import type { WarningChecks } from '../admin/warnings.ts'
-import type { TokenErrorCode } from '../errors.ts'
+import { PROBLEMS, type TokenErrorCode } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Listener } from '../listener/server.ts'
 import type { Log } from './log.ts'
@@ -19,7 +19,7 @@ export function warningsOf(
     mints_paused() {
       const { all } = side.mintPause
       if (all === undefined) return undefined
-      const text = `No Org gets a new token: ${all.hint ?? CAUSES[all.code]} Tokens that are held go on working. ${RESUME}`
+      const text = `No Org gets a new token: ${all.hint ?? causeOf(all.code)} Tokens that are held go on working. ${RESUME}`
       return { text, lastedMs: all.lastedMs, leftMs: all.leftMs }
     },
     orgs_paused() {
@@ -27,7 +27,7 @@ export function warningsOf(
       if (single === undefined || all !== undefined) return undefined
       const { orgs, code, leftMs, hint } = single
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
-      const text = `No new token for ${named(orgs.toReversed())}: ${hint ?? CAUSES[code]} The log lines "mint failed" have the URL. ${RESUME}`
+      const text = `No new token for ${named(orgs.toReversed())}: ${hint ?? causeOf(code)} The log lines "mint failed" have the URL. ${RESUME}`
       return { text, leftMs: leftMs > 0 ? leftMs : undefined }
     },
     app_credentials_rejected() {
@@ -111,11 +111,6 @@ function named(orgs: readonly string[]): string {
 
 const RESUME = 'To try again at once: POST /tokens/resume.'
 
-const CAUSES: Readonly<Record<TokenErrorCode, string>> = {
-  org_access_refused: 'The token endpoint refuses the Orgs.',
-  app_credentials_rejected: 'The token endpoint rejects the App credentials.',
-  token_response_invalid: 'The token endpoint answers without a usable token.',
-  token_endpoint_unavailable: 'The token endpoint fails, or cannot be reached.',
-  token_endpoint_rate_limited: 'The token endpoint limits the rate of calls.',
-  token_endpoint_timeout: 'The token endpoint does not answer in time.',
+function causeOf(code: TokenErrorCode): string {
+  return `${PROBLEMS[code].title}.`
 }

@@ -16,6 +16,7 @@ export interface AdminSettings extends Partial<AdminOptions> {
   /** The beginning of all tokens. */
   readonly tokenMarker?: string
   readonly version?: string
+  readonly callers?: 'none' | 'here' | 'elsewhere'
 }
 
 export class AdminUnderTest implements AsyncDisposable {
@@ -30,7 +31,7 @@ export class AdminUnderTest implements AsyncDisposable {
   address = ''
 
   constructor(settings: AdminSettings) {
-    const { tokenMarker = 'token', version = '0.0.0-test', ...options } = settings
+    const { tokenMarker = 'token', version = '0.0.0-test', callers = 'none', ...options } = settings
     this.tokens = new TokenCache(
       {
         maxOrgs: 10_000,
@@ -69,10 +70,8 @@ export class AdminUnderTest implements AsyncDisposable {
         socketMode: 0o660,
         isRemote: false,
         allowsRemote: false,
-        callers: 'none',
-        hosts: new HostList(LOOPBACK_NAMES),
         refusesForwarded: true,
-        orgPattern: /^[\w<>"' =()-]{1,128}$/,
+        rules: () => ({ callers, hosts: new HostList(LOOPBACK_NAMES), orgPattern: /^[\w<>"' =()-]{1,128}$/ }),
         report: (error) => this.reported.push(error),
         ...options,
       },

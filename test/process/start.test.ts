@@ -40,7 +40,7 @@ test('warm orgs and a wrong secret: the proxy runs but is not ready, and its log
     ['/livez', '/readyz?verbose'].map((path) => request(adminPort, get(path, 'acme'))),
   )
   expect([live?.status, ready?.status]).toEqual([200, 503])
-  expect(ready?.content.toString()).toContain('[+]warm ok: tried to get tokens for the 2 Orgs of tokens.warm\n')
+  expect(ready?.content.toString()).toContain('[+]warm ok: 2 Orgs in tokens.warm\n')
 })
 
 test('a token endpoint that is down does not keep the proxy from starting', async () => {
