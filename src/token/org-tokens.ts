@@ -147,6 +147,7 @@ export class OrgTokens {
   /** Runs for a request that is not answered by `quietUntil`. */
   choose(kind: RequestKind, now: number): Choice {
     this.#dropFormer(now)
+    this.#noteOutlived()
     const choice = kind === 'repeatable' ? this.#chooseRepeatable(now) : this.#chooseOnce(kind, now)
     if (choice !== undefined) return choice
     const { current } = this
@@ -252,26 +253,26 @@ export class OrgTokens {
 
   /** The age at which the current token will probably end; undefined if nothing is known. */
   get endMs(): number | undefined {
-    const statedMs = this.current.statedLifeMs
-    const endMs = Math.min(this.rules.learns ? this.#learnedEndMs() : this.rules.lifetimeMs, statedMs)
+    const { learns, lifetimeMs } = this.rules
+    const learnedMs = this.#learnedEndMs ?? Number.POSITIVE_INFINITY
+    const isOutlived = learnedMs * (1 + OUTLIVED_SHARE) < this.#outlivedMs
+    const expectedMs = isOutlived ? Number.POSITIVE_INFINITY : learnedMs
+    const endMs = Math.min(learns ? expectedMs : lifetimeMs, this.current.statedLifeMs)
     return endMs === Number.POSITIVE_INFINITY ? undefined : endMs
   }
 
   /** The org's own deaths count first, those of others only where it has none that say otherwise. */
-  #learnedEndMs(): number {
-    const own = this.#own?.endMs
+  get #learnedEndMs(): number | undefined {
     const shared = this.habits.deaths.endMs
     const isShared = shared !== undefined && this.#own?.agreeWith(shared) !== false
-    const endMs = own ?? (isShared ? shared : this.current.expectedLifeMs)
-    if (endMs === undefined) return Number.POSITIVE_INFINITY
-    const aliveMs = this.acceptedAt - this.current.mintedAt
-    if (aliveMs > endMs * (1 + OUTLIVED_SHARE)) this.#outlived(aliveMs)
-    return endMs * (1 + OUTLIVED_SHARE) < this.#outlivedMs ? Number.POSITIVE_INFINITY : endMs
+    return this.#own?.endMs ?? (isShared ? shared : this.current.expectedLifeMs)
   }
 
-  /** The service accepts the token past its expected end. */
-  #outlived(aliveMs: number): void {
-    if (aliveMs <= this.#outlivedMs) return
+  /** Takes note if the service has accepted the token past its expected end. */
+  #noteOutlived(): void {
+    const endMs = this.#learnedEndMs
+    const aliveMs = this.acceptedAt - this.current.mintedAt
+    if (endMs === undefined || aliveMs <= endMs * (1 + OUTLIVED_SHARE) || aliveMs <= this.#outlivedMs) return
     if (this.#outlivedMs === 0) this.habits.deaths.add({ org: this.org, aliveMs, deadMs: Number.POSITIVE_INFINITY })
     this.#outlivedMs = Math.floor(aliveMs)
     this.#own = undefined
