@@ -8,6 +8,7 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
 import { TokenCache } from '../../src/token/token-cache.ts'
 import { AccessToken } from '../../src/token/token-source.ts'
+import { TOKEN_CACHE_OPTIONS } from '../support/token-cache-options.ts'
 import { NO_GAUGES, record } from './records.ts'
 
 const LIFETIME_MS = 300_000
@@ -34,15 +35,9 @@ export class AdminUnderTest implements AsyncDisposable {
     const { tokenMarker = 'token', version = '0.0.0-test', callers = 'none', ...options } = settings
     this.tokens = new TokenCache(
       {
-        maxOrgs: 10_000,
-        settleTimeMs: 5_000,
+        ...TOKEN_CACHE_OPTIONS,
         lifetimeMs: LIFETIME_MS,
         learns: false,
-        rejectedStatuses: [401],
-        rejectedCooldownMs: 10_000,
-        refusalTtlMs: 5_000,
-        mintTimeoutMs: 5_000,
-        looksFarAhead: true,
       },
       { mint: async (org) => new AccessToken(`${tokenMarker}-${org}`, performance.now()) },
     )

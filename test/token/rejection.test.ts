@@ -6,6 +6,7 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import type { RequestKind } from '../../src/token/org-tokens.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
 import { AccessToken, type RejectionKind } from '../../src/token/token-source.ts'
+import { TOKEN_CACHE_OPTIONS } from '../support/token-cache-options.ts'
 import { throughCache, World } from './simulation/simulation.ts'
 
 const ACME = 'acme' as OrgId
@@ -43,15 +44,8 @@ class Stage {
   constructor(options: Partial<TokenCacheOptions> = {}) {
     this.cache = new TokenCache(
       {
-        maxOrgs: 100,
+        ...TOKEN_CACHE_OPTIONS,
         settleTimeMs: SETTLE_MS,
-        lifetimeMs: 300_000,
-        learns: true,
-        rejectedStatuses: [401],
-        rejectedCooldownMs: 10_000,
-        refusalTtlMs: 5_000,
-        mintTimeoutMs: 5_000,
-        looksFarAhead: true,
         now: this.world.now,
         startTimer: this.world.startTimer,
         random: () => 0.999,

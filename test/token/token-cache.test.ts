@@ -4,6 +4,7 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
 import { AccessToken, MintGoesOn, MintNotSent } from '../../src/token/token-source.ts'
 import { ManualClock } from '../support/clock.ts'
+import { TOKEN_CACHE_OPTIONS } from '../support/token-cache-options.ts'
 import { ScriptedSource, settled } from './scripted-source.ts'
 
 const ACME = 'acme' as OrgId
@@ -26,15 +27,10 @@ function setUp(options: Partial<TokenCacheOptions> = {}): Fixture {
   const events: string[] = []
   const cache = new TokenCache(
     {
-      maxOrgs: 100,
-      settleTimeMs: 5_000,
+      ...TOKEN_CACHE_OPTIONS,
       lifetimeMs: LIFETIME_MS,
       learns: false,
-      rejectedStatuses: [401],
-      rejectedCooldownMs: 10_000,
-      refusalTtlMs: 5_000,
       mintTimeoutMs: 60_000,
-      looksFarAhead: true,
       now: clock.now,
       // No token is left to live past its expected end.
       random: () => 0.999,

@@ -11,6 +11,7 @@ import { Rejection } from '../../../src/token/rejection.ts'
 import { TokenCache } from '../../../src/token/token-cache.ts'
 import { AccessToken } from '../../../src/token/token-source.ts'
 import type { Random } from '../../support/seed.ts'
+import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
 import { CarefulClient } from './careful-client.ts'
 import { EventQueue } from './event-queue.ts'
 import { type ServiceKind, TokenService } from './services.ts'
@@ -211,15 +212,7 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
   const names = new Map<AccessToken, string>()
   const cache = new TokenCache(
     {
-      maxOrgs: 10_000,
-      settleTimeMs: 5_000,
-      lifetimeMs: 5 * 60_000,
-      learns: true,
-      rejectedStatuses: [401],
-      rejectedCooldownMs: 10_000,
-      refusalTtlMs: 5_000,
-      mintTimeoutMs: 5_000,
-      looksFarAhead: true,
+      ...TOKEN_CACHE_OPTIONS,
       now: world.now,
       startTimer: world.startTimer,
       random: () => random.next(),

@@ -1,0 +1,14 @@
+import type { TokenCacheOptions } from '../../src/token/token-cache.ts'
+
+/** The options of a token cache with all defaults of the settings. */
+export const TOKEN_CACHE_OPTIONS: TokenCacheOptions = {
+  maxOrgs: 10_000,
+  settleTimeMs: 5_000,
+  lifetimeMs: 300_000,
+  learns: true,
+  rejectedStatuses: [401],
+  rejectedCooldownMs: 10_000,
+  refusalTtlMs: 5_000,
+  mintTimeoutMs: 5_000,
+  looksFarAhead: true,
+}
