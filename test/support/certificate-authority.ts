@@ -4,11 +4,8 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-export interface Issued {
-  /** PEM, with the chain behind it. */
-  readonly cert: string
-  readonly key: string
-}
+/** PEM; the certificate has its chain behind it. */
+export type Issued = Readonly<Record<'cert' | 'key', string>>
 
 export interface IssueOptions {
   /** Such as `URI:spiffe://example.org/ns/jobs/sa/batch,DNS:batch.jobs.svc`. */
