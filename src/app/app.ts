@@ -122,14 +122,14 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     metrics,
     gauges: () => {
       const { connected, free, pending } = origin.stats
-      const { all } = side.mintPause
+      const { mintPause } = side
       return {
         requestsInFlight: listener.requestsInFlight,
         requestsWaitingForToken: gateway.waiting,
         connectionsRefused: listener.limit.refused,
         lifetimeEstimateMs: side.tokens.lifetimeMs,
         cachedTokens: side.tokens.size,
-        mintsPausedMs: all === undefined ? 0 : Math.max(1, all.leftMs), // a pause whose end is due has not ended yet
+        mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }

@@ -85,7 +85,7 @@ export function eventsOf(
       logger.warn({ orgId, requestId, url, reason, outcome, durationMs, detail: error?.message }, 'mint failed')
     },
     /** A flood can refuse thousands of mints in a second, so one line counts all refusals of five seconds. */
-    mintRefused(_org, _reason, error) {
+    mintRefused(error) {
       refusedMints[error instanceof OverBudget ? 'overBudget' : 'paused'] += 1
       refusedMintsTimer ??= setTimeout(flush, REFUSED_MINTS_MS).unref()
     },

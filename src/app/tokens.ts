@@ -56,7 +56,7 @@ export class TokenSide {
         mintConcurrency: settings.mintConcurrency,
         mintRate: settings.mintRate,
         observer: {
-          mintRefused: (...refused) => events.mintRefused(...refused),
+          mintRefused: (error) => events.mintRefused(error),
           mintsPaused: (code, pauseMs) => {
             events.mintsPaused(code, pauseMs)
             if (code === REJECTED) this.#probeAfter(pauseMs)
@@ -91,8 +91,8 @@ export class TokenSide {
 
   /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
-    const { pauses } = this.#guard
-    return pauses.code === REJECTED || (!this.credentials.wereAccepted && pauses.rejectedOrgs.length > 0)
+    const { key, wereAccepted } = this.credentials
+    return this.#guard.pauses.code === REJECTED || (key.isRejected && !wereAccepted)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
@@ -103,14 +103,14 @@ export class TokenSide {
       : undefined
   }
 
-  /** Why and until when mints are paused, of all orgs and of single ones. */
-  get mintPause(): MintPauseStatus {
+  /** Why and until when mints are paused, of all orgs or of single ones. */
+  get mintPause(): MintPauseStatus | undefined {
     return this.#guard.pauses.status
   }
 
   /** Ends all pauses and limits of the token endpoint. The next call shows whether they were still needed. */
   resumeMints(): void {
-    this.#guard.resume()
+    this.#guard.pauses.resume()
   }
 
   /**
@@ -157,7 +157,6 @@ export class TokenSide {
     clearTimeout(this.#probe)
     this.#events.flush()
     this.#secretFile?.close()
-    this.#guard.close()
     this.tokens.close()
     this.#origin.close()
   }
@@ -169,7 +168,7 @@ export class TokenSide {
       if (this.#guard.pauses.code !== REJECTED) return
       this.#probeAfter(pauseMs) // unless another pause begins
       // Any of them: the trouble of one may be its own.
-      const orgs = this.#guard.pauses.rejectedOrgs
+      const orgs = this.#guard.pauses.status?.orgs ?? []
       const org = orgs[randomInt(Math.max(orgs.length, 1))]
       if (org !== undefined) this.tokens.warm(org).catch(() => undefined)
     }, pauseMs).unref()

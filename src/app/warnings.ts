@@ -17,17 +17,17 @@ export function warningsOf(
 ): WarningChecks {
   return {
     mints_paused() {
-      const { all } = side.mintPause
-      if (all === undefined) return undefined
-      const text = `No Org gets a new token: ${all.hint ?? causeOf(all.code)} Tokens that are held go on working. ${RESUME}`
-      return { text, lastedMs: all.lastedMs, leftMs: all.leftMs }
+      const { mintPause: pause } = side
+      if (!pause?.isOfAll) return undefined
+      const text = `No Org gets a new token: ${pause.hint ?? causeOf(pause.code)} Tokens that are held go on working. ${RESUME}`
+      return { text, leftMs: pause.leftMs }
     },
     orgs_paused() {
-      const { all, single } = side.mintPause
-      if (single === undefined || all !== undefined) return undefined
-      const { orgs, code, leftMs, hint } = single
+      const { mintPause: pause } = side
+      if (pause === undefined || pause.isOfAll) return undefined
+      const { orgs, code, leftMs, hint } = pause
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
-      const text = `No new token for ${named(orgs.toReversed())}: ${hint ?? causeOf(code)} The log lines "mint failed" have the URL. ${RESUME}`
+      const text = `No new token for ${named(orgs)}: ${hint ?? causeOf(code)} The log lines "mint failed" have the URL. ${RESUME}`
       return { text, leftMs: leftMs > 0 ? leftMs : undefined }
     },
     app_credentials_rejected() {

@@ -293,7 +293,7 @@ export class Exchange implements AttemptSink {
       return false
     }
     const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request
-    const requester = caller?.name ?? this.#owner
+    const requester = caller ?? this.#owner
     const { isRepeatable } = this
     this.#rejection ??= new Rejection({ org: orgId, method, path, isRepeatable, isHandshake, requester, requestId })
     const rejected = { token: credential, sentAt, status, challenge: head.challenge }

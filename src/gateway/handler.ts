@@ -37,7 +37,7 @@ export class Gateway {
       // Only a miss makes a promise.
       this.waiting++
       tokens
-        .obtain(orgId, { kind, requester: caller?.name ?? received.connection, requestId })
+        .obtain(orgId, { kind, requester: caller ?? received.connection, requestId })
         .then(({ token, result }) => exchange.forward(token, result))
         .catch((error: unknown) => exchange.failWith(error))
         .finally(() => this.waiting--)

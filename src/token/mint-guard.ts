@@ -14,10 +14,8 @@ import { type MintPass, MintPauses } from './mint-pauses.ts'
 import { type LeaveQueue, MintQueue } from './mint-queue.ts'
 import {
   type AccessToken,
-  MintGoesOn,
   MintNotSent,
   type MintOptions,
-  type MintReason,
   type TokenObserver,
   type TokenSource,
 } from './token-source.ts'
@@ -33,31 +31,14 @@ export interface MintGuardOptions {
   readonly random?: () => number
 }
 
-/** What a mint and its calls have in common. */
-interface Mint extends MintOptions {
-  readonly org: OrgId
-  readonly reason: MintReason
-  readonly deadlineAt: number
-  /** Ends the wait of all requests for this mint; the mint goes on. */
-  letGo: () => void
-  hasLetGo: boolean
-}
-
 /** A call that is under way. */
 interface Call {
-  readonly mint: Mint
-  readonly pass: MintPass
   readonly broken: AbortController
   /** Unanswered for longer than answers take. */
   isSlow: boolean
-  /** Counted as failed already, because it took too long. */
-  isHanging: boolean
-  timer: NodeJS.Timeout | undefined
 }
 
 const NO_ANSWER = 'The token endpoint takes calls, but does not answer in time.'
-const FIRST_RETRY_MS = 150
-const LONGEST_RETRY_MS = 800
 /** A retry begins only if this share of the time for a mint is left, and as much time as the last call took. */
 const LEAST_TIME_FOR_RETRY = 1 / 20
 /** A call may take so many times as long as the slowest answer took lately before it counts as slow. */
@@ -66,9 +47,7 @@ const SLOW_FACTOR = 2
 const SLOWEST_DECAY = 15 / 16
 /** The least time after which a call counts as slow, as a share of the time for a mint. */
 const SLOW_SHARE = 1 / 5
-/** A probe that hangs puts off the discovery of a recovery. */
-const PROBE_HANGS_MS = 2_000
-/** While others wait for a place, calls that are slow may hold this share of the places. */
+/** Calls that are slow may hold this share of the places. */
 const SLOW_SHARE_OF_PLACES = 1 / 4
 /** The same before the first answer: the endpoint may be slow for all. */
 const UNKNOWN_SHARE_OF_PLACES = 7 / 8
@@ -79,92 +58,56 @@ export class MintGuard implements TokenSource {
   readonly #source: TokenSource
   readonly #queue: MintQueue
   readonly #now: () => number
-  readonly #random: () => number
   /** The oldest first. */
   readonly #calls = new Set<Call>()
   /** The time of the slowest answer lately. Undefined before the first one. */
   #slowestMs: number | undefined
-  #isClosed = false
 
   constructor(options: MintGuardOptions, source: TokenSource) {
     const { now = () => performance.now(), random = Math.random, observer } = options
     this.#options = options
     this.#source = source
     this.#now = now
-    this.#random = random
-    this.#queue = new MintQueue({ concurrency: options.mintConcurrency, ratePerSecond: options.mintRate, now })
+    this.#queue = new MintQueue(options.mintConcurrency, options.mintRate, now)
     this.pauses = new MintPauses({ now, random, observer })
   }
 
-  /** @throws {TokenError} `MintNotSent` if no call was made, `MintGoesOn` if the token may come later */
-  mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
-    const { reason = 'cold', replaces, requester, requestId } = options
-    const deadlineAt = this.#now() + this.#options.mintTimeoutMs
-    return new Promise((resolve, reject) => {
-      // No spread: V8 makes a hash table of it, and a flood makes thousands of these calls in a second.
-      const mint: Mint = {
-        org,
-        reason,
-        replaces,
-        requester,
-        requestId,
-        deadlineAt,
-        letGo: () => {
-          mint.hasLetGo = true
-          const message = 'the call goes on, but nobody waits for it: the token endpoint does not answer'
-          const details = { retryAfterSeconds: 1, hint: NO_ANSWER }
-          reject(new MintGoesOn('token_endpoint_unavailable', message, whole, details))
-        },
-        hasLetGo: false,
-      }
-      const whole = this.#mint(mint)
-      whole.then(resolve, (error: unknown) => {
-        if (error instanceof MintNotSent) this.#options.observer?.mintRefused?.(org, reason, error)
-        reject(error)
-      })
-    })
-  }
-
-  /** Ends all pauses and limits at once. */
-  resume(): void {
-    this.pauses.resume()
-  }
-
-  /** Failed calls are not repeated any more. */
-  close(): void {
-    this.#isClosed = true
-  }
-
-  async #mint(mint: Mint): Promise<AccessToken> {
-    for (let attempt = 1; ; attempt += 1) {
-      const startedAt = this.#now()
-      const pass = this.pauses.admit(mint.org)
-      const leave = await this.#enter(mint, pass)
-      const calledAt = this.#now()
-      try {
-        return await this.#call(mint, pass, leave)
-      } catch (error) {
-        if (!(error instanceof TokenError) || !isPassing(error)) throw error
-        const backoffMs = Math.min(FIRST_RETRY_MS * 2 ** (attempt - 1), LONGEST_RETRY_MS) * (0.5 + this.#random() / 2)
-        const waitMs = Math.max(startedAt + backoffMs - this.#now(), 0)
-        // A probe is not repeated: its failure has begun the next pause.
-        const isLast = pass.probes.length > 0 || mint.hasLetGo || this.#isClosed
-        // A call that outlasts the requests would give them a timeout in place of this error.
-        const needsMs = waitMs + Math.max(this.#now() - calledAt, this.#options.mintTimeoutMs * LEAST_TIME_FOR_RETRY)
-        if (isLast || this.#now() + needsMs >= mint.deadlineAt) {
-          this.pauses.gaveUp(pass, error)
-          throw error
-        }
-        await new Promise((resolve) => setTimeout(resolve, waitMs))
-      }
+  /** @throws {TokenError} `MintNotSent` if no call was made */
+  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+    try {
+      return await this.#mint(org, options)
+    } catch (error) {
+      if (error instanceof MintNotSent) this.#options.observer?.mintRefused?.(error)
+      throw error
     }
   }
 
-  async #enter({ reason, requester, deadlineAt }: Mint, pass: MintPass): Promise<LeaveQueue> {
-    const isProbe = pass.probes.length > 0
+  async #mint(org: OrgId, options: MintOptions): Promise<AccessToken> {
+    const { mintTimeoutMs } = this.#options
+    const deadlineAt = this.#now() + mintTimeoutMs
+    const first = this.pauses.admit(org)
+    for (let pass = first; ; pass = this.pauses.admit(org)) {
+      const leave = await this.#enter(pass, options, deadlineAt)
+      const startedAt = this.#now()
+      try {
+        return await this.#call(pass, options)
+      } catch (error) {
+        // A probe is not repeated: its failure has begun the next pause.
+        const mayRepeat = isPassing(error) && first.probes.length === 0 && this.pauses.code === undefined
+        // A call that outlasts the requests would give them a timeout in place of this error.
+        const callMs = Math.max(this.#now() - startedAt, mintTimeoutMs * LEAST_TIME_FOR_RETRY)
+        if (!mayRepeat || this.#now() + this.pauses.leftMs(org) + callMs >= deadlineAt) throw error
+      } finally {
+        leave()
+      }
+      await sleep(this.pauses.leftMs(org))
+    }
+  }
+
+  async #enter(pass: MintPass, { reason = 'cold', requester }: MintOptions, deadlineAt: number): Promise<LeaveQueue> {
+    const turn = this.#queue.enter(reason !== 'cold', deadlineAt, requester)
+    this.#makeRoom()
     try {
-      const turn = this.#queue.enter({ isKnown: reason !== 'cold', isProbe, requester, deadlineAt })
-      this.#makeRoom()
       return await turn
     } catch (error) {
       this.pauses.abandon(pass)
@@ -172,74 +115,73 @@ export class MintGuard implements TokenSource {
     }
   }
 
-  async #call(mint: Mint, pass: MintPass, leave: LeaveQueue): Promise<AccessToken> {
-    const call: Call = { mint, pass, broken: new AbortController(), isSlow: false, isHanging: false, timer: undefined }
-    const { org, reason, replaces, requestId } = mint
+  async #call(pass: MintPass, options: MintOptions): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
-    const isProbe = pass.probes.length > 0
+    const call: Call = { broken: new AbortController(), isSlow: false }
     const startedAt = this.#now()
     const enoughMs = (this.#slowestMs ?? 0) * SLOW_FACTOR
     const patienceMs = this.#slowestMs === undefined ? mintTimeoutMs * SLOW_FACTOR : mintTimeoutMs
-    const hangsMs = Math.max(isProbe ? Math.min(PROBE_HANGS_MS, mintTimeoutMs) : patienceMs, enoughMs)
-    const slowMs = Math.min(Math.max(mintTimeoutMs * SLOW_SHARE, enoughMs), hangsMs)
-    call.timer = after(slowMs, () => {
-      this.#noteSlow(call)
-      call.timer = after(hangsMs - slowMs, () => this.#noteHanging(call))
+    const slowMs = Math.max(mintTimeoutMs * SLOW_SHARE, enoughMs)
+    // A probe that hangs puts off the discovery of a recovery.
+    const hangsMs = pass.isProbeOfAll ? slowMs : Math.max(patienceMs, enoughMs)
+    // After a stall of this process, answers that are there already are read before the immediate runs.
+    const after = (delayMs: number, act: () => void) =>
+      setTimeout(() => setImmediate(() => this.#calls.has(call) && act()), delayMs)
+    const slow = after(slowMs, () => {
+      call.isSlow = true
+      this.#makeRoom()
+    })
+    const hangs = after(hangsMs, () => {
+      this.#failed(pass, new TokenError('token_endpoint_timeout', NO_ANSWER, { hint: NO_ANSWER }))
     })
     this.#calls.add(call)
     try {
-      const token = await this.#source.mint(org, { reason, replaces, requestId, signal: call.broken.signal })
+      const token = await this.#source.mint(pass.org, { ...options, signal: call.broken.signal })
       this.#slowestMs = Math.max(this.#now() - startedAt, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
       this.pauses.settle(pass)
       return token
     } catch (error) {
-      const isEvidence = error instanceof TokenError && !(error instanceof MintNotSent) && !call.broken.signal.aborted
-      if (!isEvidence) this.pauses.abandon(pass)
-      else if (!call.isHanging || !isPassing(error)) this.#settleFailed(pass, error)
-      throw error
+      const { aborted } = call.broken.signal
+      const failure = aborted ? new TokenError('token_endpoint_unavailable', NO_ANSWER, { hint: NO_ANSWER }) : error
+      if (failure instanceof TokenError) this.#failed(pass, failure, aborted)
+      else this.pauses.abandon(pass)
+      throw failure
     } finally {
-      clearTimeout(call.timer)
+      clearTimeout(slow)
+      clearTimeout(hangs)
       this.#calls.delete(call)
-      leave() // last: the next call must not begin before a pause that this one began
     }
   }
 
-  #noteSlow(call: Call): void {
-    if (!this.#calls.has(call)) return
-    call.isSlow = true
-    if (call.pass.probes.length > 0 || this.pauses.code !== undefined) call.mint.letGo()
+  #failed(pass: MintPass, error: TokenError, isBrokenOff = false): void {
+    const refusal = this.pauses.settle(pass, error, isBrokenOff)
+    if (refusal === undefined) return
+    this.#queue.refuseAll(refusal)
     this.#makeRoom()
   }
 
-  #noteHanging(call: Call): void {
-    if (!this.#calls.has(call)) return
-    call.isHanging = true
-    this.#settleFailed(call.pass, new TokenError('token_endpoint_timeout', NO_ANSWER, { hint: NO_ANSWER }))
-  }
-
-  #settleFailed(pass: MintPass, error: TokenError): void {
-    const refusal = this.pauses.settle(pass, error)
-    if (refusal === undefined) return
-    this.#queue.refuseAll(refusal)
-    for (const call of this.#calls) if (call.isSlow) call.mint.letGo()
-  }
-
-  /** Calls that hang must not keep all others out. The oldest go on: if the endpoint has become slow, they are the first to show it. */
+  /**
+   * Breaks off calls that are slow, if they keep others out, or if requests should not wait for them in a pause. The oldest go
+   * on: if the endpoint has become slow, they are the first to show it.
+   */
   #makeRoom(): void {
-    if (!this.#queue.isShortOfPlaces) return
-    const slow = Array.from(this.#calls).filter((call) => call.isSlow)
+    const isPaused = this.pauses.code !== undefined
+    if (!isPaused && !this.#queue.isShortOfPlaces) return
     const share = this.#slowestMs === undefined ? UNKNOWN_SHARE_OF_PLACES : SLOW_SHARE_OF_PLACES
-    const places = Math.max(1, Math.floor(this.#options.mintConcurrency * share))
-    for (const call of slow.slice(places)) call.broken.abort()
+    const places = isPaused ? 1 : Math.max(1, Math.floor(this.#options.mintConcurrency * share))
+    const slow = Array.from(this.#calls).filter((call) => call.isSlow)
+    for (const { broken } of slow.slice(places)) broken.abort()
   }
 }
 
 /** The next call may bring a token. */
-function isPassing({ code }: TokenError): boolean {
+function isPassing(error: unknown): boolean {
+  if (!(error instanceof TokenError)) return false
+  const { code } = error
   return code === 'token_endpoint_unavailable' || code === 'token_endpoint_timeout' || code === 'token_response_invalid'
 }
 
-/** After a stall of this process, answers that are there already are read before the immediate runs. */
-function after(delayMs: number, act: () => void): NodeJS.Timeout {
-  return setTimeout(() => setImmediate(act), delayMs)
+/** Does not keep the process alive. A timer may be early by a part of a millisecond. */
+function sleep(delayMs: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, Math.ceil(delayMs) + 1).unref())
 }

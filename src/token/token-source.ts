@@ -49,8 +49,8 @@ export class AccessToken extends Secret {
 export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected', 'handshake'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
 
-/** Compared by identity: a connection object, or the name of a caller. */
-export type Requester = object | string
+/** Compared by identity: a connection, or a caller. */
+export type Requester = object
 
 export interface MintOptions {
   readonly reason?: MintReason
@@ -86,7 +86,14 @@ export class MintNotSent extends TokenError {
 }
 
 /** No token, because the proxy has used up its own budget for the endpoint. */
-export class OverBudget extends MintNotSent {}
+export class OverBudget extends MintNotSent {
+  constructor(retryAfterSeconds: number) {
+    super('token_endpoint_unavailable', 'not called: over the budget for mints', {
+      retryAfterSeconds,
+      hint: 'The proxy has used up its budget for the token endpoint: see tokens.mintRate and tokens.mintConcurrency.',
+    })
+  }
+}
 
 /** Ends the wait, but the mint goes on. The cache may take the token when it comes. */
 export class MintGoesOn extends TokenError {
@@ -129,7 +136,7 @@ export type RejectionKind = (typeof REJECTION_KINDS)[number]
 export interface TokenObserver {
   mintSettled?(mint: SettledMint): void
   /** No call was made: over the budget, or in a pause. */
-  mintRefused?(org: OrgId, reason: MintReason, error: TokenError): void
+  mintRefused?(error: MintNotSent): void
   /** The service answered that a token is no longer good, and the request has ended. */
   tokenRejected?(org: OrgId, kind: RejectionKind): void
   /** The service ends tokens with this status, which `tokens.rejectedStatuses` does not name. */

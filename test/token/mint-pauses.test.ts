@@ -45,13 +45,6 @@ class World {
     }
   }
 
-  /** A mint whose one call is its last. */
-  fail(org: string, code: (typeof FAILURES)[number] = DOWN): void {
-    const pass = this.begin(org)
-    this.end(pass, code)
-    this.pauses.gaveUp(pass, new TokenError(code, 'scripted'))
-  }
-
   /** Undefined if a call for the org is allowed. Makes none. */
   refusalOf(org: string): MintNotSent | undefined {
     try {
@@ -63,66 +56,84 @@ class World {
     }
   }
 
-  /** Several orgs fail until all are paused. */
-  goDown(orgs = ['a', 'b', 'c']): void {
-    for (let i = 0; this.pauses.code === undefined; i += 1) this.call(orgs[i % orgs.length] ?? '', DOWN)
+  /** Orgs that had no trouble fail until all are paused. */
+  goDown(prefix = 'down'): void {
+    for (let i = 0; i < 12; i += 1) this.call(`${prefix}-${i}`, DOWN)
   }
 }
 
 describe('an org whose trouble is its own', () => {
-  test.each([REJECTED, LIMITED] as const)('%s: pauses that org, longer each time, and no other', (code) => {
+  test.each([
+    [REJECTED, [1_000, 2_000, 4_000, 4_000]],
+    [LIMITED, [1_000, 2_000, 4_000, 4_000]],
+    [DOWN, [150, 300, 600, 800, 800]],
+  ] as const)('%s: pauses that org, longer each time, and no other', (code, lengths) => {
     const world = new World()
-    const lengths = [1_000, 2_000, 4_000, code === REJECTED ? 4_000 : 8_000]
     for (const lengthMs of lengths) {
       world.call('sick', code)
+      world.clock.advance(lengthMs - 1)
       expect(world.refusalOf('sick')).toMatchObject({ code })
       expect(world.refusalOf('other')).toBeUndefined()
-      world.clock.advance(lengthMs)
+      world.clock.advance(1)
     }
     expect(world.call('sick')).toBeUndefined()
     expect(world.events).toEqual([])
-  })
-
-  test('a mint that failed to its end: pauses of at most a second and a half', () => {
-    const world = new World()
-    for (const lengthMs of [250, 500, 1_000, 1_500, 1_500]) {
-      world.fail('sick')
-      expect(world.refusalOf('sick')).toMatchObject({ code: DOWN, retryAfterSeconds: Math.ceil(lengthMs / 1_000) })
-      world.clock.advance(lengthMs)
-    }
-    expect(world.call('sick')).toBeUndefined()
-    world.fail('sick')
-    world.clock.advance(250)
+    world.call('sick', code)
+    world.clock.advance(lengths[0])
     expect(world.refusalOf('sick'), 'a success starts the pauses anew').toBeUndefined()
   })
 
   test('one call at a time at the end of its pause', () => {
     const world = new World()
-    world.fail('sick')
-    world.clock.advance(250)
+    world.call('sick', DOWN)
+    world.clock.advance(150)
     const probe = world.begin('sick')
     expect(world.refusalOf('sick')).toBeDefined()
     world.pauses.abandon(probe)
     expect(world.refusalOf('sick')).toBeUndefined()
   })
 
-  test('five that fail always, and one that is healthy: after two of its successes, they never pause it again', () => {
+  test('forty that fail always, and one that is healthy: they do not pause it again', () => {
     const world = new World()
-    const sick = ['a', 'b', 'c', 'd', 'e']
-    for (let round = 0; round < 100; round += 1) {
-      for (const org of sick) if (world.refusalOf(org) === undefined) world.fail(org)
-      expect(world.call('healthy'), `in round ${round}`).toBeUndefined()
-      world.clock.advance(1_000)
+    const sick = Array.from({ length: 40 }, (_, i) => `sick-${i}`)
+    for (let i = 0; i < 4; i += 1) {
+      for (const org of sick.slice(i * 10, i * 10 + 10)) world.call(org, DOWN)
+      world.clock.advance(1)
+      world.call('healthy')
     }
-    expect(world.events.length).toBeLessThanOrEqual(4)
+    for (let round = 0; round < 100; round += 1) {
+      world.clock.advance(5_000)
+      for (const org of sick) world.call(org, DOWN)
+      expect(world.call('healthy'), `in round ${round}`).toBeUndefined()
+    }
+    expect(world.events).toEqual([])
   })
 
-  test('a call that hung while others succeeded says nothing about the endpoint', () => {
+  test('a call that hung while others succeeded, or was broken off, says nothing about the endpoint', () => {
     const world = new World()
     const hanging = Array.from({ length: 20 }, (_, i) => world.begin(`hangs-${i}`))
+    const broken = Array.from({ length: 20 }, (_, i) => world.begin(`broken-${i}`))
+    world.clock.advance(1)
     world.call('healthy')
     for (const pass of hanging) world.end(pass, 'token_endpoint_timeout')
+    for (const pass of broken) world.pauses.settle(pass, new TokenError('token_endpoint_timeout', 'scripted'), true)
     expect(world.events).toEqual([])
+    expect(world.refusalOf('broken-1')).toBeDefined()
+  })
+
+  test('its trouble is forgotten five minutes after its pause, and told until then, or until another succeeds', () => {
+    const world = new World()
+    world.call('sick', DOWN)
+    world.clock.advance(250_000)
+    expect(world.pauses.status).toEqual({ code: DOWN, leftMs: 0, hint: undefined, isOfAll: false, orgs: ['sick'] })
+    expect(world.begin('sick').probes).toHaveLength(1)
+    world.clock.advance(60_000)
+    expect(world.pauses.status).toBeUndefined()
+    expect(world.begin('sick').probes).toEqual([])
+    world.call('other', DOWN)
+    world.clock.advance(1_000)
+    world.call('healthy')
+    expect(world.pauses.status).toBeUndefined()
   })
 })
 
@@ -143,11 +154,14 @@ describe('all orgs are paused', () => {
 
   test.each(FAILURES)('by the failures of three orgs in a row: %s', (code) => {
     const world = new World()
-    for (let i = 0; i < 60; i += 1) world.call(`org-${i % 2}`, code)
+    for (let i = 0; i < 60; i += 1) {
+      world.call(`org-${i % 2}`, code)
+      world.clock.advance(800)
+    }
     expect(world.pauses.code, 'two orgs').toBeUndefined()
     world.call('third', code)
     expect(world.pauses.code).toBe(DOWN)
-    expect(world.events).toEqual([`${DOWN} 250`])
+    expect(world.events).toEqual([`${DOWN} 150`])
   })
 
   test('not by an endpoint that fails every other time', () => {
@@ -156,26 +170,29 @@ describe('all orgs are paused', () => {
     expect(world.events).toEqual([])
   })
 
-  test('until one succeeds, or is refused for its own sake', () => {
-    for (const outcome of [undefined, 'org_access_refused'] as const) {
+  test.each([undefined, 'org_access_refused', REJECTED] as const)(
+    'while it is down, until it answers: %s',
+    (outcome) => {
       const world = new World()
       world.goDown()
-      world.clock.advance(250)
-      world.call('a', outcome)
+      world.clock.advance(150)
+      world.call('down-1', outcome)
       expect(world.pauses.code).toBeUndefined()
-      expect(world.events).toEqual([`${DOWN} 250`, 'resumed'])
-    }
-  })
+      expect(world.events).toEqual([`${DOWN} 150`, 'resumed'])
+    },
+  )
 
-  test('again after a recovery, although most orgs were not heard of in between', () => {
-    const world = new World()
-    const orgs = Array.from({ length: 20 }, (_, i) => `org-${i}`)
-    world.goDown(orgs)
-    world.clock.advance(1_500)
-    world.call('org-0')
-    expect(world.pauses.code).toBeUndefined()
-    world.goDown(orgs.slice(1))
-    expect(world.pauses.code).toBe(DOWN)
+  test('again after a recovery, also if most orgs were not heard of in between', () => {
+    for (const waitMs of [0, 11_000]) {
+      const world = new World()
+      world.goDown()
+      world.clock.advance(1_000)
+      world.call('down-0')
+      expect(world.pauses.code).toBeUndefined()
+      world.clock.advance(waitMs)
+      world.goDown(waitMs === 0 ? 'others' : 'down')
+      expect(world.pauses.code).toBe(DOWN)
+    }
   })
 })
 
@@ -183,13 +200,15 @@ describe('the probe of a pause of all', () => {
   test('is one call at its end; its failure starts a longer pause', () => {
     const world = new World()
     world.goDown()
-    for (const lengthMs of [250, 500, 1_000, 1_500, 1_500]) {
+    world.clock.advance(150)
+    for (const lengthMs of [300, 600, 800, 800]) {
+      const probe = world.begin('down-0')
+      expect(probe.isProbeOfAll).toBe(true)
+      expect(world.refusalOf('down-1')).toBeDefined()
+      world.pauses.settle(probe, new TokenError('token_endpoint_timeout', 'scripted'), lengthMs === 600)
       world.clock.advance(lengthMs - 1)
-      expect(world.refusalOf('a')).toBeDefined()
+      expect(world.refusalOf('down-0')).toBeDefined()
       world.clock.advance(1)
-      const probe = world.begin('a')
-      expect(world.refusalOf('b')).toBeDefined()
-      world.end(probe, 'token_endpoint_timeout')
     }
   })
 
@@ -198,7 +217,7 @@ describe('the probe of a pause of all', () => {
     world.goDown()
     for (let i = 0; i < 50; i += 1) {
       world.clock.advance(100)
-      world.call(['a', 'b', 'c'][i % 3] ?? '', DOWN)
+      world.call(`down-${i % 3}`, DOWN)
     }
     expect(world.call('healthy')).toBeUndefined()
     expect(world.pauses.code).toBeUndefined()
@@ -208,12 +227,12 @@ describe('the probe of a pause of all', () => {
     const world = new World()
     const underway = ['x', 'y', 'z'].map((org) => world.begin(org))
     world.goDown()
-    world.clock.advance(250)
-    const probe = world.begin('a')
+    world.clock.advance(150)
+    const probe = world.begin('down-0')
     for (const pass of underway) world.end(pass, DOWN)
-    expect(world.refusalOf('b')).toBeDefined()
+    expect(world.refusalOf('down-1')).toBeDefined()
     world.pauses.abandon(probe)
-    expect(world.refusalOf('b')).toBeUndefined()
+    expect(world.refusalOf('down-1')).toBeUndefined()
   })
 
   test('a call that counted as hanging may still end the pause', () => {
@@ -240,7 +259,7 @@ describe('a limit', () => {
     expect(world.refusalOf('new')).toMatchObject({ code: LIMITED, retryAfterSeconds: 60 })
     world.clock.advance(60_000)
     const probe = world.begin('new')
-    expect(world.refusalOf('other')).toBeDefined()
+    for (const org of ['other', 'a']) expect(world.refusalOf(org)).toBeDefined()
     world.end(probe)
     expect(world.refusalOf('other')).toBeUndefined()
   })
@@ -258,13 +277,11 @@ describe('a limit', () => {
     for (const org of ['a', 'b']) world.call(org, LIMITED, 60)
     world.pauses.credentialsChanged()
     expect(world.refusalOf('a')).toBeDefined()
-    expect(world.pauses.status).toEqual({
-      all: { code: LIMITED, lastedMs: 0, leftMs: 60_000, hint: undefined },
-      single: { code: LIMITED, lastedMs: 0, leftMs: 60_000, hint: undefined, orgs: ['a', 'b'] },
-    })
+    const told = { code: LIMITED, leftMs: 60_000, hint: undefined, isOfAll: true, orgs: ['b', 'a'] }
+    expect(world.pauses.status).toEqual(told)
     world.pauses.resume()
     for (const org of ['a', 'b', 'c']) expect(world.refusalOf(org)).toBeUndefined()
-    expect(world.pauses.status).toEqual({ all: undefined, single: undefined })
+    expect(world.pauses.status).toBeUndefined()
     expect(world.events.at(-1)).toBe('resumed')
   })
 })
@@ -272,9 +289,7 @@ describe('a limit', () => {
 test('a changed secret ends the pauses because of the old one', () => {
   const world = new World()
   for (const org of ['a', 'b']) world.call(org, REJECTED)
-  expect(world.pauses.rejectedOrgs).toEqual(['a', 'b'])
   world.pauses.credentialsChanged()
-  expect(world.pauses.rejectedOrgs).toEqual([])
   for (const org of ['a', 'b', 'c']) expect(world.refusalOf(org)).toBeUndefined()
 })
 
@@ -297,7 +312,6 @@ describe('whatever happens in whatever order', () => {
     lasts: fc.integer({ min: 0, max: 6 }),
     pauseMs: fc.constantFrom(0, 1, 100, 250, 1_000, 5_000),
     isAbandoned: fc.boolean(),
-    givesUp: fc.boolean(),
   })
   type Step = typeof step extends fc.Arbitrary<infer T> ? T : never
 
@@ -313,9 +327,7 @@ describe('whatever happens in whatever order', () => {
           world.pauses.abandon(pass)
           continue
         }
-        const code = outcomeOf(step)
-        world.end(pass, code, step.retryAfterSeconds)
-        if (code === DOWN && step.givesUp) world.pauses.gaveUp(pass, new TokenError(code, 'scripted'))
+        world.end(pass, outcomeOf(step), step.retryAfterSeconds)
       }
     }
     steps.forEach((step, index) => {
