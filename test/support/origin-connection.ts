@@ -2,6 +2,7 @@
 
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
+import { Changes } from './changes.ts'
 import {
   ByteReader,
   type FieldList,
@@ -76,25 +77,27 @@ export class OriginRequest {
   }
 }
 
-export interface OriginObserver {
-  onRequest(request: OriginRequest): void
-  onMalformed(problem: string): void
-  onScriptError(error: unknown): void
-  onChange(): void
+/** What all connections of an origin have in common. */
+export class OriginRecord {
+  readonly requests: OriginRequest[] = []
+  /** Bytes that are not HTTP/1.1, such as a smuggled half of a request. */
+  readonly malformed: string[] = []
+  readonly scriptErrors: unknown[] = []
+  readonly changes: Changes = new Changes()
 }
 
 export class OriginConnection {
   readonly socket: Socket
   readonly requests: OriginRequest[] = []
   readonly #reader: ByteReader
-  readonly #observer: OriginObserver
+  readonly #record: OriginRecord
   #isTunnel = false
 
-  constructor(socket: Socket, observer: OriginObserver) {
+  constructor(socket: Socket, record: OriginRecord) {
     this.socket = socket.setNoDelay(true)
-    this.#observer = observer
+    this.#record = record
     this.#reader = ByteReader.on(socket)
-    for (const event of ['data', 'end', 'close']) socket.on(event, () => observer.onChange())
+    for (const event of ['data', 'end', 'close']) socket.on(event, () => record.changes.notify())
   }
 
   /** The raw bytes that arrived. */
@@ -148,9 +151,12 @@ export class OriginConnection {
     } catch (error) {
       if (error instanceof StreamEnded) this.#endedBetweenRequests()
       else if (error instanceof MalformedMessage) this.#refuse(error.message)
-      else this.#observer.onScriptError(error)
+      else {
+        this.#record.scriptErrors.push(error)
+        this.socket.destroy()
+      }
     }
-    this.#observer.onChange()
+    this.#record.changes.notify()
   }
 
   async #serveNext(script: OriginScript): Promise<void> {
@@ -158,7 +164,8 @@ export class OriginConnection {
     const request = new OriginRequest(head, this)
     this.requests.push(request)
     request.ended = this.#readContent(request, head)
-    this.#observer.onRequest(request)
+    this.#record.requests.push(request)
+    this.#record.changes.notify()
     const reply = await script(request, this)
     if (reply !== undefined) {
       if (reply.isEarly !== true) await request.ended
@@ -171,14 +178,14 @@ export class OriginConnection {
     try {
       request.trailers = await readRequestContent(this.#reader, head, (bytes) => {
         request.record(bytes)
-        this.#observer.onChange()
+        this.#record.changes.notify()
       })
       request.state = 'complete'
     } catch (error) {
       request.state = error instanceof StreamEnded ? 'aborted' : 'malformed'
       if (error instanceof MalformedMessage) this.#refuse(error.message)
     }
-    this.#observer.onChange()
+    this.#record.changes.notify()
   }
 
   /** Writes head and content separately, like many servers, so that a relay cannot rely on getting both at once. */
@@ -202,12 +209,13 @@ export class OriginConnection {
   }
 
   #endedBetweenRequests(): void {
-    if (this.#reader.pending.length > 0) this.#observer.onMalformed('the connection ended inside a request head')
+    if (this.#reader.pending.length > 0) this.#record.malformed.push('the connection ended inside a request head')
     this.socket.end()
   }
 
   #refuse(problem: string): void {
-    this.#observer.onMalformed(problem)
+    this.#record.malformed.push(problem)
+    this.#record.changes.notify()
     this.write('HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n')
     this.end()
   }

@@ -8,8 +8,7 @@ import {
   type TlsOptions,
   Server as TlsServer,
 } from 'node:tls'
-import { Changes } from './changes.ts'
-import { OriginConnection, type OriginRequest, type OriginScript } from './origin-connection.ts'
+import { OriginConnection, OriginRecord, type OriginScript } from './origin-connection.ts'
 
 export interface OriginOptions {
   /** Key and certificate: the origin speaks TLS. */
@@ -19,23 +18,23 @@ export interface OriginOptions {
   readonly port?: number
 }
 
-export class Origin implements AsyncDisposable {
-  readonly requests: OriginRequest[] = []
+export class Origin extends OriginRecord implements AsyncDisposable {
   readonly connections: OriginConnection[] = []
-  /** Bytes that are not HTTP/1.1, such as a smuggled half of a request. */
-  readonly malformed: string[] = []
   /** Read for every request, so that a test may exchange it. */
   script: OriginScript
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
-  readonly #changes = new Changes()
-  readonly #scriptErrors: unknown[] = []
   readonly #scheme: string
 
   constructor(script: OriginScript, options: OriginOptions) {
+    super()
     this.script = script
     this.#scheme = options.tls === undefined ? 'http' : 'https'
-    const onSocket = (socket: Socket) => this.#onSocket(socket)
+    const onSocket = (socket: Socket) => {
+      const connection = new OriginConnection(socket, this)
+      this.connections.push(connection)
+      void connection.serve((request, on) => this.script(request, on))
+    }
     this.#server =
       options.tls === undefined
         ? createServer({ allowHalfOpen: true }, onSocket)
@@ -67,7 +66,7 @@ export class Origin implements AsyncDisposable {
     what = 'the awaited state of the origin',
     deadlineMs?: number,
   ): Promise<void> {
-    return this.#changes.until(() => condition(this), what, deadlineMs)
+    return this.changes.until(() => condition(this), what, deadlineMs)
   }
 
   async listen(port = 0, host = '127.0.0.1'): Promise<void> {
@@ -92,27 +91,7 @@ export class Origin implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop()
-    if (this.#scriptErrors.length > 0) throw new AggregateError(this.#scriptErrors, 'the script of the origin failed')
-  }
-
-  #onSocket(socket: Socket): void {
-    const connection = new OriginConnection(socket, {
-      onRequest: (request) => {
-        this.requests.push(request)
-        this.#changes.notify()
-      },
-      onMalformed: (problem) => {
-        this.malformed.push(problem)
-        this.#changes.notify()
-      },
-      onScriptError: (error) => {
-        this.#scriptErrors.push(error)
-        socket.destroy()
-      },
-      onChange: () => this.#changes.notify(),
-    })
-    this.connections.push(connection)
-    void connection.serve((request, on) => this.script(request, on))
+    if (this.scriptErrors.length > 0) throw new AggregateError(this.scriptErrors, 'the script of the origin failed')
   }
 }
 
