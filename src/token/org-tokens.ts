@@ -83,8 +83,7 @@ const MAX_KINDS = 32
 const MAX_KNOWN_KINDS = 3
 /** Each useless mint makes the cool-down so many times as long, up to so many cool-downs. */
 const COOLDOWN_GROWTH = 4
-const MAX_COOLDOWNS = 64
-const MAX_COOLDOWNS_OF_ALL = 4
+const MAX_COOLDOWNS = 4
 /** Pauses between mints behind requests while these fail: doubled each time, and jittered. */
 const FIRST_RETRY_MS = 100
 const MAX_RETRY_MS = 5_000
@@ -392,9 +391,7 @@ export class OrgTokens {
     // Requests that waited for one mint tell of it once.
     if (grievances.uselessToken === this.current && now < grievances.noMintUntil) return
     grievances.uselessToken = this.current
-    // If no request gets through at all, the service may be in trouble, and a new token may help as soon as it is well again.
-    const most = this.acceptedAt < 0 ? MAX_COOLDOWNS_OF_ALL : MAX_COOLDOWNS
-    const cooldowns = Math.min(COOLDOWN_GROWTH ** grievances.useless, most)
+    const cooldowns = Math.min(COOLDOWN_GROWTH ** grievances.useless, MAX_COOLDOWNS)
     grievances.useless += 1
     grievances.noMintUntil = now + this.rules.rejectedCooldownMs * cooldowns
     this.#condemned = undefined
