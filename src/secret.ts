@@ -36,9 +36,3 @@ export class Secret extends Redacted {
     return this.#value === other.#value
   }
 }
-
-/** A certificate with its chain, and its private key; PEM. */
-export interface KeyPair {
-  readonly certificates: string
-  readonly key: Secret
-}

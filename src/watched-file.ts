@@ -1,31 +1,21 @@
 /** Reads a file while the program runs: when it changes, and on demand. */
 
+import { hash } from 'node:crypto'
 import { constants, type Stats, unwatchFile, watchFile } from 'node:fs'
 import { open, stat } from 'node:fs/promises'
 import { isAbsolute, resolve } from 'node:path'
-
-export interface FileContent {
-  readonly bytes: Buffer
-  /** Permission bits, as in `stat`. */
-  readonly mode: number
-}
-
-/** The message explains the problem to an operator. It never contains anything from the file. */
-export class FileUnreadable extends Error {
-  override readonly name = 'FileUnreadable'
-}
 
 export interface WatchedFileOptions {
   readonly path: string
   /**
    * Called with the content when it differs from the last one, after a problem with reading it, and after every `reload`. The
-   * first read counts as a change unless the content equals `known`. May throw an error for the operator: `onProblem` gets its message.
+   * first read counts as a change unless the content is `known`. May throw an error for the operator: `onProblem` gets its message.
    */
   readonly onContent: (bytes: Buffer) => void
   /** Called once per problem, and again if the problem comes back later. Must not throw. */
   readonly onProblem: (text: string) => void
-  /** The content that the owner has read before. */
-  readonly known?: Uint8Array | undefined
+  /** The digest of the content that the owner has read before. */
+  readonly known?: string | undefined
   readonly maxBytes?: number
   readonly intervalMs?: number
 }
@@ -38,13 +28,13 @@ export class WatchedFile {
   readonly #reads = new Reruns(() => this.#read())
   readonly #onChange = () => void this.#reads.next()
   #isAskedFor = false
-  #bytes: Uint8Array | undefined
+  #digest: string | undefined
   #problem: string | undefined
   #isClosed = false
 
   constructor(options: WatchedFileOptions) {
     this.#options = options
-    this.#bytes = options.known
+    this.#digest = options.known
     // A poll of `stat`, which follows symlinks: it sees a link that was swapped, and works on network mounts.
     watchFile(options.path, { interval: options.intervalMs ?? INTERVAL_MS, persistent: false }, this.#onChange)
     this.#onChange()
@@ -65,12 +55,12 @@ export class WatchedFile {
     const { path, maxBytes, onContent, onProblem } = this.#options
     const isAskedFor = this.#isAskedFor
     this.#isAskedFor = false
-    const known = this.#bytes
-    this.#bytes = undefined // stays so if the read fails: then the same content counts as a change
+    const known = this.#digest
+    this.#digest = undefined // stays so if the read fails: then the same content counts as a change
     try {
-      const { bytes } = await readUnnamed(path, maxBytes)
-      this.#bytes = bytes
-      if (this.#isClosed || (!isAskedFor && known !== undefined && bytes.equals(known))) return
+      const { bytes } = await readRegularFile(path, maxBytes)
+      this.#digest = digestOf(bytes)
+      if (this.#isClosed || (!isAskedFor && this.#digest === known)) return
       onContent(bytes)
       this.#problem = undefined
     } catch (error) {
@@ -104,22 +94,29 @@ export class Reruns {
   }
 }
 
-/**
- * Reads a regular file of at most `maxBytes`, 64 KiB by default.
- * @throws {FileUnreadable}
- */
-export async function readRegularFile(path: string, maxBytes?: number): Promise<FileContent> {
-  try {
-    return await readUnnamed(path, maxBytes)
-  } catch (error) {
-    if (!(error instanceof FileUnreadable)) throw error
-    const named = isAbsolute(path) ? path : `${path} (${resolve(path)})`
-    throw new FileUnreadable(`${named} ${error.message}`, { cause: error.cause })
-  }
+/** Tells two contents apart. */
+export function digestOf(bytes: Uint8Array): string {
+  return hash('sha256', bytes, 'base64')
 }
 
-/** The message of an error does not name the file. */
-async function readUnnamed(path: string, maxBytes = MAX_FILE_BYTES): Promise<FileContent> {
+/** The message explains the problem to an operator. It never contains anything from the file. */
+export class FileUnreadable extends Error {
+  override readonly name = 'FileUnreadable'
+}
+
+/**
+ * Reads a regular file of at most `maxBytes`, 64 KiB by default. `mode` has the permission bits.
+ * @throws {FileUnreadable}
+ */
+export async function readRegularFile(
+  path: string,
+  maxBytes = MAX_FILE_BYTES,
+): Promise<{ bytes: Buffer; mode: number }> {
+  const named = isAbsolute(path) ? path : `${path} (${resolve(path)})`
+  const refuseUnlessRegular = (found: Stats) => {
+    if (found.isFile()) return
+    throw new FileUnreadable(`${named} is a folder, a pipe, a socket or a device: name a regular file`)
+  }
   try {
     // Checked before the open, too: opening a FIFO waits for a writer, and opening a device may have effects.
     refuseUnlessRegular(await stat(path))
@@ -129,20 +126,16 @@ async function readUnnamed(path: string, maxBytes = MAX_FILE_BYTES): Promise<Fil
     const buffer = Buffer.allocUnsafeSlow(maxBytes + 1)
     let length = 0
     for (let bytesRead = -1; bytesRead !== 0; length += bytesRead) ({ bytesRead } = await file.read(buffer, length))
-    if (length > maxBytes) throw new FileUnreadable(`is larger than ${maxBytes / 1024} KiB`)
+    if (length > maxBytes) throw new FileUnreadable(`${named} is larger than ${maxBytes / 1024} KiB`)
     return { bytes: Buffer.from(buffer.subarray(0, length)), mode: found.mode }
   } catch (error) {
     if (error instanceof FileUnreadable) throw error
-    throw new FileUnreadable(explainUnreadable(error), { cause: error })
+    throw new FileUnreadable(`${named} ${explainUnreadable(error)}`, { cause: error })
   }
 }
 
-function refuseUnlessRegular(found: Stats): void {
-  if (!found.isFile()) throw new FileUnreadable('is a folder, a pipe, a socket or a device: name a regular file')
-}
-
 /** Explains to an operator why a file could not be read. */
-export function explainUnreadable(error: unknown): string {
+function explainUnreadable(error: unknown): string {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
   if (code === 'ENOENT' || code === 'ENOTDIR') return `does not exist (${code})`
   if (code !== 'EACCES' && code !== 'EPERM') return `cannot be read (${code})`

@@ -6,8 +6,8 @@ import { AdminListener } from '../admin/admin-server.ts'
 import { Metrics } from '../admin/metrics.ts'
 import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import { isLoopback } from '../config/address.ts'
-import { placeOfCallers } from '../config/callers.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
+import { placeOfCallers } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
 import { RepeatMemory } from '../gateway/client-content.ts'
 import { Gateway } from '../gateway/handler.ts'
@@ -76,10 +76,9 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     loaded,
     observer: events,
     apply: async (latest) => {
-      const { caCertificates, clientCertificate } = live.config.origin
+      const { caFile, certFile } = live.config.origin
       const isSame =
-        latest.origin.caCertificates === caCertificates &&
-        latest.origin.clientCertificate?.certificates === clientCertificate?.certificates
+        latest.origin.caFile?.digest === caFile?.digest && latest.origin.certFile?.digest === certFile?.digest
       const secureContext = isSame ? live.secureContext : serviceContext(latest.origin)
       const tls = tlsOf(latest)
       if ((tls === undefined) !== (listener.tls === undefined))
@@ -158,7 +157,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     allowsRemote,
     refusesForwarded: listen.refuseForwarded,
     rules: () => ({
-      callers: placeOfCallers(live.config.callers.length, callerSockets(live.config).length, listen.address),
+      callers: placeOfCallers(live.config),
       hosts: rules.adminHosts,
       orgPattern: rules.current.orgPattern,
     }),
@@ -230,8 +229,9 @@ function requestIds(): () => string {
 }
 
 function tlsOf({ listen }: Config): TlsMaterial | undefined {
-  const { keyPair, clientCaCertificates } = listen.tls
-  return keyPair === undefined ? undefined : { ...keyPair, clientCaCertificates }
+  const { certFile, keyFile, clientCaFile } = listen.tls
+  if (certFile === undefined || keyFile === undefined) return undefined
+  return { certificates: certFile.content, key: keyFile.content, clientCaCertificates: clientCaFile?.content }
 }
 
 /** The check always passes: a reload that fails leaves the configuration before it in use. */

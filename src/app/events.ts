@@ -13,7 +13,6 @@ export interface TokenEvents extends Required<TokenObserver> {
   /** The orgs of `tokens.warm` have been tried. */
   warmed(orgs: number, failed: number): void
   secretReloaded(outcome: Exclude<SecretReloadOutcome, 'unusable'>, file: string | undefined): void
-  secretWarning(problem: string): void
   secretUnusable(file: string, problem: string): void
   /** Writes lines that wait for more of their kind. */
   flush(): void
@@ -54,22 +53,27 @@ export function eventsOf(
       logger.warn({ setting, connections }, 'client connections refused: too many are open'),
     handshakesFailed: (reason) => logger.warn({ reason }, 'TLS handshakes of clients failed'),
 
-    configReloaded: (outcome) => tokens.reloads.add(outcome),
-    configApplied(changes, warnings) {
-      const keysOf = (needsRestart: boolean) =>
-        changes.filter((change) => change.needsRestart === needsRestart).map(({ key }) => key)
-      const [changed, settings] = [keysOf(false), keysOf(true)]
-      if (changed.length > 0) logger.info({ changed }, 'configuration applied')
-      if (settings.length > 0) logger.warn({ settings }, 'changed settings need a restart')
-      for (const warning of warnings) logger.warn(warning)
-    },
-    configRefused(problems) {
-      for (const problem of problems) logger.warn({ problem }, 'configuration refused: the old one stays in use')
-    },
-    configUnchanged: () => logger.info('configuration unchanged'),
-    configFailed(error) {
-      const detail = error instanceof Error ? error.message : undefined
-      logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
+    configReloaded(reload) {
+      tokens.reloads.add(reload.outcome)
+      switch (reload.outcome) {
+        case 'applied':
+          if (reload.taken.length > 0) logger.info({ changed: reload.taken }, 'configuration applied')
+          if (reload.waiting.length > 0) logger.warn({ settings: reload.waiting }, 'changed settings need a restart')
+          for (const warning of reload.warnings) logger.warn(warning)
+          return
+        case 'refused':
+          for (const problem of reload.problems) {
+            logger.warn({ problem }, 'configuration refused: the old one stays in use')
+          }
+          return
+        case 'unchanged':
+          logger.info('configuration unchanged')
+          return
+        case 'failed': {
+          const detail = reload.error instanceof Error ? reload.error.message : undefined
+          logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
+        }
+      }
     },
     keySetUnavailable(url, problem, isFormerInUse) {
       if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
@@ -118,7 +122,6 @@ export function eventsOf(
           'new secret rejected by the token endpoint: correct the file; the secret before it is used',
         )
     },
-    secretWarning: (problem) => logger.warn({ problem }, 'changed secret looks odd'),
     secretUnusable(file, problem) {
       tokens.secretReloads.add('unusable')
       logger.warn({ file, problem }, 'secret file not usable: the old secret stays in use')

@@ -24,7 +24,7 @@ export async function openFleet(config: Config, observer: FleetPartObserver): Pr
   if (settings.store === undefined) return undefined
   // Loads the Redis client, too, which keeps the process busy for about 100 ms. Later, a request would lose that time.
   const { Fleet } = await import('../fleet/fleet.ts')
-  let password = settings.password
+  let password = settings.passwordFile?.content
   const fleet = new Fleet({
     appId: config.appId,
     baseUrl: `${baseUrl.origin}${targetPrefix(baseUrl)}`,
@@ -34,7 +34,7 @@ export async function openFleet(config: Config, observer: FleetPartObserver): Pr
       isCluster: settings.cluster,
       username: settings.username,
       password: () => password,
-      secureContext: contextTrusting(settings.caCertificates),
+      secureContext: contextTrusting(settings.caFile?.content),
       prefix: settings.prefix,
       timeoutMs: settings.timeout,
     },
@@ -42,7 +42,7 @@ export async function openFleet(config: Config, observer: FleetPartObserver): Pr
     maxOrgs: tokens.maxOrgs,
     observer,
   })
-  const { passwordFile: path } = settings
+  const path = settings.passwordFile?.path
   const onContent = (bytes: Buffer) => {
     const latest = parseSecretBytes(bytes)
     if (password?.equals(latest)) return

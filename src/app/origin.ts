@@ -17,19 +17,23 @@ interface Live {
 }
 
 /** The certificates of TLS with the service; undefined for those of the runtime. */
-export function serviceContext({ caCertificates, clientCertificate }: Config['origin']): SecureContext | undefined {
-  const { certificates: cert, key } = clientCertificate ?? {}
-  return contextTrusting(caCertificates, cert !== undefined && key ? { cert, key: key.reveal() } : undefined)
+export function serviceContext({ caFile, certFile, keyFile }: Config['origin']): SecureContext | undefined {
+  const shown = certFile && keyFile && { cert: certFile.content, key: keyFile.content.reveal() }
+  return contextTrusting(caFile?.content, shown)
 }
 
 /** Resolves with a pool of at most `connections`. */
-export async function openOrigin({ baseUrl, origin }: Config, connections: number, live: Live): Promise<Origin> {
+export async function openOrigin(
+  { baseUrl, origin, proxies }: Config,
+  connections: number,
+  live: Live,
+): Promise<Origin> {
   return new Origin({
     baseUrl,
     connections,
     connectTimeoutMs: origin.connectTimeout,
     maxConnectionAgeMs: origin.maxConnectionAge,
-    tunnel: await tunnelFor(baseUrl, origin.proxies),
+    tunnel: await tunnelFor(baseUrl, proxies),
     get secureContext() {
       return live.secureContext
     },

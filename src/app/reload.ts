@@ -3,28 +3,33 @@
  * read from. All or nothing: a configuration with a problem changes nothing, and every problem is logged.
  */
 
-import type { ReloadOutcome } from '../admin/metrics.ts'
-import { changedSettings, RELOADABLE, type SettingChange, settingsWithNewFiles } from '../config/changes.ts'
 import { MAX_CERTIFICATE_FILE_BYTES } from '../config/files.ts'
 import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.ts'
-import { ConfigRefused, type NamedFiles } from '../config/problem.ts'
+import { ConfigRefused, type Files } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
-import type { SettingKey } from '../config/settings.ts'
+import { RELOADABLE, type SettingKey } from '../config/settings.ts'
 import { Reruns, WatchedFile } from '../watched-file.ts'
 
+export type Reload =
+  | {
+      readonly outcome: 'applied'
+      readonly taken: readonly SettingKey[]
+      /** These need a restart. */
+      readonly waiting: readonly SettingKey[]
+      readonly warnings: readonly string[]
+    }
+  | { readonly outcome: 'unchanged' }
+  | { readonly outcome: 'refused'; readonly problems: readonly string[] }
+  | { readonly outcome: 'failed'; readonly error: unknown }
+
 export interface ReloadObserver {
-  configReloaded(outcome: ReloadOutcome): void
-  configApplied(changes: readonly SettingChange[], warnings: readonly string[]): void
-  /** One line each. */
-  configRefused(problems: readonly string[]): void
-  configUnchanged(): void
-  configFailed(error: unknown): void
+  configReloaded(reload: Reload): void
 }
 
 export interface ReloadState {
   readonly takenOverAt: Date
   /** Undefined before the first reload. */
-  readonly lastOutcome: ReloadOutcome | undefined
+  readonly lastOutcome: Reload['outcome'] | undefined
   /** Why the last reload was refused, one line each. */
   readonly problems: readonly string[]
   /** Every setting as it was written, secrets masked. Settings that wait for a restart have their running value. */
@@ -43,12 +48,10 @@ interface ConfigReloadOptions {
 export class ConfigReload {
   readonly #options: ConfigReloadOptions
   #running: LoadedConfig
-  #texts: ReadonlyMap<SettingKey, string>
   /** Changes that wait for a restart, as they were last logged. */
   #waiting = ''
   #takenOverAt = new Date()
-  #lastOutcome: ReloadOutcome | undefined
-  #lastProblems: string | undefined
+  #last: Reload | undefined
   readonly #watched = new Map<string, WatchedFile>()
   readonly #attempts = new Reruns(() => this.#reloadOnce())
   #isAskedFor = false
@@ -57,16 +60,15 @@ export class ConfigReload {
   constructor(options: ConfigReloadOptions) {
     this.#options = options
     this.#running = options.loaded
-    this.#texts = options.loaded.texts
     if (options.source !== undefined) this.#watch(options.loaded.files)
   }
 
   get state(): ReloadState {
     return {
       takenOverAt: this.#takenOverAt,
-      lastOutcome: this.#lastOutcome,
-      problems: this.#lastProblems?.split('\n') ?? [],
-      texts: this.#texts,
+      lastOutcome: this.#last?.outcome,
+      problems: problemsOf(this.#last),
+      texts: new Map([...this.#running.given].map(([key, { text }]) => [key, text])),
     }
   }
 
@@ -78,8 +80,7 @@ export class ConfigReload {
 
   close(): void {
     this.#isClosed = true
-    for (const file of this.#watched.values()) file.close()
-    this.#watched.clear()
+    this.#watch(new Map())
   }
 
   /** An attempt that nobody asked for gets no line if it changes nothing and finds no new problem. */
@@ -87,77 +88,65 @@ export class ConfigReload {
     if (this.#isClosed) return
     const isAskedFor = this.#isAskedFor
     this.#isAskedFor = false
-    const { observer } = this.#options
-    let problems: string | undefined
-    const outcome = await this.#takeOver(isAskedFor).catch((error: unknown): ReloadOutcome => {
-      if (error instanceof ConfigRefused) {
-        this.#watch(error.files)
-        problems = error.message
-        return 'refused'
-      }
-      observer.configFailed(error)
-      return 'failed'
+    const reload = await this.#takeOver(isAskedFor).catch((error: unknown): Reload => {
+      if (!(error instanceof ConfigRefused)) return { outcome: 'failed', error }
+      this.#watch(error.files)
+      return { outcome: 'refused', problems: error.lines }
     })
-    const isChange = outcome === 'applied' || outcome === 'failed' || problems !== this.#lastProblems
-    this.#lastProblems = problems
-    this.#lastOutcome = outcome
-    if (!isChange && !isAskedFor) return
-    if (problems !== undefined) observer.configRefused(problems.split('\n'))
-    if (outcome === 'unchanged') observer.configUnchanged()
-    observer.configReloaded(outcome)
+    const isNew = problemsOf(reload).join('\n') !== problemsOf(this.#last).join('\n')
+    this.#last = reload
+    if (isNew || isAskedFor || reload.outcome === 'applied' || reload.outcome === 'failed')
+      this.#options.observer.configReloaded(reload)
   }
 
-  async #takeOver(isAskedFor: boolean): Promise<ReloadOutcome> {
-    const { source, apply, observer } = this.#options
-    if (source === undefined) return 'unchanged'
-    const latest = await loadConfig(source, this.#running)
-    if (this.#isClosed) return 'unchanged'
+  async #takeOver(isAskedFor: boolean): Promise<Reload> {
+    const { source, apply } = this.#options
+    if (source === undefined) return { outcome: 'unchanged' }
+    const latest = await loadConfig(source, this.#running.config)
+    if (this.#isClosed) return { outcome: 'unchanged' }
     this.#watch(latest.files)
-    const changes = changedSettings(this.#texts, latest.texts, this.#settingsWithNewFiles(latest.files))
-    const [taken, waiting] = [changes.filter((each) => !each.needsRestart), changes.filter((each) => each.needsRestart)]
+    const { given, warnings } = this.#running
+    const changed = [...given.keys()].filter((key) => versionOf(latest, key) !== versionOf(this.#running, key))
+    const taken = changed.filter((key) => RELOADABLE.has(key))
+    const waiting = changed.filter((key) => !RELOADABLE.has(key))
     // Changes that wait for a restart are logged once when a file changes, and at every reload by SIGHUP.
-    const waitingText = waiting.map(({ key, to }) => `${key}: ${to}`).join('\n')
-    const isNamed = !isAskedFor && waitingText === this.#waiting
-    if (taken.length === 0 && (waiting.length === 0 || isNamed)) {
-      this.#waiting = waitingText
-      return 'unchanged'
-    }
-    await apply(latest.config)
-    const warnings = latest.warnings.filter((warning) => !this.#running.warnings.includes(warning))
-    this.#running = latest
-    this.#texts = new Map([...this.#texts, ...taken.map(({ key, to }) => [key, to] as const)])
+    const waitingText = waiting.map((key) => versionOf(latest, key)).join('\n')
+    const isNamed = waiting.length === 0 || (!isAskedFor && waitingText === this.#waiting)
+    if (taken.length > 0 || !isNamed) await apply(latest.config)
     this.#waiting = waitingText
-    this.#takenOverAt = new Date()
-    observer.configApplied(changes, warnings)
-    return 'applied'
-  }
-
-  /** If a change of the setting needs a restart, the file is compared with that of the start. */
-  #settingsWithNewFiles(files: NamedFiles): Set<SettingKey> {
-    const sinceLast = [...settingsWithNewFiles(this.#running.files, files)].filter((key) => RELOADABLE.has(key))
-    const sinceStart = [...settingsWithNewFiles(this.#options.loaded.files, files)].filter(
-      (key) => !RELOADABLE.has(key),
+    if (taken.length === 0 && isNamed) return { outcome: 'unchanged' }
+    const inUse = [...latest.given].map(
+      ([key, now]) => [key, (waiting.includes(key) && given.get(key)) || now] as const,
     )
-    return new Set([...sinceLast, ...sinceStart])
+    this.#running = { ...latest, given: new Map(inUse) }
+    this.#takenOverAt = new Date()
+    const news = latest.warnings.filter((warning) => !warnings.includes(warning))
+    return { outcome: 'applied', taken, waiting, warnings: news }
   }
 
-  #watch(files: NamedFiles): void {
+  /** Watches these files, and no others. */
+  #watch(files: Files): void {
     for (const [path, file] of this.#watched) {
       if (files.has(path)) continue
       file.close()
       this.#watched.delete(path)
     }
-    for (const [path, { bytes }] of files) {
-      if (this.#watched.has(path)) continue
-      const file = new WatchedFile({
-        path,
-        known: bytes,
-        maxBytes: MAX_CERTIFICATE_FILE_BYTES, // no other file of a configuration may be larger
-        onContent: () => void this.#attempts.next(),
-        // The reload reads the file as well, and reports the problem with the setting that names the file.
-        onProblem: () => void this.#attempts.next(),
-      })
-      this.#watched.set(path, file)
+    for (const [path, known] of files) {
+      if (this.#watched.has(path) || this.#isClosed) continue
+      // The reload reads the file as well, and reports a problem with the setting that names the file.
+      const onChange = () => void this.#attempts.next()
+      const maxBytes = MAX_CERTIFICATE_FILE_BYTES // no other file of a configuration may be larger
+      this.#watched.set(path, new WatchedFile({ path, known, maxBytes, onContent: onChange, onProblem: onChange }))
     }
   }
+}
+
+function problemsOf(reload: Reload | undefined): readonly string[] {
+  return reload?.outcome === 'refused' ? reload.problems : []
+}
+
+/** Differs if the text of a setting does, or the content of a file that it names. */
+function versionOf({ given }: LoadedConfig, key: SettingKey): string {
+  const { text = '', digests = '' } = given.get(key) ?? {}
+  return `${key} ${text} ${digests}`
 }

@@ -1,7 +1,7 @@
 /** The rules of admission that are in use: made from a configuration, and replaced in one step by a reload. */
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
-import { type Caller, Callers, CallerUsage } from '../callers/callers.ts'
+import { type Caller, type CallerRule, Callers, type JwtCredential } from '../callers/callers.ts'
 import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
 import { HostList, LOOPBACK_NAMES } from '../http/host.ts'
@@ -15,7 +15,6 @@ export type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
 export class LiveRules {
   readonly #keySets: KeySets
   readonly #instance = randomBytes(9).toString('base64url')
-  readonly #usages = new Map<string, CallerUsage>()
   #current: AdmissionRules
   #adminHosts: HostList
 
@@ -25,9 +24,8 @@ export class LiveRules {
       keySetRecovered: (url) => observer.keySetRecovered(url),
       keySetChanged: () => this.#current.callers?.forgetTokens(),
     })
-    this.#current = this.#rulesOf(config)
+    this.#current = this.#rulesOf(config, undefined)
     this.#adminHosts = adminHostsOf(config)
-    this.#keySets.use(config.callers)
   }
 
   /** Names accepted in `Host` by the admin listener. */
@@ -46,9 +44,7 @@ export class LiveRules {
 
   /** Later requests are admitted under the rules of `config`. */
   use(config: Config): void {
-    const rules = this.#rulesOf(config)
-    this.#keySets.use(config.callers)
-    this.#current = rules
+    this.#current = this.#rulesOf(config, this.#current.callers)
     this.#adminHosts = adminHostsOf(config)
   }
 
@@ -56,13 +52,16 @@ export class LiveRules {
     this.#keySets.close()
   }
 
-  #rulesOf(config: Config): AdmissionRules {
+  #rulesOf(config: Config, former: Callers | undefined): AdmissionRules {
     const { listen, orgs, routes, baseUrl } = config
+    const callers = config.callers.map(callerRule)
+    this.#keySets.use(callers)
+    const verify: KeySets['verify'] = (token, credential) => this.#keySets.verify(token, credential)
     return {
       hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(listen.address), ...listen.hosts]),
       refusesForwarded: listen.refuseForwarded,
-      isCallerKey: listen.callerKey === undefined ? undefined : callerKeyCheck(listen.callerKey),
-      callers: this.#callersOf(config),
+      isCallerKey: listen.callerKeyFile && callerKeyCheck(listen.callerKeyFile.content),
+      callers: callers.length === 0 ? undefined : new Callers(callers, { verify, former }),
       orgPattern: orgs.pattern,
       allowedOrgs: new Set(orgs.allow),
       allowedRoutes: routes.allow,
@@ -73,25 +72,18 @@ export class LiveRules {
       originHost: baseUrl.host,
     }
   }
-
-  #callersOf({ callers }: Config): Callers | undefined {
-    if (callers.length === 0) return undefined
-    return new Callers(callers, {
-      verify: (token, credential) => this.#keySets.verify(token, credential),
-      usageOf: (name) => this.#usageOf(name),
-    })
-  }
-
-  /** A caller keeps its count over a reload, because its requests in flight still count. */
-  #usageOf(name: string): CallerUsage {
-    let usage = this.#usages.get(name)
-    if (usage === undefined) {
-      usage = new CallerUsage()
-      this.#usages.set(name, usage)
-    }
-    return usage
-  }
 }
+
+function callerRule({ keyFiles, jwt, ...rule }: Config['callers'][number]): CallerRule {
+  return { ...rule, keys: keyFiles?.map(({ content }) => content), jwt: jwt && jwtCredential(jwt) }
+}
+
+function jwtCredential({ jwks, jwksCaFile, jwksTokenFile, ...claims }: JwtSettings): JwtCredential {
+  if (typeof jwks !== 'string') return { ...claims, keySet: { path: jwks.path, keySet: jwks.content } }
+  return { ...claims, keySet: { url: jwks, caCertificates: jwksCaFile?.content, tokenFile: jwksTokenFile } }
+}
+
+type JwtSettings = NonNullable<Config['callers'][number]['jwt']>
 
 function adminHostsOf({ admin, listen }: Config): HostList {
   const own = admin.address === 'off' ? [] : hostOf(admin.address)
@@ -106,7 +98,7 @@ function hostOf(address: ListenAddress): string[] {
 
 /** The paths of the sockets that callers have to themselves. */
 export function callerSockets({ callers }: Config): string[] {
-  return callers.flatMap(({ credential }) => (credential.kind === 'socket' ? [credential.path] : []))
+  return callers.flatMap(({ socket }) => socket ?? [])
 }
 
 /** Compares in constant time. Digests have one length, so the time says nothing about the length of the key either. */

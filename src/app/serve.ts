@@ -62,7 +62,7 @@ function logStarted(config: Config, app: App, log: Log): void {
     adminAddress: app.adminAddress ?? 'off',
     callers: config.callers.map(({ name }) => name).join(', ') || anyCaller(config),
     baseUrl: config.baseUrl.href,
-    secret: config.appSecretFile === undefined ? 'from the environment' : `from ${config.appSecretFile}`,
+    secret: config.appSecretFile === undefined ? 'from the environment' : `from ${config.appSecretFile.path}`,
   }
   const failing = app.readiness().filter(({ isOk }) => !isOk)
   const failed = failing.map(({ name, detail }) => `${name}: ${detail ?? 'failed'}`)
@@ -70,9 +70,9 @@ function logStarted(config: Config, app: App, log: Log): void {
   else log.logger.error({ ...fields, failed }, 'listening, but not ready')
 }
 
-function anyCaller({ listen: { address, allowRemote, callerKey } }: Config): string {
+function anyCaller({ listen: { address, allowRemote, callerKeyFile } }: Config): string {
   const who = address.kind === 'unix' ? 'users with access to the socket' : allowRemote ? 'any host' : 'this host only'
-  return callerKey === undefined ? who : `${who}, with the caller key`
+  return callerKeyFile === undefined ? who : `${who}, with the caller key`
 }
 
 type Signals = ReturnType<typeof listenForSignals>

@@ -2,7 +2,7 @@
 
 import { randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { hasOuterWhiteSpace, OUTER_WHITE_SPACE, parseSecretBytes } from '../config/files.ts'
+import { parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
@@ -37,7 +37,8 @@ export class TokenSide {
 
   /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
   constructor(config: Config, origin: Origin, events: TokenEvents, fleet: Fleet | undefined) {
-    const { tokens: settings, appSecretFile } = config
+    const { tokens: settings } = config
+    const appSecretFile = config.appSecretFile?.path
     this.#warmOrgs = settings.warm
     this.#origin = origin
     this.#events = events
@@ -182,7 +183,6 @@ export class TokenSide {
         this.#fileProblem = undefined
         if (!this.credentials.offer(secret)) return
         this.#events.secretReloaded('loaded', path)
-        if (hasOuterWhiteSpace(secret)) this.#events.secretWarning(OUTER_WHITE_SPACE)
       },
       onProblem: (problem) => {
         this.#fileProblem = problem

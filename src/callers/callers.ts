@@ -11,55 +11,41 @@ import { matchesRoute, type RoutePattern } from '../http/target.ts'
 import type { Secret } from '../secret.ts'
 import {
   type ExpectedClaims,
-  isTokenProblem,
   type KeySet,
   looksLikeJwt,
-  readToken,
+  readClaims,
   type TokenProblem,
   type Verification,
 } from './jwt.ts'
 
-/** One caller of the configuration: its credential and its rights. */
+/** One caller of the configuration: its rights, and one kind of credential. */
 export interface CallerRule {
   /** In the log, the metrics and on the status page. */
   readonly name: string
-  readonly credential: SocketCredential | KeyCredential | JwtCredential | CertificateCredential
+  /** Path of a unix socket. Every process that may open it counts as the caller. */
+  readonly socket?: string | undefined
+  /** Any of these, in `X-Proxy-Key`. */
+  readonly keys?: readonly Secret[] | undefined
+  /** A JWT with these claims, in `X-Proxy-Key`. */
+  readonly jwt?: JwtCredential | undefined
+  /** A name in a client certificate, as `certificateNames` writes it. */
+  readonly certificate?: string | undefined
   /** Empty: none. */
   readonly orgs: readonly OrgRule[]
   /** Empty: all routes that the listener forwards, except those of the App. */
   readonly routes: readonly RoutePattern[]
   /** Most requests of this caller at once; undefined: only the listener's limit applies. */
-  readonly maxInFlight: number | undefined
+  readonly maxInFlight?: number | undefined
 }
 
-/** Every process that may open the socket counts as the caller. */
-interface SocketCredential {
-  readonly kind: 'socket'
-  readonly path: string
-}
-
-/** Any of these keys, in `X-Proxy-Key`. */
-interface KeyCredential {
-  readonly kind: 'key'
-  readonly keys: readonly Secret[]
-}
-
-/** A JWT with these claims, in `X-Proxy-Key`. */
 export interface JwtCredential extends ExpectedClaims {
-  readonly kind: 'jwt'
   readonly keySet: KeySetSource
 }
 
-/** A client certificate with this name, as `certificateNames` writes it. */
-interface CertificateCredential {
-  readonly kind: 'certificate'
-  readonly name: string
-}
-
+/** A file that was read, or an https URL. */
 export type KeySetSource =
-  | { readonly kind: 'file'; readonly path: string; readonly keySet: KeySet }
+  | { readonly path: string; readonly keySet: KeySet }
   | {
-      readonly kind: 'url'
       readonly url: string
       /** Further CA certificates in PEM, for the host of the URL. */
       readonly caCertificates: string | undefined
@@ -74,8 +60,8 @@ export interface OrgRule {
 }
 
 /** Counts the requests of a caller. Survives reloads, unlike the rules. */
-export class CallerUsage {
-  inFlight = 0
+export interface CallerUsage {
+  inFlight: number
 }
 
 /** One caller: its name and its rules. */
@@ -131,8 +117,8 @@ export type CallerRefusal =
 export interface CallersOptions {
   /** Verifies a token with the key set that the credential names. */
   readonly verify: (token: string, credential: JwtCredential) => Promise<Verification>
-  /** The counter of the caller with this name. */
-  readonly usageOf?: (name: string) => CallerUsage
+  /** Those before a reload. A caller keeps its count, because its requests in flight still count. */
+  readonly former?: Callers | undefined
   /** Wall clock in milliseconds: the expiry of a token is an instant of that clock. */
   readonly now?: () => number
 }
@@ -147,7 +133,7 @@ interface Remembered {
 
 export class Callers {
   readonly all: readonly Caller[]
-  readonly #options: CallersOptions
+  readonly #verify: CallersOptions['verify']
   readonly #now: () => number
   /** Random, so that nobody can choose a value for its digest. */
   readonly #salt = randomBytes(32).toString('base64')
@@ -160,28 +146,20 @@ export class Callers {
   /** Grows with each change of a key set. */
   #generation = 0
 
-  constructor(rules: readonly CallerRule[], options: CallersOptions) {
-    this.#options = options
-    this.#now = options.now ?? Date.now
-    this.all = rules.map((rule) => this.#add(rule, options.usageOf?.(rule.name) ?? new CallerUsage()))
+  constructor(rules: readonly CallerRule[], { verify, former, now = Date.now }: CallersOptions) {
+    this.#verify = verify
+    this.#now = now
+    const usageOf = (name: string) => former?.all.find((caller) => caller.name === name)?.usage
+    this.all = rules.map((rule) => this.#add(rule, usageOf(rule.name) ?? { inFlight: 0 }))
   }
 
   #add(rule: CallerRule, usage: CallerUsage): Caller {
+    const { socket, keys = [], jwt, certificate } = rule
     const caller = new Caller(rule, usage)
-    const { credential } = rule
-    switch (credential.kind) {
-      case 'socket':
-        this.#bySocket.set(credential.path, caller)
-        break
-      case 'certificate':
-        this.#byCertificate.set(credential.name, caller)
-        break
-      case 'key':
-        for (const key of credential.keys) this.#byKey.set(this.#digest(key.reveal()), caller)
-        break
-      case 'jwt':
-        this.#byToken.push({ caller, credential })
-    }
+    if (socket !== undefined) this.#bySocket.set(socket, caller)
+    if (certificate !== undefined) this.#byCertificate.set(certificate, caller)
+    if (jwt !== undefined) this.#byToken.push({ caller, credential: jwt })
+    for (const key of keys) this.#byKey.set(this.#digest(key.reveal()), caller)
     return caller
   }
 
@@ -221,8 +199,9 @@ export class Callers {
   }
 
   async #verifyOnce(token: string): Promise<Caller | CallerRefusal> {
-    const claims = readToken(token)
-    if (isTokenProblem(claims)) return claims
+    if (!looksLikeJwt(token)) return 'malformed token'
+    const claims = await readClaims(token)
+    if (claims === undefined) return 'malformed token'
     const ofIssuer = this.#byToken.filter(({ credential }) => credential.issuer === claims.issuer)
     const ofSubject = ofIssuer.filter(({ credential }) => credential.subject === claims.subject)
     const [found, ...others] = ofSubject.filter(({ credential }) => claims.audiences.includes(credential.audience))
@@ -232,9 +211,8 @@ export class Callers {
     // A token with the audiences of two callers would be two credentials in one.
     if (others.length > 0) return 'token of several callers'
     const generation = this.#generation
-    const verified = await this.#options.verify(token, found.credential)
-    if (isTokenProblem(verified)) return verified
-    const { expiresAtMs } = verified
+    const expiresAtMs = await this.#verify(token, found.credential)
+    if (typeof expiresAtMs === 'string') return expiresAtMs
     if (expiresAtMs <= this.#now()) return 'expired'
     // A key may have been withdrawn meanwhile. This request counts as verified; the next one is verified again.
     if (generation === this.#generation)

@@ -2,12 +2,10 @@
 
 import { openFleet } from '../app/fleet.ts'
 import { openOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
-import { formatFleetStore } from '../config/address.ts'
-import type { Environment } from '../config/environment.ts'
 import { type LoadedConfig, loadConfig } from '../config/load.ts'
-import { describeSource } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { type Setting, settings } from '../config/settings.ts'
+import type { Environment } from '../config/sources.ts'
 import { PROBLEMS } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
@@ -29,7 +27,7 @@ export async function check(
     const problem = await tryFleetStore(config)
     const found = problem === undefined ? 'can be used' : `cannot be used: ${problem}`
     // No reason to fail: the proxy starts and serves without it.
-    print(`\nfleet.store: ${formatFleetStore(store)} ${found}\n`)
+    print(`\nfleet.store: ${loaded.given.get('fleet.store')?.text} ${found}\n`)
   }
   if (command.mint === undefined) return 0
   const { lines, isGood } = await tryMint(command.mint, config)
@@ -38,18 +36,17 @@ export async function check(
 }
 
 /** Three aligned columns in the order of the declaration. */
-export function renderSettings({ texts, sources }: LoadedConfig): string {
-  const rows = settings.map((setting) => ({
-    setting,
-    value: texts.get(setting.key) || '-',
-    source: sources.get(setting.key) ?? ({ kind: 'unset' } as const),
-  }))
+export function renderSettings({ given }: LoadedConfig): string {
+  const rows = settings.map((setting) => {
+    const { text = '', source = '' } = given.get(setting.key) ?? {}
+    return { setting, value: text || '-', source }
+  })
   const keyWidth = Math.max(...rows.map(({ setting }) => setting.key.length))
   const valueWidth = Math.min(MAX_VALUE_WIDTH, Math.max(...rows.map(({ value }) => value.length)))
   let previous: Setting['group']
   return rows
     .map(({ setting, value, source }) => {
-      const line = `${setting.key.padEnd(keyWidth)}  ${value.padEnd(valueWidth)}  ${describeSource(source)}`
+      const line = `${setting.key.padEnd(keyWidth)}  ${value.padEnd(valueWidth)}  ${source}`
       const gap = setting.group === previous ? '' : '\n'
       previous = setting.group
       return `${gap}${line}\n`

@@ -115,17 +115,6 @@ export function isReadableOnTheWay(url: URL): boolean {
   return url.protocol === 'http:' && !isLoopback(url.hostname.replace(/^\[|\]$/g, ''))
 }
 
-/** A file, or an https URL. With plain http, anybody on the network could replace the keys and sign tokens as the caller. */
-export function parseKeySetLocation(text: string): string {
-  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) return text
-  if (!text.startsWith('https://') || !URL.canParse(text)) throw new Unsuitable('is not a file or an https URL')
-  const { username, password, hash } = new URL(text)
-  if (username !== '' || password !== '' || hash !== '') {
-    throw new Unsuitable('has a user, a password or a fragment: use jwksTokenFile for a credential')
-  }
-  return text
-}
-
 type FleetStoreAddress =
   | {
       readonly kind: 'tcp'
@@ -138,37 +127,22 @@ type FleetStoreAddress =
   | { readonly kind: 'unix'; readonly path: string; readonly database: 0 }
 
 const STORE_EXAMPLE = 'write redis://host:6379, rediss://host:6379/0 or redis+unix:///run/redis.sock'
-const DEFAULT_STORE_PORT = 6379
 
 /** @throws {Unsuitable} */
 export function parseFleetStore(text: string): FleetStoreAddress {
-  if (!/^(rediss?|redis\+unix):\/\/[^\s]*$/.test(text) || !URL.canParse(text)) {
-    throw new Unsuitable(`is not the URL of a store: ${STORE_EXAMPLE}`)
-  }
-  const { protocol, username, password, hostname, port, pathname, search, hash } = new URL(text)
-  if (username !== '' || password !== '' || /^[^/]*\/\/[^/]*@/.test(text)) {
+  if (text.includes('@')) {
     throw new Unsuitable('holds a user name or password: take it out and set fleet.username and fleet.passwordFile')
   }
-  const isUnix = protocol === 'redis+unix:'
-  if ((hostname === '') !== isUnix || search !== '' || hash !== '' || (isUnix && pathname.length < 2)) {
-    throw new Unsuitable(`is not the URL of a store: ${STORE_EXAMPLE}`)
-  }
-  if (isUnix) return { kind: 'unix', path: text.slice('redis+unix://'.length), database: 0 }
-  if (port === '0') throw new Unsuitable(`has no port of a server: ${STORE_EXAMPLE}`)
-  if (!/^(\/\d{0,4})?$/.test(pathname))
-    throw new Unsuitable('has a path that is no database number: write redis://host:6379/0')
+  const [, path] = /^redis\+unix:\/\/(\/\S+)$/.exec(text) ?? []
+  if (path !== undefined) return { kind: 'unix', path, database: 0 }
+  const match = /^(rediss?):\/\/(?:\[([\da-f:.]+)\]|([\w.-]+))(?::([1-9]\d{0,4}))?(?:\/(\d{0,4}))?$/i.exec(text)
+  if (match === null) throw new Unsuitable(`is not the URL of a store: ${STORE_EXAMPLE}`)
+  const [, protocol, ipv6, name = '', port = '6379', database] = match
   return {
     kind: 'tcp',
-    host: hostname.replace(/^\[|\]$/g, ''),
-    port: port === '' ? DEFAULT_STORE_PORT : Number(port),
-    tls: protocol === 'rediss:',
-    database: Number(pathname.slice(1)),
+    host: ipv6 ?? name,
+    port: Number(port),
+    tls: protocol === 'rediss',
+    database: Number(database ?? 0),
   }
-}
-
-/** As it is shown to people. */
-export function formatFleetStore(address: FleetStoreAddress): string {
-  if (address.kind === 'unix') return `redis+unix://${address.path}`
-  const host = address.host.includes(':') ? `[${address.host}]` : address.host
-  return `${address.tls ? 'rediss' : 'redis'}://${host}:${address.port}/${address.database}`
 }

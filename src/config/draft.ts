@@ -1,149 +1,202 @@
-/** A configuration being loaded: the given values, the parsed values, the files, and the problems and warnings so far. */
+/** A configuration being loaded: what the sources give, read by the declaration, and the problems and warnings so far. */
 
 import { dirname, resolve } from 'node:path'
-import type { z } from 'zod'
-import { type FileContent, FileUnreadable, readRegularFile } from '../watched-file.ts'
-import {
-  describeProblem,
-  type Given,
-  type NamedFile,
-  type Path,
-  type Place,
-  type Problem,
-  type Remark,
-  type Source,
-} from './problem.ts'
-import { namesIn, type Setting, type SettingKey, type SettingValues, settings, unknownName } from './settings.ts'
-import { Unsuitable } from './types.ts'
+import { z } from 'zod'
+import { Secret } from '../secret.ts'
+import { isUrl, PATH, ReadFile } from './files.ts'
+import { describeProblem, type Files, MAX_PROBLEMS, type Problem } from './problem.ts'
+import { innermost, type Setting, type SettingKey, settingsByKey, unknownName } from './settings.ts'
+import { type Environment, isMapping, misspelt, readEnvironment, type SettingsFile } from './sources.ts'
 
-/** These values are never quoted in a message: each could be a secret in the wrong place. */
-const NEVER_QUOTED: ReadonlySet<SettingKey> = new Set(['appId', 'appSecret', 'baseUrl', 'fleet.store'])
+/** A setting as it was written. */
+export interface Given {
+  /** Masked if it is the secret; empty without a value. */
+  readonly text: string
+  /** `FILE:LINE:COLUMN`, the name of a variable, `default` or `not set`. */
+  readonly source: string
+  /** Of the files that it names. */
+  readonly digests: string
+}
+
+/** Never quoted in a message: each could be a secret in the wrong place. */
+const NEVER_QUOTED: readonly string[] = ['appId', 'appSecret', 'baseUrl', 'callers', 'fleet.store']
+
+/** Their files have watchers of their own, so no reload depends on them. */
+const WATCHED_ELSEWHERE: readonly string[] = ['appSecretFile', 'fleet.passwordFile']
 
 export class Draft {
-  readonly values: SettingValues
-  readonly problems: Problem[]
+  readonly problems: Problem[] = []
   readonly warnings: string[] = []
+  readonly given = new Map<SettingKey, Given>()
+  readonly #files = new Map<string, string | undefined>()
+  readonly #file: SettingsFile | undefined
+  readonly #env: Environment
+  readonly #variables: ReadonlyMap<string, string | readonly string[]>
+  /** Where relative paths in the file begin. */
+  readonly #folder: string
+
+  constructor(file: SettingsFile | undefined, env: Environment, folder: string | undefined) {
+    this.#file = file
+    this.#env = env
+    this.#variables = readEnvironment(env)
+    this.#folder = folder ?? dirname(file?.path ?? '')
+    if (file === undefined) return
+    this.#files.set(resolve(file.path), file.digest)
+    if (file.problem !== undefined) this.problems.push(file.problem)
+  }
+
   /** The files that a reload depends on. */
-  readonly files = new Map<string, NamedFile>()
-  readonly #given: ReadonlyMap<SettingKey, Given>
-  /** False if the config file could not be parsed. No setting can then be called missing. */
-  readonly #isComplete: boolean
-  readonly #folder: string | undefined
-
-  /** `folder`: where relative paths in the file begin, if not in the file's own folder. */
-  constructor(
-    given: ReadonlyMap<SettingKey, Given>,
-    problems: readonly Problem[],
-    isComplete: boolean,
-    folder: string | undefined,
-  ) {
-    this.#given = given
-    this.#isComplete = isComplete
-    this.#folder = folder
-    this.problems = [...problems]
-    this.values = Object.fromEntries(settings.map((setting) => [setting.key, this.#parse(setting)])) as SettingValues
+  get files(): Files {
+    return this.#files
   }
 
-  sourceOf({ key, defaultValue }: Setting): Source {
-    return this.#given.get(key)?.source ?? { kind: defaultValue === undefined ? 'unset' : 'default' }
+  readonly refuse = (at: string, message: string): void => {
+    // A reload checks the new settings and the result, and both may have the same problem.
+    const isKnown = this.problems.some((problem) => problem.at === at && problem.message === message)
+    if (!isKnown) this.problems.push({ at, source: this.#sourceOf(at), message })
   }
 
-  /** As it was written, whether or not it is right. Undefined if it was not given. */
-  givenValue(key: SettingKey): unknown {
-    return this.#given.get(key)?.value
+  readonly warn = (at: string, message: string): void => {
+    this.warnings.push(describeProblem({ at, source: this.#sourceOf(at), message }))
   }
 
-  report(remark: Remark): void {
-    this.problems.push(this.#locate(remark))
+  #sourceOf(at: string): string {
+    const setting = settingAt(at)
+    if (setting !== undefined && this.#variables.has(setting.key)) return setting.variable
+    const given = setting?.key === at ? this.given.get(setting.key) : undefined
+    return given?.source ?? this.#file?.placeOf(at) ?? 'not set'
   }
 
-  warn(remark: Remark): void {
-    this.warnings.push(describeProblem(this.#locate(remark)))
+  /**
+   * What the sources give for the schema, as far as it is right: a wrong part is refused, and undefined in the result.
+   * `inFile` is what the file has there.
+   */
+  async read(schema: z.core.$ZodType, inFile: unknown, at: string): Promise<unknown> {
+    const setting = settingsByKey.get(at)
+    const given = setting === undefined ? inFile : this.#take(setting, inFile)
+    const inner = innermost(schema)
+    if (inner instanceof z.ZodObject && (inner === schema || given !== undefined)) {
+      return this.#readMapping(inner, given ?? {}, at)
+    }
+    const hasMappings = inner instanceof z.ZodArray && inner.element instanceof z.ZodObject
+    if (!hasMappings || !Array.isArray(given) || given.length === 0) {
+      return this.#readValue(schema as z.ZodType, given, at)
+    }
+    const entries: unknown[] = []
+    for (const entry of given) entries.push(await this.read(inner.element, entry, `${at}[${entries.length}]`))
+    return entries
   }
 
-  /** Reports a required setting that is missing, unless its value is already a problem. */
-  reportMissing(key: SettingKey, message: string): void {
-    if (!this.#isComplete || this.hasProblemWith(key)) return
-    this.problems.push({ key, source: { kind: 'unset' }, message })
+  /** The environment wins over the file. */
+  #take({ key, variable, defaultValue }: Setting, inFile: unknown): unknown {
+    const isMisplaced = key === 'appSecret' && inFile !== undefined
+    const ofFile = isMisplaced ? undefined : inFile
+    const value = this.#variables.get(key) ?? ofFile
+    const unset = defaultValue === undefined ? 'not set' : 'default'
+    const place = ofFile === undefined ? unset : (this.#file?.placeOf(key) ?? unset)
+    const source = this.#variables.has(key) ? variable : place
+    this.given.set(key, { text: textOf(key, value ?? defaultValue), source, digests: '' })
+    if (isMisplaced) {
+      const message = 'must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET'
+      this.problems.push({ at: key, source: this.#file?.placeOf(key) ?? '', message })
+    }
+    return value
   }
 
-  hasProblemWith(key: SettingKey): boolean {
-    return this.problems.some((problem) => problem.key === key)
+  /** The result has each name that was given, even if its value is wrong. */
+  async #readMapping({ shape }: z.ZodObject, given: unknown, at: string): Promise<object> {
+    if (!isMapping(given)) this.refuse(at, 'is not a mapping: write names and values below it, indented')
+    const values = isMapping(given) ? given : {}
+    const prefix = at === '' ? '' : `${at}.`
+    const known = Object.keys(shape).map((name) => prefix + name)
+    for (const name of Object.keys(values)) if (!Object.hasOwn(shape, name)) this.#refuseUnknown(prefix, name, known)
+    const result: [string, unknown][] = []
+    for (const [name, schema] of Object.entries(shape)) {
+      const value = await this.read(schema, values[name], prefix + name)
+      const isGiven = values[name] !== undefined || this.#variables.has(prefix + name)
+      if (value !== undefined || isGiven) result.push([name, value])
+    }
+    return Object.fromEntries(result)
   }
 
-  /** Runs `read`. If it finds something unsuitable, that is reported, and the result is undefined. */
-  async attempt<T>(place: Place, read: () => T | Promise<T>): Promise<T | undefined> {
-    try {
-      return await read()
-    } catch (error) {
-      if (!(error instanceof Unsuitable) && !(error instanceof FileUnreadable)) throw error
-      this.report({ ...place, message: error.message })
+  #refuseUnknown(prefix: string, name: string, known: readonly string[]): void {
+    // A file that is none of ours can have thousands of names, and each suggestion costs time.
+    if (this.problems.length > MAX_PROBLEMS) return
+    // One word on one line, even if the name contains blanks or line breaks.
+    const key = prefix + (/^[\w.$-]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, 64)))
+    const [group = '', inner = ''] = name.split('.')
+    const isOnOneLine = settingsByKey.has(name)
+    if (isOnOneLine) this.refuse(key, `is written on one line: write "${group}:", and "${inner}: …" indented below it`)
+    else this.refuse(key, unknownName(key, known, 'remove it'))
+  }
+
+  async #readValue(schema: z.ZodType, given: unknown, at: string): Promise<unknown> {
+    const setting = settingAt(at)
+    if (given === null || given === '') {
+      this.refuse(at, 'has no value: give it one, or remove the name')
       return undefined
     }
+    if (given === undefined && setting?.key === at && setting.isRequired) {
+      this.#refuseMissing(setting)
+      return undefined
+    }
+    const isVariable = setting !== undefined && this.#variables.has(setting.key)
+    const { data, error } = await schema.safeParseAsync(decode(schema, given, isVariable ? '' : this.#folder))
+    for (const file of Array.isArray(data) ? data : [data]) if (file instanceof ReadFile) this.#note(file, at)
+    for (const issue of error?.issues ?? []) this.#refuseValue(issue, given, at)
+    return data
   }
 
-  /** Reads a file that a reload depends on. @throws {FileUnreadable} */
-  async read({ key }: Place, path: string, maxBytes?: number): Promise<FileContent> {
-    const keys = new Set(this.files.get(path)?.keys).add(key)
-    this.files.set(path, { bytes: undefined, keys })
-    const content = await readRegularFile(path, maxBytes)
-    this.files.set(path, { bytes: content.bytes, keys })
-    return content
+  #refuseMissing({ key, variable }: Setting): void {
+    // It may be in the file that could not be read.
+    if (this.#file?.problem !== undefined) return
+    const meant = misspelt(this.#env, variable)
+    const hint = meant === undefined ? '' : ` (${meant} is set: is it meant?)`
+    this.refuse(key, `is required: set it in the config file, or as ${variable}${hint}`)
+  }
+  /** Takes note of a file that was read. */
+  #note({ path, digest, content, isExposed }: ReadFile<unknown>, at: string): void {
+    if (isExposed && content instanceof Secret) {
+      this.warn(at, 'can be read by other users of this machine: chmod 600 prevents that')
+    }
+    if (WATCHED_ELSEWHERE.includes(at)) return
+    this.#files.set(path, digest)
+    const key = settingAt(at)?.key
+    const given = key && this.given.get(key)
+    if (given) this.given.set(key, { ...given, digests: given.digests + digest })
   }
 
-  /** Resolves a path against the place it was written: the folder of the file, or else the working directory. */
-  resolvePath(key: SettingKey, path: string): string {
-    const source = this.#given.get(key)?.source
-    return source?.kind === 'file' ? resolve(this.#folder ?? dirname(source.path), path) : resolve(path)
-  }
-
-  #locate({ key, path = [], message }: Remark): Problem {
-    const given = this.#given.get(key)
-    const source = given?.placeOf?.(path) ?? given?.source ?? { kind: 'default' }
-    return { key: key + textOf(path), source, message }
-  }
-
-  #parse(setting: Setting): unknown {
-    const { key } = setting
-    const given = this.#given.get(key)
-    const { success, data, error } = setting.schema.safeParse(given?.value)
-    if (success) return key.endsWith('File') && typeof data === 'string' ? this.resolvePath(key, data) : data
-    if (given === undefined) return undefined // required and missing
-    const remarks = error.issues.flatMap((issue) => remarksOn(setting, given.value, issue))
-    // Several checks of one value may find the same.
-    const distinct = new Map(remarks.map((remark) => [`${textOf(remark.path)} ${remark.message}`, remark]))
-    for (const remark of distinct.values()) this.report(remark)
-    return undefined
+  #refuseValue(issue: z.core.$ZodIssue, given: unknown, at: string): void {
+    const [index] = issue.path
+    const [part, value] = typeof index === 'number' ? [`${at}[${index}]`, (given as unknown[])[index]] : [at, given]
+    const path: unknown = issue.code === 'custom' ? issue.params?.['path'] : undefined
+    if (typeof path === 'string' && !WATCHED_ELSEWHERE.includes(at)) this.#files.set(path, undefined)
+    const isQuoted = typeof value === 'string' && path === undefined && !NEVER_QUOTED.includes(settingAt(at)?.key ?? at)
+    const shown = isQuoted ? `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} ` : ''
+    this.refuse(part, shown + issue.message)
   }
 }
 
-function textOf(path: Path = []): string {
-  return path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('')
+/** The setting that this is, or is a part of. */
+function settingAt(at: string): Setting | undefined {
+  return settingsByKey.get(at.replace(/\[.*/, ''))
 }
 
-function remarksOn({ key, notation, schema }: Setting, value: unknown, issue: z.core.$ZodIssue): Remark[] {
-  const { message } = issue
-  const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
-  if (notation !== 'mappings') {
-    const quoted = NEVER_QUOTED.has(key) ? '' : quote(valueAt(value, path[0]))
-    return [{ key, message: `${quoted}${message}` }]
-  }
-  if (issue.code !== 'unrecognized_keys') return [{ key, path, message }]
-  return issue.keys.map((name) => ({ key, path: [...path, name], message: unknownName(name, namesIn(schema)) }))
+/** The value that the schema takes for text of a source. Text that cannot be decoded stays: the schema says what is wrong. */
+function decode(schema: z.core.$ZodType, given: unknown, folder: string): unknown {
+  const inner = innermost(schema)
+  if (inner instanceof z.ZodArray && Array.isArray(given))
+    return given.map((item) => decode(inner.element, item, folder))
+  if (typeof given !== 'string') return given
+  if (inner instanceof z.ZodNumber) return /^\d+(\.\d+)?$/.test(given) ? Number(given) : given
+  if (inner instanceof z.ZodBoolean) return given === 'true' || (given === 'false' ? false : given)
+  return inner === PATH && !isUrl(given) ? resolve(folder, given) : given
 }
 
-function valueAt(value: unknown, index: string | number | undefined): unknown {
-  return Array.isArray(value) && typeof index === 'number' ? value[index] : value
-}
-
-function quote(value: unknown): string {
-  switch (typeof value) {
-    case 'string':
-      return `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} `
-    case 'number':
-    case 'boolean':
-      return `${value} `
-    default:
-      return ''
-  }
+function textOf(key: SettingKey, written: unknown): string {
+  if (written === undefined) return ''
+  if (key === 'appSecret') return '[redacted]'
+  if (!Array.isArray(written)) return String(written)
+  if (written.length === 0) return '[]'
+  return written.map((item) => (isMapping(item) ? JSON.stringify(item) : item)).join(key === 'callers' ? '; ' : ', ')
 }

@@ -1,74 +1,89 @@
-/** Reads and checks the files that settings name: secrets and certificates. */
+/** The settings that name a file, as zod schemas that read and check it: secrets, keys, certificates. */
 
 import { X509Certificate } from 'node:crypto'
-import { createSecureContext } from 'node:tls'
-import { type KeyPair, Secret } from '../secret.ts'
-import { type FileContent, readRegularFile } from '../watched-file.ts'
-import type { Draft } from './draft.ts'
-import type { Place } from './problem.ts'
-import { Unsuitable } from './types.ts'
+import { z } from 'zod'
+import { type KeySet, KeySetInvalid, parseKeySet } from '../callers/jwt.ts'
+import { Redacted, Secret } from '../secret.ts'
+import { digestOf, FileUnreadable, readRegularFile } from '../watched-file.ts'
+import { text, Unsuitable } from './types.ts'
+
+/** A file as it was when the configuration was loaded. */
+export class ReadFile<T> extends Redacted {
+  readonly path: string
+  readonly digest: string
+  readonly content: T
+  /** Other users may read it. */
+  readonly isExposed: boolean
+
+  constructor(path: string, content: T, bytes: Buffer, mode: number) {
+    super()
+    this.path = path
+    this.content = content
+    this.digest = digestOf(bytes)
+    this.isExposed = (mode & 0o077) !== 0
+  }
+}
 
 /** Twenty times the size of the bundle that operating systems ship. */
 export const MAX_CERTIFICATE_FILE_BYTES = 4 * 1_048_576
 
-/** White space at either end is part of the secret, and probably a mistake. */
-export const OUTER_WHITE_SPACE = 'begins or ends with white space, which counts as part of the secret: is that meant?'
+/** The type of every path, so that `load.ts` knows what to resolve. */
+export const PATH = text()
 
-/** Like the functions below, returns undefined if the setting is not set, or after it reported a problem to the draft. */
-export async function readAppSecret(draft: Draft): Promise<Secret | undefined> {
-  const { appSecret, appSecretFile } = draft.values
-  if (appSecret === undefined) {
-    // A secret in the wrong place is not a missing secret.
-    if (appSecretFile === undefined && !draft.hasProblemWith('appSecret')) {
-      draft.reportMissing(
-        'appSecretFile',
-        'is required: name the file that holds the App secret, or set OAP_APP_SECRET',
-      )
-    }
-    return readWatchedSecret(draft, 'appSecretFile')
+/** An issue has the path, so that a reload can wait for another content. */
+async function read<T>(
+  path: string,
+  context: z.RefinementCtx,
+  parse: (bytes: Buffer) => T,
+  maxBytes?: number,
+): Promise<ReadFile<T>> {
+  try {
+    const { bytes, mode } = await readRegularFile(path, maxBytes)
+    return new ReadFile(path, parse(bytes), bytes, mode)
+  } catch (error) {
+    const isExpected = [Unsuitable, FileUnreadable, KeySetInvalid].some((type) => error instanceof type)
+    if (!(error instanceof Error && isExpected)) throw error
+    context.addIssue({ code: 'custom', message: error.message, params: { path } })
+    return z.NEVER
   }
-  const place: Place = { key: 'appSecret' }
-  if (appSecretFile !== undefined) {
-    draft.report({ ...place, message: 'is set, and so is appSecretFile: keep one, better the file' })
-  }
-  draft.warn({ ...place, message: 'is in the environment, which other processes may read: use appSecretFile' })
-  return draft.attempt(place, () => {
-    const secret = parseSecret(appSecret)
-    if (hasOuterWhiteSpace(secret)) draft.warn({ ...place, message: OUTER_WHITE_SPACE })
-    return secret
+}
+
+function file<T>(parse: (bytes: Buffer) => T, maxBytes?: number) {
+  return PATH.transform((path, context) => read(path, context, parse, maxBytes))
+}
+
+export const secretFile = () => file(parseSecretBytes)
+
+/** For `X-Proxy-Key`. */
+export const keyFile = () => file(parseKey)
+
+/** It could also be read as a JWT, and one credential must not have two meanings. */
+export const callerKeyFile = () =>
+  file((bytes) => {
+    const key = parseKey(bytes)
+    if (/^[\w-]+\.[\w-]+\.[\w-]*$/.test(key.reveal())) throw new Unsuitable('holds a JWT, not a key: use jwt instead')
+    return key
   })
-}
 
-/** These files have watchers of their own, so no reload depends on them. */
-export async function readWatchedSecret(
-  draft: Draft,
-  key: 'appSecretFile' | 'fleet.passwordFile',
-): Promise<Secret | undefined> {
-  const path = draft.values[key]
-  return path === undefined ? undefined : readSecret(draft, { key }, () => readRegularFile(path))
-}
+export const certificatesFile = () => file(parseCertificates, MAX_CERTIFICATE_FILE_BYTES)
 
-/** A key for `X-Proxy-Key`. */
-export async function readKeyFile(draft: Draft, place: Place, path: string | undefined): Promise<Secret | undefined> {
-  if (path === undefined) return undefined
-  const key = await readSecret(draft, place, () => draft.read(place, path))
-  // A field value loses the blanks at its ends (RFC 9110 §5.5).
-  if (key === undefined || /^[\x21-\x7e]+$/.test(key.reveal())) return key
-  const message = 'contains blanks or non-ASCII: use visible ASCII only, because the key is sent in a field'
-  draft.report({ ...place, message })
-  return undefined
-}
+export const privateKeyFile = () => file((bytes) => new Secret(bytes.toString('latin1')))
 
-async function readSecret(draft: Draft, place: Place, read: () => Promise<FileContent>): Promise<Secret | undefined> {
-  return draft.attempt(place, async () => {
-    const { bytes, mode } = await read()
-    const secret = parseSecretBytes(bytes)
-    if (hasOuterWhiteSpace(secret)) draft.warn({ ...place, message: OUTER_WHITE_SPACE })
-    if ((mode & 0o077) !== 0) {
-      draft.warn({ ...place, message: 'can be read by other users of this machine: chmod 600 prevents that' })
+/** A file, or an https URL. With plain http, anybody on the network could replace the keys and sign tokens as the caller. */
+export const keySetLocation = () =>
+  PATH.transform(async (location, context): Promise<ReadFile<KeySet> | string> => {
+    if (!isUrl(location)) return read(location, context, (bytes) => parseKeySet(bytes.toString('utf8')))
+    const url = location.startsWith('https://') && URL.canParse(location) ? new URL(location) : undefined
+    if (url === undefined) context.addIssue('is not a file or an https URL')
+    else if (url.username !== '' || url.password !== '' || url.hash !== '') {
+      context.addIssue('has a user, a password or a fragment: use jwksTokenFile for a credential')
     }
-    return secret
+    return location
   })
+
+/** `https://…`, and not a path. */
+export function isUrl(location: string): boolean {
+  return /^[a-z][a-z0-9+.-]*:\/\//i.test(location)
 }
 
 /** @throws {Unsuitable} */
@@ -82,67 +97,31 @@ export function parseSecretBytes(bytes: Uint8Array): Secret {
   return parseSecret(text)
 }
 
-/** One line of text. One trailing newline is dropped. */
-function parseSecret(text: string): Secret {
+/** One line of text. One trailing newline is dropped. @throws {Unsuitable} */
+export function parseSecret(text: string): Secret {
   const value = text.replace(/\r?\n$/, '')
   if (value.trim() === '') throw new Unsuitable('is empty: put the secret into it')
   if (/\p{Cc}/u.test(value)) throw new Unsuitable('has a second line, or is not text: put only the secret into it')
   return new Secret(value)
 }
 
-export function hasOuterWhiteSpace(secret: Secret): boolean {
-  return secret.reveal() !== secret.reveal().trim()
+/** For `X-Proxy-Key`: a field value loses the blanks at its ends (RFC 9110 §5.5). */
+function parseKey(bytes: Buffer): Secret {
+  const key = parseSecretBytes(bytes)
+  if (/^[\x21-\x7e]+$/.test(key.reveal())) return key
+  throw new Unsuitable('contains blanks or non-ASCII: use visible ASCII only, because the key is sent in a field')
 }
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 
 /** Returns PEM. Each certificate is checked here, because TLS ignores one that it cannot read. */
-export async function readCertificates(
-  draft: Draft,
-  place: Place,
-  path: string | undefined,
-): Promise<string | undefined> {
-  if (path === undefined) return undefined
-  return draft.attempt(place, async () => {
-    const { bytes } = await draft.read(place, path, MAX_CERTIFICATE_FILE_BYTES)
-    const certificates = bytes.toString('latin1').match(CERTIFICATE) ?? []
-    if (certificates.length === 0) throw new Unsuitable('contains no "-----BEGIN CERTIFICATE-----": give a PEM file')
-    if (!certificates.every(isReadable)) throw new Unsuitable('contains a certificate that cannot be read')
-    return `${certificates.join('\n')}\n`
-  })
-}
-
-function isReadable(certificate: string): boolean {
+function parseCertificates(bytes: Buffer): string {
+  const certificates = bytes.toString('latin1').match(CERTIFICATE) ?? []
+  if (certificates.length === 0) throw new Unsuitable('contains no "-----BEGIN CERTIFICATE-----": give a PEM file')
   try {
-    return new X509Certificate(certificate).raw.length > 0
+    for (const certificate of certificates) new X509Certificate(certificate)
   } catch {
-    return false
+    throw new Unsuitable('contains a certificate that cannot be read')
   }
-}
-
-/** The setting and its key file name one pair. */
-export async function readKeyPair(
-  draft: Draft,
-  certKey: 'origin.certFile' | 'listen.tls.certFile',
-  keyKey: 'origin.keyFile' | 'listen.tls.keyFile',
-): Promise<KeyPair | undefined> {
-  const [certPath, keyPath] = [draft.values[certKey], draft.values[keyKey]]
-  if (certPath === undefined && keyPath === undefined) return undefined
-  if (certPath === undefined || keyPath === undefined) {
-    const [set, missing] = certPath === undefined ? [keyKey, certKey] : [certKey, keyKey]
-    draft.report({ key: set, message: `needs ${missing}: a certificate and its key belong together` })
-    return undefined
-  }
-  const certificates = await readCertificates(draft, { key: certKey }, certPath)
-  if (certificates === undefined) return undefined
-  return draft.attempt({ key: keyKey }, async () => {
-    const { bytes } = await draft.read({ key: keyKey }, keyPath)
-    const key = new Secret(bytes.toString('latin1'))
-    try {
-      createSecureContext({ cert: certificates, key: key.reveal() })
-    } catch {
-      throw new Unsuitable(`is no private key (PEM, not encrypted) of the certificate in ${certKey}`)
-    }
-    return { certificates, key }
-  })
+  return `${certificates.join('\n')}\n`
 }

@@ -1,147 +1,182 @@
 /** Checks of several settings together: contradictions are refused, and risky choices get a warning. */
 
-import { type OrgId, parseOrgId } from '../http/org-id.ts'
-import { formatAddress, isLoopback, isReadableOnTheWay, type ListenAddress } from './address.ts'
-import type { Remark } from './problem.ts'
-import type { SettingKey, SettingValues } from './settings.ts'
+import { createSecureContext } from 'node:tls'
+import type { z } from 'zod'
+import { parseOrgId } from '../http/org-id.ts'
+import { isLoopback, isReadableOnTheWay, type ListenAddress } from './address.ts'
+import type { Config, declaration } from './schema.ts'
 
-/** Skips a check if one of its values is missing because it is wrong by itself. */
-export function contradictions(values: SettingValues): Remark[] {
-  const remarks: Remark[] = []
-  const refuse = (key: SettingKey, message: string) => remarks.push({ key, message })
-  const { baseUrl } = values
-  if (baseUrl !== undefined && isReadableOnTheWay(baseUrl) && values['origin.allowInsecure'] === false) {
+/** The settings as far as they are right by themselves: a wrong value is undefined, and one that was not given has no entry. */
+export type SoundSettings = Sound<typeof declaration>
+
+type Sound<Schema> =
+  Schema extends z.ZodObject<infer Shape>
+    ? { readonly [Name in keyof Shape as Shape[Name] extends z.ZodObject ? Name : never]: Sound<Shape[Name]> } & {
+        readonly [Name in keyof Shape as Shape[Name] extends z.ZodObject ? never : Name]?: SoundValue<Shape[Name]>
+      }
+    : never
+
+type SoundValue<Schema> =
+  Schema extends z.ZodOptional<infer Inner extends z.ZodObject>
+    ? Sound<Inner> | undefined
+    : Schema extends z.ZodDefault<z.ZodArray<infer Item extends z.ZodObject>>
+      ? readonly Sound<Item>[]
+      : z.output<Schema> | undefined
+
+/** Takes a setting, or a part of one, and a message about it. */
+export type Report = (at: string, message: string) => void
+
+/** Skips a check if one of its values is missing. */
+export function reportContradictions(settings: SoundSettings, refuse: Report): void {
+  const { baseUrl, listen, origin, fleet } = settings
+  const { address, hosts = [], tls } = listen
+  if (baseUrl !== undefined && isReadableOnTheWay(baseUrl) && origin.allowInsecure === false) {
     refuse('baseUrl', 'is plain http to another machine: use https, or set origin.allowInsecure to true')
   }
-  const [address, admin] = [values['listen.address'], values['admin.address']]
-  if (address !== undefined && isRemote(address) && values['listen.allowRemote'] === false) {
+  if (isRemote(address) && listen.allowRemote === false) {
     refuse('listen.address', 'is open to other machines: use localhost, or set listen.allowRemote to true')
   }
-  if (address !== undefined && admin !== undefined && isTaken(address, admin)) {
-    refuse('admin.address', 'is the same as listen.address: give it a port or path of its own')
-  }
-  const hosts = values['listen.hosts'] ?? []
   if (hosts.includes('*') && hosts.length > 1) {
     refuse('listen.hosts', 'has "*" and other names: keep only "*" to accept all, or remove it')
   }
-  const certFile = values['listen.tls.certFile']
-  if (certFile !== undefined && address?.kind === 'unix') {
+  if ('certFile' in tls && address?.kind === 'unix') {
     refuse('listen.tls.certFile', 'is set, but listen.address is a unix socket, which speaks no TLS')
   }
-  if (certFile === undefined && values['listen.tls.clientCaFile'] !== undefined) {
+  if ('clientCaFile' in tls && !('certFile' in tls)) {
     refuse('listen.tls.clientCaFile', 'needs listen.tls.certFile: clients show certificates over TLS only')
   }
-  const store = values['fleet.cluster'] === true ? values['fleet.store'] : undefined
-  if (store?.kind === 'unix') refuse('fleet.store', 'is a unix socket, but a cluster speaks TCP')
-  else if (store !== undefined && store.database !== 0) {
-    refuse('fleet.store', 'names a database, but a cluster has only database 0')
+  if (
+    fleet.cluster === true &&
+    fleet.store !== undefined &&
+    (fleet.store.kind === 'unix' || fleet.store.database > 0)
+  ) {
+    refuse('fleet.store', 'is a unix socket or names a database, but a cluster speaks TCP and has only database 0')
   }
-  return [...remarks, ...orgIdRemarks(values)]
+  reportKeyPair('listen.tls', tls, refuse)
+  reportKeyPair('origin', origin, refuse)
+  reportOrgIds(settings, refuse)
+  reportCallers(settings, refuse)
 }
 
-function orgIdRemarks(values: SettingValues): Remark[] {
+type Pair = Pick<SoundSettings['listen']['tls'], 'certFile' | 'keyFile'>
+
+function reportKeyPair(group: string, pair: Pair, refuse: Report): void {
+  const [given, ...more] = (['certFile', 'keyFile'] as const).filter((name) => name in pair)
+  if (given !== undefined && more.length === 0) {
+    const missing = given === 'certFile' ? 'keyFile' : 'certFile'
+    refuse(`${group}.${given}`, `needs ${group}.${missing}: a certificate and its key belong together`)
+  }
+  const { certFile, keyFile } = pair
+  if (certFile === undefined || keyFile === undefined) return
+  try {
+    createSecureContext({ cert: certFile.content, key: keyFile.content.reveal() })
+  } catch {
+    refuse(`${group}.keyFile`, `is no private key (PEM, not encrypted) of the certificate in ${group}.certFile`)
+  }
+}
+
+function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
   // If the pattern is invalid, the ids are still checked for characters that no pattern permits.
-  const pattern = values['orgs.pattern'] ?? /^/
-  const isOrgId = (id: string) => parseOrgId(id, pattern) !== undefined
-  const [allowed, warm] = [values['orgs.allow'] ?? [], values['tokens.warm'] ?? []]
-  const maxOrgs = values['tokens.maxOrgs'] ?? Number.POSITIVE_INFINITY
-  const remarks: Remark[] = []
-  const refuse = (key: SettingKey, id: string, place: string) =>
-    remarks.push({ key, message: `has ${JSON.stringify(id.slice(0, 64))}, which is not ${place}` })
-  for (const id of allowed) if (!isOrgId(id)) refuse('orgs.allow', id, 'an org id (see orgs.pattern)')
-  for (const id of warm) {
-    if (!isOrgId(id)) refuse('tokens.warm', id, 'an org id (see orgs.pattern)')
-    else if (allowed.length > 0 && !allowed.includes(id)) refuse('tokens.warm', id, 'in orgs.allow')
+  const pattern = orgs.pattern ?? /^/
+  const { allow = [] } = orgs
+  for (const [key, ids = []] of Object.entries({ 'orgs.allow': allow, 'tokens.warm': tokens.warm })) {
+    for (const id of ids) {
+      const named = `has ${JSON.stringify(id.slice(0, 64))}, which is not`
+      if (parseOrgId(id, pattern) === undefined) refuse(key, `${named} an org id (see orgs.pattern)`)
+      else if (allow.length > 0 && !allow.includes(id)) refuse(key, `${named} in orgs.allow`)
+    }
   }
-  if (warm.length > maxOrgs) {
-    const message = `has ${warm.length} orgs, more than tokens.maxOrgs keeps (${maxOrgs})`
-    remarks.push({ key: 'tokens.warm', message })
-  }
-  return remarks
 }
 
-/** The ids that match `orgs.pattern`. */
-export function orgIdsOf(values: SettingValues, key: 'orgs.allow' | 'tokens.warm'): OrgId[] {
-  const pattern = values['orgs.pattern']
-  if (pattern === undefined) return []
-  return (values[key] ?? []).map((id) => parseOrgId(id, pattern)).filter((id) => id !== undefined)
+const KINDS = ['socket', 'keyFiles', 'jwt', 'certificate'] as const
+
+/** A caller has exactly one kind of credential, and no credential may mean two callers. */
+function reportCallers({ callers = [], listen, admin }: SoundSettings, refuse: Report): void {
+  const owners = new Map<string, string>()
+  for (const address of [listen.address, admin.address]) {
+    if (typeof address === 'object' && address.kind === 'unix') {
+      owners.set(JSON.stringify(['socket', address.path]), 'the proxy itself')
+    }
+  }
+  for (const [index, caller] of callers.entries()) {
+    const at = `callers[${index}]`
+    const label = caller.name === undefined ? at : `caller ${caller.name}`
+    const { name, socket, keyFiles = [], jwt, certificate } = caller
+    const claim = (part: string, what: string, ...credential: readonly (string | undefined)[]) => {
+      if (credential.includes(undefined)) return
+      const id = JSON.stringify([part, ...credential])
+      const owner = owners.get(id)
+      if (owner !== undefined) refuse(`${at}.${part}`, `${what} of ${owner}: give each caller its own`)
+      owners.set(id, owner ?? label)
+    }
+    claim('name', 'is the name', name)
+    if (KINDS.filter((kind) => kind in caller).length !== 1) {
+      refuse(at, 'needs exactly one of socket, keyFiles, jwt and certificate')
+    }
+    claim('socket', 'is the socket', socket)
+    claim('certificate', 'is the certificate', certificate)
+    if (certificate !== undefined && !('clientCaFile' in listen.tls)) {
+      refuse(`${at}.certificate`, 'needs listen.tls.clientCaFile: without it, nobody is asked for a certificate')
+    }
+    for (const key of new Set(keyFiles.map(({ content }) => content.reveal()))) claim('keyFiles', 'hold a key', key)
+    claim('jwt', 'has the issuer, audience and subject', jwt?.issuer, jwt?.audience, jwt?.subject)
+  }
+  if (callers.length > 0 && 'callerKeyFile' in listen) {
+    refuse('listen.callerKeyFile', 'is set, and so is callers: make it a key file of a caller')
+  }
 }
 
 /** Refuses a reload that would open the listener to every machine, or would need another listener. */
-export function openings(running: SettingValues, resulting: SettingValues): Remark[] {
-  const address = resulting['listen.address']
-  const remarks: Remark[] = []
-  if (address !== undefined && isRemote(address) && asksForCredential(running) && !asksForCredential(resulting)) {
-    const message =
-      'would be open to other machines without a credential: keep callers or listen.callerKeyFile, or restart'
-    remarks.push({ key: 'listen.address', message })
+export function reportOpenings(running: SoundSettings, resulting: SoundSettings, refuse: Report): void {
+  if (isRemote(resulting.listen.address) && asksForCredential(running) && !asksForCredential(resulting)) {
+    const remedy = 'keep callers or listen.callerKeyFile, or restart'
+    refuse('listen.address', `would be open to other machines without a credential: ${remedy}`)
   }
-  if ((running['listen.tls.certFile'] === undefined) !== (resulting['listen.tls.certFile'] === undefined)) {
-    remarks.push({ key: 'listen.tls.certFile', message: 'turns TLS on or off, which needs a restart' })
+  if ('certFile' in running.listen.tls !== 'certFile' in resulting.listen.tls) {
+    refuse('listen.tls.certFile', 'turns TLS on or off, which needs a restart')
   }
-  return remarks
 }
 
-function asksForCredential(values: SettingValues): boolean {
-  return values['listen.callerKeyFile'] !== undefined || (values.callers ?? []).length > 0
-}
-
-/** Choices that are permitted, but probably a mistake or a risk. */
-export function cautions(values: SettingValues): Remark[] {
-  const remarks: Remark[] = []
-  const warn = (key: SettingKey, message: string) => remarks.push({ key, message })
-  const store = values['fleet.store']
-  const usesTls = store?.kind === 'tcp' && store.tls
-  if (store === undefined) {
-    for (const key of ['fleet.username', 'fleet.passwordFile', 'fleet.caFile'] as const) {
-      if (values[key] !== undefined) warn(key, 'has no effect without fleet.store')
-    }
-  } else if (!usesTls && values['fleet.caFile'] !== undefined) {
-    warn('fleet.caFile', 'has no effect without rediss:// in fleet.store')
-  }
-  if (store?.kind === 'tcp' && !usesTls && !isLoopback(store.host)) {
-    warn('fleet.store', 'is not encrypted, so the network can read the password of the store: use rediss://')
-  }
-  const { baseUrl } = values
-  if (baseUrl !== undefined && isReadableOnTheWay(baseUrl)) {
-    warn('baseUrl', 'is plain http to another machine: the network can read the App secret and all tokens')
-  }
-  if (baseUrl !== undefined && /\/v2\/?$/.test(baseUrl.pathname)) {
-    warn('baseUrl', 'ends in /v2, and so does every path begin: requests will go to /v2/v2/…')
-  }
-  if (baseUrl !== undefined && /\/orgs(\/|$)/.test(baseUrl.pathname)) {
-    warn('baseUrl', 'contains /orgs: give the address of the service, without the path of the token endpoint')
-  }
-  const address = values['listen.address']
-  if (address !== undefined && isRemote(address) && !asksForCredential(values)) {
-    warn(
-      'listen.address',
-      'is open to other machines, and anyone there acts as the App: set callers or listen.callerKeyFile',
-    )
-  }
-  const sendsKey = (values.callers ?? []).some(({ keyFiles, jwt }) => keyFiles !== undefined || jwt !== undefined)
-  if (address !== undefined && isRemote(address) && values['listen.tls.certFile'] === undefined) {
-    if (sendsKey) warn('callers', IN_THE_CLEAR)
-    if (values['listen.callerKeyFile'] !== undefined) warn('listen.callerKeyFile', IN_THE_CLEAR)
-  }
-  if (values['listen.hosts']?.includes('*')) {
-    warn('listen.hosts', 'accepts every Host: a web page that rebinds its name to this address is not refused')
-  }
-  if (values.appRoutes?.some(({ path, isPrefix }) => isPrefix && (path === '/' || path === '/v2/'))) {
-    warn('appRoutes', 'covers every path: such requests carry the App credentials instead of the token of an Org')
-  }
-  return remarks
+function asksForCredential({ listen, callers = [] }: SoundSettings): boolean {
+  return 'callerKeyFile' in listen || callers.length > 0
 }
 
 const IN_THE_CLEAR =
   'sends keys and tokens in the clear, so whoever listens on the network becomes the caller: set listen.tls.certFile'
 
-function isRemote(address: ListenAddress): boolean {
-  return address.kind === 'tcp' && !isLoopback(address.host)
+/** Choices that are permitted, but probably a mistake or a risk. */
+export function reportRisks(config: Config, warn: Report): void {
+  const { baseUrl, listen, admin, fleet, callers } = config
+  const { store } = fleet
+  if (store?.kind === 'tcp' && !store.tls && !isLoopback(store.host)) {
+    warn('fleet.store', 'is not encrypted, so the network can read the password of the store: use rediss://')
+  }
+  if (isReadableOnTheWay(baseUrl)) {
+    warn('baseUrl', 'is plain http to another machine: the network can read the App secret and all tokens')
+  }
+  if (/\/v2\/?$/.test(baseUrl.pathname)) {
+    warn('baseUrl', 'ends in /v2, and so does every path begin: requests will go to /v2/v2/…')
+  }
+  if (isRemote(listen.address) && !asksForCredential(config)) {
+    const risk = 'is open to other machines, and anyone there acts as the App'
+    warn('listen.address', `${risk}: set callers or listen.callerKeyFile`)
+  }
+  if (isRemote(listen.address) && listen.tls.certFile === undefined) {
+    if (callers.some(({ keyFiles, jwt }) => keyFiles !== undefined || jwt !== undefined)) warn('callers', IN_THE_CLEAR)
+    if (listen.callerKeyFile !== undefined) warn('listen.callerKeyFile', IN_THE_CLEAR)
+  }
+  if (placeOfCallers(config) === 'here' && admin.address !== 'off' && admin.address.kind === 'tcp') {
+    const remedy = 'set it to a unix socket to see Orgs and purge tokens'
+    warn('admin.address', `serves health and metrics only, because callers can reach it: ${remedy}`)
+  }
 }
 
-/** With port 0, each listener gets a free port of its own. */
-function isTaken(address: ListenAddress, admin: ListenAddress | 'off'): boolean {
-  if (admin === 'off' || (admin.kind === 'tcp' && admin.port === 0)) return false
-  return formatAddress(address) === formatAddress(admin)
+/** Callers of a listener that is open to other machines are taken to be there, unless one has a socket on this one. */
+export function placeOfCallers({ callers, listen }: Config): 'none' | 'here' | 'elsewhere' {
+  if (callers.length === 0) return 'none'
+  return isRemote(listen.address) && callers.every(({ socket }) => socket === undefined) ? 'elsewhere' : 'here'
+}
+
+function isRemote(address: ListenAddress | undefined): boolean {
+  return address?.kind === 'tcp' && !isLoopback(address.host)
 }

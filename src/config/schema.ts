@@ -1,47 +1,52 @@
 /** All settings, declared once: the checks, types, JSON Schema, reference file and tables are derived from here. */
 
 import { z } from 'zod'
-import type { CallerRule } from '../callers/callers.ts'
 import type { OrgId } from '../http/org-id.ts'
-import type { KeyPair, Secret } from '../secret.ts'
+import type { Secret } from '../secret.ts'
 import {
   parseAddress,
   parseAdminAddress,
   parseBaseUrl,
   parseFleetStore,
   parseHostName,
-  parseKeySetLocation,
   parseSocketPath,
 } from './address.ts'
+import {
+  callerKeyFile,
+  certificatesFile,
+  keyFile,
+  keySetLocation,
+  PATH,
+  parseSecret,
+  privateKeyFile,
+  secretFile,
+} from './files.ts'
 import {
   choice,
   count,
   DEFAULT_PATTERN,
   duration,
-  file,
   flag,
   items,
   list,
-  mapping,
   parseAppId,
-  parseCallerName,
-  parseCertificateName,
   parsed,
   parseFileMode,
-  parseFleetPrefix,
   parseOrgPattern,
   parseOrgRule,
   parseRoutePattern,
   rate,
-  required,
   size,
   text,
   wholeNumber,
 } from './types.ts'
 
+/** `relations.ts` checks it against `orgs.pattern`. */
+const orgId = text().transform((id) => id as OrgId)
+
 const listen = z
   .strictObject({
-    address: parsed(text(), parseAddress)
+    address: parsed(parseAddress)
       .prefault('localhost:8080')
       .describe(
         'Where apps connect: `host:port` or `unix:/path`. `localhost` means 127.0.0.1 and, if the machine has it, ::1. Port 0 takes a free port and logs it.',
@@ -49,19 +54,19 @@ const listen = z
     allowRemote: flag(false).describe(
       'Permits an `address` that other machines can reach. Anyone there acts as the App, unless `callers` or `callerKeyFile` is set.',
     ),
-    hosts: list(parsed(text(), parseHostName)).describe(
+    hosts: list(parsed(parseHostName)).describe(
       'Names accepted in `Host`, in addition to localhost, 127.0.0.1, [::1] and the host of `address`. A single `*` accepts all, and gives up the protection against DNS rebinding.',
     ),
-    socketMode: parsed(text(), parseFileMode)
+    socketMode: parsed(parseFileMode)
       .prefault('0660')
       // Without quotes, an editor takes it for a number.
       .meta({
         description: 'File mode of a unix socket, in octal with its leading zero.',
         type: ['string', 'integer'],
       }),
-    callerKeyFile: file().describe(
-      'File with a key. If set, every request needs it in `X-Proxy-Key`, which is never forwarded.',
-    ),
+    callerKeyFile: keyFile()
+      .optional()
+      .describe('File with a key. If set, every request needs it in `X-Proxy-Key`, which is never forwarded.'),
     refuseForwarded: flag(true).describe(
       'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
     ),
@@ -76,13 +81,15 @@ const listen = z
     ),
     tls: z
       .strictObject({
-        certFile: file().describe(
-          'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
-        ),
-        keyFile: file().describe('PEM file with the private key of the certificate.'),
-        clientCaFile: file().describe(
-          'PEM file with CA certificates. With it, clients are asked for a certificate; see `callers`.',
-        ),
+        certFile: certificatesFile()
+          .optional()
+          .describe(
+            'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
+          ),
+        keyFile: privateKeyFile().optional().describe('PEM file with the private key of the certificate.'),
+        clientCaFile: certificatesFile()
+          .optional()
+          .describe('PEM file with CA certificates. With it, clients are asked for a certificate; see `callers`.'),
       })
       .describe('TLS between apps and proxy; off unless `certFile` is set.'),
   })
@@ -101,11 +108,15 @@ const origin = z
       'Longest time from the sent request to the final response head; then 504 `http_response_timeout`.',
     ),
     idleTimeout: duration('5m').describe('Longest pause of the service while it sends content.'),
-    caFile: file().describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
-    certFile: file().describe(
-      'PEM file with the certificate that the proxy shows to the service, and its chain. Needs `origin.keyFile`.',
-    ),
-    keyFile: file().describe('PEM file with the private key of `origin.certFile`.'),
+    caFile: certificatesFile()
+      .optional()
+      .describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
+    certFile: certificatesFile()
+      .optional()
+      .describe(
+        'PEM file with the certificate that the proxy shows to the service, and its chain. Needs `origin.keyFile`.',
+      ),
+    keyFile: privateKeyFile().optional().describe('PEM file with the private key of `origin.certFile`.'),
     allowInsecure: flag(false).describe(
       'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
     ),
@@ -115,8 +126,8 @@ const origin = z
 
 const orgs = z
   .strictObject({
-    allow: list(text()).describe('If not empty, only these org ids are accepted.'),
-    pattern: parsed(text(), parseOrgPattern)
+    allow: list(orgId).describe('If not empty, only these org ids are accepted.'),
+    pattern: parsed(parseOrgPattern)
       .prefault(DEFAULT_PATTERN)
       .describe(
         'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: a pattern such as `(a+)+` can take for ever to refuse an id.',
@@ -126,7 +137,7 @@ const orgs = z
 
 const routes = z
   .strictObject({
-    allow: list(parsed(text(), parseRoutePattern)).describe(
+    allow: list(parsed(parseRoutePattern)).describe(
       'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below.',
     ),
     allowTokenEndpoint: flag(false).describe('Lets apps call the token endpoint themselves and see tokens.'),
@@ -157,33 +168,46 @@ const tokens = z
     ),
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
     mintRate: rate(100, 0.1, 100_000).describe('Most calls to the token endpoint per second.'),
-    warm: list(text()).describe('Org ids whose tokens are minted at start, before the proxy reports itself ready.'),
+    warm: list(orgId).describe('Org ids whose tokens are minted at start, before the proxy reports itself ready.'),
   })
   .describe('How Org Access Tokens are obtained, kept and renewed. A mint is one call of the token endpoint.')
 
-export const jwtMapping = mapping({
-  issuer: required().describe('The `iss` claim, exactly.'),
-  audience: required().describe('One of the `aud` claim.'),
-  subject: required().describe('The `sub` claim, exactly.'),
-  jwks: parsed(required(), parseKeySetLocation).describe('The keys of the issuer: a file, or an https URL.'),
-  jwksCaFile: file().describe(
-    'PEM file with CA certificates to trust for the URL, in addition to those that Node trusts.',
-  ),
-  jwksTokenFile: file().describe('File with a bearer token for the URL, read again for each request.'),
+const jwt = z.strictObject({
+  issuer: text().describe('The `iss` claim, exactly.'),
+  audience: text().describe('One of the `aud` claim.'),
+  subject: text().describe('The `sub` claim, exactly.'),
+  jwks: keySetLocation().describe('The keys of the issuer: a file, or an https URL.'),
+  jwksCaFile: certificatesFile()
+    .optional()
+    .describe('PEM file with CA certificates to trust for the URL, in addition to those that Node trusts.'),
+  jwksTokenFile: PATH.optional().describe('File with a bearer token for the URL, read again for each request.'),
 })
 
-export const callerMapping = mapping({
-  name: parsed(required(), parseCallerName).describe('Appears in the log, the metrics and on the status page.'),
-  socket: parsed(text(), parseSocketPath)
+export const caller = z.strictObject({
+  name: text()
+    // In metrics and logs, so only plain characters.
+    .regex(
+      /^[a-zA-Z0-9][\w.-]{0,63}$/,
+      'is not a name: 1 to 64 letters, digits or any of _ . -, beginning with a letter or digit',
+    )
+    .describe('Appears in the log, the metrics and on the status page.'),
+  socket: parsed(parseSocketPath)
     .optional()
     .describe('A unix socket of its own: every process that may open it is this caller.'),
-  keyFiles: items(text()).min(1, 'is empty: name a file').optional().describe('Files with keys for `X-Proxy-Key`.'),
-  certificate: parsed(text(), parseCertificateName)
+  keyFiles: items(callerKeyFile())
+    .min(1, 'is empty: name a file')
+    .optional()
+    .describe('Files with keys for `X-Proxy-Key`.'),
+  certificate: text()
+    .regex(
+      /^(dns:[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|(?!dns:)[a-z][a-z0-9+.-]*:\/\/[^\s*]+)$/,
+      'is not a name in a certificate: write spiffe://trust.domain/path, or dns: and a name in lower case',
+    )
     .optional()
     .describe('Name in its client certificate, exactly: `spiffe://…` or `dns:…`. Needs `listen.tls.clientCaFile`.'),
-  jwt: jwtMapping.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
-  orgs: list(parsed(text(), parseOrgRule)).describe('Org ids that it may name; a trailing `*` stands for any ending.'),
-  routes: list(parsed(text(), parseRoutePattern)).describe(
+  jwt: jwt.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
+  orgs: list(parsed(parseOrgRule)).describe('Org ids that it may name; a trailing `*` stands for any ending.'),
+  routes: list(parsed(parseRoutePattern)).describe(
     'Routes that it may use, written as in `routes.allow`. If empty: all that `routes.allow` lets through, except `appRoutes`.',
   ),
   maxInFlight: wholeNumber(1, 1_000_000).optional().describe('Most requests at once, within `listen.maxInFlight`.'),
@@ -191,21 +215,29 @@ export const callerMapping = mapping({
 
 const fleet = z
   .strictObject({
-    store: parsed(text(), parseFleetStore)
+    store: parsed(parseFleetStore)
       .optional()
       .describe(
         'Redis or Valkey server (7 or newer) through which all replicas share their tokens, sealed: `redis://host:port/db`, `rediss://…` (TLS) or `redis+unix:///path`; no password in it.',
       ),
     cluster: flag(false).describe('The store is a cluster; `store` names one of its nodes.'),
-    username: file().describe('ACL user at the store; without one, the password is that of the default user.'),
-    passwordFile: file().describe('File with the password for the store; it is watched and re-read when it changes.'),
-    caFile: file().describe(
-      'PEM file with CA certificates to trust for the store, in addition to those that Node trusts.',
-    ),
+    username: text()
+      .optional()
+      .describe('ACL user at the store; without one, the password is that of the default user.'),
+    passwordFile: secretFile()
+      .optional()
+      .describe('File with the password for the store; it is watched and re-read when it changes.'),
+    caFile: certificatesFile()
+      .optional()
+      .describe('PEM file with CA certificates to trust for the store, in addition to those that Node trusts.'),
     timeout: duration('100ms', '1ms', '5s').describe(
       'Longest wait for the store; after that the proxy goes on without it.',
     ),
-    prefix: parsed(text(), parseFleetPrefix).prefault('oap').describe('Begins the name of every key in the store.'),
+    prefix: text()
+      // Braces would move the hash tag that keeps the keys of one org in one slot of a cluster.
+      .regex(/^[\w.:-]{1,64}$/, 'is not 1 to 64 letters, digits or any of _ . : -')
+      .prefault('oap')
+      .describe('Begins the name of every key in the store.'),
   })
   .describe('Replicas that share tokens; off unless `store` is set.')
 
@@ -219,7 +251,7 @@ const replay = z
 
 const admin = z
   .strictObject({
-    address: parsed(text(), parseAdminAddress)
+    address: parsed(parseAdminAddress)
       .prefault('localhost:9090')
       .describe('Address for health, metrics and the status page: `host:port`, `unix:/path`, or `off`.'),
     allowRemote: flag(false).describe(
@@ -253,22 +285,30 @@ const shutdown = z
   .describe('What happens after SIGTERM or SIGINT.')
 
 export const declaration = z.strictObject({
-  appId: parsed(text(), parseAppId).describe('The App id, without `:`.'),
-  appSecretFile: file().describe(
-    'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
-  ),
-  appSecret: file().describe(
-    'The App secret itself, in the environment only. A file is safer: other processes may read an environment.',
-  ),
-  baseUrl: parsed(text(), parseBaseUrl).describe(
+  appId: parsed(parseAppId).describe('The App id, without `:`.'),
+  appSecretFile: secretFile()
+    .optional()
+    .describe(
+      'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
+    ),
+  appSecret: parsed(parseSecret)
+    .optional()
+    .describe(
+      'The App secret itself, in the environment only. A file is safer: other processes may read an environment.',
+    ),
+  baseUrl: parsed(parseBaseUrl).describe(
     'URL of the service, without `/v2`; a path prefix is allowed, a user, query or fragment is not. Plain `http` only to this machine, unless `origin.allowInsecure`.',
   ),
-  appRoutes: list(parsed(text(), parseRoutePattern)).describe(
+  appRoutes: list(parsed(parseRoutePattern)).describe(
     'Requests that go with the Basic credentials of the App instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
   ),
-  callers: list(callerMapping).describe(
-    'The clients that may send requests, each with its orgs and routes; see docs/callers.md. If empty, every client that can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
-  ),
+  callers: z
+    .array(caller, 'is not a list, and only a config file can hold one')
+    .min(1, 'is empty: name the callers, or remove it to admit everybody')
+    .default([])
+    .describe(
+      'The clients that may send requests, each with its orgs and routes; see docs/callers.md. If empty, every client that can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
+    ),
   listen,
   origin,
   orgs,
@@ -281,45 +321,21 @@ export const declaration = z.strictObject({
   shutdown,
 })
 
+/** The settings as the sources give them. Durations are in milliseconds, sizes in bytes; files have been read. */
+export type Settings = z.output<typeof declaration>
+
+/** A configuration that was accepted. */
+export interface Config extends Settings {
+  /** From the file, or else from the environment. */
+  readonly appSecret: Secret
+  /** Undefined unless `origin.proxyFromEnv`. */
+  readonly proxies: ProxyVariables | undefined
+}
+
 /** The proxies that the environment names. */
 export interface ProxyVariables {
   /** A URL. It may contain a password. */
   readonly httpProxy: Secret | undefined
   readonly httpsProxy: Secret | undefined
   readonly noProxy: string | undefined
-}
-
-/** The settings, each parsed by itself. */
-export type DeclaredSettings = z.output<typeof declaration>
-
-/** Grouped like the keys. Durations are in milliseconds, sizes in bytes; files have been read. */
-export interface Config
-  extends Omit<DeclaredSettings, 'appSecret' | 'callers' | 'fleet' | 'listen' | 'origin' | 'orgs' | 'tokens'> {
-  readonly appSecret: Secret
-  readonly callers: readonly CallerRule[]
-  readonly listen: DeclaredSettings['listen'] & {
-    readonly callerKey: Secret | undefined
-    readonly tls: DeclaredSettings['listen']['tls'] & {
-      /** The contents of `certFile` and `keyFile`. */
-      readonly keyPair: KeyPair | undefined
-      /** The content of `clientCaFile`. */
-      readonly clientCaCertificates: string | undefined
-    }
-  }
-  readonly origin: DeclaredSettings['origin'] & {
-    /** The content of `caFile`. */
-    readonly caCertificates: string | undefined
-    /** The content of `certFile` and `keyFile`. */
-    readonly clientCertificate: KeyPair | undefined
-    /** Undefined unless `proxyFromEnv`. */
-    readonly proxies: ProxyVariables | undefined
-  }
-  readonly fleet: DeclaredSettings['fleet'] & {
-    /** The content of `caFile`. */
-    readonly caCertificates: string | undefined
-    /** The content of `passwordFile` at start. */
-    readonly password: Secret | undefined
-  }
-  readonly orgs: Omit<DeclaredSettings['orgs'], 'allow'> & { readonly allow: readonly OrgId[] }
-  readonly tokens: Omit<DeclaredSettings['tokens'], 'warm'> & { readonly warm: readonly OrgId[] }
 }

@@ -1,7 +1,7 @@
 /**
- * The types of settings, as zod schemas. Each takes a value as the file holds it and returns the value that the program
- * uses: durations in milliseconds, sizes in bytes. `initial` is the default, as the file would hold it. Every message is a predicate ("is not a duration: write 30s"), so that
- * it can follow the value or the key.
+ * The types of settings, as zod schemas. Each takes a value as a source gives it (text, numbers, lists) and returns the value
+ * that the program uses: durations in milliseconds, sizes in bytes. `initial` is the default, as a file would hold it. Every
+ * message is a predicate ("is not a duration: write 30s"), so that it can follow the value or the key.
  */
 
 import { z } from 'zod'
@@ -13,16 +13,7 @@ export class Unsuitable extends Error {
   override readonly name = 'Unsuitable'
 }
 
-const NOT_TEXT = 'is not text: put it in quotes'
-
-export const text = () => z.string(NOT_TEXT)
-
-/** The path of a file, or undefined. */
-export const file = () => text().optional()
-
-/** Text that must be given, in a list of mappings. */
-export const required = () =>
-  z.string({ error: ({ input }) => (input === undefined ? 'is required' : NOT_TEXT) }).min(1, 'is empty')
+export const text = () => z.string({ error: ({ input }) => (input === undefined ? 'is required' : 'is not text') })
 
 export function choice<const T extends readonly [string, ...string[]]>(values: T, initial: T[number]) {
   return z.enum(values, `is not one of ${values.join(', ')}`).prefault(initial)
@@ -43,8 +34,8 @@ export function rate(initial: number, least: number, most: number) {
 }
 
 /** Text that `parse` turns into a value. The message of an `Unsuitable` becomes the problem. */
-export function parsed<T>(input: z.ZodString, parse: (text: string) => T) {
-  return input.transform((value, context): T => {
+export function parsed<T>(parse: (text: string) => T) {
+  return text().transform((value, context): T => {
     try {
       return parse(value)
     } catch (error) {
@@ -58,62 +49,37 @@ export function parsed<T>(input: z.ZodString, parse: (text: string) => T) {
 /** Empty by default. */
 export const list = <T extends z.ZodType>(item: T) => items(item).prefault([])
 
-export function items<T extends z.ZodType>(item: T) {
-  return z.array(item, 'is not a list: write [one, two]').max(10_000, 'has more than 10000 entries')
-}
-
-/** An entry of a list, with names of its own. */
-export function mapping<T extends z.ZodRawShape>(shape: T) {
-  const error = ({ code }: { code: string }) =>
-    code === 'invalid_type' ? 'is not a mapping of names to values' : undefined
-  return z.strictObject(shape, { error })
-}
-
-interface Quantity {
-  readonly shape: RegExp
-  readonly units: Readonly<Record<string, number>>
-  readonly noun: string
-  readonly example: string
-}
-
-const DURATION: Quantity = {
-  shape: /^(0|[1-9]\d{0,8})(ms|s|m|h)$/,
-  units: { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 },
-  noun: 'a duration',
-  example: 'write 250ms, 30s, 5m or 1h',
-}
-
-const SIZE: Quantity = {
-  shape: /^(0|[1-9]\d{0,8})(B|KiB|MiB)$/,
-  units: { B: 1, KiB: 1_024, MiB: 1_048_576 },
-  noun: 'a size',
-  example: 'write 512B, 64KiB or 1MiB',
-}
+export const items = <T extends z.ZodType>(item: T) => z.array(item, 'is not a list: write [one, two]')
 
 /** Node's timers wrap to 1 ms above 2^31-1 ms. No setting needs more than a week. */
 export function duration(initial: string, least = '1ms', most = '168h') {
-  return quantity(DURATION, initial, least, most)
+  const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }
+  return quantity(units, 'is not a duration: write 250ms, 30s, 5m or 1h', initial, least, most)
 }
 
 export function size(initial: string, least: string, most: string) {
-  return quantity(SIZE, initial, least, most)
+  const units = { B: 1, KiB: 1_024, MiB: 1_048_576 }
+  return quantity(units, 'is not a size: write 512B, 64KiB or 1MiB', initial, least, most)
 }
 
-function quantity(kind: Quantity, initial: string, least: string, most: string) {
-  const { shape, noun, example } = kind
-  const [min, max] = [quantityOf(least, kind), quantityOf(most, kind)]
+function quantity(
+  units: Readonly<Record<string, number>>,
+  wrong: string,
+  initial: string,
+  least: string,
+  most: string,
+) {
+  const shape = new RegExp(`^(0|[1-9]\\d{0,8})(${Object.keys(units).join('|')})$`)
+  const parse = (value: string): number => {
+    const [, digits, unit = ''] = shape.exec(value) ?? []
+    return Number(digits) * (units[unit] ?? Number.NaN)
+  }
   return z
-    .string(`has no unit: ${example}`)
-    .regex(shape, `is not ${noun}: ${example}`)
-    .transform((text) => quantityOf(text, kind))
-    .refine((value) => value >= min && value <= max, `is not between ${least} and ${most}`)
+    .string(wrong)
+    .regex(shape, wrong)
+    .transform(parse)
+    .refine((value) => value >= parse(least) && value <= parse(most), `is not between ${least} and ${most}`)
     .prefault(initial)
-}
-
-/** `text` has the shape. */
-function quantityOf(text: string, { shape, units }: Quantity): number {
-  const [, digits, unit = ''] = shape.exec(text) ?? []
-  return Number(digits) * (units[unit] ?? Number.NaN)
 }
 
 export function parseAppId(text: string): string {
@@ -144,14 +110,6 @@ export function parseRoutePattern(text: string): RoutePattern {
   return { method, path, isPrefix: star === '*' }
 }
 
-/** Appears in metrics and logs, so only plain characters. */
-export function parseCallerName(text: string): string {
-  if (!/^[a-zA-Z0-9][\w.-]{0,63}$/.test(text)) {
-    throw new Unsuitable('is not a name: 1 to 64 letters, digits or any of _ . -, beginning with a letter or digit')
-  }
-  return text
-}
-
 /** An org id, or the beginning of one and `*`. Ids are compared exactly: nothing else is special. */
 export function parseOrgRule(text: string): OrgRule {
   // Not any character that no org id may have: "acme, globex" is a list that was put in quotes.
@@ -159,12 +117,6 @@ export function parseOrgRule(text: string): OrgRule {
   if (match === null || text === '') throw new Unsuitable('is not an org id, or the beginning of one and "*"')
   const [, id = '', star] = match
   return { id, isPrefix: star === '*' }
-}
-
-/** Begins every key in the store. Braces would move the hash tag that keeps the keys of one org in one slot of a cluster. */
-export function parseFleetPrefix(text: string): string {
-  if (!/^[\w.:-]{1,64}$/.test(text)) throw new Unsuitable('is not 1 to 64 letters, digits or any of _ . : -')
-  return text
 }
 
 /** Matches an org id. */
@@ -178,14 +130,4 @@ export function parseOrgPattern(text: string): RegExp {
   } catch {
     throw new Unsuitable(`is not a regular expression: the default is ${DEFAULT_PATTERN}`)
   }
-}
-
-/** A name of a client certificate, as `certificateNames` writes it. */
-export function parseCertificateName(text: string): string {
-  if (!/^(dns:[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|(?!dns:)[a-z][a-z0-9+.-]*:\/\/[^\s*]+)$/.test(text)) {
-    throw new Unsuitable(
-      'is not a name in a certificate: write spiffe://trust.domain/path, or dns: and a name in lower case',
-    )
-  }
-  return text
 }

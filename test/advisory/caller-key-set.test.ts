@@ -4,274 +4,234 @@
  */
 
 import { readFileSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { rm, writeFile } from 'node:fs/promises'
+import type { ServerResponse } from 'node:http'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type CallerRule, Callers } from '../../src/callers/callers.ts'
-import { type KeySet, parseKeySet } from '../../src/callers/jwt.ts'
-import { KeySets, RemoteKeySet, type RemoteKeySetOptions } from '../../src/callers/key-sets.ts'
-import { contextTrusting } from '../../src/trusted-certificates.ts'
+import { KeySets, type KeySetTiming } from '../../src/callers/key-sets.ts'
 import { CLAIMS, type Issuer, makeIssuer, sign } from '../callers/issuer.ts'
 import { KeySetServer } from '../callers/key-set-server.ts'
-import { NO_OBSERVER, outcomeOf, rule } from '../callers/make-callers.ts'
+import { outcomeOf, rule } from '../callers/make-callers.ts'
+import { makeFolder } from '../config/folder.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import { Changes } from '../support/changes.ts'
 
-const secureContext = contextTrusting(readFileSync(CA_FILE, 'utf8'))
+const CA = readFileSync(CA_FILE, 'utf8')
+/** Each unknown key is fetched, and nothing else. */
+const ON_DEMAND = { refreshMs: 1_000_000, minIntervalMs: 0, timeoutMs: 5_000 }
 
-class Watched implements Disposable {
-  readonly sets: KeySet[] = []
-  readonly problems: string[] = []
-  recoveries = 0
+interface Source {
+  readonly caCertificates?: string | undefined
+  readonly tokenFile?: string
+}
+
+/** A caller whose key set is behind the server, and what its proxy observes. */
+class Batch implements Disposable {
+  readonly told: string[] = []
   readonly changes = new Changes()
-  readonly keySet: RemoteKeySet
+  readonly #url: string
+  readonly #keySets: KeySets
+  #callers: Callers
 
-  constructor(url: string, options: Partial<RemoteKeySetOptions> = {}) {
-    this.keySet = new RemoteKeySet({
-      url,
-      secureContext,
-      tokenFile: undefined,
-      onChanged: (keySet) => {
-        this.sets.push(keySet)
-        this.changes.notify()
+  constructor({ url }: KeySetServer, source: Source = {}, timing: Partial<KeySetTiming> = {}) {
+    this.#url = url
+    const tell = (text: string) => {
+      this.told.push(text)
+      this.changes.notify()
+    }
+    this.#keySets = new KeySets(
+      {
+        keySetUnavailable: (_, text) => tell(text),
+        keySetRecovered: () => tell('recovered'),
+        keySetChanged: () => {
+          this.#callers.forgetTokens()
+          tell('changed')
+        },
       },
-      onProblem: (text) => {
-        this.problems.push(text)
-        this.changes.notify()
-      },
-      onRecovered: () => {
-        this.recoveries++
-        this.changes.notify()
-      },
-      minIntervalMs: 0,
-      ...options,
-    })
+      { ...ON_DEMAND, ...timing },
+    )
+    this.#callers = this.use(source)
   }
 
-  untilTold(): Promise<void> {
-    return this.changes.until(() => this.sets.length + this.problems.length > 0, 'a set or a problem')
+  use({ caCertificates, tokenFile }: Source): Callers {
+    const keySet = { url: this.#url, caCertificates, tokenFile }
+    const jwt = { issuer: CLAIMS.iss, audience: CLAIMS.aud, subject: CLAIMS.sub, keySet }
+    const rules: CallerRule[] = [rule('batch', { jwt })]
+    this.#keySets.use(rules)
+    this.#callers = new Callers(rules, { verify: (token, credential) => this.#keySets.verify(token, credential) })
+    return this.#callers
+  }
+
+  /** The name of the caller of a token, or why it has none. */
+  async outcomeOf(token: string): Promise<string> {
+    const outcome = await outcomeOf(this.#callers, token)
+    return typeof outcome === 'string' ? outcome : outcome.name
+  }
+
+  close(): void {
+    this.#keySets.close()
   }
 
   [Symbol.dispose](): void {
-    this.keySet.close()
+    this.close()
   }
 }
 
 let server: KeySetServer
 let issuer: Issuer
-let jwks: string
+let good: string
+/** A token that names an unknown key, so that the set is fetched. */
+let unknown: string
 
 beforeEach(async () => {
   issuer = await makeIssuer()
-  jwks = issuer.jwks
-  server = await KeySetServer.start(jwks)
+  server = await KeySetServer.start(issuer.jwks)
+  good = await sign(issuer)
+  unknown = await sign(issuer, { header: { kid: 'unknown' } })
 })
 
 afterEach(async () => {
   await server[Symbol.asyncDispose]()
 })
 
-describe('a server that answers falsely', () => {
-  test.each([
-    ['HTML', '<html>', 'is not JSON'],
-    ['nothing', '', 'is not JSON'],
-    ['a list', '[]', 'is not a JSON Web Key Set'],
-    ['only a secret', '{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}', 'has no public key for'],
-    ['half a key', '{"keys":[{"kty":"EC","crv":"P-256","x":"AA"}]}', 'has no public key for'],
-    [
-      'thousands of keys',
-      JSON.stringify({ keys: Array.from({ length: 101 }, () => ({ kty: 'RSA' })) }),
-      'has more than 100 keys',
-    ],
-    ['a set without end', ' '.repeat(70_000), 'is larger than 64 KiB'],
-  ])('%s: the last good set stays', async (_, body, problem) => {
-    using watched = new Watched(server.url)
-    await watched.untilTold()
-    server.answer = (response) => response.end(body)
-    await watched.keySet.refresh()
-    expect(watched.problems).toEqual([expect.stringContaining(problem)])
-    expect(watched.sets).toEqual([parseKeySet(jwks)])
-    server.answer = (response) => response.end(jwks)
-    await watched.keySet.refresh()
-    expect([watched.recoveries, watched.sets.length]).toEqual([1, 1])
-  })
+const trusting = (timing: Partial<KeySetTiming> = {}) => new Batch(server, { caCertificates: CA }, timing)
 
-  test.each([404, 500, 204, 401])('status %i', async (status) => {
-    server.answer = (response) => response.writeHead(status).end(jwks)
-    using watched = new Watched(server.url)
-    await watched.untilTold()
-    expect(watched.problems).toEqual([expect.stringContaining(`answers ${status}`)])
-    expect(watched.sets).toEqual([])
-  })
+const answerWith = (body: string, status = 200, headers = {}) => {
+  server.answer = (response) => response.writeHead(status, headers).end(body)
+}
+
+const halfAnAnswer = (end: (response: ServerResponse) => void) => (response: ServerResponse) => {
+  response.writeHead(200, { 'content-length': String(issuer.jwks.length + 1) })
+  response.write(issuer.jwks, () => end(response))
+}
+
+const BAD_SETS: readonly (readonly [string, () => void, string])[] = [
+  ['HTML', () => answerWith('<html>'), 'is not JSON'],
+  ['nothing', () => answerWith(''), 'is not JSON'],
+  ['null', () => answerWith('null'), 'is not a JSON Web Key Set'],
+  ['a list', () => answerWith('[]'), 'is not a JSON Web Key Set'],
+  ['only a secret', () => answerWith('{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}'), 'has no public key for'],
+  ['half a key', () => answerWith('{"keys":[{"kty":"EC","crv":"P-256","x":"AA"}]}'), 'has no public key for'],
+  ['many keys', () => answerWith(JSON.stringify({ keys: Array(101).fill({ kty: 'RSA' }) })), 'more than 100 keys'],
+  ['a set without end', () => answerWith(' '.repeat(70_000)), 'is larger than 64 KiB'],
+  ...[404, 500, 204, 401].map((status) => [`${status}`, () => answerWith('', status), `answers ${status}`] as const),
+  [
+    'a cut answer',
+    () => Object.assign(server, { answer: halfAnAnswer((response) => response.destroy()) }),
+    'ECONNRESET',
+  ],
+  ['no answer', () => Object.assign(server, { answer: () => undefined }), 'did not answer in time'],
+  ['half an answer', () => Object.assign(server, { answer: halfAnAnswer(() => undefined) }), 'did not answer in time'],
+]
+
+test.each(BAD_SETS)('a server that answers falsely: %s. The last good set stays', async (_, answer, problem) => {
+  using batch = trusting({ timeoutMs: 500 })
+  expect(await batch.outcomeOf(good)).toBe('batch')
+  answer()
+  expect(await batch.outcomeOf(unknown)).toBe('unknown key id')
+  expect(batch.told).toEqual([expect.stringContaining(problem)])
+  expect(await batch.outcomeOf(await sign(issuer, { claims: { jti: 'next' } }))).toBe('batch')
+  answerWith(issuer.jwks)
+  await batch.outcomeOf(unknown)
+  expect(batch.told.slice(1)).toEqual(['recovered'])
 })
 
-test.each([301, 302, 307, 308])('a redirect (%i) is not followed', async (status) => {
-  await using other = await KeySetServer.start((await makeIssuer()).jwks)
-  server.answer = (response) => response.writeHead(status, { location: other.url }).end()
-  using watched = new Watched(server.url)
-  await watched.untilTold()
-  expect(watched.problems).toEqual([expect.stringContaining('redirects are not followed')])
+test.each([301, 307])('a redirect (%i) is not followed', async (status) => {
+  const attacker = await makeIssuer()
+  await using other = await KeySetServer.start(attacker.jwks)
+  answerWith('', status, { location: other.url })
+  using batch = trusting()
+  expect(await batch.outcomeOf(await sign(attacker))).toBe('no key set')
+  expect(batch.told[0]).toContain('redirects are not followed')
   expect(other.requests).toBe(0)
 })
 
-describe('a server that hangs', () => {
-  test.each([
-    ['before its answer', () => undefined],
-    ['inside its answer', (response: import('node:http').ServerResponse) => response.write('{"keys":')],
-  ])('%s gets a time limit', async (_, answer) => {
-    server.answer = answer
-    using watched = new Watched(server.url, { timeoutMs: 100 })
-    await watched.untilTold()
-    expect(watched.problems).toEqual(['did not answer in time'])
-  })
-
-  test('a cut answer is not a key set', async () => {
-    server.answer = (response) => {
-      response.writeHead(200, { 'content-length': String(jwks.length + 1) })
-      response.write(jwks, () => response.destroy())
-    }
-    using watched = new Watched(server.url)
-    await watched.untilTold()
-    expect(watched.sets).toEqual([])
-    expect(watched.problems).toHaveLength(1)
-  })
-})
-
-test('a server with an untrusted certificate is refused', async () => {
-  using watched = new Watched(server.url, { secureContext: undefined })
-  await watched.untilTold()
-  expect(watched.problems).toEqual([expect.stringContaining('does it need jwksCaFile?')])
-  expect(server.requests).toBe(0)
-})
-
-test('a well-formed set without keys revokes all', async () => {
-  using watched = new Watched(server.url)
-  await watched.untilTold()
-  server.answer = (response) => response.end('{"keys":[]}')
-  await watched.keySet.refresh()
-  expect([watched.problems, watched.sets.at(-1)]).toEqual([[], { keys: [] }])
-})
-
 // With NODE_TLS_REJECT_UNAUTHORIZED=0 in the environment, whoever stands between could name the keys and be every caller.
-test('certificates are verified whatever the environment says', async () => {
-  vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
+test.each(['1', '0'])('an untrusted certificate is refused, with NODE_TLS_REJECT_UNAUTHORIZED=%s', async (value) => {
+  vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', value)
   try {
-    using watched = new Watched(server.url, { secureContext: undefined })
-    await watched.untilTold()
-    expect(watched.problems).toEqual([expect.stringContaining('does it need jwksCaFile?')])
+    using batch = new Batch(server)
+    expect(await batch.outcomeOf(good)).toBe('no key set')
+    expect(batch.told[0]).toContain('does it need jwksCaFile?')
+    expect(server.requests).toBe(0)
   } finally {
     vi.unstubAllEnvs()
   }
 })
 
+test('a well-formed set without keys revokes all', async () => {
+  using batch = trusting()
+  expect(await batch.outcomeOf(good)).toBe('batch')
+  answerWith('{"keys":[]}')
+  await batch.outcomeOf(unknown)
+  expect(batch.told).toEqual(['changed'])
+  expect(await batch.outcomeOf(good)).toBe('unknown key id')
+})
+
+test('a withdrawn key is noticed without a request, because the set is fetched regularly', async () => {
+  using batch = trusting({ refreshMs: 10 })
+  expect(await batch.outcomeOf(good)).toBe('batch')
+  answerWith((await makeIssuer('ES256', 'other')).jwks)
+  await batch.changes.until(() => batch.told.includes('changed'), 'the new set')
+  expect(await batch.outcomeOf(good)).toBe('unknown key id')
+})
+
 test('a closed key set stops fetching', async () => {
-  const watched = new Watched(server.url, { refreshMs: 1 })
+  const batch = trusting({ refreshMs: 1 })
   await server.changes.until(() => server.requests > 2, 'regular fetches')
-  watched.keySet.close()
+  batch.close()
   const before = server.requests
-  await watched.keySet.refresh()
+  await batch.outcomeOf(unknown)
   await new Promise((resolve) => setTimeout(resolve, 100))
   expect(server.requests).toBe(before)
 })
 
-describe('the callers of a proxy', () => {
-  async function withKeySets(act: (keySets: KeySets, ruleWith: (ca?: string) => CallerRule) => Promise<void>) {
-    const keySets = new KeySets(NO_OBSERVER)
-    const ca = readFileSync(CA_FILE, 'utf8')
-    const ruleWith = (caCertificates = ca): CallerRule =>
-      rule('batch', {
-        kind: 'jwt',
-        issuer: CLAIMS.iss,
-        audience: CLAIMS.aud,
-        subject: CLAIMS.sub,
-        keySet: { kind: 'url', url: server.url, caCertificates, tokenFile: undefined },
-      })
-    keySets.use([ruleWith()])
-    try {
-      await act(keySets, ruleWith)
-    } finally {
-      keySets.close()
-    }
-  }
+test('a changed jwksCaFile keeps the last good set until the next is fetched, and its server is asked no more', async () => {
+  using batch = trusting({ refreshMs: 50 })
+  expect(await batch.outcomeOf(good)).toBe('batch')
+  server.answer = () => undefined // the server hangs from now on
+  batch.use({ caCertificates: `${CA}\n` })
+  expect(await batch.outcomeOf(good)).toBe('batch')
+})
 
-  test('tokens with unknown key ids reach the server once in ten seconds', async () => {
-    await withKeySets(async (keySets, ruleWith) => {
-      const callers = new Callers([ruleWith()], { verify: (token, credential) => keySets.verify(token, credential) })
-      for (const kid of ['a', 'b', 'c', undefined]) {
-        expect(await outcomeOf(callers, await sign(issuer, { header: { kid: kid ?? 'd' } }))).toBe('unknown key id')
-      }
-      expect(server.requests).toBe(1)
-    })
-  })
-
-  test('a changed jwksCaFile keeps the last good set until the next is fetched', async () => {
-    await withKeySets(async (keySets, ruleWith) => {
-      const token = await sign(issuer)
-      const outcomeWith = async (of: CallerRule) =>
-        outcomeOf(new Callers([of], { verify: (each, credential) => keySets.verify(each, credential) }), token)
-      expect(await outcomeWith(ruleWith())).toMatchObject({ name: 'batch' })
-      server.answer = () => undefined // the server hangs from now on
-      const changed = ruleWith(`${readFileSync(CA_FILE, 'utf8')}\n`)
-      keySets.use([changed])
-      expect(await outcomeWith(changed)).toMatchObject({ name: 'batch' })
-    })
+describe('a flood of unknown keys', () => {
+  test('reaches the server once in each interval', async () => {
+    using batch = trusting({ minIntervalMs: 500 })
+    const flood = () => Promise.all(Array.from({ length: 50 }, (_, n) => batch.outcomeOf(`${unknown}${n}`)))
+    expect(new Set(await flood())).toEqual(new Set(['unknown key id']))
+    expect(server.requests).toBe(1)
+    await new Promise((resolve) => setTimeout(resolve, 600))
+    await flood()
+    expect(server.requests).toBe(2)
   })
 
   // While the server hangs, made-up tokens must not pile up.
-  test('beyond 256 tokens that wait for a newer set, the next is refused at once', async () => {
+  test('beyond 256 that wait for a newer set, the next is refused at once', async () => {
     server.answer = () => undefined
-    await withKeySets(async (keySets, ruleWith) => {
-      const callers = new Callers([ruleWith()], { verify: (token, credential) => keySets.verify(token, credential) })
-      const token = await sign(issuer)
-      const waiting = Array.from({ length: 256 }, (_, index) => callers.verify(`${token}${index}`))
-      await new Promise(setImmediate)
-      // The others wait for five seconds.
-      const later = new Promise((resolve) => setTimeout(resolve, 1_000, 'waits like the others').unref())
-      expect(await Promise.race([later, callers.verify(token)])).toBe('no key set')
-      keySets.close()
-      await Promise.all(waiting)
-    })
+    using batch = trusting()
+    const waiting = Array.from({ length: 256 }, (_, n) => batch.outcomeOf(`${good}${n}`))
+    await server.changes.until(() => server.requests > 0, 'the fetch')
+    await new Promise((resolve) => setTimeout(resolve, 100))
+    // The others wait for five seconds.
+    const later = new Promise((resolve) => setTimeout(resolve, 1_000, 'waits like the others').unref())
+    expect(await Promise.race([later, batch.outcomeOf(good)])).toBe('no key set')
+    batch.close()
+    await Promise.all(waiting)
   })
 })
 
-test('a flood of unknown key ids causes few requests to the server', async () => {
-  let now = 0
-  using watched = new Watched(server.url, { minIntervalMs: 10_000, now: () => now })
-  await watched.untilTold()
-  await Promise.all(Array.from({ length: 50 }, () => watched.keySet.refresh()))
-  expect(server.requests).toBe(1)
-  now += 10_000
-  await Promise.all(Array.from({ length: 50 }, () => watched.keySet.refresh()))
-  expect(server.requests).toBe(2)
-})
-
-test('a withdrawn key is noticed without a request, because the set is fetched regularly', async () => {
-  using watched = new Watched(server.url, { refreshMs: 10 })
-  await watched.untilTold()
-  const other = await makeIssuer('ES256', 'other')
-  server.answer = (response) => response.end(other.jwks)
-  await watched.changes.until(() => watched.sets.length === 2, 'the new set')
-  expect(watched.sets[1]).toEqual(parseKeySet(other.jwks))
-})
-
-test('the token for the server is read for each request, and never logged', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'oap-'))
-  try {
-    const tokenFile = join(folder, 'token')
-    await writeFile(tokenFile, 'first-token\n')
-    using watched = new Watched(server.url, { tokenFile })
-    await watched.untilTold()
-    await writeFile(tokenFile, 'second-token\n')
-    await watched.keySet.refresh()
-    expect(server.authorizations).toEqual(['Bearer first-token', 'Bearer second-token'])
-    await rm(tokenFile)
-    await watched.keySet.refresh()
-    expect(watched.problems).toEqual([expect.stringContaining('does not exist (ENOENT)')])
-    await writeFile(tokenFile, 'third\u0001token')
-    await watched.keySet.refresh()
-    expect(watched.problems.join()).not.toContain('third')
-  } finally {
-    await rm(folder, { recursive: true })
-  }
+test('the token for the server is read for each request, and never told', async () => {
+  await using folder = await makeFolder()
+  const tokenFile = await folder.write('token', 'first-token\n')
+  using batch = new Batch(server, { caCertificates: CA, tokenFile })
+  expect(await batch.outcomeOf(good)).toBe('batch')
+  await writeFile(tokenFile, 'second-token\n')
+  await batch.outcomeOf(unknown)
+  expect(server.authorizations).toEqual(['Bearer first-token', 'Bearer second-token'])
+  await rm(tokenFile)
+  await batch.outcomeOf(unknown)
+  expect(batch.told).toEqual([expect.stringContaining('does not exist (ENOENT)')])
+  await writeFile(tokenFile, 'third\u0001token')
+  await batch.outcomeOf(unknown)
+  expect(batch.told.join()).not.toContain('third')
 })

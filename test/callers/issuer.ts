@@ -48,16 +48,8 @@ export function encode(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url')
 }
 
-export function credentialOf(
-  issuer: Issuer,
-  audience: string = CLAIMS.aud,
-  subject: string = CLAIMS.sub,
-): JwtCredential {
-  return {
-    kind: 'jwt',
-    issuer: issuer.issuer,
-    audience,
-    subject,
-    keySet: { kind: 'file', path: '/jwks.json', keySet: parseKeySet(issuer.jwks) },
-  }
+/** The credential of a caller. */
+export function byJwt({ issuer, jwks }: Issuer, audience: string = CLAIMS.aud): { readonly jwt: JwtCredential } {
+  const keySet = { path: '/jwks.json', keySet: parseKeySet(jwks) }
+  return { jwt: { issuer, audience, subject: CLAIMS.sub, keySet } }
 }

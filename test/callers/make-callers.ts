@@ -1,27 +1,24 @@
 /** Callers with their real key sets, without a proxy. */
 
-import { Caller, type CallerRefusal, type CallerRule, Callers, CallerUsage } from '../../src/callers/callers.ts'
+import { Caller, type CallerRefusal, type CallerRule, Callers } from '../../src/callers/callers.ts'
 import { KeySets } from '../../src/callers/key-sets.ts'
 import { Secret } from '../../src/secret.ts'
 
 export const NO_OBSERVER = { keySetUnavailable() {}, keySetRecovered() {}, keySetChanged() {} }
 
-export function rule(name: string, credential: CallerRule['credential'], more: Partial<CallerRule> = {}): CallerRule {
-  return { name, credential, orgs: [{ id: '', isPrefix: true }], routes: [], maxInFlight: undefined, ...more }
+/** It may name all Orgs, unless `more` says otherwise. */
+export function rule(name: string, ...more: Partial<CallerRule>[]): CallerRule {
+  return Object.assign({ name, orgs: [{ id: '', isPrefix: true }], routes: [] }, ...more)
 }
 
-export function byKey(...keys: string[]): CallerRule['credential'] {
-  return { kind: 'key', keys: keys.map((key) => new Secret(key)) }
+export function byKey(...keys: string[]): Partial<CallerRule> {
+  return { keys: keys.map((key) => new Secret(key)) }
 }
 
-export function makeCallers(rules: readonly CallerRule[], now: () => number = Date.now): Callers {
+export function makeCallers(rules: readonly CallerRule[]): Callers {
   const keySets = new KeySets(NO_OBSERVER)
   keySets.use(rules)
-  return new Callers(rules, {
-    verify: (token, credential) => keySets.verify(token, credential),
-    usageOf: () => new CallerUsage(),
-    now,
-  })
+  return new Callers(rules, { verify: (token, credential) => keySets.verify(token, credential) })
 }
 
 /** What a credential on the common listener amounts to, verified if necessary. */

@@ -7,7 +7,6 @@ import { expect, test } from 'vitest'
 import type { CallerRule, OrgRule } from '../../src/callers/callers.ts'
 import type { RoutePattern } from '../../src/http/target.ts'
 import { admit } from '../../src/listener/admission.ts'
-import { Secret } from '../../src/secret.ts'
 import { RULES } from '../support/admission-rules.ts'
 import { fc } from '../support/properties.ts'
 import { byKey, makeCallers, rule } from './make-callers.ts'
@@ -43,15 +42,9 @@ const rules: fc.Arbitrary<CallerRule[]> = fc
   })
   .map(({ keys, sockets, more }) =>
     [
-      ...keys.map((key): CallerRule['credential'] => ({ kind: 'key', keys: [new Secret(key)] })),
-      ...sockets.map((path): CallerRule['credential'] => ({ kind: 'socket', path })),
-    ].map((credential, index) => ({
-      name: `caller-${index}`,
-      credential,
-      orgs: more[index]?.orgs ?? [],
-      routes: more[index]?.routes ?? [],
-      maxInFlight: undefined,
-    })),
+      ...keys.map((key): Partial<CallerRule> => byKey(key)),
+      ...sockets.map((socket): Partial<CallerRule> => ({ socket })),
+    ].map((credential, index) => rule(`caller-${index}`, credential, more[index] ?? {})),
   )
 
 const sent = fc.record({
@@ -68,10 +61,9 @@ function ownerOf(
   socket: string | undefined,
   keys: readonly string[],
 ): CallerRule | undefined {
-  return all.find(({ credential }) => {
-    if (credential.kind === 'socket') return credential.path === socket && keys.length === 0
-    if (credential.kind !== 'key') return false
-    return socket === undefined && keys.length === 1 && credential.keys[0]?.reveal() === keys[0]
+  return all.find((each) => {
+    if (each.socket !== undefined) return each.socket === socket && keys.length === 0
+    return socket === undefined && keys.length === 1 && each.keys?.[0]?.reveal() === keys[0]
   })
 }
 

@@ -1,230 +1,138 @@
 import { generateKeyPairSync } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
-import { loadConfig } from '../../src/config/load.ts'
 import { certificate } from '../support/certificates.ts'
-import { type Folder, makeFolder } from './folder.ts'
-import { GOOD, refusalOf } from './refusal.ts'
+import { loadFile, problemsOf as problemsWith } from './refusal.ts'
 
-const JWKS = JSON.stringify({
-  keys: [{ ...generateKeyPairSync('ec', { namedCurve: 'P-256' }).publicKey.export({ format: 'jwk' }), kid: 'a' }],
-})
+const { cert, key } = certificate('localhost')
+const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+
+const FILES = {
+  'one.key': 'the-first-key-0123456789\n',
+  'two.key': 'the-second-key-0123456789',
+  'same.key': 'the-first-key-0123456789',
+  'jwt.key': 'eyJhbGci.eyJpc3Mi.c2ln',
+  'jwks.json': JSON.stringify({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'a' }] }),
+  'cert.pem': String(cert),
+  'key.pem': String(key),
+}
 
 const JWT = 'issuer: https://issuer.example, audience: a, subject: s'
+const TLS = 'listen: {tls: {certFile: cert.pem, keyFile: key.pem, clientCaFile: cert.pem}}\n'
 
-async function folderWith(callers: string): Promise<Folder & { readonly file: string }> {
-  const folder = await makeFolder()
-  await folder.write('one.key', 'the-first-key-0123456789\n')
-  await folder.write('two.key', 'the-second-key-0123456789')
-  await folder.write('same.key', 'the-first-key-0123456789')
-  await folder.write('jwks.json', JWKS)
-  return { ...folder, file: await folder.write('proxy.yaml', callers) }
-}
-
-/** The problems of a file, without its path. */
-async function problemsOf(callers: string, files: Readonly<Record<string, string>> = {}): Promise<string[]> {
-  await using folder = await folderWith(callers)
-  for (const [name, content] of Object.entries(files)) await folder.write(name, content)
-  const lines = await refusalOf({ file: folder.file, env: GOOD })
-  return lines.map((line) => line.replace(`${folder.file}:`, '').replaceAll(folder.path, ''))
-}
+const problemsOf = (yaml: string) => problemsWith(yaml, FILES)
 
 test('a caller of each kind, with its files read and its paths resolved against the config file', async () => {
-  await using folder = await folderWith(`
-callers:
+  const { config, given } = await loadFile(
+    `${TLS}callers:
   - {name: billing, socket: /run/oap/billing.sock, orgs: [acme, "globex-*"], routes: ["GET /v2/invoices/*"]}
   - {name: reports, keyFiles: [one.key, two.key], orgs: ["*"], maxInFlight: 64}
   - {name: batch, jwt: {${JWT}, jwks: jwks.json}}
   - {name: cloud, jwt: {${JWT}2, jwks: "https://issuer.example/keys", jwksTokenFile: token}}
-`)
-  const { config, texts } = await loadConfig({ file: folder.file, env: GOOD })
-  const [billing, reports, batch, cloud] = config.callers
+  - {name: mesh, certificate: "spiffe://example.org/ns/jobs/sa/batch"}
+  - {name: pod, certificate: "dns:batch.jobs.svc"}
+`,
+    FILES,
+  )
+  const [billing, reports, batch, cloud, mesh, pod] = config.callers
   expect(billing).toEqual({
     name: 'billing',
-    credential: { kind: 'socket', path: '/run/oap/billing.sock' },
+    socket: '/run/oap/billing.sock',
     orgs: [
       { id: 'acme', isPrefix: false },
       { id: 'globex-', isPrefix: true },
     ],
     routes: [{ method: 'GET', path: '/v2/invoices/', isPrefix: true }],
-    maxInFlight: undefined,
   })
   expect(reports).toMatchObject({ maxInFlight: 64, orgs: [{ id: '', isPrefix: true }] })
-  const keys = reports?.credential.kind === 'key' ? reports.credential.keys : []
-  expect(keys.map((key) => key.reveal())).toEqual(['the-first-key-0123456789', 'the-second-key-0123456789'])
-  expect(batch?.credential).toMatchObject({
-    kind: 'jwt',
-    issuer: 'https://issuer.example',
-    keySet: { kind: 'file', path: folder.at('jwks.json'), keySet: { keys: [{ kid: 'a', kty: 'EC' }] } },
-  })
+  const keys = reports?.keyFiles?.map(({ content }) => content.reveal())
+  expect(keys).toEqual(['the-first-key-0123456789', 'the-second-key-0123456789'])
+  expect(batch?.jwt).toMatchObject({ issuer: 'https://issuer.example', jwks: { content: { keys: [{ kid: 'a' }] } } })
   expect(batch?.orgs).toEqual([])
-  expect(cloud?.credential).toMatchObject({
-    keySet: { kind: 'url', url: 'https://issuer.example/keys', tokenFile: folder.at('token') },
+  expect(cloud?.jwt).toMatchObject({
+    jwks: 'https://issuer.example/keys',
+    jwksTokenFile: expect.stringMatching(/^\/.*token$/),
   })
-  expect(texts.get('callers')).toContain(
-    '; {"name":"reports","keyFiles":["one.key","two.key"],"orgs":["*"],"maxInFlight":64}; ',
+  expect([mesh?.certificate, pod?.certificate]).toEqual(['spiffe://example.org/ns/jobs/sa/batch', 'dns:batch.jobs.svc'])
+  expect(given.get('callers')?.text).toContain('; {"name":"reports","keyFiles":["one.key","two.key"],"orgs":["*"],')
+})
+
+const EXACTLY_ONE = 'needs exactly one of socket, keyFiles, jwt and certificate'
+
+test.each([
+  ['callers: billing', ['callers (1:10): is not a list']],
+  // A list that an edit has emptied would open the proxy to everybody.
+  ['callers: []', ['callers (1:10): is empty: name the callers, or remove it to admit everybody']],
+  ['callers: [{socket: /a}]', ['callers[0].name (1:11): is required']],
+  ['callers:\n  - name: a b\n    socket: /a', ['callers[0].name (2:11): is not a name']],
+  ['callers: [{name: a}]', [`callers[0] (1:11): ${EXACTLY_ONE}`]],
+  ['callers: [{name: a, socket: /a, keyFiles: [one.key]}]', [`callers[0] (1:11): ${EXACTLY_ONE}`]],
+  ['callers: [{name: a, socket: a.sock}]', ['callers[0].socket (1:29): needs an absolute path: write /run/oap/']],
+  [
+    'callers: [{name: a, sockett: /a}]',
+    ['callers[0].sockett (1:30): is not a setting: did you mean callers[0].socket?', EXACTLY_ONE],
+  ],
+  ['callers: [{name: a, socket: /a, orgs: ["a*b"]}]', ['callers[0].orgs[0] (1:40): is not an org id']],
+  // A list that was put in quotes, and no org id.
+  ['callers: [{name: a, socket: /a, orgs: ["acme, globex"]}]', ['callers[0].orgs[0] (1:40): is not an org id']],
+  ['callers: [{name: a, socket: /a, routes: [/v2]}]', ['callers[0].routes[0] (1:42): is not a route']],
+  ['callers: [{name: a, socket: /a, maxInFlight: 0}]', ['callers[0].maxInFlight (1:46): is not a whole number']],
+  ['callers: [{name: a, keyFiles: []}]', ['callers[0].keyFiles (1:31): is empty: name a file']],
+  ['callers: [{name: a, keyFiles: [jwt.key]}]', ['callers[0].keyFiles[0] (1:32): holds a JWT, not a key: use jwt']],
+  [`callers: [{name: a, jwt: {${JWT}, jwks: "http://a.example"}}]`, ['.jwks (1:90): is not a file or an https URL']],
+  [`callers: [{name: a, jwt: {${JWT}, jwks: "https://u:hunter2@a"}}]`, ['has a user, a password or a fragment']],
+  [`callers: [{name: a, jwt: {${JWT}, jwks: one.key}}]`, ['callers[0].jwt.jwks (1:90): is not JSON']],
+  [`${TLS}callers: [{name: a, certificate: "batch.jobs.svc"}]`, ['is not a name in a certificate']],
+  [`${TLS}callers: [{name: a, certificate: "dns:*.jobs.svc"}]`, ['is not a name in a certificate']],
+  [`${TLS}callers: [{name: a, certificate: "dns:Batch"}]`, ['is not a name in a certificate']],
+  [`${TLS}callers: [{name: a, certificate: "dns://batch"}]`, ['is not a name in a certificate']],
+  ['callers: [{name: a, certificate: "dns:x"}]', ['callers[0].certificate (1:34): needs listen.tls.clientCaFile']],
+  ['listen: {address: "unix:/a"}\ncallers: [{name: a, socket: /a}]', ['is the socket of the proxy itself']],
+  ['listen: {callerKeyFile: two.key}\ncallers: [{name: a, socket: /a}]', ['listen.callerKeyFile (1:25): is set, and']],
+])('%s', async (yaml, expected) => {
+  const problems = await problemsOf(yaml)
+  expect(problems).toEqual(expected.map((line) => expect.stringContaining(line)))
+  expect(problems.join()).not.toMatch(/eyJ|hunter2/)
+})
+
+test('every problem is reported in one run, also between the sound parts of wrong entries', async () => {
+  const problems = await problemsOf(`
+callers:
+  - {name: a, socket: /a, maxInFlight: 0}
+  - {name: a, socket: /a, keyFiles: [no.key]}
+  - {nam: c, jwt: {}}
+  - {name: a b, keyFiles: [no.key, one.key]}
+  - {name: e, socket: /e, jwt: {issuer: x}}
+`)
+  const named = problems.map((line) => /^callers(\S*)/.exec(line)?.[1])
+  expect(named.toSorted()).toEqual(
+    [
+      ...['[0].maxInFlight', '[1].keyFiles[0]', '[1].name', '[1].socket', '[1]'],
+      ...['[2].nam', '[2].name', '[2].jwt.issuer', '[2].jwt.audience', '[2].jwt.subject', '[2].jwt.jwks'],
+      ...['[3].name', '[3].keyFiles[0]'],
+      ...['[4]', '[4].jwt.audience', '[4].jwt.subject', '[4].jwt.jwks'],
+    ].toSorted(),
   )
-  expect(JSON.stringify(config.callers)).not.toContain('the-first-key')
-})
-
-describe('a problem is reported with its place', () => {
-  test.each([
-    ['callers: billing', 'callers (1:10): is not a list: write [one, two]'],
-    ['callers: [billing]', 'callers[0] (1:11): is not a mapping of names to values'],
-    ['callers: [{socket: /a}]', 'callers[0].name (1:11): is required'],
-    ['callers:\n  - name: a b\n    socket: /a', 'callers[0].name (2:5): is not a name'],
-    ['callers: [{name: a}]', 'callers[0] (1:11): needs exactly one of socket, keyFiles, jwt and'],
-    ['callers: [{name: a, socket: /a, keyFiles: [one.key]}]', 'callers[0] (1:11): needs exactly one of'],
-    [
-      'callers: [{name: a, socket: a.sock}]',
-      'callers[0].socket (1:21): needs an absolute path: write /run/oap/billing/proxy.sock',
-    ],
-    ['callers: [{name: a, sockett: /a}]', 'callers[0].sockett (1:21): is not a setting: did you mean socket?'],
-    ['callers: [{name: a, socket: /a, orgs: ["a*b"]}]', 'callers[0].orgs[0] (1:40): is not an org id'],
-    ['callers: [{name: a, socket: /a, routes: [/v2]}]', 'callers[0].routes[0] (1:42): is not a route'],
-    ['callers: [{name: a, socket: /a, maxInFlight: 0}]', 'callers[0].maxInFlight (1:33): is not a whole number'],
-    ['callers: [{name: a, keyFiles: []}]', 'callers[0].keyFiles (1:21): is empty: name a file'],
-    ['callers: [{name: a, keyFiles: [no.key]}]', 'callers[0].keyFiles[0] (1:32): /no.key does not exist'],
-    [`callers: [{name: a, jwt: {${JWT}, jwks: "http://a.example"}}]`, 'callers[0].jwt.jwks (1:'],
-    [`callers: [{name: a, jwt: {${JWT}, jwks: one.key}}]`, 'is not JSON'],
-    [`callers: [{name: a, jwt: {${JWT}, jwks: jwks.json, jwksCaFile: x}}]`, 'jwksCaFile (1:'],
-    [
-      'callers: [{name: a, jwt: {issuer: a, subject: s, jwks: jwks.json}}]',
-      'callers[0].jwt.audience (1:21): is required',
-    ],
-    ['callers: [{name: a, name: b, socket: /a}]', 'callers.name (1:21): is given twice: keep one'],
-  ])('%s', async (yaml, expected) => {
-    expect(await problemsOf(yaml)).toEqual(expect.arrayContaining([expect.stringContaining(expected)]))
-  })
-})
-
-describe('every problem is reported in one run', () => {
-  test.each([
-    [
-      'an entry of a wrong shape hides no contradiction between the others',
-      '{name: a, socket: /a}, {name: a, socket: /a}, {name: b}, {nam: c}',
-      ['[1].name', '[1].socket', '[2]', '[3].name', '[3].nam', '[3]'],
-    ],
-    [
-      'nor one between its own sound parts and another entry',
-      '{name: a, socket: /a, maxInFlight: 0}, {name: a, socket: /a, keyFiles: [no.key]}',
-      ['[0].maxInFlight', '[1].name', '[1].socket', '[1]'],
-    ],
-    ['nor a key file that cannot be read', '{name: a b, keyFiles: [no.key]}', ['[0].name', '[0].keyFiles[0]']],
-    ['a credential of a wrong shape counts as one', '{name: a, jwt: {}, socket: /a}', ['[0].jwt', '[0]']],
-    ['and is not said to be missing', '{name: a, socket: a.sock}', ['[0].socket']],
-  ])('%s', async (_, callers, parts) => {
-    const problems = await problemsOf(`callers: [${callers}]`)
-    const named = problems.map((line) => /^callers(\S*)/.exec(line)?.[1]?.replace(/^(\[0\]\.jwt)\..*/, '$1'))
-    expect([...new Set(named)].sort()).toEqual([...parts].sort())
-  })
 })
 
 describe('a credential that two callers share is refused', () => {
   test.each([
-    ['the same name', '{name: a, socket: /a}, {name: a, socket: /b}', '[1].name'],
-    ['the same socket', '{name: a, socket: /a}, {name: b, socket: /a}', '[1].socket'],
-    ['the same key file', '{name: a, keyFiles: [one.key]}, {name: b, keyFiles: [one.key]}', '[1].keyFiles[0]'],
-    ['the same key', '{name: a, keyFiles: [one.key]}, {name: b, keyFiles: [two.key, same.key]}', '[1].keyFiles[1]'],
-    [
-      'the same claims',
-      `{name: a, jwt: {${JWT}, jwks: jwks.json}}, {name: b, jwt: {${JWT}, jwks: "https://x.example"}}`,
-      '[1].jwt',
-    ],
-  ])('%s', async (_, callers, part) => {
-    expect(await problemsOf(`callers: [${callers}]`)).toEqual(
-      expect.arrayContaining([expect.stringContaining(`callers${part} (1:`)]),
-    )
+    ['name', '{name: a, socket: /a}, {name: a, socket: /b}', 'name'],
+    ['socket', '{name: a, socket: /a}, {name: b, socket: /a}', 'socket'],
+    ['key', '{name: a, keyFiles: [one.key, same.key]}, {name: b, keyFiles: [two.key, same.key]}', 'keyFiles'],
+    ['claims', `{name: a, jwt: {${JWT}, jwks: jwks.json}}, {name: b, jwt: {${JWT}, jwks: "https://x.example"}}`, 'jwt'],
+    ['certificate', '{name: a, certificate: "dns:x"}, {name: b, certificate: "dns:x"}', 'certificate'],
+  ])('the same %s', async (_, callers, part) => {
+    const problems = await problemsOf(`${TLS}callers: [${callers}]`)
+    expect(problems).toEqual([expect.stringMatching(`^callers\\[1\\]\\.${part} \\(2:\\d+\\): .* of caller a`)])
   })
-
-  test('a socket of the proxy itself', async () => {
-    const yaml = 'listen: {address: "unix:/a"}\ncallers: [{name: a, socket: /a}]'
-    expect(await problemsOf(yaml)).toEqual([expect.stringContaining('callers[0].socket (2:')])
-  })
-
-  test('callers together with listen.callerKeyFile', async () => {
-    const yaml = 'listen: {callerKeyFile: two.key}\ncallers: [{name: a, socket: /a}]'
-    expect(await problemsOf(yaml)).toEqual([expect.stringContaining('listen.callerKeyFile (1:')])
-  })
-
-  test('a JWT in a key file, which is not repeated', async () => {
-    const problems = await problemsOf('callers: [{name: a, keyFiles: [jwt.key]}]', {
-      'jwt.key': 'eyJhbGci.eyJpc3Mi.c2ln',
-    })
-    expect(problems).toEqual([expect.stringContaining('holds a JWT, not a key')])
-    expect(problems.join()).not.toContain('eyJ')
-  })
-})
-
-test('a probable mistake gets a warning', async () => {
-  await using folder = await folderWith('callers: [{name: a, keyFiles: [short.key], maxInFlight: 9999}]')
-  await folder.write('short.key', 'short')
-  const warnings = (await loadConfig({ file: folder.file, env: GOOD })).warnings.join('\n')
-  expect(warnings).toContain('has no orgs, so it may name none')
-  expect(warnings).toContain('is more than listen.maxInFlight')
-  expect(warnings).toContain('fewer than 16 characters')
-})
-
-test('no variable sets callers', async () => {
-  const lines = await refusalOf({ env: { ...GOOD, OAP_CALLERS: 'a' } })
-  expect(lines).toEqual(['callers (OAP_CALLERS): cannot be set by a variable: use a config file'])
-})
-
-// A list that an edit has emptied would open the proxy to everybody.
-test('an empty list of callers is refused', async () => {
-  expect(await problemsOf('callers: []')).toEqual([
-    'callers (1:10): is empty: name the callers, or remove it to admit everybody',
-  ])
-})
-
-test('"acme, globex" is a list that was put in quotes, and no org id', async () => {
-  expect(await problemsOf('callers: [{name: a, keyFiles: [one.key], orgs: ["acme, globex"]}]')).toEqual([
-    expect.stringContaining('callers[0].orgs[0] (1:49): is not an org id'),
-  ])
 })
 
 test('callers that other machines can reach without TLS get a warning: their keys go in the clear', async () => {
   const warningsWith = async (listen: string) => {
-    await using folder = await folderWith(
-      `listen: {${listen}, allowRemote: true}\ncallers: [{name: a, keyFiles: [one.key]}]`,
-    )
-    for (const name of ['cert', 'key'] as const) await folder.write(`${name}.pem`, certificate('localhost')[name])
-    return (await loadConfig({ file: folder.file, env: GOOD })).warnings.join()
+    const yaml = `listen: {${listen}, allowRemote: true}\ncallers: [{name: a, keyFiles: [one.key]}]`
+    return (await loadFile(yaml, FILES)).warnings.join()
   }
   expect(await warningsWith('address: "0.0.0.0:1"')).toContain('sends keys and tokens in the clear')
   expect(await warningsWith('address: "localhost:1"')).not.toContain('in the clear')
   expect(await warningsWith('address: "0.0.0.0:1", tls: {certFile: cert.pem, keyFile: key.pem}')).not.toContain('clear')
-})
-
-describe('a caller by certificate', () => {
-  const TLS = `listen: {tls: {certFile: cert.pem, keyFile: key.pem, clientCaFile: cert.pem}}\n`
-  const [cert, key] = [String(certificate('localhost').cert), String(certificate('localhost').key)]
-  const files = { 'cert.pem': cert, 'key.pem': key }
-
-  test.each(['spiffe://example.org/ns/jobs/sa/batch', 'dns:batch.jobs.svc'])('%s', async (name) => {
-    await using folder = await folderWith(`${TLS}callers: [{name: a, certificate: "${name}", orgs: ["*"]}]`)
-    for (const [file, content] of Object.entries(files)) await folder.write(file, content)
-    const { config } = await loadConfig({ file: folder.file, env: GOOD })
-    expect(config.callers).toMatchObject([{ credential: { kind: 'certificate', name } }])
-    expect(config.listen.tls.clientCaCertificates).toContain('BEGIN CERTIFICATE')
-    expect(config.listen.tls.keyPair?.key.reveal()).toBe(key)
-  })
-
-  test.each([
-    ['batch.jobs.svc', 'is not a name in a certificate'],
-    ['dns:*.jobs.svc', 'is not a name in a certificate'],
-    ['dns:Batch', 'is not a name in a certificate'],
-    ['dns://batch', 'is not a name in a certificate'],
-  ])('%s is refused', async (name, problem) => {
-    const lines = await problemsOf(`${TLS}callers: [{name: a, certificate: "${name}"}]`, files)
-    expect(lines).toEqual([expect.stringContaining(problem)])
-  })
-
-  test('needs a CA for client certificates, and a certificate of its own', async () => {
-    const callers = 'callers:\n  - {name: a, certificate: "dns:x"}\n  - {name: b, certificate: "dns:x"}'
-    expect(await problemsOf(callers)).toEqual([
-      'callers[0].certificate (2:15): needs listen.tls.clientCaFile: without it, nobody is asked for a certificate',
-      'callers[1].certificate (3:15): is the certificate of caller a: give each caller its own',
-      'callers[1].certificate (3:15): needs listen.tls.clientCaFile: without it, nobody is asked for a certificate',
-    ])
-  })
 })

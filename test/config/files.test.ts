@@ -1,13 +1,21 @@
+import { generateKeyPairSync } from 'node:crypto'
 import { chmod, mkdir } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { rootCertificates } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
-import { explainUnreadable } from '../../src/watched-file.ts'
-import { makeFolder } from './folder.ts'
-import { GOOD, refusalOf } from './refusal.ts'
+import { certificate } from '../support/certificates.ts'
+import { type Folder, makeFolder } from './folder.ts'
+import { GOOD, loadFile, loadWith, problemsOf, refusalOf, refusalWith } from './refusal.ts'
 
 const { OAP_APP_SECRET: _, ...WITHOUT_SECRET } = GOOD
+
+const withSecretIn = (file: string) => ({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE: file } })
+
+async function inFolder<T>(act: (folder: Folder) => Promise<T>): Promise<T> {
+  await using folder = await makeFolder()
+  return await act(folder)
+}
 
 describe('the secret file', () => {
   test.each([
@@ -18,152 +26,160 @@ describe('the secret file', () => {
     ['s3:cr:et\n', 's3:cr:et'],
     ['gehéim\n', 'gehéim'],
     ['\ufeffs3cret', '\ufeffs3cret'],
-  ])('%j contains the secret %j', async (content, secret) => {
-    await using folder = await makeFolder()
-    const file = await folder.write('secret', content)
-    const { config, warnings } = await loadConfig({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE: file } })
-    expect(config.appSecret.reveal()).toBe(secret)
-    expect(config.appSecretFile).toBe(file)
-    // White space at an end is part of the secret, and gets a warning. So is a byte order mark.
-    const looksOdd = secret.trim() !== secret
-    expect(warnings.join().includes('begins or ends with white space')).toBe(looksOdd)
-    expect(warnings.join().includes('appSecret')).toBe(looksOdd)
-  })
+  ])('%j contains the secret %j', (content, secret) =>
+    inFolder(async (folder) => {
+      const file = await folder.write('secret', content)
+      const { config, warnings } = await loadConfig(withSecretIn(file))
+      expect([config.appSecret.reveal(), config.appSecretFile?.path, warnings]).toEqual([secret, file, []])
+    }),
+  )
 
   test.each([
     ['', 'is empty: put the secret into it'],
-    ['\n', 'is empty: put the secret into it'],
     ['  \n', 'is empty: put the secret into it'],
-    ['\n\n', 'is empty: put the secret into it'],
     ['hunter2\n\n', 'has a second line, or is not text: put only the secret into it'],
     ['hunter2\nhunter2\n', 'has a second line, or is not text: put only the secret into it'],
     ['hunter2\rhunter2', 'has a second line, or is not text: put only the secret into it'],
     ['hunter2\0\0\0', 'has a second line, or is not text: put only the secret into it'],
     [new Uint8Array([0x68, 0xc3]), 'is not UTF-8 text: it may be only half written'],
-    ['hunter2'.repeat(10_000), 'is larger than 64 KiB'],
-  ])('%j is refused, and not repeated', async (content, message) => {
-    await using folder = await makeFolder()
-    const OAP_APP_SECRET_FILE = await folder.write('secret', content)
-    const lines = await refusalOf({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE } })
-    const unnamed = lines.map((line) => line.replace(`${OAP_APP_SECRET_FILE} `, ''))
-    expect(unnamed).toEqual([`appSecretFile (OAP_APP_SECRET_FILE): ${message}`])
-    expect(lines.join()).not.toContain('hunter2')
-  })
+  ])('%j is refused, and not repeated', (content, message) =>
+    inFolder(async (folder) => {
+      const lines = await refusalOf(withSecretIn(await folder.write('secret', content)))
+      expect(lines).toEqual([`appSecretFile (OAP_APP_SECRET_FILE): ${message}`])
+      expect(lines.join()).not.toContain('hunter2')
+    }),
+  )
 
-  test('a missing file, or a folder, is one line', async () => {
-    await using folder = await makeFolder()
-    await mkdir(folder.at('folder'))
-    const lineFor = (name: string) => refusalOf({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE: folder.at(name) } })
-    expect(await lineFor('missing')).toEqual([
-      `appSecretFile (OAP_APP_SECRET_FILE): ${folder.at('missing')} does not exist (ENOENT)`,
-    ])
-    expect(await lineFor('folder')).toEqual([
-      `appSecretFile (OAP_APP_SECRET_FILE): ${folder.at('folder')} is a folder, a pipe, a socket or a device: name a regular file`,
-    ])
-  })
+  test('a missing file, a folder, or a large file is one line', () =>
+    inFolder(async (folder) => {
+      await mkdir(folder.at('folder'))
+      await folder.write('large', 'hunter2'.repeat(10_000))
+      for (const [name, message] of [
+        ['missing', 'does not exist (ENOENT)'],
+        ['folder', 'is a folder, a pipe, a socket or a device: name a regular file'],
+        ['large', 'is larger than 64 KiB'],
+      ] as const) {
+        const lines = await refusalOf(withSecretIn(folder.at(name)))
+        expect(lines).toEqual([`appSecretFile (OAP_APP_SECRET_FILE): ${folder.at(name)} ${message}`])
+      }
+    }))
 
   // A test that runs as root may read everything.
-  test.skipIf(process.getuid?.() === 0)('a file without permission names the uid', async () => {
-    await using folder = await makeFolder()
-    const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
-    await chmod(OAP_APP_SECRET_FILE, 0o000)
-    const [line] = await refusalOf({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE } })
-    expect(line).toContain(`cannot be read by uid ${process.getuid?.()} (EACCES)`)
-  })
-
-  test('the message for EACCES names the usual cause in compose', () => {
-    const explained = explainUnreadable(Object.assign(new Error('no'), { code: 'EACCES' }))
-    expect(explained).toContain('a file-backed compose secret keeps the owner and mode of the file on the host')
-    expect(explained).not.toContain('\n')
-  })
+  test.skipIf(process.getuid?.() === 0)('a file without permission names the uid, and the usual cause in compose', () =>
+    inFolder(async (folder) => {
+      const file = await folder.write('secret', 's3cret')
+      await chmod(file, 0o000)
+      const [line] = await refusalOf(withSecretIn(file))
+      expect(line).toContain(`cannot be read by uid ${process.getuid?.()} (EACCES)`)
+      expect(line).toContain('a file-backed compose secret keeps the owner and mode of the file on the host')
+    }),
+  )
 
   test.each([
     [0o600, false],
     [0o400, false],
     [0o640, true],
     [0o604, true],
-  ])('mode %o gets a warning: %s', async (mode, isWarned) => {
-    await using folder = await makeFolder()
-    const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
-    await chmod(OAP_APP_SECRET_FILE, mode)
-    const { warnings } = await loadConfig({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE } })
-    const warning =
-      'appSecretFile (OAP_APP_SECRET_FILE): can be read by other users of this machine: chmod 600 prevents that'
-    expect(warnings.includes(warning)).toBe(isWarned)
-  })
+  ])('mode %o gets a warning: %s', (mode, isWarned) =>
+    inFolder(async (folder) => {
+      const file = await folder.write('secret', 's3cret')
+      await chmod(file, mode)
+      const warning = 'can be read by other users of this machine: chmod 600 prevents that'
+      const { warnings } = await loadConfig(withSecretIn(file))
+      expect(warnings).toEqual(isWarned ? [`appSecretFile (OAP_APP_SECRET_FILE): ${warning}`] : [])
+    }),
+  )
 
-  test('a relative path is resolved against the folder of the config file, or for a variable, the working directory', async () => {
-    await using folder = await makeFolder()
-    await mkdir(folder.at('conf'))
-    await folder.write('conf/secret', 'from-the-file')
-    await folder.write('secret', 'from-the-variable')
-    const file = await folder.write('conf/proxy.yaml', 'appSecretFile: secret')
-    const fromFile = await loadConfig({ file, env: WITHOUT_SECRET })
-    expect(fromFile.config.appSecret.reveal()).toBe('from-the-file')
-    expect(fromFile.config.appSecretFile).toBe(folder.at(join('conf', 'secret')))
-    const fromRelativeFile = await loadConfig({ file: relative(process.cwd(), file), env: WITHOUT_SECRET })
-    expect(fromRelativeFile.config.appSecretFile).toBe(folder.at(join('conf', 'secret')))
-    const OAP_APP_SECRET_FILE = relative(process.cwd(), folder.at('secret'))
-    const fromVariable = await loadConfig({ file, env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE } })
-    expect(fromVariable.config.appSecret.reveal()).toBe('from-the-variable')
-  })
+  test('a relative path is resolved against the folder of the config file, or for a variable, the working directory', () =>
+    inFolder(async (folder) => {
+      await mkdir(folder.at('conf'))
+      await folder.write('conf/secret', 'from-the-file')
+      await folder.write('secret', 'from-the-variable')
+      const file = await folder.write('conf/proxy.yaml', 'appSecretFile: secret')
+      for (const each of [file, relative(process.cwd(), file)]) {
+        const { config } = await loadConfig({ file: each, env: WITHOUT_SECRET })
+        expect(config.appSecret.reveal()).toBe('from-the-file')
+        expect(config.appSecretFile?.path).toBe(folder.at(join('conf', 'secret')))
+      }
+      const fromVariable = await loadConfig({ file, ...withSecretIn(relative(process.cwd(), folder.at('secret'))) })
+      expect(fromVariable.config.appSecret.reveal()).toBe('from-the-variable')
+    }))
 })
 
 describe('the secret in the environment', () => {
   test('is accepted with a warning', async () => {
-    const { config, warnings } = await loadConfig({ env: { ...GOOD, OAP_APP_SECRET: 's3cret\n' } })
-    expect(config.appSecret.reveal()).toBe('s3cret')
-    expect(config.appSecretFile).toBeUndefined()
-    expect(warnings).toContain(
+    const { config, warnings } = await loadWith({ OAP_APP_SECRET: 's3cret\n' })
+    expect([config.appSecret.reveal(), config.appSecretFile]).toEqual(['s3cret', undefined])
+    expect(warnings).toEqual([
       'appSecret (OAP_APP_SECRET): is in the environment, which other processes may read: use appSecretFile',
-    )
+    ])
   })
 
-  test('is refused when it is blank, or beside a file', async () => {
-    await using folder = await makeFolder()
-    const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
-    expect(await refusalOf({ env: { ...GOOD, OAP_APP_SECRET: ' ' } })).toEqual([
-      'appSecret (OAP_APP_SECRET): is empty: put the secret into it',
-    ])
-    expect(await refusalOf({ env: { ...GOOD, OAP_APP_SECRET_FILE } })).toEqual([
-      'appSecret (OAP_APP_SECRET): is set, and so is appSecretFile: keep one, better the file',
-    ])
-  })
+  test('is refused when it is blank, or beside a file', () =>
+    inFolder(async (folder) => {
+      const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
+      expect(await refusalWith({ OAP_APP_SECRET: ' ' })).toEqual([
+        'appSecret (OAP_APP_SECRET): is empty: put the secret into it',
+      ])
+      expect(await refusalWith({ OAP_APP_SECRET_FILE })).toEqual([
+        'appSecret (OAP_APP_SECRET): is set, and so is appSecretFile: keep one, better the file',
+      ])
+    }))
 })
 
-describe('the caller key', () => {
-  test('is read like the secret, and must be a valid field value', async () => {
-    await using folder = await makeFolder()
-    const good = await folder.write('good', 'k3y-k3y\n')
-    const bad = await folder.write('bad', 'hunter2 hunter2')
-    const { config } = await loadConfig({ env: { ...GOOD, OAP_LISTEN_CALLER_KEY_FILE: good } })
-    expect(config.listen.callerKey?.reveal()).toBe('k3y-k3y')
-    expect(await refusalOf({ env: { ...GOOD, OAP_LISTEN_CALLER_KEY_FILE: bad } })).toEqual([
-      'listen.callerKeyFile (OAP_LISTEN_CALLER_KEY_FILE): contains blanks or non-ASCII: use visible ASCII only, because the key is sent in a field',
-    ])
-  })
+test('the caller key and the password of the store are read like the secret; the key must be a valid field value', async () => {
+  const yaml = 'listen: {callerKeyFile: key}\nfleet: {store: redis://localhost, passwordFile: password}'
+  const { listen, fleet } = (await loadFile(yaml, { key: 'k3y-k3y\n', password: 'sesame\n' })).config
+  expect([listen.callerKeyFile, fleet.passwordFile].map((file) => file?.content.reveal())).toEqual([
+    'k3y-k3y',
+    'sesame',
+  ])
+  expect(await problemsOf(yaml, { key: 'hunter2 hunter2' })).toEqual([
+    'listen.callerKeyFile (1:25): contains blanks or non-ASCII: use visible ASCII only, because the key is sent in a field',
+    'fleet.passwordFile (2:49): /password does not exist (ENOENT)',
+  ])
 })
 
-describe('further certificates', () => {
+describe('certificates', () => {
   test('are read from a PEM file, whatever is between them', async () => {
-    await using folder = await makeFolder()
     const [first = '', second = ''] = rootCertificates
-    const OAP_ORIGIN_CA_FILE = await folder.write('ca.pem', `our CAs\n${first}\r\nand\n${second}\n`)
-    const { config } = await loadConfig({ env: { ...GOOD, OAP_ORIGIN_CA_FILE } })
-    expect(config.origin.caCertificates).toBe(`${first}\n${second}\n`)
+    const pem = `our CAs\n${first}\r\nand\n${second}\n`
+    const { config } = await loadFile('origin: {caFile: ca.pem}', { 'ca.pem': pem })
+    expect(config.origin.caFile?.content).toBe(`${first}\n${second}\n`)
   })
 
+  const NO_CERTIFICATE = '-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n'
   test.each([
     ['', 'contains no "-----BEGIN CERTIFICATE-----": give a PEM file'],
-    [
-      '-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n',
-      'contains a certificate that cannot be read',
-    ],
+    [NO_CERTIFICATE, 'contains a certificate that cannot be read'],
   ])('%j is refused', async (content, message) => {
-    await using folder = await makeFolder()
-    const OAP_ORIGIN_CA_FILE = await folder.write('ca.pem', content)
-    expect(await refusalOf({ env: { ...GOOD, OAP_ORIGIN_CA_FILE } })).toEqual([
-      `origin.caFile (OAP_ORIGIN_CA_FILE): ${message}`,
+    expect(await problemsOf('origin: {caFile: ca.pem}', { 'ca.pem': content })).toEqual([
+      `origin.caFile (1:18): ${message}`,
     ])
+  })
+
+  const { cert, key } = certificate('localhost')
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const foreign = privateKey.export({ type: 'pkcs8', format: 'pem' })
+  const files = { cert: String(cert), key: String(key), foreign: String(foreign), word: 'no key' }
+  test.each(['listen: {tls: {certFile: cert, keyFile: key}}', 'origin: {certFile: cert, keyFile: key}'])(
+    'a certificate with its key: %s',
+    async (yaml) => {
+      const { listen, origin } = (await loadFile(yaml, files)).config
+      const { certFile, keyFile } = yaml.startsWith('listen') ? listen.tls : origin
+      expect([certFile?.content, keyFile?.content.reveal()]).toEqual([expect.stringContaining('BEGIN'), files.key])
+    },
+  )
+
+  test.each([
+    ['origin: {certFile: cert}', ['origin.certFile (1:20): needs origin.keyFile']],
+    ['listen: {tls: {keyFile: key}}', ['listen.tls.keyFile (1:25): needs listen.tls.certFile']],
+    ['listen: {tls: {certFile: cert, keyFile: word}}', ['listen.tls.keyFile (1:41): is no private key']],
+    ['origin: {certFile: cert, keyFile: foreign}', ['origin.keyFile (1:35): is no private key']],
+    ['listen: {tls: {certFile: no, keyFile: key}}', ['listen.tls.certFile (1:26): /no does not exist']],
+    ['listen: {tls: {clientCaFile: cert}}', ['listen.tls.clientCaFile (1:30): needs listen.tls.certFile']],
+    ['listen: {address: "unix:/a", tls: {certFile: cert, keyFile: key}}', ['listen.tls.certFile (1:46): is set, but']],
+  ])('%s', async (yaml, expected) => {
+    expect(await problemsOf(yaml, files)).toEqual(expected.map((line) => expect.stringContaining(line)))
   })
 })

@@ -52,8 +52,8 @@ export function renderSettingsTable(): string {
 /** The names of all settings by their group, for the README, between two marks. */
 export function renderSettingNames(): string {
   const groups = new Map<string, string[]>()
-  for (const { key, group = '', name } of settings)
-    groups.set(group, [...(groups.get(group) ?? []), group ? name : key])
+  for (const { key, group = '' } of settings)
+    groups.set(group, [...(groups.get(group) ?? []), key.slice(group === '' ? 0 : group.length + 1)])
   const rows = [...groups].map(([group, names]) => {
     const shown = names.map((name) => `\`${name}\``).join(' ')
     return `| ${group === '' ? '' : `\`${group}.\``} | ${shown} |`
@@ -80,17 +80,17 @@ function groupLines(group: string | undefined): string[] {
 }
 
 function referenceLines(setting: Setting): string[] {
-  const indent = '  '.repeat(setting.key.split('.').length - 1)
-  const comment = [
-    ...wrapped(setting.description, 110),
-    ...(setting.variable === undefined ? [] : [setting.variable]),
-  ].map((line) => `${indent}# ${line}`)
+  const [name = '', ...groups] = setting.key.split('.').reverse()
+  const indent = '  '.repeat(groups.length)
+  const comment = [...wrapped(setting.description, 110), ...(setting.key === 'callers' ? [] : [setting.variable])].map(
+    (line) => `${indent}# ${line}`,
+  )
   // A file must not contain this setting.
   if (setting.key === 'appSecret') return comment
   // An empty list of callers is refused.
-  if (setting.defaultValue !== undefined && setting.notation !== 'mappings')
-    return [...comment, `${indent}${setting.name}: ${yamlOf(setting.defaultValue)}`]
-  return [...comment, `${indent}# ${setting.name}: ${setting.isRequired ? '(required)' : '(none)'}`]
+  if (setting.defaultValue !== undefined && setting.key !== 'callers')
+    return [...comment, `${indent}${name}: ${yamlOf(setting.defaultValue)}`]
+  return [...comment, `${indent}# ${name}: ${setting.isRequired ? '(required)' : '(none)'}`]
 }
 
 function defaultCell(setting: Setting): string {

@@ -176,7 +176,7 @@ describe('the shared gateway', async () => {
 
   test('over TLS, has a valid configuration, without a warning about credentials in the clear', async () => {
     const { config, warnings } = await load(`${SHARED}-tls/base/proxy.yaml`)
-    expect(config.callers[0]?.credential).toMatchObject({ kind: 'certificate' })
+    expect(config.callers[0]?.certificate).toBeDefined()
     expect(warnings.join('\n')).not.toMatch(/listen\.address|callers/)
   })
 
@@ -192,7 +192,7 @@ describe('the shared gateway', async () => {
     const token = caller.spec.volumes[0].projected.sources[0].serviceAccountToken
     const subject = `system:serviceaccount:default:${caller.spec.serviceAccountName}`
     const billing = config.callers.find(({ name }) => name === 'billing')
-    expect(billing?.credential).toMatchObject({ audience: token.audience, subject })
+    expect(billing?.jwt).toMatchObject({ audience: token.audience, subject })
     expect(token.expirationSeconds).toBe(600)
     const file = container.env.find(({ name }: Yaml) => name === 'PROXY_TOKEN_FILE').value
     expect(file).toBe(`${container.volumeMounts[0].mountPath}/${token.path}`)
