@@ -1,8 +1,8 @@
 /** Reads a file while the program runs: when it changes, and on demand. */
 
 import { hash } from 'node:crypto'
-import { constants, type Stats, unwatchFile, watchFile } from 'node:fs'
-import { open, stat } from 'node:fs/promises'
+import { constants, unwatchFile, watchFile } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { isAbsolute, resolve } from 'node:path'
 
 export interface WatchedFileOptions {
@@ -113,29 +113,23 @@ export async function readRegularFile(
   maxBytes = MAX_FILE_BYTES,
 ): Promise<{ bytes: Buffer; mode: number }> {
   const named = isAbsolute(path) ? path : `${path} (${resolve(path)})`
-  const refuseUnlessRegular = (found: Stats) => {
-    if (found.isFile()) return
-    throw new FileUnreadable(`${named} is a folder, a pipe, a socket or a device: name a regular file`)
-  }
   try {
-    // Checked before the open, too: opening a FIFO waits for a writer, and opening a device may have effects.
-    refuseUnlessRegular(await stat(path))
+    // Without O_NONBLOCK, opening a FIFO waits for a writer.
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     const found = await file.stat()
-    refuseUnlessRegular(found)
+    if (!found.isFile()) throw new FileUnreadable('is a folder, a pipe, a socket or a device: name a regular file')
     const buffer = Buffer.allocUnsafeSlow(maxBytes + 1)
     let length = 0
     for (let bytesRead = -1; bytesRead !== 0; length += bytesRead) ({ bytesRead } = await file.read(buffer, length))
-    if (length > maxBytes) throw new FileUnreadable(`${named} is larger than ${maxBytes / 1024} KiB`)
+    if (length > maxBytes) throw new FileUnreadable(`is larger than ${maxBytes / 1024} KiB`)
     return { bytes: Buffer.from(buffer.subarray(0, length)), mode: found.mode }
   } catch (error) {
-    if (error instanceof FileUnreadable) throw error
-    throw new FileUnreadable(`${named} ${explainUnreadable(error)}`, { cause: error })
+    throw new FileUnreadable(`${named} ${explain(error)}`, { cause: error })
   }
 }
 
-/** Explains to an operator why a file could not be read. */
-function explainUnreadable(error: unknown): string {
+function explain(error: unknown): string {
+  if (error instanceof FileUnreadable) return error.message
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
   if (code === 'ENOENT' || code === 'ENOTDIR') return `does not exist (${code})`
   if (code !== 'EACCES' && code !== 'EPERM') return `cannot be read (${code})`

@@ -13,46 +13,34 @@ import type { Secret } from '../secret.ts'
 export type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
 
 export class LiveRules {
+  current: AdmissionRules
+  /** Names accepted in `Host` by the admin listener. */
+  adminHosts: HostList
   readonly #keySets: KeySets
   readonly #instance = randomBytes(9).toString('base64url')
-  #current: AdmissionRules
-  #adminHosts: HostList
 
   constructor(config: Config, observer: RulesObserver) {
-    this.#keySets = new KeySets({
-      keySetUnavailable: (url, text, isFormerInUse) => observer.keySetUnavailable(url, text, isFormerInUse),
-      keySetRecovered: (url) => observer.keySetRecovered(url),
-      keySetChanged: () => this.#current.callers?.forgetTokens(),
-    })
-    this.#current = this.#rulesOf(config, undefined)
-    this.#adminHosts = adminHostsOf(config)
-  }
-
-  /** Names accepted in `Host` by the admin listener. */
-  get adminHosts(): HostList {
-    return this.#adminHosts
-  }
-
-  get current(): AdmissionRules {
-    return this.#current
+    this.#keySets = new KeySets({ ...observer, keySetChanged: () => this.current.callers?.forgetTokens() })
+    this.current = this.#rulesOf(config)
+    this.adminHosts = adminHostsOf(config)
   }
 
   /** The callers that are configured now. */
   get callers(): readonly Caller[] {
-    return this.#current.callers?.all ?? []
+    return this.current.callers?.all ?? []
   }
 
   /** Later requests are admitted under the rules of `config`. */
   use(config: Config): void {
-    this.#current = this.#rulesOf(config, this.#current.callers)
-    this.#adminHosts = adminHostsOf(config)
+    this.current = this.#rulesOf(config, this.current.callers)
+    this.adminHosts = adminHostsOf(config)
   }
 
   close(): void {
     this.#keySets.close()
   }
 
-  #rulesOf(config: Config, former: Callers | undefined): AdmissionRules {
+  #rulesOf(config: Config, former?: Callers): AdmissionRules {
     const { listen, orgs, routes, baseUrl } = config
     const callers = config.callers.map(callerRule)
     this.#keySets.use(callers)

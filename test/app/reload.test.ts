@@ -217,8 +217,8 @@ describe('all or nothing', () => {
     await proxy.app.reload()
     const problems = proxy.logs.flatMap(({ problem }) => (typeof problem === 'string' ? [problem] : []))
     expect(problems).toEqual([
-      expect.stringContaining('orgs.allow'),
       expect.stringMatching(/callers\[0\]\.keyFiles\[0\].*does not exist/),
+      expect.stringContaining('orgs.allow'),
     ])
     expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
     expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)

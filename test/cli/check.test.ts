@@ -33,7 +33,7 @@ test('the secret is masked, and warnings follow', async () => {
   expect(exitCode).toBe(0)
   expect(printed).toMatch(/^appSecret +\[redacted\] +OAP_APP_SECRET$/m)
   expect(printed).not.toContain(GOOD.OAP_APP_SECRET)
-  expect(printed).toContain('\nwarning: OAP_LISTN_ADDRESS is not a setting and is ignored: did you mean')
+  expect(printed).toContain('\nwarning: OAP_LISTN_ADDRESS is not a setting: did you mean')
   expect(printed).toContain('\nwarning: appSecret (OAP_APP_SECRET): is in the environment')
   expect(printed).toContain('\nThe configuration can be used.\n')
 })
