@@ -127,7 +127,7 @@ async function startStore(folder) {
   }
   return {
     port,
-    scripts: () => Number(/cmdstat_evalsha:calls=(\d+)/.exec(cli('info', 'commandstats'))?.[1] ?? 0),
+    scripts: () => Number(/cmdstat_eval:calls=(\d+)/.exec(cli('info', 'commandstats'))?.[1] ?? 0),
     /** Of the tokens and leases, not of the server. */
     bytes: () =>
       cli('--scan', '--pattern', '*:t')

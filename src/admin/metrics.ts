@@ -56,7 +56,7 @@ const LIMITS = keysOf<Limit>({
 })
 /** Operations on the fleet's store, and how they fail. Other outcomes depend on the operation. */
 const STORE_OPERATIONS = ['claim', 'publish', 'release', 'forget', 'probe']
-const STORE_FAILURES = ['timeout', 'error', 'skipped']
+const STORE_FAILURES = ['timeout', 'error']
 
 const BOUNDS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000]
 const OVERHEAD_BOUNDS_MS = [0.05, 0.1, 0.25, ...BOUNDS_MS]

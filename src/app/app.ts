@@ -137,11 +137,11 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     tokens: {
       status: () => side.tokens.status(),
       purge: (org) => {
-        part?.fleet.purge(org)
+        part?.fleet.purge([org])
         return side.tokens.purge(org)
       },
       purgeAll: () => {
-        part?.fleet.purgeAll(side.tokens.knownOrgs())
+        part?.fleet.purge(side.tokens.knownOrgs())
         return side.tokens.purgeAll()
       },
     },

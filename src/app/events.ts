@@ -129,7 +129,7 @@ export function eventsOf(
 
     storeAsked(operation, outcome, durationMs) {
       store?.requests.add(operation, outcome)
-      if (outcome !== 'skipped') store?.durations.record(durationMs)
+      store?.durations.record(durationMs)
     },
     storeLost(reason) {
       metrics.isStoreAvailable = false
@@ -141,7 +141,6 @@ export function eventsOf(
     },
     passwordRejected: (reason) =>
       logger.warn({ reason }, 'fleet store rejects the password: no new connection is possible'),
-    valueUnusable: () => store?.requests.add('open', 'unusable'),
     passwordUnusable: (file, problem) =>
       logger.warn({ file, problem }, 'fleet password file not usable: the old password stays in use'),
   }

@@ -2,7 +2,8 @@
 
 import { parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
-import type { Fleet, FleetObserver } from '../fleet/fleet.ts'
+import type { Fleet } from '../fleet/fleet.ts'
+import type { StoreObserver } from '../fleet/redis-store.ts'
 import { targetPrefix } from '../http/target.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { WatchedFile } from '../watched-file.ts'
@@ -14,7 +15,7 @@ export interface FleetPart {
   close(): Promise<void>
 }
 
-export interface FleetPartObserver extends FleetObserver {
+export interface FleetPartObserver extends StoreObserver {
   passwordUnusable(file: string, problem: string): void
 }
 
@@ -37,10 +38,9 @@ export async function openFleet(config: Config, observer: FleetPartObserver): Pr
       secureContext: contextTrusting(settings.caFile?.content),
       prefix: settings.prefix,
       timeoutMs: settings.timeout,
+      observer,
     },
     mintTimeoutMs: tokens.mintTimeout,
-    maxOrgs: tokens.maxOrgs,
-    observer,
   })
   const path = settings.passwordFile?.path
   const onContent = (bytes: Buffer) => {
@@ -49,15 +49,11 @@ export async function openFleet(config: Config, observer: FleetPartObserver): Pr
     password = latest
     fleet.store.reconnect()
   }
-  const file =
-    path === undefined
-      ? undefined
-      : new WatchedFile({ path, onContent, onProblem: (problem) => observer.passwordUnusable(path, problem) })
+  const onProblem = (problem: string) => observer.passwordUnusable(path ?? '', problem)
+  const file = path === undefined ? undefined : new WatchedFile({ path, onContent, onProblem })
   return {
     fleet,
-    reloadPassword: async () => {
-      await file?.reload()
-    },
+    reloadPassword: async () => file?.reload(),
     close: async () => {
       file?.close()
       await fleet.close()

@@ -1,6 +1,6 @@
 /** `check`: prints the configuration, each value with its source, and gets one token if asked to. */
 
-import { openFleet } from '../app/fleet.ts'
+import { type FleetPart, openFleet } from '../app/fleet.ts'
 import { openOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
 import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
@@ -72,21 +72,19 @@ async function tryMint(text: string, config: Config): Promise<{ lines: string[];
   return { lines: [`no token for ${org}: ${error.code}`, call, error.message, ...advice], isGood: false }
 }
 
+/** Resolves with the problem, or undefined. */
 async function tryFleetStore(config: Config): Promise<string | undefined> {
   const nothing = () => undefined
-  const part = await openFleet(config, {
-    storeAsked: nothing,
-    storeLost: nothing,
-    storeBack: nothing,
-    passwordRejected: nothing,
-    valueUnusable: nothing,
-    passwordUnusable: nothing,
+  let part: FleetPart | undefined
+  const problem = await new Promise<string | undefined>((resolve, reject) => {
+    const outcome = { storeLost: resolve, storeBack: () => resolve(undefined) }
+    const observer = { ...outcome, storeAsked: nothing, passwordRejected: nothing, passwordUnusable: nothing }
+    openFleet(config, observer).then((opened) => {
+      part = opened
+    }, reject)
   })
-  try {
-    return await part?.fleet.store.tryOut()
-  } finally {
-    await part?.close()
-  }
+  await part?.close()
+  return problem
 }
 
 /** Makes one call of the token endpoint, and resolves with what the endpoint tells its observer. */

@@ -4,30 +4,18 @@
  */
 
 import { randomBytes } from 'node:crypto'
-import { setMaxListeners } from 'node:events'
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { LRUCache } from 'lru-cache'
-import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
 import { AccessToken, MintGoesOn, type MintOptions, type TokenSource } from '../token/token-source.ts'
-import { RedisStore, type StoreObserver, type StoreOptions } from './redis-store.ts'
-import type { FoundToken } from './scripts.ts'
+import { RedisStore, type StoreOptions } from './redis-store.ts'
+import { CLAIM, FORGET, MAX_LEASE_MS, PUBLISH, RELEASE, type StoredToken, storedValue } from './scripts.ts'
 import { type FleetIdentity, FleetKeys } from './sealing.ts'
 
 interface FleetOptions extends FleetIdentity {
-  readonly store: Omit<StoreOptions, 'observer'>
+  readonly store: StoreOptions
   /** How long a request waits for a mint. */
   readonly mintTimeoutMs: number
-  readonly maxOrgs: number
-  readonly observer: FleetObserver
-}
-
-/** Must not throw. */
-export interface FleetObserver extends StoreObserver {
-  /** The store held a value that no replica with this secret has put there. */
-  valueUnusable(): void
 }
 
 /** A lease lasts for this share of the time that a request has, so that time for a mint is left after the lease of a dead replica. */
@@ -36,13 +24,10 @@ const LEASE_SHARE = 1 / 2
 const SLOW_FACTOR = 2
 /** After so many times of what a request has, a replica mints without a lease. Then it finds out itself what the trouble is. */
 const WAIT_FACTOR = 2
-const MIN_POLL_MS = 50
-const MAX_POLL_MS = 150
+/** Jittered by half of it. */
+const POLL_MS = 100
 /** A token of which nobody knows the life stays in the store for this time. */
 const MAX_SPAN_MS = 24 * 3_600_000
-/** With more tokens than this that are no answer, a mint does without the store. */
-const MAX_EXCEPT = 3
-const BEARER = 'Bearer '
 
 /** One mint that goes through the store. */
 interface SharedMint {
@@ -52,8 +37,8 @@ interface SharedMint {
   readonly keys: FleetKeys
   /** Stands in the lease. */
   readonly owner: string
-  /** Marks of tokens that are no answer: the one to be replaced, and ones that could not be used. */
-  readonly except: string[]
+  /** Mark of the token to be replaced. */
+  readonly except: string
   /** The time that the store may still cost the request. */
   budgetMs: number
   /** The store's clock when it first answered. */
@@ -61,33 +46,23 @@ interface SharedMint {
 }
 
 /** What is sealed. Times that nobody knows are null; lives begin at the mint. */
-type TokenContent = readonly [
-  spanMs: number,
-  askedAtMs: number,
-  statedLifeMs: number | null,
-  expectedLifeMs: number | null,
-  token: string,
-]
+type TokenContent = [askedAtMs: number, statedLifeMs: number | null, expectedLifeMs: number | null, token: string]
 
 export class Fleet {
   readonly store: RedisStore
   readonly #options: FleetOptions
-  readonly #closing = new AbortController()
   /** What is told to other replicas while no request waits for it. */
-  readonly #behind = new Set<Promise<void>>()
-  /** Tokens minted before these instants are not wanted, even if the store could not delete them. */
-  readonly #purgedAt: LRUCache<OrgId, number>
-  #allPurgedAt = Number.NEGATIVE_INFINITY
+  readonly #behind = new Set<Promise<unknown>>()
+  /** Tokens minted before this instant are not taken, even if the store could not delete them. */
+  #purgedAt = Number.NEGATIVE_INFINITY
   #keys: FleetKeys
   /** How long the last mint took, here or at the replica that was waited for. */
   #mintMs = 0
 
   constructor(options: FleetOptions) {
     this.#options = options
-    setMaxListeners(0, this.#closing.signal) // each wait listens: Node warns of a leak from the eleventh on
-    this.#purgedAt = new LRUCache({ max: options.maxOrgs })
     this.#keys = new FleetKeys(options)
-    this.store = new RedisStore({ ...options.store, observer: options.observer })
+    this.store = new RedisStore(options.store)
   }
 
   /** Returns a source that asks the store before `source`. */
@@ -95,16 +70,10 @@ export class Fleet {
     return { mint: (org, options = {}) => this.#mint(source, org, options) }
   }
 
-  /** Deletes the shared token. This replica takes no token of the org from the store again that is older than the purge. */
-  purge(org: OrgId): void {
-    this.#purgedAt.set(org, performance.now())
-    this.#runBehind(this.#forget([org]))
-  }
-
-  /** The same for all orgs. Deletes the shared tokens of those that this replica knows. */
-  purgeAll(knownOrgs: readonly OrgId[]): void {
-    this.#allPurgedAt = performance.now()
-    this.#runBehind(this.#forget(knownOrgs))
+  /** Deletes the shared tokens of these orgs. This replica takes no token from the store again that is older than the purge. */
+  purge(orgs: readonly OrgId[]): void {
+    this.#purgedAt = performance.now()
+    this.#runBehind(this.#forget(orgs))
   }
 
   /** From now on, this replica shares with those that have this secret, and with no others. */
@@ -112,9 +81,8 @@ export class Fleet {
     this.#keys = new FleetKeys({ ...this.#options, appSecret })
   }
 
-  /** Resolves when everything for the other replicas was sent or given up. Waits for other replicas end at once. */
+  /** Resolves when everything for the other replicas was sent or given up. */
   async close(): Promise<void> {
-    this.#closing.abort()
     await Promise.all(this.#behind)
     this.store.close()
   }
@@ -128,7 +96,7 @@ export class Fleet {
       options,
       keys: this.#keys,
       owner: randomBytes(12).toString('base64url'),
-      except: replaces === undefined ? [] : [this.#keys.markOf(org, textOf(replaces))],
+      except: replaces === undefined ? '' : this.#keys.markOf(org, textOf(replaces)),
       budgetMs: store.timeoutMs,
       askedAtMs: undefined,
     }
@@ -140,68 +108,56 @@ export class Fleet {
         if (hasWaited) this.#mintMs = waitedMs
         return found
       }
-      if (found === 'mint' || waitedMs > mintTimeoutMs * WAIT_FACTOR)
-        return hasWaited ? this.#mintAfterWait(mint) : this.#mintAndTell(mint)
-      await this.#pause(found.heldMs + 1)
+      if (found === 'mint' || waitedMs > mintTimeoutMs * WAIT_FACTOR) {
+        const minted = this.#mintAndTell(mint)
+        return hasWaited ? Promise.race([minted, this.#awaitSlow(mint, minted)]) : minted
+      }
+      await pause(found.restMs + 1)
     }
   }
 
-  /** Returns `mint` if this replica has the lease or the store is of no use; `heldMs` is for how long another one has the lease. */
-  async #claim(mint: SharedMint): Promise<AccessToken | 'mint' | { readonly heldMs: number }> {
-    const { org, keys, owner, except } = mint
+  /** Returns `mint` if this replica has the lease or the store is of no use; `restMs` is for how long another one has the lease. */
+  async #claim(mint: SharedMint): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
+    const { org, keys, owner, except, options } = mint
+    const { replaces, expectedLifeMs = MAX_SPAN_MS } = options
+    const name = keys.nameOf(org)
     const leaseMs = Math.max(this.#options.mintTimeoutMs * LEASE_SHARE, this.#mintMs * SLOW_FACTOR)
-    while (mint.budgetMs > 0 && except.length <= MAX_EXCEPT) {
+    while (mint.budgetMs > 0) {
       const askedAt = performance.now()
-      const maxAgeMs = this.#maxAgeOf(mint, askedAt)
-      const reply = await this.store.claim(keys.nameOf(org), { owner, leaseMs, maxAgeMs, except }, mint.budgetMs)
+      // An older token has probably ended, was purged, or is no younger than the one to be replaced.
+      const bornAfter = Math.max(this.#purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
+      const maxAgeMs = Math.min(expectedLifeMs, askedAt - bornAfter)
+      const limits = [Math.min(leaseMs, MAX_LEASE_MS), maxAgeMs].map((ms) => String(Math.ceil(ms)))
+      const reply = await this.store.ask(CLAIM, name, [owner, ...limits, except], mint.budgetMs)
       // Time in which another replica mints is not lost to the store.
       if (reply.kind !== 'held') mint.budgetMs -= performance.now() - askedAt
-      switch (reply.kind) {
-        case 'error':
-          return 'mint'
-        case 'acquired':
-          mint.askedAtMs ??= reply.storeTimeMs
-          return 'mint'
-        case 'held':
-          mint.askedAtMs ??= reply.storeTimeMs
-          return { heldMs: reply.restMs }
-        case 'token': {
-          const token = this.#open(mint, reply, askedAt)
-          if (token !== undefined && askedAt - token.mintedAt < maxAgeMs) return token
-          except.push(reply.mark)
-        }
+      if (reply.kind === 'error') return 'mint'
+      if (reply.kind !== 'token') {
+        mint.askedAtMs ??= reply.storeTimeMs
+        return reply.kind === 'held' ? reply : 'mint'
       }
+      const token = open(mint, reply, askedAt - reply.ageMs)
+      if (token !== undefined) return token
+      this.#runBehind(this.store.ask(FORGET, name)) // no replica has put it there
     }
     return 'mint'
-  }
-
-  /** A token of this age has probably ended, was purged, or is no younger than the one to be replaced. */
-  #maxAgeOf({ org, options }: SharedMint, now: number): number {
-    const { replaces, expectedLifeMs = Number.POSITIVE_INFINITY } = options
-    const purgedAt = Math.max(this.#allPurgedAt, this.#purgedAt.peek(org) ?? Number.NEGATIVE_INFINITY)
-    return Math.min(expectedLifeMs, now - Math.max(purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY))
   }
 
   /**
    * This replica has waited for another one, which may be dead, or only slow. So it goes on asking the store while it mints:
    * the token of the slow one may come first.
    */
-  async #mintAfterWait(mint: SharedMint): Promise<AccessToken> {
-    let hasEnded = false
-    const minted = this.#mintAndTell(mint).finally(() => {
-      hasEnded = true
-    })
-    const publishedByAnother = async () => {
-      mint.budgetMs = this.#options.store.timeoutMs // these questions delay nobody
-      while (mint.budgetMs > 0) {
-        await this.#pause(MAX_POLL_MS)
-        const found = hasEnded ? undefined : await this.#claim(mint)
-        if (found instanceof AccessToken) return found
-        if (hasEnded) break
-      }
-      return await minted
+  async #awaitSlow(mint: SharedMint, minted: Promise<AccessToken>): Promise<AccessToken> {
+    const ended = minted.then(
+      () => true,
+      () => true,
+    )
+    mint.budgetMs = this.#options.store.timeoutMs // these questions delay nobody
+    while (mint.budgetMs > 0 && !(await Promise.race([ended, pause()]))) {
+      const found = await this.#claim(mint)
+      if (found instanceof AccessToken) return found
     }
-    return await Promise.race([minted, publishedByAnother()])
+    return await minted
   }
 
   /** Asks the source behind. Tells the others the outcome, without making the request wait for that. */
@@ -224,12 +180,11 @@ export class Fleet {
     const { org, options, owner, askedAtMs } = mint
     const { replaces, expectedLifeMs } = options
     const { statedLifeMs } = token
-    const spanMs = Math.floor(Math.min(statedLifeMs, expectedLifeMs ?? statedLifeMs, MAX_SPAN_MS))
-    const ageMs = Math.max(0, Math.ceil(performance.now() - token.mintedAt))
-    const restMs = Math.max(0, spanMs - ageMs)
+    const ageMs = Math.max(0, performance.now() - token.mintedAt)
+    const restMs = Math.floor(Math.min(statedLifeMs, expectedLifeMs ?? statedLifeMs, MAX_SPAN_MS) - ageMs)
     this.#mintMs = ageMs
     // A store that did not answer may take the token much later, and nothing would tell how old it is then.
-    if (askedAtMs === undefined || restMs === 0 || replaces?.equals(token)) {
+    if (askedAtMs === undefined || restMs <= 0 || replaces?.equals(token)) {
       this.#release(mint)
       return
     }
@@ -238,57 +193,49 @@ export class Fleet {
     if (keys !== mint.keys) this.#release(mint)
     const text = textOf(token)
     const statedMs = Number.isFinite(statedLifeMs) ? statedLifeMs : null
-    const content: TokenContent = [spanMs, askedAtMs, statedMs, expectedLifeMs ?? null, text]
-    const stored = { mark: keys.markOf(org, text), spanMs, sealed: keys.seal(org, JSON.stringify(content)) }
-    this.#runBehind(this.store.publish(keys.nameOf(org), owner, stored, ageMs))
+    const content: TokenContent = [askedAtMs, statedMs, expectedLifeMs ?? null, text]
+    const value = storedValue({
+      mark: keys.markOf(org, text),
+      askedAtMs,
+      sealed: keys.seal(org, JSON.stringify(content)),
+    })
+    this.#runBehind(this.store.ask(PUBLISH, keys.nameOf(org), [owner, value, String(restMs)]))
   }
 
   /** A lease that a store gave without an answer ends by itself. */
   #release({ keys, org, owner, askedAtMs }: SharedMint): void {
-    if (askedAtMs === undefined) return
-    this.#runBehind(this.store.release(keys.nameOf(org), owner))
-  }
-
-  /** Undefined for a value that no replica with this secret has sealed for this org. */
-  #open({ keys, org }: SharedMint, found: FoundToken, askedAt: number): AccessToken | undefined {
-    const { ageMs, storeTimeMs } = found
-    const opened = keys.open(org, found.sealed)
-    // Only a replica with this secret and format can have sealed it, so its shape needs no check.
-    const content: TokenContent | undefined = opened && JSON.parse(opened)
-    if (content?.[0] !== found.spanMs || keys.markOf(org, content[4]) !== found.mark) {
-      this.#options.observer.valueUnusable()
-      return undefined
-    }
-    const [, askedAtMs, statedLifeMs, expectedLifeMs, text] = content
-    // A token that the store took late, or that somebody has put back, looks young by its expiry. The store's clock tells its age.
-    const mintedAt = askedAt - Math.max(ageMs, storeTimeMs - askedAtMs)
-    const expiresAt = statedLifeMs === null ? undefined : mintedAt + statedLifeMs
-    return new AccessToken(text, mintedAt, expiresAt, expectedLifeMs ?? undefined)
+    if (askedAtMs !== undefined) this.#runBehind(this.store.ask(RELEASE, keys.nameOf(org), [owner]))
   }
 
   async #forget(orgs: readonly OrgId[]): Promise<void> {
     const keys = this.#keys
     for (const org of orgs) {
-      if (this.#closing.signal.aborted || !(await this.store.forget(keys.nameOf(org)))) return
+      if ((await this.store.ask(FORGET, keys.nameOf(org))).kind === 'error') return
     }
   }
 
   /** Nothing of this rejects: the store does not. */
-  #runBehind(work: Promise<void>): void {
+  #runBehind(work: Promise<unknown>): void {
     this.#behind.add(work)
     work.finally(() => this.#behind.delete(work))
   }
+}
 
-  async #pause(mostMs: number): Promise<void> {
-    const pollMs = MIN_POLL_MS + Math.random() * (MAX_POLL_MS - MIN_POLL_MS)
-    try {
-      await sleep(Math.max(0, Math.min(pollMs, mostMs)), undefined, { signal: this.#closing.signal })
-    } catch {
-      throw new TokenError('token_endpoint_unavailable', 'stopped while another replica was minting')
-    }
-  }
+async function pause(mostMs = Number.POSITIVE_INFINITY): Promise<void> {
+  await sleep(Math.min(POLL_MS * (0.5 + Math.random()), mostMs))
+}
+
+/** Undefined for a value that no replica with this secret has sealed for this org. */
+function open({ keys, org }: SharedMint, found: StoredToken, mintedAt: number): AccessToken | undefined {
+  const opened = keys.open(org, found.sealed)
+  if (opened === undefined) return undefined
+  // Only a replica with this secret and format can have sealed it, so its shape needs no check.
+  const [askedAtMs, statedLifeMs, expectedLifeMs, text]: TokenContent = JSON.parse(opened)
+  if (askedAtMs !== found.askedAtMs || keys.markOf(org, text) !== found.mark) return undefined
+  const expiresAt = statedLifeMs === null ? undefined : mintedAt + statedLifeMs
+  return new AccessToken(text, mintedAt, expiresAt, expectedLifeMs ?? Number.POSITIVE_INFINITY)
 }
 
 function textOf(token: AccessToken): string {
-  return token.reveal().slice(BEARER.length)
+  return token.reveal().slice('Bearer '.length)
 }

@@ -10,60 +10,58 @@ import { isIP } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import { createClient, createCluster } from '@redis/client'
 import type { Secret } from '../secret.ts'
-import type { Script } from './scripts.ts'
 
-type StoreAddress =
-  | {
-      readonly kind: 'tcp'
-      readonly host: string
-      readonly port: number
-      readonly tls: boolean
-      readonly database: number
-    }
-  | { readonly kind: 'unix'; readonly path: string; readonly database: number }
+type StoreAddress = { readonly database: number } & (
+  | { readonly kind: 'tcp'; readonly host: string; readonly port: number; readonly tls: boolean }
+  | { readonly kind: 'unix'; readonly path: string }
+)
 
 export interface LinkOptions {
   readonly address: StoreAddress
   readonly isCluster: boolean
   readonly username: string | undefined
-  readonly password: Secret | undefined
+  /** Asked for each connection. */
+  readonly password: () => Secret | undefined
   /** Replaces the CA certificates of the runtime. */
   readonly secureContext: SecureContext | undefined
-  readonly connectTimeoutMs: number
-  /** Called when the connection has ended by itself. Not called for a cluster: there a node may go and come. */
-  readonly onLost: (cause: unknown) => void
 }
 
-export interface Link {
-  /** Rejects if the connection fails. */
-  readonly opened: Promise<void>
-  /** Runs it on the keys, all of one slot. Rejects with the error of the server or the connection. */
-  run(script: Script<unknown>, keys: readonly string[], args: readonly string[]): Promise<unknown>
-  /** Breaks off what is under way, also the opening. */
-  close(): void
-}
+export type Link = ReturnType<typeof openLink>
 
-export function openLink(options: LinkOptions): Link {
-  return options.isCluster ? openCluster(options) : openSingle(options)
-}
-
-function openSingle(options: LinkOptions): Link {
-  const { address, onLost } = options
-  const client = createClient({ ...commonOptions(options), socket: socketOptions(options), database: address.database })
-  // Without a listener, an error ends the process. Each waiter of a command gets the error.
-  client.on('error', () => undefined)
-  client.on('terminated', onLost)
-  return linkOf(client, client.connect(), (_, command) => client.sendCommand(command))
-}
-
-function openCluster(options: LinkOptions): Link {
+/** Calls `onLost` when the connection has ended by itself. Not for a cluster: there a node may go and come. */
+export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost: (cause: unknown) => void) {
+  const { address, isCluster, username, secureContext } = options
+  const password = options.password()?.reveal()
+  const common = {
+    RESP: 2,
+    ...(username !== undefined && { username }),
+    ...(password !== undefined && { password }),
+    disableOfflineQueue: true,
+    // Each is a command more that an ACL would have to permit.
+    disableClientInfo: true,
+    maintNotifications: 'disabled',
+  } as const
+  const isTls = address.kind === 'tcp' && address.tls
+  const socket = {
+    reconnectStrategy: false,
+    connectTimeout: connectTimeoutMs,
+    ...(isTls && ({ tls: true, rejectUnauthorized: true, ...(secureContext && { secureContext }) } as const)),
+  } as const
+  const place = address.kind === 'unix' ? { path: address.path } : endpoint(address.host, address.port)
+  if (!isCluster) {
+    const client = createClient({ ...common, socket: { ...place, ...socket }, database: address.database })
+    // Without a listener, an error ends the process. Each waiter of a command gets the error.
+    client.on('error', () => undefined)
+    client.on('terminated', onLost)
+    return linkOf(client, client.connect(), (_, command) => client.sendCommand(command))
+  }
   const cluster = createCluster({
     // This connection only asks for the nodes. Without a limit of its own, it would wait for a silent server for ever.
-    rootNodes: [{ socket: { ...socketOptions(options), socketTimeout: options.connectTimeoutMs } }],
-    defaults: { ...commonOptions(options), socket: connectionOptions(options) },
-    nodeAddressMap: (address) => {
-      const portAt = address.lastIndexOf(':')
-      return endpoint(address.slice(0, portAt), Number(address.slice(portAt + 1)))
+    rootNodes: [{ socket: { ...place, ...socket, socketTimeout: connectTimeoutMs } }],
+    defaults: { ...common, socket },
+    nodeAddressMap: (node) => {
+      const portAt = node.lastIndexOf(':')
+      return endpoint(node.slice(0, portAt), Number(node.slice(portAt + 1)))
     },
     RESP: 2,
     maxCommandRedirections: 3,
@@ -82,58 +80,25 @@ function linkOf(
   client: { destroy(): void },
   connected: Promise<unknown>,
   send: (key: string, command: string[]) => Promise<unknown>,
-): Link {
+) {
   let isClosed = false
-  const close = () => {
-    isClosed = true
-    client.destroy()
-  }
-  const opened = connected.then(() => {
-    if (isClosed) client.destroy() // a client that is closed while it connects may go on
-  })
+  const opened = connected.then(() => isClosed && client.destroy()) // a cluster that is closed while it connects goes on
   opened.catch(() => undefined) // whoever uses the link gets the error
   return {
+    /** Rejects if the connection fails. */
     opened,
-    close,
-    // Sends the digest of the script. The text is sent once after each start of the server.
-    run: async (script, keys, args) => {
-      const [key = ''] = keys
-      const operands = [String(keys.length), ...keys, ...args]
-      try {
-        return await send(key, ['EVALSHA', script.sha1, ...operands])
-      } catch (error) {
-        if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error
-        return await send(key, ['EVAL', script.text, ...operands])
-      }
+    /** Runs the script on the keys, all of one slot. Rejects with the error of the server or the connection. */
+    run: (script: string, keys: readonly string[], args: readonly string[]) =>
+      send(keys[0] ?? '', ['EVAL', script, String(keys.length), ...keys, ...args]),
+    /** Breaks off what is under way, also the opening. */
+    close: () => {
+      isClosed = true
+      client.destroy()
     },
   }
-}
-
-function commonOptions({ username, password }: LinkOptions) {
-  return {
-    RESP: 2,
-    ...(username !== undefined && { username }),
-    ...(password !== undefined && { password: password.reveal() }),
-    disableOfflineQueue: true,
-    // Each is a command more that an ACL would have to permit.
-    disableClientInfo: true,
-    maintNotifications: 'disabled',
-  } as const
-}
-
-function socketOptions(options: LinkOptions) {
-  const { address } = options
-  if (address.kind === 'unix') return { path: address.path, reconnectStrategy: false } as const
-  return { ...endpoint(address.host, address.port), ...connectionOptions(options) } as const
 }
 
 /** Node sends no server name for TLS by itself (RFC 6066 §3). An IP address is none. */
 function endpoint(host: string, port: number) {
   return { host, port, ...(isIP(host) === 0 && { servername: host }) }
-}
-
-function connectionOptions({ address, secureContext, connectTimeoutMs }: LinkOptions) {
-  const common = { reconnectStrategy: false, connectTimeout: connectTimeoutMs } as const
-  if (address.kind !== 'tcp' || !address.tls) return common
-  return { ...common, tls: true, rejectUnauthorized: true, ...(secureContext && { secureContext }) } as const
 }

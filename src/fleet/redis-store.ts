@@ -3,31 +3,26 @@
  * some failures the server is left alone and a probe looks after it, so that requests pay for an outage only at its start.
  */
 
-import { performance } from 'node:perf_hooks'
-import type { Secret } from '../secret.ts'
+import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises'
 import { type Link, type LinkOptions, openLink } from './redis-link.ts'
-import * as scripts from './scripts.ts'
+import { type ClaimReply, PROBE, type Script, type Told } from './scripts.ts'
 
-export interface StoreOptions extends Pick<LinkOptions, 'address' | 'isCluster' | 'username' | 'secureContext'> {
-  /** Asked for each connection. */
-  readonly password: () => Secret | undefined
+export interface StoreOptions extends LinkOptions {
   readonly prefix: string
   readonly timeoutMs: number
   readonly observer: StoreObserver
 }
 
-export type StoreOperation = 'claim' | 'publish' | 'release' | 'forget' | 'probe'
-type Answer = scripts.ClaimReply['kind'] | 'published' | 'lost' | 'ok'
-/** The answer of the store; or `skipped`, because it failed a moment ago and was not asked. */
-export type StoreOutcome = Answer | 'timeout' | 'error' | 'skipped'
+type Answer = ClaimReply | Told
+export type StoreOutcome = Answer['kind'] | 'timeout' | 'error'
 
 /** Must not throw. */
 export interface StoreObserver {
-  storeAsked(operation: StoreOperation, outcome: StoreOutcome, durationMs: number): void
+  storeAsked(operation: Script<unknown>['operation'], outcome: StoreOutcome, durationMs: number): void
   storeLost(reason: string): void
   /** Also after the first connection. */
   storeBack(): void
-  /** A new connection is not possible. Told once until there is one. */
+  /** A new connection is not possible. */
   passwordRejected(reason: string): void
 }
 
@@ -45,19 +40,17 @@ const MAX_FAILURES = 3
 const FIRST_PAUSE_MS = 250
 /** Together with an attempt to connect, it decides how soon a recovery is seen. */
 const LONGEST_PAUSE_MS = 2_000
-const CONNECT_TIMEOUT_MS = 1_000
+const CONNECT_TIMEOUT_MS = 2_000
 /** In a cluster, one node may be gone while the others answer. Then the map of slots is fetched again, at most this often. */
 const RENEWAL_MS = 1_000
 
 /** Failures of the store that are no error of the client. The message is for people. */
 class Unusable extends Error {}
-const timedOut = () => new Unusable('no answer in time')
-const nonsense = () => new Unusable('an answer that makes no sense')
+class TimedOut extends Unusable {}
 
 /** No operation rejects: an outage is an answer (`error`), and never mistaken for another replica that mints (`held`). */
 export class RedisStore {
   readonly #options: StoreOptions
-  readonly #connectTimeoutMs: number
   #status: StoreStatus = { state: 'connecting', reason: '' }
   #link: Link
   #failures = 0
@@ -65,53 +58,20 @@ export class RedisStore {
   #pauseMs = FIRST_PAUSE_MS
   #renewedAt = Number.NEGATIVE_INFINITY
   #probeTimer: NodeJS.Timeout | undefined
-  #isRejectionTold = false
   #isClosed = false
 
   constructor(options: StoreOptions) {
     this.#options = options
-    this.#connectTimeoutMs = Math.max(CONNECT_TIMEOUT_MS, options.timeoutMs)
-    this.#link = this.#open()
-    this.#try(this.#link)
+    this.#link = this.#connect()
   }
 
   get status(): StoreStatus {
     return this.#status
   }
 
-  /** `name` is that of an org: see `FleetKeys`. Waits for the answer for `limitMs` at most. */
-  claim(name: string, request: scripts.ClaimRequest, limitMs: number): Promise<scripts.ClaimReply | typeof ERROR> {
-    return this.#ask('claim', scripts.CLAIM, this.#keys(name, 't', 'l'), scripts.claimArguments(request), limitMs)
-  }
-
-  async publish(name: string, owner: string, token: scripts.StoredToken, ageMs: number): Promise<void> {
-    const args = [owner, scripts.storedValue(token), String(token.spanMs - ageMs), String(ageMs)]
-    await this.#ask('publish', scripts.PUBLISH, this.#keys(name, 't', 'l'), args)
-  }
-
-  /** Ends the lease if it is still the owner's. */
-  async release(name: string, owner: string): Promise<void> {
-    await this.#ask('release', scripts.RELEASE, this.#keys(name, 'l'), [owner])
-  }
-
-  /** Resolves with false if the store has failed. */
-  async forget(name: string): Promise<boolean> {
-    return (await this.#ask('forget', scripts.FORGET, this.#keys(name, 't'), [])) !== ERROR
-  }
-
   /** Connects anew, with a changed password. What is under way goes on with the old connection. */
   reconnect(): void {
-    if (this.#status.state === 'available') this.#renew()
-  }
-
-  /** For `check`. Resolves with the problem, or undefined. */
-  async tryOut(): Promise<string | undefined> {
-    try {
-      await this.#test(this.#link)
-      return undefined
-    } catch (error) {
-      return reasonOf(error)
-    }
+    if (this.#status.state === 'available') this.#connect()
   }
 
   close(): void {
@@ -120,145 +80,105 @@ export class RedisStore {
     this.#link.close()
   }
 
-  async #ask<T extends { readonly kind: Answer }>(
-    operation: StoreOperation,
-    script: scripts.Script<T>,
-    keys: readonly string[],
-    args: readonly string[],
+  /** Runs the script on the keys of an org: for `name` see `FleetKeys`. Waits for the answer for `limitMs` at most. */
+  async ask<T extends Answer>(
+    script: Script<T>,
+    name: string,
+    args: readonly string[] = [],
     limitMs: number = this.#options.timeoutMs,
   ): Promise<T | typeof ERROR> {
-    const { timeoutMs } = this.#options
-    const startedAt = performance.now()
-    const tell = this.#teller(operation)
-    if (this.#status.state === 'lost' || this.#isClosed) {
-      tell('skipped')
-      return ERROR
-    }
     const link = this.#link
+    const startedAt = performance.now()
+    if (this.#status.state === 'lost' || this.#isClosed) return ERROR
     try {
-      const answer = link.opened.then(() => link.run(script, keys, args))
-      const reply = script.parse(await within(answer, Math.min(limitMs, timeoutMs)))
-      if (reply === undefined) throw nonsense()
+      const reply = await this.#run(link, script, name, args, limitMs)
       this.#failures = 0
       this.#pauseMs = FIRST_PAUSE_MS
-      tell(reply.kind)
       return reply
     } catch (error) {
-      const outcome = outcomeOf(error)
-      tell(outcome)
-      // The remaining time of a request may have been too short for any server.
-      const isTooShort = outcome === 'timeout' && limitMs < timeoutMs / 2
-      if (!isTooShort && link === this.#link) this.#noteFailure(error, startedAt)
+      if (link === this.#link) this.#noteFailure(error, startedAt)
       return ERROR
+    }
+  }
+
+  async #run<T extends Answer>(link: Link, script: Script<T>, name: string, args: readonly string[], limitMs: number) {
+    const { operation, text, parse } = script
+    const keys = ['t', 'l'].map((part) => `${this.#options.prefix}:{${name}}:${part}`)
+    const startedAt = performance.now()
+    let outcome: StoreOutcome = 'error'
+    try {
+      if (operation === 'probe') await within(link.opened, CONNECT_TIMEOUT_MS)
+      const answer = link.opened.then(() => link.run(text, keys, args))
+      const reply = parse(await within(answer, limitMs))
+      if (reply === undefined) throw new Unusable('an answer that makes no sense')
+      outcome = reply.kind
+      return reply
+    } catch (error) {
+      if (error instanceof TimedOut) outcome = 'timeout'
+      throw error
+    } finally {
+      this.#options.observer.storeAsked(operation, outcome, performance.now() - startedAt)
     }
   }
 
   #noteFailure(error: unknown, startedAt: number): void {
     if (this.#status.state !== 'available') return
+    const now = performance.now()
     // One short stall of the store fails a whole burst of questions. That is one failure.
     if (startedAt >= this.#failedAt) {
       this.#failures += 1
-      this.#failedAt = performance.now()
+      this.#failedAt = now
     }
     // A server that was demoted stays up and answers reads: only another connection can lead to its successor.
     const isReadOnly = error instanceof Error && error.message.startsWith('READONLY')
     if (this.#failures >= MAX_FAILURES || isReadOnly) this.#lose(error)
-    else if (this.#options.isCluster && performance.now() - this.#renewedAt >= RENEWAL_MS) this.#renew()
+    else if (this.#options.isCluster && now - this.#renewedAt >= RENEWAL_MS) {
+      this.#renewedAt = now
+      this.#connect()
+    }
   }
 
   /** Schedules the next probe, so there is one at a time. */
   #lose(error: unknown): void {
     if (this.#isClosed) return
     this.#link.close()
+    const { observer } = this.#options
+    const { state, reason: former } = this.#status
     const reason = reasonOf(error)
-    const isKnown = this.#status.state === 'lost'
     this.#status = { state: 'lost', reason }
-    if (isKnown) this.#tellRejection(error)
-    else this.#options.observer.storeLost(reason)
-    this.#isRejectionTold ||= isRejection(error)
+    if (state !== 'lost') observer.storeLost(reason)
+    else if (isRejection(error) && reason !== former) observer.passwordRejected(reason)
     const pauseMs = this.#pauseMs * (0.75 + Math.random() / 4)
     this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS)
-    this.#probeTimer = setTimeout(() => this.#try(this.#open()), pauseMs).unref()
+    clearTimeout(this.#probeTimer)
+    this.#probeTimer = setTimeout(() => this.#connect(), pauseMs).unref()
   }
 
-  #try(link: Link): void {
-    const tell = this.#teller('probe')
-    this.#test(link).then(
-      () => {
-        tell('ok')
-        if (this.#use(link)) this.#options.observer.storeBack()
-      },
-      (error: unknown) => {
-        link.close()
-        tell(outcomeOf(error))
-        this.#lose(error)
-      },
-    )
-  }
-
-  #use(link: Link): boolean {
-    if (this.#isClosed) {
-      link.close()
-      return false
-    }
-    this.#link = link
-    this.#status = { state: 'available', reason: '' }
-    this.#failures = 0
-    this.#isRejectionTold = false
-    return true
-  }
-
-  /** A connection alone shows nothing: the server may refuse writes, or be no store at all. */
-  async #test(link: Link): Promise<void> {
-    await within(link.opened, this.#connectTimeoutMs)
-    const reply = await within(link.run(scripts.PROBE, this.#keys('probe', 'p'), []), this.#options.timeoutMs)
-    if (scripts.PROBE.parse(reply) === undefined) throw nonsense()
-  }
-
-  /** Puts another connection in place of this one as soon as it is there. */
-  #renew(): void {
-    this.#renewedAt = performance.now()
-    const link = this.#open()
-    within(link.opened, this.#connectTimeoutMs).then(
-      () => {
-        const old = this.#link
-        // The last answers of the old one may still be on their way.
-        if (this.#status.state === 'available') setTimeout(() => old.close(), this.#options.timeoutMs).unref()
-        if (this.#status.state !== 'available' || !this.#use(link)) link.close()
-      },
-      (error: unknown) => {
-        link.close()
-        this.#tellRejection(error)
-      },
-    )
-  }
-
-  #tellRejection(error: unknown): void {
-    if (this.#isClosed || this.#isRejectionTold || !isRejection(error)) return
-    this.#isRejectionTold = true
-    this.#options.observer.passwordRejected(reasonOf(error))
-  }
-
-  #open(): Link {
-    const link: Link = openLink({
-      ...this.#options,
-      password: this.#options.password(),
-      connectTimeoutMs: this.#connectTimeoutMs,
-      onLost: (cause) => {
-        if (this.#link === link && this.#status.state === 'available') this.#lose(cause)
-      },
+  /** Opens a connection, and puts it in place of the present one if the server is good. */
+  #connect(): Link {
+    const link: Link = openLink(this.#options, CONNECT_TIMEOUT_MS, (cause) => {
+      if (this.#link === link && this.#status.state === 'available') this.#lose(cause)
     })
+    // A connection alone shows nothing: the server may refuse writes, or be no store at all.
+    this.#run(link, PROBE, 'probe', [], this.#options.timeoutMs).then(
+      () => {
+        if (this.#isClosed) return link.close()
+        const [old, { state }] = [this.#link, this.#status]
+        // The last answers of the old one may still be on their way.
+        if (link !== old) setTimeout(() => old.close(), this.#options.timeoutMs).unref()
+        this.#link = link
+        this.#status = { state: 'available', reason: '' }
+        this.#failures = 0
+        clearTimeout(this.#probeTimer)
+        if (state !== 'available') this.#options.observer.storeBack()
+      },
+      (error: unknown) => {
+        link.close()
+        if (this.#status.state !== 'available') this.#lose(error)
+        else if (isRejection(error) && !this.#isClosed) this.#options.observer.passwordRejected(reasonOf(error))
+      },
+    )
     return link
-  }
-
-  /** Returns a function that tells the outcome of an operation that begins now. */
-  #teller(operation: StoreOperation): (outcome: StoreOutcome) => void {
-    const startedAt = performance.now()
-    return (outcome) => this.#options.observer.storeAsked(operation, outcome, performance.now() - startedAt)
-  }
-
-  #keys(name: string, ...parts: string[]): string[] {
-    return parts.map((part) => `${this.#options.prefix}:{${name}}:${part}`)
   }
 }
 
@@ -268,24 +188,14 @@ export class RedisStore {
  * the immediate leaves time to read an answer that has arrived.
  */
 async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  let start: NodeJS.Immediate | undefined
-  const limit = new Promise<never>((_, reject) => {
-    const expire = () => setImmediate(() => reject(timedOut()))
-    start = setImmediate(() => {
-      timer = setTimeout(expire, Math.max(0, limitMs))
-    })
-  })
-  try {
-    return await Promise.race([work, limit])
-  } finally {
-    clearImmediate(start)
-    clearTimeout(timer)
+  const done = new AbortController()
+  const expire = async () => {
+    await immediate()
+    await sleep(limitMs, undefined, { signal: done.signal })
+    await immediate()
+    throw new TimedOut('no answer in time')
   }
-}
-
-function outcomeOf(error: unknown): 'timeout' | 'error' {
-  return error instanceof Unusable && error.message === timedOut().message ? 'timeout' : 'error'
+  return await Promise.race([work, expire()]).finally(() => done.abort())
 }
 
 function isRejection(error: unknown): boolean {
@@ -304,9 +214,7 @@ function reasonOf(error: unknown): string {
 
 /** Tested in this order on the class and the message of an error. */
 const MEANINGS: readonly (readonly [RegExp, string])[] = [
-  [/^ConnectionTimeoutError/, 'no answer in time'],
   [/^SocketClosedUnexpectedlyError/, 'the connection has ended'],
-  [/ CLUSTERDOWN/, 'the cluster is incomplete'],
   [/ MOVED/, 'it is a cluster, so set fleet.cluster'],
   [/ NOAUTH/, 'it asks for a password: set fleet.passwordFile'],
   [/ NOPERM|no permissions/, 'its ACL does not permit what the proxy needs: see docs/fleet.md'],

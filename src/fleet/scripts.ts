@@ -4,62 +4,47 @@
  * overwritten: one of another type, one without an expiry, or one that is too large.
  */
 
-import { createHash } from 'node:crypto'
-
-export interface Script<T> {
+export interface Script<Reply> {
+  /** For the metrics. */
+  readonly operation: 'claim' | 'publish' | 'release' | 'forget' | 'probe'
   readonly text: string
-  readonly sha1: string
   /** Undefined for an answer that makes no sense. */
-  readonly parse: (reply: unknown) => T | undefined
+  readonly parse: (reply: unknown) => Reply | undefined
 }
 
-/** A token as the store holds it. The seal authenticates everything but the time left. */
+/** A token as the store holds it. The seal authenticates everything. */
 export interface StoredToken {
   /** See `FleetKeys.markOf`. */
   readonly mark: string
-  /** Its remaining time when it was new. */
-  readonly spanMs: number
+  /** The store's clock before the token was minted. So the clocks of replicas may differ. */
+  readonly askedAtMs: number
   readonly sealed: string
 }
 
-export interface ClaimRequest {
-  /** Drawn at random for each mint. */
-  readonly owner: string
-  readonly leaseMs: number
-  /** A token that is this old or older is no answer. */
-  readonly maxAgeMs: number
-  /** Marks of tokens that are no answer. */
-  readonly except: readonly string[]
-}
-
-export interface FoundToken extends StoredToken {
-  readonly kind: 'token'
-  /** Its span minus the time that is left of it: no two clocks are compared. */
-  readonly ageMs: number
-  readonly storeTimeMs: number
-}
-
 export type ClaimReply =
-  | FoundToken
+  | (StoredToken & { readonly kind: 'token'; readonly ageMs: number })
   /** The caller should mint. All other claimers wait until the lease ends. */
   | { readonly kind: 'acquired'; readonly storeTimeMs: number }
   /** Another replica mints. Its lease ends by itself after `restMs`. */
-  | { readonly kind: 'held'; readonly restMs: number; readonly storeTimeMs: number }
+  | { readonly kind: 'held'; readonly storeTimeMs: number; readonly restMs: number }
+
+/** `lost`: another replica was faster. */
+export type Told = { readonly kind: 'ok' | 'lost' }
 
 const MARK_LENGTH = 22
-const SPAN_DIGITS = 10
-const SEALED_AT = MARK_LENGTH + SPAN_DIGITS
+const TIME_DIGITS = 13
+const SEALED_AT = MARK_LENGTH + TIME_DIGITS
 /** The largest token, sealed and in base64, takes 22,100 octets. */
 const MAX_TOKEN_BYTES = 24 * 1024
 const MAX_LEASE_BYTES = 64
 /** A lease with more time left was not written by a replica. */
-const MAX_LEASE_MS = 60_000
+export const MAX_LEASE_MS = 60_000
 /** A lease that lasts so many times as long as the claimer's own holds nobody up: a stranger may have written it. */
 const LEASE_TOLERANCE = 1.5
 
-/** Begins with the mark and the span, so that the scripts can read them. */
-export function storedValue({ mark, spanMs, sealed }: StoredToken): string {
-  return `${mark}${String(spanMs).padStart(SPAN_DIGITS, '0')}${sealed}`
+/** Begins with the mark and the time, so that the scripts can read them. */
+export function storedValue({ mark, askedAtMs, sealed }: StoredToken): string {
+  return `${mark}${String(askedAtMs).padStart(TIME_DIGITS, '0')}${sealed}`
 }
 
 const PARTS = `
@@ -70,11 +55,8 @@ local function read(key, most)
   if rest < 0 then return nil end
   return redis.call('GET', key), rest
 end
-local function readToken(key)
-  local value, rest = read(key, ${MAX_TOKEN_BYTES})
-  local span = value and tonumber(string.sub(value, ${MARK_LENGTH + 1}, ${SEALED_AT}))
-  if not span or rest > span then return nil end
-  return value, span - rest
+local function askedAt(value)
+  return value and tonumber(string.sub(value, ${MARK_LENGTH + 1}, ${SEALED_AT}))
 end
 local function readLease(key)
   local owner, rest = read(key, ${MAX_LEASE_BYTES})
@@ -82,92 +64,62 @@ local function readLease(key)
   return owner, rest
 end`
 
-export function claimArguments({ owner, leaseMs, maxAgeMs, except }: ClaimRequest): string[] {
-  const lease = String(Math.ceil(Math.min(leaseMs, MAX_LEASE_MS)))
-  const maxAge = String(Math.ceil(Math.min(maxAgeMs, Number.MAX_SAFE_INTEGER)))
-  return [owner, lease, maxAge, ...except]
-}
-
-/** KEYS token, lease. ARGV see `claimArguments`. */
-export const CLAIM = script<ClaimReply>(
-  `${PARTS}
-local function answer()
-  local value, age = readToken(KEYS[1])
-  if not value or age >= tonumber(ARGV[3]) then return nil end
-  for i = 4, #ARGV do
-    if ARGV[i] == string.sub(value, 1, ${MARK_LENGTH}) then return nil end
-  end
-  return value, age
-end
+/** KEYS token, lease. ARGV owner, its lease in ms, the age in ms at which a token is no answer, the mark of one that is none. */
+export const CLAIM: Script<ClaimReply> = {
+  operation: 'claim',
+  text: `${PARTS}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local value, age = answer()
-if value then return {'token', age, now, value} end
+local value = read(KEYS[1], ${MAX_TOKEN_BYTES})
+local isOther = value and string.sub(value, 1, ${MARK_LENGTH}) ~= ARGV[4]
+if isOther and askedAt(value) and now - askedAt(value) < tonumber(ARGV[3]) then return {'token', now, value} end
 local owner, rest = readLease(KEYS[2])
-if owner and owner ~= ARGV[1] and rest <= ARGV[2] * ${LEASE_TOLERANCE} then return {'held', rest, now} end
+if owner and owner ~= ARGV[1] and rest <= ARGV[2] * ${LEASE_TOLERANCE} then return {'held', now, rest} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'acquired', now}`,
-  (reply) => {
-    const [kind, ms, storeTimeMs, value]: unknown[] = Array.isArray(reply) ? reply : []
-    if (typeof ms !== 'number') return undefined
-    if (kind === 'acquired') return { kind, storeTimeMs: ms }
+  parse: (reply) => {
+    const [kind, storeTimeMs, last]: unknown[] = Array.isArray(reply) ? reply : []
     if (typeof storeTimeMs !== 'number') return undefined
-    if (kind === 'held') return { kind, restMs: ms, storeTimeMs }
-    if (kind !== 'token' || typeof value !== 'string') return undefined
-    const spanMs = Number(value.slice(MARK_LENGTH, SEALED_AT))
-    return { kind, mark: value.slice(0, MARK_LENGTH), spanMs, sealed: value.slice(SEALED_AT), ageMs: ms, storeTimeMs }
+    if (kind === 'acquired') return { kind, storeTimeMs }
+    if (kind === 'held' && typeof last === 'number') return { kind, storeTimeMs, restMs: last }
+    if (kind !== 'token' || typeof last !== 'string') return undefined
+    const askedAtMs = Number(last.slice(MARK_LENGTH, SEALED_AT))
+    const ageMs = Math.max(0, storeTimeMs - askedAtMs)
+    return { kind, mark: last.slice(0, MARK_LENGTH), askedAtMs, sealed: last.slice(SEALED_AT), ageMs }
   },
-)
-
-/**
- * KEYS token, lease. ARGV owner, value, time left in ms, age in ms. A replica that was slower than its lease publishes too,
- * unless a younger token is there. The lease of another replica stays.
- */
-export const PUBLISH = operation(
-  ['published', 'lost'],
-  `${PARTS}
-local owner = readLease(KEYS[2])
-if owner ~= ARGV[1] then
-  local value, age = readToken(KEYS[1])
-  if value and age <= tonumber(ARGV[4]) then return 'lost' end
-end
-redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-if not owner or owner == ARGV[1] then redis.call('DEL', KEYS[2]) end
-return 'published'`,
-)
-
-/** KEYS lease. ARGV owner. */
-export const RELEASE = operation(
-  ['ok', 'lost'],
-  `${PARTS}
-if readLease(KEYS[1]) ~= ARGV[1] then return 'lost' end
-redis.call('DEL', KEYS[1])
-return 'ok'`,
-)
-
-/** KEYS token. The lease of a mint under way stays. */
-export const FORGET = operation(['ok'], `redis.call('DEL', KEYS[1]) return 'ok'`)
-
-/** KEYS probe. Runs each command of the other scripts: a store that is read-only or permits too little is of no use. */
-export const PROBE = operation(
-  ['ok'],
-  `redis.call('SET', KEYS[1], '1', 'PX', 1000)
-redis.call('STRLEN', KEYS[1])
-redis.call('PTTL', KEYS[1])
-redis.call('GET', KEYS[1])
-redis.call('TIME')
-redis.call('DEL', KEYS[1])
-return 'ok'`,
-)
-
-/** A script that answers with one of these words. */
-function operation<const Word extends string>(words: readonly Word[], text: string): Script<{ readonly kind: Word }> {
-  return script(text, (reply) => {
-    const kind = words.find((word) => word === reply)
-    return kind && { kind }
-  })
 }
 
-function script<T>(text: string, parse: Script<T>['parse']): Script<T> {
-  return { text, sha1: createHash('sha1').update(text).digest('hex'), parse }
+/**
+ * KEYS token, lease. ARGV owner, value, time left in ms. A replica that was slower than its lease publishes too,
+ * unless a younger token is there. The lease of another replica stays. Without a value, the lease is only released.
+ */
+export const PUBLISH = simple(
+  'publish',
+  `${PARTS}
+local owner = readLease(KEYS[2])
+local former = owner ~= ARGV[1] and askedAt(read(KEYS[1], ${MAX_TOKEN_BYTES}))
+if ARGV[2] and former and former >= askedAt(ARGV[2]) then return 'lost' end
+if ARGV[2] then redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+if not owner or owner == ARGV[1] then redis.call('DEL', KEYS[2]) end
+return 'ok'`,
+)
+
+/** KEYS token, lease. ARGV owner. */
+export const RELEASE = { ...PUBLISH, operation: 'release' } as const
+
+/** KEYS token. The lease of a mint under way stays. */
+export const FORGET = simple('forget', `redis.call('DEL', KEYS[1]) return 'ok'`)
+
+/** Runs each command of the other scripts: a store that is read-only or permits too little is of no use. */
+export const PROBE = simple(
+  'probe',
+  `
+redis.call('SET', KEYS[1], '1', 'PX', 1000)
+for _, command in ipairs({'STRLEN', 'PTTL', 'GET', 'DEL'}) do redis.call(command, KEYS[1]) end
+redis.call('TIME')
+return 'ok'`,
+)
+
+function simple(operation: Script<Told>['operation'], text: string): Script<Told> {
+  return { operation, text, parse: (reply) => (reply === 'ok' || reply === 'lost' ? { kind: reply } : undefined) }
 }

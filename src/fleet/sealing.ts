@@ -4,7 +4,7 @@
  * Pure: values in, values out.
  */
 
-import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from 'node:crypto'
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
 import type { OrgId } from '../http/org-id.ts'
 import { Redacted, type Secret } from '../secret.ts'
 
@@ -16,7 +16,7 @@ export interface FleetIdentity {
 }
 
 /** Changes when the meaning of what is stored changes: replicas of two formats do not see each other's tokens. */
-const FORMAT = 'org-access-proxy fleet 2'
+const FORMAT = 'org-access-proxy fleet 3'
 const CIPHER = 'aes-256-gcm'
 const KEY_BYTES = 32
 /** NIST SP 800-38D §8.2.2: with random nonces of this length a key may seal 2^32 texts. One org never gets there. */
@@ -27,12 +27,10 @@ const NAME_LENGTH = 22
 
 export class FleetKeys extends Redacted {
   readonly #root: Buffer
-  readonly #hashKey: Buffer
 
   constructor({ appId, baseUrl, appSecret }: FleetIdentity) {
     super()
     this.#root = derived(appSecret.reveal(), appId, baseUrl)
-    this.#hashKey = derived(this.#root, 'hash')
   }
 
   /** Stands in the names of the org's keys. */
@@ -45,11 +43,11 @@ export class FleetKeys extends Redacted {
     return this.#hash('mark', org, token)
   }
 
+  /** The key authenticates the format, the App, the base URL and the org. */
   seal(org: OrgId, content: string): string {
     const nonce = randomBytes(NONCE_BYTES)
-    const cipher = createCipheriv(CIPHER, this.#sealingKey(org), nonce, { authTagLength: TAG_BYTES })
-    const sealed = Buffer.concat([nonce, cipher.update(content, 'utf8'), cipher.final(), cipher.getAuthTag()])
-    return sealed.toString('base64')
+    const cipher = createCipheriv(CIPHER, derived(this.#root, 'seal', org), nonce, { authTagLength: TAG_BYTES })
+    return Buffer.concat([nonce, cipher.update(content), cipher.final(), cipher.getAuthTag()]).toString('base64')
   }
 
   /** Undefined for a text that was not sealed for this org under this secret. Never throws. */
@@ -58,7 +56,7 @@ export class FleetKeys extends Redacted {
     // Base64 has more than one spelling of the same octets, and Node skips what it cannot read.
     if (sealed.length < NONCE_BYTES + TAG_BYTES || sealed.toString('base64') !== text) return undefined
     const nonce = sealed.subarray(0, NONCE_BYTES)
-    const decipher = createDecipheriv(CIPHER, this.#sealingKey(org), nonce, { authTagLength: TAG_BYTES })
+    const decipher = createDecipheriv(CIPHER, derived(this.#root, 'seal', org), nonce, { authTagLength: TAG_BYTES })
     decipher.setAuthTag(sealed.subarray(-TAG_BYTES))
     try {
       return Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]).toString()
@@ -68,12 +66,9 @@ export class FleetKeys extends Redacted {
   }
 
   #hash(...parts: string[]): string {
-    return createHmac('sha256', this.#hashKey).update(JSON.stringify(parts)).digest('base64url').slice(0, NAME_LENGTH)
-  }
-
-  /** One for each org. With it, the seal authenticates the format, the App, the base URL and the org. */
-  #sealingKey(org: OrgId): Buffer {
-    return derived(this.#root, 'seal', org)
+    return derived(this.#root, ...parts)
+      .toString('base64url')
+      .slice(0, NAME_LENGTH)
   }
 }
 

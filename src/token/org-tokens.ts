@@ -136,7 +136,7 @@ export class OrgTokens {
     this.current = token
     this.rules = rules
     this.habits = habits
-    this.#isExplored = this.#mayExplore(random, FIRST_EXPLORED_SHARE)
+    this.#isExplored = this.#mayExplore(random, rules.looksFarAhead ? FIRST_EXPLORED_SHARE : EXPLORED_SHARE)
     this.#looksAhead = habits.ahead.areGood(random)
     this.#jitterPercent = 50 + Math.round(random * 50)
   }
@@ -262,9 +262,11 @@ export class OrgTokens {
 
   /** The org's own deaths count first, those of others only where it has none that say otherwise. */
   get #learnedEndMs(): number | undefined {
-    const shared = this.habits.deaths.endMs
+    const { deaths } = this.habits
+    const told = this.current.expectedLifeMs
+    const shared = told !== undefined && deaths.agreeWith(told) ? Math.min(told, deaths.endMs ?? told) : deaths.endMs
     const isShared = shared !== undefined && this.#own?.agreeWith(shared) !== false
-    return this.#own?.endMs ?? (isShared ? shared : this.current.expectedLifeMs)
+    return this.#own?.endMs ?? (isShared ? shared : told)
   }
 
   /** Takes note if the service has accepted the token past its expected end. */

@@ -87,23 +87,17 @@ interface ReplicaOptions extends StoreSettings {
 export class Replica implements AsyncDisposable {
   readonly fleet: Fleet
   readonly told: Told
-  unusable = 0
   readonly #source: TokenSource
 
   constructor(port: number, endpoint: Endpoint, { secret, mintTimeoutMs = 20_000, ...settings }: ReplicaOptions = {}) {
     const { observer, ...told } = recorder()
     this.told = told
-    const valueUnusable = () => {
-      this.unusable += 1
-    }
     this.fleet = new Fleet({
       appId: 'app',
       baseUrl: 'https://api.example',
       appSecret: new Secret(secret ?? 'the secret'),
-      store: optionsFor(port, settings),
+      store: { ...optionsFor(port, settings), observer },
       mintTimeoutMs,
-      maxOrgs: 100,
-      observer: { ...observer, valueUnusable },
     })
     this.#source = this.fleet.inFrontOf({
       mint: (org) => endpoint.mint(org, performance.now() + mintTimeoutMs),

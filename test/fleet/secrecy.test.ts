@@ -19,7 +19,7 @@ import { Endpoint, passed, Replica } from './replicas.ts'
 
 const SETTINGS = { 'fleet.timeout': '2s' }
 /** The rule of `docs/fleet.md`. */
-const RULE = 'resetchannels -@all +eval +evalsha +get +set +del +pttl +strlen +time ~oap:*'
+const RULE = 'resetchannels -@all +eval +get +set +del +pttl +strlen +time ~oap:*'
 
 class Monitor implements AsyncDisposable {
   readonly #child: ChildProcess
@@ -96,10 +96,9 @@ describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () 
     ['cuts a value', "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 60), 'KEEPTTL')"],
     ['writes garbage', "redis.call('SET', KEYS[1], 'garbage', 'PX', 60000)"],
     ['writes nothing', "redis.call('SET', KEYS[1], '', 'PX', 60000)"],
-    ['changes the span', "redis.call('SETRANGE', KEYS[1], 22, '9999999999')"],
+    ['changes the time', "redis.call('SETRANGE', KEYS[1], 22, '9999999999')"],
     ['writes another type', "redis.call('DEL', KEYS[1]) redis.call('RPUSH', KEYS[1], 'a', 'b')"],
     ['takes the expiry away', "redis.call('PERSIST', KEYS[1])"],
-    ['makes it live longer', "redis.call('PEXPIRE', KEYS[1], 99999999999)"],
     ['makes it huge, with its own beginning', "redis.call('SETRANGE', KEYS[1], 60000000, 'x')"],
     [
       'makes it a huge stream entry',
@@ -134,7 +133,7 @@ describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () 
     expect(endpoint.calls).toHaveLength(2)
   })
 
-  test('swaps the tokens of two orgs: both count as absent and are counted', async () => {
+  test('swaps the tokens of two orgs: both count as absent', async () => {
     await using server = await RedisServer.start()
     await using replicas = await Replica.start(2, server.port, new Endpoint())
     const [one, two] = replicas
@@ -146,7 +145,6 @@ describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () 
     await server.cli('set', a, inB, 'keepttl')
     await server.cli('set', b, inA, 'keepttl')
     expect([await two!.text('acme'), await two!.text('globex')]).toEqual(['acme.3', 'globex.4'])
-    expect(two!.unusable).toBe(2)
   })
 
   test('puts an old value back, with a new expiry: its age is what it was, and no successor gives way to it', async () => {

@@ -1,0 +1,69 @@
+/** What replicas learn from each other of the life of tokens, with a virtual clock and a store without faults. */
+
+import { expect, test } from 'vitest'
+import type { OrgId } from '../../src/http/org-id.ts'
+import { TokenCache } from '../../src/token/token-cache.ts'
+import { AccessToken, type MintOptions } from '../../src/token/token-source.ts'
+import { Random } from '../support/seed.ts'
+import { throughCache, World } from '../token/simulation/simulation.ts'
+
+const REPLICAS = 10
+const ORGS = 200
+const PER_SECOND = 1_000
+const LIFE_MS = 20_000
+const LIVES = 5
+
+test('ten replicas: few rejections while each learns the life of tokens, and hardly any then', async () => {
+  const random = new Random(20261122)
+  const world = new World()
+  const issuedAt = new Map<string, number>()
+  const store = new Map<OrgId, { readonly token: AccessToken; readonly expectedLifeMs: number | undefined }>()
+  const mints = new Map<OrgId, Promise<AccessToken>>()
+  const rejections = Array<number>(LIVES).fill(0)
+
+  async function mint(org: OrgId, { replaces, expectedLifeMs }: MintOptions = {}): Promise<AccessToken> {
+    await (mints.get(org) ?? world.sleep(1))
+    const shared = store.get(org)
+    const oldestAt = Math.max(replaces?.mintedAt ?? -1, world.now() - (expectedLifeMs ?? Number.POSITIVE_INFINITY))
+    if (shared !== undefined && shared.token.mintedAt > oldestAt) {
+      const { token } = shared
+      const lifeMs = shared.expectedLifeMs ?? Number.POSITIVE_INFINITY
+      return new AccessToken(token.reveal().slice('Bearer '.length), token.mintedAt, undefined, lifeMs)
+    }
+    const token = new AccessToken(`token-${issuedAt.size}`, world.now())
+    issuedAt.set(token.reveal(), world.now())
+    const minted = world.sleep(20).then(() => token)
+    mints.set(org, minted)
+    await minted
+    store.set(org, { token, expectedLifeMs })
+    mints.delete(org)
+    return token
+  }
+  const caches = Array.from({ length: REPLICAS }, (_, i) => {
+    const own = random.numbered(i)
+    const rules = { settleTimeMs: 5_000, lifetimeMs: 300_000, learns: true, looksFarAhead: false }
+    const limits = { maxOrgs: 10_000, rejectedCooldownMs: 10_000, refusalTtlMs: 5_000, mintTimeoutMs: 5_000 }
+    const clock = { now: world.now, startTimer: world.startTimer, random: () => own.next() }
+    return new TokenCache({ ...rules, ...limits, ...clock, rejectedStatuses: [401] }, { mint })
+  })
+  const send = async (token: AccessToken) => {
+    await world.sleep(2)
+    const isGood = world.now() - (issuedAt.get(token.reveal()) ?? Number.NaN) < LIFE_MS
+    if (!isGood) rejections[Math.floor(world.now() / LIFE_MS) - 1]! += 1
+    return { status: isGood ? 200 : 401 }
+  }
+  const statuses = new Set<number>()
+  const next = () => {
+    const request = { org: `org-${random.integer(1, ORGS)}` as OrgId, kind: 'repeatable', path: '/v2/things' } as const
+    throughCache(random.pick(caches), world.now, request, send).then((status) => statuses.add(status))
+    world.after((1_000 / PER_SECOND) * (0.5 + random.next()), next)
+  }
+  next()
+  await world.runUntil((LIVES + 1) * LIFE_MS - 1)
+  expect(statuses).toEqual(new Set([200]))
+  const [first = 0, ...later] = rejections.map((count) => count / ORGS)
+  // At the end of the first life, each replica holds dead tokens, and nobody knows it.
+  expect(first).toBeLessThan(1.2)
+  for (const perOrg of later) expect(perOrg).toBeLessThan(0.15)
+  expect(issuedAt.size / ORGS).toBeLessThan(1.1 * (LIVES + 1))
+})
