@@ -136,7 +136,7 @@ export class Fleet {
         mint.askedAtMs ??= reply.storeTimeMs
         return reply.kind === 'held' ? reply : 'mint'
       }
-      const token = open(mint, reply, askedAt - reply.ageMs)
+      const token = open(mint, reply, Math.floor(askedAt - reply.ageMs))
       if (token !== undefined) return token
       this.#runBehind(this.store.ask(FORGET, name)) // no replica has put it there
     }
