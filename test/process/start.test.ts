@@ -7,6 +7,7 @@ import { type AddressInfo, createServer } from 'node:net'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { Gate } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
@@ -24,6 +25,39 @@ test('serves, and logs the clients that may connect, the service, the source of 
   await chmod(served.env.OAP_APP_SECRET_FILE, 0o600)
   const port = Number(ready.address.split(':').pop())
   expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+})
+
+test('with tokens.warm, it is ready as soon as each org was tried once, with whatever outcome, and not before', async () => {
+  const warm = ['acme', 'globex', 'unlinked', 'initech']
+  const gates = new Map(warm.map((org) => [org, new Gate(60_000)]))
+  await using service = await startService({
+    mint: async (mint) => {
+      await gates.get(mint.org)?.pass()
+      return mint.org === 'unlinked' ? { status: 404 } : mint.issue()
+    },
+  })
+  await using env = await environmentFor(service)
+  const socket = `${env.OAP_APP_SECRET_FILE}.sock`
+  const settings = { OAP_TOKENS_WARM: warm.join(), OAP_TOKENS_MINT_TIMEOUT: '1m', OAP_ADMIN_ADDRESS: `unix:${socket}` }
+  await using proxy = spawnProxy({ env: { ...env, ...settings } })
+  const health = async (path: string) => {
+    const { status, content } = await request(socket, get(path, 'acme'))
+    return `${status} ${content}`
+  }
+  await Promise.all([...gates.values()].map((gate) => gate.untilWaiting(1)))
+  expect([await health('/livez'), await health('/readyz')]).toEqual(['200 ok\n', '503 not ready: warm\n'])
+
+  for (const org of ['acme', 'globex', 'unlinked']) gates.get(org)?.open()
+  // The refusal is logged after it was handled, and the other two were answered before.
+  await proxy.waitForLine(/"msg":"mint failed".*"orgId":"unlinked"|"orgId":"unlinked".*"msg":"mint failed"/)
+  expect(await health('/readyz')).toBe('503 not ready: warm\n')
+  expect(proxy.output).not.toContain('"msg":"ready"')
+
+  gates.get('initech')?.open()
+  const { port } = await proxy.ready()
+  expect(await health('/readyz')).toBe('200 ok\n')
+  for (const org of ['acme', 'globex', 'initech']) expect((await request(port, get('/v2/x', org))).status).toBe(200)
+  expect(service.tokens.mints.map(({ org }) => org).sort()).toEqual(warm.toSorted())
 })
 
 test('warm orgs and a wrong secret: the proxy runs but is not ready, and its log says why', async () => {

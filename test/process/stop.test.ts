@@ -5,7 +5,7 @@ import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
-import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { spawnProxy } from '../support/spawn-proxy.ts'
 
 /** Requests for `/held` are answered when the gate opens. */
 let gate: Gate
@@ -17,11 +17,26 @@ const served = serviceForFile({
   },
 })
 
-async function start(more: Record<string, string> = {}): Promise<{ proxy: SpawnedProxy; port: number }> {
+async function start(more: Record<string, string> = {}) {
   gate = new Gate(30_000)
   const proxy = spawnProxy({ env: { ...served.env, ...more } })
-  return { proxy, port: (await proxy.ready()).port }
+  return { proxy, ...(await proxy.ready()) }
 }
+
+test('/readyz fails at once, while the process lives and serves requests', async () => {
+  const { proxy, port, adminPort } = await start({ OAP_SHUTDOWN_DELAY: '1s', OAP_ADMIN_ADDRESS: 'localhost:0' })
+  await using _ = proxy
+  const health = async (path: string) => {
+    const { status, content } = await request(adminPort, get(path, 'acme'))
+    return `${status} ${content}`
+  }
+  expect(await health('/readyz')).toBe('200 ok\n')
+  proxy.signal('SIGTERM')
+  await proxy.waitForLine(/"msg":"drain"/)
+  expect([await health('/readyz'), await health('/livez')]).toEqual(['503 not ready: accepting\n', '200 ok\n'])
+  expect((await request(port, get('/quick', 'acme'))).status).toBe(200)
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+})
 
 test('a request whose head has begun to arrive gets 503 draining, while idle and unused connections close at once', async () => {
   const { proxy, port } = await start()
