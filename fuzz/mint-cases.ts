@@ -18,7 +18,7 @@ const SETTINGS = {
   OAP_TOKENS_LIFETIME: '1h',
   OAP_TOKENS_MAX_ORGS: '200000',
   OAP_TOKENS_MINT_RATE: '100000',
-  OAP_TOKENS_MINT_TIMEOUT: scaledSetting(500),
+  OAP_TOKENS_MINT_TIMEOUT: scaledSetting(250),
 }
 /** They stop all mints for a while, which is tested elsewhere and would leave nothing to see here. */
 const STATUSES_THAT_PAUSE: ReadonlySet<number> = new Set([401, 429])

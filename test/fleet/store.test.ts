@@ -229,6 +229,15 @@ describe('probes', () => {
   })
 })
 
+test.skipIf(lacks('redis-server'))('a server that is demoted is left at its first refusal', async () => {
+  await using server = await RedisServer.start()
+  using opened = openStore(server.port)
+  await eventually(() => opened.store.status.state === 'available' || undefined, 'the store')
+  await server.cli('replicaof', '127.0.0.1', '1')
+  await expect(claimFrom(opened.store, 'org', 'one')).rejects.toThrow('READONLY')
+  expect(opened.lost).toEqual(['it is a replica or read-only (READONLY)'])
+})
+
 describe.skipIf(lacks('redis-server'))('a rejected password', () => {
   const REASON = 'it rejects the user name or password: correct fleet.username or fleet.passwordFile (WRONGPASS)'
 
