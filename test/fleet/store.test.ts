@@ -1,7 +1,7 @@
 /** The operations of the store, and when it counts as lost. */
 
 import { once } from 'node:events'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { RedisStore } from '../../src/fleet/redis-store.ts'
 import { CLAIM, FORGET, PUBLISH, RELEASE, type StoredToken, storedValue } from '../../src/fleet/scripts.ts'
@@ -236,6 +236,25 @@ test.skipIf(lacks('redis-server'))('a server that is demoted is left at its firs
   await server.cli('replicaof', '127.0.0.1', '1')
   expect(await claimFrom(opened.store, 'org', 'one')).toEqual({ kind: 'error' })
   expect(opened.lost).toEqual(['it is a replica or read-only (READONLY)'])
+})
+
+test.skipIf(lacks('redis-server'))('an answer that makes no sense is an error, and no token', async () => {
+  await using server = await RedisServer.start()
+  let isLying = false
+  const sockets = new Set<Socket>()
+  const relay = createServer((client) => {
+    const behind = connect(server.port, '127.0.0.1')
+    for (const socket of [client, behind]) sockets.add(socket.on('error', () => undefined))
+    behind.pipe(client)
+    client.on('data', (chunk) => (isLying ? client.write('+OK\r\n') : behind.write(chunk)))
+  }).listen(0, '127.0.0.1')
+  await once(relay, 'listening')
+  using opened = openStore((relay.address() as AddressInfo).port)
+  await eventually(() => opened.store.status.state === 'available' || undefined, 'the store')
+  isLying = true
+  expect(await claimFrom(opened.store, 'org', 'one')).toEqual({ kind: 'error' })
+  for (const socket of sockets) socket.destroy()
+  relay.close()
 })
 
 describe.skipIf(lacks('redis-server'))('a rejected password', () => {
