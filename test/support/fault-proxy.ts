@@ -1,6 +1,6 @@
 /** A TCP proxy with the faults of networks: delays, slices, throttling, stalls, cuts and resets. Seeded. */
 
-import { once } from 'node:events'
+import { once, setMaxListeners } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { resetNow } from './reset-now.ts'
@@ -80,6 +80,7 @@ export class FaultProxy implements AsyncDisposable {
   constructor(targetPort: number, random: Random) {
     this.#targetPort = targetPort
     this.#random = random
+    setMaxListeners(0, this.#healed.signal)
     this.#server = createServer({ allowHalfOpen: true }, (client) => this.#accept(client, this.connections++))
   }
 
