@@ -4,10 +4,8 @@ import { once } from 'node:events'
 import { DEFAULT_APP_ID, type Sandbox, startSandbox } from './sandbox.ts'
 import { DEFAULT_APP_SECRET } from './switches.ts'
 
-const DEFAULT_PORT = 9080
-
 /** Reads `OAP_APP_ID` and `OAP_APP_SECRET`, as the proxy does. Resolves with the exit code after a signal. */
-export async function runSandbox(port = DEFAULT_PORT, env = process.env): Promise<number> {
+export async function runSandbox(port = 9080, env = process.env): Promise<number> {
   const signalled = Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')])
   const appSecret = env['OAP_APP_SECRET'] || DEFAULT_APP_SECRET
   await using sandbox = await startSandbox({ port, appId: env['OAP_APP_ID'] || DEFAULT_APP_ID, appSecret })

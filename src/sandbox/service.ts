@@ -36,13 +36,12 @@ interface IssuedToken {
 const TOKEN_ENDPOINT = /^\/v2\/orgs\/([^/]+)\/access$/
 /** An example: the service's real path for link URLs is not known. */
 const LINK_ENDPOINT = '/v2/links'
-const MAX_REMEMBERED_TOKENS = 100_000
 const NO_COUNTS: OrgStats = { mints: 0, tokens: 0, requests: 0, rejected: 0 }
 
 export class Service {
   readonly appId: string
   readonly #handler: ServiceHandler | undefined
-  readonly #tokens = new LRUCache<string, IssuedToken>({ max: MAX_REMEMBERED_TOKENS })
+  readonly #tokens = new LRUCache<string, IssuedToken>({ max: 100_000 })
   readonly #totals = { ...NO_COUNTS }
   readonly #orgs = new Map<string, OrgStats>()
   #switches: Switches

@@ -1,9 +1,11 @@
-/** `check` tries the store and prints the result. */
+/** The built program with a store: `check` tries it and prints the result, and a process that is ready has reached it. */
 
 import { expect, test } from 'vitest'
+import { scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
 import { startService } from '../support/service.ts'
 import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { ask } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
 
 async function checkWith(
@@ -51,3 +53,21 @@ test('a store that cannot be reached', async () => {
   const line = 'fleet.store: redis://127.0.0.1:1/0 cannot be used: ECONNREFUSED'
   expect(await checkWith('redis://127.0.0.1:1')).toEqual({ code: 0, line })
 })
+
+test.skipIf(lacks('redis-server'))(
+  'a process that is asked as soon as it is ready takes its token from the store',
+  async () => {
+    await using service = await startService()
+    await using server = await RedisServer.start()
+    await using env = await environmentFor(service)
+    const settings = { ...env, OAP_FLEET_STORE: server.url, OAP_FLEET_TIMEOUT: scaledSetting(60) }
+    await using first = spawnProxy({ env: settings })
+    await first.waitForLine(/"msg":"fleet store available"/, 60_000)
+    expect(await ask(await first.ready(60_000), 'acme')).toBe(200)
+    for (let i = 0; i < 3; i += 1) {
+      await using next = spawnProxy({ env: settings })
+      expect(await ask(await next.ready(60_000), 'acme')).toBe(200)
+    }
+    expect(service.tokens.mints).toHaveLength(1)
+  },
+)

@@ -159,6 +159,24 @@ test('the TLS client sends the name of the store, and no IP address', async () =
   server.close()
 })
 
+/** A server that is no store. */
+async function startServer(misbehave: (socket: Socket) => void) {
+  const sockets = new Set<Socket>()
+  const seen = { connections: 0 }
+  const server = createServer((socket) => {
+    seen.connections += 1
+    sockets.add(socket.on('error', () => undefined))
+    misbehave(socket)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const dispose = async () => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  }
+  const url = `redis://127.0.0.1:${(server.address() as AddressInfo).port}`
+  return { url, seen, [Symbol.asyncDispose]: dispose }
+}
+
 describe('a store that is no store', () => {
   test.each<[string, (socket: Socket) => void]>([
     ['says nothing', () => undefined],
@@ -170,40 +188,17 @@ describe('a store that is no store', () => {
     ['answers with other types', (socket) => socket.on('data', () => socket.write('*2\r\n$5\r\ntoken\r\n:1\r\n'))],
   ])('%s', async (_, misbehave) => {
     await using service = await startService()
-    const sockets = new Set<Socket>()
-    const server = createServer((socket) => {
-      sockets.add(socket.on('error', () => undefined))
-      misbehave(socket)
-    }).listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    try {
-      await expectServedWithout({ url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}` }, service)
-    } finally {
-      for (const socket of sockets) socket.destroy()
-      server.close()
-    }
+    await using server = await startServer(misbehave)
+    await expectServedWithout(server, service)
   })
 
   test('answers OK to everything, and never counts as a store that is back', async () => {
     await using service = await startService()
-    const sockets = new Set<Socket>()
-    let connections = 0
-    const server = createServer((socket) => {
-      connections++
-      sockets.add(socket.on('error', () => undefined))
-      socket.on('data', () => socket.write('+OK\r\n'))
-    }).listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    try {
-      const url = `redis://127.0.0.1:${(server.address() as AddressInfo).port}`
-      await using fleet = await FleetUnderTest.start(1, service, { url })
-      await eventually(() => connections >= 4 || undefined, 'three probes after the first')
-      const lines = fleet.replicas[0]?.logs.filter(({ msg }) => msg?.startsWith('fleet store'))
-      expect(lines).toEqual([expect.objectContaining({ reason: 'an answer that makes no sense' })])
-    } finally {
-      for (const socket of sockets) socket.destroy()
-      server.close()
-    }
+    await using server = await startServer((socket) => socket.on('data', () => socket.write('+OK\r\n')))
+    await using fleet = await FleetUnderTest.start(1, service, server)
+    await eventually(() => server.seen.connections >= 4 || undefined, 'three probes after the first')
+    const lines = fleet.replicas[0]?.logs.filter(({ msg }) => msg?.startsWith('fleet store'))
+    expect(lines).toEqual([expect.objectContaining({ reason: 'an answer that makes no sense' })])
   })
 
   test('nobody listens', async () => {

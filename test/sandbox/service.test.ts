@@ -28,11 +28,6 @@ test.each([
   expect(await errorOf(response)).toBe('app_credentials_wrong')
 })
 
-test('a secret may contain colons and characters beyond ASCII', async () => {
-  await using sandbox = await startSandbox({ appId: 'app', appSecret: 'a:b:ü' })
-  expect((await callTokenEndpoint(sandbox, 'acme', basic('app', 'a:b:ü'))).status).toBe(200)
-})
-
 test.each([
   ['*', 'any-org-at-all', 200],
   [['org-*'], 'org-17', 200],
@@ -55,8 +50,8 @@ test('statuses that the specification leaves open are switches', async () => {
   expect((await call(sandbox, '/v2/example/endpoint', 'never-issued')).status).toBe(403)
 })
 
-test('the org id is one decoded segment', async () => {
-  await using sandbox = await startSandbox({ linked: '*' })
+test('the org id is one decoded segment, and a secret may contain any character', async () => {
+  await using sandbox = await startSandbox({ linked: '*', appSecret: 'a:b:ü' })
   const token = await mint(sandbox, 'a%2Fb%3A')
   expect(await (await call(sandbox, '/v2/example/endpoint', token)).json()).toMatchObject({ org: 'a/b:' })
 })
