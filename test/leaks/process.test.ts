@@ -5,15 +5,16 @@
 
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { type Canaries, canariesOf, randomSecret } from '../support/canaries.ts'
 import { get, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { RawClient } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import type { Service } from '../support/service.ts'
+import { serviceForFile } from '../support/service-for-file.ts'
+import { spawnProxy } from '../support/spawn-proxy.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
 
 const CALLER_KEY = randomSecret().replace('é', 'e')
@@ -72,20 +73,16 @@ const script: OriginScript = (seen, connection) => {
   }
 }
 
+const served = serviceForFile({ mint, script, acceptsAnyToken: true })
 let service: Service
-let env: Awaited<ReturnType<typeof environmentFor>>
+let env: typeof served.env
 let canaries: Canaries
 let secretFile: string
 
-beforeAll(async () => {
-  service = await startService({ mint, script, acceptsAnyToken: true })
-  env = await environmentFor(service)
-  ;({ OAP_APP_SECRET_FILE: secretFile = '' } = env)
+beforeAll(() => {
+  ;({ service, env } = served)
+  secretFile = env.OAP_APP_SECRET_FILE
   canaries = canariesOf(service.tokens).add('caller key', CALLER_KEY)
-})
-afterAll(async () => {
-  await env[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
 })
 
 function expectClean(bytes: string | Uint8Array, where: string): void {
@@ -127,7 +124,7 @@ const TRAFFIC: readonly string[] = [
   `GET /v2/x HTTP/1.1\r\n${KEY}\r\nContent-Length: -1\r\n\r\n`,
 ]
 
-async function startTraced(more: Record<string, string> = {}, nodeArgs: readonly string[] = []): Promise<SpawnedProxy> {
+async function startTraced(nodeArgs: readonly string[] = []) {
   const callerKeyFile = join(secretFile, '../caller-key')
   await writeFile(callerKeyFile, CALLER_KEY, { mode: 0o600 })
   const settings = {
@@ -138,20 +135,13 @@ async function startTraced(more: Record<string, string> = {}, nodeArgs: readonly
     OAP_ORIGIN_RESPONSE_TIMEOUT: '300ms',
     OAP_TOKENS_MINT_TIMEOUT: '500ms',
   }
-  const proxy = spawnProxy({ env: { ...env, ...settings, ...more }, nodeArgs })
-  await proxy.waitForLine(/"msg":"ready"/)
-  return proxy
-}
-
-function portsOf(proxy: SpawnedProxy): { readonly port: number; readonly adminPort: number } {
-  const { address, adminAddress } = proxy.logs.find(({ msg }) => msg === 'ready') ?? {}
-  const portOf = (url: unknown) => Number(/\d+$/.exec(String(url))?.[0])
-  return { port: portOf(address), adminPort: portOf(adminAddress) }
+  const proxy = spawnProxy({ env: { ...env, ...settings }, nodeArgs })
+  return { proxy, ...(await proxy.ready()) }
 }
 
 test('responses, logs, admin pages and the process in /proc', async () => {
-  await using proxy = await startTraced()
-  const { port, adminPort } = portsOf(proxy)
+  const { proxy, port, adminPort } = await startTraced()
+  await using _ = proxy
   for (const raw of TRAFFIC) expectClean(await exchange(port, raw), `the answer to ${raw.slice(0, 60)}`)
   for (const path of ['/', '/metrics', '/status', '/readyz?verbose', '/livez', '/healthz', '/nowhere']) {
     const raw = head(`GET ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close')
@@ -187,8 +177,9 @@ process.on('SIGUSR2', () => {
 })`
 
 test('a crash with the credentials of a request in its error', async () => {
-  await using proxy = await startTraced({}, ['--import', `data:text/javascript,${encodeURIComponent(CRASH)}`])
-  await exchange(portsOf(proxy).port, close('/v2/good', 'acme'))
+  const { proxy, port } = await startTraced(['--import', `data:text/javascript,${encodeURIComponent(CRASH)}`])
+  await using _ = proxy
+  await exchange(port, close('/v2/good', 'acme'))
   proxy.signal('SIGUSR2')
   expect((await proxy.exited).code).toBe(1)
   expect(proxy.output, 'what was thrown').toContain('crash after POST /v2/orgs')
@@ -199,8 +190,9 @@ test('a crash with the credentials of a request in its error', async () => {
 test('a diagnostic report', async () => {
   const folder = join(secretFile, '..')
   const args = ['--report-on-signal', '--report-signal=SIGUSR2', `--report-directory=${folder}`]
-  await using proxy = await startTraced({}, args)
-  await exchange(portsOf(proxy).port, close('/v2/good', 'acme'))
+  const { proxy, port } = await startTraced(args)
+  await using _ = proxy
+  await exchange(port, close('/v2/good', 'acme'))
   proxy.signal('SIGUSR2')
   const report = await eventually(async () => {
     const name = (await readdir(folder)).find((file) => file.startsWith('report.'))
