@@ -3,7 +3,7 @@
 import { dirname, join } from 'node:path/posix'
 import { expect, test } from 'vitest'
 import { projectFilesBelow, readProjectFile } from '../support/project-files.ts'
-import { codeSpans, documentAt, tablesBelow } from './documents.ts'
+import { codeSpans, documentAt, tablesBelow, unquoted } from './documents.ts'
 
 /** Folders that are no part of the program: declarations of types, and the page, which a browser runs. */
 const NO_PART = /^src\/(?:types|admin\/page)\//
@@ -48,8 +48,4 @@ function folderOf(path: string): string | undefined {
 function importsOf(path: string): string[] {
   const named = readProjectFile(path).matchAll(/(?:from |import\(|import )'(\.[^']+)'/g)
   return [...named].map(([, target = '']) => join(dirname(path), target))
-}
-
-function unquoted(cell: string): string {
-  return cell.replaceAll('`', '')
 }

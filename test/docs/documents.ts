@@ -79,3 +79,7 @@ function rowsOf(text: string): string[][] {
         .map((cell) => cell.trim()),
     )
 }
+
+export function unquoted(cell: string): string {
+  return cell.replaceAll('`', '')
+}

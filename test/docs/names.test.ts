@@ -10,10 +10,10 @@ import { CONFIG_VARIABLE } from '../../src/config/sources.ts'
 import { PROBLEMS } from '../../src/errors.ts'
 import { NO_GAUGES } from '../admin/records.ts'
 import { projectFilesBelow, readManifest, readProjectFile } from '../support/project-files.ts'
-import { codeSpans, documentAt, documents, tableBetween, tablesBelow } from './documents.ts'
+import { codeSpans, documentAt, documents, tableBetween, tablesBelow, unquoted } from './documents.ts'
 
 const operations = documentAt('docs/operations.md')
-const firstCells = (heading: string) => tablesBelow(operations, heading).map(([cell = '']) => cell.replaceAll('`', ''))
+const firstCells = (heading: string) => tablesBelow(operations, heading).map(([cell = '']) => unquoted(cell))
 
 /** May name settings of earlier versions. */
 const TELLS_CHANGES = ['CHANGELOG.md', 'docs/upgrading.md']
@@ -74,7 +74,7 @@ describe('lines of the log', () => {
   )
   const documented = tablesBelow(operations, '### Other lines')
     .filter(([line = '']) => line.startsWith('`'))
-    .map(([line = '', level]) => `${line.replaceAll('`', '')} ${level}`)
+    .map(([line = '', level]) => `${unquoted(line)} ${level}`)
 
   test('each has its row in Operations, and no other', () => {
     expect(written.length).toBeGreaterThan(15)
@@ -91,7 +91,7 @@ test('documents name only scripts that exist', () => {
 })
 
 test('the table of Operations has exactly the codes of the program, with their statuses', () => {
-  const rows = tableBetween(operations, 'codes').map(([status, code = '']) => `${code.replaceAll('`', '')} ${status}`)
+  const rows = tableBetween(operations, 'codes').map(([status, code = '']) => `${unquoted(code)} ${status}`)
   expect(rows.sort()).toEqual(
     Object.entries(PROBLEMS)
       .map(([code, { status }]) => `${code} ${status}`)
