@@ -8,7 +8,7 @@ import type { Metric, Registry } from 'prom-client'
 /** As prom-client takes it. */
 interface Sample {
   readonly labels: Readonly<Record<string, string>>
-  readonly value: number
+  value: number
   /** The name with its suffix, for the parts of a histogram. */
   readonly metricName?: string
 }
@@ -36,7 +36,7 @@ export class Counter<First extends string, Second extends string | number = ''> 
   readonly #help: string
   readonly #labels: readonly [string, string?]
   readonly #seconds: readonly Second[]
-  readonly #rows = new Map<First, Map<Second, number>>()
+  readonly #rows = new Map<First, Map<Second, Sample>>()
 
   /** `firsts` and `seconds` are the values that are known of each label. Every new row starts with all `seconds`. */
   constructor(
@@ -50,12 +50,12 @@ export class Counter<First extends string, Second extends string | number = ''> 
     this.#help = help
     this.#labels = labels
     this.#seconds = labels.length === 1 ? ['' as Second] : seconds
-    for (const first of firsts) this.#open(first)
+    for (const first of firsts) this.#openRow(first)
   }
 
   add(first: First, second = '' as Second): void {
-    const row = this.#rows.get(first) ?? this.#open(first)
-    row.set(second, (row.get(second) ?? 0) + 1)
+    const sample = this.#rows.get(first)?.get(second) ?? this.#open(first, second)
+    sample.value++
   }
 
   /** The sum of the counts with these labels; undefined stands for all values. */
@@ -63,7 +63,7 @@ export class Counter<First extends string, Second extends string | number = ''> 
     let total = 0
     for (const [inRow, row] of this.#rows) {
       if (first !== undefined && inRow !== first) continue
-      for (const [value, count] of row) if (second === undefined || value === second) total += count
+      for (const [value, sample] of row) if (second === undefined || value === second) total += sample.value
     }
     return total
   }
@@ -74,19 +74,23 @@ export class Counter<First extends string, Second extends string | number = ''> 
   }
 
   family(): MetricFamily {
-    const [one, other] = this.#labels
-    const values = [...this.#rows].flatMap(([first, row]) =>
-      Array.from(row, ([second, value]) => ({
-        labels: other === undefined ? { [one]: first } : { [one]: first, [other]: String(second) },
-        value,
-      })),
-    )
+    const values = [...this.#rows.values()].flatMap((row) => [...row.values()])
     return { name: this.#name, type: 'counter', help: this.#help, values }
   }
 
-  #open(first: First): Map<Second, number> {
-    const row = new Map(this.#seconds.map((second) => [second, 0]))
+  #open(first: First, second: Second): Sample {
+    const row = this.#rows.get(first) ?? this.#openRow(first)
+    const [one, other] = this.#labels
+    const labels = other === undefined ? { [one]: first } : { [one]: first, [other]: String(second) }
+    const sample = row.get(second) ?? { labels, value: 0 }
+    row.set(second, sample)
+    return sample
+  }
+
+  #openRow(first: First): Map<Second, Sample> {
+    const row = new Map<Second, Sample>()
     this.#rows.set(first, row)
+    for (const second of this.#seconds) this.#open(first, second)
     return row
   }
 }
