@@ -1,10 +1,12 @@
-/** Opens and closes listening sockets: TCP on loopback in both families, and unix sockets. Knows which peers are local. */
+/**
+ * Opens and closes listening sockets: TCP on loopback in both families, unix sockets, and those that systemd passes
+ * (`sd_listen_fds(3)`). systemd keeps its sockets open while the proxy restarts, so connections wait in them and none is refused.
+ */
 
 import { randomBytes } from 'node:crypto'
 import { linkSync, lstatSync, renameSync, type Stats, unlinkSync } from 'node:fs'
 import { connect, type ListenOptions, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
-import { checkInherited } from './inherited-sockets.ts'
 
 export type ListenAddress =
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
@@ -17,10 +19,20 @@ export interface Bound {
   close(): Promise<void>
 }
 
+/** The sockets of systemd for each listener. */
+export interface InheritedSockets {
+  /** Every descriptor that is not named `admin`. */
+  readonly proxy: readonly number[]
+  /** Descriptors named `admin` (`FileDescriptorName=admin`). */
+  readonly admin: readonly number[]
+}
+
 /** Connections that may wait to be accepted. With Node's 511, the kernel resets clients of a burst. It takes at most `somaxconn`. */
 const BACKLOG = 4_096
 /** Number of attempts if a port that is free in one family is taken in the other. */
 const PORT_ATTEMPTS = 10
+const FIRST_DESCRIPTOR = 3
+const NO_IPV6: readonly unknown[] = ['EADDRNOTAVAIL', 'EAFNOSUPPORT']
 
 /**
  * True for a peer on this machine. Unix sockets have no address. A packet from another machine can reach a socket on loopback
@@ -29,6 +41,17 @@ const PORT_ATTEMPTS = 10
 export function isLocalPeer(socket: Socket): boolean {
   const address = socket.remoteAddress
   return address === undefined || address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.')
+}
+
+/** Reads and removes `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`, so that no child process takes the sockets for its own. */
+export function takeInheritedSockets(env: Record<string, string | undefined>, pid: number): InheritedSockets {
+  const { LISTEN_PID, LISTEN_FDS = '', LISTEN_FDNAMES = '' } = env
+  for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) delete env[name]
+  const isOurs = LISTEN_PID === String(pid) && /^\d{1,3}$/.test(LISTEN_FDS)
+  const names = LISTEN_FDNAMES.split(':')
+  const descriptors = Array.from({ length: isOurs ? Number(LISTEN_FDS) : 0 }, (_, i) => FIRST_DESCRIPTOR + i)
+  const isAdmin = (fd: number) => names[fd - FIRST_DESCRIPTOR] === 'admin'
+  return { proxy: descriptors.filter((fd) => !isAdmin(fd)), admin: descriptors.filter(isAdmin) }
 }
 
 /** Rejects with the system's error if the address is in use or not available. With `inherited` descriptors, binds nothing. */
@@ -42,9 +65,8 @@ export async function bind(
   if (address.kind === 'unix') return bindUnix(address.path, newServer, socketMode)
   if (address.host.toLowerCase() === 'localhost') return bindLoopback(address.port, newServer)
   const server = newServer()
-  const port = await listen(server, { host: unbracketed(address.host), port: address.port })
-  const host = unbracketed(address.host)
-  return boundTo(host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`, [server])
+  await listen(server, { host: hostOf(address), port: address.port })
+  return boundTo([server])
 }
 
 async function bindInherited(
@@ -53,56 +75,54 @@ async function bindInherited(
   descriptors: readonly number[],
 ): Promise<Bound> {
   const servers: Server[] = []
-  let port = 0
   for (const fd of descriptors) {
     const server = newServer()
-    port = await listen(server, { fd })
-    checkInherited(address, server)
+    await listen(server, { fd })
+    // The checks of the configuration, such as `listen.allowRemote`, were made for the configured address.
+    if (!isBoundTo(server, address)) {
+      const configured = address.kind === 'unix' ? `unix:${address.path}` : `${address.host}:${address.port}`
+      const message = `systemd passed a socket for ${addressOf(server)}, but the configured address is ${configured}`
+      throw new Error(`${message}: make them the same`)
+    }
     servers.push(server)
   }
-  return boundTo(address.kind === 'unix' ? `unix:${address.path}` : `${address.host}:${port}`, servers)
+  const isLocalhost = address.kind === 'tcp' && address.host.toLowerCase() === 'localhost'
+  return boundTo(servers, isLocalhost ? `localhost:${portOf(servers[0])}` : undefined)
+}
+
+function isBoundTo(server: Server, address: ListenAddress): boolean {
+  const found = server.address()
+  if (found === null || typeof found === 'string') return address.kind === 'unix' && address.path === found
+  if (address.kind === 'unix' || (address.port !== found.port && address.port !== 0)) return false
+  const host = hostOf(address).toLowerCase()
+  return host === found.address || (host === 'localhost' && ['127.0.0.1', '::1'].includes(found.address))
 }
 
 /** `localhost` is 127.0.0.1 and, if the machine has it, ::1, on one port. */
 async function bindLoopback(wanted: number, newServer: () => Server): Promise<Bound> {
   for (let attempt = 1; ; attempt++) {
     const first = newServer()
-    const port = await listen(first, { host: '127.0.0.1', port: wanted })
+    await listen(first, { host: '127.0.0.1', port: wanted })
+    const port = portOf(first)
     const second = newServer()
     try {
       await listen(second, { host: '::1', port, ipv6Only: true })
-      return boundTo(`localhost:${port}`, [first, second])
+      return boundTo([first, second], `localhost:${port}`)
     } catch (error) {
-      if (isWithoutIpv6(error)) return boundTo(`localhost:${port}`, [first])
+      if (NO_IPV6.includes(codeOf(error))) return boundTo([first], `localhost:${port}`)
       await new Promise((resolve) => first.close(resolve))
       if (wanted !== 0 || attempt === PORT_ATTEMPTS) throw error
     }
   }
 }
 
-function isWithoutIpv6(error: unknown): boolean {
-  const code = codeOf(error)
-  return code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT'
-}
-
-function boundTo(address: string, servers: readonly Server[], stop = () => {}): Bound {
-  return {
-    address,
-    close: async () => {
-      stop()
-      await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
-    },
-  }
-}
-
 /**
- * Binds under a temporary name, and links the socket to its place. On closing, Node unlinks the name that it has bound. By then,
+ * Binds under a temporary name, and moves the socket to its place. On closing, Node unlinks the name that it has bound. By then,
  * that file may belong to another process: a stopping instance would remove the socket of its successor.
  */
 async function bindUnix(path: string, newServer: () => Server, mode: number): Promise<Bound> {
-  await removeStale(path)
   const server = newServer()
-  const temporary = temporaryName(path)
+  const temporary = join(dirname(path), `.${randomBytes(4).toString('hex')}`)
   // The umask makes the mode exact. A `chmod` would follow a symlink that somebody has put in place of the socket.
   const before = process.umask(0o777 & ~mode)
   try {
@@ -111,17 +131,16 @@ async function bindUnix(path: string, newServer: () => Server, mode: number): Pr
     await listening
     // A symlink in its place would lead the clients elsewhere.
     if (!lstatSync(temporary).isSocket()) throw new Error(`somebody has replaced the socket for ${path}`)
-    linkSync(temporary, path)
-    unlinkSync(temporary)
+    await moveTo(path, temporary)
   } catch (error) {
     process.umask(before)
     server.close()
-    if (codeOf(error) === 'EEXIST') throw inUse(path)
     // The user knows the path of the setting, not the temporary one.
-    throw error instanceof Error ? Object.assign(error, { address: path }) : error
+    const code = codeOf(error) === 'EEXIST' ? 'EADDRINUSE' : codeOf(error)
+    throw error instanceof Error ? Object.assign(error, { address: path, code }) : error
   }
   const own = lstatSync(path)
-  return boundTo(`unix:${path}`, [server], () => {
+  return boundTo([server], `unix:${path}`, () => {
     try {
       if (isSame(lstatSync(path), own)) unlinkSync(path)
     } catch {
@@ -130,40 +149,25 @@ async function bindUnix(path: string, newServer: () => Server, mode: number): Pr
   })
 }
 
-function temporaryName(path: string): string {
-  return join(dirname(path), `.${randomBytes(4).toString('hex')}`)
+/** Replaces a socket that nobody answers on. Leaves anything else in the way alone, symlinks too, and fails. */
+async function moveTo(path: string, temporary: string): Promise<void> {
+  const found = lstatSync(path, { throwIfNoEntry: false })
+  if (found === undefined) {
+    linkSync(temporary, path) // fails if another instance was faster
+    unlinkSync(temporary)
+    return
+  }
+  if (!found.isSocket()) throw new Error(`${path} exists and is not a socket: choose another path, or remove it`)
+  const isInUse = await answers(path)
+  // Meanwhile, another instance may have put its own socket there.
+  const isStale = !isInUse && isSame(lstatSync(path), found)
+  if (!isStale) throw Object.assign(new Error(`${path} is in use`), { code: 'EADDRINUSE' })
+  renameSync(temporary, path)
 }
 
 /** The number of an inode is soon used again. A socket is never modified, so this is when it was made. */
 function isSame(one: Stats, other: Stats): boolean {
   return one.dev === other.dev && one.ino === other.ino && one.mtimeMs === other.mtimeMs
-}
-
-function inUse(path: string): Error {
-  return Object.assign(new Error(`${path} is in use`), { code: 'EADDRINUSE', address: path })
-}
-
-/** Removes a socket that nobody answers on. Leaves anything else in the way alone, symlinks too, and fails. */
-async function removeStale(path: string): Promise<void> {
-  const found = lstatSync(path, { throwIfNoEntry: false })
-  if (found === undefined) return
-  if (!found.isSocket()) {
-    const message = `${path} exists and is not a socket: choose another path, or remove it`
-    throw Object.assign(new Error(message), { code: 'EEXIST' })
-  }
-  if (await answers(path)) throw inUse(path)
-  const aside = temporaryName(path)
-  try {
-    renameSync(path, aside)
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return // another instance was faster
-    throw error
-  }
-  // Meanwhile, another instance may have removed the stale socket, and put its own there.
-  const isStale = isSame(lstatSync(aside), found)
-  if (!isStale) linkSync(aside, path)
-  unlinkSync(aside)
-  if (!isStale) throw inUse(path)
 }
 
 function answers(path: string): Promise<boolean> {
@@ -177,20 +181,40 @@ function answers(path: string): Promise<boolean> {
   })
 }
 
-/** Resolves with the port that was bound, 0 for a unix socket. */
-function listen(server: Server, options: ListenOptions | { readonly fd: number }): Promise<number> {
+function listen(server: Server, options: ListenOptions | { readonly fd: number }): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject)
     server.listen({ ...options, backlog: BACKLOG }, () => {
       server.off('error', reject)
-      const bound = server.address()
-      resolve(typeof bound === 'object' && bound !== null ? bound.port : 0)
+      resolve()
     })
   })
 }
 
-function unbracketed(host: string): string {
-  return host.startsWith('[') && host.endsWith(']') ? host.slice(1, -1) : host
+function boundTo(servers: readonly Server[], address = addressOf(servers[0]), stop = () => {}): Bound {
+  return {
+    address,
+    close: async () => {
+      stop()
+      await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
+    },
+  }
+}
+
+function addressOf(server: Server | undefined): string {
+  const bound = server?.address() ?? ''
+  if (typeof bound === 'string') return `unix:${bound}`
+  return bound.address.includes(':') ? `[${bound.address}]:${bound.port}` : `${bound.address}:${bound.port}`
+}
+
+function portOf(server: Server | undefined): number {
+  const bound = server?.address()
+  return typeof bound === 'object' && bound !== null ? bound.port : 0
+}
+
+/** Without the brackets of an IPv6 address. */
+function hostOf({ host }: { readonly host: string }): string {
+  return host.replace(/^\[(.*)\]$/, '$1')
 }
 
 function codeOf(error: unknown): unknown {
