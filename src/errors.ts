@@ -2,7 +2,6 @@
 
 interface ProblemEntry {
   readonly status: number
-  readonly title: string
   /** Says what to do. Never repeats anything of the request. */
   readonly detail: string
   /** Error type of RFC 9209 §2.3, if neither the status nor the code says it. */
@@ -13,120 +12,97 @@ interface ProblemEntry {
 const REFUSALS = {
   remote_refused: {
     status: 403,
-    title: 'Other machines are refused',
     detail:
       'The connection does not come from this machine. Call from the same host, or set listen.allowRemote to true.',
   },
   request_invalid: {
     status: 400,
-    title: 'The request is not well-formed HTTP',
     detail: 'Send one well-formed HTTP/1.1 request with one clear length.',
   },
   request_timeout: {
     status: 408,
-    title: 'The request did not arrive in time',
     detail:
       'Send the head and the content without long pauses; listen.headersTimeout and listen.idleTimeout set the limits.',
   },
   request_head_too_large: {
     status: 431,
-    title: 'The request head is too large',
     detail: 'Keep the request line and all fields together under 16 KiB.',
   },
   http_version_refused: {
     status: 505,
-    title: 'HTTP version not supported',
     detail: 'Use HTTP/1.1 (or HTTP/1.0 with a Host field).',
   },
   method_refused: {
     status: 405,
-    title: 'Method not allowed',
     detail: 'CONNECT and TRACE are never forwarded.',
   },
   expectation_failed: {
     status: 417,
-    title: 'Expectation failed',
     detail: 'Only "Expect: 100-continue" is understood.',
   },
   host_invalid: {
     status: 400,
-    title: 'Host field missing or invalid',
     detail: 'Send exactly one Host field, such as "localhost:8080".',
   },
   host_refused: {
     status: 421,
-    title: 'This host is not served here',
     detail: 'Call the proxy as localhost, or add the name to listen.hosts.',
   },
   browser_refused: {
     status: 403,
-    title: 'Requests from browsers are refused',
     detail: 'Call the proxy from a service, without an Origin field.',
   },
   forwarded_refused: {
     status: 403,
-    title: 'Forwarded requests are refused',
     detail: 'The request came through another proxy. Call from the same host, or set listen.refuseForwarded to false.',
   },
   caller_refused: {
     status: 403,
-    title: 'The caller is not known',
     detail: 'Send the key or the JWT of a configured caller in exactly one X-Proxy-Key field, or use its own socket.',
   },
   target_invalid: {
     status: 400,
-    title: 'The request target is refused',
     detail: 'Use an absolute path without dot segments, backslashes, fragments or broken percent-encoding.',
   },
   token_endpoint_refused: {
     status: 403,
-    title: 'The token endpoint is not reachable through the proxy',
     detail: 'The proxy obtains tokens itself: call the API path you need with X-Org-Id.',
   },
   route_refused: {
     status: 403,
-    title: 'This route is not allowed',
     detail: 'Add "METHOD /path" to routes.allow, or to the routes of the caller, if it should be reachable.',
   },
   org_id_missing: {
     status: 400,
-    title: 'X-Org-Id is missing',
     detail: 'Name the Org in exactly one X-Org-Id field; there is no default.',
   },
   org_id_invalid: {
     status: 400,
-    title: 'X-Org-Id is invalid',
     detail: 'Send exactly one X-Org-Id field with one id that matches orgs.pattern.',
   },
   org_not_allowed: {
     status: 403,
-    title: 'This Org is not allowed here',
     detail: 'Add the id to orgs.allow, or to the orgs of the caller, if the proxy should act for it.',
   },
   field_invalid: {
     status: 400,
-    title: 'A field of the request is refused',
     detail: 'Spell protected field names with "-", not "_", and use only visible characters in values.',
   },
   upgrade_invalid: {
     status: 400,
-    title: 'The WebSocket handshake is invalid',
     detail: 'Send GET over HTTP/1.1 without content, "Upgrade: websocket" alone, a Sec-WebSocket-Key and version 13.',
   },
   proxy_loop_detected: {
     status: 508,
-    title: 'Loop detected',
     detail: 'The request has passed this proxy before: check that baseUrl does not lead back to it.',
   },
   draining: {
     status: 503,
-    title: 'The proxy is stopping',
     detail: 'Repeat the request on a new connection.',
     proxyError: 'destination_unavailable',
   },
   overloaded: {
     status: 503,
-    title: 'The proxy has no room for the request',
     detail: 'Repeat the request later.',
     proxyError: 'connection_limit_reached',
   },
@@ -136,36 +112,30 @@ const REFUSALS = {
 const TOKEN_PROBLEMS = {
   org_access_refused: {
     status: 403,
-    title: 'The service refuses access to this Org',
     detail: 'Check the org id, and that the Org has linked with this App.',
   },
   app_credentials_rejected: {
     status: 502,
-    title: 'The service rejects the App credentials',
     detail: 'Check appId and the App secret of the proxy. The client cannot correct this.',
     proxyError: 'proxy_configuration_error',
   },
   token_response_invalid: {
     status: 502,
-    title: 'The token endpoint gave no usable token',
     detail: 'Check that baseUrl is the address of the service. The client cannot correct this.',
     proxyError: 'http_protocol_error',
   },
   token_endpoint_unavailable: {
     status: 503,
-    title: 'The token endpoint is unavailable',
     detail: 'Repeat the request after the time in Retry-After.',
     proxyError: 'destination_unavailable',
   },
   token_endpoint_rate_limited: {
     status: 503,
-    title: 'The token endpoint limits its rate',
     detail: 'Repeat the request after the time in Retry-After.',
     proxyError: 'destination_unavailable',
   },
   token_endpoint_timeout: {
     status: 504,
-    title: 'The token endpoint did not answer in time',
     detail: 'Repeat the request later; tokens.mintTimeout sets the limit.',
     proxyError: 'http_response_timeout',
   },
@@ -175,52 +145,42 @@ const TOKEN_PROBLEMS = {
 const ORIGIN_PROBLEMS = {
   connection_refused: {
     status: 502,
-    title: 'The service refused the connection',
     detail: 'Check that the service at baseUrl is running and reachable.',
   },
   connection_terminated: {
     status: 502,
-    title: 'The service closed the connection without an answer',
     detail: 'It is unknown whether the request was carried out: repeat it only if that is safe.',
   },
   connection_timeout: {
     status: 504,
-    title: 'No connection to the service in time',
     detail: 'Check that the service at baseUrl is reachable; origin.connectTimeout sets the limit.',
   },
   dns_error: {
     status: 502,
-    title: 'The name of the service does not resolve',
     detail: 'Check the host name in baseUrl and the DNS server.',
   },
   tls_certificate_error: {
     status: 502,
-    title: 'The certificate of the service is not trusted',
     detail: 'Check the certificate, the host of baseUrl and origin.caFile.',
   },
   tls_protocol_error: {
     status: 502,
-    title: 'TLS with the service failed',
     detail: 'Check that the service at baseUrl speaks TLS on that port.',
   },
   http_protocol_error: {
     status: 502,
-    title: 'The service did not answer in well-formed HTTP',
     detail: 'The response was malformed, or could be read in two ways, so the proxy dropped it.',
   },
   http_response_incomplete: {
     status: 502,
-    title: 'The response of the service broke off',
     detail: 'It is unknown whether the request was carried out: repeat it only if that is safe.',
   },
   http_response_timeout: {
     status: 504,
-    title: 'The service did not answer in time',
     detail: 'It is unknown whether the request was carried out; origin.responseTimeout sets the limit.',
   },
   http_upgrade_failed: {
     status: 502,
-    title: 'The service did not complete the WebSocket handshake',
     detail: 'The service switched to another protocol than WebSocket.',
   },
 } as const satisfies Record<string, ProblemEntry>
@@ -236,9 +196,14 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   ...ORIGIN_PROBLEMS,
   proxy_internal_error: {
     status: 500,
-    title: 'The proxy failed',
     detail: 'This is a fault of the proxy: report it with the requestId.',
   },
+}
+
+/** The summary of a problem type: its code in words. */
+export function titleOf(code: string): string {
+  const words = code.replaceAll('_', ' ').replace(/\b(?:dns|http|tls)\b/g, (acronym) => acronym.toUpperCase())
+  return words.charAt(0).toUpperCase() + words.slice(1)
 }
 
 /** The limits that a request can meet, and what the answer says about each. */
@@ -273,15 +238,13 @@ export function causeOf({ limit, hint }: Failure): string | undefined {
 
 export type TokenErrorOptions = ErrorOptions & Pick<Failure, 'hint' | 'retryAfterSeconds' | 'tokenEndpointStatus'>
 
-/** Thrown by everything that mints. The message is for the log: it never holds a secret, a token or a response body. */
-export class TokenError extends Error implements Failure {
-  override readonly name = 'TokenError'
-  readonly code: TokenErrorCode
+abstract class FailureError<Code extends ErrorCode> extends Error implements Failure {
+  readonly code: Code
   readonly retryAfterSeconds: number | undefined
   readonly tokenEndpointStatus: number | undefined
   readonly hint: string | undefined
 
-  constructor(code: TokenErrorCode, message: string, options: TokenErrorOptions = {}) {
+  constructor(code: Code, message: string, options: TokenErrorOptions = {}) {
     super(message, options)
     this.code = code
     this.retryAfterSeconds = options.retryAfterSeconds
@@ -290,17 +253,14 @@ export class TokenError extends Error implements Failure {
   }
 }
 
-/** An exchange with the origin that gave no usable response. `overloaded`: the machine had no file descriptor or buffer left. */
-export class OriginError extends Error implements Failure {
-  override readonly name = 'OriginError'
-  readonly code: OriginErrorCode
-  readonly hint: string | undefined
+/** Thrown by everything that mints. The message is for the log: it never holds a secret, a token or a response body. */
+export class TokenError extends FailureError<TokenErrorCode> {
+  override readonly name = 'TokenError'
+}
 
-  constructor(code: OriginErrorCode, message: string, options: ErrorOptions & Pick<Failure, 'hint'> = {}) {
-    super(message, options)
-    this.code = code
-    this.hint = options.hint
-  }
+/** An exchange with the origin that gave no usable response. `overloaded`: the machine had no file descriptor or buffer left. */
+export class OriginError extends FailureError<OriginErrorCode> {
+  override readonly name = 'OriginError'
 
   get limit(): Limit | undefined {
     return this.code === 'overloaded' ? 'file descriptors' : undefined

@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse, S
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
-import { type ErrorCode, PROBLEMS } from '../errors.ts'
+import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
 import type { HostList } from '../http/host.ts'
 import { pathOf } from '../http/target.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from '../listener/bind.ts'
@@ -66,13 +66,11 @@ export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeo
   },
   callers_refused: {
     status: 403,
-    title: 'Not served where callers can reach it',
     detail:
       'Callers can reach this address, and may not see or purge what is not theirs: it serves health and metrics only. Set admin.address to a unix socket.',
   },
   not_found: {
     status: 404,
-    title: 'There is no such path',
     detail:
       'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, or POST /tokens/purge?org=ORG, /tokens/resume.',
   },
@@ -203,8 +201,14 @@ export class AdminListener {
 
 /** Problem details (RFC 9457). */
 function problem(code: AdminProblemCode): Answer {
-  const { status, title, detail } = { ...PROBLEMS[code as ErrorCode], ...ADMIN_PROBLEMS[code] }
-  const content = JSON.stringify({ type: `urn:org-access-proxy:problem:${code}`, title, status, detail, code })
+  const { status, detail } = { ...PROBLEMS[code as ErrorCode], ...ADMIN_PROBLEMS[code] }
+  const content = JSON.stringify({
+    type: `urn:org-access-proxy:problem:${code}`,
+    title: titleOf(code),
+    status,
+    detail,
+    code,
+  })
   return { status, type: 'application/problem+json', content: `${content}\n` }
 }
 

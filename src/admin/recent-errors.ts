@@ -1,18 +1,16 @@
 /** The latest errors, one entry per code, so that a flood of one code does not hide the others. */
 
-import type { ErrorCode } from '../errors.ts'
-import { PROBLEMS } from '../errors.ts'
+import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 
 /** Answers of the service that are passed on, and look like errors. */
 const SERVICE_ANSWERS = {
   service_error: {
-    title: 'The service answered with a 5xx status',
-    detail: 'The proxy passed the response on unchanged. Look at the service; its log may hold the request id.',
+    detail: 'The proxy passed a 5xx on unchanged. Look at the service; its log may hold the request id.',
   },
   service_unauthorized: {
-    title: 'The service answered 401, and a new token did not or would not help',
-    detail: 'Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
+    detail:
+      'A new token did not or would not help. Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
   },
 } as const
 
@@ -101,13 +99,13 @@ function excerpt({ requestId, orgId, method, path, status, reason, detail, ended
 }
 
 function reportOf(code: RecentErrorCode, { count, examples, orgs }: Entry, now: number) {
-  const { title, detail } = isAnswerOfService(code) ? SERVICE_ANSWERS[code] : PROBLEMS[code]
+  const { detail } = isAnswerOfService(code) ? SERVICE_ANSWERS[code] : PROBLEMS[code]
   const shown = examples.map(({ endedAt, ...rest }) => ({ ...rest, agoMs: now - endedAt }))
   const [last] = shown
   return {
     code,
     kind: kindOf(code),
-    title,
+    title: titleOf(code),
     /** The cause of the last one, if it is known more closely, and the remedy. */
     detail: last?.detail === undefined ? detail : `${last.detail} ${detail}`,
     count,

@@ -38,7 +38,7 @@ export class ResponseRelay {
     this.#framing = this.#framingOf(head)
     if (this.#framing === 'until close') this.#response.shouldKeepAlive = false
     const isKept = this.#response.shouldKeepAlive
-    this.#text = responseHeadText(head, this.#framing, { isKept, keepAliveSeconds })
+    this.#text = responseHeadText(head, this.#framing, isKept ? keepAliveSeconds : undefined)
   }
 
   #framingOf(head: ResponseHead): ResponseFraming {

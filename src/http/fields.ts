@@ -136,17 +136,8 @@ function protectedRule(name: string): RequestFieldRule | undefined {
 
 /** A CGI-like origin reads `X_Org_Id` as `X-Org-Id`; some read `Authorization_` as `Authorization`. */
 function imitatesProtected(name: string): boolean {
-  const folded = name.replaceAll('_', '-')
-  return protectedRule(folded) !== undefined || protectedRule(withoutDashesAround(folded)) !== undefined
-}
-
-/** Not a regular expression: `/-+$/` takes time quadratic in the number of dashes. */
-function withoutDashesAround(name: string): string {
-  let start = 0
-  let end = name.length
-  while (start < end && name[start] === '-') start++
-  while (end > start && name[end - 1] === '-') end--
-  return name.slice(start, end)
+  const words = name.split(/[-_]/).filter((word) => word !== '')
+  return protectedRule(words.join('-')) !== undefined
 }
 
 /** RFC 9110 §5.6.2. */
@@ -204,24 +195,4 @@ const NOT_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
 
 export function isFieldValue(value: string): boolean {
   return !NOT_FIELD_VALUE.test(value)
-}
-
-/** A flat list as Node's own client takes fields: an array of values is sent as one line each. */
-export function groupFields(fields: readonly string[]): Record<string, string | string[]> {
-  const headers: Record<string, string | string[]> = Object.create(null)
-  // Node would keep only the last of two spellings of one name.
-  const spellings = new Map<string, string>()
-  for (let i = 0; i + 1 < fields.length; i += 2) {
-    const written = fields[i] as string
-    const value = fields[i + 1] as string
-    const lowerCase = written.toLowerCase()
-    const name = spellings.get(lowerCase) ?? written
-    const before = headers[name]
-    if (before === undefined) {
-      spellings.set(lowerCase, name)
-      headers[name] = value
-    } else if (typeof before === 'string') headers[name] = [before, value]
-    else before.push(value)
-  }
-  return headers
 }

@@ -1,7 +1,7 @@
 /** Answers of our own: problem details (RFC 9457) with a Proxy-Status (RFC 9209). */
 
 import { type ServerResponse, STATUS_CODES } from 'node:http'
-import { causeOf, type Failure, PROBLEMS } from '../errors.ts'
+import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
 
 interface RenderedProblem {
   readonly status: number
@@ -11,11 +11,11 @@ interface RenderedProblem {
 
 export function renderProblem(failure: Failure, requestId: string): RenderedProblem {
   const { code, tokenEndpointStatus } = failure
-  const { status, title, detail } = PROBLEMS[code]
+  const { status, detail } = PROBLEMS[code]
   const cause = causeOf(failure)
   const problem = {
     type: `urn:org-access-proxy:problem:${code}`,
-    title,
+    title: titleOf(code),
     status,
     detail: cause === undefined ? detail : `${cause} ${detail}`,
     code,

@@ -183,15 +183,11 @@ function withoutOurStatus(value: string): string {
 /** The way in which the client finds the end of the content. `none`: there is no content, even if the fields declare some. */
 export type ResponseFraming = 'none' | 'counted' | 'chunked' | 'until close'
 
-/** Whether the client connection takes further requests (RFC 9112 §9.3). */
-export interface Persistence {
-  readonly isKept: boolean
-  /** For how long the connection waits for them, in whole seconds. */
-  readonly keepAliveSeconds: number
-}
-
-/** Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1), and a `Vary`. */
-export function responseHeadText(head: ResponseHead, framing: ResponseFraming, persistence: Persistence): string {
+/**
+ * Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1), and a `Vary`. `keepAliveSeconds`: for how
+ * long the connection waits for further requests; undefined if it takes none.
+ */
+export function responseHeadText(head: ResponseHead, framing: ResponseFraming, keepAliveSeconds?: number): string {
   const { fields } = head
   let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n`
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
@@ -202,10 +198,8 @@ export function responseHeadText(head: ResponseHead, framing: ResponseFraming, p
   if (framing === 'chunked') text += 'Transfer-Encoding: chunked\r\n'
   // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
   if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'
-  if (!persistence.isKept) return `${text}Connection: close\r\n\r\n`
-  // The field has no way to state less than a second.
-  if (persistence.keepAliveSeconds === 0) return `${text}Connection: keep-alive\r\n\r\n`
-  return `${text}Connection: keep-alive\r\nKeep-Alive: timeout=${persistence.keepAliveSeconds}\r\n\r\n`
+  if (keepAliveSeconds === undefined) return `${text}Connection: close\r\n\r\n`
+  return `${text}Connection: keep-alive\r\nKeep-Alive: timeout=${keepAliveSeconds}\r\n\r\n`
 }
 
 let dateSecond = Number.NaN

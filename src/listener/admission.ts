@@ -3,7 +3,7 @@
  * the checks in the order in which the documentation lists the refusals.
  */
 
-import { METHODS } from 'node:http'
+import { type IncomingMessage, METHODS } from 'node:http'
 import type { Caller, CallerRefusal, Callers, Peer } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import type { AdmittedRequest } from '../http/admitted-request.ts'
@@ -22,11 +22,7 @@ import {
 } from '../http/target.ts'
 
 /** The part of Node's `IncomingMessage` that admission reads. */
-export interface RequestHead {
-  readonly method?: string | undefined
-  readonly url?: string | undefined
-  readonly httpVersionMajor: number
-  readonly httpVersionMinor: number
+export interface RequestHead extends Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor'> {
   /** Flat list of names and values, as received. */
   readonly rawHeaders: readonly string[]
 }
@@ -54,11 +50,9 @@ export interface AdmissionRules {
   readonly originHost: string
 }
 
-export interface Refusal {
+export interface Refusal extends Failure {
   readonly isAdmitted: false
   readonly code: RefusalCode
-  /** The limit that was reached, if that is why. */
-  readonly limit?: Failure['limit']
   /** The Org that the request named, if that is why it was refused. */
   readonly orgId?: OrgId | undefined
   /** The caller, if it was known by then. */

@@ -58,7 +58,7 @@ export class Arrival implements ReceivedRequest, Carried {
     }
     const record = this.#newRecord(refusal.code, refusal.orgId)
     record.caller = refusal.caller?.name
-    const problem = connection.facts.certificate?.problem
+    const problem = connection.certificate?.problem
     const isUncertified = refusal.reason !== undefined && problem !== undefined
     record.reason = isUncertified ? `certificate not verified: ${problem}` : (refusal.reason ?? refusal.limit)
     const { status, bytes } = respondWithProblem(response, refusal, record.requestId)

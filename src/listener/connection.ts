@@ -28,15 +28,6 @@ export interface ConnectionOwner {
   exchangeEnded(): void
 }
 
-/** What is known of a connection before its first request. */
-export interface ConnectionFacts {
-  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
-  readonly isForeign: boolean
-  /** Path of the caller's own socket that it came through; undefined for the common address. */
-  readonly callerSocket: string | undefined
-  readonly certificate?: ClientCertificate | undefined
-}
-
 export interface WaitLimits {
   /** For a whole request head. */
   readonly headersTimeoutMs: number
@@ -62,7 +53,8 @@ const NO_NAMES: readonly string[] = []
 
 export class ClientConnection implements ExchangeOwner, Peer {
   readonly socket: Socket
-  readonly facts: ConnectionFacts
+  readonly callerSocket: string | undefined
+  readonly certificate: ClientCertificate | undefined
   readonly #owner: ConnectionOwner
   #message: IncomingMessage | undefined
   #response: ServerResponse | undefined
@@ -86,10 +78,12 @@ export class ClientConnection implements ExchangeOwner, Peer {
   /** Monotonic milliseconds: since then it has stood still. */
   #waitsSince = 0
 
-  constructor(socket: Socket, owner: ConnectionOwner, facts: ConnectionFacts) {
+  /** `callerSocket`: path of the caller's own socket that it came through; undefined for the common address. */
+  constructor(socket: Socket, owner: ConnectionOwner, callerSocket?: string, certificate?: ClientCertificate) {
     this.socket = socket
     this.#owner = owner
-    this.facts = facts
+    this.callerSocket = callerSocket
+    this.certificate = certificate
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())
@@ -99,18 +93,13 @@ export class ClientConnection implements ExchangeOwner, Peer {
     this.parserAttached()
   }
 
-  get callerSocket(): string | undefined {
-    return this.facts.callerSocket
-  }
-
   /** The names in the certificate of the client, as long as it is valid. */
   get certificateNames(): readonly string[] {
-    return this.#hasExpired ? NO_NAMES : (this.facts.certificate?.names ?? NO_NAMES)
+    return this.#hasExpired ? NO_NAMES : (this.certificate?.names ?? NO_NAMES)
   }
 
   get #hasExpired(): boolean {
-    const { certificate } = this.facts
-    return certificate !== undefined && certificate.expiresAt <= Date.now()
+    return this.certificate !== undefined && this.certificate.expiresAt <= Date.now()
   }
 
   /** To be called whenever Node has given this connection a parser. */
@@ -213,7 +202,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
   }
 
   /** The parser has refused what arrived, or the head came too slowly. */
-  inputBroken(problem: RefusalCode, isHead = false): void {
+  inputBroken(problem: RefusalCode): void {
     // Clients open connections before they need them. One that was never used gets no answer and no log line.
     if (this.socket.bytesRead === 0 || !this.socket.writable) {
       this.socket.destroy()
@@ -221,9 +210,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     }
     discardInput(this.socket)
     if (!this.isBusy && !this.isClosing) {
-      const message = new IncomingMessage(this.socket)
-      if (isHead) message.method = 'HEAD'
-      this.takeLast(message, problem)
+      this.takeLast(new IncomingMessage(this.socket), problem)
       return
     }
     this.#closeBehindResponse()

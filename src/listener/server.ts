@@ -117,7 +117,7 @@ export class Listener implements ConnectionOwner {
   useTls(material: TlsMaterial): void {
     if (this.tls?.use(material) !== true) return
     for (const socket of this.#handshakes) socket.destroy()
-    this.#finish(({ facts }) => facts.certificate !== undefined)
+    this.#finish(({ certificate }) => certificate !== undefined)
   }
 
   #finish(isMeant: (connection: ClientConnection) => boolean): void {
@@ -167,11 +167,11 @@ export class Listener implements ConnectionOwner {
     // A tunnel may end one side first. During its handshake, a connection that ends one side is over.
     socket.allowHalfOpen = true
     carrier.allowHalfOpen = true
-    const isForeign = this.#isForeign(socket)
-    this.#connections.set(socket, new ClientConnection(socket, this, { isForeign, callerSocket, certificate }))
+    this.#connections.set(socket, new ClientConnection(socket, this, callerSocket, certificate))
     socket.once('close', () => this.#forget(socket))
   }
 
+  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
   #isForeign(socket: Socket): boolean {
     return !this.#options.allowsRemote && !isLocalPeer(socket)
   }
@@ -231,7 +231,7 @@ export class Listener implements ConnectionOwner {
     if (this.#isEnding) response.shouldKeepAlive = false
     if (!admission.isAdmitted) {
       // On its next connection, the client may have a better certificate, or the proxy the CA.
-      if (connection.facts.certificate?.problem !== undefined) response.shouldKeepAlive = false
+      if (connection.certificate?.problem !== undefined) response.shouldKeepAlive = false
       if ('token' in admission) this.#verify(arrival, admission.token)
       else arrival.fail(admission)
       return
@@ -243,7 +243,7 @@ export class Listener implements ConnectionOwner {
 
   /** `requestsInFlight` counts this request already. */
   #admit({ connection, message, rules }: Arrival, sender: Sender): Admission {
-    if (connection.facts.isForeign) return { isAdmitted: false, code: 'remote_refused' }
+    if (this.#isForeign(connection.socket)) return { isAdmitted: false, code: 'remote_refused' }
     const admission = admit(message, rules, this.#options.newRequestId, sender)
     if (!admission.isAdmitted) return admission
     const { orgId, caller } = admission
@@ -288,8 +288,8 @@ export class Listener implements ConnectionOwner {
     if (connection === undefined || typeof code !== 'string' || !code.startsWith('HPE_')) socket.destroy()
     // No request is taken any more.
     else if (isParserStopped(error)) discardInput(connection.socket)
-    else if (code === 'HPE_HEADER_OVERFLOW') connection.inputBroken('request_head_too_large', looksLikeHead(error))
-    else connection.inputBroken('request_invalid', looksLikeHead(error))
+    else if (code === 'HPE_HEADER_OVERFLOW') connection.inputBroken('request_head_too_large')
+    else connection.inputBroken('request_invalid')
   }
 
   exchangeEnded(): void {
@@ -345,13 +345,6 @@ const HTTP: ServerOptions = {
   keepAliveTimeout: 0, // would arm and clear a timer for each request
   highWaterMark: 64 * 1024,
   noDelay: true,
-}
-
-const HEAD = Buffer.from('HEAD ')
-
-/** The parser does not say how far it got. Most heads arrive in one packet, so the first bytes show the method. */
-function looksLikeHead(error: Error): boolean {
-  return 'rawPacket' in error && Buffer.isBuffer(error.rawPacket) && error.rawPacket.subarray(0, 5).equals(HEAD)
 }
 
 /**

@@ -3,7 +3,6 @@
 import { Agent, type ClientRequest, type IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import { createProxyServer } from 'http-proxy'
-import { groupFields } from '../http/fields.ts'
 
 /** The target is not used: the library gets a connection on which the handshake has been done. */
 const library = createProxyServer({ target: 'http://service' })
@@ -28,11 +27,21 @@ export function openTunnel(client: Socket, service: Socket, fields: readonly str
   const agent = Object.assign(new Agent(), { createConnection: () => undefined })
   const handshake = { method: 'GET', url: '/', httpVersionMajor: 1, headers: UPGRADE, socket: client }
   library.ws(handshake as unknown as IncomingMessage, client, { agent }, Buffer.alloc(0)).catch(() => undefined)
-  libraryRequest?.emit('upgrade', { headers: { ...UPGRADE, ...groupFields(fields) } }, service, firstBytes)
+  libraryRequest?.emit('upgrade', { headers: { ...UPGRADE, ...grouped(fields) } }, service, firstBytes)
   libraryRequest = undefined
   // The library alone would end the other side as if all had come.
   service.once('close', () => {
     if (!service.readableEnded) client.destroy()
   })
   client.once('close', () => service.destroy())
+}
+
+/** As the library takes fields: each value of a list is a line of its own. */
+function grouped(fields: readonly string[]): Record<string, string[]> {
+  const headers: Record<string, string[]> = Object.create(null)
+  for (const [i, value] of fields.entries()) {
+    const name = fields[i - 1]
+    if (i % 2 === 1 && name !== undefined) headers[name] = [...(headers[name] ?? []), value]
+  }
+  return headers
 }

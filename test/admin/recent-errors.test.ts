@@ -18,7 +18,7 @@ test('an error has its kind, its remedy, the Orgs concerned and the last request
     {
       code: 'org_access_refused',
       kind: 'app',
-      title: PROBLEMS.org_access_refused.title,
+      title: 'Org access refused',
       detail: PROBLEMS.org_access_refused.detail,
       count: 1,
       lastAgoMs: 2_500,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { gatherFields, groupFields, isFieldValue, namedByConnection, withoutFields } from '../../src/http/fields.ts'
+import { gatherFields, isFieldValue, namedByConnection, withoutFields } from '../../src/http/fields.ts'
 
 /** A field with this name goes on. */
 const goesOn = (name: string) => gatherFields([name, '1']).kept.length > 0
@@ -77,15 +77,6 @@ test('fields are left out of a copy', () => {
   const fields = ['A', '1', 'B', '2', 'a', '3']
   expect(withoutFields(fields, new Set(['a']))).toEqual(['B', '2'])
   expect(fields).toEqual(['A', '1', 'B', '2', 'a', '3'])
-})
-
-test('fields grouped by name keep their order and the first spelling', () => {
-  const grouped = groupFields(['A', '1', 'b', '2', 'a', '3', 'A', '4', '__proto__', '5'])
-  expect(Object.entries(grouped)).toEqual([
-    ['A', ['1', '3', '4']],
-    ['b', '2'],
-    ['__proto__', '5'],
-  ])
 })
 
 test('field values', () => {

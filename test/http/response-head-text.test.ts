@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
 import {
-  type Persistence,
   parseResponseHead,
   type ResponseFraming,
   ResponseHead,
@@ -8,14 +7,14 @@ import {
 } from '../../src/http/response-head.ts'
 import { fc } from '../support/properties.ts'
 
-const KEPT = { isKept: true, keepAliveSeconds: 75 }
-const CLOSING = { isKept: false, keepAliveSeconds: 75 }
+const KEPT = 75
+const CLOSING = undefined
 
 function headWith(fields: readonly string[], hasDate = true, status = 200, reason = 'OK'): ResponseHead {
   return Object.assign(new ResponseHead(status, reason, true), { fields, hasDate })
 }
 
-test.each<[string, ResponseFraming, Persistence, string]>([
+test.each<[string, ResponseFraming, number | undefined, string]>([
   ['counted', 'counted', KEPT, 'Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n'],
   ['counted, the last', 'counted', CLOSING, 'Connection: close\r\n'],
   ['chunked', 'chunked', KEPT, 'Transfer-Encoding: chunked\r\nConnection: keep-alive\r\nKeep-Alive: timeout=75\r\n'],
