@@ -4,8 +4,8 @@
  * (CVE-2021-32779). And broken escapes, which end programs that decode them.
  */
 
-import { describe, test } from 'vitest'
-import { get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+import { describe } from 'vitest'
+import { get, HOST, head, ORG, sentFor, startTable } from '../support/case-table.ts'
 
 const table = await startTable()
 
@@ -40,17 +40,17 @@ const REFUSED: readonly (readonly [string, readonly string[]])[] = [
   ['broken escapes', ['/a%zz', '/a%', '/a%1', '/a%1/x', '/%', '/a%%41', '/a%u0041']],
   ['fragments', ['/a#frag', '/#', '/a?b#frag', '/v2/x#/../admin']],
 ]
-describe.each(REFUSED)('%s is refused', (name, targets) => {
-  test.each(targets)('%j', (target) =>
-    table.run({ name, send: get(target, '{org}'), status: 400, code: 'target_invalid' }),
-  )
+const line = (target: string) => get(target, '{org}')
+describe.each(REFUSED)('%s', (_, targets) => {
+  table.refuses(sentFor(targets, line), 400, 'target_invalid')
 })
 
-test.each(['/a\x7f', '/a\x80', '/a\xff', '/a\x01', '/a\tb', '/a b', '/a\x00', '/a\x0b', '/\xe2\x80\xa5/x'])(
-  'the parser refuses %j',
-  (target) => table.run({ send: get(target, '{org}'), status: 400 }),
-)
+describe('what the parser refuses', () => {
+  const TARGETS = ['/a\x7f', '/a\x80', '/a\xff', '/a\x01', '/a\tb', '/a b', '/a\x00', '/a\x0b', '/\xe2\x80\xa5/x']
+  table.refuses(sentFor(TARGETS, line), 400, 'request_invalid')
+})
 
-test.each(['OPTIONS', 'GET', 'POST'])('%s *', (method) =>
-  table.run({ name: method, send: head(`${method} * HTTP/1.1`, HOST, ORG), status: 400, code: 'target_invalid' }),
-)
+describe('no path', () => {
+  const asterisk = (method: string) => head(`${method} * HTTP/1.1`, HOST, ORG)
+  table.refuses(sentFor(['OPTIONS', 'GET', 'POST'], asterisk), 400, 'target_invalid')
+})

@@ -3,52 +3,39 @@
  * its sender, with the token.
  */
 
-import { expect, test } from 'vitest'
-import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
+import { expect } from 'vitest'
+import { HOST, head, ORG, sentFor, startTable } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 
 const table = await startTable()
 
 const tunnelled = head('GET /v2/tunnelled HTTP/1.1', HOST, 'X-Org-Id: {other}')
 
-test.each<Case>([
+table.refuses(
   {
-    name: 'CONNECT',
-    send: head('CONNECT evil.example:443 HTTP/1.1', 'Host: evil.example:443', ORG) + tunnelled,
-    status: 405,
+    CONNECT: head('CONNECT evil.example:443 HTTP/1.1', 'Host: evil.example:443', ORG) + tunnelled,
+    'CONNECT to us': head('CONNECT localhost:{port} HTTP/1.1', HOST, ORG) + tunnelled,
+    'CONNECT with a path': head('CONNECT /v2/x HTTP/1.1', HOST, ORG) + tunnelled,
+    'CONNECT with an upgrade': head('CONNECT localhost:1 HTTP/1.1', HOST, ORG, ...HANDSHAKE) + tunnelled,
   },
-  {
-    name: 'CONNECT to us',
-    send: head('CONNECT localhost:{port} HTTP/1.1', HOST, ORG) + tunnelled,
-    status: 405,
-  },
-  {
-    name: 'CONNECT with a path',
-    send: head('CONNECT /v2/x HTTP/1.1', HOST, ORG) + tunnelled,
-    status: 405,
-  },
-  {
-    name: 'CONNECT with an upgrade',
-    send: head('CONNECT localhost:1 HTTP/1.1', HOST, ORG, ...HANDSHAKE) + tunnelled,
-    status: 405,
-  },
-])('$name', (row) => table.run({ ...row, closes: true }))
-
-test.each<Case>([
-  { name: 'TRACE', send: head('TRACE /v2/x HTTP/1.1', HOST, ORG), status: 405 },
-  {
-    name: 'TRACE that should end here',
-    send: head('TRACE /v2/x HTTP/1.1', HOST, ORG, 'Max-Forwards: 0', 'X-Echo: echo-me'),
-    status: 405,
-  },
-])('$name', (row) =>
-  table.run({
-    ...row,
-    code: 'method_refused',
-    also: ({ response }) => expect(response.content.toString()).not.toContain('echo-me'),
-  }),
+  405,
+  'method_refused',
+  { closes: true },
 )
 
-test.each(['FOO', 'get', 'GE\x00T', 'G@T', ''])('the method %j', (method) =>
-  table.run({ send: head(`${method} /v2/x HTTP/1.1`, HOST, ORG), status: 400, closes: true }),
+table.refuses(
+  {
+    TRACE: head('TRACE /v2/x HTTP/1.1', HOST, ORG),
+    'TRACE that should end here': head('TRACE /v2/x HTTP/1.1', HOST, ORG, 'Max-Forwards: 0', 'X-Echo: echo-me'),
+  },
+  405,
+  'method_refused',
+  { also: ({ response }) => expect(response.content.toString()).not.toContain('echo-me') },
+)
+
+table.refuses(
+  sentFor(['FOO', 'get', 'GE\x00T', 'G@T', ''], (method) => head(`${method} /v2/x HTTP/1.1`, HOST, ORG)),
+  400,
+  undefined,
+  { closes: true },
 )

@@ -82,7 +82,10 @@ describe('fields that are removed', () => {
     ),
     forwarded('X-Org-Id', ['X-Kept: 1'], ['X-Kept', '1']),
     forwarded('X-Proxy-Key, configured or not', ['X-Proxy-Key: k'], []),
-    forwarded('what would change the path', ['X-Original-URL: /a', 'X-Rewrite-URL: /b'], []),
+    forwarded('what would change the path', ['X-Original-URL: /a', 'X-Rewrite-URL: /b', 'X-Original-URI: /c'], []),
+    forwarded('what forwards a path', ['X-Forwarded-URI: /a', 'X-Forwarded-Path: /b', 'Script-Name: /c'], []),
+    forwarded('what maps a path', ['Path-Info: /a', 'X-Sendfile-Type: b', 'X-Accel-Mapping: c'], []),
+    forwarded('what names a method', ['X-Original-Method: PUT', 'X-Forwarded-Method: PUT'], []),
     forwarded(
       'what would change the host',
       ['X-Forwarded-Host: evil', 'X-Forwarded-Proto: http', 'X-Forwarded-Prefix: /a'],

@@ -59,101 +59,13 @@ describe('an admitted request', () => {
     expect(admitted([]).expectsContinue).toBe(false)
   })
 
-  test('loses the fields that Connection names, except ours and the framing', () => {
-    const request = admitted(
-      [
-        'Connection',
-        'close, X-Foo, authorization, host, content-length, x-org-id, via',
-        'X-Foo',
-        '1',
-        'Content-Length',
-        '2',
-      ],
-      {
-        method: 'POST',
-      },
-    )
-    expect(request.fields).not.toContain('X-Foo')
-    expect(request.fields).toEqual([
-      'host',
-      'service.example',
-      'via',
-      '1.1 org-access-proxy (this-instance)',
-      'x-request-id',
-      'generated',
-    ])
-    expect(request.contentLength).toBe(2)
-    expect(request.orgId).toBe('acme')
-  })
-
-  test('an unknown Upgrade is dropped', () => {
-    const request = admitted([
-      'Connection',
-      'Upgrade, HTTP2-Settings',
-      'Upgrade',
-      'h2c',
-      'HTTP2-Settings',
-      'x',
-      'Sec-WebSocket-Key',
-      'k',
-    ])
-    expect(request).toMatchObject({ isWebSocket: false })
-    expect(request.fields).toHaveLength(6)
-  })
-
-  test('a WebSocket handshake keeps its own fields', () => {
-    const request = admitted([
-      'Connection',
-      'Upgrade',
-      'Upgrade',
-      'websocket',
-      'Sec-WebSocket-Key',
-      'dGhlIHNhbXBsZSBub25jZQ==',
-      'Sec-WebSocket-Version',
-      '13',
-    ])
-    expect(request.isWebSocket).toBe(true)
-    expect(request.fields).toContain('Sec-WebSocket-Key')
-  })
-
   test('a handshake may ask for a subprotocol with the name of one of its fields', () => {
+    const protocols = ['Sec-WebSocket-Protocol', 'sec-websocket-key', 'Sec-WebSocket-Protocol', 'sec-websocket-version']
     const request = admitted([
-      'Connection',
-      'Upgrade',
-      'Upgrade',
-      'websocket',
-      'Sec-WebSocket-Version',
-      '13',
-      'Sec-WebSocket-Protocol',
-      'sec-websocket-key',
-      'Sec-WebSocket-Key',
-      'dGhlIHNhbXBsZSBub25jZQ==',
-      'Sec-WebSocket-Protocol',
-      'sec-websocket-version',
-      'Sec-WebSocket-Extensions',
-      'x',
-    ])
+      'Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ==', 'Sec-WebSocket-Version', '13',
+      ...protocols,
+    ]) // biome-ignore format: pairs
     expect(request.isWebSocket).toBe(true)
-  })
-
-  test('the right caller key is enough, and is not forwarded', () => {
-    const request = admitted(['X-Proxy-Key', 'k'], {}, { isCallerKey: (key) => key === 'k' })
-    expect(request.fields).not.toContain('k')
-  })
-
-  test('the Via of another proxy is kept, before ours', () => {
-    const { fields } = admitted(['Via', '1.0 fred'])
-    expect(fields.slice(0, 2)).toEqual(['Via', '1.0 fred'])
-    expect(fields).toContain('1.1 org-access-proxy (this-instance)')
-  })
-
-  test('an App route needs no org and records none', () => {
-    const result = admit(head(HOST, { method: 'POST', url: '/v2/links' }), RULES, newRequestId)
-    expect(result).toMatchObject({ isAdmitted: true, orgId: undefined })
-  })
-
-  test('absolute-form with one of our names counts as its path', () => {
-    expect(admitted([], { url: 'http://127.0.0.1:1/v2/y?z' }).target).toBe('/api/v2/y?z')
   })
 })
 
@@ -190,40 +102,14 @@ describe('for arbitrary requests', () => {
   )
   const values = fc.oneof(
     fc.constantFrom(
-      'acme',
-      'other',
-      'close',
-      'authorization, x-org-id',
-      'x-plain, cookie',
-      'websocket',
-      'h2c',
-      'chunked',
-      '5',
-      '100-continue',
-      'localhost',
-    ),
+      'acme', 'other', 'close', 'authorization, x-org-id', 'x-plain, cookie', 'websocket', 'h2c', 'chunked', '5', '100-continue', 'localhost',
+    ), // biome-ignore format: values
     fc.string({ maxLength: 20 }),
   )
-  const HOP_BY_HOP = [
-    'connection',
-    'keep-alive',
-    'te',
-    'trailer',
-    'transfer-encoding',
-    'upgrade',
-    'proxy-connection',
-    'http2-settings',
-    'expect',
-  ]
-  const PROTECTED = [
-    'authorization',
-    'x-org-id',
-    'x-proxy-key',
-    'proxy-authorization',
-    'x-original-url',
-    'x-rewrite-url',
-    'content-length',
-  ]
+  const NEVER_SENT = [
+    'connection', 'keep-alive', 'te', 'trailer', 'transfer-encoding', 'upgrade', 'proxy-connection', 'http2-settings', 'expect',
+    'authorization', 'x-org-id', 'x-proxy-key', 'proxy-authorization', 'x-original-url', 'x-rewrite-url', 'content-length',
+  ] // biome-ignore format: names
   const targets = fc.oneof(
     fc.constant('/v2/x'),
     fc
@@ -245,7 +131,7 @@ describe('for arbitrary requests', () => {
           if (!result.isAdmitted) return
           admissions++
           const sent = result.fields.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase())
-          for (const name of [...HOP_BY_HOP, ...PROTECTED]) expect(sent).not.toContain(name)
+          for (const name of NEVER_SENT) expect(sent).not.toContain(name)
           expect(sent.filter((name) => name === 'host')).toHaveLength(1)
           expect(result.fields[result.fields.indexOf('host') + 1]).toBe('service.example')
           expect(sent.filter((name) => name === 'x-request-id')).toHaveLength(1)

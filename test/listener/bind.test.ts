@@ -1,7 +1,7 @@
 /** Unix sockets: their mode, what lies in their place, and two instances that want the same one. */
 
 import { readdirSync, symlinkSync, unlinkSync } from 'node:fs'
-import { link, lstat, mkdtemp, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { link, lstat, mkdtemp, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { connect, createServer, type Server } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -63,6 +63,15 @@ test('a symlink to a stale socket is refused, and stays', async () => {
   path = `${path}.link`
   await expect(bindHere()).rejects.toThrow('is not a socket')
   expect((await lstat(path)).isSymbolicLink()).toBe(true)
+})
+
+test('a socket that cannot be removed does not disturb the stop', async () => {
+  const bound = await bindHere()
+  await rename(folder, `${folder}.moved`)
+  await writeFile(folder, 'a file where the folder was')
+  await bound.close()
+  await rm(folder)
+  await rename(`${folder}.moved`, folder)
 })
 
 test('of two instances that start on one stale socket, exactly one listens, and it can be reached', async () => {

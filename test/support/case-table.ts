@@ -4,7 +4,7 @@
  * Org, and that no secret got out.
  */
 
-import { afterAll, expect } from 'vitest'
+import { afterAll, expect, test } from 'vitest'
 import { type Canaries, canariesOf } from './canaries.ts'
 import type { OriginRequest } from './origin-connection.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
@@ -102,6 +102,13 @@ export class CaseTable implements AsyncDisposable {
     row.also?.({ org, other, response, responses, requests, mints })
   }
 
+  /** One test for each of what is sent, by name: it gets this answer, and goes no further. */
+  refuses(sent: Readonly<Record<string, string>>, status: number, code?: string, more: Partial<Case> = {}): void {
+    test.each(Object.entries(sent))('%s', (name, send) =>
+      this.run({ name, send, status, ...(code === undefined ? {} : { code }), ...more }),
+    )
+  }
+
   /** The responses to these bytes. If the connection stays open, a good request on it must get the next response. */
   async #exchange(row: Case, send: string): Promise<RawResponse[]> {
     await using client = await RawClient.sending(this.#proxy.port, send)
@@ -178,6 +185,11 @@ function isProbe({ target }: OriginRequest): boolean {
 
 export const HOST = 'Host: 127.0.0.1'
 export const ORG = 'X-Org-Id: {org}'
+
+/** What is sent for each of these values, by the value. */
+export function sentFor(values: readonly string[], send: (value: string) => string): Record<string, string> {
+  return Object.fromEntries(values.map((value) => [JSON.stringify(value), send(value)]))
+}
 
 /** The lines of a head with their ends, and the empty line after them. */
 export function head(...lines: string[]): string {
