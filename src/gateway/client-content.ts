@@ -1,7 +1,8 @@
 /** The content of a request on its way to the service. Small content is kept, so that the request can be repeated. */
 
 import type { IncomingMessage } from 'node:http'
-import { joinPieces, markEmpty } from '../http/node-internals.ts'
+import { markEmpty } from '../http/node-20.ts'
+import { joinPieces } from '../http/node-internals.ts'
 import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
 
 /** For all requests together. */

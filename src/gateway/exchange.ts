@@ -10,7 +10,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import { causeOf, type Failure, OriginError, TokenError } from '../errors.ts'
 import { type AdmittedRequest, hasContent } from '../http/admitted-request.ts'
-import { leaveSocket, markEmpty } from '../http/node-internals.ts'
+import { markEmpty } from '../http/node-20.ts'
+import { leaveSocket } from '../http/node-internals.ts'
 import { respondWithProblem } from '../http/problem.ts'
 import {
   CLIENT_CLOSED_STATUS,

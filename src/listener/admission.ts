@@ -86,14 +86,6 @@ function refuse(code: RefusalCode): Refusal {
   return { isAdmitted: false, code }
 }
 
-/** A request whose sender may ask for something. */
-interface Candidate {
-  readonly head: RequestHead
-  readonly found: RequestFindings
-  readonly rules: AdmissionRules
-  readonly caller: Caller | undefined
-}
-
 /** `newRequestId` is called for an admitted request without a usable `X-Request-Id`. */
 export function admit(
   head: RequestHead,
@@ -105,12 +97,12 @@ export function admit(
   const early =
     checkFraming(head, found) ?? checkMethod(head, found) ?? checkHost(found, rules) ?? checkSender(found, rules)
   if (early !== undefined) return early
-  if (rules.callers === undefined) return admitTarget({ head, found, rules, caller: undefined }, newRequestId)
+  if (rules.callers === undefined) return admitTarget(head, found, rules, newRequestId)
   const { callerKey = '' } = found
   const caller = sender.verified ?? rules.callers.identify(sender, keysIn(found), callerKey)
   if (caller === 'unverified') return { isAdmitted: false, token: callerKey }
   if (typeof caller === 'string') return { isAdmitted: false, code: 'caller_refused', reason: caller }
-  const admission = admitTarget({ head, found, rules, caller }, newRequestId)
+  const admission = admitTarget(head, found, rules, newRequestId, caller)
   return admission.isAdmitted ? admission : { ...admission, caller }
 }
 
@@ -155,8 +147,13 @@ function keysIn({ callerKey }: RequestFindings): number {
   return callerKey?.split(', ').length ?? 0
 }
 
-function admitTarget(candidate: Candidate, newRequestId: () => string): AdmittedBy | Refusal {
-  const { head, found, rules, caller } = candidate
+function admitTarget(
+  head: RequestHead,
+  found: RequestFindings,
+  rules: AdmissionRules,
+  newRequestId: () => string,
+  caller?: Caller,
+): AdmittedBy | Refusal {
   const { method = '' } = head
   const target = originFormOf(head, rules.hosts)
   if (typeof target !== 'string') return target
@@ -169,7 +166,7 @@ function admitTarget(candidate: Candidate, newRequestId: () => string): Admitted
   // The App's own credential never goes to a path that could mint a token for the client.
   const isAppRoute = !mayMint && rules.appRoutes.length > 0 && matchesRoute(rules.appRoutes, method, path)
   if (caller !== undefined && !caller.mayUseRoute(method, path, isAppRoute)) return refuse('route_refused')
-  const orgId = isAppRoute ? undefined : admitOrg(candidate)
+  const orgId = isAppRoute ? undefined : admitOrg(found, rules, caller)
   if (typeof orgId === 'object') return orgId
   if (found.imitation !== undefined || found.hasBadValue) return refuse('field_invalid')
   if (found.via?.includes(rules.instance)) return refuse('proxy_loop_detected')
@@ -202,7 +199,7 @@ function originFormOf({ url = '' }: RequestHead, hosts: HostList): string | Refu
   return hosts.check(absolute.authority) === 'allowed' ? absolute.originForm : refuse('host_refused')
 }
 
-function admitOrg({ found, rules, caller }: Candidate): OrgId | Refusal {
+function admitOrg(found: RequestFindings, rules: AdmissionRules, caller?: Caller): OrgId | Refusal {
   if (found.orgId === undefined || found.orgId === '') return refuse('org_id_missing')
   const orgId = parseOrgId(found.orgId, rules.orgPattern)
   if (orgId === undefined) return refuse('org_id_invalid')

@@ -1,10 +1,12 @@
 /** One client connection. Serves one request after another, and watches for clients that leave or fall silent. */
 
-import { IncomingMessage, type ServerResponse } from 'node:http'
+import { IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import type { Server as TlsServer } from 'node:tls'
 import type { CallerUsage, Peer } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import type { ExchangeOwner } from '../gateway/exchange.ts'
+import { ignoreOffer } from '../http/node-20.ts'
 import { discardInput, lastResponse, makeStoppable, resetNow } from '../http/node-internals.ts'
 import type { ClientCertificate } from './tls.ts'
 
@@ -90,7 +92,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     // Node destroys a connection as soon as its last response is flushed. If content is still arriving then, the client
     // gets a reset and may lose the response. We end our side and read on for a while instead (RFC 9112 §9.6).
     socket.destroySoon = () => this.linger()
-    this.parserAttached()
+    this.#parserAttached()
   }
 
   /** The names in the certificate of the client, as long as it is valid. */
@@ -102,8 +104,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     return this.certificate !== undefined && this.certificate.expiresAt <= Date.now()
   }
 
-  /** To be called whenever Node has given this connection a parser. */
-  parserAttached(): void {
+  #parserAttached(): void {
     makeStoppable(this.socket, () => this.#takesRequest())
   }
 
@@ -121,7 +122,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
 
   /** Takes the next request: starts it now, or when the response before it has been flushed. */
   take(message: IncomingMessage, response: ServerResponse): void {
-    this.inTurn(() => {
+    this.#inTurn(() => {
       if (this.isClosing || this.#isLast) response.shouldKeepAlive = false
       this.#start(message, response)
     })
@@ -129,7 +130,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
 
   /** Takes a request that Node has given the connection away for: a WebSocket handshake, or CONNECT. No other can follow it. */
   takeLast(message: IncomingMessage, problem?: RefusalCode): void {
-    this.inTurn(() => {
+    this.#inTurn(() => {
       this.isClosing = true
       const response = lastResponse(message, this.socket)
       response.once('finish', () => this.linger())
@@ -137,7 +138,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     })
   }
 
-  inTurn(start: () => void): void {
+  #inTurn(start: () => void): void {
     if (this.isBusy) {
       this.#next = start
       return
@@ -190,15 +191,16 @@ export class ClientConnection implements ExchangeOwner, Peer {
     this.isBusy = false
     const next = this.#next
     this.#next = undefined
-    if (next !== undefined) this.inTurn(next)
+    if (next !== undefined) this.#inTurn(next)
     else if (this.isClosing) this.linger()
   }
 
-  /** For a connection that returns to HTTP: `feed` gives it a parser and what was read already. */
-  returnToHttp(feed: () => void): void {
-    this.isBusy = false
-    feed()
-    this.socket.resume()
+  /** For a request that offers a protocol other than WebSocket: it is parsed again, without the offer. */
+  ignoreOffer(server: Server | TlsServer, message: IncomingMessage, firstBytes: Buffer): void {
+    this.#inTurn(() => {
+      this.isBusy = false
+      ignoreOffer(server, this.socket, message, firstBytes, () => this.#parserAttached())
+    })
   }
 
   /** The parser has refused what arrived, or the head came too slowly. */

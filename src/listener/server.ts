@@ -9,7 +9,7 @@ import type { TLSSocket } from 'node:tls'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import type { Gateway } from '../gateway/handler.ts'
-import { carrierOf, discardInput, isParserStopped, keepConnections, parse } from '../http/node-internals.ts'
+import { carrierOf, discardInput, keepConnections } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
 import { type Admission, admit, offersWebSocket, type Sender } from './admission.ts'
 import { Arrival, type ArrivalOptions } from './arrival.ts'
@@ -275,7 +275,7 @@ export class Listener implements ConnectionOwner {
   #upgrade(server: Server | TlsServer, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
     const connection = this.#connections.get(socket)
     if (!offersWebSocket(message)) {
-      connection?.inTurn(() => ignoreOffer(server, connection, message, firstBytes))
+      connection?.ignoreOffer(server, message, firstBytes)
       return
     }
     if (firstBytes.length > 0) socket.unshift(firstBytes) // they belong to the tunnel
@@ -287,7 +287,7 @@ export class Listener implements ConnectionOwner {
     const code = 'code' in error ? error.code : undefined
     if (connection === undefined || typeof code !== 'string' || !code.startsWith('HPE_')) socket.destroy()
     // No request is taken any more.
-    else if (isParserStopped(error)) discardInput(connection.socket)
+    else if (code === 'HPE_PAUSED') discardInput(connection.socket)
     else if (code === 'HPE_HEADER_OVERFLOW') connection.inputBroken('request_head_too_large')
     else connection.inputBroken('request_invalid')
   }
@@ -345,28 +345,4 @@ const HTTP: ServerOptions = {
   keepAliveTimeout: 0, // would arm and clear a timer for each request
   highWaterMark: 64 * 1024,
   noDelay: true,
-}
-
-/**
- * Ignores the offer of a protocol other than WebSocket, which Java's HttpClient makes with every request (`Upgrade: h2c`). Node
- * has given the connection away and its parser has lost its place, so the connection goes back to the server like a new one,
- * and the request is parsed again without the field. Nothing that followed it is lost (RFC 9110 §7.8).
- */
-function ignoreOffer(
-  server: Server | TlsServer,
-  connection: ClientConnection,
-  message: IncomingMessage,
-  firstBytes: Buffer,
-): void {
-  const { method, url, httpVersion, rawHeaders } = message
-  let text = `${method} ${url} HTTP/${httpVersion}\r\n`
-  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    if (rawHeaders[i]?.toLowerCase() !== 'upgrade') text += `${rawHeaders[i]}: ${rawHeaders[i + 1]}\r\n`
-  }
-  const head = Buffer.from(`${text}\r\n`, 'latin1')
-  connection.returnToHttp(() => {
-    server.emit('encrypted' in connection.socket ? 'secureConnection' : 'connection', connection.socket)
-    connection.parserAttached()
-    parse(connection.socket, Buffer.concat([head, firstBytes]))
-  })
 }
