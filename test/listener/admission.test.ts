@@ -37,13 +37,10 @@ describe('an admitted request', () => {
     expect(request).toMatchObject({ orgId: 'acme', target: '/api/v2/x?y', path: '/v2/x' })
   })
 
-  test('keeps a request id of visible ASCII, and replaces any other', () => {
-    expect(admitted(['X-Request-Id', 'mine-1']).requestId).toBe('mine-1')
-    expect(admitted(['X-Request-Id', 'a b']).requestId).toBe('generated')
-    expect(admitted(['X-Request-Id', 'x'.repeat(129)]).requestId).toBe('generated')
-    expect(
-      admitted(['X-Request-Id', 'a', 'X-Request-Id', 'b']).fields.filter((f) => f === 'x-request-id'),
-    ).toHaveLength(1)
+  test('has one request id, also if it sent two', () => {
+    const { fields } = admitted(['X-Request-Id', 'a', 'X-Request-Id', 'b'])
+    expect(fields.slice(-2)).toEqual(['x-request-id', 'generated'])
+    expect(fields).not.toContain('X-Request-Id')
   })
 
   test('keeps its request id if Connection names that field, and has it once', () => {

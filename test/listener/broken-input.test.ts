@@ -61,14 +61,6 @@ test('a connection that ends without a byte gets no answer and no line', async (
   expect(proxy.logs.filter(({ msg }) => msg === 'request')).toEqual([])
 })
 
-test('a connection that is not used within headersTimeout is closed without an answer or a line', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.headersTimeout': '300ms' })
-  await using client = await RawClient.connect(proxy.port)
-  expect((await client.untilClosed()).bytes.toString()).toBe('')
-  expect(proxy.logs.filter(({ msg }) => msg === 'request')).toEqual([])
-})
-
 test('CONNECT gets 405, also behind another request, and its connection closes', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service)
