@@ -1,7 +1,7 @@
 /** What the parts say about bad states that last, in words that tell what to do. */
 
 import type { WarningChecks } from '../admin/warnings.ts'
-import { PROBLEMS, type TokenErrorCode } from '../errors.ts'
+import { type TokenErrorCode, titleOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Listener } from '../listener/server.ts'
 import type { Log } from './log.ts'
@@ -112,5 +112,5 @@ function named(orgs: readonly string[]): string {
 const RESUME = 'To try again at once: POST /tokens/resume.'
 
 function causeOf(code: TokenErrorCode): string {
-  return `${PROBLEMS[code].title}.`
+  return `${titleOf(code)}.`
 }

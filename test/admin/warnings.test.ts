@@ -73,7 +73,7 @@ test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', a
   await using proxy = await startProxy(service, ADMIN)
   for (const org of ['a', 'b']) expect((await request(proxy.port, get('/v2/x', org))).status).toBe(503)
   const [paused] = (await warningsOf(proxy)).filter(({ code }) => code === 'mints_paused')
-  expect(paused?.text).toContain('The token endpoint limits its rate.')
+  expect(paused?.text).toContain('Token endpoint rate limited.')
   expect(Date.parse(paused?.until ?? '') - Date.now()).toBeGreaterThan(60_000)
   expect(await gauge(proxy, 'oap_warnings{code="mints_paused"}')).toBe(1)
   expect(await gauge(proxy, 'oap_mints_paused_seconds')).toBeGreaterThan(60)
@@ -118,7 +118,7 @@ test('App credentials that were never accepted are told as rejected, even if one
   expect((await request(proxy.port, get('/v2/x', 'globex'))).status).toBe(502)
   const [told, ...others] = await warningsOf(proxy)
   expect([told?.code, others]).toEqual(['orgs_paused', []])
-  expect(told?.text).toContain('No new token for globex: The service rejects the App credentials')
+  expect(told?.text).toContain('No new token for globex: App credentials rejected')
 })
 
 test('the trouble of an Org is told with its cause, also between two pauses, until a call succeeds', async () => {
@@ -129,7 +129,7 @@ test('the trouble of an Org is told with its cause, also between two pauses, unt
   const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'orgs_paused')
   await eventually(async () => {
     const warning = await told()
-    expect(warning?.text).toContain('No new token for acme: The token endpoint is unavailable')
+    expect(warning?.text).toContain('No new token for acme: Token endpoint unavailable')
     return warning?.until === undefined
   }, 'the end of the first pause')
   isUp = true
