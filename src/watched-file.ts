@@ -25,9 +25,8 @@ const INTERVAL_MS = 2_000
 
 export class WatchedFile {
   readonly #options: WatchedFileOptions
-  readonly #reads = new Reruns(() => this.#read())
+  readonly #reads = new Reruns((isAskedFor) => this.#read(isAskedFor))
   readonly #onChange = () => void this.#reads.next()
-  #isAskedFor = false
   #digest: string | undefined
   #problem: string | undefined
   #isClosed = false
@@ -42,8 +41,7 @@ export class WatchedFile {
 
   /** Reads the file now. Resolves after `onContent` or `onProblem` was called. Never rejects. */
   reload(): Promise<void> {
-    this.#isAskedFor = true
-    return this.#reads.next()
+    return this.#reads.next(true)
   }
 
   close(): void {
@@ -51,10 +49,8 @@ export class WatchedFile {
     unwatchFile(this.#options.path, this.#onChange)
   }
 
-  async #read(): Promise<void> {
+  async #read(isAskedFor: boolean): Promise<void> {
     const { path, maxBytes, onContent, onProblem } = this.#options
-    const isAskedFor = this.#isAskedFor
-    this.#isAskedFor = false
     const known = this.#digest
     this.#digest = undefined // stays so if the read fails: then the same content counts as a change
     try {
@@ -73,21 +69,24 @@ export class WatchedFile {
 
 /** Runs `run` on demand, one run at a time. A run in progress may have read the old content, so a new one follows it. */
 export class Reruns {
-  readonly #run: () => Promise<void>
+  readonly #run: (isAskedFor: boolean) => Promise<void>
+  #isAskedFor = false
   #running = Promise.resolve()
   /** Starts when the running one has ended. All requests in the meantime share it. */
   #next: Promise<void> | undefined
 
   /** `run` must not reject. */
-  constructor(run: () => Promise<void>) {
+  constructor(run: (isAskedFor: boolean) => Promise<void>) {
     this.#run = run
   }
 
   /** Resolves when the next run has ended. */
-  next(): Promise<void> {
+  next(isAskedFor = false): Promise<void> {
+    this.#isAskedFor ||= isAskedFor
     this.#next ??= this.#running.then(() => {
       this.#next = undefined
-      this.#running = this.#run()
+      this.#running = this.#run(this.#isAskedFor)
+      this.#isAskedFor = false
       return this.#running
     })
     return this.#next

@@ -53,8 +53,7 @@ export class ConfigReload {
   #takenOverAt = new Date()
   #last: Reload | undefined
   readonly #watched = new Map<string, WatchedFile>()
-  readonly #attempts = new Reruns(() => this.#reloadOnce())
-  #isAskedFor = false
+  readonly #attempts = new Reruns((isAskedFor) => this.#reloadOnce(isAskedFor))
   #isClosed = false
 
   constructor(options: ConfigReloadOptions) {
@@ -74,8 +73,7 @@ export class ConfigReload {
 
   /** Resolves when the configuration has been read and applied, or refused. Never rejects. */
   reload(): Promise<void> {
-    this.#isAskedFor = true
-    return this.#attempts.next()
+    return this.#attempts.next(true)
   }
 
   close(): void {
@@ -84,10 +82,8 @@ export class ConfigReload {
   }
 
   /** An attempt that nobody asked for gets no line if it changes nothing and finds no new problem. */
-  async #reloadOnce(): Promise<void> {
+  async #reloadOnce(isAskedFor: boolean): Promise<void> {
     if (this.#isClosed) return
-    const isAskedFor = this.#isAskedFor
-    this.#isAskedFor = false
     const reload = await this.#takeOver(isAskedFor).catch((error: unknown): Reload => {
       if (!(error instanceof ConfigRefused)) return { outcome: 'failed', error }
       this.#watch(error.files)

@@ -126,11 +126,6 @@ export interface CallersOptions {
 /** Enough for every pod of a large cluster. */
 const MAX_REMEMBERED = 10_000
 
-interface Remembered {
-  readonly caller: Caller
-  readonly expiresAtMs: number
-}
-
 export class Callers {
   readonly all: readonly Caller[]
   readonly #verify: CallersOptions['verify']
@@ -141,7 +136,9 @@ export class Callers {
   readonly #byCertificate = new Map<string, Caller>()
   readonly #byKey = new Map<string, Caller>()
   readonly #byToken: { readonly caller: Caller; readonly credential: JwtCredential }[] = []
-  readonly #remembered = new LRUCache<string, Remembered>({ max: MAX_REMEMBERED })
+  readonly #remembered = new LRUCache<string, { readonly caller: Caller; readonly expiresAtMs: number }>({
+    max: MAX_REMEMBERED,
+  })
   readonly #verifying = new Map<string, Promise<Caller | CallerRefusal>>()
   /** Grows with each change of a key set. */
   #generation = 0
@@ -199,7 +196,6 @@ export class Callers {
   }
 
   async #verifyOnce(token: string): Promise<Caller | CallerRefusal> {
-    if (!looksLikeJwt(token)) return 'malformed token'
     const claims = await readClaims(token)
     if (claims === undefined) return 'malformed token'
     const ofIssuer = this.#byToken.filter(({ credential }) => credential.issuer === claims.issuer)

@@ -29,6 +29,7 @@ const TIMING: KeySetTiming = { refreshMs: 5 * 60_000, minIntervalMs: 10_000, tim
 /** Anyone can send a token that names an unknown key. Beyond this many that wait for a newer set, the next is refused at once. */
 const MAX_WAITING = 256
 
+type UrlSource = Extract<KeySetSource, { url: string }>
 type Entry = Pick<RemoteKeySet, 'verifier'> & Partial<RemoteKeySet>
 
 export class KeySets {
@@ -62,7 +63,7 @@ export class KeySets {
       return { verifier }
     }
     // With other certificates or another token for the same URL, the last good set stays until the next is there.
-    const before = [...former.values()].find(({ url }) => url === source.url)
+    const before = [...former.values()].find((entry) => entry.source?.url === source.url)
     return new RemoteKeySet(source, before?.verifier, this.#observer, this.#timing)
   }
 
@@ -92,10 +93,9 @@ const MAX_BYTES = 64 * 1024
  * followed: the URL that was configured is the one that is trusted.
  */
 class RemoteKeySet {
-  readonly url: string
+  readonly source: UrlSource
   /** Of the last good set. */
   verifier: Verifier | Promise<Verifier> | undefined
-  readonly #tokenFile: string | undefined
   readonly #secureContext: SecureContext | undefined
   readonly #observer: KeySetsObserver
   readonly #timing: KeySetTiming
@@ -106,16 +106,10 @@ class RemoteKeySet {
   #text: string | undefined
   #problem: string | undefined
 
-  constructor(
-    { url, tokenFile, caCertificates }: Extract<KeySetSource, { url: string }>,
-    before: RemoteKeySet['verifier'],
-    observer: KeySetsObserver,
-    timing: KeySetTiming,
-  ) {
-    this.url = url
+  constructor(source: UrlSource, before: RemoteKeySet['verifier'], observer: KeySetsObserver, timing: KeySetTiming) {
+    this.source = source
     this.verifier = before
-    this.#tokenFile = tokenFile
-    this.#secureContext = contextTrusting(caCertificates)
+    this.#secureContext = contextTrusting(source.caCertificates)
     this.#observer = observer
     this.#timing = timing
     void this.refresh()
@@ -142,9 +136,9 @@ class RemoteKeySet {
     const problem = await this.#take().catch(describeFailure)
     this.#fetching = undefined
     if (this.#abort.signal.aborted) return
-    if (problem === undefined && this.#problem !== undefined) this.#observer.keySetRecovered(this.url)
+    if (problem === undefined && this.#problem !== undefined) this.#observer.keySetRecovered(this.source.url)
     if (problem !== undefined && problem !== this.#problem) {
-      this.#observer.keySetUnavailable(this.url, problem, this.verifier !== undefined)
+      this.#observer.keySetUnavailable(this.source.url, problem, this.verifier !== undefined)
     }
     this.#problem = problem
     const delayMs = problem === undefined ? refreshMs : minIntervalMs
@@ -162,7 +156,8 @@ class RemoteKeySet {
   }
 
   async #fetch(): Promise<string> {
-    const token = this.#tokenFile && (await readRegularFile(this.#tokenFile)).bytes.toString('latin1').trim()
+    const { url, tokenFile } = this.source
+    const token = tokenFile && (await readRegularFile(tokenFile)).bytes.toString('latin1').trim()
     const headers = {
       accept: 'application/jwk-set+json, application/json',
       ...(token && { authorization: `Bearer ${token}` }),
@@ -170,7 +165,7 @@ class RemoteKeySet {
     const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(this.#timing.timeoutMs)])
     // Said here, because NODE_TLS_REJECT_UNAUTHORIZED=0 would turn it off: whoever answers decides who is a caller.
     const trust = { secureContext: this.#secureContext, rejectUnauthorized: true }
-    const outgoing = request(this.url, { headers, signal, ...trust, agent: false })
+    const outgoing = request(url, { headers, signal, ...trust, agent: false })
     try {
       outgoing.on('error', () => undefined).end() // `once` and the response reject with it
       const [response] = (await once(outgoing, 'response')) as [IncomingMessage]

@@ -4,7 +4,7 @@ import { dirname, resolve } from 'node:path'
 import { z } from 'zod'
 import { Secret } from '../secret.ts'
 import { isUrl, PATH, ReadFile } from './files.ts'
-import { describeProblem, type Files, MAX_PROBLEMS, type Problem } from './problem.ts'
+import { describeProblem, MAX_PROBLEMS, type Problem } from './problem.ts'
 import { innermost, type Setting, type SettingKey, settingsByKey, unknownName } from './settings.ts'
 import { type Environment, isMapping, misspelt, readEnvironment, type SettingsFile } from './sources.ts'
 
@@ -28,7 +28,8 @@ export class Draft {
   readonly problems: Problem[] = []
   readonly warnings: string[] = []
   readonly given = new Map<SettingKey, Given>()
-  readonly #files = new Map<string, string | undefined>()
+  /** The files that a reload depends on. */
+  readonly files = new Map<string, string | undefined>()
   readonly #file: SettingsFile | undefined
   readonly #env: Environment
   readonly #variables: ReadonlyMap<string, string | readonly string[]>
@@ -41,13 +42,8 @@ export class Draft {
     this.#variables = readEnvironment(env)
     this.#folder = folder ?? dirname(file?.path ?? '')
     if (file === undefined) return
-    this.#files.set(resolve(file.path), file.digest)
+    this.files.set(resolve(file.path), file.digest)
     if (file.problem !== undefined) this.problems.push(file.problem)
-  }
-
-  /** The files that a reload depends on. */
-  get files(): Files {
-    return this.#files
   }
 
   readonly refuse = (at: string, message: string): void => {
@@ -132,14 +128,8 @@ export class Draft {
 
   async #readValue(schema: z.ZodType, given: unknown, at: string): Promise<unknown> {
     const setting = settingAt(at)
-    if (given === null || given === '') {
-      this.refuse(at, 'has no value: give it one, or remove the name')
-      return undefined
-    }
-    if (given === undefined && setting?.key === at && setting.isRequired) {
-      this.#refuseMissing(setting)
-      return undefined
-    }
+    if (given === null || given === '') return this.refuse(at, 'has no value: give it one, or remove the name')
+    if (given === undefined && setting?.key === at && setting.isRequired) return this.#refuseMissing(setting)
     const isVariable = setting !== undefined && this.#variables.has(setting.key)
     const { data, error } = await schema.safeParseAsync(decode(schema, given, isVariable ? '' : this.#folder))
     for (const file of Array.isArray(data) ? data : [data]) if (file instanceof ReadFile) this.#note(file, at)
@@ -154,13 +144,14 @@ export class Draft {
     const hint = meant === undefined ? '' : ` (${meant} is set: is it meant?)`
     this.refuse(key, `is required: set it in the config file, or as ${variable}${hint}`)
   }
+
   /** Takes note of a file that was read. */
   #note({ path, digest, content, isExposed }: ReadFile<unknown>, at: string): void {
     if (isExposed && content instanceof Secret) {
       this.warn(at, 'can be read by other users of this machine: chmod 600 prevents that')
     }
     if (WATCHED_ELSEWHERE.includes(at)) return
-    this.#files.set(path, digest)
+    this.files.set(path, digest)
     const key = settingAt(at)?.key
     const given = key && this.given.get(key)
     if (given) this.given.set(key, { ...given, digests: given.digests + digest })
@@ -170,7 +161,7 @@ export class Draft {
     const [index] = issue.path
     const [part, value] = typeof index === 'number' ? [`${at}[${index}]`, (given as unknown[])[index]] : [at, given]
     const path: unknown = issue.code === 'custom' ? issue.params?.['path'] : undefined
-    if (typeof path === 'string' && !WATCHED_ELSEWHERE.includes(at)) this.#files.set(path, undefined)
+    if (typeof path === 'string' && !WATCHED_ELSEWHERE.includes(at)) this.files.set(path, undefined)
     const isQuoted = typeof value === 'string' && path === undefined && !NEVER_QUOTED.includes(settingAt(at)?.key ?? at)
     const shown = isQuoted ? `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} ` : ''
     this.refuse(part, shown + issue.message)

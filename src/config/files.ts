@@ -52,10 +52,10 @@ function file<T>(parse: (bytes: Buffer) => T, maxBytes?: number) {
   return PATH.transform((path, context) => read(path, context, parse, maxBytes))
 }
 
-export const secretFile = () => file(parseSecretBytes)
+export const secretFile = () => file(parseSecretBytes).optional()
 
 /** For `X-Proxy-Key`. */
-export const keyFile = () => file(parseKey)
+export const keyFile = () => file(parseKey).optional()
 
 /** It could also be read as a JWT, and one credential must not have two meanings. */
 export const callerKeyFile = () =>
@@ -65,9 +65,9 @@ export const callerKeyFile = () =>
     return key
   })
 
-export const certificatesFile = () => file(parseCertificates, MAX_CERTIFICATE_FILE_BYTES)
+export const certificatesFile = () => file(parseCertificates, MAX_CERTIFICATE_FILE_BYTES).optional()
 
-export const privateKeyFile = () => file((bytes) => new Secret(bytes.toString('latin1')))
+export const privateKeyFile = () => file((bytes) => new Secret(bytes.toString('latin1'))).optional()
 
 /** A file, or an https URL. With plain http, anybody on the network could replace the keys and sign tokens as the caller. */
 export const keySetLocation = () =>

@@ -19,7 +19,6 @@ import {
   readSettingsFile,
   type SettingsFile,
 } from './sources.ts'
-import { Unsuitable } from './types.ts'
 
 export interface LoadOptions {
   /** As given on the command line. If undefined, `OAP_CONFIG` may name the file. */
@@ -55,13 +54,8 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
   reportContradictions(result, refuse)
   if (running !== undefined) reportOpenings(running, result, refuse)
   const appSecret = secretOf(latest, draft)
-  let proxies = running?.proxies
-  try {
-    if (running === undefined && latest.origin.proxyFromEnv === true) proxies = readProxyVariables(env)
-  } catch (error) {
-    if (!(error instanceof Unsuitable)) throw error
-    refuse('origin.proxyFromEnv', error.message)
-  }
+  const usesProxy = running === undefined && latest.origin.proxyFromEnv === true
+  const proxies = usesProxy ? readProxyVariables(env, refuse) : running?.proxies
   if (draft.problems.length > 0 || appSecret === undefined) throw new ConfigRefused(draft.problems, draft.files)
 
   // Without a problem, all values are there.

@@ -26,12 +26,13 @@ import {
   count,
   DEFAULT_PATTERN,
   duration,
+  fileMode,
   flag,
+  group,
   items,
   list,
-  parseAppId,
   parsed,
-  parseFileMode,
+  parsedOr,
   parseOrgPattern,
   parseOrgRule,
   parseRoutePattern,
@@ -44,108 +45,94 @@ import {
 /** `relations.ts` checks it against `orgs.pattern`. */
 const orgId = text().transform((id) => id as OrgId)
 
-const listen = z
-  .strictObject({
-    address: parsed(parseAddress)
-      .prefault('localhost:8080')
-      .describe(
-        'Where apps connect: `host:port` or `unix:/path`. `localhost` means 127.0.0.1 and, if the machine has it, ::1. Port 0 takes a free port and logs it.',
-      ),
-    allowRemote: flag(false).describe(
-      'Permits an `address` that other machines can reach. Anyone there acts as the App, unless `callers` or `callerKeyFile` is set.',
-    ),
-    hosts: list(parsed(parseHostName)).describe(
-      'Names accepted in `Host`, in addition to localhost, 127.0.0.1, [::1] and the host of `address`. A single `*` accepts all, and gives up the protection against DNS rebinding.',
-    ),
-    socketMode: parsed(parseFileMode)
-      .prefault('0660')
-      // Without quotes, an editor takes it for a number.
-      .meta({
-        description: 'File mode of a unix socket, in octal with its leading zero.',
-        type: ['string', 'integer'],
-      }),
-    callerKeyFile: keyFile()
-      .optional()
-      .describe('File with a key. If set, every request needs it in `X-Proxy-Key`, which is never forwarded.'),
-    refuseForwarded: flag(true).describe(
-      'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
-    ),
-    maxConnections: count(4096, 1, 1_000_000).describe('Most client connections at once.'),
-    maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
-    headersTimeout: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
-    idleTimeout: duration('60s').describe(
-      'Longest pause of a client while it sends content or reads its response. A slow transfer of any size goes through as long as it moves.',
-    ),
-    keepAliveTimeout: duration('65s').describe(
-      'How long an idle client connection stays open. Set it above the idle timeout of the clients.',
-    ),
-    tls: z
-      .strictObject({
-        certFile: certificatesFile()
-          .optional()
-          .describe(
-            'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
-          ),
-        keyFile: privateKeyFile().optional().describe('PEM file with the private key of the certificate.'),
-        clientCaFile: certificatesFile()
-          .optional()
-          .describe('PEM file with CA certificates. With it, clients are asked for a certificate; see `callers`.'),
-      })
-      .describe('TLS between apps and proxy; off unless `certFile` is set.'),
-  })
-  .describe('The listener for apps.')
+const appId = text().regex(
+  /^(?!\s*$)[^:\p{Cc}]+$/u,
+  'is blank, or contains ":" or a control character, which Basic credentials cannot carry (RFC 7617 §2)',
+)
 
-const origin = z
-  .strictObject({
-    connections: count(256, 1, 65_535).describe(
-      'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them.',
+const listen = group('The listener for apps.', {
+  address: parsedOr('localhost:8080', parseAddress).describe(
+    'Where apps connect: `host:port` or `unix:/path`. `localhost` means 127.0.0.1 and, if the machine has it, ::1. Port 0 takes a free port and logs it.',
+  ),
+  allowRemote: flag(false).describe(
+    'Permits an `address` that other machines can reach. Anyone there acts as the App, unless `callers` or `callerKeyFile` is set.',
+  ),
+  hosts: list(parsed(parseHostName)).describe(
+    'Names accepted in `Host`, in addition to localhost, 127.0.0.1, [::1] and the host of `address`. A single `*` accepts all, and gives up the protection against DNS rebinding.',
+  ),
+  socketMode: fileMode()
+    .prefault('0660')
+    // Without quotes, an editor takes it for a number.
+    .meta({
+      description: 'File mode of a unix socket, in octal with its leading zero.',
+      type: ['string', 'integer'],
+    }),
+  callerKeyFile: keyFile().describe(
+    'File with a key. If set, every request needs it in `X-Proxy-Key`, which is never forwarded.',
+  ),
+  refuseForwarded: flag(true).describe(
+    'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
+  ),
+  maxConnections: count(4096, 1, 1_000_000).describe('Most client connections at once.'),
+  maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
+  headersTimeout: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
+  idleTimeout: duration('60s').describe(
+    'Longest pause of a client while it sends content or reads its response. A slow transfer of any size goes through as long as it moves.',
+  ),
+  keepAliveTimeout: duration('65s').describe(
+    'How long an idle client connection stays open. Set it above the idle timeout of the clients.',
+  ),
+  tls: group('TLS between apps and proxy; off unless `certFile` is set.', {
+    certFile: certificatesFile().describe(
+      'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
     ),
-    maxConnectionAge: duration('10m').describe(
-      'An older connection closes after its response, so that traffic follows DNS and load balancers. Jittered by a fifth.',
+    keyFile: privateKeyFile().describe('PEM file with the private key of the certificate.'),
+    clientCaFile: certificatesFile().describe(
+      'PEM file with CA certificates. With it, clients are asked for a certificate; see `callers`.',
     ),
-    connectTimeout: duration('5s').describe('Longest time for TCP and TLS together.'),
-    responseTimeout: duration('60s').describe(
-      'Longest time from the sent request to the final response head; then 504 `http_response_timeout`.',
-    ),
-    idleTimeout: duration('5m').describe('Longest pause of the service while it sends content.'),
-    caFile: certificatesFile()
-      .optional()
-      .describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
-    certFile: certificatesFile()
-      .optional()
-      .describe(
-        'PEM file with the certificate that the proxy shows to the service, and its chain. Needs `origin.keyFile`.',
-      ),
-    keyFile: privateKeyFile().optional().describe('PEM file with the private key of `origin.certFile`.'),
-    allowInsecure: flag(false).describe(
-      'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
-    ),
-    proxyFromEnv: flag(false).describe('Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; they are ignored otherwise.'),
-  })
-  .describe('The connections to the service.')
+  }),
+})
 
-const orgs = z
-  .strictObject({
-    allow: list(orgId).describe('If not empty, only these org ids are accepted.'),
-    pattern: parsed(parseOrgPattern)
-      .prefault(DEFAULT_PATTERN)
-      .describe(
-        'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: a pattern such as `(a+)+` can take for ever to refuse an id.',
-      ),
-  })
-  .describe('Which org ids are accepted.')
+const origin = group('The connections to the service.', {
+  connections: count(256, 1, 65_535).describe(
+    'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them.',
+  ),
+  maxConnectionAge: duration('10m').describe(
+    'An older connection closes after its response, so that traffic follows DNS and load balancers. Jittered by a fifth.',
+  ),
+  connectTimeout: duration('5s').describe('Longest time for TCP and TLS together.'),
+  responseTimeout: duration('60s').describe(
+    'Longest time from the sent request to the final response head; then 504 `http_response_timeout`.',
+  ),
+  idleTimeout: duration('5m').describe('Longest pause of the service while it sends content.'),
+  caFile: certificatesFile().describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
+  certFile: certificatesFile().describe(
+    'PEM file with the certificate that the proxy shows to the service, and its chain. Needs `origin.keyFile`.',
+  ),
+  keyFile: privateKeyFile().describe('PEM file with the private key of `origin.certFile`.'),
+  allowInsecure: flag(false).describe(
+    'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
+  ),
+  proxyFromEnv: flag(false).describe('Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; they are ignored otherwise.'),
+})
 
-const routes = z
-  .strictObject({
-    allow: list(parsed(parseRoutePattern)).describe(
-      'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below.',
-    ),
-    allowTokenEndpoint: flag(false).describe('Lets apps call the token endpoint themselves and see tokens.'),
-  })
-  .describe('Which requests are forwarded.')
+const orgs = group('Which org ids are accepted.', {
+  allow: list(orgId).describe('If not empty, only these org ids are accepted.'),
+  pattern: parsedOr(DEFAULT_PATTERN, parseOrgPattern).describe(
+    'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: a pattern such as `(a+)+` can take for ever to refuse an id.',
+  ),
+})
 
-const tokens = z
-  .strictObject({
+const routes = group('Which requests are forwarded.', {
+  allow: list(parsed(parseRoutePattern)).describe(
+    'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below.',
+  ),
+  allowTokenEndpoint: flag(false).describe('Lets apps call the token endpoint themselves and see tokens.'),
+})
+
+const tokens = group(
+  'How Org Access Tokens are obtained, kept and renewed. A mint is one call of the token endpoint.',
+  {
     maxOrgs: count(10_000, 1, 1_000_000).describe(
       'Most tokens kept. Beyond it, the least recently used token is evicted, and minted again when needed.',
     ),
@@ -169,17 +156,17 @@ const tokens = z
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
     mintRate: rate(100, 0.1, 100_000).describe('Most calls to the token endpoint per second.'),
     warm: list(orgId).describe('Org ids whose tokens are minted at start, before the proxy reports itself ready.'),
-  })
-  .describe('How Org Access Tokens are obtained, kept and renewed. A mint is one call of the token endpoint.')
+  },
+)
 
 const jwt = z.strictObject({
   issuer: text().describe('The `iss` claim, exactly.'),
   audience: text().describe('One of the `aud` claim.'),
   subject: text().describe('The `sub` claim, exactly.'),
   jwks: keySetLocation().describe('The keys of the issuer: a file, or an https URL.'),
-  jwksCaFile: certificatesFile()
-    .optional()
-    .describe('PEM file with CA certificates to trust for the URL, in addition to those that Node trusts.'),
+  jwksCaFile: certificatesFile().describe(
+    'PEM file with CA certificates to trust for the URL, in addition to those that Node trusts.',
+  ),
   jwksTokenFile: PATH.optional().describe('File with a bearer token for the URL, read again for each request.'),
 })
 
@@ -213,84 +200,70 @@ export const caller = z.strictObject({
   maxInFlight: wholeNumber(1, 1_000_000).optional().describe('Most requests at once, within `listen.maxInFlight`.'),
 })
 
-const fleet = z
-  .strictObject({
-    store: parsed(parseFleetStore)
-      .optional()
-      .describe(
-        'Redis or Valkey server (7 or newer) through which all replicas share their tokens, sealed: `redis://host:port/db`, `rediss://…` (TLS) or `redis+unix:///path`; no password in it.',
-      ),
-    cluster: flag(false).describe('The store is a cluster; `store` names one of its nodes.'),
-    username: text()
-      .optional()
-      .describe('ACL user at the store; without one, the password is that of the default user.'),
-    passwordFile: secretFile()
-      .optional()
-      .describe('File with the password for the store; it is watched and re-read when it changes.'),
-    caFile: certificatesFile()
-      .optional()
-      .describe('PEM file with CA certificates to trust for the store, in addition to those that Node trusts.'),
-    timeout: duration('100ms', '1ms', '5s').describe(
-      'Longest wait for the store; after that the proxy goes on without it.',
-    ),
-    prefix: text()
-      // Braces would move the hash tag that keeps the keys of one org in one slot of a cluster.
-      .regex(/^[\w.:-]{1,64}$/, 'is not 1 to 64 letters, digits or any of _ . : -')
-      .prefault('oap')
-      .describe('Begins the name of every key in the store.'),
-  })
-  .describe('Replicas that share tokens; off unless `store` is set.')
-
-const replay = z
-  .strictObject({
-    maxBody: size('64KiB', '0B', '64MiB').describe(
-      'Most request content kept for one repeat after a rejected token. A request with more content is not repeated. All requests together keep at most 32 MiB; what comes beyond is forwarded, but not repeated.',
-    ),
-  })
-  .describe('The repeat of a request whose token was rejected.')
-
-const admin = z
-  .strictObject({
-    address: parsed(parseAdminAddress)
-      .prefault('localhost:9090')
-      .describe('Address for health, metrics and the status page: `host:port`, `unix:/path`, or `off`.'),
-    allowRemote: flag(false).describe(
-      'On an address that other machines can reach, opens the status page and purging too, not only health and metrics.',
-    ),
-  })
-  .describe('The admin listener.')
-
-const log = z
-  .strictObject({
-    level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info').describe(
-      'Lowest level that is written: trace, debug, info, warn, error, fatal or silent.',
-    ),
-    requests: choice(['all', 'errors', 'off'], 'all').describe(
-      'Which requests get a line: all, errors (status 400 and above) or off.',
-    ),
-    sample: rate(1, 0, 1).describe(
-      'Share of the successful requests that get a line, from 0 to 1. Errors always get theirs.',
-    ),
-    format: choice(['json', 'pretty'], 'json').describe('json for machines, pretty for people; pretty is slower.'),
-  })
-  .describe('What is written to standard output.')
-
-const shutdown = z
-  .strictObject({
-    delay: duration('0s', '0s').describe(
-      'How long the proxy reports not ready before the listener closes, so that load balancers notice.',
-    ),
-    timeout: duration('10s').describe('Longest time for requests in flight to finish; then they are broken off.'),
-  })
-  .describe('What happens after SIGTERM or SIGINT.')
-
-export const declaration = z.strictObject({
-  appId: parsed(parseAppId).describe('The App id, without `:`.'),
-  appSecretFile: secretFile()
+const fleet = group('Replicas that share tokens; off unless `store` is set.', {
+  store: parsed(parseFleetStore)
     .optional()
     .describe(
-      'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
+      'Redis or Valkey server (7 or newer) through which all replicas share their tokens, sealed: `redis://host:port/db`, `rediss://…` (TLS) or `redis+unix:///path`; no password in it.',
     ),
+  cluster: flag(false).describe('The store is a cluster; `store` names one of its nodes.'),
+  username: text().optional().describe('ACL user at the store; without one, the password is that of the default user.'),
+  passwordFile: secretFile().describe(
+    'File with the password for the store; it is watched and re-read when it changes.',
+  ),
+  caFile: certificatesFile().describe(
+    'PEM file with CA certificates to trust for the store, in addition to those that Node trusts.',
+  ),
+  timeout: duration('100ms', '1ms', '5s').describe(
+    'Longest wait for the store; after that the proxy goes on without it.',
+  ),
+  prefix: text()
+    // Braces would move the hash tag that keeps the keys of one org in one slot of a cluster.
+    .regex(/^[\w.:-]{1,64}$/, 'is not 1 to 64 letters, digits or any of _ . : -')
+    .prefault('oap')
+    .describe('Begins the name of every key in the store.'),
+})
+
+const replay = group('The repeat of a request whose token was rejected.', {
+  maxBody: size('64KiB', '0B', '64MiB').describe(
+    'Most request content kept for one repeat after a rejected token. A request with more content is not repeated. All requests together keep at most 32 MiB; what comes beyond is forwarded, but not repeated.',
+  ),
+})
+
+const admin = group('The admin listener.', {
+  address: parsedOr('localhost:9090', parseAdminAddress).describe(
+    'Address for health, metrics and the status page: `host:port`, `unix:/path`, or `off`.',
+  ),
+  allowRemote: flag(false).describe(
+    'On an address that other machines can reach, opens the status page and purging too, not only health and metrics.',
+  ),
+})
+
+const log = group('What is written to standard output.', {
+  level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info').describe(
+    'Lowest level that is written: trace, debug, info, warn, error, fatal or silent.',
+  ),
+  requests: choice(['all', 'errors', 'off'], 'all').describe(
+    'Which requests get a line: all, errors (status 400 and above) or off.',
+  ),
+  sample: rate(1, 0, 1).describe(
+    'Share of the successful requests that get a line, from 0 to 1. Errors always get theirs.',
+  ),
+  format: choice(['json', 'pretty'], 'json').describe('json for machines, pretty for people; pretty is slower.'),
+})
+
+const shutdown = group('What happens after SIGTERM or SIGINT.', {
+  delay: duration('0s', '0s').describe(
+    'How long the proxy reports not ready before the listener closes, so that load balancers notice.',
+  ),
+  timeout: duration('10s').describe('Longest time for requests in flight to finish; then they are broken off.'),
+})
+
+export const declaration = z.strictObject({
+  appId: appId.describe('The App id, without `:`.'),
+  appSecretFile: secretFile().describe(
+    'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
+  ),
   appSecret: parsed(parseSecret)
     .optional()
     .describe(

@@ -32,23 +32,15 @@ export const settingsByKey: ReadonlyMap<string, Setting> = new Map(settings.map(
 function settingsIn({ shape }: z.ZodObject, group: string | undefined): Setting[] {
   return Object.entries(shape).flatMap(([name, schema]) => {
     const path = group === undefined ? name : `${group}.${name}`
-    return schema instanceof z.ZodObject ? settingsIn(schema, path) : [describe(path, group, schema as z.ZodType)]
+    if (schema instanceof z.ZodObject) return settingsIn(schema, path)
+    const key = path as SettingKey // read from the object that the type is derived from
+    const { description = '' } = schema as z.ZodType
+    const isList = innermost(schema) instanceof z.ZodArray && key !== 'callers'
+    const hasDefault = schema instanceof z.ZodPrefault || schema instanceof z.ZodDefault
+    const isRequired = !hasDefault && !(schema instanceof z.ZodOptional)
+    const defaultValue = hasDefault ? schema.def.defaultValue : undefined
+    return [{ key, group, variable: variableOf(key), description, isList, isRequired, defaultValue }]
   })
-}
-
-function describe(path: string, group: string | undefined, schema: z.ZodType): Setting {
-  // The one place that asserts the type of a key: the key is read from the object that the type is derived from.
-  const key = path as SettingKey
-  const hasDefault = schema instanceof z.ZodPrefault || schema instanceof z.ZodDefault
-  return {
-    key,
-    group,
-    variable: variableOf(key),
-    description: schema.description ?? '',
-    isList: innermost(schema) instanceof z.ZodArray && key !== 'callers',
-    isRequired: !hasDefault && !(schema instanceof z.ZodOptional),
-    defaultValue: hasDefault ? schema.def.defaultValue : undefined,
-  }
 }
 
 /** The schema of a value as a source gives it. */
@@ -101,12 +93,7 @@ export function unknownName(name: string, known: readonly string[], remedy: stri
 
 /** Returns the known name that a misspelt one was probably meant to be; undefined if none is near. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
-  const limit = Math.max(1, Math.floor(name.length / 3))
-  // A name of a wrong length cannot be near. Measuring a long one would take long.
-  const candidates = known.filter((candidate) => Math.abs(candidate.length - name.length) <= limit)
-  const measured = candidates.map(
-    (candidate) => [distance(name.toLowerCase(), candidate.toLowerCase()), candidate] as const,
-  )
-  const [best, meant] = measured.toSorted(([one], [other]) => one - other)[0] ?? [limit + 1, undefined]
-  return best <= limit ? meant : undefined
+  const distanceTo = (other: string) => distance(name.toLowerCase(), other.toLowerCase())
+  const [meant = ''] = known.toSorted((one, other) => distanceTo(one) - distanceTo(other))
+  return distanceTo(meant) <= Math.max(1, Math.floor(name.length / 3)) ? meant : undefined
 }

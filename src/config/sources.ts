@@ -9,7 +9,6 @@ import { digestOf, FileUnreadable, readRegularFile } from '../watched-file.ts'
 import { type Problem, WHOLE_FILE } from './problem.ts'
 import type { ProxyVariables } from './schema.ts'
 import { nearest, settings, unknownName } from './settings.ts'
-import { Unsuitable } from './types.ts'
 
 export interface SettingsFile {
   readonly path: string
@@ -137,21 +136,16 @@ export function environmentWarnings(env: Environment, usesProxy: boolean): strin
   ]
 }
 
-/** Lower case wins, as with curl. @throws {Unsuitable} */
-export function readProxyVariables(env: Environment): ProxyVariables {
-  const { no_proxy, NO_PROXY } = env
-  return {
-    httpProxy: proxyUrl(env, 'http_proxy') ?? proxyUrl(env, 'HTTP_PROXY'),
-    httpsProxy: proxyUrl(env, 'https_proxy') ?? proxyUrl(env, 'HTTPS_PROXY'),
-    noProxy: no_proxy || NO_PROXY || undefined,
+export function readProxyVariables(env: Environment, refuse: (at: string, message: string) => void): ProxyVariables {
+  /** Lower case wins, as with curl. */
+  const urlIn = (variable: string) => {
+    const text = env[variable.toLowerCase()] || env[variable] || ''
+    if (text === '') return undefined
+    const isUrl = /^https?:\/\//.test(text) && URL.canParse(text)
+    if (!isUrl)
+      refuse('origin.proxyFromEnv', `needs an http(s) URL in ${variable}, such as http://proxy.example.com:3128`)
+    return new Secret(text)
   }
-}
-
-function proxyUrl(env: Environment, variable: string): Secret | undefined {
-  const text = env[variable] ?? ''
-  if (text === '') return undefined
-  if (!/^https?:\/\//.test(text) || !URL.canParse(text)) {
-    throw new Unsuitable(`needs an http(s) URL in ${variable}, such as http://proxy.example.com:3128`)
-  }
-  return new Secret(text)
+  const noProxy = env['no_proxy'] || env['NO_PROXY'] || undefined
+  return { httpProxy: urlIn('HTTP_PROXY'), httpsProxy: urlIn('HTTPS_PROXY'), noProxy }
 }

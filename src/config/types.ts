@@ -46,6 +46,11 @@ export function parsed<T>(parse: (text: string) => T) {
   })
 }
 
+export const parsedOr = <T>(initial: string, parse: (text: string) => T) => parsed(parse).prefault(initial)
+
+export const group = <T extends z.ZodRawShape>(description: string, shape: T) =>
+  z.strictObject(shape).describe(description)
+
 /** Empty by default. */
 export const list = <T extends z.ZodType>(item: T) => items(item).prefault([])
 
@@ -82,19 +87,11 @@ function quantity(
     .prefault(initial)
 }
 
-export function parseAppId(text: string): string {
-  if (text.trim() === '') throw new Unsuitable('is blank: give the App id')
-  if (text.includes(':')) throw new Unsuitable('contains ":": Basic credentials would be ambiguous (RFC 7617 §2)')
-  if (/\p{Cc}/u.test(text)) throw new Unsuitable('contains a control character: Basic credentials cannot carry one')
-  return text
-}
-
 /** Octal with a leading zero. Without one the number may be decimal, as Kubernetes writes modes. */
-export function parseFileMode(text: string): number {
-  const match = /^0o?([0-7]{3})$/.exec(text)
-  if (match === null) throw new Unsuitable('is not a file mode: write it in octal with a leading zero, such as 0660')
-  return Number.parseInt(match[1] ?? '', 8)
-}
+export const fileMode = () =>
+  text()
+    .regex(/^0o?[0-7]{3}$/, 'is not a file mode: write it in octal with a leading zero, such as 0660')
+    .transform((mode) => Number.parseInt(mode.replace('o', ''), 8))
 
 const ROUTE_EXAMPLE = 'write "METHOD /path", such as "GET /v2/things" or "* /v2/things/*"'
 

@@ -197,7 +197,6 @@ describe('huge and malformed tokens', () => {
     const token = await sign(issuer, { claims: { padding: 'x'.repeat(8_192) } })
     const callers = callersOf(issuer)
     expect(callers.identify(ANY, 1, token)).toBe('unknown key')
-    expect(await callers.verify(token)).toBe('malformed token')
   })
 
   // Deep nesting, many dots and long runs make some parsers quadratic.

