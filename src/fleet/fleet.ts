@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
-import { AccessToken, MintGoesOn, type MintOptions, type TokenSource } from '../token/token-source.ts'
+import { AccessToken, type MintOptions, type TokenSource } from '../token/token-source.ts'
 import { RedisStore, type StoreOptions } from './redis-store.ts'
 import { CLAIM, FORGET, MAX_LEASE_MS, PUBLISH, RELEASE, type StoredToken, storedValue } from './scripts.ts'
 import { type FleetIdentity, FleetKeys } from './sealing.ts'
@@ -167,11 +167,7 @@ export class Fleet {
       this.#tell(mint, token)
       return token
     } catch (error) {
-      const late = error instanceof MintGoesOn ? error.token : Promise.reject(error)
-      late.then(
-        (token) => this.#tell(mint, token),
-        () => this.#release(mint),
-      )
+      this.#release(mint)
       throw error
     }
   }

@@ -15,14 +15,7 @@ import { type Choice, OrgTokens, type RequestKind, type TokenRules } from './org
 import { RejectedStatuses } from './rejected-statuses.ts'
 import { type Answer, kindOf, type RejectedRequest, type Rejection, type Step } from './rejection.ts'
 import { ServiceHabits } from './service-habits.ts'
-import {
-  type AccessToken,
-  MintGoesOn,
-  type MintOptions,
-  type MintReason,
-  type TokenObserver,
-  type TokenSource,
-} from './token-source.ts'
+import type { AccessToken, MintOptions, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 import { type StartTimer, Turns } from './turns.ts'
 
 export interface TokenCacheOptions extends TokenRules {
@@ -92,7 +85,6 @@ export class TokenCache {
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
   readonly #turns = new Map<OrgId, Turns>()
   readonly #pauses = new Set<Pause>()
-  #purges = 0
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     const { maxOrgs, observer = {}, now = () => performance.now(), random = Math.random } = options
@@ -276,7 +268,7 @@ export class TokenCache {
           return this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token
         },
         (error: unknown) => {
-          if (this.#isCurrent(org, mint)) this.#noteFailure(org, error, reason)
+          if (this.#isCurrent(org, mint)) this.#noteFailure(org, error)
           throw error
         },
       )
@@ -304,27 +296,13 @@ export class TokenCache {
     return tokens.current
   }
 
-  #noteFailure(org: OrgId, error: unknown, reason: MintReason): void {
-    if (error instanceof MintGoesOn) this.#awaitLate(org, error.token, reason)
+  #noteFailure(org: OrgId, error: unknown): void {
     const now = this.#now()
     if (error instanceof TokenError && error.code === 'org_access_refused') {
       this.#refusals.set(org, { error, refusedAt: now })
       this.#observer.orgRefused?.(org, error)
     }
     this.#orgs.peek(org)?.noteMintFailed(isPassing(error), now, this.#random())
-  }
-
-  /** Nobody waits for the token any longer. It is kept unless it was purged meanwhile, or the org has a newer one. */
-  #awaitLate(org: OrgId, late: Promise<AccessToken>, reason: MintReason): void {
-    const purges = this.#purges
-    late.then(
-      (token) => {
-        const current = this.#orgs.peek(org)?.current
-        const isNewest = current === undefined || token.mintedAt > current.mintedAt
-        if (isNewest && purges === this.#purges) this.#take(org, token, reason)
-      },
-      () => undefined,
-    )
   }
 
   // ---- waiting
@@ -353,7 +331,6 @@ export class TokenCache {
 
   /** Returns true if there was a token to forget. A mint that is under way serves those who wait, and is then forgotten. */
   purge(org: OrgId): boolean {
-    this.#purges += 1
     this.#mints.delete(org)
     this.#refusals.delete(org)
     return this.#orgs.delete(org)
@@ -362,7 +339,6 @@ export class TokenCache {
   /** Returns how many tokens were forgotten. */
   purgeAll(): number {
     const { size } = this.#orgs
-    this.#purges += 1
     this.#mints.clear()
     this.#refusals.clear()
     this.#orgs.clear()

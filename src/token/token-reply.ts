@@ -77,7 +77,7 @@ function fieldValue(fields: readonly string[], name: string): string | undefined
   return values.length === 1 ? values[0] : undefined
 }
 
-/** Every string of a JSON text in order; the group is set if the string is a member's name. */
+/** Every string of a JSON text in order; the second group is set if the string is a member's name. */
 const JSON_STRINGS = /("(?:[^"\\]|\\.)*")(\s*:)?/g
 const MEMBER = 'orgAccessToken'
 const BYTE_ORDER_MARK = /^\ufeff/
@@ -88,9 +88,10 @@ export function readOrgAccessToken(content: Buffer): string | undefined {
   const reply = parseJson(text)
   if (typeof reply !== 'object' || reply === null || !Object.hasOwn(reply, MEMBER)) return undefined
   const token: unknown = Reflect.get(reply, MEMBER)
+  const names = Array.from(text.matchAll(JSON_STRINGS), ([, name = '', colon]) => colon && parseJson(name))
   // With two members of that name, parsers differ in which one counts (RFC 8259 §4).
-  if (!AccessToken.isUsable(token) || countMembers(text) !== 1) return undefined
-  return token
+  const isUnique = names.filter((name) => name === MEMBER).length === 1
+  return isUnique && AccessToken.isUsable(token) ? token : undefined
 }
 
 function parseJson(text: string): unknown {
@@ -99,14 +100,6 @@ function parseJson(text: string): unknown {
   } catch {
     return undefined
   }
-}
-
-function countMembers(text: string): number {
-  let count = 0
-  for (const [, name, colon] of text.matchAll(JSON_STRINGS)) {
-    if (colon !== undefined && name !== undefined && parseJson(name) === MEMBER) count += 1
-  }
-  return count
 }
 
 /** If less time is left, the difference says more about two clocks than about the token. */
@@ -148,59 +141,45 @@ export function parseRetryAfter(value: string | undefined, wallNowMs: number): n
   return Math.min(Math.max(Math.ceil(restMs / 1_000), 0), MAX_RETRY_AFTER_SECONDS)
 }
 
+type Meaning = readonly [code: TokenErrorCode, hint?: string]
+
+const UNREACHABLE = 'The token endpoint cannot be reached (%): check baseUrl and the network.'
+const BROKEN: Meaning = ['token_response_invalid', 'The answer of the token endpoint is broken (%).']
+/** With one sentence for callers and the log; `%` stands for the cause. None if the problem's code says enough. */
+const MEANINGS: Readonly<Record<OriginErrorCode, Meaning>> = {
+  connection_refused: ['token_endpoint_unavailable', UNREACHABLE],
+  connection_timeout: ['token_endpoint_timeout', UNREACHABLE],
+  connection_terminated: [
+    'token_endpoint_unavailable',
+    'The token endpoint closed the connection without an answer (%).',
+  ],
+  dns_error: [
+    'token_endpoint_unavailable',
+    'The host name of the token endpoint cannot be resolved (%): check baseUrl and the DNS server.',
+  ],
+  tls_certificate_error: ['token_endpoint_unavailable', 'The proxy does not trust the certificate of the service (%).'],
+  tls_protocol_error: [
+    'token_endpoint_unavailable',
+    'TLS with the token endpoint failed (%): check that baseUrl names an https port.',
+  ],
+  overloaded: ['token_endpoint_unavailable', 'The proxy has no room for another connection (%): raise its limits.'],
+  http_protocol_error: BROKEN,
+  http_response_incomplete: BROKEN,
+  http_upgrade_failed: BROKEN,
+  http_response_timeout: ['token_endpoint_timeout'],
+}
+
 /** Says what it means for a token that the call failed. Names the system's code, never what was sent or received. */
 export function translateMintError(cause: unknown): TokenError {
   if (cause instanceof TokenError) return cause
   if (!(cause instanceof OriginError)) {
     return new TokenError('token_endpoint_unavailable', 'The call of the token endpoint failed.', { cause })
   }
-  const hint = hintFor(cause)
-  return new TokenError(tokenErrorCode(cause.code), hint ?? cause.message, { cause, hint })
-}
-
-function tokenErrorCode(code: OriginErrorCode): TokenErrorCode {
-  switch (code) {
-    case 'connection_timeout':
-    case 'http_response_timeout':
-      return 'token_endpoint_timeout'
-    case 'http_protocol_error':
-    case 'http_response_incomplete':
-    case 'http_upgrade_failed':
-      return 'token_response_invalid'
-    case 'connection_refused':
-    case 'connection_terminated':
-    case 'dns_error':
-    case 'overloaded':
-    case 'tls_certificate_error':
-    case 'tls_protocol_error':
-      return 'token_endpoint_unavailable'
-  }
-}
-
-/** One sentence for callers and the log. Undefined if the problem's code says enough. */
-function hintFor(cause: OriginError): string | undefined {
-  const detail = detailOf(cause)
-  switch (cause.code) {
-    case 'tls_certificate_error':
-      return `${(cause.hint ?? 'The proxy does not trust the certificate of the service.').slice(0, -1)} (${detail}).`
-    case 'tls_protocol_error':
-      return `TLS with the token endpoint failed (${detail}): check that baseUrl names an https port.`
-    case 'dns_error':
-      return `The host name of the token endpoint cannot be resolved (${detail}): check baseUrl and the DNS server.`
-    case 'connection_refused':
-    case 'connection_timeout':
-      return `The token endpoint cannot be reached (${detail}): check baseUrl and the network.`
-    case 'connection_terminated':
-      return `The token endpoint closed the connection without an answer (${detail}).`
-    case 'overloaded':
-      return `The proxy has no room for another connection (${detail}): raise its limits.`
-    case 'http_protocol_error':
-    case 'http_response_incomplete':
-    case 'http_upgrade_failed':
-      return `The answer of the token endpoint is broken (${cause.message}).`
-    case 'http_response_timeout':
-      return undefined
-  }
+  const meaning = MEANINGS[cause.code]
+  const detail = meaning === BROKEN ? cause.message : detailOf(cause)
+  const fault = cause.code === 'tls_certificate_error' ? cause.hint : undefined
+  const hint = fault === undefined ? meaning[1]?.replace('%', () => detail) : `${fault.slice(0, -1)} (${detail}).`
+  return new TokenError(meaning[0], hint ?? cause.message, { cause, hint })
 }
 
 /** The code of the system, such as `ECONNREFUSED`, or words of our own. */

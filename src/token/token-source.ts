@@ -95,16 +95,6 @@ export class OverBudget extends MintNotSent {
   }
 }
 
-/** Ends the wait, but the mint goes on. The cache may take the token when it comes. */
-export class MintGoesOn extends TokenError {
-  readonly token: Promise<AccessToken>
-
-  constructor(code: TokenErrorCode, message: string, token: Promise<AccessToken>, options?: TokenErrorOptions) {
-    super(code, message, options)
-    this.token = token
-  }
-}
-
 export interface SettledMint {
   readonly org: OrgId
   /** The URL that was called. */

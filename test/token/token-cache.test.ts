@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
-import { AccessToken, MintGoesOn, MintNotSent } from '../../src/token/token-source.ts'
+import type { AccessToken } from '../../src/token/token-source.ts'
 import { ManualClock } from '../support/clock.ts'
 import { TOKEN_CACHE_OPTIONS } from '../support/token-cache-options.ts'
 import { ScriptedSource, settled } from './scripted-source.ts'
@@ -359,45 +359,6 @@ test('a request waits no longer for a mint than the limit; the token that comes 
   expect(source.mints).toHaveLength(1)
 })
 
-describe('a token that comes late', () => {
-  async function untilLate(fixture: Fixture) {
-    const { cache, source, clock } = fixture
-    const obtained = cache.obtain(ACME, REPEATABLE)
-    let issue: (token: AccessToken) => void = () => {}
-    const late = new Promise<AccessToken>((resolve) => {
-      issue = resolve
-    })
-    await source.last.failWith(new MintGoesOn('token_endpoint_unavailable', 'scripted', late))
-    expect(await codeOf(obtained)).toBe('token_endpoint_unavailable')
-    expect(cache.get(ACME, 'repeatable')).toBeUndefined()
-    return async () => {
-      issue(new AccessToken('late', clock.now()))
-      await settled()
-    }
-  }
-
-  test('is kept for its org', async () => {
-    const fixture = setUp()
-    const issue = await untilLate(fixture)
-    await issue()
-    expect(fixture.cache.get(ACME, 'repeatable')?.token.reveal()).toBe('Bearer late')
-  })
-
-  test('is not kept if the org was purged meanwhile, or has a newer one', async () => {
-    const purged = setUp()
-    const issue = await untilLate(purged)
-    purged.cache.purge(ACME)
-    await issue()
-    expect(purged.cache.get(ACME, 'repeatable')).toBeUndefined()
-
-    const renewed = setUp()
-    const issueOld = await untilLate(renewed)
-    const token = await withToken(renewed)
-    await issueOld()
-    expect(renewed.cache.get(ACME, 'repeatable')?.token).toBe(token)
-  })
-})
-
 test('a token past its stated end that the endpoint gives again: one mint in a second, not one for each request', async () => {
   const { cache, source, clock } = setUp({ learns: true })
   const obtained = cache.obtain(ACME, REPEATABLE)
@@ -412,43 +373,6 @@ test('a token past its stated end that the endpoint gives again: one mint in a s
   clock.advance(1_100)
   expect(cache.get(ACME, 'repeatable')).toBeUndefined()
   expect(source.mints).toHaveLength(2)
-})
-
-test('a late token is taken although the next mint was not sent', async () => {
-  const { cache, source, clock } = setUp()
-  const waiting = cache.obtain(ACME, REPEATABLE)
-  let arrive: (token: AccessToken) => void = () => undefined
-  const late = new Promise<AccessToken>((resolve) => {
-    arrive = resolve
-  })
-  await source.last.failWith(new MintGoesOn('token_endpoint_unavailable', 'late', late))
-  await codeOf(waiting)
-  const next = cache.obtain(ACME, REPEATABLE)
-  await source.last.failWith(new MintNotSent('token_endpoint_unavailable', 'a pause'))
-  await codeOf(next)
-  const token = new AccessToken('late', clock.now())
-  arrive(token)
-  await settled()
-  expect(cache.get(ACME, 'repeatable')?.token).toBe(token)
-})
-
-test.each([
-  [0, 1],
-  [1, 0],
-])('of two late tokens, the one that was requested last is kept: %i comes before %i', async (...order) => {
-  const { cache, source, clock } = setUp()
-  const issueLate: ((token: AccessToken) => void)[] = []
-  for (let i = 0; i < 2; i += 1) {
-    const obtained = cache.obtain(ACME, REPEATABLE)
-    const late = new Promise<AccessToken>((resolve) => issueLate.push(resolve))
-    await source.last.failWith(new MintGoesOn('token_endpoint_unavailable', 'scripted', late))
-    expect(await codeOf(obtained)).toBe('token_endpoint_unavailable')
-  }
-  for (const i of order) {
-    issueLate[i]?.(new AccessToken(`late-${i}`, clock.now() - 2 + i))
-    await settled()
-  }
-  expect(cache.get(ACME, 'repeatable')?.token.reveal()).toBe('Bearer late-1')
 })
 
 describe('refusals', () => {
