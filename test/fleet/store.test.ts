@@ -170,6 +170,15 @@ describe.skipIf(lacks('redis-server'))('a store counts as lost', () => {
     expect(opened.asked).toEqual(['probe ok'])
   })
 
+  test('at once when it was demoted', async () => {
+    await using server = await RedisServer.start()
+    using opened = openStore(server.port)
+    await untilAvailable(opened.store)
+    await server.cli('replicaof', '127.0.0.1', '1')
+    await claimFrom(opened.store, 'demoted', 'one')
+    expect(opened.lost).toEqual(['it is a replica or read-only (READONLY)'])
+  })
+
   test('not because this process was busy for longer than the limit', async () => {
     await using server = await RedisServer.start()
     using opened = openStore(server.port, { timeoutMs: 400 })
