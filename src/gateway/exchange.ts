@@ -95,6 +95,7 @@ export class Exchange implements AttemptSink {
   /** The longest time without progress. */
   #limitMs = Number.POSITIVE_INFINITY
   #hasProgressed = false
+  #checkedBytes = 0
   /** The last check that has seen progress. Monotonic milliseconds. */
   #progressedAt = 0
   isOver = false
@@ -163,8 +164,11 @@ export class Exchange implements AttemptSink {
 
   /** The one clock of the request. Called several times within each limit, with monotonic milliseconds. */
   check(now: number): void {
-    if (this.#hasProgressed) {
+    // An early response has a limit of its own, however much content the client still sends.
+    const bytes = this.#relay.hasHead ? this.#relay.bytes : (this.#content?.receivedBytes ?? 0)
+    if (this.#hasProgressed || bytes !== this.#checkedBytes) {
       this.#hasProgressed = false
+      this.#checkedBytes = bytes
       this.#progressedAt = now
     } else if (now - this.#progressedAt >= this.#limitMs) this.#limitPassed()
   }
@@ -180,8 +184,9 @@ export class Exchange implements AttemptSink {
     else this.fail({ code: 'connection_timeout' })
   }
 
-  progressed(): void {
-    if (!this.#relay.hasHead) this.#allow(this.#context.responseTimeoutMs) // an early response has its own limit
+  /** The service is asked only now: the time before was spent on waiting for a connection. */
+  connected(): void {
+    this.#allow(this.#context.responseTimeoutMs)
   }
 
   responseHead(head: ResponseHead): void {
@@ -214,17 +219,14 @@ export class Exchange implements AttemptSink {
       return 'taken'
     }
     const fate = this.#relay.write(bytes, start, end)
-    if (fate !== 'full') this.#allow(this.#context.idleTimeoutMs)
-    else if (this.#limitMs !== Number.POSITIVE_INFINITY) this.#awaitDrain()
+    if (fate === 'full' && this.#limitMs !== Number.POSITIVE_INFINITY) {
+      this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
+      this.#message.socket.once('drain', () => {
+        this.#allow(this.#context.idleTimeoutMs)
+        this.#attempt?.resume()
+      })
+    }
     return fate
-  }
-
-  #awaitDrain(): void {
-    this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
-    this.#message.socket.once('drain', () => {
-      this.#allow(this.#context.idleTimeoutMs)
-      this.#attempt?.resume()
-    })
   }
 
   responsePaused(): void {

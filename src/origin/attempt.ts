@@ -12,8 +12,8 @@ export type ContentFate = 'taken' | 'kept' | 'full'
 
 /** Receives the events of an attempt. The exchange that started it implements this. */
 export interface AttemptSink {
-  /** The attempt has a connection, and its request is written next; or a part of the request content was written. */
-  progressed(): void
+  /** The attempt has a connection. Its request is written next. */
+  connected(): void
   /** The final response head has arrived. After a 101, the connection is a tunnel, and no more events follow. */
   responseHead(head: ResponseHead): void
   /** Content has arrived: octets `start` to `end` of `bytes`. */
@@ -50,13 +50,13 @@ export interface OriginRequest {
   /** A flat list of names and values, without framing fields and connection options. */
   readonly fields: readonly string[]
   /** Undefined, too, once the content has been written. */
-  content: Buffer | ContentSource | undefined
+  content?: Buffer | ContentSource | undefined
   /** Declared length in octets; undefined if the length is not known. */
-  readonly contentLength: number | undefined
+  readonly contentLength?: number | undefined
   /** The client's connection, if the request is a WebSocket handshake. */
-  readonly webSocketClient: Socket | undefined
+  readonly webSocketClient?: Socket | undefined
   /** One org holds no more than its share of the connections. Empty for a request of the bare App; undefined for a mint. */
-  readonly org: string | undefined
+  readonly org?: string | undefined
 }
 
 /** Holds an attempt: the queue of a full pool, or a connection. */

@@ -24,15 +24,8 @@ export function call(
   timeoutMs: number,
   signal?: AbortSignal,
 ): Promise<Answer> {
-  const whole = {
-    ...request,
-    content: undefined,
-    contentLength: undefined,
-    webSocketClient: undefined,
-    org: undefined,
-  }
   return new Promise((resolve, reject) => {
-    const { attempt } = new Call(whole, timeoutMs, resolve, reject)
+    const { attempt } = new Call({ ...request }, timeoutMs, resolve, reject)
     signal?.addEventListener('abort', () => attempt.abort(new OriginError('http_response_timeout', 'given up')))
     origin.dispatch(attempt)
   })
@@ -60,7 +53,7 @@ class Call implements AttemptSink {
     this.#timer = this.#abortAfter(timeoutMs)
   }
 
-  progressed(): void {}
+  connected(): void {}
 
   responseHead(head: ResponseHead): void {
     this.#head = head
@@ -89,9 +82,7 @@ class Call implements AttemptSink {
   attemptFailed(_: Attempt, error: Error): void {
     clearTimeout(this.#timer)
     const isCut = this.#head !== undefined && error instanceof OriginError && error.code === 'connection_terminated'
-    this.#reject(
-      isCut ? new OriginError('http_response_incomplete', 'the answer was cut off', { cause: error }) : error,
-    )
+    this.#reject(isCut ? new OriginError('http_response_incomplete', 'the answer was cut off') : error)
   }
 
   #settle({ status, fields }: ResponseHead): void {

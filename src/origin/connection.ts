@@ -18,7 +18,7 @@ export interface ConnectionHost {
   dispatch(attempt: Attempt): void
   /** The connection takes no more attempts. Called once. If it is a tunnel from here on, `tunnelClosed` follows. */
   closed(connection: Connection): void
-  tunnelClosed(connection: Connection): void
+  tunnelClosed(): void
 }
 
 /** The most that one read from the kernel brings. */
@@ -121,10 +121,10 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
       const { request, sink } = attempt
       attempt.isConnected = true
       attempt.isReused = this.#exchanges++ > 0
-      sink.progressed()
+      sink.connected()
       this.#parser.expect(request.method === 'HEAD', request.webSocketClient !== undefined)
       this.#hasMuchContent = !isJoined(request)
-      this.#content = writeRequest(socket, attempt)
+      this.#content = writeRequest(socket, request)
       this.#content?.start()
     } catch (error) {
       this.destroy(asError(error))
@@ -144,16 +144,13 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
       this.destroy(UNASKED)
       return
     }
+    attempt.hasResponse = true
     try {
       this.#parser.read(bytes, length)
       if (this.#attempt === attempt) attempt.sink.responsePaused()
     } catch (error) {
       this.destroy(asError(error))
     }
-  }
-
-  responseBegun(): void {
-    if (this.#attempt !== undefined) this.#attempt.hasResponse = true
   }
 
   responseHead(head: ResponseHead): void {
@@ -233,7 +230,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   #socketClosed(): void {
-    if (this.isTunnel) this.#host.tunnelClosed(this)
+    if (this.isTunnel) this.#host.tunnelClosed()
     else this.destroy(CLOSED)
   }
 

@@ -14,8 +14,6 @@ const BY_CODE: Readonly<Record<string, OriginErrorCode>> = {
   ECONNRESET: 'connection_terminated',
   EPROTO: 'tls_protocol_error',
   UND_ERR_CONNECT_TIMEOUT: 'connection_timeout',
-  UND_ERR_HEADERS_OVERFLOW: 'http_protocol_error',
-  UND_ERR_HEADERS_TIMEOUT: 'http_response_timeout',
 }
 
 const UNKNOWN_ISSUER = 'its issuer is not among the trusted ones; origin.caFile adds one'

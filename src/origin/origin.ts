@@ -1,7 +1,7 @@
 /** The service: a bounded pool of connections to it, and the queue of attempts that wait for one. */
 
 import { performance } from 'node:perf_hooks'
-import { OriginError } from '../errors.ts'
+import { type Limit, OriginError } from '../errors.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
 import { Connection, type ConnectionHost } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
@@ -36,11 +36,12 @@ export class Origin implements AttemptPlace, ConnectionHost {
   readonly #connector: Connector
   readonly #share: number
   readonly #open = new Set<Connection>()
-  readonly #tunnels = new Set<Connection>()
+  /** Open WebSockets. They do not count as connections of the pool. */
+  tunnels = 0
   /** The connection that was used last is at the end, and is used next, so that the others can grow old. */
   readonly #free: Connection[] = []
   readonly #waiting: Attempt[] = []
-  #sweep: NodeJS.Timeout | undefined
+  readonly #sweep = setInterval(() => this.#tidy(), SWEEP_MS).unref()
   #isClosed = false
 
   constructor(options: OriginOptions) {
@@ -51,22 +52,22 @@ export class Origin implements AttemptPlace, ConnectionHost {
 
   /** Sends it on a free connection or on a new one, or queues it until there is one. */
   dispatch(attempt: Attempt): void {
-    if (this.#isClosed) attempt.sink.attemptFailed(attempt, CLOSED)
-    else if (!this.#start(attempt)) this.#enqueue(attempt)
-  }
-
-  /** Returns false if there is no connection for it. */
-  #start(attempt: Attempt): boolean {
-    if (this.#isAtShare(attempt)) return false
+    if (this.#isClosed) {
+      attempt.sink.attemptFailed(attempt, CLOSED)
+      return
+    }
+    if (this.#isAtShare(attempt)) {
+      this.#enqueue(attempt, 'org share')
+      return
+    }
     const connection = attempt.needsNewConnection ? undefined : this.#takeFree()
     if (connection !== undefined) {
       connection.take(attempt)
-      return true
+      return
     }
-    if (this.#open.size >= this.#options.connections) this.#free[0]?.destroy(REPLACED)
-    if (this.#open.size >= this.#options.connections) return false
-    this.#openFor(attempt)
-    return true
+    if (!this.#hasRoom) this.#free[0]?.destroy(REPLACED)
+    if (this.#hasRoom) this.#openFor(attempt)
+    else this.#enqueue(attempt, 'origin.connections')
   }
 
   #takeFree(): Connection | undefined {
@@ -75,20 +76,20 @@ export class Origin implements AttemptPlace, ConnectionHost {
     return this.#free.pop()
   }
 
+  get #hasRoom(): boolean {
+    return this.#open.size < this.#options.connections
+  }
+
   #openFor(attempt: Attempt): void {
-    this.#sweep ??= setInterval(() => this.#tidy(), SWEEP_MS).unref()
-    this.#open.add(new Connection(this.#connector, this, attempt, this.#retiresAt()))
-  }
-
-  /** Differs by connection: those that were opened together do not all close together. */
-  #retiresAt(): number {
     const { maxConnectionAgeMs = Number.POSITIVE_INFINITY } = this.#options
-    return performance.now() + maxConnectionAgeMs * (0.8 + 0.2 * Math.random())
+    // Those that were opened together do not all close together.
+    const retiresAt = performance.now() + maxConnectionAgeMs * (0.8 + 0.2 * Math.random())
+    this.#open.add(new Connection(this.#connector, this, attempt, retiresAt))
   }
 
-  #enqueue(attempt: Attempt): void {
+  #enqueue(attempt: Attempt, limit: Limit): void {
     attempt.place = this
-    attempt.queuedFor = this.#isAtShare(attempt) ? 'org share' : 'origin.connections'
+    attempt.queuedFor = limit
     this.#waiting.push(attempt)
   }
 
@@ -134,19 +135,19 @@ export class Origin implements AttemptPlace, ConnectionHost {
     else this.#free.push(connection)
   }
 
-  tunnelClosed(tunnel: Connection): void {
-    this.#tunnels.delete(tunnel)
-  }
-
   closed(connection: Connection): void {
-    if (connection.isTunnel) this.#tunnels.add(connection)
+    if (connection.isTunnel) this.tunnels++
     this.#open.delete(connection)
     const at = this.#free.indexOf(connection)
     if (at !== -1) this.#free.splice(at, 1)
     const next = this.#isClosed ? undefined : this.#next()
-    if (next === undefined || this.#open.size >= this.#options.connections) return
+    if (next === undefined || !this.#hasRoom) return
     this.#leaveQueue(next)
     this.#openFor(next)
+  }
+
+  tunnelClosed(): void {
+    this.tunnels--
   }
 
   /** Gives up an attempt that waits. */
@@ -160,12 +161,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
 
   #tidy(): void {
     const now = performance.now()
-    for (const connection of [...this.#free]) {
-      if (connection.expiresAt <= now) connection.destroy(EXPIRED)
-    }
-    if (this.#open.size > 0) return
-    clearInterval(this.#sweep)
-    this.#sweep = undefined
+    for (const connection of [...this.#free]) if (connection.expiresAt <= now) connection.destroy(EXPIRED)
   }
 
   get stats(): OriginStats {
@@ -174,16 +170,12 @@ export class Origin implements AttemptPlace, ConnectionHost {
     return { connected, free: this.#free.length, pending: this.#waiting.length + this.#open.size - connected }
   }
 
-  /** Open WebSockets. They do not count as connections of the pool. */
-  get tunnels(): number {
-    return this.#tunnels.size
-  }
-
+  /** Tunnels end with the connections of their clients. */
   close(): void {
     this.#isClosed = true
     clearInterval(this.#sweep)
     for (const attempt of this.#waiting.splice(0)) attempt.sink.attemptFailed(attempt, CLOSED)
-    for (const connection of [...this.#open, ...this.#tunnels]) connection.destroy(CLOSED)
+    for (const connection of [...this.#open]) connection.destroy(CLOSED)
   }
 }
 

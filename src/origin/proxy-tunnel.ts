@@ -1,6 +1,7 @@
 /** Reaches the origin through a proxy that the environment names, with one CONNECT per connection (RFC 9110 §9.3.6). */
 
 import type { Socket } from 'node:net'
+import { unescape as percentDecoded } from 'node:querystring'
 import type { Client } from 'undici'
 import { OriginError } from '../errors.ts'
 import type { Secret } from '../secret.ts'
@@ -16,11 +17,6 @@ export interface Proxies {
 /** Calls `done` with a connection to `host` and `port`, or with an error. `cancel` of the result gives up. */
 export type ConnectTunnel = (host: string, port: number, done: TunnelDone) => { cancel(): void }
 
-interface Target {
-  readonly host: string
-  readonly port: number
-}
-
 type TunnelDone = (error: Error | undefined, socket: Socket | undefined) => void
 
 /** Resolves with undefined if the origin is reached directly. */
@@ -34,13 +30,16 @@ export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Pro
   const undici = await import('undici')
   return (host, targetPort, done) => {
     const url = new URL(proxy.reveal())
-    return openTunnel(new undici.Client(url.origin), url, { host, port: targetPort }, done)
+    const client = new undici.Client(url.origin)
+    connect(client, url, `${host.includes(':') ? `[${host}]` : host}:${targetPort}`, done)
+    return { cancel: () => void client.destroy().catch(() => undefined) }
   }
 }
 
-function openTunnel(client: Client, proxy: URL, { host, port }: Target, done: TunnelDone) {
-  const authority = `${host.includes(':') ? `[${host}]` : host}:${port}`
-  const headers = { host: authority, ...authorizationFor(proxy) }
+function connect(client: Client, { username, password }: URL, authority: string, done: TunnelDone): void {
+  const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
+  const authorization = { 'proxy-authorization': `Basic ${credentials}` }
+  const headers = { host: authority, ...(username === '' && password === '' ? {} : authorization) }
   client.connect({ path: authority, headers }, (error, answer) => {
     if (error !== null) {
       done(error, undefined)
@@ -55,22 +54,6 @@ function openTunnel(client: Client, proxy: URL, { host, port }: Target, done: Tu
     socket.on('error', () => undefined).destroy()
     done(new OriginError('connection_refused', `the proxy on the way answered ${answer.statusCode}`), undefined)
   })
-  return { cancel: () => void client.destroy().catch(() => undefined) }
-}
-
-function authorizationFor({ username, password }: URL): Readonly<Record<string, string>> {
-  if (username === '' && password === '') return {}
-  const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
-  return { 'proxy-authorization': `Basic ${credentials}` }
-}
-
-/** Returns `text` unchanged if it is not valid percent-encoding. */
-function percentDecoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
 }
 
 /** Reads `NO_PROXY`: hosts with their subdomains, with or without a port, or `*` for all. */

@@ -1,7 +1,7 @@
 /** Writes requests to a connection: the head, and the content in one piece or as it comes from the client. */
 
 import type { Socket } from 'node:net'
-import type { Attempt, AttemptSink, ContentSource, ContentWriter, OriginRequest } from './attempt.ts'
+import type { ContentSource, ContentWriter, OriginRequest } from './attempt.ts'
 
 /** Content up to this size is copied behind the head, into one write. Servers get it with the head, in one or two reads. */
 const MAX_JOINED_BYTES = 8 * 1024
@@ -31,7 +31,7 @@ export function isJoined(request: OriginRequest): boolean {
 }
 
 /** Returns the content if it goes out in pieces. */
-export function writeRequest(socket: Socket, { request, sink }: Attempt): RequestContent | undefined {
+export function writeRequest(socket: Socket, request: OriginRequest): RequestContent | undefined {
   const { content } = request
   const head = requestHeadText(request)
   if (Buffer.isBuffer(content)) {
@@ -46,7 +46,7 @@ export function writeRequest(socket: Socket, { request, sink }: Attempt): Reques
     return undefined
   }
   socket.write(head, 'latin1')
-  return content && new RequestContent(socket, content, request.contentLength === undefined, sink)
+  return content && new RequestContent(socket, content, request.contentLength === undefined)
 }
 
 /** The content of one request on its way to the socket. Frames it. */
@@ -54,15 +54,13 @@ export class RequestContent implements ContentWriter {
   readonly #socket: Socket
   readonly #source: ContentSource
   readonly #isChunked: boolean
-  readonly #sink: Pick<AttemptSink, 'progressed'>
   /** True once the last of the content has been handed to the socket, or `detach` was called. */
   isOver = false
 
-  constructor(socket: Socket, source: ContentSource, isChunked: boolean, sink: Pick<AttemptSink, 'progressed'>) {
+  constructor(socket: Socket, source: ContentSource, isChunked: boolean) {
     this.#socket = socket
     this.#source = source
     this.#isChunked = isChunked
-    this.#sink = sink
   }
 
   start(): void {
@@ -72,7 +70,6 @@ export class RequestContent implements ContentWriter {
   write(chunk: Buffer, isOwned: boolean): boolean {
     if (this.isOver || chunk.length === 0) return true
     const socket = this.#socket
-    this.#sink.progressed()
     if (this.#isChunked) {
       socket.cork()
       socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
@@ -90,7 +87,6 @@ export class RequestContent implements ContentWriter {
     if (this.isOver) return
     this.isOver = true
     if (this.#isChunked) this.#socket.write('0\r\n\r\n', 'latin1')
-    this.#sink.progressed()
   }
 
   /** The socket has room again. */

@@ -7,8 +7,6 @@ import { OriginError } from '../errors.ts'
 import { parseResponseHead, type ResponseHead } from '../http/response-head.ts'
 
 export interface ResponseEvents {
-  /** The first byte of a response has arrived. */
-  responseBegun(): void
   /** The final head is complete. */
   responseHead(head: ResponseHead): void
   /** The response is a 101 to a request that offered another protocol. `rest` is of that protocol. No more events follow. */
@@ -48,9 +46,8 @@ const NOT_MODIFIED = 304
 
 /** Sizes up to 2^52, padded with zeros or not. Extensions are skipped; blanks may stand before their semicolon. */
 const SIZE_LINE = /^0{0,15}([0-9A-Fa-f]{1,13})(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?$/
-const TRAILER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*$/
+const TRAILER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n$/
 const MAX_LINE_BYTES = 4 * 1024
-const MAX_TRAILER_BYTES = 16 * 1024
 
 export class ResponseParser {
   readonly #events: ResponseEvents
@@ -61,7 +58,6 @@ export class ResponseParser {
   #held = ''
   #interims = 0
   #remaining = 0
-  #trailerBytes = 0
 
   constructor(events: ResponseEvents) {
     this.#events = events
@@ -117,7 +113,6 @@ export class ResponseParser {
 
   #readHead(bytes: Buffer, start: number, end: number): number {
     const before = this.#held.length
-    if (before === 0) this.#events.responseBegun()
     const stop = Math.min(end, start + HEAD_SLICE_BYTES)
     const text = this.#held + bytes.toString('latin1', start, stop)
     // Up to three of the four octets that end the head may have come before.
@@ -174,10 +169,8 @@ export class ResponseParser {
       if (head.isChunked || (head.contentLength ?? 0) > 0) head.persists = false
       return
     }
-    if (head.isChunked) {
-      this.#expects = 'size of a chunk'
-      this.#trailerBytes = 0
-    } else if (head.contentLength === undefined) this.#expects = 'content until the end'
+    if (head.isChunked) this.#expects = 'size of a chunk'
+    else if (head.contentLength === undefined) this.#expects = 'content until the end'
     else this.#remaining = head.contentLength
   }
 
@@ -205,7 +198,8 @@ export class ResponseParser {
     if (this.#expects === 'size of a chunk') this.#takeSize(line.slice(0, -CRLF.length))
     else if (this.#expects === 'end of a chunk') this.#expects = 'size of a chunk'
     else if (line === CRLF) this.#end(stop === end)
-    else this.#dropTrailer(line.slice(0, -CRLF.length))
+    // No client must take a length or a credential from a trailer field, so they are dropped.
+    else if (!TRAILER_LINE.test(line)) throw malformed('a trailer field is malformed')
     return stop
   }
 
@@ -214,13 +208,6 @@ export class ResponseParser {
     if (size === undefined) throw malformed('the size of a chunk is not a number')
     this.#remaining = Number.parseInt(size, 16)
     this.#expects = this.#remaining === 0 ? 'trailer' : 'data of a chunk'
-  }
-
-  /** No client must take a length or a credential from a trailer field. */
-  #dropTrailer(line: string): void {
-    this.#trailerBytes += line.length
-    if (this.#trailerBytes > MAX_TRAILER_BYTES || !TRAILER_LINE.test(line))
-      throw malformed('a trailer field is malformed')
   }
 
   #end(isClean: boolean): void {

@@ -39,7 +39,7 @@ const source: ContentSource = { streamTo: () => {}, resume: () => {}, detach: ()
 
 function startContent({ isSlow = false, isChunked = false } = {}) {
   const socket = new SocketStandIn(isSlow)
-  const content = new RequestContent(socket as unknown as Socket, source, isChunked, { progressed: () => {} })
+  const content = new RequestContent(socket as unknown as Socket, source, isChunked)
   return { socket, content }
 }
 

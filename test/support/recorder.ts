@@ -24,10 +24,6 @@ export class Recorder implements AttemptSink {
       method: 'GET',
       target: '/',
       fields: ['host', 'origin.example'],
-      content: undefined,
-      contentLength: undefined,
-      webSocketClient: undefined,
-      org: undefined,
     }
     this.attempt = new Attempt({ ...basis, ...request }, this, needsNewConnection)
   }
@@ -59,8 +55,8 @@ export class Recorder implements AttemptSink {
     return this.error
   }
 
-  progressed(): void {
-    if (!this.told.includes('connected')) this.#tell('connected')
+  connected(): void {
+    this.#tell('connected')
   }
 
   responseHead(head: ResponseHead): void {
