@@ -6,8 +6,7 @@ import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { RawClient } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 const table = await startFaultTable()
 
@@ -149,7 +148,7 @@ test('small pieces do not pile up behind a client that reads none of them', asyn
   const ended = new Promise<boolean>((settle) => {
     resolve = settle
   })
-  await using service = await startService({
+  const { proxy } = await startBoth({
     script: async (_, connection) => {
       connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${SMALL_PIECES_TOTAL}\r\n\r\n`)
       for (
@@ -164,7 +163,6 @@ test('small pieces do not pile up behind a client that reads none of them', asyn
       return undefined
     },
   })
-  await using proxy = await startProxy(service)
   await using client = await RawClient.connect(proxy.port)
   client.socket.pause()
   client.send(get('/v2/x', 'acme'))

@@ -5,10 +5,10 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { startFaultTable } from '../support/fault-table.ts'
+import { writes } from '../support/origin-connection.ts'
 import { scaled } from '../support/pace.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({ 'listen.idleTimeout': '300ms', 'listen.headersTimeout': '300ms' })
 /** Gets a token, and opens a connection to the service. */
@@ -62,10 +62,7 @@ describe('a client that leaves', () => {
   })
 
   test('inside its response: the connection to the origin ends', async () => {
-    const target = table.target((_, connection) => {
-      connection.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\npart')
-      return undefined
-    })
+    const target = table.target(writes('HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\npart'))
     const client = await RawClient.connect(table.proxy.port)
     client.send(get(target, 'acme'))
     await client.untilBytes('part')
@@ -99,8 +96,7 @@ describe('a client that stops', () => {
   })
 
   test('before its first byte: the connection closes without an answer', async () => {
-    await using service = await startService()
-    await using proxy = await startProxy(service, { 'listen.headersTimeout': '200ms' })
+    const { proxy } = await startBoth({}, { 'listen.headersTimeout': '200ms' })
     await using client = await RawClient.connect(proxy.port)
     expect((await client.untilClosed()).bytes.toString()).toBe('')
     await request(proxy.port, get('/v2/later', 'acme'))
@@ -167,8 +163,10 @@ describe('a client that stops', () => {
 test('a client that reads slowly does not count as stopped', async () => {
   const total = 64 * 1024 * 1024
   const gulp = 8 * 1024 * 1024
-  await using service = await startService({ script: () => ({ content: Buffer.alloc(total) }) })
-  await using proxy = await startProxy(service, { 'listen.idleTimeout': '4s' })
+  const { proxy } = await startBoth(
+    { script: () => ({ content: Buffer.alloc(total) }) },
+    { 'listen.idleTimeout': '4s' },
+  )
   const { socket } = await RawClient.connect(proxy.port)
   socket.once('end', () => socket.end())
   let received = 0

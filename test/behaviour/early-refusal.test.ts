@@ -3,15 +3,13 @@
 import { expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { problemOf, RawClient } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 test.each([
   ['no Org', [], 'org_id_missing'],
   ['a page', ['Origin: https://evil.example', 'X-Org-Id: acme'], 'browser_refused'],
 ])('%s, with 10 MB of content', async (_, lines, code) => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { service, proxy } = await startBoth()
   await using client = await RawClient.connect(proxy.port)
   const inside = get('/v2/smuggled', 'acme')
   const content = inside.repeat(Math.ceil(10_000_000 / inside.length))
@@ -25,8 +23,7 @@ test.each([
 })
 
 test('1 MiB and a byte, Expect, and a refusal: one answer', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth()
   await using client = await RawClient.connect(proxy.port)
   const length = 1024 * 1024 + 1
   client.send(head('POST /v2/x HTTP/1.1', HOST, `Content-Length: ${length}`, 'Expect: 100-continue'))

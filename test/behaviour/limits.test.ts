@@ -5,18 +5,19 @@ import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 test('one request too many gets 503, until a place is free', async () => {
   const gate = new Gate()
-  await using service = await startService({
-    script: async () => {
-      await gate.pass()
-      return { content: 'done' }
+  const { service, proxy } = await startBoth(
+    {
+      script: async () => {
+        await gate.pass()
+        return { content: 'done' }
+      },
     },
-  })
-  await using proxy = await startProxy(service, { 'listen.maxInFlight': '8' })
+    { 'listen.maxInFlight': '8' },
+  )
   const inFlight = Array.from({ length: 8 }, () => request(proxy.port, get('/v2/x', 'acme')))
   await service.origin.waitFor(() => service.requests.length === 8)
   // Answered at once, while all of those are still open.
@@ -33,8 +34,7 @@ test('one request too many gets 503, until a place is free', async () => {
 })
 
 test('beyond maxConnections the proxy closes the connection that was idle for the longest time', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.maxConnections': '10' })
+  const { proxy } = await startBoth({}, { 'listen.maxConnections': '10' })
   const idle: RawClient[] = []
   for (let i = 0; i < 10; i++) {
     const client = await RawClient.connect(proxy.port)
@@ -51,13 +51,15 @@ test('beyond maxConnections the proxy closes the connection that was idle for th
 
 test('beyond maxConnections a busy connection stays open', async () => {
   const gate = new Gate()
-  await using service = await startService({
-    script: async () => {
-      await gate.pass()
-      return { content: 'done' }
+  const { service, proxy } = await startBoth(
+    {
+      script: async () => {
+        await gate.pass()
+        return { content: 'done' }
+      },
     },
-  })
-  await using proxy = await startProxy(service, { 'listen.maxConnections': '4', 'admin.address': 'localhost:0' })
+    { 'listen.maxConnections': '4', 'admin.address': 'localhost:0' },
+  )
   const busy = Array.from({ length: 4 }, () => request(proxy.port, get('/v2/x', 'acme')))
   await service.origin.waitFor(() => service.requests.length === 4)
   for (let i = 0; i < 3; i++) {
@@ -81,8 +83,7 @@ async function slowHead(port: number): Promise<RawClient> {
 }
 
 test('many slow heads do not keep a good client waiting', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.headersTimeout': scaledSetting(500) })
+  const { proxy } = await startBoth({}, { 'listen.headersTimeout': scaledSetting(500) })
   const slow = await Promise.all(Array.from({ length: 500 }, () => slowHead(proxy.port)))
   const response = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 1000 })
   expect(response.status).toBe(200)
@@ -91,16 +92,14 @@ test('many slow heads do not keep a good client waiting', async () => {
 })
 
 test('an idle connection is closed after keepAliveTimeout', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.keepAliveTimeout': '200ms' })
+  const { proxy } = await startBoth({}, { 'listen.keepAliveTimeout': '200ms' })
   await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
   expect((await client.response()).status).toBe(200)
   expect((await client.untilClosed()).bytes.length).toBe(0)
 })
 
 test('the log line of a request that was refused for its Org names the Org, if the id is valid', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'orgs.allow': 'acme' })
+  const { proxy } = await startBoth({}, { 'orgs.allow': 'acme' })
   expect((await request(proxy.port, get('/v2/other', 'globex'))).status).toBe(403)
   expect(await proxy.logOf('/v2/other')).toMatchObject({ code: 'org_not_allowed', orgId: 'globex' })
   expect((await request(proxy.port, get('/v2/none', 'a/b'))).status).toBe(400)
@@ -108,14 +107,12 @@ test('the log line of a request that was refused for its Org names the Org, if t
 })
 
 test('listen.headersTimeout may be any number of milliseconds', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.headersTimeout': '2603ms' })
+  const { proxy } = await startBoth({}, { 'listen.headersTimeout': '2603ms' })
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
 })
 
 test('orgs.pattern decides which ids are accepted', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'orgs.pattern': '^org-[0-9]+$' })
+  const { service, proxy } = await startBoth({}, { 'orgs.pattern': '^org-[0-9]+$' })
   expect((await request(proxy.port, get('/v2/x', 'org-1'))).status).toBe(200)
   for (const id of ['acme', 'org-', 'org-1x', 'ORG-1']) {
     const refused = await request(proxy.port, get('/v2/x', id))
@@ -125,8 +122,7 @@ test('orgs.pattern decides which ids are accepted', async () => {
 })
 
 test('an id of 256 characters is the longest, whatever orgs.pattern says', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'orgs.pattern': '^a*$' })
+  const { proxy } = await startBoth({}, { 'orgs.pattern': '^a*$' })
   expect((await request(proxy.port, get('/v2/x', 'a'.repeat(256)))).status).toBe(200)
   expect((await request(proxy.port, get('/v2/x', 'a'.repeat(257)))).status).toBe(400)
 })

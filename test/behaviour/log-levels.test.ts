@@ -1,12 +1,10 @@
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 test('a 5xx for a fault of the client is logged as info', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { service, proxy } = await startBoth()
   await request(proxy.port, get('/v2/version', 'acme').replace('HTTP/1.1', 'HTTP/2.0'))
   await request(proxy.port, get('/v2/x', 'acme'))
   const [via = ''] = service.requests[0]?.values('via') ?? []
@@ -16,8 +14,7 @@ test('a 5xx for a fault of the client is logged as info', async () => {
 })
 
 test('a 5xx that is the fault of the service or the proxy is logged as a warning', async () => {
-  await using service = await startService({ script: (_, connection) => void connection.reset() })
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth({ script: (_, connection) => void connection.reset() })
   await request(proxy.port, get('/v2/reset', 'acme'))
   expect(await proxy.logOf('/v2/reset')).toMatchObject({ level: 'warn', status: 502, code: 'connection_terminated' })
 })

@@ -3,14 +3,12 @@
 import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
 import { request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 const CONDITIONS = ['If-None-Match: "a"', 'Range: bytes=0-1']
 
 test('a cookie that the service sets comes back only if the client sends it', async () => {
-  await using service = await startService({ script: () => ({ fields: ['Set-Cookie', 'session=1; Path=/'] }) })
-  await using proxy = await startProxy(service, {})
+  const { service, proxy } = await startBoth({ script: () => ({ fields: ['Set-Cookie', 'session=1; Path=/'] }) })
   await request(proxy.port, get('/v2/x', 'acme'))
   await request(proxy.port, get('/v2/x', 'acme'))
   expect(service.requests.map((seen) => seen.values('cookie'))).toEqual([[], []])
@@ -20,10 +18,14 @@ test.each(['GET', 'HEAD'])(
   'a response to %s that may be stored is not stored: the service answers each request',
   async (method) => {
     let answers = 0
-    await using service = await startService({
-      script: () => ({ fields: ['Cache-Control', 'public, max-age=3600', 'ETag', '"a"', 'X-Answer', `${++answers}`] }),
-    })
-    await using proxy = await startProxy(service, {})
+    const { service, proxy } = await startBoth(
+      {
+        script: () => ({
+          fields: ['Cache-Control', 'public, max-age=3600', 'ETag', '"a"', 'X-Answer', `${++answers}`],
+        }),
+      },
+      {},
+    )
     const line = `${method} /v2/x HTTP/1.1`
     const requests = [[], [], CONDITIONS].map((more) => head(line, 'Host: localhost', 'X-Org-Id: acme', ...more))
     for (const [index, raw] of requests.entries()) {

@@ -6,9 +6,10 @@ import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
+import { writes } from '../support/origin-connection.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({
   'origin.idleTimeout': '300ms',
@@ -124,10 +125,7 @@ describe('a response that breaks off never looks complete', () => {
       also: (response) => expect(response.content.toString()).toBe('all of it'),
     }))
   test('unless the connection was reset', async () => {
-    const target = table.target((_, connection) => {
-      connection.write(`${OK}X-Foo: 1\r\n\r\npartial`)
-      return undefined
-    })
+    const target = table.target(writes(`${OK}X-Foo: 1\r\n\r\npartial`))
     await using client = await RawClient.sending(table.proxy.port, get(target, 'acme'))
     await client.untilBytes('partial') // a reset that arrives together with data looks like a normal end
     table.requestsFor(target)[0]?.connection.reset()
@@ -136,10 +134,7 @@ describe('a response that breaks off never looks complete', () => {
 })
 
 test('an HTTP/1.0 client gets a reset: for it, a normal close would be the end of the response', async () => {
-  const target = table.target((_, connection) => {
-    connection.write(`${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`)
-    return undefined
-  })
+  const target = table.target(writes(`${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`))
   await using client = await RawClient.sending(table.proxy.port, get(target, 'acme').replace('HTTP/1.1', 'HTTP/1.0'))
   await client.untilBytes('partial')
   table.requestsFor(target)[0]?.connection.end()
@@ -210,14 +205,13 @@ test('bytes outside TLS on a connection with TLS are a tls_protocol_error', asyn
 })
 
 test('a 502 does not cost the client its connection', async () => {
-  await using service = await startService({
+  const { proxy } = await startBoth({
     script: ({ target }, connection) => {
       if (target === '/v2/good') return { content: 'good' }
       connection.reset()
       return undefined
     },
   })
-  await using proxy = await startProxy(service)
   await using client = await RawClient.connect(proxy.port)
   for (const [target, status] of Object.entries({ '/v2/bad': 502, '/v2/good': 200 })) {
     client.send(get(target, 'acme'))

@@ -4,10 +4,11 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { writes } from '../support/origin-connection.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { type Random, withSeed } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 
 describe('a request in flight is answered, and what follows it is not', async () => {
   let gate: Gate
@@ -84,8 +85,7 @@ describe('a request in flight is answered, and what follows it is not', async ()
 test('a request that comes when all of the response before it is written, but not read, is served', async () => {
   // More than the buffers of the system take at once, and less than those of the proxy and the system together.
   const content = Buffer.alloc(16 * 1024 * 1024, 'x')
-  await using service = await startService({ script: (seen) => ({ content: seen.target === '/v2/1' ? content : 'y' }) })
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth({ script: (seen) => ({ content: seen.target === '/v2/1' ? content : 'y' }) })
   await using client = await RawClient.connect(proxy.port)
   client.send(get('/v2/1', 'acme'))
   expect((await client.response()).content).toHaveLength(content.length)
@@ -94,8 +94,7 @@ test('a request that comes when all of the response before it is written, but no
 })
 
 test('a chain of refused requests in one segment ends early, and others are served meanwhile', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth()
   await using client = await RawClient.connect(proxy.port)
   client.send(head('GET / HTTP/1.1', HOST).repeat(1_000))
   expect((await request(proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
@@ -108,8 +107,7 @@ describe('a client that ends its side has left', () => {
   test.each(['HTTP/1.0', 'HTTP/1.1'])(
     'while it waits (%s): the exchange with the service ends at once',
     async (version) => {
-      await using service = await startService({ script: () => new Promise(() => {}) })
-      await using proxy = await startProxy(service)
+      const { service, proxy } = await startBoth({ script: () => new Promise(() => {}) })
       await using client = await RawClient.connect(proxy.port)
       client.send(get('/v2/held', 'acme').replace('HTTP/1.1', version))
       await service.origin.waitFor(() => service.requests.length === 1)
@@ -125,13 +123,9 @@ describe('a client that ends its side has left', () => {
     ['HTTP/1.1', 'with a length', 'Content-Length: 100'],
     ['HTTP/1.0', 'until the end of the connection', 'X: y'],
   ])('inside its response (%s, %s): the response does not look complete', async (version, _, line) => {
-    await using service = await startService({
-      script: (__, connection) => {
-        connection.write(`HTTP/1.1 200 OK\r\n${line}\r\n\r\nfirst`)
-        return undefined
-      },
+    const { service, proxy } = await startBoth({
+      script: writes(`HTTP/1.1 200 OK\r\n${line}\r\n\r\nfirst`),
     })
-    await using proxy = await startProxy(service)
     await using client = await RawClient.connect(proxy.port)
     client.send(get('/v2/x', 'acme').replace('HTTP/1.1', version))
     await client.untilBytes('first')
@@ -144,13 +138,12 @@ describe('a client that ends its side has left', () => {
 
 test('a stop of the proxy begins no request that comes too early', async () => {
   const gate = new Gate()
-  await using service = await startService({
+  const { service, proxy } = await startBoth({
     script: async (seen) => {
       await gate.pass()
       return { content: seen.target }
     },
   })
-  await using proxy = await startProxy(service)
   await using client = await RawClient.sending(proxy.port, get('/v2/1', 'acme') + get('/v2/2', 'acme'))
   await service.origin.waitFor(() => service.requests.length > 0)
   const drained = proxy.app.drain()
@@ -203,13 +196,12 @@ function randomRequest(
 }
 
 test('the parser stays in sync with content and offers of h2c, wherever the bytes are cut', async () => {
-  await using service = await startService({
+  const { service, proxy } = await startBoth({
     script: async (seen) => {
       await seen.ended
       return { content: seen.content }
     },
   })
-  await using proxy = await startProxy(service)
   await withSeed(async (random) => {
     for (let round = 0; round < 30; round++) {
       await using client = await RawClient.connect(proxy.port)

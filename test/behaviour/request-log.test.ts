@@ -6,16 +6,14 @@ import { get, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 const HOST = 'Host: localhost'
 
 test('bytesIn and bytesOut count content, however it is framed', async () => {
-  await using service = await startService({
+  const { proxy } = await startBoth({
     script: ({ target }) => ({ content: Buffer.alloc(70_000), isChunked: target === '/v2/chunked' }),
   })
-  await using proxy = await startProxy(service)
   const counted = head('PUT /v2/counted HTTP/1.1', HOST, 'X-Org-Id: acme', 'Content-Length: 100000')
   await request(proxy.port, counted + 'x'.repeat(100_000))
   expect(await proxy.logOf('/v2/counted')).toMatchObject({ bytesIn: 100_000, bytesOut: 70_000 })
@@ -27,8 +25,7 @@ test('bytesIn and bytesOut count content, however it is framed', async () => {
 })
 
 test('bytesOut counts the content of our own answers', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { service, proxy } = await startBoth()
   const refused = await request(proxy.port, head('GET /v2/none HTTP/1.1', HOST))
   expect(refused.status).toBe(400)
   expect(await proxy.logOf('/v2/none')).toMatchObject({ bytesOut: refused.content.length })
@@ -44,7 +41,7 @@ test('originMs is the time until the response head, without the mint before it a
   const MINT_MS = 300
   const HEAD_MS = 200
   const CONTENT_MS = 300
-  await using service = await startService({
+  const { proxy } = await startBoth({
     mint: async (mint) => {
       await setTimeout(MINT_MS)
       return mint.issue()
@@ -57,7 +54,6 @@ test('originMs is the time until the response head, without the mint before it a
       return undefined
     },
   })
-  await using proxy = await startProxy(service)
   await request(proxy.port, get('/v2/timed', 'acme'))
   const { originMs, durationMs } = (await proxy.logOf('/v2/timed')) as unknown as Record<string, number>
   expect(originMs).toBeGreaterThanOrEqual(HEAD_MS - 1)
@@ -65,8 +61,7 @@ test('originMs is the time until the response head, without the mint before it a
 })
 
 test('a request without an answer from the service has no originMs', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth()
   await request(proxy.port, head('GET /v2/none HTTP/1.1', HOST))
   expect(await proxy.logOf('/v2/none')).not.toHaveProperty('originMs')
 })
@@ -75,13 +70,15 @@ test.each([
   ['a request', []],
   ['a handshake', HANDSHAKE],
 ])('%s that is cut off at the end of a drain is logged as draining', async (_, lines) => {
-  await using service = await startService({
-    script: ({ target }, connection) => {
-      if (target === '/v2/begun') connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
-      return undefined
+  const { service, proxy } = await startBoth(
+    {
+      script: ({ target }, connection) => {
+        if (target === '/v2/begun') connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
+        return undefined
+      },
     },
-  })
-  await using proxy = await startProxy(service, { 'shutdown.timeout': '50ms' })
+    { 'shutdown.timeout': '50ms' },
+  )
   await using begun = await RawClient.sending(proxy.port, get('/v2/begun', 'acme', ...lines))
   await begun.untilBytes('begun')
   await using silent = await RawClient.sending(proxy.port, get('/v2/silent', 'acme', ...lines))
@@ -93,8 +90,7 @@ test.each([
 })
 
 test('the line has the trace id of a valid traceparent, of a refused request, too; the field goes on unchanged', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { service, proxy } = await startBoth()
   const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
   const field = (id: string) => `traceparent: 00-${id}-00f067aa0ba902b7-01`
   await request(proxy.port, get('/v2/traced', 'acme', field(traceId)))
@@ -116,8 +112,10 @@ test('the line of a request for which there is no room names the limit', async (
   const held = new Promise<void>((resolve) => {
     release = resolve
   })
-  await using service = await startService({ script: async () => held.then(() => ({ status: 200 })) })
-  await using proxy = await startProxy(service, { 'listen.maxInFlight': '1' })
+  const { service, proxy } = await startBoth(
+    { script: async () => held.then(() => ({ status: 200 })) },
+    { 'listen.maxInFlight': '1' },
+  )
   const first = request(proxy.port, get('/v2/first', 'acme'))
   await eventually(() => service.requests.length === 1 || undefined, 'the first request at the service')
   expect((await request(proxy.port, get('/v2/second', 'acme'))).status).toBe(503)

@@ -4,8 +4,7 @@ import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 const STREAM = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n'
 
@@ -15,49 +14,15 @@ const streams: OriginScript = ({ target }, connection) => {
   return undefined
 }
 
-test('retries count: each reused connection that dies is replaced by one', async () => {
-  const PLACES = 4
-  let isDying = false
-  await using service = await startService({
-    script: async ({ target }, connection) => {
-      if (target !== '/v2/held') return { content: 'good' }
-      if (isDying) {
-        connection.reset()
-        return undefined
-      }
-      return { content: 'good' }
-    },
-  })
-  await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
-  const use = () => service.origin.openConnections.filter(({ requests: [first] }) => first?.method === 'GET').length
-  let most = 0
-  const round = () =>
-    Promise.all(
-      Array.from({ length: 3 * PLACES }, async () => {
-        const { status } = await request(proxy.port, get('/v2/held', 'acme'))
-        most = Math.max(most, use())
-        return status
-      }),
-    )
-  expect(new Set(await round())).toEqual(new Set([200]))
-  const before = service.origin.script
-  service.origin.script = (seen, connection) => {
-    // A connection dies under its second request; the retry comes on a new one.
-    isDying = connection.requests.length > 1
-    most = Math.max(most, use())
-    return before(seen, connection)
-  }
-  for (let i = 0; i < 5; i++) expect(new Set(await round())).toEqual(new Set([200]))
-  expect(most).toBeLessThanOrEqual(PLACES)
-})
-
 test('event streams of one org do not lock out another org', async () => {
   const PLACES = 8
-  await using service = await startService({ script: streams })
-  await using proxy = await startProxy(service, {
-    'origin.connections': `${PLACES}`,
-    'origin.responseTimeout': '500ms',
-  })
+  const { proxy } = await startBoth(
+    { script: streams },
+    {
+      'origin.connections': `${PLACES}`,
+      'origin.responseTimeout': '500ms',
+    },
+  )
   const clients = await Promise.all(
     Array.from({ length: (PLACES * 3) / 4 }, async () => {
       const client = await RawClient.connect(proxy.port)
@@ -76,8 +41,10 @@ test('event streams of one org do not lock out another org', async () => {
 })
 
 test('a request that gets no connection is told which limit applied', async () => {
-  await using service = await startService({ script: streams })
-  await using proxy = await startProxy(service, { 'origin.connections': '1', 'origin.responseTimeout': '200ms' })
+  const { proxy } = await startBoth(
+    { script: streams },
+    { 'origin.connections': '1', 'origin.responseTimeout': '200ms' },
+  )
   await using holder = await RawClient.sending(proxy.port, get('/v2/events', 'acme'))
   await holder.untilBytes('begun')
   const refused = await request(proxy.port, get('/v2/x', 'acme'))

@@ -56,14 +56,3 @@ test('a repeat that fails is not repeated again', async () => {
   expect((await request(table.proxy.port, get(target, 'acme'))).status).toBe(502)
   expect(table.requestsFor(target)).toHaveLength(2)
 })
-
-test('a Keep-Alive timeout of the origin is respected', async () => {
-  const target = table.target((_, connection) => {
-    connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n')
-    return undefined
-  })
-  await request(table.proxy.port, get(target, 'acme'))
-  const [seen] = table.requestsFor(target)
-  const isLeft = () => seen?.connection.peerEnd !== undefined
-  await table.service.origin.waitFor(isLeft, 'the proxy ends the connection before the origin does', 1000)
-})

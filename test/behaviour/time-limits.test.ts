@@ -10,23 +10,26 @@ import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { writes } from '../support/origin-connection.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 
 test('a response that keeps moving may take longer than origin.idleTimeout', async () => {
   const PIECES = 15
-  await using service = await startService({
-    script: async (_, connection) => {
-      connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${PIECES}\r\n\r\n`)
-      for (let i = 0; i < PIECES; i++) {
-        await setTimeout(100)
-        connection.write('x')
-      }
-      return undefined
+  const { proxy } = await startBoth(
+    {
+      script: async (_, connection) => {
+        connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${PIECES}\r\n\r\n`)
+        for (let i = 0; i < PIECES; i++) {
+          await setTimeout(100)
+          connection.write('x')
+        }
+        return undefined
+      },
     },
-  })
-  await using proxy = await startProxy(service, { 'origin.idleTimeout': '1s' })
+    { 'origin.idleTimeout': '1s' },
+  )
   const answer = await request(proxy.port, get('/v2/slow', 'acme'))
   expect(answer).toMatchObject({ status: 200, isComplete: true })
   const { durationMs } = await proxy.logOf('/v2/slow')
@@ -34,13 +37,12 @@ test('a response that keeps moving may take longer than origin.idleTimeout', asy
 })
 
 test('content that is still being sent does not delay the end of an early response that stalls', async () => {
-  await using service = await startService({
-    script: (_, connection) => {
-      connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
-      return undefined
+  const { proxy } = await startBoth(
+    {
+      script: writes('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun'),
     },
-  })
-  await using proxy = await startProxy(service, { 'origin.idleTimeout': '500ms', 'origin.responseTimeout': '60s' })
+    { 'origin.idleTimeout': '500ms', 'origin.responseTimeout': '60s' },
+  )
   await using client = await RawClient.sending(
     proxy.port,
     head('POST /v2/x HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', 'Content-Length: 1000000'),
@@ -82,13 +84,15 @@ test.each([
 
 test('the time that a request waits for a connection does not count for origin.responseTimeout', async () => {
   const HELD_MS = 1_200
-  await using service = await startService({
-    script: async () => {
-      await setTimeout(HELD_MS)
-      return { content: 'good' }
+  const { proxy } = await startBoth(
+    {
+      script: async () => {
+        await setTimeout(HELD_MS)
+        return { content: 'good' }
+      },
     },
-  })
-  await using proxy = await startProxy(service, { 'origin.connections': '1', 'origin.responseTimeout': '2s' })
+    { 'origin.connections': '1', 'origin.responseTimeout': '2s' },
+  )
   const answers = await Promise.all(
     ['/v2/first', '/v2/second'].map((target) => request(proxy.port, get(target, 'acme'))),
   )
@@ -96,25 +100,29 @@ test('the time that a request waits for a connection does not count for origin.r
 })
 
 test('a request that waited for a connection all the time gets overloaded, though a place becomes free in that moment', async () => {
-  await using service = await startService({ acceptsAnyToken: true, script: () => new Promise(() => {}) })
-  await using proxy = await startProxy(service, {
-    appRoutes: 'GET /v2/*',
-    'origin.connections': '1',
-    'origin.responseTimeout': '200ms',
-  })
+  const { proxy } = await startBoth(
+    { acceptsAnyToken: true, script: () => new Promise(() => {}) },
+    {
+      appRoutes: 'GET /v2/*',
+      'origin.connections': '1',
+      'origin.responseTimeout': '200ms',
+    },
+  )
   const answers = await Promise.all(Array.from({ length: 10 }, () => request(proxy.port, get('/v2/x', 'acme'))))
   const codes = new Set(answers.map((answer) => problemOf(answer).code))
   expect([...codes].toSorted()).toEqual(['http_response_timeout', 'overloaded'])
 })
 
 test('a pause of the client inside its content does not count either', async () => {
-  await using service = await startService({
-    script: async (seen) => {
-      await seen.ended
-      return { content: seen.content }
+  const { proxy } = await startBoth(
+    {
+      script: async (seen) => {
+        await seen.ended
+        return { content: seen.content }
+      },
     },
-  })
-  await using proxy = await startProxy(service, { 'origin.responseTimeout': '500ms' })
+    { 'origin.responseTimeout': '500ms' },
+  )
   await using client = await RawClient.sending(
     proxy.port,
     `${head('POST /v2/x HTTP/1.1', 'Host: localhost', 'X-Org-Id: acme', 'Content-Length: 10')}hello`,
@@ -126,8 +134,7 @@ test('a pause of the client inside its content does not count either', async () 
 
 test('a client that reads nothing for longer than origin.idleTimeout gets all of its response', async () => {
   const content = Buffer.alloc(32 * 1024 * 1024)
-  await using service = await startService({ script: () => ({ content }) })
-  await using proxy = await startProxy(service, { 'origin.idleTimeout': '500ms' })
+  const { service, proxy } = await startBoth({ script: () => ({ content }) }, { 'origin.idleTimeout': '500ms' })
   await using client = await RawClient.connect(proxy.port, { deadlineMs: 20_000 })
   client.socket.pause()
   client.send(get('/v2/large', 'acme'))

@@ -10,10 +10,11 @@ import { CA_FILE, certificate } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
 import { startFaultProxy } from '../support/fault-proxy.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { writes } from '../support/origin-connection.ts'
 import { problemOf, RawClient, request, tlsPorts } from '../support/raw-client.ts'
 import { Random } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 import { echoServer } from '../support/websocket-echo.ts'
 
 const echo = echoServer()
@@ -208,10 +209,7 @@ test.each([
   ['a status that HTTP does not have', '700 Beyond', 'Content-Length: 0\r\n', 'http_protocol_error'],
 ])('an unusable answer to a handshake is a 502: %s', async (_, status, fields, code) => {
   await using other = await startService({
-    script: (__, connection) => {
-      connection.write(`HTTP/1.1 ${status}\r\n${fields}\r\n`)
-      return undefined
-    },
+    script: writes(`HTTP/1.1 ${status}\r\n${fields}\r\n`),
   })
   await using own = await startProxy(other)
   const response = await request(own.port, get('/v2/ws', 'acme', ...HANDSHAKE))
@@ -279,8 +277,7 @@ test('a 401 to the handshake retires the token: the next attempt has a new one',
 
 test('when a token ends, the sockets that were opened with it stay open', async () => {
   const other = echoServer()
-  await using service = await startService({ script: other.script })
-  await using proxy = await startProxy(service, { 'tokens.lifetime': '1s' })
+  const { service, proxy } = await startBoth({ script: other.script }, { 'tokens.lifetime': '1s' })
   const open = async () => {
     const socket = openSocket(proxy.port, '/v2/ws')
     await once(socket, 'open')
@@ -310,14 +307,16 @@ test('client and origin agree on subprotocols and extensions', async () => {
 
 test('an open WebSocket is a request that has ended: logged with 101, not in flight, and under no time limit of requests', async () => {
   const other = echoServer()
-  await using service = await startService({ script: other.script })
-  await using proxy = await startProxy(service, {
-    'listen.maxInFlight': '1',
-    'listen.idleTimeout': '200ms',
-    'listen.keepAliveTimeout': '200ms',
-    'origin.responseTimeout': '200ms',
-    'origin.idleTimeout': '200ms',
-  })
+  const { proxy } = await startBoth(
+    { script: other.script },
+    {
+      'listen.maxInFlight': '1',
+      'listen.idleTimeout': '200ms',
+      'listen.keepAliveTimeout': '200ms',
+      'origin.responseTimeout': '200ms',
+      'origin.idleTimeout': '200ms',
+    },
+  )
   const socket = openSocket(proxy.port, '/v2/ws')
   await once(socket, 'open')
   expect(await proxy.logOf('/v2/ws')).toMatchObject({ status: 101, bytesOut: 0 })

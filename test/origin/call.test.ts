@@ -3,6 +3,7 @@
 import { expect, test } from 'vitest'
 import { call } from '../../src/origin/call.ts'
 import { eventually } from '../support/changes.ts'
+import { writes } from '../support/origin-connection.ts'
 import { startOriginPool } from '../support/origin-pool.ts'
 
 const REQUEST = { method: 'POST', target: '/access', fields: ['host', 'origin.example'] }
@@ -17,10 +18,9 @@ test('the content of a refusal is read away, so that its connection serves the n
 })
 
 test('a refusal whose content never ends loses its connection soon', async () => {
-  await using pool = await startOriginPool((_, connection) => {
-    connection.write('HTTP/1.1 429 Too Many Requests\r\nContent-Length: 10\r\nKeep-Alive: timeout=600\r\n\r\nhalf')
-    return undefined
-  })
+  await using pool = await startOriginPool(
+    writes('HTTP/1.1 429 Too Many Requests\r\nContent-Length: 10\r\nKeep-Alive: timeout=600\r\n\r\nhalf'),
+  )
   expect((await call(pool.origin, REQUEST, 60_000)).status).toBe(429)
   await pool.left(pool.connectionOf('/access'), 5_000)
 })

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest'
 import type { ContentSource, ContentWriter } from '../../src/origin/attempt.ts'
-import type { OriginScript } from '../support/origin-connection.ts'
+import { type OriginScript, writes } from '../support/origin-connection.ts'
 import { startOriginPool } from '../support/origin-pool.ts'
 
 const announcing =
@@ -122,23 +122,13 @@ test.each(['204', '304', 'HEAD', 'counted', 'chunked'])(
 test.each(['Content-Length: 4', 'Transfer-Encoding: chunked'])(
   'a 204 with %s is the last on its connection',
   async (line) => {
-    await using pool = await startOriginPool((_, connection) => {
-      connection.write(`HTTP/1.1 204 No Content\r\nKeep-Alive: timeout=600\r\n${line}\r\n\r\n`)
-      return undefined
-    })
+    await using pool = await startOriginPool(
+      writes(`HTTP/1.1 204 No Content\r\nKeep-Alive: timeout=600\r\n${line}\r\n\r\n`),
+    )
     expect((await pool.send('/').ended()).content).toHaveLength(0)
     await pool.left(pool.connectionOf('/'))
   },
 )
-
-test('an answer before the end of the content is the last on its connection', async () => {
-  const fields = ['Keep-Alive', 'timeout=600']
-  await using pool = await startOriginPool(() => ({ status: 413, fields, content: 'early', isEarly: true }))
-  const source = { streamTo: () => {}, resume: () => {}, detach: () => {} }
-  const early = pool.send('/early', { method: 'POST', content: source, contentLength: 4 })
-  expect((await early.ended()).head?.status).toBe(413)
-  await pool.left(pool.connectionOf('/early'))
-})
 
 test('an answer that began before the end of the content is the last, even if the content ends in time', async () => {
   await using pool = await startOriginPool(async (request, connection) => {
@@ -161,19 +151,4 @@ test('an answer that began before the end of the content is the last, even if th
   writer?.end()
   expect((await early.ended()).content.toString()).toBe('done')
   await pool.left(pool.connectionOf('/early'))
-})
-
-test('content without another end ends with its connection, but is broken by a reset', async () => {
-  const script: OriginScript = ({ target }, connection) => {
-    connection.write('HTTP/1.1 200 OK\r\n\r\ncontent')
-    if (target === '/fin') connection.end()
-    return undefined
-  }
-  await using pool = await startOriginPool(script)
-  expect((await pool.send('/fin').ended()).content.toString()).toBe('content')
-  const reset = pool.send('/reset')
-  await reset.waitFor(({ content }) => content.length > 0, 'the content')
-  pool.connectionOf('/reset')?.reset()
-  expect(await reset.failed()).toBeInstanceOf(Error)
-  expect(reset.told).toEqual(['connected', 'head', 'failed'])
 })

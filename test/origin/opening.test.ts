@@ -2,13 +2,11 @@
 
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { createSecureContext } from 'node:tls'
-import { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import { Origin } from '../../src/origin/origin.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
-import { eventually } from '../support/changes.ts'
 import { startOrigin } from '../support/origin.ts'
 import { onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
@@ -28,70 +26,7 @@ function open(url: string): { readonly origin: Origin; send(): Recorder } & Disp
   }
 }
 
-/** Listens on the port that it prints, and never accepts a connection. */
-const DEAF = `const { parentPort } = require('node:worker_threads')
-const server = require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
-  parentPort.postMessage(server.address().port)
-  setImmediate(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0))
-})`
-
-describe('fails within its time limit', () => {
-  test('a listener whose queue is full', async () => {
-    const worker = new Worker(DEAF, { eval: true })
-    const [port] = await once(worker, 'message')
-    // The kernel completes connections as long as the queue has room.
-    const filling: Socket[] = []
-    for (let isFull = false; !isFull; ) {
-      const socket = connect(port, '127.0.0.1').on('error', () => {})
-      filling.push(socket)
-      const given = AbortSignal.timeout(500)
-      isFull = await once(socket, 'connect', { signal: given }).then(
-        () => false,
-        () => true,
-      )
-    }
-    using pool = open(`http://127.0.0.1:${port}`)
-    const started = performance.now()
-    const [first, second, waiting] = [pool.send(), pool.send(), pool.send()]
-    expect(await first.failed()).toMatchObject({ code: 'connection_timeout' })
-    expect(performance.now() - started).toBeGreaterThan(290)
-    expect(first.attempt.isConnected).toBe(false)
-    await second.failed()
-    expect(await waiting.failed()).toMatchObject({ code: 'connection_timeout' })
-    expect(performance.now() - started).toBeGreaterThan(590)
-    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
-    for (const socket of filling) socket.destroy()
-    await worker.terminate()
-  })
-
-  test('a listener that does not answer the TLS handshake', async () => {
-    const sockets: Socket[] = []
-    const server = createServer((socket) => sockets.push(socket.resume())).listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    using pool = open(`https://127.0.0.1:${(server.address() as AddressInfo).port}`)
-    const attempt = pool.send()
-    expect(await attempt.failed()).toMatchObject({ code: 'connection_timeout' })
-    await eventually(() => sockets.every(({ destroyed }) => destroyed), 'the end of the connection')
-    server.close()
-  })
-})
-
 describe('fails at once', () => {
-  test('a port on which nobody listens', async () => {
-    const server = createServer().listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    const { port } = server.address() as AddressInfo
-    server.close()
-    await once(server, 'close')
-    using pool = open(`http://127.0.0.1:${port}`)
-    const attempts = [pool.send(), pool.send(), pool.send()]
-    for (const attempt of attempts) {
-      expect(await attempt.failed()).toMatchObject({ code: 'connection_refused' })
-      expect(attempt.attempt.isConnected).toBe(false)
-    }
-    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
-  })
-
   test('a listener that closes during the TLS handshake', async () => {
     const server = createServer((socket) => socket.end()).listen(0, '127.0.0.1')
     await once(server, 'listening')

@@ -134,19 +134,6 @@ describe('bytes of content that their reader keeps', () => {
   })
 })
 
-test('a connection whose origin answers without reading the content is not used again', async () => {
-  const script: OriginScript = ({ target }, connection) => {
-    if (target !== '/upload') return { content: 'good' }
-    connection.socket.pause()
-    return { status: 413, content: 'early', isEarly: true }
-  }
-  await using pool = await startOriginPool(script, { connections: 1 })
-  const upload = pool.send('/upload', { method: 'PUT', content: Buffer.alloc(32 * 1024 * 1024) })
-  expect((await upload.ended()).head?.status).toBe(413)
-  expect((await pool.send('/next').ended()).content.toString()).toBe('good')
-  expect(pool.server.connections).toHaveLength(2)
-})
-
 describe('the pool', () => {
   test('uses the connection that became free last', async () => {
     const cue = onCue()

@@ -41,6 +41,14 @@ export type OriginScript = (
   connection: OriginConnection,
 ) => Reply | undefined | Promise<Reply | undefined>
 
+/** Writes these bytes as soon as it has the head of a request, and nothing more. */
+export function writes(bytes: string): OriginScript {
+  return (_, connection) => {
+    connection.write(bytes)
+    return undefined
+  }
+}
+
 export type RequestState = 'open' | 'complete' | 'aborted' | 'malformed'
 
 export class OriginRequest {

@@ -3,6 +3,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
 import { type App, startApp } from '../../src/app/app.ts'
 import { Log } from '../../src/app/log.ts'
 import { loadConfig } from '../../src/config/load.ts'
@@ -10,7 +11,7 @@ import { settings as declared, type SettingKey } from '../../src/config/settings
 import { certificateFiles } from './certificates.ts'
 import { Changes } from './changes.ts'
 import { tlsPorts } from './raw-client.ts'
-import type { Service } from './service.ts'
+import { type Service, type ServiceOptions, startService } from './service.ts'
 
 /** By key, each written as in the environment. */
 export type ProxySettings = { readonly [K in SettingKey]?: string }
@@ -132,6 +133,21 @@ export async function startProxy(
   if (all['listen.tls.certFile'] !== undefined && settings['listen.tls.certFile'] === undefined)
     tlsPorts.add(proxy.port)
   return proxy
+}
+
+/** A service and a proxy for it. Both end with the current test. */
+export async function startBoth(
+  options: ServiceOptions = {},
+  settings: ProxySettings = {},
+  files: Readonly<Record<string, string>> = {},
+): Promise<{ readonly service: Service; readonly proxy: ProxyUnderTest }> {
+  const service = await startService(options)
+  const proxy = await startProxy(service, settings, files)
+  onTestFinished(async () => {
+    await proxy[Symbol.asyncDispose]()
+    await service[Symbol.asyncDispose]()
+  })
+  return { service, proxy }
 }
 
 /** With `TEST_TLS=1`, every proxy that says nothing about TLS listens under TLS, and `RawClient` speaks TLS with it. */
