@@ -118,6 +118,8 @@ test(`${FAULTS} faults, until the heap has settled`, () =>
     })
     const { port } = await proxy.ready()
     const probe = await ProcessProbe.attach(proxy)
+    const started = async () => (await probe.resources())['Timeout'] === undefined || undefined
+    await eventually(started, 'the end of the timers of the start')
     const before = await probe.resources()
 
     const settled = async () => {
