@@ -62,7 +62,7 @@ export interface OriginRequest {
 /** Holds an attempt: the queue of a full pool, or a connection. */
 export interface AttemptPlace {
   abort(attempt: Attempt, reason: Error): void
-  resume(): void
+  resume?(): void
 }
 
 export class Attempt {
@@ -93,6 +93,6 @@ export class Attempt {
   }
 
   resume(): void {
-    this.place?.resume()
+    this.place?.resume?.()
   }
 }

@@ -32,15 +32,14 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
   #socket: Socket | undefined
-  #attempt: Attempt | undefined
+  /** Undefined while the connection is free. */
+  attempt: Attempt | undefined
   /** Content that goes out in pieces; undefined if the request has none, or all of it was written with the head. */
   #content: RequestContent | undefined
   #head: ResponseHead | undefined
   #exchanges = 0
   /** True from `take` until the request is written. */
   #isLooking = false
-  /** The turn of the event loop in which the connection became free. */
-  #freedInTurn = 0
   #isPaused = false
   #isClosed = false
   /** True if the request has content that the service may not have read when it answers. */
@@ -61,7 +60,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     this.#host = host
     this.retiresAt = retiresAt
     this.#parser = new ResponseParser(this)
-    this.#attempt = first
+    this.attempt = first
     first.place = this
     // The library that carries a WebSocket reads the socket as a stream.
     const reader = first.request.webSocketClient === undefined ? this : undefined
@@ -75,11 +74,6 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     return this.#socket !== undefined
   }
 
-  /** Undefined while the connection is free. */
-  get attempt(): Attempt | undefined {
-    return this.#attempt
-  }
-
   #opened(socket: Socket): void {
     this.#socket = socket
     socket.on('error', (error) => {
@@ -89,22 +83,21 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     socket.on('end', () => this.#inputEnded(socket))
     socket.on('close', () => this.#socketClosed())
     socket.on('drain', () => this.#content?.resume())
-    if (this.#attempt?.request.webSocketClient === undefined) keepReading(socket, () => this.#content?.detach())
+    if (this.attempt?.request.webSocketClient === undefined) keepReading(socket, () => this.#content?.detach())
     else socket.on('data', (chunk: Buffer) => this.received(chunk, chunk.length))
     this.#start(socket)
   }
 
   /**
    * Sends the request of `attempt`, after a look at the connection: bytes or an end may wait on it that the event loop has not
-   * read yet. Written before that, the request would get these bytes for its response. So the loop polls once after the
-   * connection became free, and handles all that the poll has found, before an immediate writes the request. In the turn in
-   * which the connection became free, this poll is still to come: the immediate of that turn starts another one.
+   * read yet. Written before that, the request would get these bytes for its response. The second immediate runs when the loop
+   * has polled once more, and has read all that waited.
    */
   take(attempt: Attempt): void {
-    this.#attempt = attempt
+    this.attempt = attempt
     attempt.place = this
     this.#isLooking = true
-    setImmediate(this.#freedInTurn < turnsEnded ? endLook : lookOnce, this)
+    setImmediate(lookOnce, this)
   }
 
   /** Nothing has come since `take`. */
@@ -115,7 +108,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   #start(socket: Socket): void {
-    const attempt = this.#attempt
+    const attempt = this.attempt
     if (attempt === undefined) return
     try {
       const { request, sink } = attempt
@@ -138,7 +131,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   received(bytes: Buffer, length: number): void {
-    const attempt = this.#attempt
+    const attempt = this.attempt
     if (attempt === undefined || this.#isLooking) {
       // No request is under way. These bytes must not become the response to the next one.
       this.destroy(UNASKED)
@@ -147,14 +140,14 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     attempt.hasResponse = true
     try {
       this.#parser.read(bytes, length)
-      if (this.#attempt === attempt) attempt.sink.responsePaused()
+      if (this.attempt === attempt) attempt.sink.responsePaused()
     } catch (error) {
       this.destroy(asError(error))
     }
   }
 
   responseHead(head: ResponseHead): void {
-    const attempt = this.#attempt
+    const attempt = this.attempt
     this.#head = head
     // A service that answers early may never read the rest of the request, even if the kernel took it whole. Or it closes
     // although it said otherwise.
@@ -165,11 +158,11 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   protocolSwitched(head: ResponseHead, firstBytes: Buffer): void {
-    const client = this.#attempt?.request.webSocketClient
+    const client = this.attempt?.request.webSocketClient
     const socket = this.#socket
     if (client === undefined || socket === undefined) return
     if (head.upgrade !== 'websocket') throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
-    this.#attempt?.sink.responseHead(head)
+    this.attempt?.sink.responseHead(head)
     this.#detach()
     this.#isClosed = true
     this.isTunnel = true
@@ -179,7 +172,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   responseContent(bytes: Buffer, start: number, end: number): void {
-    const fate = this.#attempt?.sink.responseContent(bytes, start, end)
+    const fate = this.attempt?.sink.responseContent(bytes, start, end)
     if (fate === undefined || fate === 'taken') return
     this.#isBufferKept = true
     if (fate !== 'full') return
@@ -216,7 +209,6 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
       })
       return
     }
-    this.#freedInTurn = currentTurn()
     this.#host.freed(this, keepAliveSeconds)
   }
 
@@ -225,7 +217,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     // Node reports a reset right behind data as an end. But then the socket has no peer; behind a FIN it has one.
     if (socket.remoteAddress === undefined) this.#wasReset = true
     // A reset may have cut content that ends with its connection.
-    if (!this.#wasReset && this.#attempt !== undefined && this.#parser.finish()) return
+    if (!this.#wasReset && this.attempt !== undefined && this.#parser.finish()) return
     this.destroy(CLOSED)
   }
 
@@ -235,7 +227,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   abort(attempt: Attempt, reason: Error): void {
-    if (attempt !== this.#attempt) return
+    if (attempt !== this.attempt) return
     this.#isLooking = false
     this.destroy(reason)
   }
@@ -251,8 +243,8 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   #detach(): Attempt | undefined {
-    const attempt = this.#attempt
-    this.#attempt = undefined
+    const attempt = this.attempt
+    this.attempt = undefined
     this.#isLooking = false
     if (attempt !== undefined) attempt.place = undefined
     this.#content?.detach()
@@ -276,21 +268,6 @@ const UNASKED = new OriginError('connection_terminated', 'the origin sent bytes 
 // One function for all connections: a closure for each request would be garbage.
 const lookOnce = (connection: Connection) => setImmediate(endLook, connection)
 const endLook = (connection: Connection) => connection.lookEnded()
-
-/** Counts the turns of the event loop in which a connection became free. */
-let turnsEnded = 0
-let isCounting = false
-
-function currentTurn(): number {
-  if (!isCounting) {
-    isCounting = true
-    setImmediate(() => {
-      isCounting = false
-      turnsEnded++
-    })
-  }
-  return turnsEnded
-}
 
 function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error('not an error')

@@ -28,18 +28,13 @@ export interface SocketReader {
 /** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000
 
-interface Resumption {
-  readonly context: SecureContext | undefined
-  session: Buffer | undefined
-}
-
 export class Connector {
   readonly #options: ConnectorOptions
   readonly #isSecure: boolean
   readonly #host: string
   readonly #port: number
   /** A TLS session is resumed without another look at the certificate, so only under the certificates that verified it. */
-  #resumption: Resumption = { context: undefined, session: undefined }
+  #resumption: { readonly context: SecureContext | undefined; session?: Buffer } = { context: undefined }
 
   constructor(options: ConnectorOptions) {
     const { protocol, hostname, port } = options.baseUrl
@@ -115,7 +110,7 @@ export class Connector {
 
   #secure(transport: ConnectionOptions): TLSSocket {
     const { secureContext } = this.#options
-    if (secureContext !== this.#resumption.context) this.#resumption = { context: secureContext, session: undefined }
+    if (secureContext !== this.#resumption.context) this.#resumption = { context: secureContext }
     const resumption = this.#resumption
     const socket = tls.connect({
       ...transport,

@@ -157,8 +157,6 @@ export class Origin implements AttemptPlace, ConnectionHost {
     attempt.sink.attemptFailed(attempt, reason)
   }
 
-  resume(): void {}
-
   #tidy(): void {
     const now = performance.now()
     for (const connection of [...this.#free]) if (connection.expiresAt <= now) connection.destroy(EXPIRED)
