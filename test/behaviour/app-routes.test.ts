@@ -7,31 +7,27 @@ import { get, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { startBoth, startProxy } from '../support/start-proxy.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 const link = head('POST /v2/links HTTP/1.1', 'Host: 127.0.0.1', 'Content-Length: 0', 'Authorization: Bearer mine')
 
 test('carry Basic credentials, whatever the client sent', async () => {
-  const { service, proxy } = await startBoth({ acceptsAnyToken: true }, { appRoutes: 'POST /v2/links' })
+  await using service = await startService({ acceptsAnyToken: true })
+  await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
   expect((await request(proxy.port, link)).status).toBe(200)
   expect(service.requests[0]?.values('authorization')).toEqual([`Basic ${service.tokens.apiKey}`])
   expect(service.tokens.mints).toEqual([])
+  // Requests of other routes get none.
+  expect((await request(proxy.port, head('GET /v2/links HTTP/1.1', 'Host: 127.0.0.1'))).status).toBe(400)
+  expect((await request(proxy.port, get('/v2/links', 'acme'))).status).toBe(200)
+  expect(service.requests.slice(1).map((received) => service.orgOf(received))).toEqual(['acme'])
 })
 
 test('are not repeated after a rejection, with one secret', async () => {
-  const { service, proxy } = await startBoth(
-    { acceptsAnyToken: true, script: () => ({ status: 401 }) },
-    { appRoutes: 'POST /v2/links' },
-  )
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
+  await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
   expect((await request(proxy.port, link)).status).toBe(401)
   expect(service.requests).toHaveLength(1)
-})
-
-test('requests of other routes get no Basic credentials', async () => {
-  const { service, proxy } = await startBoth({ acceptsAnyToken: true }, { appRoutes: 'POST /v2/links' })
-  expect((await request(proxy.port, head('GET /v2/links HTTP/1.1', 'Host: 127.0.0.1'))).status).toBe(400)
-  expect((await request(proxy.port, get('/v2/links', 'acme'))).status).toBe(200)
-  expect(service.orgOf(service.requests[0] as never)).toBe('acme')
 })
 
 test('are repeated with the secret before, if the service does not take the new one yet; then it is kept', async () => {

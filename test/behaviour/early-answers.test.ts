@@ -1,28 +1,23 @@
-/**
- * Services that answer an upload before they have read it, and then reset the connection. The client gets the answer, and
- * an early 401 retires the token.
- */
+/** Answers to content that nobody has read: the client gets the answer, and the content is never read as a request. */
 
 import { describe, expect, test } from 'vitest'
-import { head } from '../support/case-table.ts'
+import { get, HOST, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
-import { RawClient, type RawResponse } from '../support/raw-client.ts'
-import { startBoth } from '../support/start-proxy.ts'
+import { problemOf, RawClient, type RawResponse } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
-const SIZES = [100_000, 2_000_000]
 const UPLOADS = 10
 
-async function upload(port: number, target: string, bytes: number, org = 'acme'): Promise<RawResponse> {
-  await using client = await RawClient.sending(
-    port,
-    head(`PUT ${target} HTTP/1.1`, 'Host: 127.0.0.1', `X-Org-Id: ${org}`, `Content-Length: ${bytes}`),
-  )
+async function upload(port: number, bytes: number, org = 'acme'): Promise<RawResponse> {
+  const lines = get('/v2/upload', org, `Content-Length: ${bytes}`).replace('GET', 'PUT')
+  await using client = await RawClient.sending(port, lines)
   client.send(Buffer.alloc(bytes, 'x'))
   return await client.response('PUT')
 }
 
-/** Answers once it has `bytes` of the content, and closes with the rest unread. */
+/** Like nginx and HAProxy: answers once it has `bytes` of the content, and closes with the rest unread, so that the kernel resets. */
 function answerEarly(status: number, bytes: number): OriginScript {
   return async (received, connection) => {
     await eventually(() => received.contentBytes >= bytes || undefined, 'the first content')
@@ -34,14 +29,15 @@ function answerEarly(status: number, bytes: number): OriginScript {
   }
 }
 
-describe.each(SIZES)('%i octets', (bytes) => {
+describe.each([100_000, 2_000_000])('of a service that then resets, to %i octets', (bytes) => {
   test.each([
     ['before any content', 0],
     ['after 32 KiB', 32 * 1024],
   ])('an answer %s is not lost', async (_, first) => {
-    const { service, proxy } = await startBoth({ script: answerEarly(413, first) })
+    await using service = await startService({ script: answerEarly(413, first) })
+    await using proxy = await startProxy(service)
     for (let i = 0; i < UPLOADS; i++) {
-      const response = await upload(proxy.port, '/v2/upload', bytes)
+      const response = await upload(proxy.port, bytes)
       expect([response.status, response.content.toString()]).toEqual([413, 'early'])
     }
     expect(service.requests).toHaveLength(UPLOADS)
@@ -49,16 +45,18 @@ describe.each(SIZES)('%i octets', (bytes) => {
 
   test('an early 401 leads to a new token, and the next upload succeeds', async () => {
     const unauthorized = answerEarly(401, 0)
-    const script: OriginScript = (received, connection) =>
-      service.orgOf(received) === undefined ? unauthorized(received, connection) : { content: 'taken' }
-    // Tokens that end at once would teach the proxy to replace the next ones before their first rejection.
-    const { service, proxy } = await startBoth({ acceptsAnyToken: true, script }, { 'tokens.learn': 'false' })
+    await using service = await startService({
+      acceptsAnyToken: true,
+      script: (received, connection) =>
+        service.orgOf(received) === undefined ? unauthorized(received, connection) : { content: 'taken' },
+    })
+    await using proxy = await startProxy(service)
     for (let i = 0; i < UPLOADS; i++) {
       const org = `org-${i}`
-      expect((await upload(proxy.port, '/v2/upload', bytes, org)).status).toBe(200)
+      expect((await upload(proxy.port, bytes, org)).status).toBe(200)
       service.tokens.revoke(org)
-      expect((await upload(proxy.port, '/v2/upload', bytes, org)).status).toBe(401)
-      expect((await upload(proxy.port, '/v2/upload', bytes, org)).status).toBe(200)
+      expect((await upload(proxy.port, bytes, org)).status).toBe(401)
+      expect((await upload(proxy.port, bytes, org)).status).toBe(200)
       expect(service.tokens.mintsOf(org)).toHaveLength(2)
     }
   })
@@ -75,10 +73,26 @@ test.each([
   ['a refusal of little content', 413, 1_000, 1],
   ['a success', 200, 100_000, 1],
 ])('after %s, the next upload has the right connection', async (_, status, bytes, connections) => {
-  const { service, proxy } = await startBoth(
-    { acceptsAnyToken: true, script: () => ({ status, content: 'kept alive' }) },
-    { 'replay.maxBody': '0B' },
-  )
-  for (let i = 0; i < 2; i++) expect((await upload(proxy.port, '/v2/upload', bytes)).status).toBe(status)
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status, content: 'kept alive' }) })
+  await using proxy = await startProxy(service, { 'replay.maxBody': '0B' })
+  for (let i = 0; i < 2; i++) expect((await upload(proxy.port, bytes)).status).toBe(status)
   expect(new Set(service.requests.map(({ connection }) => connection)).size).toBe(connections)
+})
+
+test.each([
+  ['no Org, 10 MB', 10_000_000, [], 'org_id_missing'],
+  ['a page, 10 MB', 10_000_000, ['Origin: https://evil.example', 'X-Org-Id: acme'], 'browser_refused'],
+  ['an expectation, 1 MiB and a byte', 1024 * 1024 + 1, ['Expect: 100-continue'], 'org_id_missing'],
+])('of the proxy, which refuses: %s', async (_, length, lines, code) => {
+  await using service = await startService()
+  await using proxy = await startProxy(service)
+  const inside = get('/v2/smuggled', 'acme')
+  const raw = head('POST /v2/x HTTP/1.1', HOST, `Content-Length: ${length}`, ...lines)
+  await using client = await RawClient.sending(proxy.port, raw)
+  client.send(inside.repeat(Math.ceil(length / inside.length)).slice(0, length))
+  const response = await client.response('POST')
+  expect(problemOf(response).code).toBe(code)
+  expect([response.isComplete, response.informational]).toEqual([true, []])
+  expect((await client.untilClosed()).bytes.length).toBe(0)
+  expect(service.origin.connections).toEqual([])
 })

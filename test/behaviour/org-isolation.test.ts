@@ -4,18 +4,20 @@ import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Changes } from '../support/changes.ts'
 import { problemOf, request } from '../support/raw-client.ts'
-import { startBoth } from '../support/start-proxy.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 test('two Orgs need tokens at once, and the first mint is answered last', async () => {
   const changes = new Changes()
   const released = new Set<string>()
-  const { service, proxy } = await startBoth({
+  await using service = await startService({
     mint: async (mint) => {
       await changes.until(() => released.has(mint.org), `the release of ${mint.org}`)
       return mint.org === 'refused' ? { status: 404 } : mint.issue()
     },
     script: (seen) => ({ content: service.orgOf(seen) ?? '' }),
   })
+  await using proxy = await startProxy(service)
   const orgs = ['first', 'second', 'refused', 'third']
   const answers = orgs.map((org) => request(proxy.port, get('/v2/x', org)))
   await service.origin.waitFor(() => service.tokens.mints.length === orgs.length)
@@ -28,12 +30,4 @@ test('two Orgs need tokens at once, and the first mint is answered last', async 
   expect([first, second, third].map((answer) => answer?.content.toString())).toEqual(['first', 'second', 'third'])
   expect(refused?.status).toBe(403)
   expect(refused && problemOf(refused).code).toBe('org_access_refused')
-})
-
-test('with room for two tokens in the cache, ten cold orgs at once all get tokens', async () => {
-  const { service, proxy } = await startBoth({}, { 'tokens.maxOrgs': '2' })
-  const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}`)
-  const answers = await Promise.all(orgs.map((org) => request(proxy.port, get('/v2/x', org))))
-  expect(answers.map((answer) => answer.status)).toEqual(orgs.map(() => 200))
-  expect(new Set(service.requests.map((received) => service.orgOf(received)))).toEqual(new Set(orgs))
 })

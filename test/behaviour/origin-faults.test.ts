@@ -6,10 +6,10 @@ import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
-import { writes } from '../support/origin-connection.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { startBoth, startProxy } from '../support/start-proxy.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({
   'origin.idleTimeout': '300ms',
@@ -18,159 +18,133 @@ const table = await startFaultTable({
 })
 
 const OK = 'HTTP/1.1 200 OK\r\n'
+const LENGTH = `${OK}Content-Length: 100\r\n\r\n`
+const CHUNKED = `${OK}Transfer-Encoding: chunked\r\n\r\n`
 
 describe('no response, or none that the proxy can read', () => {
-  const garbage: readonly (readonly [string, string])[] = [
-    ['RST inside the head', `${OK}X-Foo: b`],
-    ['a field name with a space', `${OK}X Foo: 1\r\nContent-Length: 0\r\n\r\n`],
-    ['a control in a value', `${OK}X-Foo: a\x01b\r\nContent-Length: 0\r\n\r\n`],
-    ['NUL in a value', `${OK}X-Foo: a\x00b\r\nContent-Length: 0\r\n\r\n`],
-    ['status 99', 'HTTP/1.1 99 Low\r\nContent-Length: 0\r\n\r\n'],
-    ['status 000', 'HTTP/1.1 000 None\r\nContent-Length: 0\r\n\r\n'],
-    ['status 999', 'HTTP/1.1 999 High\r\nContent-Length: 0\r\n\r\n'],
-    ['status 600', 'HTTP/1.1 600 High\r\nContent-Length: 0\r\n\r\n'],
-    ['status of four digits', 'HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n'],
-    [
-      'a head of 100 KB',
-      `${OK}${Array.from({ length: 100 }, (_, i) => `F${i}: ${'a'.repeat(1000)}\r\n`).join('')}Content-Length: 0\r\n\r\n`,
-    ],
-    ['garbage', '\x00\x01\x02garbage\r\n\r\n'],
-    ['text', 'hello\r\n'],
-    ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
-    ['a frame of HTTP/2', '\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64'],
-    ['a TLS alert', '\x15\x03\x01\x00\x02\x02\x28'],
-    ['a bare line feed behind the status line', 'HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n'],
-    ['HTTP/0.9', '<html>hello</html>'],
-    ['another version', 'HTTP/3.0 200 OK\r\nContent-Length: 0\r\n\r\n'],
-  ]
-  test.each(garbage)('%s', (name, writes) =>
-    table.run({
-      name,
+  // `http/response-head.test.ts` and `origin/response-parser.test.ts` have every other form of them.
+  test.each<[string, string, string, Fault['ends']]>([
+    ['garbage', 'http_protocol_error', '\x00\x01\x02garbage\r\n\r\n', 'fin'],
+    ['garbage for a handshake', 'http_protocol_error', 'garbage\r\n\r\n', 'nothing'],
+    ['a frame of HTTP/2', 'http_protocol_error', '\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64', 'fin'],
+    ['HTTP/0.9', 'http_protocol_error', '<html>hello</html>', 'fin'],
+    ['a status of four digits', 'http_protocol_error', 'HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n', 'fin'],
+    ['status 999', 'http_protocol_error', 'HTTP/1.1 999 High\r\nContent-Length: 0\r\n\r\n', 'fin'],
+    ['a head of 100 KB', 'http_protocol_error', `${OK}${`F: ${'a'.repeat(1000)}\r\n`.repeat(100)}\r\n`, 'fin'],
+    ['RST inside the head', 'http_response_incomplete', `${OK}X-Foo: b`, 'reset'],
+    ['FIN inside the head', 'http_response_incomplete', `${OK}X-Foo: b`, 'fin'],
+    ['FIN before any byte', 'connection_terminated', '', 'fin'],
+    ['RST before any byte', 'connection_terminated', '', 'reset'],
+    ['RST before any byte of an answer to a handshake', 'connection_terminated', '', 'reset'],
+    ['silence before the head', 'http_response_timeout', '', 'nothing'],
+    ['silence after a handshake', 'http_response_timeout', '', 'nothing'],
+    ['silence inside the head', 'http_response_timeout', `${OK}X-Foo: `, 'nothing'],
+  ])('%s: %s, and it is sent once', async (name, code, writes, ends) => {
+    await table.expectAlive() // gets the token
+    // A reset may overtake the bytes before it.
+    const ofReset = name === 'RST inside the head' ? {} : { code }
+    await table.run({
       writes,
-      ends: name.includes('RST') ? 'reset' : 'fin',
-      method: 'POST',
-      status: 502,
-      isReused: false,
-    }),
-  )
-
-  test.each(['fin', 'reset'] as const)('no byte at all (%s): a POST is sent once', (ends) =>
-    table.run({
-      writes: '',
       ends,
-      method: 'POST',
-      status: 502,
-      code: 'connection_terminated',
-      also: (_, requests) => expect(requests).toHaveLength(1),
-    }),
-  )
-  test.each(['fin', 'reset'] as const)('no byte at all (%s): a GET at most twice', (ends) =>
-    table.run({ writes: '', ends, status: 502, code: 'connection_terminated' }),
-  )
-  test('a head that breaks off: that is more than no answer', () =>
-    table.run({
-      writes: `${OK}X-Foo: b`,
-      ends: 'fin',
-      status: 502,
-      code: 'http_response_incomplete',
-      also: (_, requests) => expect(requests).toHaveLength(1),
-    }))
-  test('silence before the head', () =>
-    table.run({
-      writes: '',
-      ends: 'nothing',
-      status: 504,
-      code: 'http_response_timeout',
+      ...(name.includes('handshake') ? { lines: HANDSHAKE } : { method: 'POST' }),
+      status: code === 'http_response_timeout' ? 504 : 502,
+      ...ofReset,
       isReused: false,
-    }))
-  test('silence inside the head', () =>
-    table.run({
-      writes: `${OK}X-Foo: `,
-      ends: 'nothing',
-      status: 504,
-      code: 'http_response_timeout',
-      isReused: false,
-    }))
+      also: (_, requests) => expect(requests).toHaveLength(1),
+    })
+  })
 })
 
 describe('a response that breaks off never looks complete', () => {
-  const broken = (name: string, writes: string, ends: Fault['ends']): Fault => ({
-    name,
-    writes,
-    ends,
-    status: 200,
-    isBroken: true,
-    isReused: false,
-    also: (response) => expect(response.content.toString()).toMatch(/^(partial)?$/),
-  })
-  test.each<Fault>([
-    broken('a length cut by FIN', `${OK}Content-Length: 100\r\n\r\npartial`, 'fin'),
-    broken('a length cut by RST', `${OK}Content-Length: 100\r\n\r\npartial`, 'reset'),
-    broken('a length without content', `${OK}Content-Length: 100\r\n\r\n`, 'fin'),
-    broken('chunks cut by FIN', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'fin'),
-    broken('chunks cut by RST', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'reset'),
-    broken('cut inside a chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n9\r\npartial`, 'fin'),
-    broken('cut inside the last chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n0\r\n`, 'fin'),
-    broken('a bad chunk size', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\nzz\r\n`, 'nothing'),
-    broken('no CRLF behind a chunk', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartialXX0\r\n\r\n`, 'nothing'),
-    broken('a stall inside a length', `${OK}Content-Length: 100\r\n\r\npartial`, 'nothing'),
-    broken('a stall between chunks', `${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`, 'nothing'),
-  ])('$name', (row) => table.run(row))
-
-  test('a response that ends with its connection counts as complete', () =>
+  test.each<[string, string, Fault['ends']]>([
+    ['a length cut by FIN', `${LENGTH}partial`, 'fin'],
+    ['a length cut by RST', `${LENGTH}partial`, 'reset'],
+    ['a length without content', LENGTH, 'fin'],
+    ['chunks cut by FIN', `${CHUNKED}7\r\npartial\r\n`, 'fin'],
+    ['chunks cut by RST', `${CHUNKED}7\r\npartial\r\n`, 'reset'],
+    ['cut inside a chunk', `${CHUNKED}9\r\npartial`, 'fin'],
+    ['cut inside the last chunk', `${CHUNKED}7\r\npartial\r\n0\r\n`, 'fin'],
+    ['a bad chunk size', `${CHUNKED}7\r\npartial\r\nzz\r\n`, 'nothing'],
+    ['no CRLF behind a chunk', `${CHUNKED}7\r\npartialXX0\r\n\r\n`, 'nothing'],
+    ['a stall inside a length', `${LENGTH}partial`, 'nothing'],
+    ['a stall between chunks', `${CHUNKED}7\r\npartial\r\n`, 'nothing'],
+  ])('%s', (_, writes, ends) =>
     table.run({
+      writes,
+      ends,
+      status: 200,
+      isBroken: true,
+      isReused: false,
+      also: (response) => expect(response.content.toString()).toMatch(/^(partial)?$/),
+    }),
+  )
+
+  test.each([[[]], [HANDSHAKE]])('a response that ends with its connection counts as complete: %j', (lines) =>
+    table.run({
+      lines,
       writes: 'HTTP/1.0 200 OK\r\nX-Foo: 1\r\n\r\nall of it',
       ends: 'fin',
       status: 200,
       also: (response) => expect(response.content.toString()).toBe('all of it'),
-    }))
-  test('unless the connection was reset', async () => {
-    const target = table.target(writes(`${OK}X-Foo: 1\r\n\r\npartial`))
-    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme'))
+    }),
+  )
+
+  test.each([[[]], [HANDSHAKE]])('unless the connection was reset: %j', async (lines) => {
+    const target = table.writing(`${OK}X-Foo: 1\r\n\r\npartial`)
+    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...lines))
     await client.untilBytes('partial') // a reset that arrives together with data looks like a normal end
     table.requestsFor(target)[0]?.connection.reset()
     expect(await client.response()).toMatchObject({ status: 200, isComplete: false })
   })
-})
 
-test('an HTTP/1.0 client gets a reset: for it, a normal close would be the end of the response', async () => {
-  const target = table.target(writes(`${OK}Transfer-Encoding: chunked\r\n\r\n7\r\npartial\r\n`))
-  await using client = await RawClient.sending(table.proxy.port, get(target, 'acme').replace('HTTP/1.1', 'HTTP/1.0'))
-  await client.untilBytes('partial')
-  table.requestsFor(target)[0]?.connection.end()
-  expect(await client.response()).toMatchObject({ status: 200, isComplete: false })
-})
+  const OLD = get('/v2/a', 'acme').replace('HTTP/1.1', 'HTTP/1.0')
 
-describe('an origin that cannot be reached', () => {
-  test('it refuses connections, and comes back', async () => {
-    await table.expectAlive() // gets the token
-    const { origin } = table.service
-    const { port } = origin
-    await origin.stop()
-    for (const method of ['GET', 'POST']) {
-      const response = await request(table.proxy.port, get('/v2/x', 'acme').replace('GET', method))
-      expect(response.status).toBe(502)
-      expect(problemOf(response).code).toBe('connection_refused')
-    }
-    await origin.listen(port)
-    await table.expectAlive()
+  test('an HTTP/1.0 client gets a reset: for it, a normal close would be the end of the response', async () => {
+    const target = table.writing(`${CHUNKED}7\r\npartial\r\n`)
+    await using client = await RawClient.sending(table.proxy.port, OLD.replace('/v2/a', target))
+    await client.untilBytes('partial')
+    table.requestsFor(target)[0]?.connection.end()
+    expect(await client.response()).toMatchObject({ status: 200, isComplete: false })
   })
-})
 
-describe('an answer before the content is sent', () => {
-  test.each([413, 401, 200])('%i, and the origin closes', async (status) => {
-    const target = table.target(() => ({ status, content: 'early', isEarly: true, closes: true }))
-    await using client = await RawClient.sending(
-      table.proxy.port,
-      get(target, 'acme', 'Content-Length: 1000000').replace('GET', 'POST') + 'x'.repeat(200_000),
-    )
-    const response = await client.response('POST')
-    expect(response).toMatchObject({ status, isComplete: true })
-    expect(response.content.toString()).toBe('early')
+  // The attack: a reset of a unix socket threw, and the program ended.
+  test('a unix socket has no reset: the connection ends, and the program goes on', async () => {
+    await using service = await startService({
+      script: (_, connection) => void connection.socket.end(`${CHUNKED}10\r\nhalf`),
+    })
+    const callers = 'callers: [{name: old, socket: $FOLDER/socket, orgs: [acme]}]'
+    await using proxy = await startProxy(service, {}, { 'proxy.yaml': callers })
+    await using client = await RawClient.sending(proxy.at('socket'), OLD)
     await client.untilClosed()
-    expect(table.requestsFor(target)).toHaveLength(1)
-    await table.expectAlive()
+    expect((await proxy.logOf('/v2/a')).code).toBe('http_response_incomplete')
+    service.origin.script = () => ({ content: 'whole' })
+    expect((await request(proxy.at('socket'), OLD)).content.toString()).toBe('whole')
   })
+})
+
+test('an origin that refuses connections, and comes back', async () => {
+  await table.expectAlive() // gets the token
+  const { origin } = table.service
+  const { port } = origin
+  await origin.stop()
+  for (const method of ['GET', 'POST']) {
+    const response = await request(table.proxy.port, get('/v2/x', 'acme').replace('GET', method))
+    expect([response.status, problemOf(response).code]).toEqual([502, 'connection_refused'])
+  }
+  await origin.listen(port)
+  await table.expectAlive()
+})
+
+test.each([413, 401, 200])('an answer %i before the content is sent, and the origin closes', async (status) => {
+  const target = table.target(() => ({ status, content: 'early', isEarly: true, closes: true }))
+  const lines = get(target, 'acme', 'Content-Length: 1000000').replace('GET', 'POST')
+  await using client = await RawClient.sending(table.proxy.port, lines + 'x'.repeat(200_000))
+  const response = await client.response('POST')
+  expect(response).toMatchObject({ status, isComplete: true })
+  expect(response.content.toString()).toBe('early')
+  await client.untilClosed()
+  expect(table.requestsFor(target)).toHaveLength(1)
+  await table.expectAlive()
 })
 
 test('bytes outside TLS on a connection with TLS are a tls_protocol_error', async () => {
@@ -185,11 +159,9 @@ test('bytes outside TLS on a connection with TLS are a tls_protocol_error', asyn
   })
   const network = createServer((connection) => {
     connections.push(connection)
-    const onward = connect(service.origin.port, '127.0.0.1')
-    connection
-      .on('error', () => undefined)
-      .pipe(onward.on('error', () => undefined))
-      .pipe(connection)
+    const onward = connect(service.origin.port, '127.0.0.1').on('error', () => undefined)
+    connection.on('error', () => undefined).pipe(onward)
+    onward.pipe(connection)
   })
   await once(network.listen(0, '127.0.0.1'), 'listening')
   const { port } = network.address() as AddressInfo
@@ -205,15 +177,9 @@ test('bytes outside TLS on a connection with TLS are a tls_protocol_error', asyn
 })
 
 test('a 502 does not cost the client its connection', async () => {
-  const { proxy } = await startBoth({
-    script: ({ target }, connection) => {
-      if (target === '/v2/good') return { content: 'good' }
-      connection.reset()
-      return undefined
-    },
-  })
-  await using client = await RawClient.connect(proxy.port)
-  for (const [target, status] of Object.entries({ '/v2/bad': 502, '/v2/good': 200 })) {
+  const bad = table.target((_, connection) => void connection.reset())
+  await using client = await RawClient.connect(table.proxy.port)
+  for (const [target, status] of Object.entries({ [bad]: 502, '/v2/good': 200 })) {
     client.send(get(target, 'acme'))
     const response = await client.response()
     expect([response.status, fieldOf(response, 'connection')]).toEqual([status, 'keep-alive'])

@@ -1,125 +1,118 @@
-/** The log line of a request: its content, its time at the service, and an end that the proxy caused. */
+/** The log line of a request: its content, its time at the service, its level, and an end that the proxy caused. */
 
 import { setTimeout } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { get, head } from '../support/case-table.ts'
-import { eventually } from '../support/changes.ts'
+import { get, HOST, head } from '../support/case-table.ts'
+import { startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { RawClient, request } from '../support/raw-client.ts'
-import { startBoth } from '../support/start-proxy.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
-const HOST = 'Host: localhost'
+const table = await startFaultTable()
+const { proxy, service } = table
+const log = (path: string) => proxy.logOf(path)
+const ask = (raw: string) => request(proxy.port, raw)
+const put = (target: string, line: string) => get(target, 'acme', line).replace('GET', 'PUT')
 
-test('bytesIn and bytesOut count content, however it is framed', async () => {
-  const { proxy } = await startBoth({
-    script: ({ target }) => ({ content: Buffer.alloc(70_000), isChunked: target === '/v2/chunked' }),
-  })
-  const counted = head('PUT /v2/counted HTTP/1.1', HOST, 'X-Org-Id: acme', 'Content-Length: 100000')
-  await request(proxy.port, counted + 'x'.repeat(100_000))
-  expect(await proxy.logOf('/v2/counted')).toMatchObject({ bytesIn: 100_000, bytesOut: 70_000 })
-  const chunked = head('PUT /v2/chunked HTTP/1.1', HOST, 'X-Org-Id: acme', 'Transfer-Encoding: chunked')
-  await request(proxy.port, `${chunked}5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n`)
-  expect(await proxy.logOf('/v2/chunked')).toMatchObject({ bytesIn: 11, bytesOut: 70_000 })
-  await request(proxy.port, head('HEAD /v2/head HTTP/1.1', HOST, 'X-Org-Id: acme'))
-  expect(await proxy.logOf('/v2/head')).toMatchObject({ bytesIn: 0, bytesOut: 0 })
+test.each([
+  ['a length', 'Content-Length: 100000', 'x'.repeat(100_000), 100_000],
+  ['chunks', 'Transfer-Encoding: chunked', '5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n', 11],
+])('bytesIn and bytesOut count content, however it is framed: %s', async (framing, line, content, bytesIn) => {
+  const target = table.target(() => ({ content: Buffer.alloc(70_000), isChunked: framing === 'chunks' }))
+  await ask(put(target, line) + content)
+  expect(await log(target)).toMatchObject({ bytesIn, bytesOut: 70_000 })
+  await ask(get('/v2/head', 'acme').replace('GET', 'HEAD'))
+  expect(await log('/v2/head')).toMatchObject({ bytesIn: 0, bytesOut: 0 })
 })
 
-test('bytesOut counts the content of our own answers', async () => {
-  const { service, proxy } = await startBoth()
-  const refused = await request(proxy.port, head('GET /v2/none HTTP/1.1', HOST))
+test('bytesOut counts the content of our own answers, which have no originMs', async () => {
+  const refused = await ask(head('GET /v2/none HTTP/1.1', HOST))
   expect(refused.status).toBe(400)
-  expect(await proxy.logOf('/v2/none')).toMatchObject({ bytesOut: refused.content.length })
+  expect(await log('/v2/none')).toMatchObject({ bytesOut: refused.content.length })
+  expect(await log('/v2/none')).not.toHaveProperty('originMs')
+  const before = service.tokens.script
   service.tokens.script = () => ({ status: 404 })
-  const failed = await request(proxy.port, get('/v2/failed', 'nobody'))
+  const failed = await ask(get('/v2/failed', 'nobody'))
   expect(failed.status).toBe(403)
-  expect(await proxy.logOf('/v2/failed')).toMatchObject({ bytesOut: failed.content.length })
-  await request(proxy.port, get('/v2/failed-head', 'nobody').replace('GET', 'HEAD'))
-  expect(await proxy.logOf('/v2/failed-head')).toMatchObject({ status: 403, bytesOut: 0 })
+  expect(await log('/v2/failed')).toMatchObject({ bytesOut: failed.content.length })
+  await ask(get('/v2/failed-head', 'nobody').replace('GET', 'HEAD'))
+  expect(await log('/v2/failed-head')).toMatchObject({ status: 403, bytesOut: 0 })
+  service.tokens.script = before
 })
 
 test('originMs is the time until the response head, without the mint before it and the content after it', async () => {
-  const MINT_MS = 300
-  const HEAD_MS = 200
-  const CONTENT_MS = 300
-  const { proxy } = await startBoth({
-    mint: async (mint) => {
-      await setTimeout(MINT_MS)
-      return mint.issue()
-    },
-    script: async (_, connection) => {
-      await setTimeout(HEAD_MS)
-      connection.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na')
-      await setTimeout(CONTENT_MS)
-      connection.write('b')
-      return undefined
-    },
+  const [mintMs, headMs, contentMs] = [300, 200, 300]
+  const before = service.tokens.script
+  service.tokens.script = async (mint) => {
+    await setTimeout(mintMs)
+    return mint.issue()
+  }
+  const target = table.target(async (_, connection) => {
+    await setTimeout(headMs)
+    connection.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na')
+    await setTimeout(contentMs)
+    connection.write('b')
+    return undefined
   })
-  await request(proxy.port, get('/v2/timed', 'acme'))
-  const { originMs, durationMs } = (await proxy.logOf('/v2/timed')) as unknown as Record<string, number>
-  expect(originMs).toBeGreaterThanOrEqual(HEAD_MS - 1)
-  expect((durationMs ?? 0) - (originMs ?? 0)).toBeGreaterThanOrEqual(MINT_MS + CONTENT_MS - 2)
-})
-
-test('a request without an answer from the service has no originMs', async () => {
-  const { proxy } = await startBoth()
-  await request(proxy.port, head('GET /v2/none HTTP/1.1', HOST))
-  expect(await proxy.logOf('/v2/none')).not.toHaveProperty('originMs')
+  await ask(get(target, 'slowly-minted'))
+  const { originMs, durationMs } = (await log(target)) as unknown as Record<string, number>
+  expect(originMs).toBeGreaterThanOrEqual(headMs - 1)
+  expect((durationMs ?? 0) - (originMs ?? 0)).toBeGreaterThanOrEqual(mintMs + contentMs - 2)
+  service.tokens.script = before
 })
 
 test.each([
   ['a request', []],
   ['a handshake', HANDSHAKE],
 ])('%s that is cut off at the end of a drain is logged as draining', async (_, lines) => {
-  const { service, proxy } = await startBoth(
-    {
-      script: ({ target }, connection) => {
-        if (target === '/v2/begun') connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
-        return undefined
-      },
-    },
-    { 'shutdown.timeout': '50ms' },
-  )
-  await using begun = await RawClient.sending(proxy.port, get('/v2/begun', 'acme', ...lines))
+  await using own = await startProxy(service, { 'shutdown.timeout': '50ms' })
+  const targets = {
+    begun: table.writing('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun'),
+    silent: table.writing(''),
+  }
+  await using begun = await RawClient.sending(own.port, get(targets.begun, 'acme', ...lines))
   await begun.untilBytes('begun')
-  await using silent = await RawClient.sending(proxy.port, get('/v2/silent', 'acme', ...lines))
-  await service.origin.waitFor(() => service.requests.length === 2, 'both requests')
-  expect(await proxy.app.drain()).toBe(2)
+  await using silent = await RawClient.sending(own.port, get(targets.silent, 'acme', ...lines))
+  await table.arrival(targets.silent)
+  expect(await own.app.drain()).toBe(2)
   expect((await silent.untilClosed()).bytes.length, 'the client got nothing').toBe(0)
-  expect(await proxy.logOf('/v2/silent')).toMatchObject({ status: 0, code: 'draining', bytesOut: 0 })
-  expect(await proxy.logOf('/v2/begun')).toMatchObject({ status: 200, code: 'draining', bytesOut: 5 })
+  expect(await own.logOf(targets.silent)).toMatchObject({ status: 0, code: 'draining', bytesOut: 0 })
+  expect(await own.logOf(targets.begun)).toMatchObject({ status: 200, code: 'draining', bytesOut: 5 })
 })
 
 test('the line has the trace id of a valid traceparent, of a refused request, too; the field goes on unchanged', async () => {
-  const { service, proxy } = await startBoth()
   const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
   const field = (id: string) => `traceparent: 00-${id}-00f067aa0ba902b7-01`
-  await request(proxy.port, get('/v2/traced', 'acme', field(traceId)))
-  expect(service.origin.requests.at(-1)?.values('traceparent')).toEqual([field(traceId).slice('traceparent: '.length)])
-  expect(await proxy.logOf('/v2/traced')).toMatchObject({ traceId })
-  await request(proxy.port, head('GET /v2/refused HTTP/1.1', HOST, field(traceId)))
-  expect(await proxy.logOf('/v2/refused')).toMatchObject({ traceId, code: 'org_id_missing' })
-  for (const [path, id] of [
-    ['/v2/zeros', '0'.repeat(32)],
-    ['/v2/odd', `${traceId}"}`],
-  ] as const) {
-    await request(proxy.port, get(path, 'acme', field(id)))
-    expect(await proxy.logOf(path)).not.toHaveProperty('traceId')
+  await ask(get('/v2/traced', 'acme', field(traceId)))
+  const seen = await table.arrival('/v2/traced')
+  expect(seen.values('traceparent')).toEqual([field(traceId).slice('traceparent: '.length)])
+  expect(await log('/v2/traced')).toMatchObject({ traceId })
+  await ask(head('GET /v2/refused HTTP/1.1', HOST, field(traceId)))
+  expect(await log('/v2/refused')).toMatchObject({ traceId, code: 'org_id_missing' })
+  for (const [path, id] of Object.entries({ '/v2/zeros': '0'.repeat(32), '/v2/odd': `${traceId}"}` })) {
+    await ask(get(path, 'acme', field(id)))
+    expect(await log(path)).not.toHaveProperty('traceId')
   }
 })
 
-test('the line of a request for which there is no room names the limit', async () => {
-  let release: () => void = () => undefined
-  const held = new Promise<void>((resolve) => {
-    release = resolve
-  })
-  const { service, proxy } = await startBoth(
-    { script: async () => held.then(() => ({ status: 200 })) },
-    { 'listen.maxInFlight': '1' },
-  )
-  const first = request(proxy.port, get('/v2/first', 'acme'))
-  await eventually(() => service.requests.length === 1 || undefined, 'the first request at the service')
-  expect((await request(proxy.port, get('/v2/second', 'acme'))).status).toBe(503)
-  expect(await proxy.logOf('/v2/second')).toMatchObject({ code: 'overloaded', reason: 'listen.maxInFlight' })
-  release()
-  await first
+test.each([
+  ['globex', 403, 'org_not_allowed', 'globex'],
+  ['a/b', 400, 'org_id_invalid', undefined],
+])('the line of a request that was refused for its Org names the Org, if the id is valid: %s', async (org, ...line) => {
+  await using own = await startProxy(service, { 'orgs.allow': 'acme' })
+  await request(own.port, get('/v2/other', org))
+  const { status, code, orgId } = await own.logOf('/v2/other')
+  expect([status, code, orgId]).toEqual(line)
+})
+
+test('a 5xx for a fault of the client is logged as info, one of the service or the proxy as a warning', async () => {
+  await ask(get('/v2/version', 'acme').replace('HTTP/1.1', 'HTTP/2.0'))
+  expect(await log('/v2/version')).toMatchObject({ level: 'info', status: 505, code: 'http_version_refused' })
+  await ask(get('/v2/x', 'acme'))
+  const [via = ''] = (await table.arrival('/v2/x')).values('via')
+  await ask(get('/v2/loop', 'acme', `Via: ${via}`))
+  expect(await log('/v2/loop')).toMatchObject({ level: 'info', status: 508, code: 'proxy_loop_detected' })
+  const reset = table.target((_, connection) => void connection.reset())
+  await ask(get(reset, 'acme'))
+  expect(await log(reset)).toMatchObject({ level: 'warn', status: 502, code: 'connection_terminated' })
 })

@@ -1,57 +1,39 @@
-/** `origin.connections`: the proxy never opens more, and no org gets all of them. */
+/** `origin.connections`: no org gets all of them, and a request that gets none is told why. For the pool see `origin/`. */
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import type { OriginScript } from '../support/origin-connection.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
-import { startBoth } from '../support/start-proxy.ts'
+import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
 
-const STREAM = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n'
-
-const streams: OriginScript = ({ target }, connection) => {
-  if (target !== '/v2/events') return { content: target }
-  connection.write(STREAM)
-  return undefined
-}
-
-test('event streams of one org do not lock out another org', async () => {
-  const PLACES = 8
-  const { proxy } = await startBoth(
-    { script: streams },
-    {
-      'origin.connections': `${PLACES}`,
-      'origin.responseTimeout': '500ms',
+test.each([
+  ['8', 6, [], 'three quarters'],
+  ['1', 1, [], 'origin.connections'],
+  ['1', 1, HANDSHAKE, 'origin.connections'],
+])('of %s connections, %i event streams of one org take its share: %j', async (connections, share, lines, limit) => {
+  await using service = await startService({
+    script: ({ target }, connection) => {
+      if (target !== '/v2/events') return { content: target }
+      connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n')
+      return undefined
     },
-  )
-  const clients = await Promise.all(
-    Array.from({ length: (PLACES * 3) / 4 }, async () => {
-      const client = await RawClient.connect(proxy.port)
-      client.send(get('/v2/events', 'greedy'))
-      await client.untilBytes('begun')
-      return client
-    }),
-  )
-  const answers = await Promise.all(['a', 'b', 'c', 'd'].map((org) => request(proxy.port, get('/v2/x', org))))
+  })
+  const settings = { 'origin.connections': connections, 'origin.responseTimeout': '500ms' }
+  await using proxy = await startProxy(service, settings)
+  const clients: RawClient[] = []
+  for (let i = 0; i < share; i++) {
+    const client = await RawClient.sending(proxy.port, get('/v2/events', 'greedy'))
+    await client.untilBytes('begun')
+    clients.push(client)
+  }
+  const others = connections === '1' ? [] : ['a', 'b', 'c', 'd']
+  const answers = await Promise.all(others.map((org) => request(proxy.port, get('/v2/x', org))))
   for (const { status, content } of answers) expect([status, content.toString()]).toEqual([200, '/v2/x'])
-  const refused = await request(proxy.port, get('/v2/more', 'greedy'))
-  expect(problemOf(refused)).toMatchObject({ code: 'overloaded', detail: expect.stringContaining('three quarters') })
-  expect(await proxy.logOf('/v2/more')).toMatchObject({ detail: expect.stringContaining('three quarters') })
+  const refused = await request(proxy.port, get('/v2/more', 'greedy', ...lines))
+  expect(refused.status).toBe(503)
+  expect(problemOf(refused)).toMatchObject({ code: 'overloaded', detail: expect.stringContaining(limit) })
+  expect(await proxy.logOf('/v2/more')).toMatchObject({ code: 'overloaded', bytesOut: refused.content.length })
   expect(clients.filter(({ end }) => end !== undefined)).toEqual([])
   for (const client of clients) await client[Symbol.asyncDispose]()
-})
-
-test('a request that gets no connection is told which limit applied', async () => {
-  const { proxy } = await startBoth(
-    { script: streams },
-    { 'origin.connections': '1', 'origin.responseTimeout': '200ms' },
-  )
-  await using holder = await RawClient.sending(proxy.port, get('/v2/events', 'acme'))
-  await holder.untilBytes('begun')
-  const refused = await request(proxy.port, get('/v2/x', 'acme'))
-  expect(refused.status).toBe(503)
-  expect(problemOf(refused)).toMatchObject({
-    code: 'overloaded',
-    detail: expect.stringContaining('origin.connections'),
-  })
-  expect(await proxy.logOf('/v2/x')).toMatchObject({ bytesOut: refused.content.length })
 })

@@ -1,40 +1,33 @@
 /**
- * The time limits for a client that reads nothing for a while. The system has small buffers of a fixed size for a unix
- * socket. So some of the lengths below fill these buffers and leave a rest in the proxy.
+ * Clients that read nothing for a while: the time limits for them, and their next requests. Over a unix socket, because its
+ * buffers in the system are small and always have the same size: some of the lengths below fill these buffers and leave a
+ * rest in the proxy.
  */
 
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
+import { startFaultTable } from '../support/fault-table.ts'
 import { scaled, scaledSetting } from '../support/pace.ts'
 import { RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { type Service, startService } from '../support/service.ts'
+import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+
+const UNIX = { 'proxy.yaml': 'callers: [{name: one, socket: $FOLDER/socket, orgs: [acme]}]' }
 
 /** Smaller than the 64 KiB that the proxy holds for a client before it stops reading from the service. */
 const PIECE = Buffer.alloc(24 * 1024)
 const COUNTS = Array.from({ length: 20 }, (_, i) => i + 1)
 
-let folder: string
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'oap-'))
-})
-afterAll(() => rm(folder, { recursive: true }))
-
 /**
  * A client for each of `COUNTS`, which asks for `/v2/COUNT` and reads nothing. The service sends as many pieces to it, one by
  * one: the proxy has read each of them before the next one goes out. `lengthOf` says what the response declares.
  */
-async function sendPieces(
-  path: string,
-  service: Awaited<ReturnType<typeof startService>>,
-  lengthOf: (count: number) => number,
-) {
+async function sendPieces(proxy: ProxyUnderTest, service: Service, lengthOf: (count: number) => number) {
+  const socket = proxy.at('socket')
   const clients = await Promise.all(
     COUNTS.map(async (count) => {
-      const client = await RawClient.connect(path, { deadlineMs: scaled(10_000) })
+      const client = await RawClient.connect(socket, { deadlineMs: scaled(10_000) })
       client.socket.pause()
       client.send(get(`/v2/${count}`, 'acme'))
       return { path: `/v2/${count}`, client }
@@ -46,19 +39,19 @@ async function sendPieces(
     connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${lengthOf(count)}\r\n\r\n`)
   for (const sent of COUNTS) {
     for (const { count, connection } of responses) if (sent <= count) connection.write(PIECE)
-    expect((await request(path, get('/v2/alive', 'acme'))).status).toBe(200)
+    expect((await request(socket, get('/v2/alive', 'acme'))).status).toBe(200)
   }
   return clients
 }
 
+const table = await startFaultTable({}, UNIX)
+
 const startPieces = () => startService({ script: ({ target }) => (target === '/v2/alive' ? {} : undefined) })
 
 test('a client that does not read the end of its response is cut off, also after the service has sent all of it', async () => {
-  const path = join(folder, 'whole')
   await using service = await startPieces()
-  const settings = { 'listen.address': `unix:${path}`, 'listen.idleTimeout': scaledSetting(500) }
-  await using proxy = await startProxy(service, settings)
-  const clients = await sendPieces(path, service, (count) => count * PIECE.length)
+  await using proxy = await startProxy(service, { 'listen.idleTimeout': scaledSetting(500) }, UNIX)
+  const clients = await sendPieces(proxy, service, (count) => count * PIECE.length)
   const lines = await Promise.all(clients.map(({ path }) => proxy.logOf(path)))
   const cutOff = lines.filter(({ code }) => code === 'request_timeout')
   expect(cutOff.length).toBeGreaterThan(0)
@@ -67,14 +60,35 @@ test('a client that does not read the end of its response is cut off, also after
 })
 
 test('origin.idleTimeout starts anew when the client has caught up', async () => {
-  const path = join(folder, 'part')
   await using service = await startPieces()
-  const settings = { 'listen.address': `unix:${path}`, 'origin.idleTimeout': scaledSetting(500) }
-  await using proxy = await startProxy(service, settings)
-  const clients = await sendPieces(path, service, () => 1_000_000_000)
+  await using proxy = await startProxy(service, { 'origin.idleTimeout': scaledSetting(500) }, UNIX)
+  const clients = await sendPieces(proxy, service, () => 1_000_000_000)
   for (const { client } of clients) client.socket.resume()
   for (const { path, client } of clients) {
     expect((await client.response()).isComplete, path).toBe(false)
     expect(await proxy.logOf(path)).toMatchObject({ code: 'http_response_timeout' })
   }
+})
+
+test('the next request of a client that has not read the last answer: it gets that one complete, then the next, or the end', async () => {
+  const hasEnded = (path: string) => table.proxy.logs.some((line) => line.msg === 'request' && line.path === path)
+  const askTwice = async (sizeBytes: number) => {
+    const first = table.target(() => ({ content: Buffer.alloc(sizeBytes, 'x') }))
+    const second = table.target(() => ({ content: 'the second' }))
+    await using client = await RawClient.connect(table.proxy.at('socket'))
+    client.socket.pause()
+    client.send(get(first, 'acme'))
+    // Some of these sizes have left the origin completely, but not the proxy.
+    const end = await eventually(() => hasEnded(first), 'the end', 300).catch(() => false)
+    client.send(get(second, 'acme'))
+    const isServed = () => table.requestsFor(second).length > 0
+    if (end) await eventually(isServed, 'the second', 300).catch(() => undefined)
+    client.socket.resume()
+    expect((await client.response()).content, `${sizeBytes}`).toHaveLength(sizeBytes)
+    const next = await client.response().catch((error: Error) => error.name)
+    const answer = typeof next === 'string' ? next : next.content.toString()
+    expect(['the second', 'StreamEnded'], `behind ${sizeBytes}`).toContain(answer)
+  }
+  await askTwice(1)
+  await Promise.all(Array.from({ length: 60 }, (_, i) => askTwice((64 + 8 * i) * 1024)))
 })

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
 import type { OriginRequest } from '../support/origin-connection.ts'
 import { scaled } from '../support/pace.ts'
 import { RawClient } from '../support/raw-client.ts'
@@ -35,28 +36,31 @@ async function requestFor(service: Service, target: string): Promise<OriginReque
 }
 
 test.each([
-  ['while it waits for the response', 'silent', ''],
-  ['inside its own content', 'silent', 'Content-Length: 100'],
-  ['inside the response', 'begun', ''],
-])(`a client leaves %s, ${ABORTS} times`, async (_, kind, line) => {
+  ['while it waits for the response', 'silent', [], ''],
+  ['while it waits for the answer to its handshake', 'silent', HANDSHAKE, ''],
+  ['inside its content', 'silent', ['Content-Length: 100'], 'half'],
+  ['inside its chunks', 'silent', ['Transfer-Encoding: chunked'], '4\r\nhalf\r\n'],
+  ['inside the response', 'begun', [], ''],
+  ['inside the answer to its handshake', 'begun', HANDSHAKE, ''],
+])(`a client leaves %s, ${ABORTS} times`, async (_, kind, lines, content) => {
   await using service = await heldService()
-  await using proxy = await startProxy(service, { 'origin.connections': `${PLACES}` })
+  const settings = { 'origin.connections': `${PLACES}`, 'listen.maxInFlight': `${2 * PLACES}` }
+  await using proxy = await startProxy(service, settings)
   const durations: number[] = []
   for (let i = 0; i < ABORTS; i++) {
     const target = `/v2/${kind}/${i}`
-    await using client = await RawClient.sending(
-      proxy.port,
-      line === '' ? get(target, 'acme') : `${get(target, 'acme', line).replace('GET', 'POST')}half`,
-    )
+    const head = get(target, 'acme', ...lines).replace('GET', content === '' ? 'GET' : 'POST')
+    await using client = await RawClient.sending(proxy.port, head + content)
     const { connection } = await requestFor(service, target)
     if (kind === 'begun') await client.untilBytes('begun')
     const leftAt = performance.now()
-    if (i % 2 === 0) client.reset()
-    else client.socket.destroy()
+    if (i % 3 === 0) client.reset()
+    else if (i % 3 === 1) client.socket.destroy()
+    else client.endSending()
     await service.origin.waitFor(() => connection.peerEnd !== undefined, `the end of ${target}`)
     durations.push(performance.now() - leftAt)
   }
-  expect(service.requests.every(({ state }) => state !== 'complete' || line === '')).toBe(true)
+  expect(service.requests.every(({ state }) => state !== 'complete' || content === '')).toBe(true)
   expect(p99(durations), 'p99 in ms').toBeLessThan(scaled(LIMIT_MS))
   await expectWholePool(proxy.port, service, PLACES)
 })

@@ -9,11 +9,10 @@ import { eventually } from '../support/changes.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { PROBE_ARGS, ProcessProbe } from '../support/process-probe.ts'
+import { startProxyProcess } from '../support/proxy-process.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 import { type Random, withSeed } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
-import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
-import { environmentOf } from '../support/start-proxy.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
 import { expectWholePool } from '../support/whole-pool.ts'
 
@@ -31,6 +30,8 @@ const AT_ONCE = 48
 
 /** Settings of the proxy, so that every fault ends soon. */
 const IMPATIENT = {
+  'admin.address': 'off',
+  'origin.connections': `${PLACES}`,
   'origin.responseTimeout': scaledSetting(300),
   'origin.idleTimeout': scaledSetting(300),
   'listen.idleTimeout': scaledSetting(300),
@@ -51,18 +52,15 @@ function badOrigin(random: Random): OriginScript {
       case 0:
         return undefined // silent for ever
       case 1:
-        connection.reset()
-        return undefined
+        return void connection.reset()
       case 2:
-        connection.end()
-        return undefined
+        return void connection.end()
       case 3:
         connection.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut')
         connection.end()
         return undefined
       case 4:
-        connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nand\r\n') // and nothing follows
-        return undefined
+        return void connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nand\r\n') // and no more
       case 5:
         return { status: 401, reason: 'Unauthorized', fields: SHORT_LIFE }
       default:
@@ -111,12 +109,8 @@ async function storm(port: number, random: Random, requests: number): Promise<vo
 test(`${FAULTS} faults, until the heap has settled`, () =>
   withSeed(async (random) => {
     await using service = await startService({ script: badOrigin(random), mint: shortMint })
-    await using env = await environmentFor(service)
-    await using proxy = spawnProxy({
-      env: { ...env, ...environmentOf({ ...IMPATIENT, 'origin.connections': `${PLACES}` }) },
-      nodeArgs: PROBE_ARGS,
-    })
-    const { port } = await proxy.ready()
+    await using started = await startProxyProcess(service, { settings: IMPATIENT, nodeArgs: PROBE_ARGS })
+    const { port, spawned: proxy } = started
     const probe = await ProcessProbe.attach(proxy)
     const started = async () => (await probe.resources())['Timeout'] === undefined || undefined
     await eventually(started, 'the end of the timers of the start')
@@ -134,10 +128,6 @@ test(`${FAULTS} faults, until the heap has settled`, () =>
       service.origin.requests.length = 0
       proxy.stdout.length = 0
     }
-    console.log(
-      heapBytes.map((b) => Math.round(b / 1024)),
-      before,
-    )
     expect(medianGrowth(heapBytes), `growth in bytes over ${heapBytes}`).toBeLessThan(MAX_GROWTH_BYTES)
 
     await expectWholePool(port, service, PLACES)

@@ -1,11 +1,11 @@
 /** SIGTERM with a thousand requests in flight, each at another stage: none fails. */
 
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
+import { startProxyProcess } from '../support/proxy-process.ts'
 import { fieldOf, RawClient } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { startService } from '../support/service.ts'
 
 const WAITING = 400
 const UPLOADING = 300
@@ -16,47 +16,34 @@ const IN_FLIGHT = WAITING + UPLOADING + DOWNLOADING + MINTING
 const CONTENT = 'x'.repeat(50_000)
 const DRAIN_MS = 60_000
 
-let service: Service
-const gate = new Gate(60_000)
-
-beforeAll(async () => {
-  service = await startService({
+test(`${IN_FLIGHT} in flight, 0 failed`, async () => {
+  const gate = new Gate(60_000)
+  await using service = await startService({
     mint: async (mint) => {
       if (mint.org.startsWith('cold-')) await gate.pass()
       return mint.issue()
     },
     script: async (seen, connection) => {
       if (seen.target === '/v2/warm') return {}
-      if (seen.target === '/v2/download')
-        connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${CONTENT.length}\r\n\r\n`)
+      const isDownload = seen.target === '/v2/download'
+      if (isDownload) connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${CONTENT.length}\r\n\r\n`)
       await gate.pass()
       await seen.ended
-      if (seen.target !== '/v2/download') return { content: seen.content.length > 0 ? seen.content : CONTENT }
-      connection.write(CONTENT)
-      return undefined
+      if (!isDownload) return { content: seen.content.length > 0 ? seen.content : CONTENT }
+      return void connection.write(CONTENT)
     },
   })
-})
-afterAll(() => service[Symbol.asyncDispose]())
-
-test(`${IN_FLIGHT} in flight, 0 failed`, async () => {
-  await using env = await environmentFor(service)
-  await using proxy = spawnProxy({
-    env: {
-      ...env,
-      OAP_ORIGIN_CONNECTIONS: `${2 * IN_FLIGHT}`,
-      OAP_TOKENS_MINT_CONCURRENCY: `${4 * MINTING}`,
-      OAP_TOKENS_MINT_RATE: '1000',
-      OAP_TOKENS_MINT_TIMEOUT: '60s',
-      OAP_SHUTDOWN_TIMEOUT: `${DRAIN_MS}ms`,
+  await using started = await startProxyProcess(service, {
+    settings: {
+      'origin.connections': `${2 * IN_FLIGHT}`,
+      'tokens.mintConcurrency': `${4 * MINTING}`,
+      'tokens.mintRate': '1000',
+      'tokens.mintTimeout': '60s',
+      'shutdown.timeout': `${DRAIN_MS}ms`,
     },
   })
-  const { port } = await proxy.ready()
-  const open = async (head: string): Promise<RawClient> => {
-    const client = await RawClient.connect(port, { deadlineMs: 60_000 })
-    client.send(head)
-    return client
-  }
+  const { port, spawned: proxy } = started
+  const open = (head: string) => RawClient.sending(port, head, { deadlineMs: 60_000 })
   const warm = await open(get('/v2/warm', 'acme'))
   await warm.response()
 

@@ -69,68 +69,62 @@ interface Sent {
   readonly response: RawResponse | 'broken' | 'hung'
 }
 
-class Run {
-  readonly #service: Service
-  readonly #network: FaultProxy
-  readonly #random: Random
+interface Run {
+  readonly service: Service
+  readonly network: FaultProxy
+  readonly random: Random
+}
 
-  constructor(service: Service, network: FaultProxy, random: Random) {
-    this.#service = service
-    this.#network = network
-    this.#random = random
+/** Checks all that must hold for every request, whatever happened to it. */
+async function send(run: Run, kind: 'stormy' | 'raced', count: number): Promise<Sent[]> {
+  const sent: Sent[] = []
+  let next = 0
+  const client = async () => {
+    while (next < count) sent.push(await sendOne(run, kind, next++))
   }
+  await Promise.all(Array.from({ length: AT_ONCE }, client))
+  for (const each of sent) check(run, each)
+  return sent
+}
 
-  /** Checks all that must hold for every request, whatever happened to it. */
-  async send(kind: 'stormy' | 'raced', count: number): Promise<Sent[]> {
-    const sent: Sent[] = []
-    let next = 0
-    const client = async () => {
-      while (next < count) sent.push(await this.#sendOne(kind, next++))
-    }
-    await Promise.all(Array.from({ length: AT_ONCE }, client))
-    for (const each of sent) this.#check(each)
-    return sent
-  }
+async function sendOne({ network, random: all }: Run, kind: string, number: number): Promise<Sent> {
+  const random = all.numbered(number)
+  const method = random.pick(METHODS)
+  const target = `/v2/${kind}/${number}`
+  const org = random.chance(0.3) ? `cold-${kind}-${number}` : `warm-${random.integer(1, WARM_ORGS)}`
+  const takesContent = method === 'POST' || method === 'PATCH' || method === 'PUT'
+  const content = takesContent && kind === 'stormy' ? contentOf(`${number}`) : ''
+  const lines = takesContent ? [`Content-Length: ${content.length}`] : []
+  await using client = await RawClient.sending(
+    network.port,
+    get(target, org, ...lines).replace('GET', method) + content,
+    { deadlineMs: CLIENT_DEADLINE_MS },
+  )
+  const response = await client.response(method).catch(({ name }: Error) => {
+    if (name !== 'DeadlineExceeded') return 'broken' as const
+    const { fault } = network.conditionsOf(client.socket.localPort) ?? {}
+    expect(fault?.kind, `${method} ${target} hung`).toBe('stall') // on its own side, which only the client can notice
+    return 'hung' as const
+  })
+  return { target, method, response }
+}
 
-  async #sendOne(kind: string, number: number): Promise<Sent> {
-    const random = this.#random.numbered(number)
-    const method = random.pick(METHODS)
-    const target = `/v2/${kind}/${number}`
-    const org = random.chance(0.3) ? `cold-${kind}-${number}` : `warm-${random.integer(1, WARM_ORGS)}`
-    const takesContent = method === 'POST' || method === 'PATCH' || method === 'PUT'
-    const content = takesContent && kind === 'stormy' ? contentOf(`${number}`) : ''
-    const lines = takesContent ? [`Content-Length: ${content.length}`] : []
-    await using client = await RawClient.sending(
-      this.#network.port,
-      get(target, org, ...lines).replace('GET', method) + content,
-      { deadlineMs: CLIENT_DEADLINE_MS },
-    )
-    const response = await client.response(method).catch(({ name }: Error) => {
-      if (name !== 'DeadlineExceeded') return 'broken' as const
-      const { fault } = this.#network.conditionsOf(client.socket.localPort) ?? {}
-      expect(fault?.kind, `${method} ${target} hung`).toBe('stall') // on its own side, which only the client can notice
-      return 'hung' as const
-    })
-    return { target, method, response }
+function check({ service }: Run, { target, method, response }: Sent): void {
+  const seen = service.requests.filter((request) => request.target === target)
+  const arrivals = seen.length
+  for (const { state, contentBytes, content } of seen) {
+    if (state === 'complete' && contentBytes > 0) expect(String(content)).toBe(contentOf(target.split('/')[3] ?? ''))
   }
-
-  #check({ target, method, response }: Sent): void {
-    const seen = this.#service.requests.filter((request) => request.target === target)
-    const arrivals = seen.length
-    for (const { state, contentBytes, content } of seen) {
-      if (state === 'complete' && contentBytes > 0) expect(String(content)).toBe(contentOf(target.split('/')[3] ?? ''))
-    }
-    const isRepeatable = method !== 'POST' && method !== 'PATCH'
-    expect(arrivals, `${method} ${target} at the origin`).toBeLessThanOrEqual(isRepeatable ? 2 : 1)
-    if (typeof response === 'string' || !response.isComplete) return
-    if (response.status !== 200) {
-      expect(fieldOf(response, 'proxy-status'), `${method} ${target}: ${response.status}`).toMatch(/; error=/)
-      return
-    }
-    expect(arrivals, `${method} ${target} answered with 200`).toBeGreaterThanOrEqual(1)
-    const content = method === 'HEAD' || target.includes('raced') ? '' : contentOf(target.split('/')[3] ?? '')
-    expect(response.content.toString(), `${method} ${target}`).toBe(content)
+  const isRepeatable = method !== 'POST' && method !== 'PATCH'
+  expect(arrivals, `${method} ${target} at the origin`).toBeLessThanOrEqual(isRepeatable ? 2 : 1)
+  if (typeof response === 'string' || !response.isComplete) return
+  if (response.status !== 200) {
+    expect(fieldOf(response, 'proxy-status'), `${method} ${target}: ${response.status}`).toMatch(/; error=/)
+    return
   }
+  expect(arrivals, `${method} ${target} answered with 200`).toBeGreaterThanOrEqual(1)
+  const content = method === 'HEAD' || target.includes('raced') ? '' : contentOf(target.split('/')[3] ?? '')
+  expect(response.content.toString(), `${method} ${target}`).toBe(content)
 }
 
 function statusOf({ response }: Sent): number | undefined {
@@ -151,13 +145,13 @@ test(`${REQUESTS} requests, ${RACES} races`, () =>
     const baseUrl = `http://127.0.0.1:${toService.port}`
     await using proxy = await startProxyProcess({ baseUrl, appId, appSecret }, { settings: SETTINGS })
     await using toProxy = await startFaultProxy(proxy.port, random.numbered(2))
-    const run = new Run(service, toProxy, random.numbered(4))
+    const run: Run = { service, network: toProxy, random: random.numbered(4) }
 
     for (let i = 1; i <= WARM_ORGS; i++)
       expect((await request(proxy.port, get(`/v2/stormy/${i}/first`, `warm-${i}`))).status).toBe(200)
     toProxy.schedule = clientFaults
     toService.schedule = byHop({ mints: mintFaults, requests: requestFaults })
-    const served = (await run.send('stormy', REQUESTS)).filter((each) => statusOf(each) === 200).length
+    const served = (await send(run, 'stormy', REQUESTS)).filter((each) => statusOf(each) === 200).length
     expect(served, 'requests that came through all the same').toBeGreaterThan(REQUESTS / 4)
     expect(toService.strikes, 'faults before the service').toBeGreaterThan(REQUESTS / 30)
     expect(toProxy.strikes, 'faults before the proxy').toBeGreaterThan(REQUESTS / 20)
@@ -165,7 +159,7 @@ test(`${REQUESTS} requests, ${RACES} races`, () =>
     toService.drop((firstLine) => !firstLine.startsWith('POST /v2/orgs/'))
     toService.schedule = byHop({ mints: mintFaults, requests: idleFaults })
     const strikesBefore = toService.strikes
-    for (const each of await run.send('raced', RACES)) {
+    for (const each of await send(run, 'raced', RACES)) {
       if (each.method === 'POST' || each.method === 'PATCH') continue
       if ((statusOf(each) ?? 0) < 502) continue
       const lines = proxy.spawned.stdout.filter((line) => line.includes(`"path":"${each.target}"`))

@@ -17,6 +17,8 @@ export interface Fault {
   /** Then the origin does this. */
   readonly ends: 'fin' | 'reset' | 'nothing'
   readonly method?: string
+  /** Further lines of the request. */
+  readonly lines?: readonly string[]
   readonly status: number
   readonly code?: string
   /** The client sees the response break off. */
@@ -46,8 +48,25 @@ export class FaultTable implements AsyncDisposable {
     return target
   }
 
+  /** A new target, for which the origin writes this and nothing more. */
+  writing(bytes: string): string {
+    return this.target((_, connection) => void connection.write(bytes))
+  }
+
   requestsFor(target: string): OriginRequest[] {
     return this.service.requests.filter((seen) => seen.target === target)
+  }
+
+  /** The first request for this target, once it is at the origin. */
+  async arrival(target: string): Promise<OriginRequest> {
+    await this.service.origin.waitFor(() => this.requestsFor(target).length > 0, `a request for ${target}`)
+    return this.requestsFor(target)[0] as OriginRequest
+  }
+
+  /** Resolves when the proxy has ended the exchange for this target, and so its connection. */
+  async abandoned(target: string): Promise<void> {
+    const { connection } = await this.arrival(target)
+    await this.service.origin.waitFor(() => connection.peerEnd !== undefined, 'the end at the origin')
   }
 
   async run(row: Fault): Promise<void> {
@@ -59,7 +78,10 @@ export class FaultTable implements AsyncDisposable {
       if (row.ends === 'reset') connection.reset()
       return undefined
     })
-    await using client = await RawClient.sending(this.proxy.port, get(target, ORG).replace('GET', method))
+    await using client = await RawClient.sending(
+      this.proxy.port,
+      get(target, ORG, ...(row.lines ?? [])).replace('GET', method),
+    )
     const response = await client.response(method)
     expect(response.status, response.content.toString()).toBe(row.status)
     expect(response.isComplete, 'a whole response').toBe(row.isBroken !== true)
@@ -91,9 +113,12 @@ export class FaultTable implements AsyncDisposable {
 const sayAlive: OriginScript = () => ({ content: 'alive' })
 
 /** For one file or `describe`, at whose end it stops. */
-export async function startFaultTable(settings: ProxySettings = {}): Promise<FaultTable> {
+export async function startFaultTable(
+  settings: ProxySettings = {},
+  files: Readonly<Record<string, string>> = {},
+): Promise<FaultTable> {
   const service = await startService()
-  const table = new FaultTable(service, await startProxy(service, settings))
+  const table = new FaultTable(service, await startProxy(service, settings, files))
   afterAll(() => table[Symbol.asyncDispose]())
   return table
 }
