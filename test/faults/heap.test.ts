@@ -31,6 +31,7 @@ const AT_ONCE = 48
 /** Settings of the proxy, so that every fault ends soon. */
 const IMPATIENT = {
   'admin.address': 'off',
+  'tokens.settleTime': '5s',
   'origin.connections': `${PLACES}`,
   'origin.responseTimeout': scaledSetting(300),
   'origin.idleTimeout': scaledSetting(300),
