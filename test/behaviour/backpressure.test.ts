@@ -34,12 +34,17 @@ async function settled(read: () => number): Promise<number> {
 
 /** A client that reads nothing until the origin has sent what it can. Returns how much that was, and the response. */
 async function readLate(write: (connection: OriginConnection) => Promise<void>, lines: readonly string[] = []) {
-  const target = table.target(async (_, connection) => void (await write(connection)))
+  let before = 0
+  const target = table.target(async (_, connection) => {
+    before = connection.socket.bytesWritten
+    await write(connection)
+    return undefined
+  })
   await using client = await RawClient.connect(table.proxy.port, { deadlineMs: 20_000 })
   client.socket.pause()
   client.send(get(target, 'acme', ...lines))
   const { connection } = await table.arrival(target)
-  const sent = await settled(() => connection.socket.bytesWritten)
+  const sent = await settled(() => connection.socket.bytesWritten - before)
   await sleep(IDLE_TIMEOUT_MS) // which does not count while the client is the one that is silent
   client.socket.resume()
   return { sent, response: await client.response(), target }

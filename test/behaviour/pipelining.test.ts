@@ -18,7 +18,7 @@ const service = await startService({
     return { content: seen.target.startsWith('/v2/echo') ? seen.content : seen.target }
   },
 })
-const proxy = await startProxy(service, { 'listen.headersTimeout': '200ms' })
+const proxy = await startProxy(service, { 'listen.headersTimeout': '200ms', 'listen.keepAliveTimeout': '300ms' })
 afterAll(async () => {
   await proxy[Symbol.asyncDispose]()
   await service[Symbol.asyncDispose]()
@@ -87,6 +87,7 @@ describe('a request in flight is answered, and what follows it is not', () => {
     const response = await client.response()
     expect([response.content.toString(), fieldOf(response, 'connection')]).toEqual(['/v2/1', 'close'])
     expect((await client.untilClosed()).bytes).toHaveLength(0)
+    client.endSending()
     await drained
     expect(targets()).toEqual(['/v2/1'])
   })
