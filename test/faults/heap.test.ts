@@ -9,10 +9,11 @@ import { eventually } from '../support/changes.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { PROBE_ARGS, ProcessProbe } from '../support/process-probe.ts'
-import { startProxyProcess } from '../support/proxy-process.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 import { type Random, withSeed } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
+import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { environmentOf } from '../support/start-proxy.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
 import { expectWholePool } from '../support/whole-pool.ts'
 
@@ -30,8 +31,6 @@ const AT_ONCE = 48
 
 /** Settings of the proxy, so that every fault ends soon. */
 const IMPATIENT = {
-  'admin.address': 'off',
-  'tokens.settleTime': '5s',
   'origin.connections': `${PLACES}`,
   'origin.responseTimeout': scaledSetting(300),
   'origin.idleTimeout': scaledSetting(300),
@@ -110,8 +109,9 @@ async function storm(port: number, random: Random, requests: number): Promise<vo
 test(`${FAULTS} faults, until the heap has settled`, () =>
   withSeed(async (random) => {
     await using service = await startService({ script: badOrigin(random), mint: shortMint })
-    await using started = await startProxyProcess(service, { settings: IMPATIENT, nodeArgs: PROBE_ARGS })
-    const { port, spawned: proxy } = started
+    await using env = await environmentFor(service)
+    await using proxy = spawnProxy({ env: { ...env, ...environmentOf(IMPATIENT) }, nodeArgs: PROBE_ARGS })
+    const { port } = await proxy.ready()
     const probe = await ProcessProbe.attach(proxy)
     const started = async () => (await probe.resources())['Timeout'] === undefined || undefined
     await eventually(started, 'the end of the timers of the start')
