@@ -37,6 +37,13 @@ describe('a client that stops', () => {
     }
   })
 
+  test('before its first byte: the connection closes without an answer or a line in the log', async () => {
+    await using own = await startProxy(table.service, { 'listen.headersTimeout': '300ms' })
+    await using client = await RawClient.connect(own.port)
+    expect((await client.untilClosed()).bytes.toString()).toBe('')
+    expect(own.logs.filter(({ msg }) => msg === 'request')).toEqual([])
+  })
+
   test('inside the content: 408, and the origin sees no complete content', async () => {
     const target = echo()
     await using client = await RawClient.sending(table.proxy.port, `${post(target, 'Content-Length: 100')}half`)
