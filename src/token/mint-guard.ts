@@ -138,7 +138,10 @@ export class MintGuard implements TokenSource {
     try {
       const token = await this.#source.mint(pass.org, { ...options, signal: call.broken.signal })
       this.#slowestMs = Math.max(this.#now() - startedAt, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
+      const wasPaused = this.pauses.code !== undefined
       this.pauses.settle(pass)
+      // The endpoint is back. What it has not answered until now, it will not answer.
+      if (wasPaused && this.pauses.code === undefined) this.#breakOffSlow(0)
       return token
     } catch (error) {
       const { aborted } = call.broken.signal
@@ -168,9 +171,13 @@ export class MintGuard implements TokenSource {
     const isPaused = this.pauses.code !== undefined
     if (!isPaused && !this.#queue.isShortOfPlaces) return
     const share = this.#slowestMs === undefined ? UNKNOWN_SHARE_OF_PLACES : SLOW_SHARE_OF_PLACES
-    const places = isPaused ? 1 : Math.max(1, Math.floor(this.#options.mintConcurrency * share))
+    this.#breakOffSlow(isPaused ? 1 : Math.max(1, Math.floor(this.#options.mintConcurrency * share)))
+  }
+
+  /** All but the oldest, as many as `kept`. */
+  #breakOffSlow(kept: number): void {
     const slow = Array.from(this.#calls).filter((call) => call.isSlow)
-    for (const { broken } of slow.slice(places)) broken.abort()
+    for (const { broken } of slow.slice(kept)) broken.abort()
   }
 }
 

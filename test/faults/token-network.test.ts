@@ -25,7 +25,7 @@ const MINT_TIMEOUT_MS = scaled(1_000)
 /** For both ways, on a busy machine. */
 const SLACK_MS = 20_000
 /** Time without a call of the token endpoint, though requests need one. Only the longest pause takes as long. */
-const LONG_PAUSE_MS = 1_200
+const LONG_PAUSE_MS = 500
 const FAST_MS = 100
 const RECOVERED_WITHIN_MS = 5_000
 

@@ -200,7 +200,7 @@ describe('the endpoint is down', () => {
     world.mint('warm')
     await advance(10)
     world.endpoint.behave = hanging
-    world.mintAll(10, 'org')
+    const [oldest = {}] = world.mintAll(10, 'org')
     await advance(20_000)
     world.mint('a')
     await advance(1_010)
@@ -211,6 +211,7 @@ describe('the endpoint is down', () => {
       await advance(50)
     }
     expect(now() - backAt).toBeLessThan(5_000)
+    expect(oldest, 'a call from before the recovery is not waited for').toMatchObject({ code: DOWN })
   })
 
   test('also mints that wait for their turn are refused', async () => {
