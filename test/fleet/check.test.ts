@@ -25,9 +25,9 @@ async function checkWith(
 test.skipIf(lacks('redis-server'))('a store that can be used, and one that refuses', async () => {
   await using server = await RedisServer.start()
   const { port } = server
-  expect(await checkWith(server.url)).toEqual({ code: 0, line: `fleet.store: redis://127.0.0.1:${port}/0 can be used` })
+  expect(await checkWith(server.url)).toEqual({ code: 0, line: `fleet.store: redis://127.0.0.1:${port} can be used` })
   await server.cli('config', 'set', 'requirepass', 'sesame')
-  const line = `fleet.store: redis://127.0.0.1:${port}/0 cannot be used: it asks for a password: set fleet.passwordFile (NOAUTH)`
+  const line = `fleet.store: redis://127.0.0.1:${port} cannot be used: it asks for a password: set fleet.passwordFile (NOAUTH)`
   expect(await checkWith(server.url)).toEqual({ code: 0, line })
 })
 
@@ -41,7 +41,7 @@ test.skipIf(lacks('redis-server'))('a store that does not match the settings', a
     refused(`${server.url}/99`, 'it has no database of this number (ERR)'),
   )
   expect(await checkWith(server.url, { OAP_FLEET_CLUSTER: 'true' })).toEqual(
-    refused(`${server.url}/0`, 'it is no cluster, but fleet.cluster is true (ERR)'),
+    refused(server.url, 'it is no cluster, but fleet.cluster is true (ERR)'),
   )
   await using node = await RedisServer.start({ args: ['--cluster-enabled', 'yes'] })
   await node.cli('cluster', 'addslotsrange', '0', '8000')
@@ -50,7 +50,7 @@ test.skipIf(lacks('redis-server'))('a store that does not match the settings', a
 })
 
 test('a store that cannot be reached', async () => {
-  const line = 'fleet.store: redis://127.0.0.1:1/0 cannot be used: ECONNREFUSED'
+  const line = 'fleet.store: redis://127.0.0.1:1 cannot be used: ECONNREFUSED'
   expect(await checkWith('redis://127.0.0.1:1')).toEqual({ code: 0, line })
 })
 
