@@ -96,7 +96,7 @@ export class OrgTokens {
   former: AccessToken | undefined
   /** Until this instant a request that can be repeated gets the current token, whatever else is known. */
   quietUntil = 0
-  /** True once the service has rejected the current token for good: it is not sent any more. */
+  /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
   isDead = false
   /** True while requests wait for a token that the service has never accepted. */
   hasWaiting = false
@@ -108,7 +108,7 @@ export class OrgTokens {
   #rejectedInRow = 0
   /** When the first of them was sent. */
   #rejectedSince = 0
-  /** `accepted` has more to do than to count. */
+  /** The next acceptance of the current token changes something: it is the first, or the first after a rejection. */
   #isWatched = true
   /** No request tries out the new token before. */
   #scoutedUntil = 0
@@ -305,16 +305,17 @@ export class OrgTokens {
     this.#uses += 1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     if (!this.#isWatched) return false
-    this.#isWatched = false
     this.#rejectedInRow = 0
     if (this.#firstAcceptedAt < 0) {
       this.#firstAcceptedAt = Math.floor(sentAt)
       if (this.#condemned?.isUnrepeated === true && this.#condemned.token !== token)
         this.confirmDeath(this.#condemned.token)
-    } else if (this.#condemned?.token === token && sentAt > token.mintedAt + this.#condemned.deadMs) {
+    }
+    if (this.#condemned?.token === token && sentAt > token.mintedAt + this.#condemned.deadMs) {
       this.#condemned = undefined
       this.isDead = false
     }
+    this.#isWatched = this.#condemned?.token === token
     return true
   }
 
@@ -335,6 +336,7 @@ export class OrgTokens {
   condemn(sentAt: number, isUnrepeated: boolean): void {
     const token = this.current
     this.#isWatched = true
+    this.quietUntil = 0
     if (this.#condemned?.token === token) return
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
     const rejectedAt = this.#rejectedInRow > 0 ? Math.min(sentAt, this.#rejectedSince) : sentAt
@@ -362,7 +364,7 @@ export class OrgTokens {
     if (deaths.endMs !== undefined && this.#own.agreeWith(deaths.endMs)) this.#own = undefined
   }
 
-  /** The former token was rejected, and a newer one helped. True if it should have lived on: the newer one has ended it. */
+  /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
   noteFormerEnded(token: AccessToken, sentAt: number, now: number): void {
     if (this.former === token) this.former = undefined
     const endMs = this.endMs
@@ -377,7 +379,7 @@ export class OrgTokens {
   mayMintAfterRejection(now: number, kind = ''): boolean {
     if (now < this.#sameUntil) return false
     const grievances = this.#grievances
-    if (grievances === undefined || now >= grievances.noMintUntil) return true
+    if (grievances === undefined || !this.isCoolingDownAt(now)) return true
     const isOtherKind = grievances.kinds.size > 0 && !grievances.kinds.has(kind)
     return isOtherKind && this.acceptedAt >= 0 && grievances.kinds.size <= MAX_KNOWN_KINDS
   }
@@ -397,6 +399,16 @@ export class OrgTokens {
     grievances.useless += 1
     grievances.noMintUntil = now + this.rules.rejectedCooldownMs * cooldowns
     this.#condemned = undefined
+  }
+
+  /** Rejections cause no mint yet after one that did not help. */
+  isCoolingDownAt(now: number): boolean {
+    return this.#grievances !== undefined && now < this.#grievances.noMintUntil
+  }
+
+  /** The service has rejected the current token from the start, as it did the one before. */
+  get isUseless(): boolean {
+    return this.acceptedAt < 0 && this.#grievances?.uselessToken === this.current
   }
 
   get uselessMints(): number {

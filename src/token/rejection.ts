@@ -49,7 +49,7 @@ type Attempted = 'newer' | 'former' | 'waited' | 'again' | 'minted' | 'trial'
 
 /** RFC 6750 §3.1: the token is good, and the request needs more rights than it gives. */
 const INSUFFICIENT_SCOPE = /error="?insufficient_scope/i
-/** A request waits for tokens no longer than the settle time and this. */
+/** A request waits for young tokens no longer than the settle time and this. */
 const LAST_WAIT_MS = 1_000
 /** Pauses before the next try of a token that other requests use already. */
 const FIRST_PAUSE_MS = 50
@@ -71,7 +71,8 @@ export class Rejection {
   /** The repeat under way is to tell what the first status means. */
   #isTelling = false
   #firstStatus = 0
-  /** When the first try was sent. */
+  #firstSentAt = 0
+  /** The first rejection arrived. */
   #firstAt = 0
   #tries = 0
   #agains = 0
@@ -123,15 +124,18 @@ export class Rejection {
     const { token, sentAt } = answer
     const { current, habits, rules } = tokens
     const isFirst = this.#tries === 0
-    if (isFirst) this.#firstAt = sentAt
+    if (isFirst) {
+      this.#firstSentAt = sentAt
+      this.#firstAt = now
+    }
     this.#tries += 1
     if (this.#attempted === 'again') habits.again.failed()
     if (INSUFFICIENT_SCOPE.test(answer.challenge)) return PASS
     if (isFirst && token === current) tokens.noteRejected(sentAt)
     if (!this.#rejected.includes(token)) this.#rejected.push(token)
     if (!this.request.isRepeatable) return this.#passOnce(answer, tokens, now)
-    if (this.#tries > MAX_TRIES || now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS)
-      return this.#giveUp(tokens, now)
+    const hasWaitedLong = this.#attempted === 'waited' && now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS
+    if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.isRejectedByRight(this.#kind)
     if (isUsual && this.#attempted === undefined) return PASS
     if (token !== current && !this.#rejected.includes(current)) {
@@ -165,16 +169,20 @@ export class Rejection {
     return token === current ? { step: 'mint' } : { step: 'use', token: current }
   }
 
-  /** The response says nothing against the token, or it answers a request that was never repeated. */
+  /** Ends the request: nothing in the response speaks against the token. Learns from what was tried. */
   #end({ token, sentAt }: Answer, meaning: Meaning, tokens: OrgTokens, now: number): Step {
     if (this.#attempted === undefined || (this.#attempted === 'trial' && meaning !== 'accepted')) return PASS
     const isAccepted = meaning !== 'neither'
     const { habits } = tokens
-    if (this.#isTelling) habits.statuses.learn(this.#firstStatus)
+    if (this.#isTelling) {
+      if (meaning === 'suspect') habits.statuses.trialFailed(this.request.org, now)
+      if (meaning !== 'accepted') return PASS
+      habits.statuses.learn(this.#firstStatus)
+    }
     const [first] = this.#rejected
     if (isAccepted && first !== undefined) {
       if (first !== token) tokens.confirmDeath(first)
-      if (this.#attempted === 'newer') tokens.noteFormerEnded(first, this.#firstAt, now)
+      if (this.#attempted === 'newer') tokens.noteFormerEnded(first, this.#firstSentAt, now)
       if (this.#attempted === 'again') habits.again.helped()
       // The new token is known later than now, nobody knows when.
       if (this.#attempted === 'former') habits.settled(Math.max(0, this.#firstAt - tokens.current.mintedAt) * 2, now)
@@ -231,7 +239,7 @@ export class Rejection {
     const isNew = acceptedAt < 0
     const isDying = !isNew && tokens.rejectedInRow > MAX_DELAYED_IN_ROW && now - acceptedAt > MAX_DELAYED_MS
     const odds = isNew ? habits.waiting : habits.waitingPartly
-    const mayHelp = (this.#waitedFor !== undefined || odds.areGood(random)) && (!isNew || tokens.uselessMints === 0)
+    const mayHelp = (this.#waitedFor !== undefined || odds.areGood(random)) && !(isNew && tokens.isCoolingDownAt(now))
     const isInDelay = habits.hasDelay(now) && sentAt - current.mintedAt < habits.delayMs(now, rules.settleTimeMs)
     if (isDying || !(mayHelp || isInDelay)) {
       if (isDying) this.#noteVainWait()

@@ -246,6 +246,10 @@ export class TokenCache {
     } finally {
       limit.end()
     }
+    // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
+    const tokens = this.#orgs.peek(org)
+    const now = this.#now()
+    if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(true, now, this.#random())
     throw new TokenError('token_endpoint_timeout', `no token within ${this.#options.mintTimeoutMs} ms`)
   }
 
@@ -367,8 +371,7 @@ export class TokenCache {
 
   /** Orgs for which the service accepts no token, not even a new one. */
   orgsWithRejectedTokens(): OrgId[] {
-    const orgs = [...this.#orgs.values()]
-    return orgs.filter((each) => each.uselessMints > 0 && (each.isDead || each.acceptedAt < 0)).map(({ org }) => org)
+    return [...this.#orgs.values()].filter(({ isUseless }) => isUseless).map(({ org }) => org)
   }
 
   /** Orgs with a token, most recently used first. */

@@ -46,17 +46,20 @@ export class TokenEndpoint implements TokenSource {
     this.#now = options.now ?? (() => performance.now())
   }
 
-  /** One call, and after a 401 another one with the other secret. */
+  /** One call, and after a 401 another one with each other secret: the file may have a new one by now. */
   async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
-    const key = this.#credentials.key
-    try {
-      return await this.#mintAs(key, org, options)
-    } catch (error) {
-      if (!(error instanceof TokenError) || error.code !== 'app_credentials_rejected') throw error
-      await this.#options.rereadSecret?.()
-      const other = this.#credentials.alternativeTo(key)
-      if (other === undefined) throw error
-      return await this.#mintAs(other, org, options)
+    const tried = new Set<AppKey>()
+    for (let key = this.#credentials.key; ; ) {
+      try {
+        return await this.#mintAs(key, org, options)
+      } catch (error) {
+        if (!(error instanceof TokenError) || error.code !== 'app_credentials_rejected') throw error
+        tried.add(key)
+        await this.#options.rereadSecret?.()
+        const other = this.#credentials.alternativeTo(key)
+        if (other === undefined || tried.has(other)) throw error
+        key = other
+      }
     }
   }
 

@@ -34,6 +34,7 @@ class Stage {
   readonly cache: TokenCache
   readonly #numbers = new Map<AccessToken, number>()
   mints = 0
+  roundTripMs = ROUND_TRIP_MS
   /** The number of the latest token. */
   issued = 0
   /** The endpoint gives this name for the next tokens. */
@@ -74,12 +75,12 @@ class Stage {
   /** Sends a request. Resolves with the status that its client sees, or the code of our own failure. */
   async request(kind: RequestKind = 'repeatable', path = '/v2/things', org = ACME): Promise<number | string> {
     const send = async (token: AccessToken) => {
-      await this.world.sleep(ROUND_TRIP_MS / 2)
+      await this.world.sleep(this.roundTripMs / 2)
       const number = this.#numbers.get(token) ?? 0
       const sent = { at: this.world.now(), token: number, ageMs: this.world.now() - token.mintedAt, path }
       this.sent.push(sent)
       const answer = this.answer(sent)
-      await this.world.sleep(ROUND_TRIP_MS / 2)
+      await this.world.sleep(this.roundTripMs / 2)
       return typeof answer === 'number' ? { status: answer } : answer
     }
     return throughCache(this.cache, this.world.now, { org, kind, path }, send).catch((error: unknown) =>
@@ -132,6 +133,14 @@ describe('a settled token', () => {
     expect(stage.mints).toBe(2)
     expect(stage.kinds).toEqual(['expired'])
     expect(tookMs).toBe(2 * ROUND_TRIP_MS + MINT_MS)
+  })
+
+  test('that has ended, as a service tells that takes longer than the settle time to answer', async () => {
+    const stage = await Stage.settled()
+    stage.roundTripMs = 2 * SETTLE_MS
+    stage.answer = from(2)
+    expect((await stage.send()).status).toBe(200)
+    expect(stage.mints).toBe(2)
   })
 
   test('a thousand rejections at once cause one mint', async () => {
@@ -435,6 +444,19 @@ describe('a request that cannot be repeated', () => {
     expect(stage.mints).toBe(2)
   })
 
+  test('if a request that was sent before is accepted, and then later ones: nothing is minted', async () => {
+    const stage = await Stage.settled()
+    const [early] = [stage.request()]
+    await stage.pass(1)
+    stage.roundTripMs = 1
+    stage.answer = ({ path }) => (path === '/v2/uploads' ? 401 : 200)
+    expect((await stage.send('once', '/v2/uploads')).status).toBe(401)
+    expect((await stage.outcome(early ?? Promise.reject(new Error('not sent')))).status).toBe(200)
+    expect((await stage.send()).status).toBe(200)
+    expect((await stage.send('once')).status).toBe(200)
+    expect(stage.mints).toBe(1)
+  })
+
   test('if other requests are accepted meanwhile, nothing is minted', async () => {
     const stage = await Stage.settled()
     stage.answer = () => 401
@@ -540,6 +562,18 @@ describe('other statuses', () => {
       expect(stage.learned).toEqual([status])
     },
   )
+
+  test('403 for other reasons where a new token takes a while to be known: the status is not learned', async () => {
+    const stage = await Stage.settled()
+    const forbidden = ({ token, ageMs, path }: Sent) => {
+      if (token > 1 && ageMs < 300) return 401
+      return path === '/v2/admin' ? 403 : 200
+    }
+    stage.answer = forbidden
+    expect((await stage.send('repeatable', '/v2/admin')).status).toBe(403)
+    expect(stage.mints, 'a trial').toBe(2)
+    expect(stage.learned).toEqual([])
+  })
 
   test('403 for other reasons: one trial, and then hardly any', async () => {
     const stage = await Stage.settled()

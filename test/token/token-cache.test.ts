@@ -284,6 +284,22 @@ describe('requests that cannot be repeated', () => {
 })
 
 describe('past the expected end', () => {
+  test('one request waits for an endpoint that hangs; the next ones get the old token at once', async () => {
+    const fixture = setUp({ mintTimeoutMs: 1 })
+    const { cache, clock } = fixture
+    const obtained = cache.obtain(ACME, REPEATABLE)
+    const token = await fixture.source.last.issue()
+    await obtained
+    cache.accepted(ACME, token, clock.now(), REQUEST)
+    clock.advance(LIFETIME_MS * 2)
+    expect(await cache.obtain(ACME, REPEATABLE)).toEqual({ token, result: 'stale' })
+    for (let i = 0; i < 100; i += 1) {
+      expect(cache.get(ACME, 'repeatable')).toEqual({ token, result: 'stale' })
+      clock.advance(100)
+    }
+    expect(fixture.source.mints).toHaveLength(2)
+  })
+
   test('a request waits for a mint', async () => {
     const fixture = setUp()
     const { cache, source, clock } = fixture
