@@ -89,6 +89,8 @@ export class Exchange implements AttemptSink {
   /** Set from a rejection until the request is repeated. To be called when the rejection has been read, or broke off. */
   #rejectionEnded: (() => void) | undefined
   #rejectionBytes = 0
+  /** When the token of the attempt was sent, for its age. Monotonic milliseconds. */
+  #sentAt = 0
   /** Set from the first rejection on. */
   #rejection: Rejection | undefined
   #hasNewConnection = false
@@ -148,7 +150,9 @@ export class Exchange implements AttemptSink {
       const content = this.#content?.whole() ?? this.#content
       const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
       this.#attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
-      this.#record.dispatchedAt = performance.now()
+      this.#sentAt = performance.now()
+      this.#record.dispatchedAt = this.#sentAt
+      this.#record.respondedAt = undefined
       this.#allow(this.#context.responseTimeoutMs)
       this.#context.origin.dispatch(this.#attempt)
     } catch (error) {
@@ -186,6 +190,7 @@ export class Exchange implements AttemptSink {
 
   /** The service is asked only now: the time before was spent on waiting for a connection. */
   connected(): void {
+    if (this.#attempt?.queuedFor !== undefined) this.#sentAt = performance.now()
     this.#allow(this.#context.responseTimeoutMs)
   }
 
@@ -290,7 +295,7 @@ export class Exchange implements AttemptSink {
     const credential = this.#credential
     if (orgId === undefined || !(credential instanceof AccessToken)) return this.#startsRepeatAsApp(status)
     const { tokens, observer } = this.#context
-    const sentAt = this.#record.dispatchedAt ?? 0
+    const sentAt = this.#sentAt
     if (this.#rejection === undefined && tokens.isAccepted(status)) {
       tokens.accepted(orgId, credential, sentAt, this.#record)
       return false

@@ -70,8 +70,9 @@ export class Arrival implements ReceivedRequest, Carried {
     this.#end(this.#newRecord('client_closed'), CLIENT_CLOSED_STATUS)
   }
 
+  /** The proxy stops before the request was answered. */
   stopped(): void {
-    this.clientGone()
+    this.#end(this.#newRecord('draining'), 0)
   }
 
   /** `orgId` is undefined if the id was not checked, or is invalid. */

@@ -167,8 +167,8 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     this.#isClosed = true
     this.isTunnel = true
     socket.pause().removeAllListeners('data') // the library reads it from here on
-    openTunnel(client, socket, head.fields, firstBytes)
     this.#host.closed(this)
+    openTunnel(client, socket, head.fields, firstBytes)
   }
 
   responseContent(bytes: Buffer, start: number, end: number): void {

@@ -5,7 +5,9 @@ import { expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import type { OriginScript } from '../support/origin-connection.ts'
 import { RawClient, request } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable()
@@ -38,6 +40,22 @@ test('bytesOut counts the content of our own answers, which have no originMs', a
   await ask(get('/v2/failed-head', 'nobody').replace('GET', 'HEAD'))
   expect(await log('/v2/failed-head')).toMatchObject({ status: 403, bytesOut: 0 })
   service.tokens.script = before
+})
+
+test('a repeat that gets no answer has no originMs: the time of the rejection is not its own', async () => {
+  const target = '/v2/silent-repeat'
+  let tries = 0
+  const script: OriginScript = () => {
+    tries += 1
+    return tries === 1 ? { status: 401 } : undefined
+  }
+  await using own = await startService({ script, acceptsAnyToken: true })
+  await using impatient = await startProxy(own, { 'origin.responseTimeout': '500ms', 'tokens.settleTime': '0s' })
+  expect((await request(impatient.port, get(target, 'acme'))).status).toBe(504)
+  expect(tries).toBe(2)
+  const line = await impatient.logOf(target)
+  expect(line).toMatchObject({ status: 504, token: 'replayed' })
+  expect(line).not.toHaveProperty('originMs')
 })
 
 test('originMs is the time until the response head, without the mint before it and the content after it', async () => {

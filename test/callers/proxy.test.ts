@@ -307,6 +307,19 @@ test('a request whose client leaves during the verification ends', async () => {
   expect(await waiting.logOf('/v2/gone')).toMatchObject({ status: 499, code: 'client_closed' })
 })
 
+test('a request whose caller is still verified at the deadline of a stop is logged as draining, not as left by its client', async () => {
+  await using server = await KeySetServer.start(issuer.jwks)
+  server.answer = () => undefined
+  await using stopping = await startWith(server.url, { 'shutdown.timeout': '100ms' })
+  await using client = await RawClient.connect(stopping.port)
+  client.send(
+    `GET /v2/never HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
+  )
+  await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
+  await stopping.app.drain()
+  expect(await stopping.logOf('/v2/never')).toMatchObject({ status: 0, code: 'draining' })
+})
+
 test('a request whose caller is verified while the proxy stops gets 503 draining', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
   let release = () => {}

@@ -171,6 +171,24 @@ describe('the meaning of the reply', () => {
   })
 })
 
+test('after a 401 to half a secret, and to the whole one that the service does not know yet, the one before is tried', async () => {
+  await using service = await startService()
+  await using client = new EndpointUnderTest(service, {
+    rereadSecret: async () => {
+      client.credentials.offer(new Secret('the whole new secret'))
+    },
+  })
+  await client.endpoint.mint(ACME)
+  client.credentials.offer(new Secret('the wh'))
+  await client.endpoint.mint(ACME)
+  expect(client.mints.map(({ outcome }) => outcome)).toEqual([
+    'ok',
+    'app_credentials_rejected',
+    'app_credentials_rejected',
+    'ok',
+  ])
+})
+
 describe('no connection', () => {
   test('refused', async () => {
     const service = await startService()
