@@ -132,8 +132,5 @@ function explain(error: unknown): string {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
   if (code === 'ENOENT' || code === 'ENOTDIR') return `does not exist (${code})`
   if (code !== 'EACCES' && code !== 'EPERM') return `cannot be read (${code})`
-  return (
-    `cannot be read by uid ${process.getuid?.() ?? '?'} (${code}): let that user read it; ` +
-    'a file-backed compose secret keeps the owner and mode of the file on the host, whatever uid and mode say'
-  )
+  return `cannot be read by uid ${process.getuid?.() ?? '?'} (${code}): let that user read it`
 }

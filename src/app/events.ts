@@ -139,8 +139,6 @@ export function eventsOf(
       metrics.isStoreAvailable = true
       logger.info('fleet store available')
     },
-    passwordRejected: (reason) =>
-      logger.warn({ reason }, 'fleet store rejects the password: no new connection is possible'),
     passwordUnusable: (file, problem) =>
       logger.warn({ file, problem }, 'fleet password file not usable: the old password stays in use'),
   }

@@ -44,10 +44,7 @@ export async function openFleet(config: Config, observer: FleetPartObserver): Pr
   })
   const path = settings.passwordFile?.path
   const onContent = (bytes: Buffer) => {
-    const latest = parseSecretBytes(bytes)
-    if (password?.equals(latest)) return
-    password = latest
-    fleet.store.reconnect()
+    password = parseSecretBytes(bytes)
   }
   const onProblem = (problem: string) => observer.passwordUnusable(path ?? '', problem)
   const file = path === undefined ? undefined : new WatchedFile({ path, onContent, onProblem })

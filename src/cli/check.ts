@@ -78,7 +78,7 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
   let part: FleetPart | undefined
   const problem = await new Promise<string | undefined>((resolve, reject) => {
     const outcome = { storeLost: resolve, storeBack: () => resolve(undefined) }
-    const observer = { ...outcome, storeAsked: nothing, passwordRejected: nothing, passwordUnusable: nothing }
+    const observer = { ...outcome, storeAsked: nothing, passwordUnusable: nothing }
     openFleet(config, observer).then((opened) => {
       part = opened
     }, reject)

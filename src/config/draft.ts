@@ -120,10 +120,7 @@ export class Draft {
     if (this.problems.length > MAX_PROBLEMS) return
     // One word on one line, even if the name contains blanks or line breaks.
     const key = prefix + (/^[\w.$-]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, 64)))
-    const [group = '', inner = ''] = name.split('.')
-    const isOnOneLine = settingsByKey.has(name)
-    if (isOnOneLine) this.refuse(key, `is written on one line: write "${group}:", and "${inner}: …" indented below it`)
-    else this.refuse(key, unknownName(key, known, 'remove it'))
+    this.refuse(key, unknownName(key, known, 'remove it'))
   }
 
   async #readValue(schema: z.ZodType, given: unknown, at: string): Promise<unknown> {

@@ -61,7 +61,7 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
   // Without a problem, all values are there.
   const config: Config = { ...(result as Settings), appSecret: running?.appSecret ?? appSecret, proxies }
   reportRisks(config, warn)
-  const warnings = [...environmentWarnings(env, config.origin.proxyFromEnv), ...draft.warnings]
+  const warnings = [...environmentWarnings(env), ...draft.warnings]
   return { config, given: draft.given, warnings, files: draft.files }
 }
 

@@ -154,9 +154,6 @@ export function reportRisks(config: Config, warn: Report): void {
   if (isReadableOnTheWay(baseUrl)) {
     warn('baseUrl', 'is plain http to another machine: the network can read the App secret and all tokens')
   }
-  if (/\/v2\/?$/.test(baseUrl.pathname)) {
-    warn('baseUrl', 'ends in /v2, and so does every path begin: requests will go to /v2/v2/…')
-  }
   if (isRemote(listen.address) && !asksForCredential(config)) {
     const risk = 'is open to other machines, and anyone there acts as the App'
     warn('listen.address', `${risk}: set callers or listen.callerKeyFile`)

@@ -128,12 +128,8 @@ export function misspelt(env: Environment, variable: string): string | undefined
 }
 
 /** One line each. Only warnings: Kubernetes sets `OAP_…` variables of its own for a service of that name. */
-export function environmentWarnings(env: Environment, usesProxy: boolean): string[] {
-  const proxies = ['HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'].filter((name) => env[name])
-  return [
-    ...unknownVariables(env).map((name) => `${name} ${unknownName(name, KNOWN, 'it is ignored')}`),
-    ...(usesProxy ? [] : proxies.map((name) => `${name} is ignored: set origin.proxyFromEnv to true to use it`)),
-  ]
+export function environmentWarnings(env: Environment): string[] {
+  return unknownVariables(env).map((name) => `${name} ${unknownName(name, KNOWN, 'it is ignored')}`)
 }
 
 export function readProxyVariables(env: Environment, refuse: (at: string, message: string) => void): ProxyVariables {

@@ -39,8 +39,6 @@ interface SharedMint {
   readonly owner: string
   /** Mark of the token to be replaced. */
   readonly except: string
-  /** The time that the store may still cost the request. */
-  budgetMs: number
   /** The store's clock when it first answered. */
   askedAtMs: number | undefined
 }
@@ -88,7 +86,7 @@ export class Fleet {
   }
 
   async #mint(source: TokenSource, org: OrgId, options: MintOptions): Promise<AccessToken> {
-    const { mintTimeoutMs, store } = this.#options
+    const { mintTimeoutMs } = this.#options
     const { replaces } = options
     const mint: SharedMint = {
       source,
@@ -97,7 +95,6 @@ export class Fleet {
       keys: this.#keys,
       owner: randomBytes(12).toString('base64url'),
       except: replaces === undefined ? '' : this.#keys.markOf(org, textOf(replaces)),
-      budgetMs: store.timeoutMs,
       askedAtMs: undefined,
     }
     const startedAt = performance.now()
@@ -122,24 +119,19 @@ export class Fleet {
     const { replaces, expectedLifeMs = MAX_SPAN_MS } = options
     const name = keys.nameOf(org)
     const leaseMs = Math.max(this.#options.mintTimeoutMs * LEASE_SHARE, this.#mintMs * SLOW_FACTOR)
-    while (mint.budgetMs > 0) {
-      const askedAt = performance.now()
-      // An older token has probably ended, was purged, or is no younger than the one to be replaced.
-      const bornAfter = Math.max(this.#purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
-      const maxAgeMs = Math.min(expectedLifeMs, askedAt - bornAfter)
-      const limits = [Math.min(leaseMs, MAX_LEASE_MS), maxAgeMs].map((ms) => String(Math.ceil(ms)))
-      const reply = await this.store.ask(CLAIM, name, [owner, ...limits, except], mint.budgetMs)
-      // Time in which another replica mints is not lost to the store.
-      if (reply.kind !== 'held') mint.budgetMs -= performance.now() - askedAt
-      if (reply.kind === 'error') return 'mint'
-      if (reply.kind !== 'token') {
-        mint.askedAtMs ??= reply.storeTimeMs
-        return reply.kind === 'held' ? reply : 'mint'
-      }
-      const token = open(mint, reply, Math.floor(askedAt - reply.ageMs))
-      if (token !== undefined) return token
-      this.#runBehind(this.store.ask(FORGET, name)) // no replica has put it there
-    }
+    const askedAt = performance.now()
+    // An older token has probably ended, was purged, or is no younger than the one to be replaced.
+    const bornAfter = Math.max(this.#purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
+    const maxAgeMs = Math.min(expectedLifeMs, askedAt - bornAfter)
+    const limits = [Math.min(leaseMs, MAX_LEASE_MS), maxAgeMs].map((ms) => String(Math.ceil(ms)))
+    const reply = await this.store.ask(CLAIM, name, [owner, ...limits, except])
+    if (reply.kind === 'error') return 'mint'
+    mint.askedAtMs ??= reply.storeTimeMs
+    if (reply.kind !== 'token') return reply.kind === 'held' ? reply : 'mint'
+    const token = open(mint, reply, Math.floor(askedAt - reply.ageMs))
+    if (token !== undefined) return token
+    // No replica has put it there. Another question could cost the request the time of the store once more.
+    this.#runBehind(this.store.ask(FORGET, name))
     return 'mint'
   }
 
@@ -152,8 +144,7 @@ export class Fleet {
       () => true,
       () => true,
     )
-    mint.budgetMs = this.#options.store.timeoutMs // these questions delay nobody
-    while (mint.budgetMs > 0 && !(await Promise.race([ended, pause()]))) {
+    while (!(await Promise.race([ended, pause()]))) {
       const found = await this.#claim(mint)
       if (found instanceof AccessToken) return found
     }

@@ -22,8 +22,6 @@ export interface StoreObserver {
   storeLost(reason: string): void
   /** Also after the first connection. */
   storeBack(): void
-  /** A new connection is not possible. */
-  passwordRejected(reason: string): void
 }
 
 export interface StoreStatus {
@@ -69,29 +67,23 @@ export class RedisStore {
     return this.#status
   }
 
-  /** Connects anew, with a changed password. What is under way goes on with the old connection. */
-  reconnect(): void {
-    if (this.#status.state === 'available') this.#connect()
-  }
-
   close(): void {
     this.#isClosed = true
     clearTimeout(this.#probeTimer)
     this.#link.close()
   }
 
-  /** Runs the script on the keys of an org: for `name` see `FleetKeys`. Waits for the answer for `limitMs` at most. */
+  /** Runs the script on the keys of an org: for `name` see `FleetKeys`. */
   async ask<T extends Answer>(
     script: Script<T>,
     name: string,
     args: readonly string[] = [],
-    limitMs: number = this.#options.timeoutMs,
   ): Promise<T | typeof ERROR> {
     const link = this.#link
     const startedAt = performance.now()
     if (this.#status.state === 'lost' || this.#isClosed) return ERROR
     try {
-      const reply = await this.#run(link, script, name, args, limitMs)
+      const reply = await this.#run(link, script, name, args)
       this.#failures = 0
       this.#pauseMs = FIRST_PAUSE_MS
       return reply
@@ -101,7 +93,7 @@ export class RedisStore {
     }
   }
 
-  async #run<T extends Answer>(link: Link, script: Script<T>, name: string, args: readonly string[], limitMs: number) {
+  async #run<T extends Answer>(link: Link, script: Script<T>, name: string, args: readonly string[]) {
     const { operation, text, parse } = script
     const keys = ['t', 'l'].map((part) => `${this.#options.prefix}:{${name}}:${part}`)
     const startedAt = performance.now()
@@ -109,7 +101,7 @@ export class RedisStore {
     try {
       if (operation === 'probe') await within(link.opened, CONNECT_TIMEOUT_MS)
       const answer = link.opened.then(() => link.run(text, keys, args))
-      const reply = parse(await within(answer, limitMs))
+      const reply = parse(await within(answer, this.#options.timeoutMs))
       if (reply === undefined) throw new Unusable('an answer that makes no sense')
       outcome = reply.kind
       return reply
@@ -142,12 +134,10 @@ export class RedisStore {
   #lose(error: unknown): void {
     if (this.#isClosed) return
     this.#link.close()
-    const { observer } = this.#options
-    const { state, reason: former } = this.#status
+    const { state } = this.#status
     const reason = reasonOf(error)
     this.#status = { state: 'lost', reason }
-    if (state !== 'lost') observer.storeLost(reason)
-    else if (isRejection(error) && reason !== former) observer.passwordRejected(reason)
+    if (state !== 'lost') this.#options.observer.storeLost(reason)
     const pauseMs = this.#pauseMs * (0.75 + Math.random() / 4)
     this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS)
     clearTimeout(this.#probeTimer)
@@ -160,7 +150,7 @@ export class RedisStore {
       if (this.#link === link && this.#status.state === 'available') this.#lose(cause)
     })
     // A connection alone shows nothing: the server may refuse writes, or be no store at all.
-    this.#run(link, PROBE, 'probe', [], this.#options.timeoutMs).then(
+    this.#run(link, PROBE, 'probe', []).then(
       () => {
         if (this.#isClosed) return link.close()
         const [old, { state }] = [this.#link, this.#status]
@@ -175,7 +165,6 @@ export class RedisStore {
       (error: unknown) => {
         link.close()
         if (this.#status.state !== 'available') this.#lose(error)
-        else if (isRejection(error) && !this.#isClosed) this.#options.observer.passwordRejected(reasonOf(error))
       },
     )
     return link
@@ -196,10 +185,6 @@ async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
     throw new TimedOut('no answer in time')
   }
   return await Promise.race([work, expire()]).finally(() => done.abort())
-}
-
-function isRejection(error: unknown): boolean {
-  return error instanceof Error && /^(?:WRONGPASS|NOAUTH|ERR AUTH)\b/.test(error.message)
 }
 
 /** Never the message of the error: the server wrote it, and it may repeat what was sent. */

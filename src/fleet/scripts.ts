@@ -22,7 +22,7 @@ export interface StoredToken {
 }
 
 export type ClaimReply =
-  | (StoredToken & { readonly kind: 'token'; readonly ageMs: number })
+  | (StoredToken & { readonly kind: 'token'; readonly storeTimeMs: number; readonly ageMs: number })
   /** The caller should mint. All other claimers wait until the lease ends. */
   | { readonly kind: 'acquired'; readonly storeTimeMs: number }
   /** Another replica mints. Its lease ends by itself after `restMs`. */
@@ -85,7 +85,7 @@ return {'acquired', now}`,
     if (kind !== 'token' || typeof last !== 'string') return undefined
     const askedAtMs = Number(last.slice(MARK_LENGTH, SEALED_AT))
     const ageMs = Math.max(0, storeTimeMs - askedAtMs)
-    return { kind, mark: last.slice(0, MARK_LENGTH), askedAtMs, sealed: last.slice(SEALED_AT), ageMs }
+    return { kind, storeTimeMs, mark: last.slice(0, MARK_LENGTH), askedAtMs, sealed: last.slice(SEALED_AT), ageMs }
   },
 }
 

@@ -11,6 +11,8 @@ import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 const SECRET = 'a value of the request'
+/** Its second line looks like one of a stack. */
+const MESSAGE = `it says:\n    ${SECRET}`
 
 interface Fault extends Disposable {
   readonly wasThrown: boolean
@@ -25,7 +27,7 @@ function throwOnce(prototype: object, name: string, isMeant: (that: unknown, arg
   methods[name] = function (...args) {
     if (!wasThrown && isMeant(this, args)) {
       wasThrown = true
-      throw new TypeError(SECRET)
+      throw new TypeError(MESSAGE)
     }
     return original.apply(this, args)
   }
@@ -71,7 +73,7 @@ test.each([
   const { status, code } = await proxy.logOf('/v2/x')
   expect([status, code]).toEqual([500, 'proxy_internal_error'])
   const faults = proxy.logs.filter(({ stack }) => stack !== undefined)
-  expect(faults).toMatchObject([{ level: 'error', error: 'TypeError' }])
+  expect(faults).toMatchObject([{ level: 'error', error: 'TypeError', requestId: expect.any(String) }])
   expect(JSON.stringify(faults)).toContain('/src/')
   expect(proxy.output).not.toContain(SECRET)
   expect((await send()).status).toBe(200)

@@ -337,30 +337,18 @@ test('under load, no reload makes a request fail', async () => {
 // What goes live is the new reloadable settings with the old ones of the rest, so that mixture is what has to be safe.
 describe('a reload opens nothing', () => {
   const REMOTE = 'listen: {address: "0.0.0.0:0", allowRemote: true}\n'
-  const refusedAfter = async (yaml: string) => {
-    await reloadWith(yaml)
+
+  test.each([
+    ['callers', `${REMOTE}${caller('acme')}`, 'listen: {address: "localhost:0"}\n'],
+    ['a caller key', REMOTE.replace('}', ', callerKeyFile: billing.key}'), REMOTE],
+  ])('a remote listener with %s, edited to one without', async (_, before, after) => {
+    await start(before, {}, undefined, { 'listen.address': '' })
+    await reloadWith(after)
     expect(await send()).toBe('caller_refused')
     expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
-    return proxy.logs.flatMap(({ problem }) => (typeof problem === 'string' ? [problem] : []))
-  }
-
-  test('a remote listener with callers, edited to a local one without', async () => {
-    await start(`${REMOTE}${caller('acme')}`, {}, undefined, { 'listen.address': '' })
-    expect(await refusedAfter('listen: {address: "localhost:0"}\n')).toEqual([
+    expect(proxy.logs.flatMap(({ problem }) => (typeof problem === 'string' ? [problem] : []))).toEqual([
       expect.stringContaining('would be open to other machines without a credential'),
     ])
-  })
-
-  test('a remote listener with a caller key, edited to one without', async () => {
-    await start(`listen: {address: "0.0.0.0:0", allowRemote: true, callerKeyFile: billing.key}\n`, {}, undefined, {
-      'listen.address': '',
-    })
-    expect(await refusedAfter(REMOTE)).toEqual([expect.stringContaining('would be open')])
-  })
-
-  test('an empty list of callers', async () => {
-    await start(caller('acme'))
-    expect(await refusedAfter('callers: []\n')).toEqual([expect.stringContaining('is empty')])
   })
 
   test('a socket of a caller that is the running listener', async () => {

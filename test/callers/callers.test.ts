@@ -4,34 +4,6 @@ import { certificateNames } from '../../src/listener/tls.ts'
 import { byJwt, CLAIMS, encode, makeIssuer, sign } from './issuer.ts'
 import { ANY, byKey, callerOf, makeCallers, outcomeOf, rule } from './make-callers.ts'
 
-describe('a caller by key', () => {
-  test('is found by each of its keys, and by nothing else', async () => {
-    const callers = makeCallers([rule('billing', byKey('old-key', 'new-key')), rule('reports', byKey('other'))])
-    expect((await callerOf(callers, 'old-key'))?.name).toBe('billing')
-    expect((await callerOf(callers, 'new-key'))?.name).toBe('billing')
-    expect((await callerOf(callers, 'other'))?.name).toBe('reports')
-    for (const wrong of ['', 'old-ke', 'old-key ', 'OLD-KEY', 'old-key\u0000', 'billing', '__proto__']) {
-      expect(await outcomeOf(callers, wrong)).toBe('unknown key')
-    }
-  })
-
-  test('needs exactly one field', () => {
-    const callers = makeCallers([rule('billing', byKey('key'))])
-    expect(callers.identify(ANY, 0, '')).toBe('no credential')
-    expect(callers.identify(ANY, 2, 'key')).toBe('several credentials')
-  })
-})
-
-test('a caller by socket is found by its socket, and only without a second credential', () => {
-  const callers = makeCallers([rule('billing', { socket: '/run/billing.sock' }), rule('reports', byKey('key'))])
-  const by = (callerSocket: string, keys: number, key: string) => callers.identify({ callerSocket }, keys, key)
-  expect(by('/run/billing.sock', 0, '')).toMatchObject({ name: 'billing' })
-  expect(by('/run/billing.sock', 1, 'key')).toBe('several credentials')
-  expect(by('/run/billing.sock', 1, '')).toBe('several credentials')
-  expect(by('/run/other.sock', 0, '')).toBe('unknown socket')
-  expect(by('/run/other.sock', 1, 'key')).toBe('several credentials')
-})
-
 describe('a caller by certificate', () => {
   const callers = makeCallers([
     rule('batch', { certificate: 'spiffe://example.org/ns/jobs/sa/batch' }),

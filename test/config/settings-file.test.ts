@@ -15,7 +15,7 @@ describe('a wrong name or value is reported with its place', () => {
     ['tokens:\n  lifeTime: 5m', 'tokens.lifeTime (2:13): is not a setting: did you mean tokens.lifetime?'],
     ['tokns: {}', 'tokns (1:8): is not a setting: did you mean tokens?'],
     ['maxOrgs: 5', 'maxOrgs (1:10): is not a setting: remove it'],
-    ['listen.address: x', 'listen.address (1:1): is written on one line: write "listen:", and "address: …" indented'],
+    ['listen.address: x', 'listen.address (1:1): is not a setting: remove it'],
     ['"a\\nb": 1', '"a\\nb" (1:1): is not a setting: remove it'],
     ['__proto__: {x: 1}', '__proto__ (1:12): is not a setting: remove it'],
     ['constructor: 1', 'constructor (1:14): is not a setting: remove it'],

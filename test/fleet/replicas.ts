@@ -11,16 +11,14 @@ export interface Told {
   /** `operation outcome`, in order. */
   readonly asked: string[]
   readonly lost: string[]
-  readonly rejected: string[]
 }
 
 function recorder(): Told & { readonly observer: StoreObserver } {
-  const told: Told = { asked: [], lost: [], rejected: [] }
+  const told: Told = { asked: [], lost: [] }
   const observer: StoreObserver = {
     storeAsked: (operation, outcome) => told.asked.push(`${operation} ${outcome}`),
     storeLost: (reason) => told.lost.push(reason),
     storeBack: () => undefined,
-    passwordRejected: (reason) => told.rejected.push(reason),
   }
   return { ...told, observer }
 }

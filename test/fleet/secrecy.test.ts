@@ -197,11 +197,11 @@ describe.skipIf(lacks('redis-server'))('a user with the least rights', () => {
     await writeFile(file, `${after}\n`)
     await Promise.all(fleet.replicas.map(({ app }) => app.reload()))
     await server.cli('acl', 'setuser', 'oap', `<${before}`)
+    await server.cli('client', 'kill', 'user', 'oap')
     await eventually(async () => {
       const users = await server.cli('client', 'list', 'type', 'normal')
       return users.split('user=oap').length - 1 === 2 || undefined
-    }, 'the new connections in place of the old ones')
-    await server.cli('client', 'kill', 'user', 'oap')
+    }, 'new connections')
     await untilState(fleet, 'available')
     expect(await fleet.askAll('globex')).toEqual([200, 200])
     expect(fleet.replicas.flatMap(({ logs }) => logs).filter(({ reason }) => String(reason).includes('PASS'))).toEqual(
