@@ -1,9 +1,8 @@
 /** The admin listener: its own small HTTP server for health, metrics and the status page, with strict limits. */
 
-import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
-import type { Duplex } from 'node:stream'
 import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
 import type { HostList } from '../http/host.ts'
 import { pathOf } from '../http/target.ts'
@@ -57,7 +56,6 @@ export type AdminProblemCode = ErrorCode | 'callers_refused' | 'not_found'
 
 /** What differs from the problems of the proxy's own listener. */
 export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeof PROBLEMS)[ErrorCode]> } = {
-  request_timeout: { detail: 'Send the whole request at once.' },
   browser_refused: {
     detail: 'Type the address of the status page into the browser. Other pages may neither link nor call here.',
   },
@@ -122,7 +120,7 @@ export class AdminListener {
   #newServer(): Server {
     const server = createServer({
       insecureHTTPParser: false,
-      requireHostHeader: false, // the access check answers with problem details
+      requireHostHeader: false, // the access check answers with problem details; Node itself refuses what is no HTTP
       maxHeaderSize: MAX_HEAD_BYTES,
       headersTimeout: REQUEST_TIMEOUT_MS,
       requestTimeout: REQUEST_TIMEOUT_MS,
@@ -132,7 +130,6 @@ export class AdminListener {
     server.timeout = IDLE_MS
     server.on('connection', (socket) => this.#accept(socket))
     server.on('request', (message, response) => this.#receive(message, response))
-    server.on('clientError', refuseInput)
     return server
   }
 
@@ -190,7 +187,7 @@ export class AdminListener {
     const { hosts, callers } = rules()
     const isForProbes = route?.isForProbes === true
     // Probes use the pod's address as Host, which no configuration can know.
-    const refusal = checkAccess(message, { hosts, refusesForwarded, allowsAnyHost: isRemote && isForProbes })
+    const refusal = checkAccess(message, isRemote && isForProbes ? 'any' : hosts, refusesForwarded)
     if (refusal !== undefined || isForProbes || address.kind === 'unix') return refusal
     // The rest shows orgs and purges tokens.
     if (isLocalPeer(message.socket)) return callers === 'here' ? 'callers_refused' : undefined
@@ -212,52 +209,29 @@ function problem(code: AdminProblemCode): Answer {
   return { status, type: 'application/problem+json', content: `${content}\n` }
 }
 
-/** Answers input that is no request, and closes the connection. */
-function refuseInput(error: Error & { readonly code?: string }, socket: Duplex): void {
-  const { code = '' } = error
-  const isTooSlow = code === 'ERR_HTTP_REQUEST_TIMEOUT'
-  if (!socket.writable || !(isTooSlow || code.startsWith('HPE_'))) {
-    socket.destroy()
-    return
-  }
-  const isTooLarge = code === 'HPE_HEADER_OVERFLOW'
-  const refusal = isTooSlow ? 'request_timeout' : isTooLarge ? 'request_head_too_large' : 'request_invalid'
-  const { status, type, content } = problem(refusal)
-  socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: ${type}\r\n` +
-      `content-length: ${Buffer.byteLength(content)}\r\nconnection: close\r\n\r\n${content}`,
-  )
-}
-
-/** As Node has them: by name in lower case, one value for each field line. */
-type RequestHead = Pick<IncomingMessage, 'httpVersionMajor' | 'headersDistinct'>
-
-interface AccessRules {
-  readonly hosts: HostList
-  readonly refusesForwarded: boolean
-  /** Accepts every `Host`. */
-  readonly allowsAnyHost: boolean
-}
-
 const FORWARDED = ['forwarded', 'x-forwarded-for', 'x-real-ip']
 
 /**
  * Undefined if the request is allowed. The checks are those of the proxy's own listener, with one difference: the status page
- * runs in a browser, so a browser's requests from that very page are allowed. Pure.
+ * runs in a browser, so a browser's requests from that very page are allowed.
  */
-export function checkAccess(head: RequestHead, rules: AccessRules): ErrorCode | undefined {
-  if (head.httpVersionMajor !== 1) return 'http_version_refused'
-  const { host: hosts = [], origin: origins = [], 'sec-fetch-site': sites = [] } = head.headersDistinct
+function checkAccess(
+  { httpVersionMajor, headersDistinct: fields }: IncomingMessage,
+  allowedHosts: HostList | 'any',
+  refusesForwarded: boolean,
+): ErrorCode | undefined {
+  if (httpVersionMajor !== 1) return 'http_version_refused'
+  const { host: hosts = [], origin: origins = [], 'sec-fetch-site': sites = [] } = fields
   const [host] = hosts
-  if (!rules.allowsAnyHost) {
+  if (allowedHosts !== 'any') {
     if (host === undefined || hosts.length > 1) return 'host_invalid'
-    const verdict = rules.hosts.check(host)
+    const verdict = allowedHosts.check(host)
     if (verdict !== 'allowed') return verdict === 'refused' ? 'host_refused' : 'host_invalid'
   }
   // `none` is a typed address or a bookmark, `same-origin` our own page. Other pages may neither link nor call here.
   if (!sites.every((site) => site === 'none' || site === 'same-origin')) return 'browser_refused'
   const own = `http://${hosts.join().toLowerCase()}`
   if (!origins.every((origin) => origin === own)) return 'browser_refused'
-  const isForwarded = FORWARDED.some((name) => head.headersDistinct[name] !== undefined)
-  return rules.refusesForwarded && isForwarded ? 'forwarded_refused' : undefined
+  const isForwarded = FORWARDED.some((name) => fields[name] !== undefined)
+  return refusesForwarded && isForwarded ? 'forwarded_refused' : undefined
 }

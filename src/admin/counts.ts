@@ -103,7 +103,7 @@ export class Histogram {
   readonly #boundsMs: readonly number[]
   readonly #counts: Float64Array
   #sumMs = 0
-  /** The longest since `takeMax` was last called. */
+  /** The longest so far. The history sets it back after each reading. */
   maxMs = 0
 
   constructor(name: string, help: string, boundsMs: readonly number[]) {
@@ -123,12 +123,6 @@ export class Histogram {
     if (durationMs > this.maxMs) this.maxMs = durationMs
   }
 
-  takeMax(): number {
-    const { maxMs } = this
-    this.maxMs = 0
-    return maxMs
-  }
-
   /** A copy, one count per bucket. The difference of two tells what happened between them. */
   counts(): number[] {
     return [...this.#counts]
@@ -145,7 +139,6 @@ export class Histogram {
     let lowerMs = 0
     for (const [i, upperMs] of this.#boundsMs.entries()) {
       const count = counts[i] ?? 0
-      if (upperMs === Number.POSITIVE_INFINITY) break
       if (count > 0 && count >= rank) return Math.min(lowerMs + (upperMs - lowerMs) * (rank / count), maxMs)
       rank -= count
       lowerMs = upperMs

@@ -209,11 +209,6 @@ export class Metrics {
     this.tokens.mintDurations.record(durationMs)
   }
 
-  /** Requests of one caller since the start. */
-  requestsOf(caller: string): number {
-    return this.requests.callers.total(caller)
-  }
-
   totals() {
     const mints = this.tokens.mints.total()
     const refusedMints = this.tokens.mints.total(undefined, 'org_access_refused')
@@ -221,7 +216,6 @@ export class Metrics {
       requests: this.requests.responses.total(),
       errors: this.errors.totals(),
       lookups: this.requests.lookups.totals(),
-      replays: this.requests.replays.totals(),
       mints,
       /** The token endpoint refused the org. */
       refusedMints,

@@ -37,9 +37,7 @@ export async function serve(options: LoadOptions): Promise<Running> {
   for (const warning of warnings) log.logger.warn(warning)
   try {
     const app = await startApp(loaded, log, options, sockets)
-    signals.onReload = () => {
-      app.reload().catch((error: unknown) => log.logger.error(describeFault(error), 'reload failed'))
-    }
+    signals.onReload = () => void app.reload()
     const stopped = stopOnSignal(signals, app, config, log).finally(() => log.flush())
     const isReady = await Promise.race([app.warmed.then(() => true), stopped.then(() => false)])
     if (isReady) logStarted(config, app, log)

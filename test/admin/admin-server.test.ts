@@ -126,9 +126,19 @@ describe('refusals', () => {
   test.each([
     ['another host', get('/status').replace('localhost', 'evil.example'), 421, 'host_refused'],
     ['no host', 'GET /status HTTP/1.1\r\n\r\n', 400, 'host_invalid'],
+    ['two hosts', get('/status', 'Host: localhost'), 400, 'host_invalid'],
+    ['a host with a user', get('/status').replace('localhost', 'localhost@evil.example'), 400, 'host_invalid'],
     ['a page elsewhere', get('/status', 'Origin: http://evil.example'), 403, 'browser_refused'],
+    ['the same name on another port', get('/status', 'Origin: http://localhost:3000'), 403, 'browser_refused'],
+    ['another name for this machine', get('/status', 'Origin: http://127.0.0.1:9090'), 403, 'browser_refused'],
+    ['TLS in front of another page', get('/status', 'Origin: https://localhost:9090'), 403, 'browser_refused'],
+    ['a sandboxed frame or a file', get('/status', 'Origin: null'), 403, 'browser_refused'],
+    ['two origins', get('/', 'Origin: http://localhost:9090', 'Origin: http://evil.example'), 403, 'browser_refused'],
+    ['two sites', get('/', 'Sec-Fetch-Site: none', 'Sec-Fetch-Site: cross-site'), 403, 'browser_refused'],
     ['a link from elsewhere', get('/', 'Sec-Fetch-Site: cross-site'), 403, 'browser_refused'],
     ['another proxy', get('/metrics', 'X-Forwarded-For: 10.0.0.1'), 403, 'forwarded_refused'],
+    ['another proxy by the standard', get('/metrics', 'Forwarded: for=10.0.0.1'), 403, 'forwarded_refused'],
+    ['another proxy by address', get('/metrics', 'X-Real-IP: 10.0.0.1'), 403, 'forwarded_refused'],
     ['health for a page elsewhere', get('/livez', 'Sec-Fetch-Site: same-site'), 403, 'browser_refused'],
     ['a path that is nothing', get('/admin'), 404, 'not_found'],
     ['a path with more behind', get('/status/'), 404, 'not_found'],
@@ -136,8 +146,8 @@ describe('refusals', () => {
     ['a method that is not for it', post('/status'), 405, 'method_refused'],
     ['OPTIONS', get('/status').replace('GET', 'OPTIONS'), 405, 'method_refused'],
     ['a link or an image that would purge', get('/tokens/purge?org=all'), 405, 'method_refused'],
-    ['no HTTP', 'NONSENSE\r\n\r\n', 400, 'request_invalid'],
-    ['a huge head', get('/', `X: ${'x'.repeat(17 * 1024)}`), 431, 'request_head_too_large'],
+    ['a version without Host', get('/livez').replace('1.1', '0.9'), 505, 'http_version_refused'],
+    ['a version with frames', get('/livez').replace('1.1', '2.0'), 505, 'http_version_refused'],
   ])('%s: %s', async (_, raw, status, code) => {
     await using admin = await AdminUnderTest.start()
     const response = await request(admin.port, raw)
@@ -145,6 +155,24 @@ describe('refusals', () => {
     expect(fieldOf(response, 'content-type')).toBe('application/problem+json')
     expect(fieldOf(response, 'allow') === undefined).toBe(status !== 405)
     expect((await request(admin.port, get('/livez'))).status).toBe(200)
+  })
+
+  test('what is no HTTP, or has a huge head, is refused', async () => {
+    await using admin = await AdminUnderTest.start()
+    expect((await request(admin.port, 'NONSENSE\r\n\r\n')).status).toBe(400)
+    expect((await request(admin.port, get('/', `X: ${'x'.repeat(17 * 1024)}`))).status).toBe(431)
+  })
+
+  test('people, the page itself and client libraries are let in', async () => {
+    await using admin = await AdminUnderTest.start({ refusesForwarded: false })
+    const requests = [
+      get('/', 'Sec-Fetch-Site: none', 'Sec-Fetch-Mode: navigate'),
+      get('/status', 'Sec-Fetch-Site: same-origin'),
+      get('/status', 'Origin: http://localhost:9090').replace('Host: localhost', 'Host: LOCALHOST'),
+      get('/status', 'Sec-Fetch-Mode: cors').replace('localhost:9090', '[::1]:1'),
+      get('/status', 'X-Forwarded-For: 1.2.3.4', 'Forwarded: for=1.2.3.4', 'X-Real-IP: 1.2.3.4'), // by the settings
+    ]
+    for (const raw of requests) expect([raw, (await request(admin.port, raw)).status]).toEqual([raw, 200])
   })
 
   test('errors repeat nothing of the request', async () => {
@@ -177,6 +205,7 @@ describe('an address that other machines can reach', () => {
       const response = await request(admin.port, get(path).replace('localhost:9090', '10.42.0.7:9090'))
       expect([path, response.status]).toEqual([path, 200])
     }
+    expect((await request(admin.port, 'GET /livez HTTP/1.0\r\n\r\n')).status).toBe(200)
     const host = outwardAddress()
     if (host === undefined) return
     for (const raw of [get('/'), get('/status'), post('/tokens/purge?org=all')]) {

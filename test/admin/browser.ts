@@ -160,10 +160,4 @@ export class Page {
     await this.#send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: isMobile })
     await this.#send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: scheme }] })
   }
-
-  /** PNG of the whole page. */
-  async screenshot(): Promise<Buffer> {
-    const answer = await this.#send('Page.captureScreenshot', { captureBeyondViewport: true })
-    return Buffer.from((answer as { data: string }).data, 'base64')
-  }
 }

@@ -15,7 +15,6 @@ test('a sample has the rates since the one before, with lookups by the wait for 
   const { history, end } = started()
   end({}, 10)
   history.sample(2_000)
-  history.sample(2_000) // a clock that stands still causes no infinite rates
   end({ token: 'refreshing' }, 2)
   end({ token: 'miss' })
   end({ token: 'joined' }, 3)

@@ -89,8 +89,7 @@ export function ago(ms: number): string {
   return ms < 1000 ? 'just now' : `${duration(ms)} ago`
 }
 
-/** In UTC, as the log. */
+/** In UTC, as in the log. */
 export function utc(instant: string): string {
-  const isToday = new Date().toISOString().slice(0, 10) === instant.slice(0, 10)
-  return `${isToday ? '' : `${instant.slice(0, 10)} `}${instant.slice(11, 19)} UTC`
+  return `${instant.slice(0, 19).replace('T', ' ')} UTC`
 }

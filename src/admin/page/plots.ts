@@ -1,7 +1,7 @@
 /** The plots of the last five minutes: SVG stretched to its box, with the text in HTML beside it, which must not stretch. */
 
 import type { Series } from '../history.ts'
-import { byId, duration, milliseconds, part, rate, setItems, setLines, setTexts } from './dom.ts'
+import { byId, milliseconds, part, rate, setItems, setLines, setText, setTexts } from './dom.ts'
 
 const SLOTS = 150
 const WIDTH = 300
@@ -18,8 +18,6 @@ interface Plot {
   readonly format: (value: number) => string
   readonly scaleFor: (values: readonly number[]) => Scale
   readonly lines: readonly Line[]
-  /** Each line is drawn on top of the ones before, as an area. */
-  readonly isStacked?: boolean
 }
 
 const REQUESTS: readonly Line[] = [
@@ -39,52 +37,35 @@ const LOOKUPS: readonly Line[] = [
 const PLOTS: readonly Plot[] = [
   { title: 'Requests per second', format: rate, scaleFor: linear, lines: REQUESTS },
   { title: 'Latency of requests', format: milliseconds, scaleFor: decades, lines: LATENCY },
-  { title: 'Token lookups per second', format: rate, scaleFor: linear, lines: LOOKUPS, isStacked: true },
+  { title: 'Token lookups per second', format: rate, scaleFor: linear, lines: LOOKUPS },
 ]
 
-let shownHistory: Series | undefined
-/** All plots show the values of the same slot: the latest, or the one under the pointer. */
-let slot = SLOTS - 1
-
-export function drawPlots(history = shownHistory): void {
-  if (history === undefined) return
-  shownHistory = history
+/** The legends have the latest values. */
+export function drawPlots(history: Series): void {
   const draw = (figure: HTMLElement, plot: Plot) => drawPlot(figure, plot, history)
   setItems(byId('plots'), 'plot', PLOTS, ({ title }) => title, draw)
 }
 
-function drawPlot(figure: HTMLElement, { title, format, scaleFor, isStacked, lines }: Plot, history: Series): void {
+function drawPlot(figure: HTMLElement, { title, format, scaleFor, lines }: Plot, history: Series): void {
   const values = lines.map(([, , valuesOf]) => valuesOf(history))
-  const tops = isStacked ? sumsOf(values) : values
-  const [ticks, share] = scaleFor(tops.flat().filter((value) => value !== null))
+  const [ticks, share] = scaleFor(values.flat().filter((value) => value !== null))
   const first = SLOTS - history.p50Ms.length
   const x = (i: number) => ((first + i) / (SLOTS - 1)) * WIDTH
   const y = (value: number) => HEIGHT * (1 - share(value))
-  // The last path is in front, and the first line of a stack is the lowest.
-  const paths = [...figure.querySelectorAll('path')].reverse()
+  const paths = figure.querySelectorAll('path')
   const drawLine = (key: HTMLElement, [name, colour]: Line, i: number) => {
-    const value = values[i]?.[slot - first] ?? null
+    const value = values[i]?.at(-1) ?? null
     setTexts(key, { '.name': name, '.value': value === null ? '–' : format(value) })
     key.dataset.colour = colour
     paths[i]?.setAttribute('data-colour', colour)
-    paths[i]?.setAttribute('d', pathOf(tops[i] ?? [], x, y) + (isStacked ? `V${HEIGHT}H${x(0)}Z` : ''))
+    paths[i]?.setAttribute('d', pathOf(values[i] ?? [], x, y))
   }
-  figure.classList.toggle('is-stacked', isStacked === true)
   setItems(part(figure, '.legend'), 'key', lines, ([name]) => name, drawLine)
   setLines(part(figure, '.ticks'), ticks.map(format))
   for (const [i, tick] of figure.querySelectorAll<HTMLElement>('.ticks > *').entries()) {
     tick.style.top = `${y(ticks[i] ?? 0)}%`
   }
-  const left = SLOTS - 1 - slot
-  part(figure, '.crosshair').style.right = `${(left / (SLOTS - 1)) * 100}%`
-  part(figure, '.crosshair').hidden = left === 0
-  setTexts(figure, { h2: title, '.moment': left === 0 ? 'now' : `${duration(left * history.intervalMs)} ago` })
-}
-
-/** Each list with the ones before added. */
-function sumsOf(lists: readonly Values[]): number[][] {
-  const sum = (i: number, until: number) => lists.slice(0, until).reduce((total, list) => total + (list[i] ?? 0), 0)
-  return lists.map((list, n) => list.map((_, i) => sum(i, n + 1)))
+  setText(part(figure, 'h2'), title)
 }
 
 /** Up to the next round number. */
@@ -113,14 +94,3 @@ function pathOf(values: Values, x: (i: number) => number, y: (value: number) => 
   })
   return points.join('')
 }
-
-function showSlot(shown: number): void {
-  slot = Math.min(Math.max(shown, 0), SLOTS - 1)
-  drawPlots()
-}
-
-byId('plots').addEventListener('pointermove', ({ target, clientX }) => {
-  const box = (target as Element).closest('.frame')?.getBoundingClientRect()
-  showSlot(box === undefined ? SLOTS : Math.round(((clientX - box.left) / box.width) * (SLOTS - 1)))
-})
-byId('plots').addEventListener('pointerleave', () => showSlot(SLOTS))
