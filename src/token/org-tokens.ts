@@ -187,7 +187,7 @@ export class OrgTokens {
     return now - this.current.mintedAt >= this.current.statedLifeMs && !isGivenAgain
   }
 
-  /** The service has probably forgotten the token, so a request waits for a mint rather than for a rejection. */
+  /** The token is past its stated or expected end: waits for a mint, unless mints fail or have just brought the same token. */
   #pastEnd(isOver: boolean, now: number): Choice | undefined {
     if (isOver) return { wait: 'mint', reason: 'expired' }
     if (now < this.#retryAt) return { token: this.current, result: this.#failures > 0 ? 'stale' : 'hit' }

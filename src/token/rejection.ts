@@ -33,12 +33,12 @@ export interface Answer {
 
 /**
  * What the cache does for the request. `pass`: the client gets the response. `isAccepted`: its token is good. `kind` tells what
- * the rejection before it turned out to be. `again`: the same token, at once or later.
+ * the rejection before it turned out to be. `same`: the same token, at once or later.
  */
 export type Step =
   | { readonly step: 'pass'; readonly isAccepted?: boolean; readonly kind?: RejectionKind }
   | { readonly step: 'use'; readonly token: AccessToken }
-  | { readonly step: 'again'; readonly token: AccessToken; readonly delayMs: number }
+  | { readonly step: 'same'; readonly token: AccessToken; readonly delayMs: number }
   | { readonly step: 'wait'; readonly token: AccessToken }
   | { readonly step: 'mint' }
 
@@ -77,12 +77,12 @@ export class Rejection {
   #tries = 0
   #agains = 0
   #hasMinted = false
-  /** This request's wait will tell something of these odds. */
-  #waitedFor: Odds | undefined
+  /** This request waits, and its outcome will count for these odds. */
+  #waitOdds: Odds | undefined
   #attempted: Attempted | undefined
   #kindOfRequest: string | undefined
   /** What the rejection is if the request is not repeated. */
-  #known: RejectionKind = 'not_the_token'
+  #kindIfPassed: RejectionKind = 'not_the_token'
 
   constructor(request: RejectedRequest) {
     this.request = request
@@ -187,7 +187,7 @@ export class Rejection {
       // The new token is known later than now, nobody knows when.
       if (this.#attempted === 'former') habits.settled(Math.max(0, this.#firstAt - tokens.current.mintedAt) * 2, now)
       if (this.#attempted === 'waited') {
-        this.#waitedFor?.helped()
+        this.#waitOdds?.helped()
         // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
         if (!habits.again.areProven) habits.settled(sentAt - token.mintedAt, now)
       }
@@ -208,7 +208,7 @@ export class Rejection {
       case 'again':
         return 'not_the_token'
       case undefined:
-        return this.#known
+        return this.#kindIfPassed
     }
   }
 
@@ -222,7 +222,7 @@ export class Rejection {
     const { current, acceptedAt, habits, rules } = tokens
     if (token !== current || acceptedAt > sentAt) return PASS
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
-    this.#known = isYoung ? 'unsettled' : 'unexplained'
+    this.#kindIfPassed = isYoung ? 'unsettled' : 'unexplained'
     const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
     if (isRetired && tokens.mayMintAfterRejection(now, this.#kind)) {
       if (tokens.isUselessAt(now)) tokens.noteUselessMint(now)
@@ -239,7 +239,7 @@ export class Rejection {
     const isNew = acceptedAt < 0
     const isDying = !isNew && tokens.rejectedInRow > MAX_DELAYED_IN_ROW && now - acceptedAt > MAX_DELAYED_MS
     const odds = isNew ? habits.waiting : habits.waitingPartly
-    const mayHelp = (this.#waitedFor !== undefined || odds.areGood(random)) && !(isNew && tokens.isCoolingDownAt(now))
+    const mayHelp = (this.#waitOdds !== undefined || odds.areGood(random)) && !(isNew && tokens.isCoolingDownAt(now))
     const isInDelay = habits.hasDelay(now) && sentAt - current.mintedAt < habits.delayMs(now, rules.settleTimeMs)
     if (isDying || !(mayHelp || isInDelay)) {
       if (isDying) this.#noteVainWait()
@@ -248,12 +248,12 @@ export class Rejection {
     }
     const settledAt = current.mintedAt + rules.settleTimeMs
     if (isNew) habits.unsettled(settledAt)
-    if (mayHelp) this.#waitedFor = odds
+    if (mayHelp) this.#waitOdds = odds
     this.#attempted = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) return { step: 'wait', token: current }
     const delayMs = Math.min(FIRST_PAUSE_MS * 2 ** (this.#tries - 1), MAX_PAUSE_MS, Math.max(settledAt - now, 0))
-    return { step: 'again', token: current, delayMs }
+    return { step: 'same', token: current, delayMs }
   }
 
   #judgeSettled({ sentAt }: Answer, tokens: OrgTokens, now: number, random: number): Step {
@@ -269,7 +269,7 @@ export class Rejection {
       this.#attempted = 'again'
       const delayMs = this.#agains === 0 ? 0 : FIRST_PAUSE_MS
       this.#agains += 1
-      return { step: 'again', token: current, delayMs }
+      return { step: 'same', token: current, delayMs }
     }
     if (isGood || this.#hasMinted) return this.#giveUp(tokens, now)
     return this.#mint(sentAt, tokens, now)
@@ -295,8 +295,8 @@ export class Rejection {
   }
 
   #noteVainWait(): void {
-    this.#waitedFor?.failed()
-    this.#waitedFor = undefined
+    this.#waitOdds?.failed()
+    this.#waitOdds = undefined
   }
 
   #use(attempted: Attempted, token: AccessToken): Step {

@@ -84,7 +84,7 @@ export class TokenCache {
   readonly #habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
   readonly #turns = new Map<OrgId, Turns>()
-  readonly #pauses = new Set<Pause>()
+  readonly #waits = new Set<Wait>()
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     const { maxOrgs, observer = {}, now = () => performance.now(), random = Math.random } = options
@@ -168,7 +168,7 @@ export class TokenCache {
     if (tokens === undefined || tokens.isDead) return undefined
     const { current } = tokens
     const ageMs = this.#now() - current.mintedAt
-    const limitMs = isPassing(error) ? current.statedLifeMs : (tokens.endMs ?? current.statedLifeMs)
+    const limitMs = isNoRefusal(error) ? current.statedLifeMs : (tokens.endMs ?? current.statedLifeMs)
     return ageMs < limitMs ? current : undefined
   }
 
@@ -212,7 +212,7 @@ export class TokenCache {
         return undefined
       case 'use':
         return Promise.resolve(step.token)
-      case 'again':
+      case 'same':
         return this.#pause(step.delayMs).then(() => step.token)
       case 'wait':
         return this.#turn(request.org, true).then(() => this.#orgs.peek(request.org)?.current ?? step.token)
@@ -239,7 +239,7 @@ export class TokenCache {
   ): Promise<AccessToken> {
     const refusal = this.#refusals.get(org)
     if (refusal !== undefined && this.#stands(refusal)) throw refusal.error
-    const limit = new Pause(this.#options.mintTimeoutMs, this.#startTimer, this.#pauses)
+    const limit = new Wait(this.#options.mintTimeoutMs, this.#startTimer, this.#waits)
     try {
       const token = await Promise.race([this.#mint(org, reason, options), limit.over])
       if (token !== undefined) return token
@@ -306,7 +306,7 @@ export class TokenCache {
       this.#refusals.set(org, { error, refusedAt: now })
       this.#observer.orgRefused?.(org, error)
     }
-    this.#orgs.peek(org)?.noteMintFailed(isPassing(error), now, this.#random())
+    this.#orgs.peek(org)?.noteMintFailed(isNoRefusal(error), now, this.#random())
   }
 
   // ---- waiting
@@ -328,7 +328,7 @@ export class TokenCache {
   }
 
   async #pause(delayMs: number): Promise<void> {
-    if (delayMs > 0) await new Pause(delayMs, this.#startTimer, this.#pauses).over
+    if (delayMs > 0) await new Wait(delayMs, this.#startTimer, this.#waits).over
   }
 
   // ---- for operators
@@ -351,7 +351,7 @@ export class TokenCache {
 
   /** Ends all waits, and forgets all tokens. */
   close(): void {
-    for (const pause of this.#pauses) pause.end()
+    for (const pause of this.#waits) pause.end()
     this.purgeAll()
   }
 
@@ -414,13 +414,13 @@ function startTimer(run: () => void, delayMs: number): () => void {
 }
 
 /** One timer, and the promise of its end. It can be ended early. */
-class Pause {
+class Wait {
   readonly over: Promise<undefined>
   readonly #stopTimer: () => void
-  readonly #underway: Set<Pause>
+  readonly #underway: Set<Wait>
   #resolve: (value: undefined) => void = () => undefined
 
-  constructor(delayMs: number, start: StartTimer, underway: Set<Pause>) {
+  constructor(delayMs: number, start: StartTimer, underway: Set<Wait>) {
     this.#underway = underway
     underway.add(this)
     this.over = new Promise((resolve) => {
@@ -437,7 +437,7 @@ class Pause {
 }
 
 /** All but a refusal of the org itself: the endpoint, its limits or our credentials may be well again in a moment. */
-function isPassing(error: unknown): boolean {
+function isNoRefusal(error: unknown): boolean {
   return !(error instanceof TokenError) || error.code !== 'org_access_refused'
 }
 
