@@ -12,35 +12,22 @@ const GET = 'GET /v2/x HTTP/1.1'
 const named = (value: string) => head(GET, `Host: ${value}`, ORG)
 
 describe('names of this machine', () => {
-  test.each([
-    'localhost:{port}',
-    '127.0.0.1:{port}',
-    '[::1]:{port}',
-    'LOCALHOST',
-    'LocalHost:1',
-    'localhost',
-    '127.0.0.1',
-  ])('%s', (value) => table.run({ name: value, send: named(value), status: 200, forwards: ['GET /v2/x'] }))
+  test.each(['localhost:{port}', '127.0.0.1:{port}', '[::1]:{port}', 'LOCALHOST', 'localhost'])('%s', (value) =>
+    table.run({ name: value, send: named(value), status: 200, forwards: ['GET /v2/x'] }),
+  )
 })
 
 describe('other names, and other spellings of ours', () => {
   const names = [
     'evil.example',
     'evil.example:{port}',
-    'service.internal',
-    '192.168.0.1:{port}',
     '127.0.0.1.evil.com',
     'localhost.evil.com',
     'evillocalhost:{port}',
     '127.1',
     '0x7f.1',
-    '2130706433',
-    '0177.0.0.1',
-    '127.0.0.2',
     '0.0.0.0',
-    '[::]',
     '[::ffff:127.0.0.1]',
-    '[0:0:0:0:0:0:0:1]',
     'localhost.',
   ]
   table.refuses(sentFor(names, named), 421, 'host_refused')
@@ -49,22 +36,14 @@ describe('other names, and other spellings of ours', () => {
 describe('what is no host', () => {
   const values = [
     '127.0.0.1@evil',
-    'evil@127.0.0.1',
     'a/b?c',
     'localhost/',
-    'localhost?',
-    'localhost#',
     'a b',
-    'localhost evil.example',
     'localhost, evil.example',
     '::1',
     'localhost:',
-    'localhost:port',
-    'localhost:80:80',
     'localhost:999999',
-    'l\xf6calhost',
     '%6cocalhost',
-    'localhost\\evil',
     '',
     '  ',
   ]

@@ -11,20 +11,8 @@ const table = await startTable()
 
 const closes = { closes: true }
 const line = (requestLine: string) => head(requestLine, HOST, ORG)
-const NOT_SUPPORTED = [
-  'GET /v2/x HTTP/2.0',
-  'GET /v2/x HTTP/0.9',
-  'GET /v2/x',
-  'DESCRIBE /v2/x RTSP/1.0',
-  'GET_PARAMETER /v2/x RTSP/1.1',
-]
-const UNKNOWN = [
-  'GET /v2/x HTTP/1.2',
-  'GET /v2/x HTTP/3.0',
-  'GET /v2/x http/1.1',
-  'GET /v2/x ICE/1.0',
-  'SETUP /v2/x HTTP/1.1',
-]
+const NOT_SUPPORTED = ['GET /v2/x HTTP/2.0', 'GET /v2/x HTTP/0.9', 'GET /v2/x', 'DESCRIBE /v2/x RTSP/1.0']
+const UNKNOWN = ['GET /v2/x HTTP/1.2', 'GET /v2/x http/1.1']
 table.refuses(sentFor(NOT_SUPPORTED, line), 505, 'http_version_refused', closes)
 table.refuses(sentFor(UNKNOWN, line), 400, 'request_invalid', closes)
 const OTHERS = {

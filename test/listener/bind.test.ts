@@ -57,12 +57,15 @@ test('a symlink in place of the new socket changes the mode of no other file, an
   expect(readdirSync(folder)).not.toContain('proxy.sock')
 })
 
-test('a symlink to a stale socket is refused, and stays', async () => {
+test('a file, or a symlink to a stale socket, is refused and stays', async () => {
   await leaveStale()
   await symlink(path, `${path}.link`)
-  path = `${path}.link`
-  await expect(bindHere()).rejects.toThrow('is not a socket')
-  expect((await lstat(path)).isSymbolicLink()).toBe(true)
+  await writeFile(`${path}.file`, 'precious')
+  for (path of [`${path}.link`, `${path}.file`]) {
+    const before = await lstat(path)
+    await expect(bindHere()).rejects.toThrow('is not a socket')
+    expect(await lstat(path)).toMatchObject({ ino: before.ino, size: before.size })
+  }
 })
 
 test('a socket that cannot be removed does not disturb the stop', async () => {
