@@ -49,8 +49,7 @@ export function eventsOf(
       const calls = stack.split('\n').filter((line) => /^ {4}at /.test(line))
       logger.error({ requestId, error: name, stack: calls }, 'the proxy failed: report this line')
     },
-    connectionsRefused: (setting, connections) =>
-      logger.warn({ setting, connections }, 'client connections refused: too many are open'),
+    connectionsRefused: (connections) => logger.warn({ connections }, 'client connections refused: too many are open'),
     handshakesFailed: (reason) => logger.warn({ reason }, 'TLS handshakes of clients failed'),
 
     configReloaded(reload) {

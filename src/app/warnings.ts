@@ -60,10 +60,10 @@ export function warningsOf(
       return `The store of the fleet (fleet.store) cannot be used: ${fleet.store.status.reason}. Until it is back, this replica mints for itself.`
     },
     connections_refused() {
-      const { refusing, most } = listener.limit
-      if (refusing === undefined) return undefined
-      const text = `Client connections are refused, or closed while idle, because ${most} are open. Find the clients that leave them open, or raise ${refusing.setting}.`
-      return { text, lastedMs: Date.now() - refusing.since.getTime() }
+      const { refusingSince, most } = listener.limit
+      if (refusingSince === undefined) return undefined
+      const text = `Client connections are refused, or closed while idle, because ${most} are open. Find the clients that leave them open, or raise listen.maxConnections and the limit of open files (ulimit -n, LimitNOFILE).`
+      return { text, lastedMs: Date.now() - refusingSince.getTime() }
     },
     tls_certificate() {
       if (listener.tls === undefined) return undefined

@@ -14,10 +14,11 @@ import { markEmpty } from '../http/node-20.ts'
 import { leaveSocket } from '../http/node-internals.ts'
 import { respondWithProblem } from '../http/problem.ts'
 import {
-  CLIENT_CLOSED_STATUS,
+  type AbandonCode,
   type GatewayObserver,
   type RepeatOutcome,
   RequestRecord,
+  STATUS_WITHOUT_ANSWER,
   type TokenResult,
 } from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
@@ -383,20 +384,11 @@ export class Exchange implements AttemptSink {
     this.#breakOff()
   }
 
-  /** The client has left, so the exchange with the service ends. */
-  clientGone(): void {
-    this.#abandon('client_closed', CLIENT_CLOSED_STATUS)
-  }
-
-  /** The proxy stops and closes the client's connection. A status of 0 says that the client got no response. */
-  stopped(): void {
-    this.#abandon('draining', 0)
-  }
-
-  #abandon(code: 'client_closed' | 'draining', status: number): void {
+  /** Ends the exchange without an answer. */
+  abandon(code: AbandonCode): void {
     if (this.isOver) return
     this.#record.code = code
-    if (!this.#relay.hasStarted) this.#record.status = status
+    if (!this.#relay.hasStarted) this.#record.status = STATUS_WITHOUT_ANSWER[code]
     this.#relay.abandon()
     this.#breakOff()
   }

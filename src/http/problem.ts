@@ -3,13 +3,7 @@
 import { type ServerResponse, STATUS_CODES } from 'node:http'
 import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
 
-interface RenderedProblem {
-  readonly status: number
-  readonly fields: readonly (readonly [name: string, value: string])[]
-  readonly content: string
-}
-
-export function renderProblem(failure: Failure, requestId: string): RenderedProblem {
+export function renderProblem(failure: Failure, requestId: string) {
   const { code, tokenEndpointStatus } = failure
   const { status, detail } = PROBLEMS[code]
   const cause = causeOf(failure)
@@ -45,15 +39,11 @@ function proxyErrorOf({ code }: Failure): string {
   return status < 500 || status === 505 ? 'http_request_error' : code
 }
 
-/** The answer of our own that was sent. */
-export interface Answered {
-  readonly status: number
-  /** Octets of content. */
-  readonly bytes: number
-}
-
-/** The caller decides through `shouldKeepAlive` whether the connection is kept. */
-export function respondWithProblem(response: ServerResponse, failure: Failure, requestId: string): Answered {
+/**
+ * Returns the status and the octets of content that were sent. The caller decides through `shouldKeepAlive` whether the
+ * connection is kept.
+ */
+export function respondWithProblem(response: ServerResponse, failure: Failure, requestId: string) {
   const { status, fields, content } = renderProblem(failure, requestId)
   response.writeHead(status, STATUS_CODES[status] ?? 'Error', fields.flat())
   response.end(content)

@@ -9,8 +9,10 @@ import type { ErrorCode } from '../errors.ts'
  */
 export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed'
 
-/** Logged if the client left before it got an answer. Never sent. */
-export const CLIENT_CLOSED_STATUS = 499
+/** Logged as the status of a request that got no answer: its client has left, or the proxy stops. Never sent. */
+export const STATUS_WITHOUT_ANSWER = { client_closed: 499, draining: 0 } as const
+
+export type AbandonCode = keyof typeof STATUS_WITHOUT_ANSWER
 
 const TRACEPARENT = /^[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/
 

@@ -5,7 +5,13 @@ import { performance } from 'node:perf_hooks'
 import type { ErrorCode, Failure } from '../errors.ts'
 import type { ReceivedRequest } from '../gateway/exchange.ts'
 import { respondWithProblem } from '../http/problem.ts'
-import { CLIENT_CLOSED_STATUS, type GatewayObserver, RequestRecord, traceIdOf } from '../http/request-record.ts'
+import {
+  type AbandonCode,
+  type GatewayObserver,
+  RequestRecord,
+  STATUS_WITHOUT_ANSWER,
+  traceIdOf,
+} from '../http/request-record.ts'
 import { pathOf } from '../http/target.ts'
 import type { AdmissionRules, Refusal } from './admission.ts'
 import type { Carried, ClientConnection } from './connection.ts'
@@ -35,7 +41,6 @@ export class Arrival implements ReceivedRequest, Carried {
   readonly #options: ArrivalOptions
   /** While its JWT is verified, it is in this list of such requests. */
   verifying: Set<Arrival> | undefined = undefined
-  readonly awaitsClient = false
 
   constructor(
     connection: ClientConnection,
@@ -66,13 +71,8 @@ export class Arrival implements ReceivedRequest, Carried {
     this.#end(record, status)
   }
 
-  clientGone(): void {
-    this.#end(this.#newRecord('client_closed'), CLIENT_CLOSED_STATUS)
-  }
-
-  /** The proxy stops before the request was answered. */
-  stopped(): void {
-    this.#end(this.#newRecord('draining'), 0)
+  abandon(code: AbandonCode): void {
+    this.#end(this.#newRecord(code), STATUS_WITHOUT_ANSWER[code])
   }
 
   /** `orgId` is undefined if the id was not checked, or is invalid. */

@@ -29,8 +29,6 @@ export interface InheritedSockets {
 
 /** Connections that may wait to be accepted. With Node's 511, the kernel resets clients of a burst. It takes at most `somaxconn`. */
 const BACKLOG = 4_096
-/** Number of attempts if a port that is free in one family is taken in the other. */
-const PORT_ATTEMPTS = 10
 const FIRST_DESCRIPTOR = 3
 const NO_IPV6: readonly unknown[] = ['EADDRNOTAVAIL', 'EAFNOSUPPORT']
 
@@ -100,7 +98,7 @@ function isBoundTo(server: Server, address: ListenAddress): boolean {
 
 /** `localhost` is 127.0.0.1 and, if the machine has it, ::1, on one port. */
 async function bindLoopback(wanted: number, newServer: () => Server): Promise<Bound> {
-  for (let attempt = 1; ; attempt++) {
+  for (;;) {
     const first = newServer()
     await listen(first, { host: '127.0.0.1', port: wanted })
     const port = portOf(first)
@@ -111,7 +109,7 @@ async function bindLoopback(wanted: number, newServer: () => Server): Promise<Bo
     } catch (error) {
       if (NO_IPV6.includes(codeOf(error))) return boundTo([first], `localhost:${port}`)
       await new Promise((resolve) => first.close(resolve))
-      if (wanted !== 0 || attempt === PORT_ATTEMPTS) throw error
+      if (wanted !== 0 || codeOf(error) !== 'EADDRINUSE') throw error // another port may be free in both families
     }
   }
 }

@@ -1,4 +1,4 @@
-/** How many client connections may be open at once, and what is told about those that were refused. */
+/** How many client connections may be open at once, and how many were refused. */
 
 import { readFileSync } from 'node:fs'
 
@@ -16,7 +16,6 @@ export function descriptorLimit(): number | undefined {
 
 export class ConnectionLimit {
   readonly most: number
-  readonly #setting: string
   /** All connections that were refused. */
   refused = 0
   #since = new Date()
@@ -29,24 +28,20 @@ export class ConnectionLimit {
    */
   constructor(maxConnections: number, outgoing: number, descriptors = descriptorLimit()) {
     const free = (descriptors ?? Number.POSITIVE_INFINITY) - OWN_DESCRIPTORS
-    const most = Math.max(4, free - Math.min(outgoing, Math.floor(free / 2)))
-    this.most = Math.min(maxConnections, most)
-    this.#setting = most < maxConnections ? 'the limit of open files (ulimit -n, LimitNOFILE)' : 'listen.maxConnections'
+    this.most = Math.min(maxConnections, Math.max(4, free - Math.min(outgoing, Math.floor(free / 2))))
   }
 
-  /** What is refused at the moment: since when, and which limit is too low. */
-  get refusing(): { readonly since: Date; readonly setting: string } | undefined {
-    const isOver = performance.now() - this.#lastRefusalAt >= EPISODE_PAUSE_MS
-    return isOver ? undefined : { since: this.#since, setting: this.#setting }
+  /** The beginning of the episode that goes on. */
+  get refusingSince(): Date | undefined {
+    return performance.now() - this.#lastRefusalAt >= EPISODE_PAUSE_MS ? undefined : this.#since
   }
 
-  /** Counts a refusal. Calls `report` with what to raise if it is the first of an episode. */
-  refuse(report: (setting: string) => void): void {
-    const isFirst = this.refusing === undefined
+  /** Counts a refusal. Returns true for the first of an episode. */
+  refuse(): boolean {
+    const isFirst = this.refusingSince === undefined
+    if (isFirst) this.#since = new Date()
     this.refused++
     this.#lastRefusalAt = performance.now()
-    if (!isFirst) return
-    this.#since = new Date()
-    report(this.#setting)
+    return isFirst
   }
 }

@@ -8,17 +8,18 @@ import type { Failure, RefusalCode } from '../errors.ts'
 import type { ExchangeOwner } from '../gateway/exchange.ts'
 import { ignoreOffer } from '../http/node-20.ts'
 import { discardInput, lastResponse, makeStoppable, resetNow } from '../http/node-internals.ts'
+import type { AbandonCode } from '../http/request-record.ts'
 import type { ClientCertificate } from './tls.ts'
 
 /** The current request, as its connection sees it. */
 export interface Carried {
-  readonly awaitsClient: boolean
+  /** True while it needs more content of the client, which sends none. */
+  readonly awaitsClient?: boolean
   /** Looks at its time limits. `now` is monotonic milliseconds. */
   check?(now: number): void
   fail(failure: Failure): void
-  clientGone(): void
-  /** The proxy stops. */
-  stopped(): void
+  /** Ends it without an answer. */
+  abandon(code: AbandonCode): void
 }
 
 export interface ConnectionOwner {
@@ -50,8 +51,6 @@ const NOTHING: Wait = { what: 'nothing', progress: 0, limitMs: Number.POSITIVE_I
 
 /** Input is read and dropped for this time after our last byte. An earlier reset could cost the client our answer. */
 const LINGER_MS = 2_000
-
-const NO_NAMES: readonly string[] = []
 
 export class ClientConnection implements ExchangeOwner, Peer {
   readonly socket: Socket
@@ -97,7 +96,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
 
   /** The names in the certificate of the client, as long as it is valid. */
   get certificateNames(): readonly string[] {
-    return this.#hasExpired ? NO_NAMES : (this.certificate?.names ?? NO_NAMES)
+    return this.#hasExpired ? [] : (this.certificate?.names ?? [])
   }
 
   get #hasExpired(): boolean {
@@ -227,19 +226,18 @@ export class ClientConnection implements ExchangeOwner, Peer {
     this.isClosing = true
     this.#next = undefined
     if (this.#response === undefined || this.#response.writableEnded) return
-    this.#carried?.clientGone()
     resetNow(this.socket) // if the client reads on after all, it must not take a broken response for a complete one
   }
 
   #closed(): void {
     this.isClosing = true
     this.#next = undefined
-    this.#carried?.clientGone()
+    this.#carried?.abandon('client_closed')
   }
 
   /** Closes it at once. */
   breakOff(): void {
-    this.#carried?.stopped()
+    this.#carried?.abandon('draining')
     this.socket.destroy()
   }
 

@@ -19,8 +19,8 @@ import { ConnectionLimit } from './connection-limit.ts'
 import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
 
 export interface ListenerObserver extends GatewayObserver {
-  /** The first refusal of an episode. `setting`: what to raise. `most`: the connections that are open. */
-  connectionsRefused(setting: string, most: number): void
+  /** The first refusal of an episode. `most`: the connections that are open. */
+  connectionsRefused(most: number): void
   handshakesFailed(reason: string): void
 }
 
@@ -179,9 +179,7 @@ export class Listener implements ConnectionOwner {
   /** Destroys `socket` if there is no room. */
   #hasRoomFor(socket: Socket): boolean {
     const isFull = this.#connections.size + this.#handshakes.size >= this.limit.most
-    if (isFull) {
-      this.limit.refuse((setting) => this.#options.observer.connectionsRefused(setting, this.limit.most))
-    }
+    if (isFull && this.limit.refuse()) this.#options.observer.connectionsRefused(this.limit.most)
     const isRefused = isFull && (this.#isForeign(socket) || !this.#makeRoom())
     if (isRefused || this.#isDraining) socket.destroy()
     return !isRefused && !this.#isDraining
