@@ -72,19 +72,8 @@ async function send(
   return code ?? answer.status
 }
 
-async function metric(name: string): Promise<number> {
-  const { content } = await request(proxy.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
-  const line = content
-    .toString()
-    .split('\n')
-    .find((text) => text.startsWith(`${name} `))
-  return Number(line?.split(' ').at(-1))
-}
-
-async function ready(): Promise<string> {
-  const { content } = await request(proxy.adminPort, 'GET /readyz?verbose HTTP/1.1\r\nHost: localhost\r\n\r\n')
-  return content.toString()
-}
+const metric = (name: string) => proxy.metric(name)
+const ready = async () => (await proxy.askAdmin('/readyz?verbose')).content
 
 describe('what a reload applies', () => {
   test('the Orgs and keys of callers, and new callers', async () => {

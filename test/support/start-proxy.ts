@@ -10,7 +10,7 @@ import { loadConfig } from '../../src/config/load.ts'
 import { settings as declared, type SettingKey } from '../../src/config/settings.ts'
 import { certificateFiles } from './certificates.ts'
 import { Changes } from './changes.ts'
-import { tlsPorts } from './raw-client.ts'
+import { request, tlsPorts } from './raw-client.ts'
 import { type Service, type ServiceOptions, startService } from './service.ts'
 
 /** By key, each written as in the environment. */
@@ -59,6 +59,20 @@ export class ProxyUnderTest implements AsyncDisposable {
   get adminPort(): number {
     if (this.app.adminAddress === undefined) throw new Error('started without an admin listener')
     return portOf(this.app.adminAddress)
+  }
+
+  /** An answer of the admin listener. */
+  async askAdmin(path: string, method = 'GET'): Promise<{ readonly status: number; readonly content: string }> {
+    const raw = `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`
+    const { status, content } = await request(this.adminPort, raw)
+    return { status, content: content.toString() }
+  }
+
+  /** The value of a metric, named with its labels; NaN if there is none. */
+  async metric(name: string): Promise<number> {
+    const lines = (await this.askAdmin('/metrics')).content.split('\n')
+    const line = lines.find((text) => text.startsWith(`${name} `))
+    return Number(line?.slice(name.length) ?? Number.NaN)
   }
 
   /** Everything logged so far, at trace level. */
