@@ -10,7 +10,7 @@ import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { placeOfCallers } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
 import { RepeatMemory } from '../gateway/client-content.ts'
-import { Gateway } from '../gateway/handler.ts'
+import type { Gateway } from '../gateway/exchange.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
@@ -41,7 +41,8 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const mintOrigin = await openOrigin(config, tokens.mintConcurrency, live)
   const side: TokenSide = new TokenSide(config, mintOrigin, events, part?.fleet)
   const origin = await openOrigin(config, settings.connections, live)
-  const gateway = new Gateway({
+  const gateway: Gateway = {
+    waiting: 0,
     app: side.credentials,
     origin,
     tokens: side.tokens,
@@ -50,7 +51,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     idleTimeoutMs: settings.idleTimeout,
     repeatMemory: new RepeatMemory(config.replay.maxBody),
     clientKeepAliveSeconds: Math.floor(listen.keepAliveTimeout / 1_000),
-  })
+  }
   const rules = new LiveRules(config, events)
   const listener = new Listener(
     {

@@ -4,6 +4,7 @@ import type { SecureContext } from 'node:tls'
 import type { Config } from '../config/schema.ts'
 import { targetPrefix } from '../http/target.ts'
 import { call } from '../origin/call.ts'
+import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
 import { tunnelFor } from '../origin/proxy-tunnel.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
@@ -11,22 +12,17 @@ import { TokenEndpoint, type TokenEndpointOptions } from '../token/token-endpoin
 import type { TokenObserver } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 
-/** The options that a reload may change. They are read at each use. */
-interface Live {
-  readonly secureContext: SecureContext | undefined
-}
-
 /** The certificates of TLS with the service; undefined for those of the runtime. */
 export function serviceContext({ caFile, certFile, keyFile }: Config['origin']): SecureContext | undefined {
   const shown = certFile && keyFile && { cert: certFile.content, key: keyFile.content.reveal() }
   return contextTrusting(caFile?.content, shown)
 }
 
-/** Resolves with a pool of at most `connections`. */
+/** Resolves with a pool of at most `connections`. A reload may change `live`, so it is read at each use. */
 export async function openOrigin(
   { baseUrl, origin, proxies }: Config,
   connections: number,
-  live: Live,
+  live: Pick<ConnectorOptions, 'secureContext'>,
 ): Promise<Origin> {
   return new Origin({
     baseUrl,

@@ -25,6 +25,7 @@ import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { AppCredentials, AppKey } from '../token/app-credentials.ts'
+import type { RequestKind } from '../token/org-tokens.ts'
 import { Rejection } from '../token/rejection.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import { AccessToken } from '../token/token-source.ts'
@@ -32,7 +33,9 @@ import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { ResponseRelay } from './response-relay.ts'
 
 /** Shared by all exchanges. */
-export interface ExchangeContext {
+export interface Gateway {
+  /** Requests that wait for a token. */
+  waiting: number
   readonly tokens: TokenCache
   readonly observer: GatewayObserver
   readonly app: AppCredentials
@@ -76,7 +79,7 @@ const MAX_REJECTION_BYTES = 64 * 1024
 const REJECTION_GRACE_MS = 100
 
 export class Exchange implements AttemptSink {
-  readonly #context: ExchangeContext
+  readonly #gateway: Gateway
   readonly #request: AdmittedRequest
   readonly #message: IncomingMessage
   readonly #response: ServerResponse
@@ -103,9 +106,9 @@ export class Exchange implements AttemptSink {
   #progressedAt = 0
   isOver = false
 
-  constructor(context: ExchangeContext, request: AdmittedRequest, received: ReceivedRequest) {
+  constructor(gateway: Gateway, request: AdmittedRequest, received: ReceivedRequest) {
     const { message, response, connection, startedAt } = received
-    this.#context = context
+    this.#gateway = gateway
     this.#request = request
     this.#message = message
     this.#response = response
@@ -114,7 +117,7 @@ export class Exchange implements AttemptSink {
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     this.#record.caller = request.caller?.name
     this.#record.traceId = request.traceId
-    if (hasContent(request)) this.#content = new ClientContent(message, request.contentLength, context.repeatMemory)
+    if (hasContent(request)) this.#content = new ClientContent(message, request.contentLength, gateway.repeatMemory)
     else markEmpty(message)
   }
 
@@ -128,8 +131,28 @@ export class Exchange implements AttemptSink {
     return !this.#request.isWebSocket && (this.#content === undefined || this.#content.willBeKept)
   }
 
-  /** Forwards the request with the token of its org, or as the bare App. */
-  forward(credential: AccessToken | AppKey, source: TokenResult | 'none'): void {
+  /** Gets the credential and forwards the request with it. Only a miss makes a promise. */
+  start(): void {
+    const { orgId, isWebSocket, caller, requestId } = this.#request
+    const { tokens, app } = this.#gateway
+    const kind: RequestKind = isWebSocket ? 'handshake' : this.isRepeatable ? 'repeatable' : 'once'
+    try {
+      const found = orgId === undefined ? { token: app.key, result: 'none' as const } : tokens.get(orgId, kind)
+      if (found !== undefined) this.#forward(found.token, found.result)
+      else if (orgId !== undefined) {
+        this.#gateway.waiting++
+        tokens
+          .obtain(orgId, { kind, requester: caller ?? this.#owner, requestId })
+          .then(({ token, result }) => this.#forward(token, result))
+          .catch((error: unknown) => this.failWith(error))
+          .finally(() => this.#gateway.waiting--)
+      }
+    } catch (error) {
+      this.failWith(error)
+    }
+  }
+
+  #forward(credential: AccessToken | AppKey, source: TokenResult | 'none'): void {
     if (this.isOver) return
     this.#credential = credential
     this.#record.token = source
@@ -154,8 +177,8 @@ export class Exchange implements AttemptSink {
       this.#sentAt = performance.now()
       this.#record.dispatchedAt = this.#sentAt
       this.#record.respondedAt = undefined
-      this.#allow(this.#context.responseTimeoutMs)
-      this.#context.origin.dispatch(this.#attempt)
+      this.#allow(this.#gateway.responseTimeoutMs)
+      this.#gateway.origin.dispatch(this.#attempt)
     } catch (error) {
       this.failWith(error)
     }
@@ -183,7 +206,7 @@ export class Exchange implements AttemptSink {
       this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
       this.#attempt?.abort(UNREAD)
     } else if (!this.#relay.hasStarted && this.awaitsClient) {
-      this.#allow(this.#context.responseTimeoutMs)
+      this.#allow(this.#gateway.responseTimeoutMs)
     } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
     else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
     else this.fail({ code: 'connection_timeout' })
@@ -192,7 +215,7 @@ export class Exchange implements AttemptSink {
   /** The service is asked only now: the time before was spent on waiting for a connection. */
   connected(): void {
     if (this.#attempt?.queuedFor !== undefined) this.#sentAt = performance.now()
-    this.#allow(this.#context.responseTimeoutMs)
+    this.#allow(this.#gateway.responseTimeoutMs)
   }
 
   responseHead(head: ResponseHead): void {
@@ -207,14 +230,14 @@ export class Exchange implements AttemptSink {
       this.#end()
       return
     }
-    this.#allow(this.#context.idleTimeoutMs)
+    this.#allow(this.#gateway.idleTimeoutMs)
     // Content that still arrives after an early response must not be read as a request.
     if (this.#mustClose()) this.#response.shouldKeepAlive = false
     this.#content?.dropKept()
     // There is no tunnel, so all bytes behind the handshake are read and dropped.
     if (this.#request.isWebSocket) this.#message.socket.resume()
     if (status === NO_CONTENT) head.dropLength()
-    this.#relay.begin(head, this.#context.clientKeepAliveSeconds)
+    this.#relay.begin(head, this.#gateway.clientKeepAliveSeconds)
   }
 
   responseContent(bytes: Buffer, start: number, end: number): ContentFate {
@@ -228,7 +251,7 @@ export class Exchange implements AttemptSink {
     if (fate === 'full' && this.#limitMs !== Number.POSITIVE_INFINITY) {
       this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
       this.#message.socket.once('drain', () => {
-        this.#allow(this.#context.idleTimeoutMs)
+        this.#allow(this.#gateway.idleTimeoutMs)
         this.#attempt?.resume()
       })
     }
@@ -295,7 +318,7 @@ export class Exchange implements AttemptSink {
     const { orgId } = this.#request
     const credential = this.#credential
     if (orgId === undefined || !(credential instanceof AccessToken)) return this.#startsRepeatAsApp(status)
-    const { tokens, observer } = this.#context
+    const { tokens, observer } = this.#gateway
     const sentAt = this.#sentAt
     if (this.#rejection === undefined && tokens.isAccepted(status)) {
       tokens.accepted(orgId, credential, sentAt, this.#record)
@@ -318,7 +341,7 @@ export class Exchange implements AttemptSink {
 
   /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
   #startsRepeatAsApp(status: number): boolean {
-    const { app } = this.#context
+    const { app } = this.#gateway
     const key = this.#credential
     if (key === undefined || key instanceof AccessToken) return false
     if (status >= 200 && status <= 299) app.accepted(key)
@@ -344,7 +367,7 @@ export class Exchange implements AttemptSink {
         this.#dispatch()
       },
       (error: unknown) => {
-        if (!this.isOver) this.#context.observer.repeatSettled('failed')
+        if (!this.isOver) this.#gateway.observer.repeatSettled('failed')
         this.failWith(error)
       },
     )
@@ -362,7 +385,7 @@ export class Exchange implements AttemptSink {
   failWith(error: unknown): void {
     if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
     else {
-      this.#context.observer.programFailed(error, this.#request.requestId)
+      this.#gateway.observer.programFailed(error, this.#request.requestId)
       this.fail({ code: 'proxy_internal_error' })
     }
   }
@@ -409,7 +432,7 @@ export class Exchange implements AttemptSink {
     record.endedAt = performance.now()
     record.bytesIn = this.#content?.receivedBytes ?? 0
     record.bytesOut = this.#relay.bytes
-    this.#context.observer.requestEnded(record)
+    this.#gateway.observer.requestEnded(record)
     this.#owner.exchangeEnded()
   }
 }

@@ -8,7 +8,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { TLSSocket } from 'node:tls'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
-import type { Gateway } from '../gateway/handler.ts'
+import { Exchange, type Gateway } from '../gateway/exchange.ts'
 import { carrierOf, discardInput, keepConnections } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
 import { type Admission, admit, offersWebSocket, type Sender } from './admission.ts'
@@ -79,7 +79,8 @@ export class Listener implements ConnectionOwner {
     const { address, socketMode, inheritedSockets, ...limits } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
     const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = limits
-    const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs, this.#gateway.shortestLimitMs)
+    const ofService = Math.min(this.#gateway.responseTimeoutMs, this.#gateway.idleTimeoutMs)
+    const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs, ofService)
     this.#sweep = setInterval(() => this.#check(), Math.min(1_000, Math.max(20, least / 4))).unref()
     return this.#bound.address
   }
@@ -235,7 +236,8 @@ export class Listener implements ConnectionOwner {
       return
     }
     if (admission.caller !== undefined) connection.countFor(admission.caller.usage)
-    const exchange = this.#gateway.handle(admission, arrival)
+    const exchange = new Exchange(this.#gateway, admission, arrival)
+    exchange.start()
     if (!exchange.isOver) connection.carry(exchange)
   }
 

@@ -3,6 +3,7 @@
 import type { Socket } from 'node:net'
 import type { Limit } from '../errors.ts'
 import type { ResponseHead } from '../http/response-head.ts'
+import type { RequestContent } from './request-writer.ts'
 
 /**
  * The receiver's use of the bytes of content. `taken`: it is done with them, and they may be overwritten. `kept`: it
@@ -26,14 +27,7 @@ export interface AttemptSink {
 }
 
 /** Receives the content of a request, piece by piece. */
-export interface ContentWriter {
-  /**
-   * Returns false if no more is wanted until `resume` of the source. `isOwned`: nobody else will read `chunk`, so its memory
-   * may be freed.
-   */
-  write(chunk: Buffer, isOwned: boolean): boolean
-  end(): void
-}
+export type ContentWriter = Pick<RequestContent, 'write' | 'end'>
 
 /** Content that is not in memory as a whole. */
 export interface ContentSource {

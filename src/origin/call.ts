@@ -2,7 +2,7 @@
 
 import { OriginError } from '../errors.ts'
 import type { ResponseHead } from '../http/response-head.ts'
-import { Attempt, type AttemptSink, type ContentFate, type OriginRequest } from './attempt.ts'
+import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
 
 export interface Answer {
@@ -25,73 +25,49 @@ export function call(
   signal?: AbortSignal,
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const { attempt } = new Call({ ...request }, timeoutMs, resolve, reject)
+    const chunks: Buffer[] = []
+    let length = 0
+    let head: ResponseHead | undefined
+    let isSuccess = false
+    const settle = ({ status, fields }: ResponseHead) => resolve({ status, fields, content: Buffer.concat(chunks) })
+    const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
+    // After a stall of this process the answer may be there already: it is read before the immediate runs.
+    const expireAfter = (delayMs: number) => setTimeout(() => setImmediate(expire), Math.max(delayMs, 0))
+    let timer = expireAfter(timeoutMs)
+    const sink: AttemptSink = {
+      connected() {},
+
+      responseHead(given) {
+        head = given
+        isSuccess = head.status >= 200 && head.status <= 299
+        if (isSuccess) return
+        settle(head)
+        clearTimeout(timer)
+        timer = expireAfter(READ_AWAY_MS)
+      },
+
+      responseContent(bytes, start, end) {
+        length += end - start
+        if (length > MAX_CONTENT_BYTES) attempt.abort(new OriginError('http_protocol_error', 'the answer is too large'))
+        else if (isSuccess) chunks.push(Buffer.from(bytes.subarray(start, end)))
+        return 'taken'
+      },
+
+      responsePaused() {},
+
+      responseEnd() {
+        clearTimeout(timer)
+        if (head !== undefined) settle(head)
+      },
+
+      attemptFailed(_, error) {
+        clearTimeout(timer)
+        const isCut = head !== undefined && error instanceof OriginError && error.code === 'connection_terminated'
+        reject(isCut ? new OriginError('http_response_incomplete', 'the answer was cut off') : error)
+      },
+    }
+    const attempt = new Attempt({ ...request }, sink)
     signal?.addEventListener('abort', () => attempt.abort(new OriginError('http_response_timeout', 'given up')))
     origin.dispatch(attempt)
   })
-}
-
-class Call implements AttemptSink {
-  readonly attempt: Attempt
-  readonly #resolve: (answer: Answer) => void
-  readonly #reject: (error: unknown) => void
-  #timer: NodeJS.Timeout
-  #head: ResponseHead | undefined
-  #isSuccess = false
-  readonly #chunks: Buffer[] = []
-  #bytes = 0
-
-  constructor(
-    request: OriginRequest,
-    timeoutMs: number,
-    resolve: (answer: Answer) => void,
-    reject: (error: unknown) => void,
-  ) {
-    this.attempt = new Attempt(request, this)
-    this.#resolve = resolve
-    this.#reject = reject
-    this.#timer = this.#abortAfter(timeoutMs)
-  }
-
-  connected(): void {}
-
-  responseHead(head: ResponseHead): void {
-    this.#head = head
-    this.#isSuccess = head.status >= 200 && head.status <= 299
-    if (this.#isSuccess) return
-    this.#settle(head)
-    clearTimeout(this.#timer)
-    this.#timer = this.#abortAfter(READ_AWAY_MS)
-  }
-
-  responseContent(bytes: Buffer, start: number, end: number): ContentFate {
-    this.#bytes += end - start
-    if (this.#bytes > MAX_CONTENT_BYTES)
-      this.attempt.abort(new OriginError('http_protocol_error', 'the answer is too large'))
-    else if (this.#isSuccess) this.#chunks.push(Buffer.from(bytes.subarray(start, end)))
-    return 'taken'
-  }
-
-  responsePaused(): void {}
-
-  responseEnd(): void {
-    clearTimeout(this.#timer)
-    if (this.#head !== undefined) this.#settle(this.#head)
-  }
-
-  attemptFailed(_: Attempt, error: Error): void {
-    clearTimeout(this.#timer)
-    const isCut = this.#head !== undefined && error instanceof OriginError && error.code === 'connection_terminated'
-    this.#reject(isCut ? new OriginError('http_response_incomplete', 'the answer was cut off') : error)
-  }
-
-  #settle({ status, fields }: ResponseHead): void {
-    this.#resolve({ status, fields, content: Buffer.concat(this.#chunks) })
-  }
-
-  #abortAfter(delayMs: number): NodeJS.Timeout {
-    const expire = () => this.attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
-    // After a stall of this process the answer may be there already: it is read before the immediate runs.
-    return setTimeout(() => setImmediate(expire), Math.max(delayMs, 0))
-  }
 }

@@ -118,9 +118,8 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
       this.#parser.expect(request.method === 'HEAD', request.webSocketClient !== undefined)
       this.#hasMuchContent = !isJoined(request)
       this.#content = writeRequest(socket, request)
-      this.#content?.start()
     } catch (error) {
-      this.destroy(asError(error))
+      this.destroy(error as Error)
     }
   }
 
@@ -142,7 +141,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
       this.#parser.read(bytes, length)
       if (this.attempt === attempt) attempt.sink.responsePaused()
     } catch (error) {
-      this.destroy(asError(error))
+      this.destroy(error as Error)
     }
   }
 
@@ -196,7 +195,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     try {
       attempt?.sink.responseEnd()
     } catch (error) {
-      attempt?.sink.attemptFailed(attempt, asError(error))
+      attempt?.sink.attemptFailed(attempt, error as Error)
     }
   }
 
@@ -268,7 +267,3 @@ const UNASKED = new OriginError('connection_terminated', 'the origin sent bytes 
 // One function for all connections: a closure for each request would be garbage.
 const lookOnce = (connection: Connection) => setImmediate(endLook, connection)
 const endLook = (connection: Connection) => connection.lookEnded()
-
-function asError(thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new Error('not an error')
-}

@@ -140,7 +140,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
     this.#open.delete(connection)
     const at = this.#free.indexOf(connection)
     if (at !== -1) this.#free.splice(at, 1)
-    const next = this.#isClosed ? undefined : this.#next()
+    const next = this.#next()
     if (next === undefined || !this.#hasRoom) return
     this.#leaveQueue(next)
     this.#openFor(next)

@@ -1,7 +1,7 @@
 /** Writes requests to a connection: the head, and the content in one piece or as it comes from the client. */
 
 import type { Socket } from 'node:net'
-import type { ContentSource, ContentWriter, OriginRequest } from './attempt.ts'
+import type { ContentSource, OriginRequest } from './attempt.ts'
 
 /** Content up to this size is copied behind the head, into one write. Servers get it with the head, in one or two reads. */
 const MAX_JOINED_BYTES = 8 * 1024
@@ -50,7 +50,7 @@ export function writeRequest(socket: Socket, request: OriginRequest): RequestCon
 }
 
 /** The content of one request on its way to the socket. Frames it. */
-export class RequestContent implements ContentWriter {
+export class RequestContent {
   readonly #socket: Socket
   readonly #source: ContentSource
   readonly #isChunked: boolean
@@ -61,12 +61,10 @@ export class RequestContent implements ContentWriter {
     this.#socket = socket
     this.#source = source
     this.#isChunked = isChunked
+    source.streamTo(this)
   }
 
-  start(): void {
-    this.#source.streamTo(this)
-  }
-
+  /** Returns false if no more is wanted until `resume` of the source. `isOwned`: nobody else will read `chunk`. */
   write(chunk: Buffer, isOwned: boolean): boolean {
     if (this.isOver || chunk.length === 0) return true
     const socket = this.#socket

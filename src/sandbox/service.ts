@@ -1,6 +1,6 @@
-/** The service under `/v2`: the token endpoint, the link endpoint, and everything that needs a bearer token. */
+/** The service under `/v2`: the token endpoint, and everything that needs a bearer token. */
 
-import { randomBytes, randomUUID } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { LRUCache } from 'lru-cache'
 import { answerExample } from './example.ts'
@@ -34,8 +34,6 @@ interface IssuedToken {
 }
 
 const TOKEN_ENDPOINT = /^\/v2\/orgs\/([^/]+)\/access$/
-/** An example: the service's real path for link URLs is not known. */
-const LINK_ENDPOINT = '/v2/links'
 const NO_COUNTS: OrgStats = { mints: 0, tokens: 0, requests: 0, rejected: 0 }
 
 export class Service {
@@ -88,10 +86,9 @@ export class Service {
   async answer(exchange: Exchange): Promise<void> {
     const { request, path } = exchange
     const [, org] = TOKEN_ENDPOINT.exec(path) ?? []
-    if (org === undefined && path !== LINK_ENDPOINT) return await this.#answerRequest(exchange)
+    if (org === undefined) return await this.#answerRequest(exchange)
     if (request.method !== 'POST') throw new Refusal(405, 'method_not_allowed', 'Use POST.', { allow: 'POST' })
-    if (org === undefined) await this.#answerLink(exchange)
-    else await this.#answerMint(exchange, decodeURIComponent(org))
+    await this.#answerMint(exchange, decodeURIComponent(org))
   }
 
   async #answerMint({ request, response }: Exchange, org: string): Promise<void> {
@@ -109,12 +106,6 @@ export class Service {
     this.#tokens.set(orgAccessToken, { org, knownAt: now + tokenSettleMs, expiresAt: now + tokenLifetimeMs })
     this.#count(org, 'tokens')
     send(response, { orgAccessToken }, 200, { 'cache-control': 'no-store' })
-  }
-
-  async #answerLink({ request, response }: Exchange): Promise<void> {
-    if (!(await this.#isSpared(response, 'request'))) return
-    this.#refuseAllButApp(request)
-    send(response, { linkUrl: `https://link.example/${randomUUID()}` })
   }
 
   async #answerRequest(exchange: Exchange): Promise<void> {

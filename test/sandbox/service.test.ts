@@ -1,4 +1,4 @@
-/** The token endpoint, the link endpoint, and what a request with a token gets. */
+/** The token endpoint, and what a request with a token gets. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
@@ -54,17 +54,6 @@ test('the org id is one decoded segment, and a secret may contain any character'
   await using sandbox = await startSandbox({ linked: '*', appSecret: 'a:b:ü' })
   const token = await mint(sandbox, 'a%2Fb%3A')
   expect(await (await call(sandbox, '/v2/example/endpoint', token)).json()).toMatchObject({ org: 'a/b:' })
-})
-
-test('the request for a link URL accepts only the App credentials', async () => {
-  await using sandbox = await startSandbox()
-  const post = (authorization: string): Promise<Response> =>
-    fetch(`${sandbox.baseUrl}/v2/links`, { method: 'POST', headers: { authorization } })
-  const linked = await post(basic(sandbox.appId, sandbox.appSecret))
-  expect(linked.status).toBe(200)
-  expect(await linked.json()).toEqual({ linkUrl: expect.stringMatching(/^https:\/\/link\.example\//) })
-  expect((await post(`Bearer ${await mint(sandbox, 'acme')}`)).status).toBe(401)
-  expect((await post(basic(sandbox.appId, 'wrong'))).status).toBe(401)
 })
 
 test('a token lives as long as the switch was set when it was issued', async () => {
