@@ -136,18 +136,6 @@ describe('a passing failure', () => {
     expect(endpoint.calls.map(({ at }) => at)).toEqual([0, 551])
     expect(outcome).toMatchObject({ code: DOWN, tookMs: 951 })
   })
-
-  test.each(['org_access_refused', 'app_credentials_rejected', 'token_endpoint_rate_limited'] as const)(
-    '%s is none',
-    async (code) => {
-      const world = new World()
-      world.endpoint.behave = failing(code)
-      const outcome = world.mint()
-      await advance(5_000)
-      expect(outcome).toMatchObject({ code, tookMs: 0 })
-      expect(world.endpoint.calls).toHaveLength(1)
-    },
-  )
 })
 
 describe('the endpoint is down', () => {
@@ -284,24 +272,4 @@ describe('a slow endpoint', () => {
       expect(world.events.filter((event) => event.startsWith('paused'))).toEqual([])
     },
   )
-})
-
-describe('the budget', () => {
-  test('a flood of orgs: no more calls than the rate, the rest refused at once, known orgs served', async () => {
-    const world = new World({ mintRate: 50 })
-    const [flooding, healthy] = [{}, {}]
-    const flood: Outcome[] = []
-    const known: Outcome[] = []
-    for (let i = 0; i < 990; i += 1) {
-      for (let j = 0; j < 5; j += 1) flood.push(world.mint(`unknown-${i}-${j}`, { requester: flooding }))
-      if (i % 200 === 0) known.push(world.mint(`known-${i}`, { reason: 'rejected', requester: healthy }))
-      await advance(1)
-    }
-    expect(world.endpoint.calls.length).toBeLessThanOrEqual(50)
-    expect(codes(known)).toEqual(['ok'])
-    const refused = flood.filter(({ code }) => code === DOWN)
-    expect(refused.length).toBeGreaterThan(4_500)
-    expect(Math.max(...refused.map(({ tookMs = 0 }) => tookMs))).toBe(0)
-    expect(refused[0]?.error?.retryAfterSeconds).toBeGreaterThan(0)
-  })
 })

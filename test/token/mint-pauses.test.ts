@@ -83,16 +83,6 @@ describe('an org whose trouble is its own', () => {
     expect(world.refusalOf('sick'), 'a success starts the pauses anew').toBeUndefined()
   })
 
-  test('one call at a time at the end of its pause', () => {
-    const world = new World()
-    world.call('sick', DOWN)
-    world.clock.advance(150)
-    const probe = world.begin('sick')
-    expect(world.refusalOf('sick')).toBeDefined()
-    world.pauses.abandon(probe)
-    expect(world.refusalOf('sick')).toBeUndefined()
-  })
-
   test('forty that fail always, and one that is healthy: they do not pause it again', () => {
     const world = new World()
     const sick = Array.from({ length: 40 }, (_, i) => `sick-${i}`)
@@ -233,15 +223,6 @@ describe('the probe of a pause of all', () => {
     expect(world.refusalOf('down-1')).toBeDefined()
     world.pauses.abandon(probe)
     expect(world.refusalOf('down-1')).toBeUndefined()
-  })
-
-  test('a call that counted as hanging may still end the pause', () => {
-    const world = new World()
-    const slow = world.begin('slow')
-    world.end(slow, 'token_endpoint_timeout')
-    world.goDown()
-    world.end(slow)
-    expect(world.pauses.code).toBeUndefined()
   })
 })
 

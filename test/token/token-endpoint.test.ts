@@ -3,14 +3,13 @@ import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import { createSecureContext } from 'node:tls'
 import { inspect } from 'node:util'
-import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { tunnelFor } from '../../src/origin/proxy-tunnel.ts'
 import { Secret } from '../../src/secret.ts'
 import { Canaries } from '../support/canaries.ts'
-import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
 import { startConnectProxy } from '../support/connect-proxy.ts'
 import type { Reply } from '../support/origin-connection.ts'
 import { resetNow } from '../support/reset-now.ts'
@@ -81,64 +80,7 @@ describe('the call', () => {
   })
 })
 
-describe('the meaning of the reply', () => {
-  test.each<[string, Reply, Partial<TokenError>]>([
-    ['401', { status: 401 }, { code: 'app_credentials_rejected' }],
-    ['403', { status: 403 }, { code: 'org_access_refused', tokenEndpointStatus: 403 }],
-    ['404', { status: 404 }, { code: 'org_access_refused', tokenEndpointStatus: 404 }],
-    ['400', { status: 400 }, { code: 'org_access_refused', tokenEndpointStatus: 400 }],
-    [
-      '429',
-      { status: 429, fields: ['Retry-After', '17'] },
-      { code: 'token_endpoint_rate_limited', retryAfterSeconds: 17 },
-    ],
-    ['429 without a time', { status: 429 }, { code: 'token_endpoint_rate_limited', retryAfterSeconds: undefined }],
-    [
-      '429 with two times',
-      { status: 429, fields: ['Retry-After', '3', 'Retry-After', '4'] },
-      { code: 'token_endpoint_rate_limited', retryAfterSeconds: undefined },
-    ],
-    [
-      '429 beside a field whose name is as long',
-      { status: 429, fields: ['Retry-After', '17', 'X-Rate-Next', '3'] },
-      { code: 'token_endpoint_rate_limited', retryAfterSeconds: 17 },
-    ],
-    ['408', { status: 408 }, { code: 'token_endpoint_unavailable' }],
-    ['500', { status: 500 }, { code: 'token_endpoint_unavailable' }],
-    ['503', { status: 503 }, { code: 'token_endpoint_unavailable' }],
-    ['HTML', { fields: ['Content-Type', 'text/html'], content: '<html></html>' }, { code: 'token_response_invalid' }],
-    ['nothing', { content: '' }, { code: 'token_response_invalid' }],
-    [
-      'CR LF in the token',
-      { fields: json, content: '{"orgAccessToken":"a\\r\\nb"}' },
-      { code: 'token_response_invalid' },
-    ],
-    [
-      'a reply over 64 KiB',
-      { fields: json, content: `{"orgAccessToken":"t"}${' '.repeat(65_536)}` },
-      { code: 'token_response_invalid' },
-    ],
-    [
-      'the same in chunks',
-      { fields: json, content: `{"orgAccessToken":"t"}${' '.repeat(65_536)}`, isChunked: true },
-      { code: 'token_response_invalid' },
-    ],
-    [
-      'compressed',
-      { fields: ['Content-Encoding', 'gzip'], content: gzipSync(Buffer.alloc(10_000_000, ' ')) },
-      { code: 'token_response_invalid' },
-    ],
-    ['204', { status: 204 }, { code: 'token_response_invalid' }],
-    ['301', { status: 301, fields: ['Location', 'http://evil.example/'] }, { code: 'token_response_invalid' }],
-  ])('%s', async (_, reply, expected) => {
-    await using service = await startService({ mint: replyWith(reply) })
-    await using client = new EndpointUnderTest(service)
-    const error = await failureOf(client.endpoint.mint(ACME))
-    expect(error).toMatchObject(expected)
-    expect(client.mints).toMatchObject([{ org: 'acme', outcome: expected.code, error }])
-    expect(service.tokens.mints).toHaveLength(1)
-  })
-
+describe('the reply', () => {
   test.each([201, 202, 206])('%d with a token is a success', async (status) => {
     await using service = await startService({ mint: (mint) => ({ ...mint.issue(), status }) })
     await using client = new EndpointUnderTest(service)
@@ -190,13 +132,6 @@ test('after a 401 to half a secret, and to the whole one that the service does n
 })
 
 describe('no connection', () => {
-  test('refused', async () => {
-    const service = await startService()
-    await using client = new EndpointUnderTest(service)
-    await service.origin.stop()
-    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_unavailable' })
-  })
-
   test('a proxy on the way that refuses is named, with its status', async () => {
     await using service = await startService()
     await using proxy = await startConnectProxy()
@@ -223,21 +158,6 @@ describe('no connection', () => {
     silent.close()
   })
 
-  test('a name that does not resolve', async () => {
-    await using service = await startService()
-    await using client = new EndpointUnderTest(service, { baseUrl: new URL('http://no-such-host.invalid') })
-    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_unavailable' })
-  })
-
-  test.each<CertificateName>(['expired', 'other-host', 'self-signed'])('the certificate is %s', async (name) => {
-    await using service = await startService({ tls: certificate(name) })
-    await using client = new EndpointUnderTest(service, {
-      secureContext: createSecureContext({ ca: await readFile(CA_FILE, 'utf8') }),
-    })
-    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_unavailable' })
-    expect(service.tokens.mints).toEqual([])
-  })
-
   test('a certificate of a configured CA is trusted', async () => {
     await using service = await startService({ tls: certificate('localhost') })
     await using client = new EndpointUnderTest(service, {
@@ -262,18 +182,6 @@ describe('no connection', () => {
       expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_response_invalid', hint })
     }
   })
-
-  test('reset, or a failure that is cut off', async () => {
-    const scripts: [MintScript, string][] = [
-      [cutWith(''), 'token_endpoint_unavailable'],
-      [cutWith('HTTP/1.1 503 Sorry\r\nContent-Length: 60\r\n\r\nwait'), 'token_endpoint_unavailable'],
-    ]
-    for (const [script, code] of scripts) {
-      await using service = await startService({ mint: script })
-      await using client = new EndpointUnderTest(service)
-      expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code })
-    }
-  })
 })
 
 function sayOnly(text: string): MintScript {
@@ -293,27 +201,6 @@ function cutWith(text: string): MintScript {
 }
 
 describe('the deadline applies to the whole call', () => {
-  test('no answer', async () => {
-    await using service = await startService({ mint: () => undefined })
-    await using client = new EndpointUnderTest(service, { timeoutMs: 60 })
-    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_timeout' })
-    await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
-  })
-
-  test('a byte now and then, without end', async () => {
-    await using service = await startService({
-      mint: ({ request }) => {
-        const { socket } = request.connection
-        socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
-        const drip = setInterval(() => socket.write('1\r\n \r\n'), 5)
-        socket.once('close', () => clearInterval(drip))
-        return undefined
-      },
-    })
-    await using client = new EndpointUnderTest(service, { timeoutMs: 150 })
-    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_timeout' })
-  })
-
   test('a call that is broken off closes its connection', async () => {
     await using service = await startService({ mint: () => undefined })
     await using client = new EndpointUnderTest(service)
@@ -385,19 +272,6 @@ describe('a token that states its own end', () => {
   test('without a Date in the reply, our wall clock counts', async () => {
     expect(await mintAtWallClock(0, false)).toBeCloseTo(300_000, -3.4)
     expect(await mintAtWallClock(HOUR_MS, false)).toBe(Number.POSITIVE_INFINITY)
-  })
-
-  test('a wall clock that jumps after the mint changes nothing', async () => {
-    let offsetMs = 0
-    const payload = Buffer.from(JSON.stringify({ exp: Math.floor(Date.now() / 1_000) + 300 })).toString('base64url')
-    await using service = await startService({
-      mint: replyWith({ fields: json, content: `{"orgAccessToken":"e30.${payload}.c2ln"}` }),
-    })
-    await using client = new EndpointUnderTest(service, { wallNow: () => Date.now() + offsetMs })
-    const token = await client.endpoint.mint(ACME)
-    const before = token.statedLifeMs
-    offsetMs = HOUR_MS
-    expect(token.statedLifeMs).toBe(before)
   })
 })
 

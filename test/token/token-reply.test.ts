@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { jwtLifeMs, parseRetryAfter, readOrgAccessToken } from '../../src/token/token-reply.ts'
+import { jwtLifeMs, parseRetryAfter, readOrgAccessToken, readToken } from '../../src/token/token-reply.ts'
 import { fc } from '../support/properties.ts'
 
 describe('the token of a success', () => {
@@ -131,5 +131,13 @@ describe('Retry-After', () => {
 
   test.each([undefined, '', 'soon', '-5x', '1.5.2'])('%s is none', (value) => {
     expect(parseRetryAfter(value, NOW)).toBeUndefined()
+  })
+
+  test.each([
+    [['Retry-After', '17', 'X-Rate-Next', '3'], 17],
+    [['Retry-After', '3', 'Retry-After', '4'], undefined],
+  ])('in the fields %j: %s', (fields, retryAfterSeconds) => {
+    const read = () => readToken({ status: 429, fields, content: Buffer.alloc(0) }, 0, NOW)
+    expect(read).toThrow(expect.objectContaining({ code: 'token_endpoint_rate_limited', retryAfterSeconds }))
   })
 })

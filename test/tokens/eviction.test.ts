@@ -8,21 +8,6 @@ import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
-test('only the least recently used org has to mint again', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.maxOrgs': '100', 'tokens.mintRate': '10000' })
-  using client = new KeepAliveClient(proxy.port)
-  for (let i = 0; i < 100; i++) expect((await client.get('/v2/x', `org-${i}`)).status).toBe(200)
-  expect((await client.get('/v2/x', 'org-0')).status).toBe(200)
-  expect((await client.get('/v2/x', 'one-more')).status).toBe(200)
-  expect(service.tokens.mints).toHaveLength(101)
-
-  for (const org of ['org-0', 'org-99', 'one-more']) expect((await client.get('/v2/x', org)).status).toBe(200)
-  expect(service.tokens.mints).toHaveLength(101)
-  expect((await client.get('/v2/x', 'org-1')).status).toBe(200)
-  expect(service.tokens.mintsOf('org-1')).toHaveLength(2)
-})
-
 test('a request whose org is evicted meanwhile ends with the token that it began with', async () => {
   const gate = new Gate()
   await using service = await startService({

@@ -13,6 +13,10 @@ import type { Mint, MintScript } from '../support/token-endpoint.ts'
 
 const json = ['Content-Type', 'application/json']
 const invalid = 'token_response_invalid'
+/** Long enough for the slowest machine, and short enough that passing failures are not retried for five seconds. */
+const SETTINGS = { 'tokens.mintTimeout': scaledSetting(2_000) } as const
+/** More than is read of an answer. */
+const PAGE = 'CANARY'.repeat(12_000)
 
 const STATUS: Readonly<Record<string, number>> = {
   org_access_refused: 403,
@@ -56,37 +60,21 @@ const says = (content: string | Uint8Array, more: Reply = {}): Reply => ({ field
 
 describe.concurrent('the answer of the token endpoint is', () => {
   test.each<[string, Reply, string]>([
-    ['401', { status: 401, content: 'CANARY' }, 'app_credentials_rejected'],
+    ['401', { status: 401, content: PAGE }, 'app_credentials_rejected'],
     ['400', { status: 400 }, 'org_access_refused'],
-    ['403', { status: 403, content: 'CANARY' }, 'org_access_refused'],
+    ['403', { status: 403, content: PAGE }, 'org_access_refused'],
     ['404', { status: 404 }, 'org_access_refused'],
     ['410', { status: 410 }, 'org_access_refused'],
-    ['451', { status: 451 }, 'org_access_refused'],
-    ['429 with nothing', { status: 429 }, 'token_endpoint_rate_limited'],
-    ['429 with nonsense', { status: 429, fields: ['Retry-After', 'soon'] }, 'token_endpoint_rate_limited'],
+    ['429', { status: 429, content: PAGE }, 'token_endpoint_rate_limited'],
     ['408', { status: 408 }, 'token_endpoint_unavailable'],
-    ['500', { status: 500, content: 'CANARY' }, 'token_endpoint_unavailable'],
-    ['501', { status: 501 }, 'token_endpoint_unavailable'],
-    ['502', { status: 502 }, 'token_endpoint_unavailable'],
+    ['500', { status: 500, content: PAGE }, 'token_endpoint_unavailable'],
     ['503', { status: 503 }, 'token_endpoint_unavailable'],
     ['599', { status: 599 }, 'token_endpoint_unavailable'],
     ['a page for people', { fields: ['Content-Type', 'text/html'], content: '<html>CANARY</html>' }, invalid],
     ['empty', says(''), invalid],
     ['an object without the field', says('{}'), invalid],
-    ['null', says('{"orgAccessToken":null}'), invalid],
-    ['a number', says('{"orgAccessToken":7}'), invalid],
-    ['an array of it', says('["CANARY"]'), invalid],
-    ['an array in it', says('{"orgAccessToken":["CANARY"]}'), invalid],
-    ['an empty string', says('{"orgAccessToken":""}'), invalid],
-    ['half of it', says('{"orgAccessToken":"CANA'), invalid],
-    ['two of them', says('{"orgAccessToken":"CANARY","orgAccessToken":"CANARY2"}'), invalid],
-    ['inherited', says('{"__proto__":{"orgAccessToken":"CANARY"}}'), invalid],
-    ['a bare string', says('"CANARY"'), invalid],
     ['CR LF', says('{"orgAccessToken":"CANARY\\r\\nx: y"}'), invalid],
-    ['NUL', says('{"orgAccessToken":"CANARY\\u0000"}'), invalid],
     ['a blank', says('{"orgAccessToken":"CANARY CANARY"}'), invalid],
-    ['not ASCII', says('{"orgAccessToken":"CANARYé"}'), invalid],
-    ['a token over 16 KiB', says(JSON.stringify({ orgAccessToken: 'x'.repeat(16_385) })), invalid],
     ['over 64 KiB', says(`{"orgAccessToken":"CANARY"}${' '.repeat(65_536)}`), invalid],
     ['204', { status: 204 }, invalid],
     ['201 without a token', { status: 201, content: '{}' }, invalid],
@@ -94,36 +82,53 @@ describe.concurrent('the answer of the token endpoint is', () => {
     ['307', { status: 307, fields: ['Location', '/v2/orgs/other/access'] }, invalid],
   ])('%s', async (_, reply, code) => {
     await using service = await startService({ mint: () => reply })
-    // Long enough for the slowest machine, and short enough that passing failures are not retried for five seconds.
-    expectProblem(await answerBefore(service, { 'tokens.mintTimeout': scaledSetting(2_000) }), code)
+    const response = await answerBefore(service, SETTINGS)
+    expectProblem(response, code)
+    const { status } = reply
+    if (code === 'org_access_refused') expect(problemOf(response)).toHaveProperty('tokenEndpointStatus', status)
   })
 })
 
-test.concurrent.each([400, 403, 404, 422])('a refusal contains the status of the endpoint: %d', async (status) => {
-  await using service = await startService({ mint: () => ({ status }) })
-  expect(problemOf(await answerBefore(service))).toMatchObject({ tokenEndpointStatus: status })
+test.concurrent('a refusal without its content is still a refusal', async () => {
+  await using service = await startService({
+    mint: ({ request: received }) => {
+      received.connection.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 10\r\n\r\nno')
+      return undefined
+    },
+  })
+  expectProblem(await answerBefore(service), 'org_access_refused')
+  expect(service.tokens.mints).toHaveLength(1)
 })
 
-describe.concurrent('no answer:', () => {
+describe.concurrent('no answer: the client and the log get the cause:', () => {
+  async function expectCause(cause: string | RegExp, service: Service, settings: ProxySettings = {}): Promise<void> {
+    await using proxy = await startProxy(service, { ...SETTINGS, ...settings })
+    const response = await request(proxy.port, get('/v2/x', 'acme'))
+    expectProblem(response, 'token_endpoint_unavailable')
+    const line = proxy.logs.find(({ msg }) => msg === 'mint failed')
+    expect(line).toHaveProperty('url', `${settings.baseUrl ?? service.baseUrl}/v2/orgs/acme/access`)
+    for (const told of [problemOf(response), line]) expect(JSON.stringify(told)).toMatch(cause)
+  }
+
   test('refused', async () => {
     const service = await startService()
     await service.origin.stop()
-    expectProblem(
-      await answerBefore(service, { 'tokens.mintTimeout': scaledSetting(2_000) }),
-      'token_endpoint_unavailable',
-    )
+    await expectCause('The token endpoint cannot be reached (ECONNREFUSED)', service)
   })
 
   test('no such name', async () => {
     await using service = await startService()
-    const settings = { baseUrl: 'https://no-such-host.invalid', 'tokens.mintTimeout': scaledSetting(2_000) }
-    expectProblem(await answerBefore(service, settings), 'token_endpoint_unavailable')
+    const cause = /The host name of the token endpoint cannot be resolved \((ENOTFOUND|EAI_AGAIN)\)/
+    await expectCause(cause, service, { baseUrl: 'https://no-such-host.invalid' })
   })
 
-  test.each<CertificateName>(['expired', 'other-host', 'self-signed'])('the certificate is %s', async (name) => {
+  test.each<[CertificateName, string]>([
+    ['expired', 'it has expired, or the clock of this machine is wrong (CERT_HAS_EXPIRED).'],
+    ['other-host', 'ERR_TLS_CERT_ALTNAME_INVALID'],
+    ['self-signed', 'DEPTH_ZERO_SELF_SIGNED_CERT'],
+  ])('the certificate is %s', async (name, cause) => {
     await using service = await startService({ tls: certificate(name) })
-    const settings = { 'origin.caFile': CA_FILE, 'tokens.mintTimeout': scaledSetting(2_000) }
-    expectProblem(await answerBefore(service, settings), 'token_endpoint_unavailable')
+    await expectCause(cause, service, { 'origin.caFile': CA_FILE })
     expect(service.tokens.mints).toEqual([])
   })
 
@@ -134,72 +139,8 @@ describe.concurrent('no answer:', () => {
         return undefined
       },
     })
-    expectProblem(
-      await answerBefore(service, { 'tokens.mintTimeout': scaledSetting(2_000) }),
-      'token_endpoint_unavailable',
-    )
+    await expectCause('The token endpoint closed the connection without an answer', service)
   })
-})
-
-function detailOf(response: RawResponse): string {
-  const { detail } = problemOf(response) as { detail?: unknown }
-  return String(detail)
-}
-
-describe.concurrent('the client and the log get the cause of a failed connection:', () => {
-  async function detailBefore(service: Service, settings: ProxySettings): Promise<{ detail: string; logged: string }> {
-    await using proxy = await startProxy(service, { 'tokens.mintTimeout': '3s', ...settings })
-    const response = await request(proxy.port, get('/v2/x', 'acme'))
-    const line = proxy.logs.find(({ msg }) => msg === 'mint failed')
-    expect(line).toHaveProperty('url', `${settings.baseUrl ?? service.baseUrl}/v2/orgs/acme/access`)
-    return { detail: detailOf(response), logged: JSON.stringify(line) }
-  }
-
-  test('refused', async () => {
-    const service = await startService()
-    await service.origin.stop()
-    const { detail, logged } = await detailBefore(service, {})
-    expect(detail).toMatch(/^The token endpoint cannot be reached \(ECONNREFUSED\)/)
-    expect(logged).toContain('ECONNREFUSED')
-  })
-
-  test('no such name', async () => {
-    await using service = await startService()
-    const { detail, logged } = await detailBefore(service, { baseUrl: 'https://no-such-host.invalid' })
-    expect(detail).toMatch(/^The host name of the token endpoint cannot be resolved \((ENOTFOUND|EAI_AGAIN)\)/)
-    expect(logged).toContain('cannot be resolved')
-  })
-
-  test('a certificate that has expired', async () => {
-    await using service = await startService({ tls: certificate('expired') })
-    const { detail, logged } = await detailBefore(service, { 'origin.caFile': CA_FILE })
-    expect(detail).toContain('it has expired, or the clock of this machine is wrong (CERT_HAS_EXPIRED).')
-    expect(logged).toContain('CERT_HAS_EXPIRED')
-  })
-
-  test('the budget', async () => {
-    await using service = await startService({ mint: () => undefined })
-    await using proxy = await startProxy(service, { 'tokens.mintTimeout': '200ms', 'tokens.mintRate': '1' })
-    const answers = await Promise.all(['a', 'b', 'c'].map((org) => request(proxy.port, get('/v2/x', org))))
-    const details = answers.map((answer) => detailOf(answer))
-    expect(details.filter((detail) => detail.includes('tokens.mintRate'))).not.toEqual([])
-  })
-})
-
-test.concurrent.each<[string, MintScript]>([
-  ['empty', () => ({})],
-  [
-    'cut in its content',
-    ({ request: { connection } }) => {
-      connection.write('HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n{"orgAcc')
-      connection.end()
-      return undefined
-    },
-  ],
-])('a 200 that is %s is tried again, and answered with 502 when the time is over', async (_, mint) => {
-  await using service = await startService({ mint })
-  expectProblem(await answerBefore(service, { 'tokens.mintTimeout': scaledSetting(2_000) }), invalid)
-  expect(service.tokens.mints.length).toBeGreaterThan(2)
 })
 
 /** All requests have to arrive before it ends. */
@@ -253,7 +194,7 @@ describe.concurrent('passing failures are retried, within the deadline:', () => 
   })
 
   test('other failures are not retried', async () => {
-    for (const status of [403, 429]) {
+    for (const status of [401, 403, 429]) {
       await using service = await startService({ mint: issuesAfter([{ status }]) })
       await using proxy = await startProxy(service)
       expect((await request(proxy.port, get('/v2/x', 'acme'))).status).not.toBe(200)

@@ -2,9 +2,8 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { Changes, eventually, Gate } from '../support/changes.ts'
+import { Changes, Gate } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
-import { scaledSetting } from '../support/pace.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -70,20 +69,6 @@ test('a late rejection, and the new token has died too: the request is repeated 
   expect(service.requests.filter(({ target }) => target === '/v2/held').length).toBeLessThanOrEqual(4)
 })
 
-test('a token endpoint that issues the rejected token again is not called in a loop', async () => {
-  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
-  const reply = { content: JSON.stringify({ orgAccessToken: 'the-same-again' }) }
-  service.tokens.script = () => reply
-  await using proxy = await startProxy(service)
-  using client = new KeepAliveClient(proxy.port)
-  const startedAt = performance.now()
-  for (let i = 0; i < 100; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(401)
-  // It may give another token soon, so it is asked again after a quarter of a second.
-  const mints = 2 + (performance.now() - startedAt) / 250
-  expect(service.tokens.mints.length).toBeLessThanOrEqual(mints)
-  expect(service.requests.length).toBeLessThanOrEqual(100 + mints)
-})
-
 test('deaths in quick succession are hidden as long as each new token is accepted', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1h' })
@@ -93,43 +78,6 @@ test('deaths in quick succession are hidden as long as each new token is accepte
     service.tokens.revoke('acme')
     for (let i = 0; i < 3; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(200)
   }
-})
-
-test('if a token dies while the token endpoint is down, every request that could be repeated gets a 503 that says so', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(1_000) })
-  using client = new KeepAliveClient(proxy.port)
-  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
-  service.tokens.revoke('acme')
-  service.tokens.script = () => ({ status: 503 })
-  const clients = Array.from({ length: 10 }, () => new KeepAliveClient(proxy.port))
-  const answers = (await Promise.all(clients.map((each) => each.get('/v2/x', 'acme')))).concat([
-    await client.get('/v2/x', 'acme'),
-    await client.get('/v2/x', 'acme'),
-  ])
-  for (const each of clients) each[Symbol.dispose]()
-  for (const answer of answers) {
-    expect(answer.status).toBe(503)
-    expect(answer.content).toContain('"token_endpoint_unavailable"')
-  }
-})
-
-test('in the cool-down rejections are passed on; after it, the next one causes a mint', async () => {
-  let isRejecting = false
-  await using service = await startService({
-    acceptsAnyToken: true,
-    script: () => ({ status: isRejecting ? 401 : 200 }),
-  })
-  await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1s' })
-  using client = new KeepAliveClient(proxy.port)
-  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
-  isRejecting = true
-  const startedAt = performance.now()
-  await eventually(async () => {
-    expect((await client.get('/v2/x', 'acme')).status).toBe(401)
-    return service.tokens.mintsOf('acme').length > 2 || undefined
-  }, 'the end of the cool-down')
-  expect(performance.now() - startedAt).toBeGreaterThanOrEqual(1_000)
 })
 
 test('the outcomes of rejections are counted', async () => {

@@ -76,20 +76,6 @@ test.concurrent('forty orgs hang: every healthy org is served', async () => {
   expect(answers.filter((answer) => answer.status !== 200).map((answer) => answer.content)).toEqual([])
 })
 
-test.concurrent('two orgs get a 401 and none succeeds: the proxy is not ready until a mint succeeds', async () => {
-  let isRejecting = true
-  await using service = await startService({ mint: (mint) => (isRejecting ? { status: 401 } : mint.issue()) })
-  await using proxy = await startProxy(service, settings)
-  using client = new KeepAliveClient(proxy.port)
-  expect((await client.get('/v2/x', 'a')).status).toBe(502)
-  expect(await isReady(proxy)).toBe(true)
-  expect((await client.get('/v2/x', 'b')).status).toBe(502)
-  expect(await isReady(proxy)).toBe(false)
-  isRejecting = false
-  await eventually(async () => (await client.get('/v2/x', 'c')).status === 200 || undefined, 'the next probe', 10_000)
-  expect(await isReady(proxy)).toBe(true)
-})
-
 // The secret file becomes a FIFO, like a stalled mount. The read after a 401 must not delay the mints of others.
 test.concurrent('a 401 while the secret file cannot be read fails only its own mint', async () => {
   await using service = await startService({

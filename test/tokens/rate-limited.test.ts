@@ -7,17 +7,13 @@ import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { fieldOf, problemOf, type RawResponse, request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
+import { startService } from '../support/service.ts'
 import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
 const WAIT_SECONDS = 2
 
 function ask(proxy: ProxyUnderTest, org: string): Promise<RawResponse> {
   return request(proxy.port, get('/v2/x', org))
-}
-
-function limit(service: Service, retryAfter: string): void {
-  service.tokens.script = () => ({ status: 429, fields: ['Retry-After', retryAfter] })
 }
 
 /** A field for this moment, and the monotonic instant before which it forbids a mint. */
@@ -76,34 +72,4 @@ test.concurrent.each([inSeconds, atDate])('no mint before the time is over, for 
   const opensAt = limits[1]?.opensAt ?? 0
   expect(mintedAt).toBeGreaterThanOrEqual(opensAt)
   expect(mintedAt - opensAt).toBeLessThan(2_500)
-})
-
-test.concurrent('without Retry-After, one mint at a time is tried after each pause', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
-  service.tokens.script = () => ({ status: 429 })
-  const startedAt = performance.now()
-  while (performance.now() - startedAt < 1_500) {
-    const answers = await Promise.all(Array.from({ length: 10 }, (_, i) => ask(proxy, `org-${i}`)))
-    for (const answer of answers) expect(problemOf(answer).code).toBe('token_endpoint_rate_limited')
-  }
-  // All ten may be sent before the first answer. Then come a pause of about a second, and one probe.
-  expect(service.tokens.mints.length).toBeLessThanOrEqual(12)
-})
-
-test.concurrent('a 429 for a refresh leaves the token in use', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, {
-    'tokens.lifetime': '1s',
-    'tokens.learn': 'false',
-  })
-  expect((await ask(proxy, 'acme')).status).toBe(200)
-  limit(service, '30')
-  await eventually(async () => {
-    expect((await ask(proxy, 'acme')).status).toBe(200)
-    return proxy.logs.some(({ msg, token }) => msg === 'request' && token === 'stale') || undefined
-  }, 'requests past the estimate')
-  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
-  for (let i = 0; i < 50; i++) expect((await ask(proxy, 'acme')).status).toBe(200)
-  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
 })

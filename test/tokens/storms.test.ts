@@ -91,6 +91,7 @@ test('those beyond the budget are refused at once, with Retry-After', async () =
   for (const answer of refused) {
     expect(answer.status).toBe(503)
     expect(answer.content).toContain('"token_endpoint_unavailable"')
+    expect(answer.content, 'the setting to change').toContain('tokens.mintRate')
     expect(Number(/\r\nretry-after: (\d+)\r\n/i.exec(answer.head)?.[1])).toBeGreaterThanOrEqual(1)
   }
   // The last one served waited for a second, half of tokens.mintTimeout.

@@ -1,9 +1,7 @@
 /** A service that copies new tokens to its back ends: a young token that it rejects is not dead (`tokens.settleTime`). */
 
 import { expect, test } from 'vitest'
-import { get } from '../support/case-table.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
-import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
@@ -35,14 +33,4 @@ test('requests wait until the service knows the token: one mint, no rejection, f
   expect(service.tokens.mintsOf('acme')).toHaveLength(1)
   // The twenty came at once, before anything was known. After that, one at a time tries.
   expect(service.requests.length).toBeLessThanOrEqual(20 + 20 + 15)
-})
-
-test('content that cannot be repeated waits, too, once that is known', async () => {
-  await using service = await startSlowCopies()
-  await using proxy = await startProxy(service, { 'tokens.settleTime': '5s', 'replay.maxBody': '1KiB' })
-  expect((await request(proxy.port, get('/v2/as/acme', 'acme'))).status).toBe(200)
-  using client = new KeepAliveClient(proxy.port)
-  const answer = await client.post('/v2/as/globex', 'globex', 'x'.repeat(10_000))
-  expect(answer.status).toBe(200)
-  expect(service.requests.filter(({ target }) => target === '/v2/as/globex')).toHaveLength(1)
 })
