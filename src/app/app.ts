@@ -91,7 +91,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       log.setVolume(latest.log)
       live.config = latest
       // What failed for lack of trust may work now.
-      if (secureContext !== live.secureContext) side.resumeMints()
+      if (secureContext !== live.secureContext) side.pauses.resume()
       live.secureContext = secureContext
     },
   })
@@ -122,7 +122,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     metrics,
     gauges: () => {
       const { connected, free, pending } = origin.stats
-      const { mintPause } = side
+      const mintPause = side.pauses.status
       return {
         requestsInFlight: listener.requestsInFlight,
         requestsWaitingForToken: gateway.waiting,
@@ -146,7 +146,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         return side.tokens.purgeAll()
       },
     },
-    resumeMints: () => side.resumeMints(),
+    resumeMints: () => side.pauses.resume(),
     warnings: warningsOf(side, listener, log, () => reload.state, part?.fleet),
     fleet: part?.fleet.store,
   }

@@ -2,7 +2,6 @@
 
 import type { SecureContext } from 'node:tls'
 import type { Config } from '../config/schema.ts'
-import { targetPrefix } from '../http/target.ts'
 import { call } from '../origin/call.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
@@ -46,15 +45,8 @@ export function openTokenEndpoint(
   observer: TokenObserver,
   options: Pick<TokenEndpointOptions, 'rereadSecret'> = {},
 ): TokenEndpoint {
-  return new TokenEndpoint(
-    {
-      baseUrl,
-      prefix: targetPrefix(baseUrl),
-      timeoutMs: tokens.mintTimeout * LONGEST_CALL,
-      call: (request, timeoutMs, signal) => call(origin, request, timeoutMs, signal),
-      observer,
-      ...options,
-    },
-    credentials,
-  )
+  const timeoutMs = tokens.mintTimeout * LONGEST_CALL
+  const callOnce: TokenEndpointOptions['call'] = (target, fields, signal) =>
+    call(origin, { method: 'POST', target, fields }, timeoutMs, signal)
+  return new TokenEndpoint({ baseUrl, call: callOnce, observer, ...options }, credentials)
 }

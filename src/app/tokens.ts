@@ -9,7 +9,7 @@ import type { OrgId } from '../http/org-id.ts'
 import type { Origin } from '../origin/origin.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
 import { MintGuard } from '../token/mint-guard.ts'
-import type { MintPauseStatus } from '../token/mint-pauses.ts'
+import type { MintPauses } from '../token/mint-pauses.ts'
 import { TokenCache } from '../token/token-cache.ts'
 import { MintNotSent, OverBudget } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
@@ -26,10 +26,11 @@ const REJECTED = 'app_credentials_rejected'
 export class TokenSide {
   readonly credentials: AppCredentials
   readonly tokens: TokenCache
+  /** Of the mints of all orgs or of single ones. */
+  readonly pauses: MintPauses
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
   readonly #events: TokenEvents
-  readonly #guard: MintGuard
   readonly #secretFile: WatchedFile | undefined
   #fileProblem: string | undefined
   readonly #stopped = new AbortController()
@@ -44,14 +45,14 @@ export class TokenSide {
     this.#events = events
     this.credentials = new AppCredentials(config.appId, config.appSecret, {
       secretChanged: (secret) => {
-        this.#guard.pauses.credentialsChanged()
+        this.pauses.credentialsChanged()
         fleet?.secretReplaced(secret)
       },
       secretJudged: (outcome) => events.secretReloaded(outcome, appSecretFile),
     })
     const rereadSecret = () => this.reloadSecret()
     const endpoint = openTokenEndpoint(config, origin, this.credentials, events, { rereadSecret })
-    this.#guard = new MintGuard(
+    const guard = new MintGuard(
       {
         mintTimeoutMs: settings.mintTimeout,
         mintConcurrency: settings.mintConcurrency,
@@ -67,6 +68,7 @@ export class TokenSide {
       },
       endpoint,
     )
+    this.pauses = guard.pauses
     this.tokens = new TokenCache(
       {
         maxOrgs: settings.maxOrgs,
@@ -80,20 +82,20 @@ export class TokenSide {
         looksFarAhead: fleet === undefined,
         observer: events,
       },
-      fleet?.inFrontOf(this.#guard) ?? this.#guard,
+      fleet?.inFrontOf(guard) ?? guard,
     )
     if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile)
   }
 
   /** The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. */
   get areCredentialsRejected(): boolean {
-    return this.#guard.pauses.code === REJECTED && !this.credentials.wereAccepted
+    return this.pauses.code === REJECTED && !this.credentials.wereAccepted
   }
 
   /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
     const { key, wereAccepted } = this.credentials
-    return this.#guard.pauses.code === REJECTED || (key.isRejected && !wereAccepted)
+    return this.pauses.code === REJECTED || (key.isRejected && !wereAccepted)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
@@ -104,26 +106,17 @@ export class TokenSide {
       : undefined
   }
 
-  /** Why and until when mints are paused, of all orgs or of single ones. */
-  get mintPause(): MintPauseStatus | undefined {
-    return this.#guard.pauses.status
-  }
-
-  /** Ends all pauses and limits of the token endpoint. The next call shows whether they were still needed. */
-  resumeMints(): void {
-    this.#guard.pauses.resume()
-  }
-
   /**
    * Mints for each org of `tokens.warm` once, in random order: proxies that start together should not all begin with the same
    * org. Failures have been logged when it resolves. Never rejects.
    */
   async warm(): Promise<void> {
     if (this.#warmOrgs.length === 0) return
-    const waiting = shuffle(this.#warmOrgs)
+    const waiting = [...this.#warmOrgs]
+    const next = () => waiting.splice(Math.floor(Math.random() * waiting.length), 1)[0]
     let failed = 0
     const work = async () => {
-      for (let org = waiting.pop(); org !== undefined && !this.#stopped.signal.aborted; org = waiting.pop()) {
+      for (let org = next(); org !== undefined && !this.#stopped.signal.aborted; org = next()) {
         if (!(await this.#warmOne(org))) failed += 1
       }
     }
@@ -166,10 +159,10 @@ export class TokenSide {
   #probeAfter(pauseMs: number): void {
     clearTimeout(this.#probe)
     this.#probe = setTimeout(() => {
-      if (this.#guard.pauses.code !== REJECTED) return
+      if (this.pauses.code !== REJECTED) return
       this.#probeAfter(pauseMs) // unless another pause begins
       // Any of them: the trouble of one may be its own.
-      const orgs = this.#guard.pauses.status?.orgs ?? []
+      const orgs = this.pauses.status?.orgs ?? []
       const org = orgs[randomInt(Math.max(orgs.length, 1))]
       if (org !== undefined) this.tokens.warm(org).catch(() => undefined)
     }, pauseMs).unref()
@@ -190,11 +183,4 @@ export class TokenSide {
       },
     })
   }
-}
-
-function shuffle<T>(values: readonly T[]): T[] {
-  return values
-    .map((value) => ({ value, order: Math.random() }))
-    .toSorted((a, b) => a.order - b.order)
-    .map(({ value }) => value)
 }

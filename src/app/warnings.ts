@@ -17,13 +17,13 @@ export function warningsOf(
 ): WarningChecks {
   return {
     mints_paused() {
-      const { mintPause: pause } = side
+      const pause = side.pauses.status
       if (!pause?.isOfAll) return undefined
       const text = `No Org gets a new token: ${pause.hint ?? causeOf(pause.code)} Tokens that are held go on working. ${RESUME}`
       return { text, leftMs: pause.leftMs }
     },
     orgs_paused() {
-      const { mintPause: pause } = side
+      const pause = side.pauses.status
       if (pause === undefined || pause.isOfAll) return undefined
       const { orgs, code, leftMs, hint } = pause
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that

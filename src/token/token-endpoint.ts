@@ -6,44 +6,27 @@
 import { performance } from 'node:perf_hooks'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
+import { targetPrefix } from '../http/target.ts'
 import type { AppCredentials, AppKey } from './app-credentials.ts'
 import { type MintReply, readToken, translateMintError } from './token-reply.ts'
 import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
 
-/** The request of a mint. It has no content. */
-interface MintRequest {
-  readonly method: 'POST'
-  /** Origin-form. */
-  readonly target: string
-  /** Names and values in turn. */
-  readonly fields: readonly string[]
-}
-
 export interface TokenEndpointOptions {
-  /** Only its origin is used. */
   readonly baseUrl: URL
-  /** Put in front of the path. */
-  readonly prefix: string
-  /** From the start of the call to the last byte of the reply. */
-  readonly timeoutMs: number
-  /** Sends the request, once. Rejects with an `OriginError`. */
-  readonly call: (request: MintRequest, timeoutMs: number, signal?: AbortSignal) => Promise<MintReply>
+  /** Sends a POST without content, once. `fields` are names and values in turn. Rejects with an `OriginError`. */
+  readonly call: (target: string, fields: readonly string[], signal?: AbortSignal) => Promise<MintReply>
   /** Offers the secret of the file to the credentials. Must not reject. */
   readonly rereadSecret?: (() => Promise<void>) | undefined
   readonly observer?: TokenObserver | undefined
-  readonly now?: () => number
-  readonly wallNow?: () => number
 }
 
 export class TokenEndpoint implements TokenSource {
   readonly #options: TokenEndpointOptions
   readonly #credentials: AppCredentials
-  readonly #now: () => number
 
   constructor(options: TokenEndpointOptions, credentials: AppCredentials) {
     this.#options = options
     this.#credentials = credentials
-    this.#now = options.now ?? (() => performance.now())
   }
 
   /** One call, and after a 401 another one with each other secret: the file may have a new one by now. */
@@ -65,15 +48,15 @@ export class TokenEndpoint implements TokenSource {
 
   async #mintAs(key: AppKey, org: OrgId, options: MintOptions): Promise<AccessToken> {
     const { reason = 'cold', requestId, signal } = options
-    const { observer, timeoutMs, baseUrl, prefix } = this.#options
-    const target = `${prefix}/v2/orgs/${encodeURIComponent(org)}/access`
+    const { observer, baseUrl } = this.#options
+    const target = `${targetPrefix(baseUrl)}/v2/orgs/${encodeURIComponent(org)}/access`
     const url = baseUrl.origin + target
     const fields = ['host', baseUrl.host, 'authorization', key.reveal(), 'accept-encoding', 'identity']
-    const startedAt = this.#now()
-    const durationMs = () => this.#now() - startedAt
+    const startedAt = performance.now()
+    const durationMs = () => performance.now() - startedAt
     try {
-      const reply = await this.#options.call({ method: 'POST', target, fields }, timeoutMs, signal)
-      const token = readToken(reply, startedAt, (this.#options.wallNow ?? Date.now)())
+      const reply = await this.#options.call(target, fields, signal)
+      const token = readToken(reply, startedAt, Date.now())
       this.#credentials.accepted(key)
       observer?.mintSettled?.({ org, url, reason, outcome: 'ok', durationMs: durationMs() })
       return token

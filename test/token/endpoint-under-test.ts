@@ -18,7 +18,10 @@ export class EndpointUnderTest implements AsyncDisposable {
   readonly mints: SettledMint[] = []
   readonly #origin: Origin
 
-  constructor(service: Service, options: Partial<TokenEndpointOptions & OriginOptions> = {}) {
+  constructor(
+    service: Service,
+    { timeoutMs = 5_000, ...options }: Partial<TokenEndpointOptions & OriginOptions & { timeoutMs: number }> = {},
+  ) {
     const { appId, appSecret } = service.tokens
     const baseUrl = new URL(service.baseUrl)
     const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, ...options }
@@ -27,9 +30,7 @@ export class EndpointUnderTest implements AsyncDisposable {
     this.endpoint = new TokenEndpoint(
       {
         baseUrl,
-        prefix: baseUrl.pathname.replace(/\/$/, ''),
-        timeoutMs: 5_000,
-        call: (request, timeoutMs) => call(this.#origin, request, timeoutMs),
+        call: (target, fields, signal) => call(this.#origin, { method: 'POST', target, fields }, timeoutMs, signal),
         observer: { mintSettled: (mint) => this.mints.push(mint) },
         ...options,
       },
