@@ -17,6 +17,7 @@ const invalid = 'token_response_invalid'
 const SETTINGS = { 'tokens.mintTimeout': scaledSetting(2_000) } as const
 /** More than is read of an answer. */
 const PAGE = 'CANARY'.repeat(12_000)
+const BOMB = gzipSync(`{"orgAccessToken":"CANARY"}${' '.repeat(1_000_000)}`)
 
 const STATUS: Readonly<Record<string, number>> = {
   org_access_refused: 403,
@@ -76,6 +77,7 @@ describe.concurrent('the answer of the token endpoint is', () => {
     ['CR LF', says('{"orgAccessToken":"CANARY\\r\\nx: y"}'), invalid],
     ['a blank', says('{"orgAccessToken":"CANARY CANARY"}'), invalid],
     ['over 64 KiB', says(`{"orgAccessToken":"CANARY"}${' '.repeat(65_536)}`), invalid],
+    ['over 64 KiB before it was compressed', says(BOMB, { fields: ['Content-Encoding', 'gzip'] }), invalid],
     ['204', { status: 204 }, invalid],
     ['201 without a token', { status: 201, content: '{}' }, invalid],
     ['301', { status: 301, fields: ['Location', 'http://evil.invalid/'] }, invalid],
@@ -218,12 +220,6 @@ test.concurrent.each([
   await using proxy = await startProxy(service)
   await request(proxy.port, get('/v2/x', 'acme'))
   expect(service.requests[0]?.values('authorization')).toEqual(['Bearer tok'])
-})
-
-test.concurrent('a compressed answer that grows beyond 64 KiB is unusable', async () => {
-  const bomb = gzipSync(`{"orgAccessToken":"CANARY"}${' '.repeat(1_000_000)}`)
-  await using service = await startService({ mint: () => says(bomb, { fields: ['Content-Encoding', 'gzip'] }) })
-  expectProblem(await answerBefore(service, { 'tokens.mintTimeout': '300ms' }), invalid)
 })
 
 test.concurrent.each<[string, Reply]>([

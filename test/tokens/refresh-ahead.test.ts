@@ -2,7 +2,6 @@
 
 import { afterAll, expect, test } from 'vitest'
 import { type OrgStats, type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
-import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { type ProxyProcess, type ProxyProcessOptions, startProxyProcess } from '../support/proxy-process.ts'
 
@@ -90,32 +89,3 @@ async function wasQuietRun(learn: string, lifetimeMs: number): Promise<boolean> 
   else expect(acme?.rejected).toBeLessThanOrEqual(8 * Math.ceil(lives))
   return true
 }
-
-test.concurrent('a refresh that fails is tried again after growing pauses, not for each request', async () => {
-  await using sandbox = await startSandbox({ tokenLifetimeMs: 60_000 })
-  // The first refresh would come after ten minutes. So the estimate is short, and the token stays good.
-  await using proxy = await startBefore(sandbox, {
-    'tokens.lifetime': '1s',
-    'tokens.learn': 'false',
-    'tokens.mintTimeout': '100ms',
-  })
-  await eventually(async () => (await sendSteadily(proxy, 1, 50)).statuses.has(200) || undefined, 'a token')
-  const { mints: mintsBefore = 0, tokens: tokensBefore = 0 } = statsOf(sandbox) ?? {}
-  sandbox.set({ mintFaults: [{ kind: 'status', status: 503 }] })
-  const { statuses } = await sendSteadily(proxy, 4, 6_000)
-  expect([...statuses.keys()]).toEqual([200])
-  const failing = (statsOf(sandbox)?.mints ?? 0) - mintsBefore
-  expect(failing).toBeGreaterThanOrEqual(2)
-  expect(failing, 'mints in five seconds of failing').toBeLessThanOrEqual(13)
-  expect(statuses.get(200), 'requests').toBeGreaterThan(failing * 5)
-
-  sandbox.set({ mintFaults: [] })
-  await eventually(
-    async () => {
-      await sendSteadily(proxy, 1, 100)
-      return statsOf(sandbox)?.tokens === tokensBefore + 1 || undefined
-    },
-    'the refresh done',
-    20_000,
-  )
-})
