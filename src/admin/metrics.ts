@@ -30,7 +30,7 @@ export interface Gauges {
 }
 
 /** `failed`: the configuration is good, but could not be applied. */
-export type ReloadOutcome = (typeof RELOAD_OUTCOMES)[number]
+type ReloadOutcome = (typeof RELOAD_OUTCOMES)[number]
 const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused', 'failed'] as const
 
 type MintOutcome = SettledMint['outcome']

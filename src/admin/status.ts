@@ -4,7 +4,7 @@ import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
 import type { OrgStatus, TokenCache } from '../token/token-cache.ts'
 import type { History } from './history.ts'
-import type { Gauges, Metrics, ReloadOutcome } from './metrics.ts'
+import type { Gauges, Metrics } from './metrics.ts'
 import { type WarningChecks, Warnings } from './warnings.ts'
 
 export interface ReadinessCheck {
@@ -19,14 +19,8 @@ export interface AdminSources {
   readonly version: string
   /** The service that the proxy calls, and the App it calls as. */
   readonly service: { readonly baseUrl: string; readonly appId: string }
-  readonly configuration: () => {
-    /** ISO 8601: the start, or the last reload that changed something. */
-    readonly takenOverAt: string
-    /** Outcome of the last reload, if there was one. */
-    readonly lastReload: ReloadOutcome | undefined
-    /** Every setting as it was written; secrets are masked. */
-    readonly settings: Readonly<Record<string, string>>
-  }
+  /** The start, or the last reload that changed something. */
+  readonly configurationTakenOverAt: () => Date
   /** Empty if no callers are configured. */
   readonly callers: () => readonly {
     readonly name: string
@@ -66,7 +60,8 @@ export class Status {
 
   /** At most `maxOrgs` of the orgs whose id contains `search`: those in trouble first, then the newest tokens. */
   document(maxOrgs: number, search: string) {
-    const { version, service, configuration, callers, readiness, metrics, gauges, tokens, fleet } = this.#sources
+    const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, fleet } =
+      this.#sources
     const now = performance.now()
     const checks = readiness()
     const orgs = tokens.status().filter(({ org }) => org.includes(search))
@@ -82,7 +77,7 @@ export class Status {
         uptimeMs: now,
       },
       service,
-      configuration: configuration(),
+      configuration: { takenOverAt: configurationTakenOverAt().toISOString() },
       callers: callers(),
       isReady: checks.every(({ isOk }) => isOk),
       checks,

@@ -108,10 +108,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const sources: AdminSources = {
     version: readVersion(),
     service: { baseUrl: config.baseUrl.href, appId: config.appId },
-    configuration: () => {
-      const { takenOverAt, lastOutcome: lastReload, texts } = reload.state
-      return { takenOverAt: takenOverAt.toISOString(), lastReload, settings: Object.fromEntries(texts) }
-    },
+    configurationTakenOverAt: () => reload.state.takenOverAt,
     callers: () =>
       rules.callers.map(({ name, usage }) => ({
         name,

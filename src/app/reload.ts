@@ -32,8 +32,6 @@ export interface ReloadState {
   readonly lastOutcome: Reload['outcome'] | undefined
   /** Why the last reload was refused, one line each. */
   readonly problems: readonly string[]
-  /** Every setting as it was written, secrets masked. Settings that wait for a restart have their running value. */
-  readonly texts: ReadonlyMap<string, string>
 }
 
 interface ConfigReloadOptions {
@@ -67,7 +65,6 @@ export class ConfigReload {
       takenOverAt: this.#takenOverAt,
       lastOutcome: this.#last?.outcome,
       problems: problemsOf(this.#last),
-      texts: new Map([...this.#running.given].map(([key, { text }]) => [key, text])),
     }
   }
 

@@ -1,8 +1,6 @@
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { connect } from 'node:net'
-import { networkInterfaces, tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { networkInterfaces } from 'node:os'
 import { describe, expect, test } from 'vitest'
 import type { StatusDocument } from '../../src/admin/status.ts'
 import { Canaries, randomMarker } from '../support/canaries.ts'
@@ -212,14 +210,8 @@ describe('an address that other machines can reach', () => {
       const response = await request(admin.port, raw, { host })
       expect([response.status, problemOf(response).code]).toEqual([403, 'remote_refused'])
     }
-  })
-
-  test.skipIf(outwardAddress() === undefined)('can be reached from outside; a loopback address cannot', async () => {
-    await using open = await AdminUnderTest.start(anywhere)
-    const host = outwardAddress() ?? ''
-    expect((await request(open.port, get('/livez'), { host })).status).toBe(200)
-    await using admin = await AdminUnderTest.start()
-    await expect(request(admin.port, get('/livez'), { host })).rejects.toThrow('ECONNREFUSED')
+    await using local = await AdminUnderTest.start()
+    await expect(request(local.port, get('/livez'), { host })).rejects.toThrow('ECONNREFUSED')
   })
 })
 
@@ -244,20 +236,6 @@ function outwardAddress(): string | undefined {
   const addresses = Object.values(networkInterfaces()).flatMap((each) => each ?? [])
   return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address
 }
-
-test('a unix socket serves clients that may open it', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'admin-'))
-  const path = join(folder, 'admin.sock')
-  await using admin = await AdminUnderTest.start({
-    address: { kind: 'unix', path },
-    socketMode: 0o600,
-    callers: 'here',
-  })
-  expect(admin.address).toBe(`unix:${path}`)
-  expect(statSync(path).mode & 0o777).toBe(0o600)
-  expect((await request(path, get('/status'))).status).toBe(200)
-  rmSync(folder, { recursive: true })
-})
 
 describe('limits', () => {
   test('a client with many connections does not lock out probes', async () => {

@@ -44,7 +44,7 @@ export class AdminUnderTest implements AsyncDisposable {
     const sources: AdminSources = {
       version,
       service: { baseUrl: 'https://api.example.com/', appId: 'my-app' },
-      configuration: () => ({ takenOverAt: '2026-01-01T00:00:00.000Z', lastReload: undefined, settings: {} }),
+      configurationTakenOverAt: () => new Date(0),
       callers: () => this.callers,
       readiness: () => this.checks,
       metrics: this.metrics,
