@@ -135,18 +135,6 @@ test('an origin that refuses connections, and comes back', async () => {
   await table.expectAlive()
 })
 
-test.each([413, 401, 200])('an answer %i before the content is sent, and the origin closes', async (status) => {
-  const target = table.target(() => ({ status, content: 'early', isEarly: true, closes: true }))
-  const lines = get(target, 'acme', 'Content-Length: 1000000').replace('GET', 'POST')
-  await using client = await RawClient.sending(table.proxy.port, lines + 'x'.repeat(200_000))
-  const response = await client.response('POST')
-  expect(response).toMatchObject({ status, isComplete: true })
-  expect(response.content.toString()).toBe('early')
-  await client.untilClosed()
-  expect(table.requestsFor(target)).toHaveLength(1)
-  await table.expectAlive()
-})
-
 test('bytes outside TLS on a connection with TLS are a tls_protocol_error', async () => {
   const connections: Socket[] = []
   await using service = await startService({

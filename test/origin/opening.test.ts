@@ -2,7 +2,7 @@
 
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { createSecureContext } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { Origin } from '../../src/origin/origin.ts'
@@ -11,32 +11,13 @@ import { startOrigin } from '../support/origin.ts'
 import { onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
 
-const BASIS = { connections: 2, connectTimeoutMs: 300 }
-
-function open(url: string): { readonly origin: Origin; send(): Recorder } & Disposable {
-  const origin = new Origin({ ...BASIS, baseUrl: new URL(url) })
-  return {
-    origin,
-    send: () => {
-      const recorder = new Recorder()
-      origin.dispatch(recorder.attempt)
-      return recorder
-    },
-    [Symbol.dispose]: () => origin.close(),
-  }
-}
-
-describe('fails at once', () => {
-  test('a listener that closes during the TLS handshake', async () => {
-    const server = createServer((socket) => socket.end()).listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    using pool = open(`https://127.0.0.1:${(server.address() as AddressInfo).port}`)
-    const attempt = pool.send()
-    expect(['ECONNRESET', 'connection_terminated']).toContain(
-      ((await attempt.failed()) as Error & { code: string }).code,
-    )
-    server.close()
-  })
+test('a listener that closes during the TLS handshake fails the attempt at once', async () => {
+  const server = createServer((socket) => socket.end()).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const baseUrl = new URL(`https://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  await using pool = await startOriginPool(undefined, { baseUrl })
+  expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_terminated' })
+  server.close()
 })
 
 describe('the end of all connections', () => {
@@ -83,26 +64,19 @@ describe('the end of all connections', () => {
 })
 
 test('a connection that a tunnel brings after the time limit is closed', async () => {
-  await using server = await startOrigin()
-  const { port } = new URL(server.url)
-  const socket = connect(Number(port), '127.0.0.1')
-  await once(socket, 'connect')
-  let bring = () => {}
-  const origin = new Origin({
-    baseUrl: new URL(server.url),
-    connections: 1,
+  let bring = (_: Socket) => {}
+  await using pool = await startOriginPool(undefined, {
     connectTimeoutMs: 50,
     tunnel: (_host, _port, done) => {
-      bring = () => done(undefined, socket)
+      bring = (socket) => done(undefined, socket)
       return { cancel: () => {} } // too late for it
     },
   })
-  const recorder = new Recorder()
-  origin.dispatch(recorder.attempt)
-  expect(await recorder.failed()).toMatchObject({ code: 'connection_timeout' })
-  bring()
+  const socket = connect(pool.server.port, '127.0.0.1')
+  await once(socket, 'connect')
+  expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_timeout' })
+  bring(socket)
   expect(socket.destroyed).toBe(true)
-  origin.close()
 })
 
 test('a TLS session that comes late is not used under other trusted certificates', async () => {

@@ -49,8 +49,8 @@ export class Recorder implements AttemptSink {
   }
 
   /** Resolves with the error of the attempt. */
-  async failed(deadlineMs?: number): Promise<Error> {
-    await this.waitFor(({ isOver }) => isOver, 'the failure of an attempt', deadlineMs)
+  async failed(): Promise<Error> {
+    await this.waitFor(({ isOver }) => isOver, 'the failure of an attempt')
     if (this.error === undefined) throw new Error('it has ended well')
     return this.error
   }
