@@ -66,3 +66,13 @@ test('shared or small memory is not freed', () => {
   write(small, true)
   expect([whole.length, small.length]).toEqual([2 * FULL_READ, 1_024])
 })
+
+test('nothing is written after the end of the exchange', () => {
+  const written: unknown[] = []
+  const socket = { write: (bytes: unknown) => written.push(bytes) } as unknown as Socket
+  const content = new RequestContent(socket, source, true)
+  content.detach()
+  expect(content.write(piece(FULL_READ), true)).toBe(true)
+  content.end()
+  expect(written).toEqual([])
+})
