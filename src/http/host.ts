@@ -2,8 +2,6 @@
 
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9_~!$&'()*+;=.-]+)(?::\d{1,5})?$/i
 
-export type HostVerdict = 'allowed' | 'refused' | 'invalid'
-
 /** Names that always mean this machine. */
 export const LOOPBACK_NAMES: readonly string[] = ['localhost', '127.0.0.1', '[::1]']
 
@@ -19,7 +17,7 @@ export class HostList {
     this.#allowsAll = names.includes('*')
   }
 
-  check(value: string): HostVerdict {
+  check(value: string): 'allowed' | 'refused' | 'invalid' {
     if (this.#passed.has(value)) return 'allowed'
     const match = HOST.exec(value)
     if (match === null) return 'invalid'

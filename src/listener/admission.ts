@@ -91,7 +91,7 @@ export function admit(
   head: RequestHead,
   rules: AdmissionRules,
   newRequestId: () => string,
-  sender: Sender = ANYONE,
+  sender: Sender = { callerSocket: undefined },
 ): Admission {
   const found = gatherFields(head.rawHeaders)
   const early =
@@ -105,8 +105,6 @@ export function admit(
   const admission = admitTarget(head, found, rules, newRequestId, caller)
   return admission.isAdmitted ? admission : { ...admission, caller }
 }
-
-const ANYONE: Sender = { callerSocket: undefined }
 
 /** Refuses the framing that Node's strict parser lets through although RFC 9112 §6 does not. */
 function checkFraming(head: RequestHead, found: RequestFindings): Refusal | undefined {

@@ -12,12 +12,6 @@ const originHost = new URL(table.service.baseUrl).host
 
 test.each<Case>([
   {
-    name: 'Connection: authorization',
-    send: get('/v2/x', '{org}', 'Connection: authorization'),
-    status: 200,
-    forwards: ['GET /v2/x'],
-  },
-  {
     name: 'Connection: authorization, beside an Authorization of the client',
     send: get('/v2/x', '{org}', 'Connection: keep-alive, authorization', 'Authorization: Bearer evil'),
     status: 200,

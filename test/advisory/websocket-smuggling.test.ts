@@ -52,7 +52,6 @@ describe('a malformed handshake', async () => {
   })
   test.each<Case>([
     bad('version 777', [...without('Sec-WebSocket-Version'), 'Sec-WebSocket-Version: 777']),
-    bad('version 8', [...without('Sec-WebSocket-Version'), 'Sec-WebSocket-Version: 8']),
     bad('no version', without('Sec-WebSocket-Version')),
     bad('two versions', [...HANDSHAKE, 'Sec-WebSocket-Version: 13']),
     bad('no key', without('Sec-WebSocket-Key')),
@@ -60,7 +59,6 @@ describe('a malformed handshake', async () => {
     bad('a key of the wrong length', [...without('Sec-WebSocket-Key'), 'Sec-WebSocket-Key: c2hvcnQ=']),
     bad('a key that is no base64', [...without('Sec-WebSocket-Key'), 'Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!==']),
     bad('POST', HANDSHAKE, 'POST /v2/ws HTTP/1.1'),
-    bad('POST with a length', [...HANDSHAKE, 'Content-Length: 2'], 'POST /v2/ws HTTP/1.1', 'hi'),
     bad('content with a length', [...HANDSHAKE, 'Content-Length: 2'], 'GET /v2/ws HTTP/1.1', 'hi'),
     bad('content in chunks', [...HANDSHAKE, 'Transfer-Encoding: chunked'], 'GET /v2/ws HTTP/1.1', '0\r\n\r\n'),
     bad('HTTP/1.0', HANDSHAKE, 'GET /v2/ws HTTP/1.0'),

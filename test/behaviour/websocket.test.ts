@@ -44,11 +44,8 @@ async function open({ port = proxy.port, org = 'acme', protocols = [] as string[
 }
 
 /** A client behind its 101, and the connection at the service. */
-async function openRaw(target: string, behind: Uint8Array = new Uint8Array()) {
-  const client = await RawClient.sending(
-    proxy.port,
-    Buffer.concat([Buffer.from(get(target, 'acme', ...HANDSHAKE)), behind]),
-  )
+async function openRaw(target: string, behind: Uint8Array = new Uint8Array(), port = proxy.port) {
+  const client = await RawClient.sending(port, Buffer.concat([Buffer.from(get(target, 'acme', ...HANDSHAKE)), behind]))
   expect((await client.response()).status).toBe(101)
   return { client, connection: service.requests.at(-1)?.connection as OriginConnection }
 }
@@ -164,16 +161,18 @@ test('an open WebSocket is a request that has ended: logged with 101, not in fli
     'origin.idleTimeout': '200ms',
   })
   const { port } = proxy
-  const [silent, unread] = [await open({ port }), await open({ port })] // only one may be in flight
+  const silent = await open({ port })
+  const { client: unread, connection } = await openRaw('/v2/silent', undefined, port) // only one may be in flight
   expect(await proxy.logOf('/v2/ws')).toMatchObject({ status: 101, bytesOut: 0 })
   const large = randomBytes(16 * 1024 * 1024)
-  unread.send(large)
-  unread.pause()
+  unread.socket.pause()
+  connection.write(large)
   await setTimeout(600) // longer than every limit
   silent.send('still here')
   expect(String((await once(silent, 'message'))[0])).toBe('still here')
-  unread.resume()
-  expect(large.equals((await once(unread, 'message'))[0])).toBe(true)
+  unread.socket.resume()
+  expect(large.equals(await unread.bytes(large.length))).toBe(true)
   expect((await request(port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
-  for (const socket of [silent, unread]) socket.terminate()
+  silent.terminate()
+  await unread[Symbol.asyncDispose]()
 })
