@@ -54,22 +54,33 @@ function nameOf(segment: string): string {
 
 const MAY_NAME_TOKEN_ENDPOINT = /access|%/i
 
+/**
+ * What folds into `s` outside ASCII, as the octets of its UTF-8 in lower case: matchers that ignore case take a long s for an
+ * s, and those that fold whole strings take a sharp s for two.
+ */
+const LONG_S = /\u00e5\u00bf/g
+const SHARP_S = /\u00e3\u009f|\u00e1\u00ba\u009e/g
+
 /** Servers drop a suffix that picks a format, trim blanks, and stop reading at a control. */
 const ACCESS = /^access *(?:$|[.\p{Cc}])/u
 
 /**
- * True if an origin may read the path as `…/orgs/{x}/access`, the token endpoint. Compares after decoding twice, in lower
- * case, without `;parameters` and without empty segments. Servers disagree on two points, so every reading counts: a
+ * True if an origin may read the path as `…/orgs/{x}/access`, the token endpoint. Compares after decoding twice, without
+ * regard to case, without `;parameters` and without empty segments. Servers disagree on two points, so every reading counts: a
  * segment of parameters alone (`/;x/`) counts as a segment or not, and an encoded separator ends a segment or is part of it.
  */
 export function isTokenEndpoint(path: string): boolean {
   if (!MAY_NAME_TOKEN_ENDPOINT.test(path)) return false
   const once = decodeOnce(path)
   const encodedSeparators = countOf(ENCODED_SEPARATOR, path) + countOf(ENCODED_SEPARATOR, once)
-  const decoded = decodeOnce(once).toLowerCase()
+  const decoded = foldCase(decodeOnce(once))
   // Some origins decode the target before they look for its query.
   const withoutQuery = decoded.slice(0, decoded.search(/[?#]|$/))
   return [decoded, withoutQuery].some((reading) => endsInTokenEndpoint(reading, encodedSeparators))
+}
+
+function foldCase(path: string): string {
+  return path.toLowerCase().replace(LONG_S, 's').replace(SHARP_S, 'ss')
 }
 
 /** `encodedSeparators` of the separators in the decoded path were encoded. */

@@ -68,6 +68,10 @@ describe('the token endpoint', () => {
     '/v2/orgs/x%3fy/access',
     '/v2/orgs/%2f/access',
     '/v2/orgs/%255c%2f/access',
+    '/v2/org%c5%bf/x/acce%C5%BF%c5%bf',
+    '/v2/orgs/x/acce%25c5%25bfs',
+    '/v2/orgs/x/acce%c3%9f',
+    '/v2/orgs/x/acce%e1%ba%9e',
   ])('%s is recognized', (target) => {
     expect(isTokenEndpoint(pathOf(target))).toBe(true)
   })
@@ -81,6 +85,7 @@ describe('the token endpoint', () => {
     '/v2/orgs/b/access-logs',
     '/v2/orgs/b/access/x',
     '/v2/orgs/b/access%20logs',
+    '/v2/orgs/b/acce%c3%9fories',
     '/v2/orgs/b/files/a%2Fb/access',
     '/v2/orgs/b/groups/c/access',
     '/v2/orgs/',
