@@ -4,7 +4,7 @@
  */
 
 import { gunzipSync } from 'node:zlib'
-import { OriginError, type OriginErrorCode, TokenError, type TokenErrorCode } from '../errors.ts'
+import { OriginError, type OriginErrorCode, TokenError } from '../errors.ts'
 import { AccessToken } from './token-source.ts'
 
 export interface MintReply {
@@ -141,32 +141,21 @@ export function parseRetryAfter(value: string | undefined, wallNowMs: number): n
   return Math.min(Math.max(Math.ceil(restMs / 1_000), 0), MAX_RETRY_AFTER_SECONDS)
 }
 
-type Meaning = readonly [code: TokenErrorCode, hint?: string]
-
 const UNREACHABLE = 'The token endpoint cannot be reached (%): check baseUrl and the network.'
-const BROKEN: Meaning = ['token_response_invalid', 'The answer of the token endpoint is broken (%).']
-/** With one sentence for callers and the log; `%` stands for the cause. None if the problem's code says enough. */
-const MEANINGS: Readonly<Record<OriginErrorCode, Meaning>> = {
-  connection_refused: ['token_endpoint_unavailable', UNREACHABLE],
-  connection_timeout: ['token_endpoint_timeout', UNREACHABLE],
-  connection_terminated: [
-    'token_endpoint_unavailable',
-    'The token endpoint closed the connection without an answer (%).',
-  ],
-  dns_error: [
-    'token_endpoint_unavailable',
-    'The host name of the token endpoint cannot be resolved (%): check baseUrl and the DNS server.',
-  ],
-  tls_certificate_error: ['token_endpoint_unavailable', 'The proxy does not trust the certificate of the service (%).'],
-  tls_protocol_error: [
-    'token_endpoint_unavailable',
-    'TLS with the token endpoint failed (%): check that baseUrl names an https port.',
-  ],
-  overloaded: ['token_endpoint_unavailable', 'The proxy has no room for another connection (%): raise its limits.'],
+const BROKEN = 'The answer of the token endpoint is broken (%).'
+/** One sentence for callers and the log; `%` stands for the cause. None if the problem's code says enough. */
+const HINTS: Readonly<Record<OriginErrorCode, string | undefined>> = {
+  connection_refused: UNREACHABLE,
+  connection_timeout: UNREACHABLE,
+  connection_terminated: 'The token endpoint closed the connection without an answer (%).',
+  dns_error: 'The host name of the token endpoint cannot be resolved (%): check baseUrl and the DNS server.',
+  tls_certificate_error: 'The proxy does not trust the certificate of the service (%).',
+  tls_protocol_error: 'TLS with the token endpoint failed (%): check that baseUrl names an https port.',
+  overloaded: 'The proxy has no room for another connection (%): raise its limits.',
   http_protocol_error: BROKEN,
   http_response_incomplete: BROKEN,
   http_upgrade_failed: BROKEN,
-  http_response_timeout: ['token_endpoint_timeout'],
+  http_response_timeout: undefined,
 }
 
 /** Says what it means for a token that the call failed. Names the system's code, never what was sent or received. */
@@ -175,11 +164,14 @@ export function translateMintError(cause: unknown): TokenError {
   if (!(cause instanceof OriginError)) {
     return new TokenError('token_endpoint_unavailable', 'The call of the token endpoint failed.', { cause })
   }
-  const meaning = MEANINGS[cause.code]
-  const detail = meaning === BROKEN ? cause.message : detailOf(cause)
+  const isBroken = HINTS[cause.code] === BROKEN
+  const isTimeout = cause.code === 'connection_timeout' || cause.code === 'http_response_timeout'
+  const code = isTimeout ? 'token_endpoint_timeout' : 'token_endpoint_unavailable'
+  const detail = isBroken ? cause.message : detailOf(cause)
   const fault = cause.code === 'tls_certificate_error' ? cause.hint : undefined
-  const hint = fault === undefined ? meaning[1]?.replace('%', () => detail) : `${fault.slice(0, -1)} (${detail}).`
-  return new TokenError(meaning[0], hint ?? cause.message, { cause, hint })
+  const hint =
+    fault === undefined ? HINTS[cause.code]?.replace('%', () => detail) : `${fault.slice(0, -1)} (${detail}).`
+  return new TokenError(isBroken ? 'token_response_invalid' : code, hint ?? cause.message, { cause, hint })
 }
 
 /** The code of the system, such as `ECONNREFUSED`, or words of our own. */
