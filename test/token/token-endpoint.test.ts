@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import { createSecureContext } from 'node:tls'
 import { inspect } from 'node:util'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { tunnelFor } from '../../src/origin/proxy-tunnel.ts'
@@ -34,8 +34,6 @@ function blockFor(ms: number): void {
 function replyWith(reply: Reply): MintScript {
   return () => reply
 }
-
-const json = ['Content-Type', 'application/json']
 
 describe('the call', () => {
   test('the org is one segment of the path, whatever its characters', async () => {
@@ -226,34 +224,6 @@ test('content without end is broken off at its limit', async () => {
   expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_response_invalid' })
   await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
   expect(sentBytes).toBeLessThan(16 * 1024 * 1024)
-})
-
-describe('a token that states its own end', () => {
-  const HOUR_MS = 3_600_000
-
-  /** Tokens live for five minutes by the clock of the service, which is correct. */
-  async function mintAtWallClock(offsetMs: number, hasDate: boolean): Promise<number> {
-    const payload = Buffer.from(JSON.stringify({ exp: Math.floor(Date.now() / 1_000) + 300 })).toString('base64url')
-    const content = `{"orgAccessToken":"e30.${payload}.c2ln"}`
-    const fields = hasDate ? [...json, 'Date', new Date().toUTCString()] : json
-    await using service = await startService({ mint: replyWith({ fields, content }) })
-    await using client = new EndpointUnderTest(service)
-    vi.spyOn(Date, 'now').mockReturnValue(Date.now() + offsetMs)
-    const token = await client.endpoint.mint(ACME).finally(() => vi.restoreAllMocks())
-    return token.statedLifeMs
-  }
-
-  test.each([0, HOUR_MS, -HOUR_MS])(
-    'if our wall clock is wrong by %d ms, the clock of the service counts',
-    async (offsetMs) => {
-      expect(await mintAtWallClock(offsetMs, true)).toBeCloseTo(300_000, -3.4)
-    },
-  )
-
-  test('without a Date in the reply, our wall clock counts', async () => {
-    expect(await mintAtWallClock(0, false)).toBeCloseTo(300_000, -3.4)
-    expect(await mintAtWallClock(HOUR_MS, false)).toBe(Number.POSITIVE_INFINITY)
-  })
 })
 
 test('no failure contains the secret, the App key or the reply of the endpoint', async () => {

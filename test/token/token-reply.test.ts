@@ -90,6 +90,17 @@ describe('the end that a JWT states', () => {
     expect([behind, ahead].map((token) => jwtLifeMs(token, ISSUED_AT))).toEqual([60_000, 110_000])
   })
 
+  test('our own clock counts only if the answer has no Date', () => {
+    const content = Buffer.from(JSON.stringify({ orgAccessToken: jwt({ exp: NOW_SECONDS + 300 }) }))
+    const dated = { status: 200, fields: ['Date', new Date(ISSUED_AT).toUTCString()], content }
+    for (const offsetMs of [0, 3_600_000, -3_600_000]) {
+      expect(readToken(dated, 1_000, ISSUED_AT + offsetMs).statedLifeMs).toBe(300_000)
+    }
+    const undated = { ...dated, fields: [] }
+    expect(readToken(undated, 1_000, ISSUED_AT).statedLifeMs).toBe(300_000)
+    expect(readToken(undated, 1_000, ISSUED_AT + 3_600_000).statedLifeMs).toBe(Number.POSITIVE_INFINITY)
+  })
+
   test('an end in milliseconds is too far ahead to matter', () => {
     expect(jwtLifeMs(jwt({ exp: ISSUED_AT + 300_000 }), ISSUED_AT)).toBeGreaterThan(1e12)
   })
