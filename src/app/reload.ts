@@ -46,8 +46,6 @@ interface ConfigReloadOptions {
 export class ConfigReload {
   readonly #options: ConfigReloadOptions
   #running: LoadedConfig
-  /** Changes that wait for a restart, as they were last logged. */
-  #waiting = ''
   #takenOverAt = new Date()
   #last: Reload | undefined
   readonly #watched = new Map<string, WatchedFile>()
@@ -81,7 +79,7 @@ export class ConfigReload {
   /** An attempt that nobody asked for gets no line if it changes nothing and finds no new problem. */
   async #reloadOnce(isAskedFor: boolean): Promise<void> {
     if (this.#isClosed) return
-    const reload = await this.#takeOver(isAskedFor).catch((error: unknown): Reload => {
+    const reload = await this.#takeOver().catch((error: unknown): Reload => {
       if (!(error instanceof ConfigRefused)) return { outcome: 'failed', error }
       this.#watch(error.files)
       return { outcome: 'refused', problems: error.lines }
@@ -92,7 +90,7 @@ export class ConfigReload {
       this.#options.observer.configReloaded(reload)
   }
 
-  async #takeOver(isAskedFor: boolean): Promise<Reload> {
+  async #takeOver(): Promise<Reload> {
     const { source, apply } = this.#options
     if (source === undefined) return { outcome: 'unchanged' }
     const latest = await loadConfig(source, this.#running.config)
@@ -102,12 +100,8 @@ export class ConfigReload {
     const changed = [...given.keys()].filter((key) => versionOf(latest, key) !== versionOf(this.#running, key))
     const taken = changed.filter((key) => RELOADABLE.has(key))
     const waiting = changed.filter((key) => !RELOADABLE.has(key))
-    // Changes that wait for a restart are logged once when a file changes, and at every reload by SIGHUP.
-    const waitingText = waiting.map((key) => versionOf(latest, key)).join('\n')
-    const isNamed = waiting.length === 0 || (!isAskedFor && waitingText === this.#waiting)
-    if (taken.length > 0 || !isNamed) await apply(latest.config)
-    this.#waiting = waitingText
-    if (taken.length === 0 && isNamed) return { outcome: 'unchanged' }
+    if (changed.length === 0) return { outcome: 'unchanged' }
+    if (taken.length > 0) await apply(latest.config)
     const inUse = [...latest.given].map(
       ([key, now]) => [key, (waiting.includes(key) && given.get(key)) || now] as const,
     )

@@ -49,7 +49,7 @@ export class LiveRules {
       hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(listen.address), ...listen.hosts]),
       refusesForwarded: listen.refuseForwarded,
       isCallerKey: listen.callerKeyFile && callerKeyCheck(listen.callerKeyFile.content),
-      callers: callers.length === 0 ? undefined : new Callers(callers, { verify, former }),
+      callers: callers.length === 0 ? undefined : new Callers(callers, verify, former),
       orgPattern: orgs.pattern,
       allowedOrgs: new Set(orgs.allow),
       allowedRoutes: routes.allow,

@@ -114,22 +114,15 @@ export type CallerRefusal =
   | 'certificate of several callers'
   | TokenProblem
 
-export interface CallersOptions {
-  /** Verifies a token with the key set that the credential names. */
-  readonly verify: (token: string, credential: JwtCredential) => Promise<Verification>
-  /** Those before a reload. A caller keeps its count, because its requests in flight still count. */
-  readonly former?: Callers | undefined
-  /** Wall clock in milliseconds: the expiry of a token is an instant of that clock. */
-  readonly now?: () => number
-}
+/** Verifies a token with the key set that the credential names. */
+type Verify = (token: string, credential: JwtCredential) => Promise<Verification>
 
 /** Enough for every pod of a large cluster. */
 const MAX_REMEMBERED = 10_000
 
 export class Callers {
   readonly all: readonly Caller[]
-  readonly #verify: CallersOptions['verify']
-  readonly #now: () => number
+  readonly #verify: Verify
   /** Random, so that nobody can choose a value for its digest. */
   readonly #salt = randomBytes(32).toString('base64')
   readonly #bySocket = new Map<string, Caller>()
@@ -143,9 +136,9 @@ export class Callers {
   /** Grows with each change of a key set. */
   #generation = 0
 
-  constructor(rules: readonly CallerRule[], { verify, former, now = Date.now }: CallersOptions) {
+  /** `former` are those before a reload: a caller keeps its count, because its requests in flight still count. */
+  constructor(rules: readonly CallerRule[], verify: Verify, former?: Callers) {
     this.#verify = verify
-    this.#now = now
     const usageOf = (name: string) => former?.all.find((caller) => caller.name === name)?.usage
     this.all = rules.map((rule) => this.#add(rule, usageOf(rule.name) ?? { inFlight: 0 }))
   }
@@ -172,7 +165,7 @@ export class Callers {
     if (keys === 0) return (peer.certificateNames ?? []).length > 0 ? 'unknown certificate' : 'no credential'
     const digest = this.#digest(key)
     const remembered = this.#remembered.get(digest)
-    if (remembered !== undefined && remembered.expiresAtMs > this.#now()) return remembered.caller
+    if (remembered !== undefined && remembered.expiresAtMs > Date.now()) return remembered.caller
     const owner = this.#byKey.get(digest)
     if (owner !== undefined) return owner
     return this.#byToken.length > 0 && looksLikeJwt(key) ? 'unverified' : 'unknown key'
@@ -209,7 +202,7 @@ export class Callers {
     const generation = this.#generation
     const expiresAtMs = await this.#verify(token, found.credential)
     if (typeof expiresAtMs === 'string') return expiresAtMs
-    if (expiresAtMs <= this.#now()) return 'expired'
+    if (expiresAtMs <= Date.now()) return 'expired'
     // A key may have been withdrawn meanwhile. This request counts as verified; the next one is verified again.
     if (generation === this.#generation)
       this.#remembered.set(this.#digest(token), { caller: found.caller, expiresAtMs })

@@ -170,7 +170,7 @@ class RemoteKeySet {
       outgoing.on('error', () => undefined).end() // `once` and the response reject with it
       const [response] = (await once(outgoing, 'response')) as [IncomingMessage]
       const { statusCode = 0 } = response
-      if (statusCode !== 200) throw new KeySetInvalid(describeStatus(statusCode))
+      if (statusCode !== 200) throw new KeySetInvalid(`answers ${statusCode}`)
       const chunks: Buffer[] = []
       let length = 0
       for await (const chunk of response as AsyncIterable<Buffer>) {
@@ -187,19 +187,11 @@ class RemoteKeySet {
   }
 }
 
-function describeStatus(status: number): string {
-  if (status >= 300 && status < 400) return `answers ${status}: redirects are not followed, so name the final URL`
-  if (status === 401 || status === 403) return `answers ${status}: does it need jwksTokenFile?`
-  return `answers ${status}`
-}
-
 /** The message of an unknown error could quote the response or the token, so only its code is reported. */
 function describeFailure(error: unknown): string {
   if (error instanceof KeySetInvalid) return error.message
   if (error instanceof FileUnreadable) return `cannot be fetched: jwksTokenFile ${error.message}`
   if (!(error instanceof Error)) return 'cannot be fetched'
   if (error.name === 'TimeoutError') return 'did not answer in time'
-  const code = 'code' in error ? String(error.code) : error.name
-  const isCertificate = /CERT|SELF_SIGNED|ISSUER|SIGNATURE/.test(code)
-  return `cannot be fetched (${code})${isCertificate ? ': does it need jwksCaFile?' : ''}`
+  return `cannot be fetched (${'code' in error ? error.code : error.name})`
 }

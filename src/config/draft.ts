@@ -6,7 +6,7 @@ import { Secret } from '../secret.ts'
 import { isUrl, PATH, ReadFile } from './files.ts'
 import { describeProblem, MAX_PROBLEMS, type Problem } from './problem.ts'
 import { innermost, type Setting, type SettingKey, settingsByKey, unknownName } from './settings.ts'
-import { type Environment, isMapping, misspelt, readEnvironment, type SettingsFile } from './sources.ts'
+import { type Environment, isMapping, readEnvironment, type SettingsFile } from './sources.ts'
 
 /** A setting as it was written. */
 export interface Given {
@@ -31,14 +31,12 @@ export class Draft {
   /** The files that a reload depends on. */
   readonly files = new Map<string, string | undefined>()
   readonly #file: SettingsFile | undefined
-  readonly #env: Environment
   readonly #variables: ReadonlyMap<string, string | readonly string[]>
   /** Where relative paths in the file begin. */
   readonly #folder: string
 
   constructor(file: SettingsFile | undefined, env: Environment, folder: string | undefined) {
     this.#file = file
-    this.#env = env
     this.#variables = readEnvironment(env)
     this.#folder = folder ?? dirname(file?.path ?? '')
     if (file === undefined) return
@@ -137,9 +135,7 @@ export class Draft {
   #refuseMissing({ key, variable }: Setting): void {
     // It may be in the file that could not be read.
     if (this.#file?.problem !== undefined) return
-    const meant = misspelt(this.#env, variable)
-    const hint = meant === undefined ? '' : ` (${meant} is set: is it meant?)`
-    this.refuse(key, `is required: set it in the config file, or as ${variable}${hint}`)
+    this.refuse(key, `is required: set it in the config file, or as ${variable}`)
   }
 
   /** Takes note of a file that was read. */

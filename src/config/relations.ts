@@ -146,13 +146,10 @@ const IN_THE_CLEAR =
 
 /** Choices that are permitted, but probably a mistake or a risk. */
 export function reportRisks(config: Config, warn: Report): void {
-  const { baseUrl, listen, admin, fleet, callers } = config
+  const { listen, admin, fleet, callers } = config
   const { store } = fleet
   if (store?.kind === 'tcp' && !store.tls && !isLoopback(store.host)) {
     warn('fleet.store', 'is not encrypted, so the network can read the password of the store: use rediss://')
-  }
-  if (isReadableOnTheWay(baseUrl)) {
-    warn('baseUrl', 'is plain http to another machine: the network can read the App secret and all tokens')
   }
   if (isRemote(listen.address) && !asksForCredential(config)) {
     const risk = 'is open to other machines, and anyone there acts as the App'

@@ -8,7 +8,7 @@ import { Secret } from '../secret.ts'
 import { digestOf, FileUnreadable, readRegularFile } from '../watched-file.ts'
 import { type Problem, WHOLE_FILE } from './problem.ts'
 import type { ProxyVariables } from './schema.ts'
-import { nearest, settings, unknownName } from './settings.ts'
+import { settings, unknownName } from './settings.ts'
 
 export interface SettingsFile {
   readonly path: string
@@ -118,18 +118,10 @@ export function readEnvironment(env: Environment): ReadonlyMap<string, string | 
 
 const KNOWN = [CONFIG_VARIABLE, ...settings.map(({ variable }) => variable)]
 
-function unknownVariables(env: Environment): string[] {
-  return Object.keys(env).filter((name) => name.startsWith('OAP_') && !KNOWN.includes(name))
-}
-
-/** The variable that was probably meant to be `variable`, which is missing. */
-export function misspelt(env: Environment, variable: string): string | undefined {
-  return unknownVariables(env).find((name) => nearest(name, KNOWN) === variable)
-}
-
 /** One line each. Only warnings: Kubernetes sets `OAP_…` variables of its own for a service of that name. */
 export function environmentWarnings(env: Environment): string[] {
-  return unknownVariables(env).map((name) => `${name} ${unknownName(name, KNOWN, 'it is ignored')}`)
+  const unknown = Object.keys(env).filter((name) => name.startsWith('OAP_') && !KNOWN.includes(name))
+  return unknown.map((name) => `${name} ${unknownName(name, KNOWN, 'it is ignored')}`)
 }
 
 export function readProxyVariables(env: Environment, refuse: (at: string, message: string) => void): ProxyVariables {

@@ -1,5 +1,5 @@
-import { describe, expect, test, vi } from 'vitest'
-import { Callers, type CallersOptions } from '../../src/callers/callers.ts'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { Callers } from '../../src/callers/callers.ts'
 import { certificateNames } from '../../src/listener/tls.ts'
 import { byJwt, CLAIMS, encode, makeIssuer, sign } from './issuer.ts'
 import { ANY, byKey, callerOf, makeCallers, outcomeOf, rule } from './make-callers.ts'
@@ -88,22 +88,22 @@ describe('a caller by JWT', () => {
 
   test('is verified once, and remembered until it expires', async () => {
     const issuer = await makeIssuer()
-    let now = Date.now()
-    const verify = vi.fn<CallersOptions['verify']>(async () => now + 1_000)
-    const callers = new Callers([rule('batch', byJwt(issuer))], { verify, now: () => now })
+    vi.useFakeTimers({ toFake: ['Date'] })
+    onTestFinished(() => void vi.useRealTimers())
+    const verify = vi.fn(async () => Date.now() + 1_000)
+    const callers = new Callers([rule('batch', byJwt(issuer))], verify)
     const token = await sign(issuer)
     const together = await Promise.all([callers.verify(token), callers.verify(token)])
     expect(together).toMatchObject([{ name: 'batch' }, { name: 'batch' }])
     expect(callers.identify(ANY, 1, token)).toBe(together[0])
     expect(verify).toHaveBeenCalledTimes(1)
-    now += 1_000
+    vi.setSystemTime(Date.now() + 1_000)
     expect(callers.identify(ANY, 1, token)).toBe('unverified')
   })
 
   test('10,000 verified tokens are remembered; the least recently used is dropped first', async () => {
-    const verify: CallersOptions['verify'] = async () => 1_000
     const issuer = await makeIssuer()
-    const callers = new Callers([rule('batch', byJwt(issuer))], { verify, now: () => 0 })
+    const callers = new Callers([rule('batch', byJwt(issuer))], async () => Date.now() + 60_000)
     const [header, payload] = (await sign(issuer)).split('.')
     const tokenOf = (index: number) => `${header}.${payload}.${Buffer.from(`signature-${index}`).toString('base64url')}`
     for (let index = 0; index < 10_000; index++) await callers.verify(tokenOf(index))
@@ -139,11 +139,11 @@ describe('a caller by JWT', () => {
   test('a key that was withdrawn during a verification does not stay remembered', async () => {
     const issuer = await makeIssuer()
     let settle: (() => void) | undefined
-    const verify: CallersOptions['verify'] = () =>
-      new Promise((resolve) => {
+    const verify = () =>
+      new Promise<number>((resolve) => {
         settle = () => resolve(Date.now() + 60_000)
       })
-    const callers = new Callers([rule('batch', byJwt(issuer))], { verify })
+    const callers = new Callers([rule('batch', byJwt(issuer))], verify)
     const token = await sign(issuer)
     const verifying = callers.verify(token)
     await vi.waitFor(() => expect(settle).toBeDefined())

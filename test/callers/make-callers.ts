@@ -18,7 +18,7 @@ export function byKey(...keys: string[]): Partial<CallerRule> {
 export function makeCallers(rules: readonly CallerRule[]): Callers {
   const keySets = new KeySets(NO_OBSERVER)
   keySets.use(rules)
-  return new Callers(rules, { verify: (token, credential) => keySets.verify(token, credential) })
+  return new Callers(rules, (token, credential) => keySets.verify(token, credential))
 }
 
 /** What a credential on the common listener amounts to, verified if necessary. */

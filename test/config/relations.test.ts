@@ -50,7 +50,6 @@ describe('settings that contradict each other', () => {
 
 describe('a risky choice gets a warning', () => {
   const risky: readonly (readonly [Variables, string])[] = [
-    [{ OAP_BASE_URL: 'http://a.example', OAP_ORIGIN_ALLOW_INSECURE: 'true' }, 'can read the App secret'],
     [{ OAP_LISTEN_ADDRESS: '0.0.0.0:1', OAP_LISTEN_ALLOW_REMOTE: 'true' }, 'anyone there acts as the App'],
     [{ OAP_FLEET_STORE: 'redis://cache.internal' }, 'fleet.store (OAP_FLEET_STORE): is not encrypted'],
   ]

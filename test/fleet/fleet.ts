@@ -9,11 +9,6 @@ import type { RedisServer } from './redis-server.ts'
 
 export class FleetUnderTest implements AsyncDisposable {
   readonly replicas: ProxyUnderTest[] = []
-  readonly #service: Service
-
-  constructor(service: Service) {
-    this.#service = service
-  }
 
   static async start(
     count: number,
@@ -21,19 +16,10 @@ export class FleetUnderTest implements AsyncDisposable {
     store: Pick<RedisServer, 'url'>,
     settings: ProxySettings = {},
   ): Promise<FleetUnderTest> {
-    const fleet = new FleetUnderTest(service)
-    for (let i = 0; i < count; i += 1) await fleet.add(store, settings)
+    const fleet = new FleetUnderTest()
+    const all = { 'fleet.store': store.url, 'admin.address': 'localhost:0', ...settings }
+    for (let i = 0; i < count; i += 1) fleet.replicas.push(await startProxy(service, all))
     return fleet
-  }
-
-  async add(store: Pick<RedisServer, 'url'>, settings: ProxySettings = {}): Promise<ProxyUnderTest> {
-    const replica = await startProxy(this.#service, {
-      'fleet.store': store.url,
-      'admin.address': 'localhost:0',
-      ...settings,
-    })
-    this.replicas.push(replica)
-    return replica
   }
 
   /** Sends one request for the org through each replica at the same moment, and returns the statuses. */

@@ -18,7 +18,6 @@ export const hasValkey = spawnSync('valkey-server', ['--version']).status === 0
 export interface RedisOptions {
   /** Further options, as on the command line: `['--requirepass', 'x']`. */
   readonly args?: readonly string[]
-  readonly port?: number
   readonly tls?: { readonly certificate: string; readonly key: string }
   readonly program?: string
 }
@@ -39,20 +38,15 @@ export class RedisServer implements AsyncDisposable {
   static async start(options: RedisOptions = {}): Promise<RedisServer> {
     const folder = await mkdtemp(join(tmpdir(), 'oap-redis-'))
     for (let attempt = 0; ; attempt += 1) {
-      const server = new RedisServer(options.port ?? (await freePort()), folder, options)
+      const server = new RedisServer(await freePort(), folder, options)
       if (await server.#isReady()) return server
       // Another process may have taken the port meanwhile.
-      if (options.port !== undefined || attempt === 3) throw new Error(`redis-server has ended: ${await server.log()}`)
+      if (attempt === 3) throw new Error(`redis-server has ended: ${await server.log()}`)
     }
   }
 
   get url(): string {
     return `${this.#options.tls ? 'rediss' : 'redis'}://127.0.0.1:${this.port}`
-  }
-
-  get pid(): number {
-    if (this.#child.pid === undefined) throw new Error('redis-server did not start')
-    return this.#child.pid
   }
 
   /** Runs a command like `redis-cli`, and resolves with its output. */

@@ -7,7 +7,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { Canaries, randomSecret } from '../support/canaries.ts'
 import { eventually } from '../support/changes.ts'
 import { lacks } from '../support/programs.ts'
@@ -90,6 +90,13 @@ describe.skipIf(lacks('redis-server'))('somebody who reads the store', () => {
 })
 
 describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () => {
+  let server: RedisServer
+  beforeAll(async () => {
+    server = await RedisServer.start()
+  })
+  afterEach(() => server.cli('flushall'))
+  afterAll(() => server[Symbol.asyncDispose]())
+
   // Each is a script, with the keys of the token and of the lease.
   test.each([
     ['changes a value', "redis.call('SETRANGE', KEYS[1], 80, string.rep('A', 16))"],
@@ -114,7 +121,6 @@ describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () 
       "redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[2], 'stranger', 'PX', 60000)",
     ],
   ])('%s: the org gets a token of its own, at once, and no replica reads much', async (_, script) => {
-    await using server = await RedisServer.start()
     const endpoint = new Endpoint()
     // A lease lasts for 30 s.
     await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs: 60_000 })
@@ -133,7 +139,6 @@ describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () 
   })
 
   test('swaps the tokens of two orgs: both count as absent', async () => {
-    await using server = await RedisServer.start()
     await using replicas = await Replica.start(2, server.port, new Endpoint())
     const [one, two] = replicas
     await one!.mint('acme')
@@ -147,7 +152,6 @@ describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () 
   })
 
   test('puts an old value back, with a new expiry: its age is what it was, and no successor gives way to it', async () => {
-    await using server = await RedisServer.start()
     await using replicas = await Replica.start(3, server.port, new Endpoint())
     const [one, two, three] = replicas
     const first = await one!.mint('acme')

@@ -1,6 +1,6 @@
 /** What replicas that share a store get, and how often they mint. */
 
-import { describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
@@ -12,26 +12,38 @@ import { Endpoint, passed, Replica, textOf } from './replicas.ts'
 
 const ACME = 'acme' as OrgId
 
-async function tokenKeys(server: RedisServer): Promise<string[]> {
+let server: RedisServer
+let endpoint: Endpoint
+
+beforeAll(async () => {
+  server = await RedisServer.start()
+})
+
+beforeEach(async () => {
+  await server.cli('flushall')
+  endpoint = new Endpoint()
+})
+
+afterAll(() => server[Symbol.asyncDispose]())
+
+async function tokenKeys(): Promise<string[]> {
   return (await server.cli('--scan', '--pattern', '*:t')).split('\n').filter((key) => key !== '')
 }
 
-async function leaseKeys(server: RedisServer): Promise<string[]> {
+async function leaseKeys(): Promise<string[]> {
   return (await server.cli('--scan', '--pattern', '*:l')).split('\n').filter((key) => key !== '')
 }
 
 /** Resolves when so many tokens are in the store: a publication may come after the answer. */
-async function untilPublished(server: RedisServer, count = 1): Promise<string[]> {
+async function untilPublished(count = 1): Promise<string[]> {
   return await eventually(async () => {
-    const keys = await tokenKeys(server)
-    return keys.length === count && (await leaseKeys(server)).length === 0 ? keys : undefined
+    const keys = await tokenKeys()
+    return keys.length === count && (await leaseKeys()).length === 0 ? keys : undefined
   }, 'the token in the store')
 }
 
 describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
   test('20 cold replicas mint once, and all get that token', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     await using replicas = await Replica.start(20, server.port, endpoint)
     const tokens = await Promise.all(replicas.map((replica) => replica.text('acme')))
     expect(new Set(tokens)).toEqual(new Set(['acme.1']))
@@ -39,31 +51,27 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
   })
 
   test('a shared token has its real age, its stated end, and what its publisher believes', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     endpoint.issue = (token, mintedAt) => new AccessToken(token, mintedAt, mintedAt + 40_000)
     await using replicas = await Replica.start(2, server.port, endpoint)
     const [one, two] = replicas
     const minted = await one!.mint('acme', { expectedLifeMs: 30_000 })
     expect(minted.expectedLifeMs).toBeUndefined()
-    await untilPublished(server)
+    await untilPublished()
     await passed(300)
     const shared = await two!.mint('acme')
     expect(shared).toMatchObject({ statedLifeMs: 40_000, expectedLifeMs: 30_000 })
     // Never younger than it is: a young token would be spared its rejection. The claim came before the mint.
     expect(shared.mintedAt).toBeLessThanOrEqual(minted.mintedAt + 1)
     expect(shared.mintedAt).toBeGreaterThan(minted.mintedAt - 250)
-    const [key = ''] = await tokenKeys(server)
+    const [key = ''] = await tokenKeys()
     expect(Number(await server.cli('pttl', key))).toBeLessThanOrEqual(30_000)
     await one!.mint('globex')
-    await untilPublished(server, 2)
+    await untilPublished(2)
     // Nothing is known, and only its publisher may let it live to its end to find out.
     expect((await two!.mint('globex')).expectedLifeMs).toBe(Number.POSITIVE_INFINITY)
   })
 
   test('a rejected token: one mint, and the others take its successor', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     await using replicas = await Replica.start(5, server.port, endpoint)
     const held = await Promise.all(replicas.map((replica) => replica.mint('acme')))
     const rejected = replicas.map((replica, i) => replica.text('acme', { replaces: held[i], reason: 'rejected' }))
@@ -76,19 +84,15 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
     ['older than the one to be replaced', () => ({ replaces: new AccessToken('own', performance.now() - 50) })],
     ['older than the replica believes that tokens live', () => ({ expectedLifeMs: 200 })],
   ])('no answer is a token that is %s', async (_, options) => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     await using replicas = await Replica.start(2, server.port, endpoint)
     const [one, two] = replicas
     const held = await one!.mint('acme')
-    await untilPublished(server)
+    await untilPublished()
     await passed(250)
     expect(await two!.text('acme', options(held))).toBe('acme.2')
   })
 
   test('a failure frees the lease at once', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     // A lease would last for 30 s.
     await using replicas = await Replica.start(3, server.port, endpoint, { mintTimeoutMs: 60_000 })
     endpoint.failure = () =>
@@ -98,12 +102,10 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(2)
     expect(endpoint.calls).toHaveLength(2)
     expect(performance.now() - startedAt).toBeLessThan(15_000)
-    expect(await leaseKeys(server)).toEqual([])
+    expect(await leaseKeys()).toEqual([])
   })
 
   test('an endpoint that issues the same token again: its answer is no answer of the store', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     endpoint.issue = (_, mintedAt) => new AccessToken('same', mintedAt)
     await using replicas = await Replica.start(2, server.port, endpoint)
     const held = await Promise.all(replicas.map((replica) => replica.mint('acme')))
@@ -111,7 +113,7 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
       expect(await replica.text('acme', { replaces: held[i], reason: 'refresh' })).toBe('same')
     }
     expect(endpoint.calls).toHaveLength(3)
-    expect(await leaseKeys(server)).toEqual([])
+    expect(await leaseKeys()).toEqual([])
     endpoint.issue = (token, mintedAt) => new AccessToken(token, mintedAt)
     expect(await replicas[0]!.text('acme', { replaces: held[0], reason: 'rejected' })).toBe('acme.4')
   })
@@ -119,8 +121,6 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
 
 describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
   test('and outlives its lease: one replica mints beside it, and the next lease is long enough', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     endpoint.latencyMs = 1_600
     await using replicas = await Replica.start(6, server.port, endpoint, { mintTimeoutMs: 2_000 })
     const tokens = await Promise.all(replicas.map((replica) => replica.mint('acme')))
@@ -132,26 +132,22 @@ describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
   })
 
   test('and outlives its request: the token is published', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     endpoint.latencyMs = 700
     await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs: 400 })
     const [one, two] = replicas
     const request = Promise.race([one!.mint('acme'), passed(400)])
     expect(await request).toBeUndefined()
-    await untilPublished(server)
+    await untilPublished()
     expect(await two!.text('acme')).toBe('acme.1')
   })
 
   test('because its replica is dead: another mints when the lease ends, in time, and asks no more after a failure', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     const silent = Object.assign(new Endpoint(), { latencyMs: 60_000 })
     for (const fails of [false, true]) {
       const org = `org-${fails}`
       await using dying = new Replica(server.port, silent, { mintTimeoutMs: 2_000 })
       dying.mint(org).catch(() => undefined)
-      await eventually(async () => (await leaseKeys(server)).length === 1 || undefined, 'its lease')
+      await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
       await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs: 2_000 })
       if (fails) endpoint.failure = () => new TokenError('token_endpoint_unavailable', 'it failed')
       const startedAt = performance.now()
@@ -170,50 +166,46 @@ describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
 
 describe.skipIf(lacks('redis-server'))('the end of a replica', () => {
   test('waits until its token is published', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = Object.assign(new Endpoint(), { latencyMs: 500 })
+    endpoint.latencyMs = 500
     const [replica] = await Replica.start(1, server.port, endpoint, { timeoutMs: 5_000 })
     const minted = replica!.mint('acme')
-    await eventually(async () => (await leaseKeys(server)).length === 1 || undefined, 'its lease')
+    await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
     await server.cli('client', 'pause', '1500', 'all')
     await minted
     expect(replica!.told.asked).toEqual(['probe ok', 'claim acquired'])
     await replica!.fleet.close()
     expect(replica!.told.asked).toEqual(['probe ok', 'claim acquired', 'publish ok'])
-    expect(await tokenKeys(server)).toHaveLength(1)
+    expect(await tokenKeys()).toHaveLength(1)
   })
 })
 
 describe.skipIf(lacks('redis-server'))('a purge', () => {
   test('of one org deletes the shared token', async () => {
-    await using server = await RedisServer.start()
-    await using replicas = await Replica.start(2, server.port, new Endpoint())
+    await using replicas = await Replica.start(2, server.port, endpoint)
     const [one, two] = replicas
     await one!.mint('acme')
-    await untilPublished(server)
+    await untilPublished()
     two!.fleet.purge([ACME])
-    await eventually(async () => (await tokenKeys(server)).length === 0 || undefined, 'its end')
+    await eventually(async () => (await tokenKeys()).length === 0 || undefined, 'its end')
     expect(await one!.text('acme')).toBe('acme.2')
   })
 
   test('of all orgs deletes what the replica knows, and it takes no older token of the others', async () => {
-    await using server = await RedisServer.start()
-    await using replicas = await Replica.start(2, server.port, new Endpoint())
+    await using replicas = await Replica.start(2, server.port, endpoint)
     const [one, two] = replicas
     for (const org of ['acme', 'globex']) await one!.mint(org)
-    await untilPublished(server, 2)
+    await untilPublished(2)
     two!.fleet.purge([ACME])
-    await untilPublished(server, 1)
+    await untilPublished(1)
     expect(await two!.text('globex')).toBe('globex.3')
     expect(await two!.text('acme')).toBe('acme.4')
   })
 
   test('lasts: neither a rotation nor a store that was away brings the token back', async () => {
-    await using server = await RedisServer.start()
-    await using replicas = await Replica.start(1, server.port, new Endpoint(), { secret: 'a' })
+    await using replicas = await Replica.start(1, server.port, endpoint, { secret: 'a' })
     const [one] = replicas
     await one!.mint('acme')
-    const [key = ''] = await untilPublished(server)
+    const [key = ''] = await untilPublished()
     const saved = await server.cli('get', key)
     one!.fleet.secretReplaced(new Secret('b'))
     one!.fleet.purge([ACME])
@@ -225,38 +217,32 @@ describe.skipIf(lacks('redis-server'))('a purge', () => {
 
 describe.skipIf(lacks('redis-server'))('a rotation of the App secret', () => {
   test('costs one mint more, and replicas with different secrets neither see nor disturb each other', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     await using replicas = await Replica.start(4, server.port, endpoint, { secret: 'old' })
     const [one, two, three, stranger] = replicas
     await Promise.all(replicas.map((replica) => replica.mint('acme')))
     for (const { fleet } of [one!, two!, three!]) fleet.secretReplaced(new Secret('new'))
     const rotated = await Promise.all([one!, two!, three!].map((replica) => replica.text('acme')))
     expect(new Set(rotated)).toEqual(new Set(['acme.2']))
-    await untilPublished(server, 2)
+    await untilPublished(2)
     // Whoever holds the old secret finds the old token.
     expect(await stranger!.text('acme')).toBe('acme.1')
   })
 
   test('during a mint: its token is shared under the new secret only, and its lease ends', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     endpoint.latencyMs = 300
     await using replicas = await Replica.start(3, server.port, endpoint, { secret: 'old' })
     const [one, two, stranger] = replicas
     const minted = one!.text('acme')
-    await eventually(async () => (await leaseKeys(server)).length === 1 || undefined, 'its lease')
+    await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
     one!.fleet.secretReplaced(new Secret('new'))
     two!.fleet.secretReplaced(new Secret('new'))
     expect(await minted).toBe('acme.1')
-    await untilPublished(server)
+    await untilPublished()
     expect(await two!.text('acme')).toBe('acme.1')
     expect(await stranger!.text('acme')).toBe('acme.2')
   })
 
   test('and back: mints never wait for a lease of before', async () => {
-    await using server = await RedisServer.start()
-    const endpoint = new Endpoint()
     await using replicas = await Replica.start(1, server.port, endpoint, { secret: 'a', mintTimeoutMs: 60_000 })
     const [one] = replicas
     const startedAt = performance.now()
