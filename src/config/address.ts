@@ -6,20 +6,10 @@
 import { BlockList, isIP, isIPv6 } from 'node:net'
 import { Unsuitable } from './types.ts'
 
-interface TcpAddress {
-  readonly kind: 'tcp'
-  /** A name or an IP address; IPv6 without brackets. `localhost` means 127.0.0.1 and ::1. */
-  readonly host: string
-  /** 0 lets the system choose a free port. */
-  readonly port: number
-}
-
-interface UnixAddress {
-  readonly kind: 'unix'
-  readonly path: string
-}
-
-export type ListenAddress = TcpAddress | UnixAddress
+/** A host is a name or an IP address; IPv6 without brackets. `localhost` means 127.0.0.1 and ::1. Port 0 takes a free one. */
+export type ListenAddress =
+  | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
+  | { readonly kind: 'unix'; readonly path: string }
 
 const NAME = /^(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}$/
 /** `sun_path` holds 108 bytes on Linux and 104 on macOS; the last one is NUL. */
@@ -42,15 +32,15 @@ export function parseSocketPath(text: string): string {
   return parseUnix(text, '/run/oap/billing/proxy.sock').path
 }
 
-function parseUnix(path: string, example = 'unix:/run/org-access-proxy/proxy.sock'): UnixAddress {
+function parseUnix(path: string, example = 'unix:/run/org-access-proxy/proxy.sock') {
   if (!path.startsWith('/') || path.endsWith('/')) throw new Unsuitable(`needs an absolute path: write ${example}`)
   if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES || path.includes('\0')) {
     throw new Unsuitable(`is too long for a socket: its path may have at most ${MAX_SOCKET_PATH_BYTES} bytes`)
   }
-  return { kind: 'unix', path }
+  return { kind: 'unix', path } as const
 }
 
-function parseTcp(text: string): TcpAddress {
+function parseTcp(text: string): ListenAddress {
   const [, bracketed, plain, digits] = /^(?:\[([^\]]*)\]|([^:[\]]*)):(\d{1,5})$/.exec(text) ?? []
   const host = (bracketed ?? plain)?.toLowerCase()
   const port = Number(digits)
@@ -115,26 +105,15 @@ export function isReadableOnTheWay(url: URL): boolean {
   return url.protocol === 'http:' && !isLoopback(url.hostname.replace(/^\[|\]$/g, ''))
 }
 
-type FleetStoreAddress =
-  | {
-      readonly kind: 'tcp'
-      /** IPv6 without brackets. */
-      readonly host: string
-      readonly port: number
-      readonly tls: boolean
-      readonly database: number
-    }
-  | { readonly kind: 'unix'; readonly path: string; readonly database: 0 }
-
 const STORE_EXAMPLE = 'write redis://host:6379, rediss://host:6379/0 or redis+unix:///run/redis.sock'
 
 /** @throws {Unsuitable} */
-export function parseFleetStore(text: string): FleetStoreAddress {
+export function parseFleetStore(text: string) {
   if (text.includes('@')) {
     throw new Unsuitable('holds a user name or password: take it out and set fleet.username and fleet.passwordFile')
   }
   const [, path] = /^redis\+unix:\/\/(\/\S+)$/.exec(text) ?? []
-  if (path !== undefined) return { kind: 'unix', path, database: 0 }
+  if (path !== undefined) return { kind: 'unix', path, database: 0 } as const
   const match = /^(rediss?):\/\/(?:\[([\da-f:.]+)\]|([\w.-]+))(?::([1-9]\d{0,4}))?(?:\/(\d{0,4}))?$/i.exec(text)
   if (match === null) throw new Unsuitable(`is not the URL of a store: ${STORE_EXAMPLE}`)
   const [, protocol, ipv6, name = '', port = '6379', database] = match
@@ -144,5 +123,5 @@ export function parseFleetStore(text: string): FleetStoreAddress {
     port: Number(port),
     tls: protocol === 'rediss',
     database: Number(database ?? 0),
-  }
+  } as const
 }
