@@ -36,16 +36,6 @@ export async function ask(replica: { readonly port: number }, org: string): Prom
   return (await request(replica.port, get('/v2/x', org, 'Connection: close'))).status
 }
 
-/** The value of one metric. */
-export async function metric(replica: ProxyUnderTest, name: string): Promise<number> {
-  const response = await request(replica.adminPort, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
-  const line = response.content
-    .toString()
-    .split('\n')
-    .find((text) => text.startsWith(`${name} `))
-  return Number(line?.split(' ').at(-1) ?? Number.NaN)
-}
-
 /** Resolves when each replica has reached the store, or has lost it. */
 export async function untilState(
   fleet: FleetUnderTest,
@@ -54,7 +44,7 @@ export async function untilState(
 ): Promise<void> {
   const wanted = state === 'available' ? 1 : 0
   for (const replica of fleet.replicas) {
-    const has = async () => (await metric(replica, 'oap_fleet_available')) === wanted
+    const has = async () => (await replica.metric('oap_fleet_available')) === wanted
     await eventually(has, `a store that is ${state}`, deadlineMs)
   }
 }

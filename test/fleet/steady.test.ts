@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest'
 import { lacks } from '../support/programs.ts'
 import { startService } from '../support/service.ts'
-import { FleetUnderTest, metric, untilState } from './fleet.ts'
+import { FleetUnderTest, untilState } from './fleet.ts'
 import { RedisServer } from './redis-server.ts'
 
 const REPLICAS = 10
@@ -41,7 +41,7 @@ describe.skipIf(lacks('redis-server'))('steady traffic through ten replicas', ()
     expect(service.tokens.mintsOf('acme').length).toBeLessThanOrEqual(1 + 1.1 * lifetimes)
     for (const replica of fleet.replicas) {
       // Tokens that their successor ended do not show a shorter lifetime.
-      expect(await metric(replica, 'oap_token_lifetime_estimate_seconds')).toBeGreaterThanOrEqual(
+      expect(await replica.metric('oap_token_lifetime_estimate_seconds')).toBeGreaterThanOrEqual(
         LIFETIME_MS / 1_000 - 0.1,
       )
     }
