@@ -52,7 +52,7 @@ const COMMON_FIELDS = {
   // A browser must run nothing in an answer. The status page has a policy of its own.
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
 }
-export type AdminProblemCode = ErrorCode | 'callers_refused' | 'not_found'
+type AdminProblemCode = ErrorCode | 'callers_refused' | 'not_found'
 
 /** What differs from the problems of the proxy's own listener. */
 export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeof PROBLEMS)[ErrorCode]> } = {

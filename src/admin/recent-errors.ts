@@ -30,8 +30,6 @@ interface Entry {
   readonly orgs: Map<string, number>
 }
 
-export type ErrorReport = ReturnType<typeof reportOf>
-
 const MAX_EXAMPLES = 3
 const MAX_PATH_CHARACTERS = 200
 const MAX_ORGS_KEPT = 100

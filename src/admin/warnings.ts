@@ -17,11 +17,10 @@ const CODES = [
   'mints_refused',
 ] as const
 
-/** What a part says about its own state. Without `lastedMs`, the state began when it was first seen. */
+/** What a part says about its own state. */
 interface Finding {
   /** What is wrong, and what to do. */
   readonly text: string
-  readonly lastedMs?: number | undefined
   /** Until the state will end or change by itself, if that is known. */
   readonly leftMs?: number | undefined
 }
@@ -29,11 +28,9 @@ interface Finding {
 /** By code: undefined as long as all is well. */
 export type WarningChecks = Partial<Record<(typeof CODES)[number], () => Finding | string | undefined>>
 
-export type Warning = ReturnType<Warnings['present']>[number]
-
 export class Warnings {
   readonly #checks: WarningChecks
-  /** When each state began, in milliseconds since the epoch. */
+  /** When each state was first seen, in milliseconds since the epoch. */
   readonly #since = new Map<string, number>()
 
   constructor(checks: WarningChecks) {
@@ -48,8 +45,8 @@ export class Warnings {
         this.#since.delete(code)
         return []
       }
-      const { text, lastedMs, leftMs }: Finding = typeof found === 'string' ? { text: found } : found
-      const since = lastedMs === undefined ? (this.#since.get(code) ?? now) : now - lastedMs
+      const { text, leftMs }: Finding = typeof found === 'string' ? { text: found } : found
+      const since = this.#since.get(code) ?? now
       this.#since.set(code, since)
       return [{ code, text, since: instant(since), until: leftMs === undefined ? undefined : instant(now + leftMs) }]
     })

@@ -60,10 +60,9 @@ export function warningsOf(
       return `The store of the fleet (fleet.store) cannot be used: ${fleet.store.status.reason}. Until it is back, this replica mints for itself.`
     },
     connections_refused() {
-      const { refusingSince, most } = listener.limit
-      if (refusingSince === undefined) return undefined
-      const text = `Client connections are refused, or closed while idle, because ${most} are open. Find the clients that leave them open, or raise listen.maxConnections and the limit of open files (ulimit -n, LimitNOFILE).`
-      return { text, lastedMs: Date.now() - refusingSince.getTime() }
+      const { isRefusing, most } = listener.limit
+      if (!isRefusing) return undefined
+      return `Client connections are refused, or closed while idle, because ${most} are open. Find the clients that leave them open, or raise listen.maxConnections and the limit of open files (ulimit -n, LimitNOFILE).`
     },
     tls_certificate() {
       if (listener.tls === undefined) return undefined

@@ -18,7 +18,6 @@ export class ConnectionLimit {
   readonly most: number
   /** All connections that were refused. */
   refused = 0
-  #since = new Date()
   /** Monotonic milliseconds. */
   #lastRefusalAt = Number.NEGATIVE_INFINITY
 
@@ -31,15 +30,14 @@ export class ConnectionLimit {
     this.most = Math.min(maxConnections, Math.max(4, free - Math.min(outgoing, Math.floor(free / 2))))
   }
 
-  /** The beginning of the episode that goes on. */
-  get refusingSince(): Date | undefined {
-    return performance.now() - this.#lastRefusalAt >= EPISODE_PAUSE_MS ? undefined : this.#since
+  /** An episode goes on. */
+  get isRefusing(): boolean {
+    return performance.now() - this.#lastRefusalAt < EPISODE_PAUSE_MS
   }
 
   /** Counts a refusal. Returns true for the first of an episode. */
   refuse(): boolean {
-    const isFirst = this.refusingSince === undefined
-    if (isFirst) this.#since = new Date()
+    const isFirst = !this.isRefusing
     this.refused++
     this.#lastRefusalAt = performance.now()
     return isFirst

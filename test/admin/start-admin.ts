@@ -24,7 +24,7 @@ export class AdminUnderTest implements AsyncDisposable {
   readonly metrics = new Metrics({ hasFleet: true })
   readonly tokens: TokenCache
   /** A bad state that lasts. */
-  paused: { text: string; lastedMs: number; leftMs: number } | undefined
+  paused: { text: string; leftMs: number } | undefined
   readonly reported: unknown[] = []
   readonly #listener: AdminListener
   callers: ReturnType<AdminSources['callers']> = []

@@ -55,7 +55,7 @@ test('explains how to open an address that serves health only', async () => {
 
 test('a warning is printed with its beginning and its end in UTC; --json prints everything', async () => {
   await using admin = await AdminUnderTest.start()
-  admin.paused = { text: 'No Org gets a new token.', lastedMs: 1_000, leftMs: 3_600_000 }
+  admin.paused = { text: 'No Org gets a new token.', leftMs: 3_600_000 }
   expect((await run(admin.port)).printed).toMatch(
     /^warning since [-\d]+ [\d:]+ UTC, until [-\d]+ [\d:]+ UTC \((3600|3599) s left\): No Org gets a new token\.$/m,
   )
