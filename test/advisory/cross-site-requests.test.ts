@@ -50,17 +50,12 @@ describe('a WebSocket, to which the same-origin policy does not apply', () => {
   refuses({ 'from a page': get('/v2/ws', '{org}', ...HANDSHAKE, 'Origin: https://evil.example') })
 })
 
-test.each([
-  ['text/plain', 'a=b'],
-  ['application/x-www-form-urlencoded', 'a=b'],
-  ['multipart/form-data; boundary=b', '--b--'],
-])('a form (%s) cannot name an Org', (type, content) =>
+test('a form cannot name an Org', () =>
   table.run({
-    send: `${head('POST /v2/x HTTP/1.1', HOST, `Content-Type: ${type}`, `Content-Length: ${content.length}`)}${content}`,
+    send: `${head('POST /v2/x HTTP/1.1', HOST, 'Content-Type: text/plain', 'Content-Length: 3')}a=b`,
     status: 400,
     code: 'org_id_missing',
-  }),
-)
+  }))
 
 test('a program on this machine is served, and fields that would give pages access are removed', () =>
   table.run({

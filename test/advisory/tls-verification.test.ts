@@ -24,12 +24,6 @@ afterEach(() => {
   vi.unstubAllEnvs()
 })
 
-test('a CA of the configuration is trusted', async () => {
-  await using service = await startTlsService('localhost')
-  await using proxy = await startProxy(service, withCa)
-  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
-})
-
 describe('the secret is not sent to a server without a good certificate', () => {
   const CASES: readonly (readonly [string, CertificateName, object])[] = [
     ['a CA that nobody trusts', 'localhost', {}],
