@@ -24,11 +24,12 @@ const MAX_FILE_BYTES = 64 * 1024
 const INTERVAL_MS = 2_000
 
 export class WatchedFile {
+  /** Of the last read. */
+  problem: string | undefined
   readonly #options: WatchedFileOptions
   readonly #reads = new Reruns((isAskedFor) => this.#read(isAskedFor))
   readonly #onChange = () => void this.#reads.next()
   #digest: string | undefined
-  #problem: string | undefined
   #isClosed = false
 
   constructor(options: WatchedFileOptions) {
@@ -58,11 +59,11 @@ export class WatchedFile {
       this.#digest = digestOf(bytes)
       if (this.#isClosed || (!isAskedFor && this.#digest === known)) return
       onContent(bytes)
-      this.#problem = undefined
+      this.problem = undefined
     } catch (error) {
       const problem = error instanceof Error ? error.message : 'cannot be read'
-      if (!this.#isClosed && problem !== this.#problem) onProblem(problem)
-      this.#problem = problem
+      if (!this.#isClosed && problem !== this.problem) onProblem(problem)
+      this.problem = problem
     }
   }
 }

@@ -43,10 +43,10 @@ export function openTokenEndpoint(
   origin: Origin,
   credentials: AppCredentials,
   observer: TokenObserver,
-  options: Pick<TokenEndpointOptions, 'rereadSecret'> = {},
+  rereadSecret?: () => Promise<void>,
 ): TokenEndpoint {
   const timeoutMs = tokens.mintTimeout * LONGEST_CALL
   const callOnce: TokenEndpointOptions['call'] = (target, fields, signal) =>
     call(origin, { method: 'POST', target, fields }, timeoutMs, signal)
-  return new TokenEndpoint({ baseUrl, call: callOnce, observer, ...options }, credentials)
+  return new TokenEndpoint({ baseUrl, call: callOnce, observer, rereadSecret }, credentials)
 }

@@ -32,7 +32,6 @@ export class TokenSide {
   readonly #origin: Origin
   readonly #events: TokenEvents
   readonly #secretFile: WatchedFile | undefined
-  #fileProblem: string | undefined
   readonly #stopped = new AbortController()
   #probe: NodeJS.Timeout | undefined
 
@@ -50,8 +49,7 @@ export class TokenSide {
       },
       secretJudged: (outcome) => events.secretReloaded(outcome, appSecretFile),
     })
-    const rereadSecret = () => this.reloadSecret()
-    const endpoint = openTokenEndpoint(config, origin, this.credentials, events, { rereadSecret })
+    const endpoint = openTokenEndpoint(config, origin, this.credentials, events, () => this.reloadSecret())
     const guard = new MintGuard(
       {
         mintTimeoutMs: settings.mintTimeout,
@@ -100,10 +98,8 @@ export class TokenSide {
 
   /** What an operator should know about the secret file, for as long as it holds. */
   get secretProblem(): string | undefined {
-    if (this.#fileProblem !== undefined) return this.#fileProblem
-    return this.credentials.isLatestRejected
-      ? 'the token endpoint rejects the secret in the file: correct it'
-      : undefined
+    const rejected = 'the token endpoint rejects the secret in the file: correct it'
+    return this.#secretFile?.problem ?? (this.credentials.isLatestRejected ? rejected : undefined)
   }
 
   /**
@@ -172,15 +168,9 @@ export class TokenSide {
     return new WatchedFile({
       path,
       onContent: (bytes) => {
-        const secret = parseSecretBytes(bytes)
-        this.#fileProblem = undefined
-        if (!this.credentials.offer(secret)) return
-        this.#events.secretReloaded('loaded', path)
+        if (this.credentials.offer(parseSecretBytes(bytes))) this.#events.secretReloaded('loaded', path)
       },
-      onProblem: (problem) => {
-        this.#fileProblem = problem
-        this.#events.secretUnusable(path, problem)
-      },
+      onProblem: (problem) => this.#events.secretUnusable(path, problem),
     })
   }
 }
