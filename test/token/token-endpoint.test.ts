@@ -1,7 +1,5 @@
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
-import { createSecureContext } from 'node:tls'
 import { inspect } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
@@ -9,7 +7,6 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import { tunnelFor } from '../../src/origin/proxy-tunnel.ts'
 import { Secret } from '../../src/secret.ts'
 import { Canaries } from '../support/canaries.ts'
-import { CA_FILE, certificate } from '../support/certificates.ts'
 import { startConnectProxy } from '../support/connect-proxy.ts'
 import type { Reply } from '../support/origin-connection.ts'
 import { resetNow } from '../support/reset-now.ts'
@@ -134,14 +131,6 @@ describe('no connection', () => {
       expect.stringContaining('cannot be reached (no connection in time)'),
     ])
     silent.close()
-  })
-
-  test('a certificate of a configured CA is trusted', async () => {
-    await using service = await startService({ tls: certificate('localhost') })
-    await using client = new EndpointUnderTest(service, {
-      secureContext: createSecureContext({ ca: await readFile(CA_FILE, 'utf8') }),
-    })
-    await expect(client.endpoint.mint(ACME)).resolves.toBeDefined()
   })
 
   test('a broken answer is named as the cause', async () => {
