@@ -25,6 +25,7 @@ export interface Gauges {
   /** 0 unless the mints of all orgs are paused. */
   readonly mintsPausedMs: number
   readonly logLinesDropped: number
+  readonly isStoreAvailable: boolean
   /** Number of connections by state. */
   readonly originConnections: Readonly<Record<string, number>>
 }
@@ -182,7 +183,6 @@ export class Metrics {
   evictions = 0
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly store: ReturnType<typeof storeCounts> | undefined
-  isStoreAvailable = false
 
   constructor({ hasFleet = false } = {}) {
     if (hasFleet) this.store = storeCounts()
@@ -228,7 +228,7 @@ export class Metrics {
     const count = (name: string, help: string, value: number) => single(name, 'counter', help, value)
     const gauge = (name: string, help: string, value: number) => single(name, 'gauge', help, value)
     const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
-    const available = gauge('oap_fleet_available', help, this.isStoreAvailable ? 1 : 0)
+    const available = gauge('oap_fleet_available', help, gauges.isStoreAvailable ? 1 : 0)
     const counted = [this.requests, this.tokens, this.store ?? {}].flatMap((each): Counted[] => Object.values(each))
     return [
       ...counted.map((each) => each.family()),

@@ -128,6 +128,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         cachedTokens: side.tokens.size,
         mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,
+        isStoreAvailable: part?.fleet.store.status.state === 'available',
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }
     },

@@ -130,14 +130,8 @@ export function eventsOf(
       store?.requests.add(operation, outcome)
       store?.durations.record(durationMs)
     },
-    storeLost(reason) {
-      metrics.isStoreAvailable = false
-      logger.warn({ reason }, 'fleet store lost: this replica mints for itself')
-    },
-    storeBack() {
-      metrics.isStoreAvailable = true
-      logger.info('fleet store available')
-    },
+    storeLost: (reason) => logger.warn({ reason }, 'fleet store lost: this replica mints for itself'),
+    storeBack: () => logger.info('fleet store available'),
     passwordUnusable: (file, problem) =>
       logger.warn({ file, problem }, 'fleet password file not usable: the old password stays in use'),
   }

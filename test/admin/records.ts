@@ -34,5 +34,6 @@ export const NO_GAUGES: Gauges = {
   lifetimeEstimateMs: 0,
   mintsPausedMs: 0,
   logLinesDropped: 0,
+  isStoreAvailable: false,
   originConnections: { busy: 1, free: 3 },
 }
