@@ -33,6 +33,7 @@ describe('a caller by certificate', () => {
 
   test('is refused with a second credential; a certificate of nobody leaves the key to decide', () => {
     expect(by(['dns:reports.jobs.svc'], 'key')).toBe('several credentials')
+    expect(by([], 'key', 'key')).toBe('several credentials')
     expect(by(['dns:mesh.example'], 'key')).toMatchObject({ name: 'billing' })
   })
 
