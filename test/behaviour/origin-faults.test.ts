@@ -110,7 +110,10 @@ describe('a response that breaks off never looks complete', () => {
   // The attack: a reset of a unix socket threw, and the program ended.
   test('a unix socket has no reset: the connection ends, and the program goes on', async () => {
     await using service = await startService({
-      script: (_, connection) => void connection.socket.end(`${CHUNKED}10\r\nhalf`),
+      script: (_, connection) => {
+        connection.write(`${CHUNKED}10\r\nhalf`)
+        return connection.end()
+      },
     })
     const callers = 'callers: [{name: old, socket: $FOLDER/socket, orgs: [acme]}]'
     await using proxy = await startProxy(service, {}, { 'proxy.yaml': callers })
@@ -165,7 +168,7 @@ test('bytes outside TLS on a connection with TLS are a tls_protocol_error', asyn
 })
 
 test('a 502 does not cost the client its connection', async () => {
-  const bad = table.target((_, connection) => void connection.reset())
+  const bad = table.target((_, connection) => connection.reset())
   await using client = await RawClient.connect(table.proxy.port)
   for (const [target, status] of Object.entries({ [bad]: 502, '/v2/good': 200 })) {
     client.send(get(target, 'acme'))

@@ -39,7 +39,7 @@ describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
 
 test('a repeat that fails is not repeated again', async () => {
   await table.expectAlive()
-  const target = table.target((_, connection) => void connection.end())
+  const target = table.target((_, connection) => connection.end())
   expect((await request(table.proxy.port, get(target, 'acme'))).status).toBe(502)
   expect(table.requestsFor(target)).toHaveLength(2)
 })

@@ -9,6 +9,7 @@ import { setTimeout } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { writes } from '../support/origin-connection.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -36,7 +37,7 @@ test('a response that keeps moving may take longer than origin.idleTimeout', asy
 
 test('content that is still being sent does not delay the end of an early response that stalls', async () => {
   await using service = await startService({
-    script: (_, connection) => void connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun'),
+    script: writes('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun'),
   })
   await using proxy = await startProxy(service, { 'origin.idleTimeout': '500ms', 'origin.responseTimeout': '60s' })
   await using client = await RawClient.sending(proxy.port, post('Content-Length: 1000000'))

@@ -52,15 +52,15 @@ function badOrigin(random: Random): OriginScript {
       case 0:
         return undefined // silent for ever
       case 1:
-        return void connection.reset()
+        return connection.reset()
       case 2:
-        return void connection.end()
+        return connection.end()
       case 3:
         connection.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut')
         connection.end()
         return undefined
       case 4:
-        return void connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nand\r\n') // and no more
+        return connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nand\r\n') // and no more
       case 5:
         return { status: 401, reason: 'Unauthorized', fields: SHORT_LIFE }
       default:

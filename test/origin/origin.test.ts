@@ -168,19 +168,6 @@ describe('the pool', () => {
     expect(pool.server.connections).toHaveLength(1)
   })
 
-  test('gives the place of a broken connection to a waiting attempt', async () => {
-    const script: OriginScript = ({ target }, connection) => {
-      if (target !== '/breaks') return { content: 'good' }
-      connection.reset()
-      return undefined
-    }
-    await using pool = await startOriginPool(script, { connections: 1 })
-    const broken = pool.send('/breaks')
-    const waiting = pool.send('/waits')
-    await broken.failed()
-    expect((await waiting.ended()).content.toString()).toBe('good')
-  })
-
   test('frees the place before it reports the end of a response', async () => {
     await using pool = await startOriginPool(undefined, { connections: 1 })
     const first = pool.send('/first')

@@ -5,7 +5,7 @@
 
 import { afterAll, expect } from 'vitest'
 import { get } from './case-table.ts'
-import type { OriginRequest, OriginScript } from './origin-connection.ts'
+import { type OriginRequest, type OriginScript, writes } from './origin-connection.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
 import { type Service, startService } from './service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from './start-proxy.ts'
@@ -50,7 +50,7 @@ export class FaultTable implements AsyncDisposable {
 
   /** A new target, for which the origin writes this and nothing more. */
   writing(bytes: string): string {
-    return this.target((_, connection) => void connection.write(bytes))
+    return this.target(writes(bytes))
   }
 
   requestsFor(target: string): OriginRequest[] {

@@ -43,10 +43,7 @@ export type OriginScript = (
 
 /** Writes these bytes as soon as it has the head of a request, and nothing more. */
 export function writes(bytes: string): OriginScript {
-  return (_, connection) => {
-    connection.write(bytes)
-    return undefined
-  }
+  return (_, connection) => connection.write(bytes)
 }
 
 export type RequestState = 'open' | 'complete' | 'aborted' | 'malformed'
@@ -94,6 +91,7 @@ export class OriginRecord {
   readonly changes: Changes = new Changes()
 }
 
+/** `write`, `end` and `reset` return what a script returns that has answered by itself. */
 export class OriginConnection {
   readonly socket: Socket
   readonly requests: OriginRequest[] = []
@@ -127,7 +125,7 @@ export class OriginConnection {
   }
 
   /** A string is sent as latin1: one character, one byte. */
-  write(bytes: string | Uint8Array): void {
+  write(bytes: string | Uint8Array): undefined {
     if (this.socket.writable) this.socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes)
   }
 
@@ -139,11 +137,11 @@ export class OriginConnection {
     ends.abort()
   }
 
-  end(): void {
+  end(): undefined {
     this.socket.end()
   }
 
-  reset(): void {
+  reset(): undefined {
     resetNow(this.socket)
   }
 
