@@ -71,6 +71,9 @@ interface Refusal {
 
 /** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
 const REFUSAL_SHOWN_MS = 5 * 60_000
+/** Usual times of a mint, and the least time, before a request goes on with a token that may have ended. */
+const PATIENCE = 4
+const LEAST_PATIENCE_MS = 250
 
 export class TokenCache {
   readonly #source: TokenSource
@@ -148,12 +151,21 @@ export class TokenCache {
   async #mintFor(org: OrgId, reason: MintReason, options: ObtainOptions): Promise<TokenLookup> {
     const result = this.#mints.has(org) ? 'joined' : 'miss'
     try {
-      return { token: await this.#awaitMint(org, reason, options), result }
+      return { token: await this.#awaitMint(org, reason, options, this.#patienceMs(org, options.kind)), result }
     } catch (error) {
       const token = this.#fallBack(org, error)
       if (token === undefined) throw error
       return { token, result: 'stale' }
     }
+  }
+
+  /** A request that can be repeated waits only a little longer than usual if there is a token that was not rejected. */
+  #patienceMs(org: OrgId, kind: RequestKind): number {
+    const { mintTimeoutMs } = this.#options
+    const isNeeded = kind !== 'repeatable' || this.#orgs.peek(org)?.isDead !== false
+    return isNeeded
+      ? mintTimeoutMs
+      : Math.min(Math.max(PATIENCE * this.#habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
   }
 
   #give(org: OrgId, { token, result, ahead }: Extract<Choice, { token: AccessToken }>): TokenLookup {
@@ -236,10 +248,11 @@ export class TokenCache {
     org: OrgId,
     reason: MintReason,
     options: Pick<MintOptions, 'requester' | 'requestId'>,
+    patienceMs = this.#options.mintTimeoutMs,
   ): Promise<AccessToken> {
     const refusal = this.#refusals.get(org)
     if (refusal !== undefined && this.#stands(refusal)) throw refusal.error
-    const limit = new Wait(this.#options.mintTimeoutMs, this.#startTimer, this.#waits)
+    const limit = new Wait(patienceMs, this.#startTimer, this.#waits)
     try {
       const token = await Promise.race([this.#mint(org, reason, options), limit.over])
       if (token !== undefined) return token
@@ -250,7 +263,7 @@ export class TokenCache {
     const tokens = this.#orgs.peek(org)
     const now = this.#now()
     if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(true, now, this.#random())
-    throw new TokenError('token_endpoint_timeout', `no token within ${this.#options.mintTimeoutMs} ms`)
+    throw new TokenError('token_endpoint_timeout', `no token within ${Math.round(patienceMs)} ms`)
   }
 
   #mint(

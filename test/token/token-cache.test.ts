@@ -284,8 +284,8 @@ describe('requests that cannot be repeated', () => {
 })
 
 describe('past the expected end', () => {
-  test('one request waits for an endpoint that hangs; the next ones get the old token at once', async () => {
-    const fixture = setUp({ mintTimeoutMs: 1 })
+  test('one request waits a little for an endpoint that hangs; the next ones get the old token at once', async () => {
+    const fixture = setUp({ mintTimeoutMs: 60_000 })
     const { cache, clock } = fixture
     const obtained = cache.obtain(ACME, REPEATABLE)
     const token = await fixture.source.last.issue()
