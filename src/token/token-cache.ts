@@ -159,13 +159,15 @@ export class TokenCache {
     }
   }
 
-  /** A request that can be repeated waits only a little longer than usual if there is a token that was not rejected. */
+  /** A request that can be repeated waits little longer than usual if it can go on with a token that was not rejected. */
   #patienceMs(org: OrgId, kind: RequestKind): number {
     const { mintTimeoutMs } = this.#options
-    const isNeeded = kind !== 'repeatable' || this.#orgs.peek(org)?.isDead !== false
-    return isNeeded
-      ? mintTimeoutMs
-      : Math.min(Math.max(PATIENCE * this.#habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
+    const tokens = this.#orgs.peek(org)
+    if (kind !== 'repeatable' || tokens === undefined || tokens.isDead) return mintTimeoutMs
+    const { mintedAt, statedLifeMs } = tokens.current
+    const patienceMs = Math.min(Math.max(PATIENCE * this.#habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
+    // Past the end that the token states, there is nothing to go on with.
+    return this.#now() + patienceMs < mintedAt + statedLifeMs ? patienceMs : mintTimeoutMs
   }
 
   #give(org: OrgId, { token, result, ahead }: Extract<Choice, { token: AccessToken }>): TokenLookup {

@@ -338,6 +338,27 @@ describe('past the expected end', () => {
     },
   )
 
+  test.each([
+    ['as long as a mint may take if its token has stated its end', 40_000, 60_000],
+    ['little longer than usual if it can go on with its token', undefined, 250],
+  ])('a request waits %s', async (_, lifeMs, waitMs) => {
+    const delays: number[] = []
+    const startTimer = (_run: () => void, delayMs: number) => {
+      delays.push(delayMs)
+      return () => undefined
+    }
+    const { cache, source, clock } = setUp({ learns: lifeMs !== undefined, startTimer })
+    const first = cache.obtain(ACME, REPEATABLE)
+    const token = await source.last.issue('first', lifeMs === undefined ? undefined : clock.now() + lifeMs)
+    await first
+    cache.accepted(ACME, token, clock.now(), REQUEST)
+    clock.advance(LIFETIME_MS)
+    const next = cache.obtain(ACME, REPEATABLE)
+    const fresh = await source.last.issue('next')
+    expect((await next).token).toBe(fresh)
+    expect(delays.at(-1)).toBe(waitMs)
+  })
+
   test('a refusal of the org is not a passing failure', async () => {
     const fixture = setUp()
     await withToken(fixture)
