@@ -43,12 +43,14 @@ function settingsIn({ shape }: z.ZodObject, group: string | undefined): Setting[
   })
 }
 
-/** The schema of a value as a source gives it. */
+/**
+ * The schema of a value as a source gives it. It asks for the type by name: so many uses of `instanceof`, which zod defines
+ * anew, would start V8's optimizing compiler, and this costs 3 MiB.
+ */
 export function innermost(schema: z.core.$ZodType): z.core.$ZodType {
-  if (schema instanceof z.ZodPrefault || schema instanceof z.ZodDefault || schema instanceof z.ZodOptional) {
-    return innermost(schema.def.innerType)
-  }
-  return schema instanceof z.ZodPipe ? innermost(schema.def.in) : schema
+  const { def } = (schema as z.core.$ZodTypes)._zod
+  if (def.type === 'prefault' || def.type === 'default' || def.type === 'optional') return innermost(def.innerType)
+  return def.type === 'pipe' ? innermost(def.in) : schema
 }
 
 function variableOf(key: string): string {
