@@ -71,8 +71,6 @@ interface Refusal {
 
 /** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
 const REFUSAL_SHOWN_MS = 5 * 60_000
-/** A request that waits for a token to be known asks again after this time: a shorter delay may have been seen meanwhile. */
-const RECHECK_MS = 100
 /** Usual times of a mint, and the least time, before a request goes on with a token that may have ended. */
 const PATIENCE = 4
 const LEAST_PATIENCE_MS = 250
@@ -137,7 +135,7 @@ export class TokenCache {
         const lookup = this.#give(org, choice)
         return minted === undefined ? lookup : { token: lookup.token, result: minted.result }
       }
-      if (choice.wait === 'until') await this.#pause(Math.min(choice.at - this.#now(), RECHECK_MS))
+      if (choice.wait === 'until') await this.#pause(choice.at - this.#now())
       else if (choice.wait === 'settled') {
         await this.#turn(org, options.kind === 'repeatable')
         const token = this.#orgs.peek(org)?.current

@@ -320,17 +320,6 @@ describe('a young token', () => {
     expect((await stage.send('handshake')).status).toBe(200)
   })
 
-  test('a request that cannot be repeated waits no longer than the delay that others see meanwhile', async () => {
-    const stage = new Stage()
-    stage.answer = ({ ageMs }) => (ageMs < 500 ? 401 : 200)
-    const first = stage.request()
-    await stage.pass(100)
-    const { status, tookMs } = await stage.outcome(stage.request('once', '/', 'globex' as OrgId))
-    expect(status).toBe(200)
-    expect(tookMs).toBeLessThan(1_000)
-    expect((await stage.outcome(first)).status).toBe(200)
-  })
-
   test('a short life is learned, too', async () => {
     const stage = new Stage()
     stage.answer = ({ ageMs }) => (ageMs > 1_000 ? 401 : 200)
