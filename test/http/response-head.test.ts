@@ -120,6 +120,7 @@ describe('whether the connection stays open', () => {
     ['1.0', [], false],
     ['1.0', ['keep-alive'], true],
     ['1.0', ['Keep-Alive, x-foo'], true],
+    ['1.0', ['x-keep-alive, keep-alive-x'], false],
     ['1.0', ['keep-alive', 'close'], false],
   ])('HTTP/%s with %j: %j', (version, options, persists) => {
     const lines = options.map((option) => `Connection: ${option}`)
