@@ -109,12 +109,14 @@ export class ClientConnection implements ExchangeOwner, Peer {
 
   /**
    * Asked behind each head. A request that arrives while another is in flight is not answered: the connection closes behind
-   * the response to the first (RFC 9112 §9.3.2 lets its client repeat the second).
+   * the response to the first (RFC 9112 §9.3.2 lets its client repeat the second). Nor is one behind a response that closes
+   * the connection (RFC 9112 §9.6).
    */
   #takesRequest(): boolean {
     if (this.isClosing) return false
     if (!this.isBusy) return true
-    if (this.#response?.writableEnded === true && this.#next === undefined) return true
+    const { writableEnded = false, shouldKeepAlive = false } = this.#response ?? {}
+    if (writableEnded && shouldKeepAlive && this.#next === undefined) return true
     this.#closeBehindResponse()
     return false
   }
@@ -198,6 +200,8 @@ export class ClientConnection implements ExchangeOwner, Peer {
   ignoreOffer(server: Server | TlsServer, message: IncomingMessage, firstBytes: Buffer): void {
     this.#inTurn(() => {
       this.isBusy = false
+      this.#isLast = this.isClosing
+      this.isClosing = false
       ignoreOffer(server, this.socket, message, firstBytes, () => this.#parserAttached())
     })
   }

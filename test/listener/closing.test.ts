@@ -10,11 +10,12 @@ import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
+const BILLING = 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]\n'
+
 test('a half-sent head on a socket that a reload removed: the connection is closed, even if its client goes on sending', async () => {
   await using service = await startService()
-  const callers = 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]\n'
   const settings = { 'listen.headersTimeout': '100ms', 'listen.keepAliveTimeout': '200ms' }
-  await using proxy = await startProxy(service, settings, { 'proxy.yaml': callers })
+  await using proxy = await startProxy(service, settings, { 'proxy.yaml': BILLING })
   const client = connect({ path: proxy.at('billing.sock'), allowHalfOpen: true })
   client.on('error', () => undefined)
   onTestFinished(() => void client.destroy())
@@ -28,7 +29,7 @@ test('a half-sent head on a socket that a reload removed: the connection is clos
   expect((await request(proxy.at('billing.sock'), get('/v2/x', 'acme'))).status).toBe(200)
   await writeFile(
     proxy.at('proxy.yaml'),
-    callers.replace('billing.sock', 'other.sock').replace('$FOLDER', proxy.at('.')),
+    BILLING.replace('billing.sock', 'other.sock').replace('$FOLDER', proxy.at('.')),
   )
   await proxy.app.reload()
   client.resume()
@@ -83,9 +84,13 @@ async function slowReaders(service: Service, socket: string): Promise<SlowReader
     readers.push({ size, path: `/v2/${size}`, client })
   }
   await service.origin.waitFor(() => service.requests.length === SIZES.length)
-  // The proxy has written what it can once it has answered a later request.
-  for (let i = 0; i < 5; i++) await request(socket, get('/v2/0', 'acme'))
+  await hasRead(socket)
   return readers
+}
+
+/** The proxy has read and written what it can once it has answered a later request. */
+async function hasRead(socket: string): Promise<void> {
+  for (let i = 0; i < 5; i++) await request(socket, get('/v2/0', 'acme'))
 }
 
 const sized = () => startService({ script: ({ target }) => ({ content: Buffer.alloc(Number(target.slice(4)), 'x') }) })
@@ -93,13 +98,12 @@ const sized = () => startService({ script: ({ target }) => ({ content: Buffer.al
 describe('a response counts as ended when the client has been sent all of it', () => {
   test.each(['a stop', 'a reload that removes its socket'])('%s truncates nothing', async (what) => {
     await using service = await sized()
-    const callers = 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]\n'
-    await using proxy = await startProxy(service, { 'shutdown.timeout': '60s' }, { 'proxy.yaml': callers })
+    await using proxy = await startProxy(service, { 'shutdown.timeout': '60s' }, { 'proxy.yaml': BILLING })
     const readers = await slowReaders(service, proxy.at('billing.sock'))
     let stopped: Promise<unknown> = Promise.resolve()
     if (what === 'a stop') stopped = proxy.app.drain()
     else {
-      const other = callers.replace('billing.sock', 'other.sock').replace('$FOLDER', proxy.at('.'))
+      const other = BILLING.replace('billing.sock', 'other.sock').replace('$FOLDER', proxy.at('.'))
       await writeFile(proxy.at('proxy.yaml'), other)
       await proxy.app.reload()
     }
@@ -116,8 +120,7 @@ describe('a response counts as ended when the client has been sent all of it', (
 
   test('at the deadline, the log says of each whether it was delivered', async () => {
     await using service = await sized()
-    const callers = 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]\n'
-    await using proxy = await startProxy(service, { 'shutdown.timeout': '100ms' }, { 'proxy.yaml': callers })
+    await using proxy = await startProxy(service, { 'shutdown.timeout': '100ms' }, { 'proxy.yaml': BILLING })
     const readers = await slowReaders(service, proxy.at('billing.sock'))
     expect(await proxy.app.drain()).toBeGreaterThan(0)
     for (const { size, path, client } of readers) {
@@ -129,6 +132,43 @@ describe('a response counts as ended when the client has been sent all of it', (
       )
       expect(bytesOut).toBeLessThanOrEqual(response.content.length)
     }
+  })
+})
+
+describe('behind a response that its client has not read yet', () => {
+  test('a request with an offer that is ignored is answered, even if the proxy stops meanwhile', async () => {
+    await using service = await sized()
+    await using proxy = await startProxy(service, { 'shutdown.timeout': '60s' }, { 'proxy.yaml': BILLING })
+    const readers = await slowReaders(service, proxy.at('billing.sock'))
+    for (const { client } of readers) client.send(get('/v2/1', 'acme', 'Connection: Upgrade', 'Upgrade: h2c'))
+    await hasRead(proxy.at('billing.sock'))
+    const drained = proxy.app.drain()
+    const next: string[] = []
+    for (const { client, size } of readers) {
+      client.socket.resume()
+      const response = await client.response()
+      expect(response.content).toHaveLength(size)
+      next.push((await client.untilClosed()).bytes.subarray(0, 'HTTP/1.1 503'.length).toString())
+      client.endSending()
+    }
+    // No answer: the response was still under way. 200: it had been read.
+    expect([...new Set(next)].sort()).toEqual(['', 'HTTP/1.1 200', 'HTTP/1.1 503'])
+    await drained
+  })
+
+  test('no request goes on if that response closes the connection', async () => {
+    await using service = await sized()
+    await using proxy = await startProxy(service, {}, { 'proxy.yaml': BILLING })
+    proxy.app.setNotReady()
+    const readers = await slowReaders(service, proxy.at('billing.sock'))
+    for (const { client } of readers) client.send(get('/v2/1', 'acme'))
+    await hasRead(proxy.at('billing.sock'))
+    for (const { client, size } of readers) {
+      client.socket.resume()
+      expect((await client.response()).content).toHaveLength(size)
+      expect((await client.untilClosed()).bytes).toHaveLength(0)
+    }
+    expect(service.requests.filter(({ target }) => target === '/v2/1')).toEqual([])
   })
 })
 
