@@ -15,7 +15,10 @@ export function descriptorLimit(): number | undefined {
 }
 
 export class ConnectionLimit {
-  readonly most: number
+  readonly #maxConnections: number
+  /** Descriptors for clients and for tunnels. */
+  readonly #descriptors: number
+  readonly #tunnels: () => number
   /** All connections that were refused. */
   refused = 0
   /** Monotonic milliseconds. */
@@ -23,11 +26,18 @@ export class ConnectionLimit {
 
   /**
    * `outgoing`: connections that the proxy may open by itself. If descriptors are few, half of them are kept for these. Once
-   * the last descriptor is in use, the system drops new connections, and nobody hears of it.
+   * the last descriptor is in use, the system drops new connections, and nobody hears of it. `tunnels`: open WebSockets, of
+   * which each has a connection to the service beside these.
    */
-  constructor(maxConnections: number, outgoing: number, descriptors = descriptorLimit()) {
+  constructor(maxConnections: number, outgoing: number, tunnels: () => number, descriptors = descriptorLimit()) {
     const free = (descriptors ?? Number.POSITIVE_INFINITY) - OWN_DESCRIPTORS
-    this.most = Math.min(maxConnections, Math.max(4, free - Math.min(outgoing, Math.floor(free / 2))))
+    this.#maxConnections = maxConnections
+    this.#descriptors = free - Math.min(outgoing, Math.floor(free / 2))
+    this.#tunnels = tunnels
+  }
+
+  get most(): number {
+    return Math.min(this.#maxConnections, Math.max(4, this.#descriptors - this.#tunnels()))
   }
 
   /** An episode goes on. */

@@ -71,7 +71,7 @@ export class Listener implements ConnectionOwner {
     this.#options = options
     this.#gateway = gateway
     this.tls = options.tls === undefined ? undefined : new ListenerTls(options.tls)
-    this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing)
+    this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, () => gateway.origin.tunnels)
   }
 
   /** Resolves with the address as it stands in a URL. */

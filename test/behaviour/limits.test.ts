@@ -1,6 +1,7 @@
 /** The limits of the listener: the proxy answers or drops what exceeds them at once, and serves everything else. */
 
 import { expect, test } from 'vitest'
+import { ConnectionLimit } from '../../src/listener/connection-limit.ts'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { scaledSetting } from '../support/pace.ts'
@@ -65,6 +66,14 @@ test('beyond maxConnections a busy connection stays open', async () => {
   const metrics = await (await fetch(`http://127.0.0.1:${proxy.adminPort}/metrics`)).text()
   expect(metrics).toContain('\noap_connections_refused_total 3\n')
   expect(metrics).toContain('\noap_warnings{code="connections_refused"} 1\n')
+})
+
+test('a tunnel takes a descriptor for its client and one for the service', () => {
+  let tunnels = 0
+  const limit = new ConnectionLimit(4_096, 284, () => tunnels, 1_024)
+  expect(limit.most).toBe(700)
+  tunnels = 350
+  expect(limit.most).toBe(350)
 })
 
 test('many slow heads do not keep a good client waiting', async () => {
