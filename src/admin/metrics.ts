@@ -189,13 +189,14 @@ export class Metrics {
   }
 
   requestEnded(record: RequestRecord): void {
-    const { method, status, code, token, reason, caller } = record
+    const { method, status, code, token, repeat, reason, caller } = record
     const durationMs = record.endedAt - record.startedAt
     this.requests.responses.add(METHODS.has(method) ? method : OTHER, status)
     this.requests.durations.record(durationMs)
     // A tunnel stays open for as long as its ends want. Its duration is no overhead.
     if (status !== SWITCHING_PROTOCOLS) this.requests.overheads.record(durationMs - waitedForOriginMs(record))
     if (token !== 'none') this.requests.lookups.add(token)
+    if (repeat !== undefined) this.requests.replays.add(repeat)
     if (caller !== undefined) this.requests.callers.add(caller, statusClassOf(status))
     if (code === undefined && status < 400) return
     if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)

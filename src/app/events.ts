@@ -26,7 +26,7 @@ export function eventsOf(
   metrics: Metrics,
 ): ListenerObserver & ReloadObserver & RulesObserver & TokenEvents & FleetPartObserver {
   const { logger } = log
-  const { requests, tokens, store } = metrics
+  const { tokens, store } = metrics
   let refusedMints = { overBudget: 0, paused: 0 }
   let refusedMintsTimer: NodeJS.Timeout | undefined
 
@@ -42,7 +42,6 @@ export function eventsOf(
       log.request(record)
       metrics.requestEnded(record)
     },
-    repeatSettled: (outcome) => requests.replays.add(outcome),
     /** Writes the stack without the message, which may quote a value of the request. */
     programFailed(error, requestId) {
       const { name, stack = '' } = error instanceof Error ? error : { name: typeof error }

@@ -98,6 +98,8 @@ export class Exchange implements AttemptSink {
   /** Set from the first rejection on. */
   #rejection: Rejection | undefined
   #hasNewConnection = false
+  /** The App's other key was tried. */
+  #hasOtherKey = false
   /** The longest time without progress. */
   #limitMs = Number.POSITIVE_INFINITY
   #hasProgressed = false
@@ -318,7 +320,7 @@ export class Exchange implements AttemptSink {
     const { orgId } = this.#request
     const credential = this.#credential
     if (orgId === undefined || !(credential instanceof AccessToken)) return this.#startsRepeatAsApp(status)
-    const { tokens, observer } = this.#gateway
+    const { tokens } = this.#gateway
     const sentAt = this.#sentAt
     if (this.#rejection === undefined && tokens.isAccepted(status)) {
       tokens.accepted(orgId, credential, sentAt, this.#record)
@@ -331,11 +333,11 @@ export class Exchange implements AttemptSink {
     const rejected = { token: credential, sentAt, status, challenge: head.challenge }
     const next = tokens.judge(this.#rejection, rejected)
     if (next !== undefined) {
+      this.#record.repeat = 'failed' // until the repeat is answered
       this.#repeatWith(next)
       return true
     }
-    const outcome = repeatOutcome(this.#rejection, tokens.isRejected(status))
-    if (outcome !== undefined) observer.repeatSettled(outcome)
+    this.#record.repeat = repeatOutcome(this.#rejection, tokens.isRejected(status))
     return false
   }
 
@@ -348,7 +350,8 @@ export class Exchange implements AttemptSink {
     if (status !== UNAUTHORIZED) return false
     app.rejected(key)
     const other = app.alternativeTo(key)
-    if (other === undefined || !this.isRepeatable || this.#record.token === 'replayed') return false
+    if (other === undefined || !this.isRepeatable || this.#hasOtherKey) return false
+    this.#hasOtherKey = true
     this.#repeatWith(Promise.resolve(other))
     return true
   }
@@ -366,10 +369,7 @@ export class Exchange implements AttemptSink {
         this.#request.fields[this.#request.fields.length - 1] = credential.reveal()
         this.#dispatch()
       },
-      (error: unknown) => {
-        if (!this.isOver) this.#gateway.observer.repeatSettled('failed')
-        this.failWith(error)
-      },
+      (error: unknown) => this.failWith(error),
     )
   }
 

@@ -47,6 +47,8 @@ export class RequestRecord {
   traceId: string | undefined
   /** One sentence that names the cause more closely than `code`, from a closed set. */
   detail: string | undefined
+  /** Set if the service rejected the token. */
+  repeat: RepeatOutcome | undefined
   /** `none`: the request needed no token, or got none. */
   token: TokenResult | 'none' = 'none'
   /** Octets of request and response content. */
@@ -63,15 +65,14 @@ export class RequestRecord {
 }
 
 /**
- * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token. `refused`: the
- * request could not be repeated. `passed`: the org was in its cool-down, so the client got the rejection.
+ * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or the repeat no
+ * answer. `refused`: the request could not be repeated. `passed`: the org was in its cool-down, so the client got the rejection.
  */
 export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
 
 /** The log and the metrics. */
 export interface GatewayObserver {
   requestEnded(record: RequestRecord): void
-  repeatSettled(outcome: RepeatOutcome): void
   /** A fault of this program, and nobody else's. */
   programFailed(error: unknown, requestId: string): void
 }

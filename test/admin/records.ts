@@ -20,6 +20,7 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
     respondedAt: 1_000,
     endedAt: 1_000,
     token: 'hit',
+    repeat: undefined,
     bytesIn: 0,
     bytesOut: 0,
     ...given,

@@ -101,13 +101,14 @@ test.each([
   },
 )
 
-test('a repeat is counted as accepted or rejected, and the connection of a request with content stays open', async () => {
+test('a repeat is counted as accepted, rejected or failed, and the connection of a request with content stays open', async () => {
   const seen = new Set<string>()
   await using service = await startService({
     acceptsAnyToken: true,
-    script: ({ target }) => {
+    script: ({ target }, connection) => {
       const isRejected = target === '/v2/rejected' || !seen.has(target)
       seen.add(target)
+      if (!isRejected && target === '/v2/failed') return connection.reset()
       return isRejected ? { status: 401 } : { content: 'good' }
     },
   })
@@ -116,9 +117,11 @@ test('a repeat is counted as accepted or rejected, and the connection of a reque
   expect((await client.response('POST')).status).toBe(200)
   client.send(post('/v2/rejected', 'other', Buffer.from('content')))
   expect((await client.response('POST')).status).toBe(401)
-  const metrics = (await request(proxy.adminPort, get('/metrics', 'acme'))).content.toString()
-  expect(metrics).toContain('\noap_replays_total{outcome="accepted"} 1\n')
-  expect(metrics).toContain('\noap_replays_total{outcome="rejected"} 1\n')
+  client.send(post('/v2/failed', 'third', Buffer.from('content')))
+  expect((await client.response('POST')).status).toBe(502)
+  for (const outcome of ['accepted', 'rejected', 'failed']) {
+    expect(await proxy.metric(`oap_replays_total{outcome="${outcome}"}`)).toBe(1)
+  }
 })
 
 test('an origin that always rejects a thousand requests costs one mint and one repeat in a cool-down', async () => {
