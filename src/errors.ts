@@ -26,7 +26,7 @@ const REFUSALS = {
   },
   request_head_too_large: {
     status: 431,
-    detail: 'Keep the request line and all fields together under 16 KiB.',
+    detail: 'Keep the request line and all fields together under 16 KiB, and the fields to 1,000.',
   },
   http_version_refused: {
     status: 505,

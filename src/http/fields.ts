@@ -171,8 +171,7 @@ export const responseFieldKind = remembering((name) => {
 export function namedByConnection(value = ''): Set<string> | undefined {
   if (value === '' || value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return undefined
   let named: Set<string> | undefined
-  for (const option of value.toLowerCase().split(',')) {
-    const name = option.trim()
+  for (const name of value.toLowerCase().split(/[\t ,]+/)) {
     if (name === '' || name === 'close' || name === 'keep-alive') continue
     named ??= new Set()
     named.add(name)

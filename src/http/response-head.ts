@@ -55,7 +55,8 @@ export class ResponseHead {
       case 'content-length':
         if (this.contentLength !== undefined || !LENGTH.test(value)) return false
         this.contentLength = Number(value)
-        break
+        this.fields.push(name, String(this.contentLength)) // some clients read a leading zero as octal
+        return true
       case 'upgrade':
         this.upgrade = value.toLowerCase()
         // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
@@ -118,9 +119,9 @@ const LENGTH = /^\d{1,15}$/
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/
 /** RFC 9112 §4. */
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/
-const CLOSE = /(?:^|,)\s*close\s*(?:,|$)/i
-const KEEP_ALIVE = /(?:^|,)\s*keep-alive\s*(?:,|$)/i
-const VARIES_BY_ORG = /(?:^|,)\s*(?:\*|x-org-id)\s*(?:,|$)/i
+const CLOSE = /(?:^|,)[\t ]*close[\t ]*(?:,|$)/i
+const KEEP_ALIVE = /(?:^|,)[\t ]*keep-alive[\t ]*(?:,|$)/i
+const VARIES_BY_ORG = /(?:^|,)[\t ]*(?:\*|x-org-id)[\t ]*(?:,|$)/i
 const KEEP_ALIVE_TIMEOUT = /(?:^|[\s,;])timeout=(\d{1,9})/i
 
 const HTAB = 0x09

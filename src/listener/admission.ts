@@ -79,6 +79,8 @@ export type Admission = AdmittedBy | Refusal | Unverified
 
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
+/** Far more than a client sends; servers drop or refuse what is beyond some such number. */
+const MAX_FIELDS = 1_000
 const LENGTH = /^\d{1,15}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
@@ -108,6 +110,7 @@ export function admit(
 
 /** Refuses the framing that Node's strict parser lets through although RFC 9112 §6 does not. */
 function checkFraming(head: RequestHead, found: RequestFindings): Refusal | undefined {
+  if (head.rawHeaders.length > 2 * MAX_FIELDS) return refuse('request_head_too_large')
   // The parser also accepts requests of RTSP and ICE. Their methods are not among those of HTTP.
   if (head.httpVersionMajor !== 1 || !HTTP_METHODS.has(head.method ?? '')) return refuse('http_version_refused')
   const { length, coding } = found

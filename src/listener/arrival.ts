@@ -27,6 +27,7 @@ export interface ArrivalOptions {
 const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'remote_refused',
   'request_invalid',
+  'request_head_too_large',
   'http_version_refused',
   'upgrade_invalid',
 ])

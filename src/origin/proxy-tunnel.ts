@@ -32,8 +32,12 @@ export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Pro
     const url = new URL(proxy.reveal())
     const client = new undici.Client(url.origin)
     connect(client, url, `${host.includes(':') ? `[${host}]` : host}:${targetPort}`, done)
-    return { cancel: () => void client.destroy().catch(() => undefined) }
+    return { cancel: () => end(client) }
   }
+}
+
+function end(client: Client): void {
+  client.destroy().catch(() => undefined)
 }
 
 function connect(client: Client, { username, password }: URL, authority: string, done: TunnelDone): void {
@@ -46,7 +50,7 @@ function connect(client: Client, { username, password }: URL, authority: string,
       return
     }
     const socket = answer.socket as Socket
-    socket.once('close', () => client.destroy())
+    socket.once('close', () => end(client))
     if (answer.statusCode === 200) {
       done(undefined, socket)
       return

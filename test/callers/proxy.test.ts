@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { CA_FILE } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
-import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
+import { fieldOf, problemOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 import { type Issuer, makeIssuer, sign } from './issuer.ts'
@@ -276,6 +276,7 @@ test('made-up tokens that wait for a key set keep nobody out', async () => {
     await attack()
   }
   expect(await inFlight(small)).toBeLessThanOrEqual(CONNECTIONS)
+  expect(problemOf((await flood[0]?.response()) as RawResponse).code).toBe('overloaded')
   for (const client of flood) await client[Symbol.asyncDispose]()
 })
 

@@ -16,6 +16,15 @@ describe('the fields of a response', () => {
     expect(head?.fields.join('|')).toBe('A|1|B|2 3|C||D||E|: 4')
   })
 
+  test('state a length without leading zeros, which some clients read as octal', () => {
+    expect(read('Content-Length', '0010')).toMatchObject({ contentLength: 10, fields: ['Content-Length', '10'] })
+  })
+
+  test('are named by tokens: a no-break space, as some libraries trim it, is part of what it stands beside', () => {
+    const head = read('X', '1', 'Connection', 'x\u00a0, close\u00a0', 'Vary', 'x-org-id\u00a0')
+    expect(head).toMatchObject({ persists: true, fields: ['X', '1', 'Vary', 'x-org-id\u00a0, X-Org-Id'] })
+  })
+
   test('show whether there is a Date, unless Connection names it', () => {
     const date = 'date: Tue, 15 Nov 1994 08:12:31 GMT'
     expect(withFields(date)).toMatchObject({ hasDate: true, fields: ['date', date.slice('date: '.length)] })
