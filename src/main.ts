@@ -30,12 +30,8 @@ async function run(): Promise<number> {
     case 'healthcheck': {
       const { loadAdminAddress } = await import('./config/load.ts')
       const { checkHealth } = await import('./cli/admin-client.ts')
-      try {
-        return await checkHealth(await loadAdminAddress({ file: command.file, env: process.env }))
-      } catch (error) {
-        await fail(error)
-        return 1 // health checks of Docker know 0 and 1 only
-      }
+      const asked = loadAdminAddress({ file: command.file, env: process.env }).then(checkHealth)
+      return Math.min(1, await asked.catch(fail)) // health checks of Docker know 0 and 1 only
     }
     case 'help': {
       process.stdout.write(helpText)
@@ -50,18 +46,10 @@ async function run(): Promise<number> {
 }
 
 async function fail(error: unknown): Promise<number> {
-  try {
-    const { explainStartupFailure } = await import('./cli/startup-failure.ts')
-    const { text, exitCode } = explainStartupFailure(error)
-    process.stderr.write(text)
-    return exitCode
-  } catch {
-    // Without a free descriptor, not even that module can be read.
-    process.stderr.write(
-      'org-access-proxy: too few file descriptors to start: raise the limit (ulimit -n) to 256 or more\n',
-    )
-    return 1
-  }
+  const { explainStartupFailure } = await import('./cli/startup-failure.ts')
+  const { text, exitCode } = explainStartupFailure(error)
+  process.stderr.write(text)
+  return exitCode
 }
 
 process.exit(await run().catch(fail))

@@ -30,9 +30,8 @@ export interface Gauges {
   readonly originConnections: Readonly<Record<string, number>>
 }
 
-/** `failed`: the configuration is good, but could not be applied. */
 type ReloadOutcome = (typeof RELOAD_OUTCOMES)[number]
-const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused', 'failed'] as const
+const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused'] as const
 
 type MintOutcome = SettledMint['outcome']
 

@@ -19,7 +19,7 @@ import { eventsOf } from './events.ts'
 import { openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { openOrigin, serviceContext } from './origin.ts'
-import { ConfigReload, type ReloadState } from './reload.ts'
+import { ConfigReload } from './reload.ts'
 import { callerSockets, LiveRules } from './rules.ts'
 import { TokenSide } from './tokens.ts'
 import { warningsOf } from './warnings.ts'
@@ -37,9 +37,9 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const live = { config, secureContext: serviceContext(settings) }
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
   const events = eventsOf(log, metrics)
-  const part = await openFleet(config, events)
+  const fleet = await openFleet(config, live, events)
   const mintOrigin = await openOrigin(config, tokens.mintConcurrency, live)
-  const side: TokenSide = new TokenSide(config, mintOrigin, events, part?.fleet)
+  const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet)
   const origin = await openOrigin(config, settings.connections, live)
   const gateway: Gateway = {
     waiting: 0,
@@ -75,15 +75,13 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const reload: ConfigReload = new ConfigReload({
     source,
     loaded,
-    observer: events,
+    report: events.configReloaded,
     apply: async (latest) => {
       const { caFile, certFile } = live.config.origin
       const isSame =
         latest.origin.caFile?.digest === caFile?.digest && latest.origin.certFile?.digest === certFile?.digest
       const secureContext = isSame ? live.secureContext : serviceContext(latest.origin)
       const tls = tlsOf(latest)
-      if ((tls === undefined) !== (listener.tls === undefined))
-        throw new Error('listen.tls is switched on or off by a restart only')
       await listener.useCallerSockets(callerSockets(latest))
       if (tls !== undefined) listener.useTls(tls)
       // Nothing below can fail, so later requests see the whole change.
@@ -99,7 +97,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const phase = { isListening: false, isWarm: false, isDraining: false }
   /** The checks behind `/readyz`. */
   const readiness = (): ReadinessCheck[] => [
-    { name: 'configuration', isOk: true, detail: configurationDetail(reload.state) },
+    { name: 'configuration', isOk: true, detail: configurationDetail(reload) },
     { name: 'listening', isOk: phase.isListening },
     { name: 'warm', isOk: phase.isWarm, detail: `${tokens.warm.length} Orgs in tokens.warm` },
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
@@ -108,7 +106,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const sources: AdminSources = {
     version: readVersion(),
     service: { baseUrl: config.baseUrl.href, appId: config.appId },
-    configurationTakenOverAt: () => reload.state.takenOverAt,
+    configurationTakenOverAt: () => reload.takenOverAt,
     callers: () =>
       rules.callers.map(({ name, usage }) => ({
         name,
@@ -128,7 +126,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         cachedTokens: side.tokens.size,
         mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,
-        isStoreAvailable: part?.fleet.store.status.state === 'available',
+        isStoreAvailable: fleet?.store.status.state === 'available',
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }
     },
@@ -136,17 +134,17 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     tokens: {
       status: () => side.tokens.status(),
       purge: (org) => {
-        part?.fleet.purge([org])
+        fleet?.purge([org])
         return side.tokens.purge(org)
       },
       purgeAll: () => {
-        part?.fleet.purge(side.tokens.knownOrgs())
+        fleet?.purge(side.tokens.knownOrgs())
         return side.tokens.purgeAll()
       },
     },
     resumeMints: () => side.pauses.resume(),
-    warnings: warningsOf(side, listener, log, () => reload.state, part?.fleet),
-    fleet: part?.fleet.store,
+    warnings: warningsOf(side, listener, log, reload, fleet),
+    fleet: fleet?.store,
   }
   const { address: adminAddress, allowRemote: allowsRemote } = config.admin
   const adminOptions = {
@@ -172,7 +170,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     reload.close()
     rules.close()
     side.close()
-    await Promise.all([admin?.close(), part?.close()])
+    await Promise.all([admin?.close(), fleet?.close()])
     origin.close() // last: otherwise the log would blame the service for the exchanges that end here
     return broken
   }
@@ -193,7 +191,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       readiness,
       /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
       reload: async () => {
-        await Promise.all([reload.reload(), side.reloadSecret(), part?.reloadPassword()])
+        await Promise.all([reload.reload(), side.reloadSecret()])
       },
       /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
       setNotReady: () => {
@@ -234,10 +232,9 @@ function tlsOf({ listen }: Config): TlsMaterial | undefined {
 }
 
 /** The check always passes: a reload that fails leaves the configuration before it in use. */
-function configurationDetail({ takenOverAt, lastOutcome }: ReloadState): string {
+function configurationDetail({ takenOverAt, problems }: ConfigReload): string {
   const since = `applied at ${takenOverAt.toISOString()}`
-  if (lastOutcome === 'refused') return `${since}; the last reload was refused, and the log says why`
-  return lastOutcome === 'failed' ? `${since}; the last reload failed, and the log says why` : since
+  return problems.length === 0 ? since : `${since}; the last reload was refused, and the log says why`
 }
 
 function credentialsDetail({ areCredentialsRejected }: TokenSide): string | undefined {

@@ -1,42 +1,27 @@
 /** Passes the events of all parts on to the log and the metrics. */
 
 import type { Metrics } from '../admin/metrics.ts'
+import type { KeySetsObserver } from '../callers/key-sets.ts'
+import type { StoreObserver } from '../fleet/redis-store.ts'
 import type { ListenerObserver } from '../listener/server.ts'
-import { OverBudget, type SecretReloadOutcome, type TokenObserver } from '../token/token-source.ts'
-import type { FleetPartObserver } from './fleet.ts'
+import type { SecretReloadOutcome, TokenObserver } from '../token/token-source.ts'
 import type { Log } from './log.ts'
-import type { ReloadObserver } from './reload.ts'
-import type { RulesObserver } from './rules.ts'
+import type { Reload } from './reload.ts'
 
-/** Beside those of the token folder: the warm orgs and the file of the secret. */
-export interface TokenEvents extends Required<TokenObserver> {
+type KeySetEvents = Omit<KeySetsObserver, 'keySetChanged'>
+
+export interface Events extends ListenerObserver, KeySetEvents, Required<TokenObserver>, StoreObserver {
+  configReloaded(reload: Reload): void
   /** The orgs of `tokens.warm` have been tried. */
   warmed(orgs: number, failed: number): void
   secretReloaded(outcome: Exclude<SecretReloadOutcome, 'unusable'>, file: string | undefined): void
   secretUnusable(file: string, problem: string): void
-  /** Writes lines that wait for more of their kind. */
-  flush(): void
 }
 
-const REFUSED_MINTS_MS = 5_000
-
 /** Orgs are logged by id and outcomes by code: no line can hold a token, a secret or a reply of the endpoint. */
-export function eventsOf(
-  log: Log,
-  metrics: Metrics,
-): ListenerObserver & ReloadObserver & RulesObserver & TokenEvents & FleetPartObserver {
+export function eventsOf(log: Log, metrics: Metrics): Events {
   const { logger } = log
   const { tokens, store } = metrics
-  let refusedMints = { overBudget: 0, paused: 0 }
-  let refusedMintsTimer: NodeJS.Timeout | undefined
-
-  function flush(): void {
-    clearTimeout(refusedMintsTimer)
-    if (refusedMintsTimer !== undefined) logger.warn(refusedMints, 'mints not sent')
-    refusedMintsTimer = undefined
-    refusedMints = { overBudget: 0, paused: 0 }
-  }
-
   return {
     requestEnded(record) {
       log.request(record)
@@ -66,11 +51,6 @@ export function eventsOf(
           return
         case 'unchanged':
           logger.info('configuration unchanged')
-          return
-        case 'failed': {
-          const detail = reload.error instanceof Error ? reload.error.message : undefined
-          logger.error({ detail }, 'configuration could not be applied: the old one stays in use')
-        }
       }
     },
     keySetUnavailable(url, problem, isFormerInUse) {
@@ -86,12 +66,6 @@ export function eventsOf(
       const durationMs = Math.round(mint.durationMs)
       logger.warn({ orgId, requestId, url, reason, outcome, durationMs, detail: error?.message }, 'mint failed')
     },
-    /** A flood can refuse thousands of mints in a second, so one line counts all refusals of five seconds. */
-    mintRefused(error) {
-      refusedMints[error instanceof OverBudget ? 'overBudget' : 'paused'] += 1
-      refusedMintsTimer ??= setTimeout(flush, REFUSED_MINTS_MS).unref()
-    },
-    flush,
     warmed(orgs, failed) {
       if (failed === 0) logger.info({ orgs }, 'warm orgs minted')
       else logger.warn({ orgs, failed }, 'some warm orgs have no token')
@@ -131,7 +105,5 @@ export function eventsOf(
     },
     storeLost: (reason) => logger.warn({ reason }, 'fleet store lost: this replica mints for itself'),
     storeBack: () => logger.info('fleet store available'),
-    passwordUnusable: (file, problem) =>
-      logger.warn({ file, problem }, 'fleet password file not usable: the old password stays in use'),
   }
 }

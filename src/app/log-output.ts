@@ -20,11 +20,10 @@ export class StdoutOutput {
   #lines = ''
   #timer: NodeJS.Timeout | undefined
   #retry: NodeJS.Timeout | undefined
-  #toldLines = 0
   /** Since the start. */
   droppedLines = 0
-  /** Called with the number of lines that were dropped, once lines can be written again. */
-  onRoomAgain: (lostLines: number) => void = () => undefined
+  /** Monotonic milliseconds. */
+  lastDropAt = Number.NEGATIVE_INFINITY
 
   constructor() {
     // A full disk, a reader that has gone: sonic-boom keeps the lines, but a full buffer makes it try no more by itself.
@@ -32,12 +31,8 @@ export class StdoutOutput {
       clearTimeout(this.#retry)
       this.#retry = setTimeout(() => this.#stream.flush(), RETRY_MS).unref()
     })
-    this.#stream.on('drain', () => {
-      const lostLines = this.droppedLines - this.#toldLines
-      this.#toldLines = this.droppedLines
-      if (lostLines > 0) this.onRoomAgain(lostLines)
-    })
     this.#stream.on('drop', (lines: string) => {
+      this.lastDropAt = performance.now()
       this.droppedLines += lines.split('\n').length - 1
     })
   }

@@ -16,6 +16,8 @@ interface LogOptions extends Readonly<Config['log']> {
   readonly destination?: Pick<StdoutOutput, 'write'> & Partial<StdoutOutput>
 }
 
+const EPISODE_MS = 5 * 60_000
+
 /** Codes of status 5xx that are the client's fault: no warning. */
 const CLIENT_FAULTS: ReadonlySet<string> = new Set(['http_version_refused', 'proxy_loop_detected'])
 
@@ -38,12 +40,16 @@ export class Log {
       },
       { write: this.#write },
     )
-    destination.onRoomAgain = (lines) => this.logger.warn({ lines }, 'log lines dropped: nobody read them in time')
   }
 
   /** Lines that were dropped since the start, because nobody read them in time. */
   get droppedLines(): number {
     return this.#destination.droppedLines ?? 0
+  }
+
+  /** An episode ends five minutes after the last line that was dropped. */
+  get isDropping(): boolean {
+    return performance.now() - (this.#destination.lastDropAt ?? Number.NEGATIVE_INFINITY) < EPISODE_MS
   }
 
   setVolume(volume: LogVolume): void {

@@ -20,19 +20,6 @@ export type Reload =
     }
   | { readonly outcome: 'unchanged' }
   | { readonly outcome: 'refused'; readonly problems: readonly string[] }
-  | { readonly outcome: 'failed'; readonly error: unknown }
-
-export interface ReloadObserver {
-  configReloaded(reload: Reload): void
-}
-
-export interface ReloadState {
-  readonly takenOverAt: Date
-  /** Undefined before the first reload. */
-  readonly lastOutcome: Reload['outcome'] | undefined
-  /** Why the last reload was refused, one line each. */
-  readonly problems: readonly string[]
-}
 
 interface ConfigReloadOptions {
   /** The source of the configuration; undefined if it cannot be read again. */
@@ -40,14 +27,15 @@ interface ConfigReloadOptions {
   readonly loaded: LoadedConfig
   /** Puts the configuration in use. If it rejects, the one before must still be in use, unchanged. */
   readonly apply: (config: Config) => Promise<void>
-  readonly observer: ReloadObserver
+  readonly report: (reload: Reload) => void
 }
 
 export class ConfigReload {
   readonly #options: ConfigReloadOptions
   #running: LoadedConfig
-  #takenOverAt = new Date()
-  #last: Reload | undefined
+  takenOverAt = new Date()
+  /** Why the last reload was refused, one line each. */
+  problems: readonly string[] = []
   readonly #watched = new Map<string, WatchedFile>()
   readonly #attempts = new Reruns((isAskedFor) => this.#reloadOnce(isAskedFor))
   #isClosed = false
@@ -56,14 +44,6 @@ export class ConfigReload {
     this.#options = options
     this.#running = options.loaded
     if (options.source !== undefined) this.#watch(options.loaded.files)
-  }
-
-  get state(): ReloadState {
-    return {
-      takenOverAt: this.#takenOverAt,
-      lastOutcome: this.#last?.outcome,
-      problems: problemsOf(this.#last),
-    }
   }
 
   /** Resolves when the configuration has been read and applied, or refused. Never rejects. */
@@ -80,14 +60,14 @@ export class ConfigReload {
   async #reloadOnce(isAskedFor: boolean): Promise<void> {
     if (this.#isClosed) return
     const reload = await this.#takeOver().catch((error: unknown): Reload => {
-      if (!(error instanceof ConfigRefused)) return { outcome: 'failed', error }
+      if (!(error instanceof ConfigRefused)) return { outcome: 'refused', problems: [`cannot be applied: ${error}`] }
       this.#watch(error.files)
       return { outcome: 'refused', problems: error.lines }
     })
-    const isNew = problemsOf(reload).join('\n') !== problemsOf(this.#last).join('\n')
-    this.#last = reload
-    if (isNew || isAskedFor || reload.outcome === 'applied' || reload.outcome === 'failed')
-      this.#options.observer.configReloaded(reload)
+    const problems = reload.outcome === 'refused' ? reload.problems : []
+    const isNew = problems.join('\n') !== this.problems.join('\n')
+    this.problems = problems
+    if (isNew || isAskedFor || reload.outcome === 'applied') this.#options.report(reload)
   }
 
   async #takeOver(): Promise<Reload> {
@@ -106,7 +86,7 @@ export class ConfigReload {
       ([key, now]) => [key, (waiting.includes(key) && given.get(key)) || now] as const,
     )
     this.#running = { ...latest, given: new Map(inUse) }
-    this.#takenOverAt = new Date()
+    this.takenOverAt = new Date()
     const news = latest.warnings.filter((warning) => !warnings.includes(warning))
     return { outcome: 'applied', taken, waiting, warnings: news }
   }
@@ -126,10 +106,6 @@ export class ConfigReload {
       this.#watched.set(path, new WatchedFile({ path, known, maxBytes, onContent: onChange, onProblem: onChange }))
     }
   }
-}
-
-function problemsOf(reload: Reload | undefined): readonly string[] {
-  return reload?.outcome === 'refused' ? reload.problems : []
 }
 
 /** Differs if the text of a setting does, or the content of a file that it names. */

@@ -2,15 +2,14 @@
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { type Caller, type CallerRule, Callers, type JwtCredential } from '../callers/callers.ts'
-import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
+import { KeySets } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
 import { HostList, LOOPBACK_NAMES } from '../http/host.ts'
 import { targetPrefix } from '../http/target.ts'
 import type { AdmissionRules } from '../listener/admission.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
-
-export type RulesObserver = Omit<KeySetsObserver, 'keySetChanged'>
+import type { Events } from './events.ts'
 
 export class LiveRules {
   current: AdmissionRules
@@ -19,8 +18,8 @@ export class LiveRules {
   readonly #keySets: KeySets
   readonly #instance = randomBytes(9).toString('base64url')
 
-  constructor(config: Config, observer: RulesObserver) {
-    this.#keySets = new KeySets({ ...observer, keySetChanged: () => this.current.callers?.forgetTokens() })
+  constructor(config: Config, events: Events) {
+    this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() })
     this.current = this.#rulesOf(config)
     this.adminHosts = adminHostsOf(config)
   }

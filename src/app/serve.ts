@@ -5,7 +5,6 @@ import { isatty } from 'node:tty'
 import { type LoadOptions, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { takeInheritedSockets } from '../listener/bind.ts'
-import { descriptorLimit } from '../listener/connection-limit.ts'
 import { readVersion, revision } from '../version.ts'
 import { type App, startApp } from './app.ts'
 import { Log } from './log.ts'
@@ -15,8 +14,6 @@ export interface Running extends Pick<App, 'address' | 'adminAddress'> {
   readonly stopped: Promise<number>
 }
 
-/** Node itself needs about 25. With fewer than these, the proxy would start, and then fail every request. */
-const MIN_DESCRIPTORS = 64
 /** The longest time to close everything after the drain deadline. */
 const LAST_DEADLINE_MS = 5_000
 const TERMINAL_DESCRIPTORS = [0, 1, 2]
@@ -26,7 +23,6 @@ const TERMINAL_DESCRIPTORS = [0, 1, 2]
  * @throws {ConfigRefused}
  */
 export async function serve(options: LoadOptions): Promise<Running> {
-  checkDescriptorLimit()
   const signals = listenForSignals()
   const sockets = takeInheritedSockets(process.env, process.pid)
   const loaded = await loadConfig(options)
@@ -45,12 +41,6 @@ export async function serve(options: LoadOptions): Promise<Running> {
   } finally {
     await log.flush()
   }
-}
-
-/** @throws {Error} with the code EMFILE. */
-function checkDescriptorLimit(): void {
-  const limit = descriptorLimit() ?? MIN_DESCRIPTORS
-  if (limit < MIN_DESCRIPTORS) throw new Error(`EMFILE: only ${limit} descriptors`)
 }
 
 /** A supervisor that waits for readiness does not show why it waits, so the log says why. */

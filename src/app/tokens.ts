@@ -13,7 +13,7 @@ import type { MintPauses } from '../token/mint-pauses.ts'
 import { TokenCache } from '../token/token-cache.ts'
 import { MintNotSent, OverBudget } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
-import type { TokenEvents } from './events.ts'
+import type { Events } from './events.ts'
 import { openTokenEndpoint } from './origin.ts'
 
 /** Few at once, so that a request for one of these orgs does not wait behind all the others. */
@@ -30,13 +30,13 @@ export class TokenSide {
   readonly pauses: MintPauses
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
-  readonly #events: TokenEvents
+  readonly #events: Events
   readonly #secretFile: WatchedFile | undefined
   readonly #stopped = new AbortController()
   #probe: NodeJS.Timeout | undefined
 
   /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
-  constructor(config: Config, origin: Origin, events: TokenEvents, fleet: Fleet | undefined) {
+  constructor(config: Config, origin: Origin, events: Events, fleet: Fleet | undefined) {
     const { tokens: settings } = config
     const appSecretFile = config.appSecretFile?.path
     this.#warmOrgs = settings.warm
@@ -56,7 +56,6 @@ export class TokenSide {
         mintConcurrency: settings.mintConcurrency,
         mintRate: settings.mintRate,
         observer: {
-          mintRefused: (error) => events.mintRefused(error),
           mintsPaused: (code, pauseMs) => {
             events.mintsPaused(code, pauseMs)
             if (code === REJECTED) this.#probeAfter(pauseMs)
@@ -145,7 +144,6 @@ export class TokenSide {
   close(): void {
     this.#stopped.abort()
     clearTimeout(this.#probe)
-    this.#events.flush()
     this.#secretFile?.close()
     this.tokens.close()
     this.#origin.close()

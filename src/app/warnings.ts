@@ -5,14 +5,14 @@ import { type TokenErrorCode, titleOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Listener } from '../listener/server.ts'
 import type { Log } from './log.ts'
-import type { ReloadState } from './reload.ts'
+import type { ConfigReload } from './reload.ts'
 import type { TokenSide } from './tokens.ts'
 
 export function warningsOf(
   side: TokenSide,
   listener: Listener,
   log: Log,
-  reloadState: () => ReloadState,
+  reload: ConfigReload,
   fleet: Fleet | undefined,
 ): WarningChecks {
   return {
@@ -50,10 +50,8 @@ export function warningsOf(
       return `The service ends tokens with the status ${listed}, which the proxy has learned from trials. Add ${listed} to tokens.rejectedStatuses, so that a restart does not learn it anew.`
     },
     configuration_refused() {
-      const { lastOutcome } = reloadState()
-      if (lastOutcome !== 'refused' && lastOutcome !== 'failed') return undefined
-      const outcome = lastOutcome === 'refused' ? 'was refused' : 'could not be applied'
-      return `The changed configuration ${outcome}, and the one before it is in use. The log has every problem, and so has "org-access-proxy check".`
+      if (reload.problems.length === 0) return undefined
+      return 'The changed configuration was refused, and the one before it is in use. The log has every problem, and so has "org-access-proxy check".'
     },
     fleet_store_lost() {
       if (fleet?.store.status.state !== 'lost') return undefined
@@ -66,7 +64,7 @@ export function warningsOf(
     },
     tls_certificate() {
       if (listener.tls === undefined) return undefined
-      const problem = reloadState().problems.find((line) => line.startsWith('listen.tls.'))
+      const problem = reload.problems.find((line) => line.startsWith('listen.tls.'))
       if (problem !== undefined) {
         return `The changed certificate of the listener is not in use, but the one before it: ${problem}.`
       }
@@ -76,32 +74,14 @@ export function warningsOf(
       const ends = `${leftMs > 0 ? 'ends' : 'ended'} at ${new Date(to).toISOString()}`
       return `The certificate of the listener ${ends}. Put a new one in listen.tls.certFile and listen.tls.keyFile.`
     },
-    log_lines_dropped: whileGrowing(
-      () => log.droppedLines,
-      (lines) =>
-        `${lines} lines of the log were dropped, because stdout is blocked or its disk full. Find out why nobody reads, or set log.requests or log.sample to write less.`,
-    ),
+    log_lines_dropped() {
+      if (!log.isDropping) return undefined
+      return `Lines of the log are dropped, ${log.droppedLines} since the start, because stdout is blocked or its disk full. Find out why nobody reads, or set log.requests or log.sample to write less.`
+    },
   }
 }
 
 const WEEK_MS = 7 * 24 * 3_600_000
-const EPISODE_MS = 5 * 60_000
-
-/** A check of a count that should not grow: an episode ends five minutes after the last growth. */
-export function whileGrowing(count: () => number, textOf: (grown: number) => string, now = Date.now) {
-  let seen = count()
-  let before = seen
-  let grewAt = Number.NEGATIVE_INFINITY
-  return (): string | undefined => {
-    if (now() - grewAt >= EPISODE_MS) before = seen
-    if (count() > seen) {
-      seen = count()
-      grewAt = now()
-    }
-    return seen > before ? textOf(seen - before) : undefined
-  }
-}
-
 const MAX_NAMED = 3
 
 function named(orgs: readonly string[]): string {

@@ -1,6 +1,6 @@
 /** `check`: prints the configuration, each value with its source, and gets one token if asked to. */
 
-import { type FleetPart, openFleet } from '../app/fleet.ts'
+import { openFleet } from '../app/fleet.ts'
 import { openOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
 import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
@@ -74,16 +74,14 @@ async function tryMint(text: string, config: Config): Promise<{ lines: string[];
 
 /** Resolves with the problem, or undefined. */
 async function tryFleetStore(config: Config): Promise<string | undefined> {
-  const nothing = () => undefined
-  let part: FleetPart | undefined
-  const problem = await new Promise<string | undefined>((resolve, reject) => {
-    const outcome = { storeLost: resolve, storeBack: () => resolve(undefined) }
-    const observer = { ...outcome, storeAsked: nothing, passwordUnusable: nothing }
-    openFleet(config, observer).then((opened) => {
-      part = opened
-    }, reject)
+  let settle: (problem?: string) => void = () => undefined
+  const problem = new Promise<string | undefined>((resolve) => {
+    settle = resolve
   })
-  await part?.close()
+  const observer = { storeLost: settle, storeBack: () => settle(), storeAsked: () => undefined }
+  const fleet = await openFleet(config, { config }, observer)
+  await problem
+  await fleet?.close()
   return problem
 }
 

@@ -21,8 +21,8 @@ export interface Given {
 /** Never quoted in a message: each could be a secret in the wrong place. */
 const NEVER_QUOTED: readonly string[] = ['appId', 'appSecret', 'baseUrl', 'callers', 'fleet.store']
 
-/** Their files have watchers of their own, so no reload depends on them. */
-const WATCHED_ELSEWHERE: readonly string[] = ['appSecretFile', 'fleet.passwordFile']
+/** Its file has a watcher of its own, so no reload depends on it. */
+const WATCHED_ELSEWHERE = 'appSecretFile'
 
 export class Draft {
   readonly problems: Problem[] = []
@@ -143,7 +143,7 @@ export class Draft {
     if (isExposed && content instanceof Secret) {
       this.warn(at, 'can be read by other users of this machine: chmod 600 prevents that')
     }
-    if (WATCHED_ELSEWHERE.includes(at)) return
+    if (at === WATCHED_ELSEWHERE) return
     this.files.set(path, digest)
     const key = settingAt(at)?.key
     const given = key && this.given.get(key)
@@ -154,7 +154,7 @@ export class Draft {
     const [index] = issue.path
     const [part, value] = typeof index === 'number' ? [`${at}[${index}]`, (given as unknown[])[index]] : [at, given]
     const path: unknown = issue.code === 'custom' ? issue.params?.['path'] : undefined
-    if (typeof path === 'string' && !WATCHED_ELSEWHERE.includes(at)) this.files.set(path, undefined)
+    if (typeof path === 'string' && at !== WATCHED_ELSEWHERE) this.files.set(path, undefined)
     const isQuoted = typeof value === 'string' && path === undefined && !NEVER_QUOTED.includes(settingAt(at)?.key ?? at)
     const shown = isQuoted ? `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} ` : ''
     this.refuse(part, shown + issue.message)

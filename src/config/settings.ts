@@ -69,6 +69,7 @@ export const RELOADABLE: ReadonlySet<string> = new Set<SettingKey>([
   'origin.caFile',
   'origin.certFile',
   'origin.keyFile',
+  'fleet.passwordFile',
   'orgs.allow',
   'orgs.pattern',
   'routes.allow',
@@ -78,17 +79,8 @@ export const RELOADABLE: ReadonlySet<string> = new Set<SettingKey>([
   'log.sample',
 ])
 
-/** Settings of earlier versions, and what took their place. */
-const REMOVED: ReadonlyMap<string, string> = new Map([
-  ['tokens.minLifetime', 'the proxy uses a token until the service rejects it, and learns from that alone'],
-  ['tokens.maxLifetime', 'the proxy uses a token until the service rejects it, and learns from that alone'],
-  ['listen.origins', 'the proxy refuses web pages, so let the server of the page send the requests'],
-])
-
 /** For a key or a variable that is not among `known`. `remedy` holds if nothing better is known. */
 export function unknownName(name: string, known: readonly string[], remedy: string): string {
-  const removed = [...REMOVED].find(([key]) => key === name || variableOf(key) === name)
-  if (removed !== undefined) return `is no longer a setting: remove it; ${removed[1]}`
   const meant = nearest(name, known)
   return `is not a setting: ${meant === undefined ? remedy : `did you mean ${meant}?`}`
 }

@@ -8,7 +8,7 @@ const OWN_DESCRIPTORS = 40
 const EPISODE_PAUSE_MS = 10_000
 
 /** Undefined if the system does not say. */
-export function descriptorLimit(): number | undefined {
+function descriptorLimit(): number | undefined {
   if (process.platform !== 'linux') return undefined
   const [, limit] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
   return limit === undefined ? undefined : Number(limit)

@@ -12,13 +12,7 @@ import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { type MintPass, MintPauses } from './mint-pauses.ts'
 import { type LeaveQueue, MintQueue } from './mint-queue.ts'
-import {
-  type AccessToken,
-  MintNotSent,
-  type MintOptions,
-  type TokenObserver,
-  type TokenSource,
-} from './token-source.ts'
+import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
 
 export interface MintGuardOptions {
   /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
@@ -74,15 +68,6 @@ export class MintGuard implements TokenSource {
 
   /** @throws {TokenError} `MintNotSent` if no call was made */
   async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
-    try {
-      return await this.#mint(org, options)
-    } catch (error) {
-      if (error instanceof MintNotSent) this.#options.observer?.mintRefused?.(error)
-      throw error
-    }
-  }
-
-  async #mint(org: OrgId, options: MintOptions): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
     const deadlineAt = this.#now() + mintTimeoutMs
     const first = this.pauses.admit(org)

@@ -125,8 +125,6 @@ export type RejectionKind = (typeof REJECTION_KINDS)[number]
 /** Events for the metrics and the log. None of them holds a token or a secret. Each method is optional and must not throw. */
 export interface TokenObserver {
   mintSettled?(mint: SettledMint): void
-  /** No call was made: over the budget, or in a pause. */
-  mintRefused?(error: MintNotSent): void
   /** The service answered that a token is no longer good, and the request has ended. */
   tokenRejected?(org: OrgId, kind: RejectionKind): void
   /** The service ends tokens with this status, which `tokens.rejectedStatuses` does not name. */

@@ -4,7 +4,6 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 import type { StatusDocument } from '../../src/admin/status.ts'
 import { Warnings } from '../../src/admin/warnings.ts'
-import { whileGrowing } from '../../src/app/warnings.ts'
 import { randomSecret } from '../support/canaries.ts'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
@@ -32,27 +31,6 @@ test('a state is told from the moment it is first seen to its end', () => {
   expect(warnings.present(70_000)).toMatchObject([
     { since: '1970-01-01T00:01:10.000Z', until: '1970-01-01T00:01:13.000Z' },
   ])
-})
-
-test('a count that grew is told for five minutes after its last growth', () => {
-  let [count, now] = [7, 0]
-  const check = whileGrowing(
-    () => count,
-    (grown) => `${grown} more`,
-    () => now,
-  )
-  expect(check()).toBeUndefined()
-  count = 9
-  expect(check()).toBe('2 more')
-  now = 299_000
-  count = 10
-  expect(check()).toBe('3 more')
-  now = 598_000
-  expect(check()).toBe('3 more')
-  now = 599_000
-  expect(check()).toBeUndefined()
-  count = 11
-  expect(check()).toBe('1 more')
 })
 
 test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', async () => {

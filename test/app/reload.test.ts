@@ -212,10 +212,11 @@ describe('all or nothing', () => {
     await reloadWith(
       `callers:\n  - {name: a, socket: ${folder}/free.sock, orgs: [acme]}\n  - {name: b, socket: ${folder}/taken.sock, orgs: [acme]}\n`,
     )
-    expect(await metric('oap_config_reloads_total{outcome="failed"}')).toBe(1)
+    expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
     expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
     await expect(send({}, 'GET /v2/x', proxy.at('free.sock'))).rejects.toThrow()
-    expect(proxy.logs.map(({ msg }) => msg)).toContain('configuration could not be applied: the old one stays in use')
+    const [told] = linesOf('configuration refused: the old one stays in use')
+    expect(told?.['problem']).toMatch(/^cannot be applied: Error: .*taken\.sock exists and is not a socket/)
   })
 
   test('a file that only the refused configuration names is watched: once it is right, the configuration is applied', async () => {
