@@ -47,8 +47,8 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   /** True if the connection must not be used again, whatever the service says. */
   #isLast = false
   #wasReset = false
+  /** For the next read. Undefined if the last one is still in use. */
   #buffer: Buffer | undefined
-  #isBufferKept = false
   isTunnel = false
   /** Monotonic milliseconds. No request is taken after it. */
   readonly retiresAt: number
@@ -124,8 +124,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   nextBuffer(): Buffer {
-    if (this.#buffer === undefined || this.#isBufferKept) this.#buffer = Buffer.allocUnsafeSlow(READ_BYTES)
-    this.#isBufferKept = false
+    this.#buffer ??= Buffer.allocUnsafeSlow(READ_BYTES)
     return this.#buffer
   }
 
@@ -133,7 +132,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     const attempt = this.attempt
     if (attempt === undefined || this.#isLooking) {
       // No request is under way. These bytes must not become the response to the next one.
-      this.destroy(UNASKED)
+      this.destroy()
       return
     }
     attempt.hasResponse = true
@@ -173,7 +172,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   responseContent(bytes: Buffer, start: number, end: number): void {
     const fate = this.attempt?.sink.responseContent(bytes, start, end)
     if (fate === undefined || fate === 'taken') return
-    this.#isBufferKept = true
+    this.#buffer = undefined
     if (fate !== 'full') return
     this.#isPaused = true
     this.#socket?.pause()
@@ -217,12 +216,12 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     if (socket.remoteAddress === undefined) this.#wasReset = true
     // A reset may have cut content that ends with its connection.
     if (!this.#wasReset && this.attempt !== undefined && this.#parser.finish()) return
-    this.destroy(CLOSED)
+    this.destroy()
   }
 
   #socketClosed(): void {
     if (this.isTunnel) this.#host.tunnelClosed()
-    else this.destroy(CLOSED)
+    else this.destroy()
   }
 
   abort(attempt: Attempt, reason: Error): void {
@@ -232,7 +231,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
-  destroy(reason: Error): void {
+  destroy(reason: Error = CLOSED): void {
     const isUnsent = this.#isLooking
     const attempt = this.#detach()
     this.#close()
@@ -262,7 +261,6 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
 }
 
 const CLOSED = new OriginError('connection_terminated', 'closed by the origin')
-const UNASKED = new OriginError('connection_terminated', 'the origin sent bytes that nobody asked for')
 
 // One function for all connections: a closure for each request would be garbage.
 const lookOnce = (connection: Connection) => setImmediate(endLook, connection)

@@ -65,7 +65,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
       connection.take(attempt)
       return
     }
-    if (!this.#hasRoom) this.#free[0]?.destroy(REPLACED)
+    if (!this.#hasRoom) this.#free[0]?.destroy()
     if (this.#hasRoom) this.#openFor(attempt)
     else this.#enqueue(attempt, 'origin.connections')
   }
@@ -118,7 +118,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
     const next = this.#next()
     const now = performance.now()
     if (next?.needsNewConnection === true || connection.retiresAt <= now) {
-      connection.destroy(REPLACED) // `closed` opens another for it
+      connection.destroy() // `closed` opens another for it
       return
     }
     if (next !== undefined) {
@@ -131,7 +131,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
         ? KEEP_ALIVE_MS
         : Math.min(keepAliveSeconds * 1_000, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
     connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
-    if (connection.expiresAt <= now) connection.destroy(EXPIRED)
+    if (connection.expiresAt <= now) connection.destroy()
     else this.#free.push(connection)
   }
 
@@ -159,7 +159,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
 
   #tidy(): void {
     const now = performance.now()
-    for (const connection of [...this.#free]) if (connection.expiresAt <= now) connection.destroy(EXPIRED)
+    for (const connection of [...this.#free]) if (connection.expiresAt <= now) connection.destroy()
   }
 
   get stats(): OriginStats {
@@ -177,6 +177,4 @@ export class Origin implements AttemptPlace, ConnectionHost {
   }
 }
 
-const EXPIRED = new OriginError('connection_terminated', 'idle for too long')
-const REPLACED = new OriginError('connection_terminated', 'closed to make room for a new connection')
 const CLOSED = new OriginError('connection_terminated', 'the proxy has closed its connections')

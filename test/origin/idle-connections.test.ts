@@ -52,6 +52,19 @@ test('a connection past its time is not used again, even before it is closed', a
   expect(pool.origin.stats).toMatchObject({ connected: 1, free: 1 })
 })
 
+test('a connection lives for 80 to 100 percent of its longest age', async () => {
+  const maxConnectionAgeMs = 3_000
+  await using pool = await startOriginPool(announcing('Keep-Alive', 'timeout=600'), { maxConnectionAgeMs })
+  const block = (ms: number) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+  await Promise.all(Array.from({ length: 7 }, (_, i) => pool.send(`/${i}`).ended()))
+  block(2_100)
+  const { attempt } = await pool.send('/again').ended()
+  expect([attempt.isReused, pool.origin.stats.connected]).toEqual([true, 7])
+  block(maxConnectionAgeMs - 2_100)
+  await pool.send('/later').ended()
+  expect(pool.origin.stats.connected).toBe(1)
+})
+
 test.each([
   ['what nobody asked for', 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison'],
   ['an empty line', '\r\n'],
