@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { mkdir, rename, rm, symlink, unlink } from 'node:fs/promises'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { digestOf, readRegularFile, WatchedFile, type WatchedFileOptions } from '../src/watched-file.ts'
-import { type Folder, makeFolder } from './config/folder.ts'
+import { type Folder, makeFolder } from './support/folder.ts'
 
 /** So long that no look happens in a test. */
 const NEVER_MS = 1_000_000

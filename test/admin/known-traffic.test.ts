@@ -7,14 +7,13 @@ import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 import { parseExposition } from './exposed.ts'
 
 const ADMIN = { 'admin.address': 'localhost:0' } as const
 
 test('every request is counted once, by its outcome', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, ADMIN)
+  const { service, proxy } = await startBoth({}, ADMIN)
   await using client = await RawClient.connect(proxy.port)
   for (let i = 0; i < 30; i++) {
     client.send(get('/v2/x', `org-${i % 3}`))
@@ -64,8 +63,7 @@ test('the status lists each Org, without its token', async () => {
 })
 
 test('a purged token is minted anew by the next request; evicted tokens are counted', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.maxOrgs': '2' })
+  const { service, proxy } = await startBoth({}, { ...ADMIN, 'tokens.maxOrgs': '2' })
   for (const org of ['a', 'b', 'c', 'd']) await request(proxy.port, get('/v2/x', org))
   expect(await proxy.metric('oap_token_evictions_total')).toBe(2)
   expect(await proxy.metric('oap_cached_tokens')).toBe(2)
@@ -80,8 +78,7 @@ test('a purged token is minted anew by the next request; evicted tokens are coun
 })
 
 test('the problem and the log name a wrong address; the log also names the request', async () => {
-  await using service = await startService({ mint: () => ({ status: 404, content: '<h1>Not Found</h1>' }) })
-  await using proxy = await startProxy(service, ADMIN)
+  const { service, proxy } = await startBoth({ mint: () => ({ status: 404, content: '<h1>Not Found</h1>' }) }, ADMIN)
   const response = await request(proxy.port, get('/v2/x', 'acme'))
   const problem = JSON.parse(response.content.toString())
   expect([problem.code, problem.detail]).toEqual(['org_access_refused', expect.stringContaining('check baseUrl')])

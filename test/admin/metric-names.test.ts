@@ -1,10 +1,9 @@
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { documentAt, tablesBelow } from '../docs/documents.ts'
+import { makeFolder } from '../support/folder.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { type Exposed, parseExposition } from './exposed.ts'
@@ -128,14 +127,12 @@ describe('the alerts and the dashboard', () => {
     },
   )
 
-  test.skipIf(lacks('promtool'))('promtool accepts every expression of the dashboard', () => {
+  test.skipIf(lacks('promtool'))('promtool accepts every expression of the dashboard', async () => {
     const { panels }: { panels: { targets: { expr: string }[] }[] } = JSON.parse(DASHBOARD)
     const expressions = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr))
     const rules = expressions.map((expr, i) => ({ record: `p:${i}`, expr: expr.replaceAll('$__rate_interval', '5m') }))
-    const folder = mkdtempSync(join(tmpdir(), 'dashboard-'))
-    const file = join(folder, 'rules.json')
-    writeFileSync(file, JSON.stringify({ groups: [{ name: 'dashboard', rules }] }))
-    promtool(['check', 'rules', file])
-    rmSync(folder, { recursive: true })
+    await using folder = await makeFolder()
+    const groups = [{ name: 'dashboard', rules }]
+    promtool(['check', 'rules', await folder.write('rules.json', JSON.stringify({ groups }))])
   })
 })

@@ -1,7 +1,7 @@
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { OrgId } from '../../src/http/org-id.ts'
+import { type Listening, listening } from '../support/listening.ts'
 import { lacks } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { Browser, type Page } from './browser.ts'
@@ -175,7 +175,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await own.evaluate(`fetch('/tokens/purge?org=a', { method: 'POST' }).then((r) => r.status)`)).toBe(200)
     expect(admin.tokens.size).toBe(1)
 
-    const elsewhere = await startPageElsewhere()
+    await using elsewhere = await startPageElsewhere()
     for (const name of ['evil.example', 'localhost']) {
       const page = await browser.open(`http://${name}:${elsewhere.port}/`)
       for (const mode of ['cors', 'no-cors']) {
@@ -197,14 +197,13 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
       await page.until(`location.href.startsWith('${admin.url}')`)
       expect(await page.evaluate('document.body.textContent')).toContain('browser_refused')
     }
-    await elsewhere.close()
     expect(admin.tokens.size).toBe(1)
   })
 
   test('a page whose name is rebound to this machine reaches nothing', async () => {
     const elsewhere = await startPageElsewhere()
     const page = await browser.open(`http://rebound.example:${elsewhere.port}/`)
-    await elsewhere.close()
+    await elsewhere[Symbol.asyncDispose]()
     await using admin = await AdminUnderTest.start({
       address: { kind: 'tcp', host: 'localhost', port: elsewhere.port },
     })
@@ -216,13 +215,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   })
 })
 
-async function startPageElsewhere() {
-  const server = createServer((_, response) => response.setHeader('content-type', 'text/html').end('<p>'))
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as AddressInfo
-  const close = async () => {
-    server.closeAllConnections()
-    await new Promise((resolve) => server.close(resolve))
-  }
-  return { port, close }
+function startPageElsewhere(): Promise<Listening> {
+  return listening(createServer((_, response) => response.setHeader('content-type', 'text/html').end('<p>')))
 }

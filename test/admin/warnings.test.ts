@@ -9,7 +9,7 @@ import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+import { type ProxyUnderTest, startBoth, startProxy } from '../support/start-proxy.ts'
 
 const ADMIN = { 'admin.address': 'localhost:0' } as const
 
@@ -57,8 +57,7 @@ test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', a
 
 test('rejected App credentials are told: at once if they were never accepted, later when a second Org shows it', async () => {
   let isAccepted = false
-  await using service = await startService({ mint: (mint) => (isAccepted ? mint.issue() : { status: 401 }) })
-  await using proxy = await startProxy(service, ADMIN)
+  const { proxy } = await startBoth({ mint: (mint) => (isAccepted ? mint.issue() : { status: 401 }) }, ADMIN)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(502)
   expect((await warningsOf(proxy)).map(({ code }) => code)).toEqual(['app_credentials_rejected'])
   expect((await proxy.askAdmin('/readyz')).status).toBe(200) // the trouble of one Org, as far as readiness goes
@@ -93,8 +92,7 @@ test('the trouble of an Org is told with its cause, also between two pauses, unt
 })
 
 test('a request that waits for a token is counted as such', async () => {
-  await using service = await startService({ mint: () => undefined })
-  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.mintTimeout': '1s' })
+  const { proxy } = await startBoth({ mint: () => undefined }, { ...ADMIN, 'tokens.mintTimeout': '1s' })
   const waiting = request(proxy.port, get('/v2/x', 'acme'))
   const count = async () => JSON.parse((await proxy.askAdmin('/status')).content).totals.requestsWaitingForToken
   await eventually(async () => (await count()) === 1, 'the request to wait')
@@ -142,8 +140,7 @@ test('a status that turned out to end tokens is named', async () => {
 })
 
 test('a secret file that cannot be used is told until it is mended', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, ADMIN)
+  const { proxy } = await startBoth({}, ADMIN)
   const isTold = async () => (await warningsOf(proxy)).some(({ code }) => code === 'secret_refused')
   const secret = await readFile(proxy.secretFile)
   await writeFile(proxy.secretFile, '')

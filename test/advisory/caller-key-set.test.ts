@@ -12,9 +12,9 @@ import { KeySets, type KeySetTiming } from '../../src/callers/key-sets.ts'
 import { CLAIMS, type Issuer, makeIssuer, sign } from '../callers/issuer.ts'
 import { KeySetServer } from '../callers/key-set-server.ts'
 import { outcomeOf, rule } from '../callers/make-callers.ts'
-import { makeFolder } from '../config/folder.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import { Changes } from '../support/changes.ts'
+import { makeFolder } from '../support/folder.ts'
 
 const CA = readFileSync(CA_FILE, 'utf8')
 /** Each unknown key is fetched, and nothing else. */

@@ -3,17 +3,13 @@
  * key may do so.
  */
 
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { HOST, head, ORG, startTable } from '../support/case-table.ts'
+import { folderForFile } from '../support/folder.ts'
 
-const folder = await mkdtemp(join(tmpdir(), 'oap-key-'))
-afterAll(() => rm(folder, { recursive: true }))
 const key = 'the-key-of-the-callers-0123456789'
-await writeFile(join(folder, 'key'), `${key}\n`, { mode: 0o600 })
-const table = await startTable({ 'listen.callerKeyFile': join(folder, 'key') }, {}, [`X-Proxy-Key: ${key}`])
+const file = await (await folderForFile()).write('key', `${key}\n`)
+const table = await startTable({ 'listen.callerKeyFile': file }, {}, [`X-Proxy-Key: ${key}`])
 
 const GET = 'GET /v2/x HTTP/1.1'
 

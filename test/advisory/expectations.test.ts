@@ -6,8 +6,7 @@
 import { describe, expect, test } from 'vitest'
 import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { RawClient } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 const table = await startTable()
 
@@ -47,8 +46,7 @@ test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(
 )
 
 test('a client that sends its content only after the 100 gets the 100, and its response', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { service, proxy } = await startBoth()
   await using client = await RawClient.sending(
     proxy.port,
     head(POST, HOST, 'X-Org-Id: acme', 'Content-Length: 2', 'Expect: 100-continue'),

@@ -1,24 +1,16 @@
 import { existsSync, readdirSync, statSync, unlinkSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { networkInterfaces, tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { networkInterfaces } from 'node:os'
+import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { folderForFile } from '../support/folder.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
+import { startService } from '../support/service.ts'
 import { type ProxySettings, startProxy } from '../support/start-proxy.ts'
 
-let service: Service
-let folder: string
-beforeAll(async () => {
-  service = await startService()
-  folder = await mkdtemp(join(tmpdir(), 'oap-socket-'))
-})
-afterAll(async () => {
-  await service[Symbol.asyncDispose]()
-  await rm(folder, { recursive: true })
-})
+const folder = await folderForFile()
+const service = await startService()
+afterAll(() => service[Symbol.asyncDispose]())
 
 /** An address of this machine that others can reach. Undefined if it has none. */
 const outward = Object.values(networkInterfaces())
@@ -108,33 +100,33 @@ describe('a listener on loopback', () => {
 })
 
 describe('a unix socket', () => {
-  const at = (name: string, more: ProxySettings = {}) => ({ 'listen.address': `unix:${join(folder, name)}`, ...more })
-  const modeOf = (name: string) => statSync(join(folder, name)).mode & 0o777
+  const at = (name: string, more: ProxySettings = {}) => ({ 'listen.address': `unix:${folder.at(name)}`, ...more })
+  const modeOf = (name: string) => statSync(folder.at(name)).mode & 0o777
 
   test('serves, with the mode of the settings, and leaves nothing behind', async () => {
     {
       await using _ = await startProxy(service, at('a'))
-      expect((await request(join(folder, 'a'), get('/v2/x', 'acme'))).status).toBe(200)
+      expect((await request(folder.at('a'), get('/v2/x', 'acme'))).status).toBe(200)
       expect(modeOf('a')).toBe(0o660)
     }
-    expect(existsSync(join(folder, 'a'))).toBe(false)
+    expect(existsSync(folder.at('a'))).toBe(false)
     await using _ = await startProxy(service, at('a', { 'listen.socketMode': '0600' }))
     expect(modeOf('a')).toBe(0o600)
   })
 
   test('a stopping instance leaves the socket of its successor alone', async () => {
     const old = await startProxy(service, at('handed-over'))
-    unlinkSync(join(folder, 'handed-over')) // as a deployment does that cannot wait
+    unlinkSync(folder.at('handed-over')) // as a deployment does that cannot wait
     await using _ = await startProxy(service, at('handed-over'))
     await old[Symbol.asyncDispose]()
-    expect((await request(join(folder, 'handed-over'), get('/v2/x', 'acme'))).status).toBe(200)
+    expect((await request(folder.at('handed-over'), get('/v2/x', 'acme'))).status).toBe(200)
   })
 
   test('a socket in use is left alone', async () => {
     await using _ = await startProxy(service, at('used'))
     await expect(startProxy(service, at('used'))).rejects.toThrow(/in use/)
-    expect(readdirSync(folder).filter((name) => name.startsWith('.'))).toEqual([]) // temporary names
-    expect((await request(join(folder, 'used'), get('/v2/x', 'acme'))).status).toBe(200)
+    expect(readdirSync(folder.path).filter((name) => name.startsWith('.'))).toEqual([]) // temporary names
+    expect((await request(folder.at('used'), get('/v2/x', 'acme'))).status).toBe(200)
   })
 })
 

@@ -7,8 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { head } from '../support/case-table.ts'
 import { problemOf, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 const SECRET = 'a value of the request'
 /** Its second line looks like one of a stack. */
@@ -60,8 +59,7 @@ test.each([
   ['the request', () => throwOnce(Buffer.prototype, 'toString', isText('sent content'))],
   ['the content of the response', () => throwOnce(Buffer.prototype, 'toString', isText('the answer'))],
 ])('a fault in %s is answered with 500, and logged once with its stack', async (_, inject) => {
-  await using service = await startService({ script: () => ({ content: 'the answer' }) })
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth({ script: () => ({ content: 'the answer' }) })
   const fields = ['Host: localhost', 'X-Org-Id: faulty', 'Content-Length: 12']
   const send = () => request(proxy.port, `${head('POST /v2/x HTTP/1.1', ...fields)}sent content`)
   {

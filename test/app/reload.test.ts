@@ -17,8 +17,6 @@ const caller = (orgs: string) => `callers: [{name: billing, keyFiles: [billing.k
 let service: Service
 let proxy: ProxyUnderTest
 
-const ADMIN_SOCKET = `unix:/tmp/oap-reload-test-${process.pid}.sock`
-
 beforeEach(async () => {
   service = await startService()
 })
@@ -263,18 +261,15 @@ test('a changed file of a setting that needs a restart is named, each time, and 
 })
 
 test('the status shows when the configuration was taken over, its callers, and no secret', async () => {
-  await start(caller('acme'), {}, ADMIN_SOCKET)
+  await start(caller('acme'), {}, 'unix:$FOLDER/admin.sock')
   const before = Date.now()
   await reloadWith(caller('globex'))
-  const { content } = await request(
-    ADMIN_SOCKET.slice('unix:'.length),
-    'GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n',
-  )
-  const { configuration, callers } = JSON.parse(content.toString())
+  const { content } = await proxy.askAdmin('/status')
+  const { configuration, callers } = JSON.parse(content)
   expect(Date.parse(configuration.takenOverAt)).toBeGreaterThanOrEqual(before)
   expect(callers).toEqual([{ name: 'billing', requests: 0, requestsInFlight: 0 }])
-  expect(content.toString()).not.toContain(KEY)
-  expect(content.toString()).not.toContain(service.tokens.appSecret)
+  expect(content).not.toContain(KEY)
+  expect(content).not.toContain(service.tokens.appSecret)
 })
 
 test('a request in flight keeps the rules that it began with', async () => {

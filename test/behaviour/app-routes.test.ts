@@ -7,13 +7,12 @@ import { get, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 
 const link = head('POST /v2/links HTTP/1.1', 'Host: 127.0.0.1', 'Content-Length: 0', 'Authorization: Bearer mine')
 
 test('carry Basic credentials, whatever the client sent', async () => {
-  await using service = await startService({ acceptsAnyToken: true })
-  await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links' })
+  const { service, proxy } = await startBoth({ acceptsAnyToken: true }, { appRoutes: 'POST /v2/links' })
   expect((await request(proxy.port, link)).status).toBe(200)
   expect(service.requests[0]?.values('authorization')).toEqual([`Basic ${service.tokens.apiKey}`])
   expect(service.tokens.mints).toEqual([])

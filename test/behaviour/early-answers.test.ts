@@ -6,7 +6,7 @@ import { eventually } from '../support/changes.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { problemOf, RawClient, type RawResponse } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 
 const UPLOADS = 10
 
@@ -34,8 +34,7 @@ describe.each([100_000, 2_000_000])('of a service that then resets, to %i octets
     ['before any content', 0],
     ['after 32 KiB', 32 * 1024],
   ])('an answer %s is not lost', async (_, first) => {
-    await using service = await startService({ script: answerEarly(413, first) })
-    await using proxy = await startProxy(service)
+    const { service, proxy } = await startBoth({ script: answerEarly(413, first) })
     for (let i = 0; i < UPLOADS; i++) {
       const response = await upload(proxy.port, bytes)
       expect([response.status, response.content.toString()]).toEqual([413, 'early'])
@@ -85,8 +84,7 @@ test.each([
   ['a page, 10 MB', 10_000_000, ['Origin: https://evil.example', 'X-Org-Id: acme'], 'browser_refused'],
   ['an expectation, 1 MiB and a byte', 1024 * 1024 + 1, ['Expect: 100-continue'], 'org_id_missing'],
 ])('of the proxy, which refuses: %s', async (_, length, lines, code) => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { service, proxy } = await startBoth()
   const inside = get('/v2/smuggled', 'acme')
   const raw = head('POST /v2/x HTTP/1.1', HOST, `Content-Length: ${length}`, ...lines)
   await using client = await RawClient.sending(proxy.port, raw)

@@ -13,7 +13,7 @@ import { HANDSHAKE } from '../support/handshake.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { Random } from '../support/seed.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 import { echoServer } from '../support/websocket-echo.ts'
 
 const table = await startFaultTable({ 'tokens.rejectedCooldown': '50ms' })
@@ -82,11 +82,10 @@ const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind ===
 test.each(['ends its side', 'leaves', 'stays'] as const)(
   'another answer than 101 leaves no connection open: the client %s',
   async (then) => {
-    await using service = await startService({
+    const { proxy } = await startBoth({
       script: () => ({ status: 404, content: 'no such thing', closes: true }),
       mint: (mint) => ({ ...mint.issue(), closes: true }), // closes the connection of each mint
     })
-    await using proxy = await startProxy(service)
     const before = sockets()
     await using client = await RawClient.sending(proxy.port, handshake('/v2/socket'))
     expect((await client.response()).status).toBe(404)

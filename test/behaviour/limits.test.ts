@@ -7,7 +7,7 @@ import { Gate } from '../support/changes.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 
 /** Requests are answered when the gate opens. */
 function gated() {
@@ -17,8 +17,7 @@ function gated() {
 
 test('one request too many gets 503, until a place is free', async () => {
   const { gate, ...options } = gated()
-  await using service = await startService(options)
-  await using proxy = await startProxy(service, { 'listen.maxInFlight': '8' })
+  const { service, proxy } = await startBoth(options, { 'listen.maxInFlight': '8' })
   const inFlight = Array.from({ length: 8 }, () => request(proxy.port, get('/v2/x', 'acme')))
   await service.origin.waitFor(() => service.requests.length === 8)
   // Answered at once, while all of those are still open.
@@ -34,8 +33,7 @@ test('one request too many gets 503, until a place is free', async () => {
 })
 
 test('beyond maxConnections the proxy closes the connection that was idle for the longest time', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.maxConnections': '10' })
+  const { proxy } = await startBoth({}, { 'listen.maxConnections': '10' })
   const idle: RawClient[] = []
   for (let i = 0; i < 10; i++) {
     const client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
@@ -51,8 +49,7 @@ test('beyond maxConnections the proxy closes the connection that was idle for th
 
 test('beyond maxConnections a busy connection stays open', async () => {
   const { gate, ...options } = gated()
-  await using service = await startService(options)
-  await using proxy = await startProxy(service, { 'listen.maxConnections': '4', 'admin.address': 'localhost:0' })
+  const { service, proxy } = await startBoth(options, { 'listen.maxConnections': '4', 'admin.address': 'localhost:0' })
   const busy = Array.from({ length: 4 }, () => request(proxy.port, get('/v2/x', 'acme')))
   await service.origin.waitFor(() => service.requests.length === 4)
   for (let i = 0; i < 3; i++) {
@@ -77,8 +74,7 @@ test('a tunnel takes a descriptor for its client and one for the service', () =>
 })
 
 test('many slow heads do not keep a good client waiting', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.headersTimeout': scaledSetting(500) })
+  const { proxy } = await startBoth({}, { 'listen.headersTimeout': scaledSetting(500) })
   const slowHead = () => RawClient.sending(proxy.port, 'GET /v2/x HTTP/1.1\r\nHost: lo')
   const slow = await Promise.all(Array.from({ length: 500 }, slowHead))
   const response = await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 1000 })
@@ -104,8 +100,7 @@ test.each([
   ['^org-[0-9]+$', 'org-1', ['acme', 'org-', 'org-1x', 'ORG-1']],
   ['^a*$', 'a'.repeat(256), ['a'.repeat(257)]],
 ])('orgs.pattern %s decides which ids are accepted, up to 256 characters', async (pattern, accepted, others) => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'orgs.pattern': pattern })
+  const { service, proxy } = await startBoth({}, { 'orgs.pattern': pattern })
   expect((await request(proxy.port, get('/v2/x', accepted))).status).toBe(200)
   for (const id of others) {
     const refused = await request(proxy.port, get('/v2/x', id))

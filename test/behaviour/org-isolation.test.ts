@@ -4,20 +4,18 @@ import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Changes } from '../support/changes.ts'
 import { problemOf, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth } from '../support/start-proxy.ts'
 
 test('two Orgs need tokens at once, and the first mint is answered last', async () => {
   const changes = new Changes()
   const released = new Set<string>()
-  await using service = await startService({
+  const { service, proxy } = await startBoth({
     mint: async (mint) => {
       await changes.until(() => released.has(mint.org), `the release of ${mint.org}`)
       return mint.org === 'refused' ? { status: 404 } : mint.issue()
     },
     script: (seen) => ({ content: service.orgOf(seen) ?? '' }),
   })
-  await using proxy = await startProxy(service)
   const orgs = ['first', 'second', 'refused', 'third']
   const answers = orgs.map((org) => request(proxy.port, get('/v2/x', org)))
   await service.origin.waitFor(() => service.tokens.mints.length === orgs.length)

@@ -1,12 +1,12 @@
 /** Faults of the origin: the client gets a 502 or 504 that names the fault, or a response that is visibly broken. */
 
-import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { connect, createServer } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { type Fault, startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { listening } from '../support/listening.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -139,32 +139,26 @@ test('an origin that refuses connections, and comes back', async () => {
 })
 
 test('bytes outside TLS on a connection with TLS are a tls_protocol_error', async () => {
-  const connections: Socket[] = []
   await using service = await startService({
     tls: certificate('localhost'),
     acceptsAnyToken: true,
     script: () => {
-      for (const connection of connections) connection.write('this is no TLS record')
+      for (const connection of network.sockets) connection.write('this is no TLS record')
       return new Promise(() => {})
     },
   })
-  const network = createServer((connection) => {
-    connections.push(connection)
+  const relay = createServer((connection) => {
     const onward = connect(service.origin.port, '127.0.0.1').on('error', () => undefined)
-    connection.on('error', () => undefined).pipe(onward)
-    onward.pipe(connection)
+    connection.pipe(onward).pipe(connection)
   })
-  await once(network.listen(0, '127.0.0.1'), 'listening')
-  const { port } = network.address() as AddressInfo
+  await using network = await listening(relay)
   await using proxy = await startProxy(service, {
     appRoutes: 'GET /v2/*',
-    baseUrl: `https://localhost:${port}`,
+    baseUrl: `https://localhost:${network.port}`,
     'origin.caFile': CA_FILE,
   })
   const answer = await request(proxy.port, get('/v2/x', 'acme'))
   expect([answer.status, problemOf(answer).code]).toEqual([502, 'tls_protocol_error'])
-  for (const connection of connections) connection.destroy()
-  network.close()
 })
 
 test('a 502 does not cost the client its connection', async () => {

@@ -1,28 +1,23 @@
 /** One request at a time on each connection: a second one that comes too early is not answered, a later one is served. */
 
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import type { OriginScript } from '../support/origin-connection.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { type Random, withSeed } from '../support/seed.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBothForFile, startProxy } from '../support/start-proxy.ts'
 
 let gate: Gate
-const service = await startService({
-  script: async (seen) => {
-    if (seen.target === '/v2/1') await gate.pass()
-    await seen.ended
-    return { content: seen.target.startsWith('/v2/echo') ? seen.content : seen.target }
-  },
-})
-const proxy = await startProxy(service, { 'listen.headersTimeout': '200ms', 'listen.keepAliveTimeout': '300ms' })
-afterAll(async () => {
-  await proxy[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
-})
+const script: OriginScript = async (seen) => {
+  if (seen.target === '/v2/1') await gate.pass()
+  await seen.ended
+  return { content: seen.target.startsWith('/v2/echo') ? seen.content : seen.target }
+}
+const limits = { 'listen.headersTimeout': '200ms', 'listen.keepAliveTimeout': '300ms' }
+const { service, proxy } = await startBothForFile({ script }, limits)
 const first = get('/v2/1', 'acme')
 const second = get('/v2/2', 'globex')
 const post = (...lines: string[]) => get('/v2/1', 'acme', ...lines).replace('GET', 'POST')

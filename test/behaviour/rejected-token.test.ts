@@ -9,7 +9,7 @@ import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, type ServiceOptions, startService } from '../support/service.ts'
-import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
+import { type ProxySettings, type ProxyUnderTest, startBoth, startProxy } from '../support/start-proxy.ts'
 
 const HOST = 'Host: 127.0.0.1'
 
@@ -125,8 +125,7 @@ test('a repeat is counted as accepted, rejected or failed, and the connection of
 })
 
 test('an origin that always rejects a thousand requests costs one mint and one repeat in a cool-down', async () => {
-  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
-  await using proxy = await startProxy(service)
+  const { service, proxy } = await startBoth({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
   using client = new KeepAliveClient(proxy.port)
   for (let i = 0; i < 1_000; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(401)
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
@@ -134,8 +133,7 @@ test('an origin that always rejects a thousand requests costs one mint and one r
 })
 
 test('a refusal with another status does not retire the token', async () => {
-  await using service = await startService({ script: () => ({ status: 403 }) })
-  await using proxy = await startProxy(service)
+  const { service, proxy } = await startBoth({ script: () => ({ status: 403 }) })
   for (let i = 0; i < 5; i++) expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(403)
   expect(service.tokens.mintsOf('acme')).toHaveLength(1)
 })

@@ -3,12 +3,12 @@
  * else.
  */
 
-import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { listening } from '../support/listening.ts'
 import { writes } from '../support/origin-connection.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
@@ -53,18 +53,14 @@ test.each([
   ['a handshake', HANDSHAKE],
 ])('%s to a service that does not finish TLS gets connection_timeout', async (_, lines) => {
   await using service = await startService()
-  const silent = createServer(() => {}).listen(0, '127.0.0.1')
-  await once(silent, 'listening')
-  const { port } = silent.address() as { port: number }
+  await using silent = await listening(createServer())
   await using proxy = await startProxy(service, {
     appRoutes: 'GET /v2/*',
-    baseUrl: `https://localhost:${port}`,
+    baseUrl: `https://localhost:${silent.port}`,
     'origin.responseTimeout': '200ms',
   })
   const answer = await request(proxy.port, head('GET /v2/x HTTP/1.1', 'Host: localhost', ...lines))
   expect([answer.status, problemOf(answer).code]).toEqual([504, 'connection_timeout'])
-  await proxy.app.close()
-  silent.close()
 })
 
 test('the time that a request waits for a connection does not count for origin.responseTimeout', async () => {

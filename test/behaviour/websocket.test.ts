@@ -3,31 +3,25 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { setTimeout } from 'node:timers/promises'
-import { afterAll, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import type { OriginConnection } from '../support/origin-connection.ts'
 import { RawClient, request, tlsPorts } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBothForFile, startProxy } from '../support/start-proxy.ts'
 import { echoServer } from '../support/websocket-echo.ts'
 
 const echo = echoServer()
 /** `/v2/silent` opens a tunnel with nothing behind it. */
-const service = await startService({
+const { service, proxy } = await startBothForFile({
   script: (seen, connection) => {
     if (seen.target !== '/v2/silent') return echo.script(seen, connection)
     connection.tunnel()
     connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
     return undefined
   },
-})
-const proxy = await startProxy(service)
-afterAll(async () => {
-  await proxy[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
 })
 beforeEach(() => {
   echo.sockets.length = 0

@@ -3,12 +3,11 @@
  * that is rebound to this machine. The page sends all kinds of requests that pages can send. None may reach the service.
  */
 
-import { once } from 'node:events'
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:http'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Browser } from '../admin/browser.ts'
 import { get } from '../support/case-table.ts'
+import { type Listening, listening } from '../support/listening.ts'
 import { lacks } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
@@ -20,25 +19,21 @@ const hasBrowser = !lacks('chromium')
 let browser: Browser
 let service: Service
 let proxy: ProxyUnderTest
-let site: Server
+let site: Listening
 
 beforeAll(async () => {
   if (!hasBrowser) return
   service = await startService({ script: () => ({ fields: ['Access-Control-Allow-Origin', '*'], content: 'hello' }) })
   proxy = await startProxy(service)
-  site = createServer((_, response) => {
-    response.setHeader('content-type', 'text/html')
-    response.end('<!doctype html><title>a page</title><body></body>')
-  }).listen(0, '127.0.0.1')
-  await once(site, 'listening')
+  const page = '<!doctype html><title>a page</title><body></body>'
+  site = await listening(createServer((_, response) => response.setHeader('content-type', 'text/html').end(page)))
   browser = await Browser.start()
 })
 
 afterAll(async () => {
   if (!hasBrowser) return
   await browser[Symbol.asyncDispose]()
-  site.closeAllConnections()
-  site.close()
+  await site[Symbol.asyncDispose]()
   await proxy[Symbol.asyncDispose]()
   await service[Symbol.asyncDispose]()
 })
@@ -122,7 +117,7 @@ const ATTACKS: readonly (readonly [string, () => string, () => string])[] = [
 ]
 
 function siteUrl(host: string): string {
-  return `http://${host}:${(site.address() as AddressInfo).port}/`
+  return `http://${host}:${site.port}/`
 }
 
 test.skipIf(!hasBrowser).each(ATTACKS)('a page from %s', async (_, from, to) => {

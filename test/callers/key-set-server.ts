@@ -2,9 +2,9 @@
 
 import type { ServerResponse } from 'node:http'
 import { createServer } from 'node:https'
-import type { AddressInfo } from 'node:net'
 import { certificate } from '../support/certificates.ts'
 import { Changes } from '../support/changes.ts'
+import { type Listening, listening } from '../support/listening.ts'
 
 export class KeySetServer implements AsyncDisposable {
   answer: (response: ServerResponse) => void
@@ -17,13 +17,15 @@ export class KeySetServer implements AsyncDisposable {
     this.answer(response)
   })
 
+  #listening: Listening | undefined
+
   private constructor(jwks: string) {
     this.answer = (response) => response.end(jwks)
   }
 
   static async start(jwks: string): Promise<KeySetServer> {
     const server = new KeySetServer(jwks)
-    await new Promise<void>((resolve) => server.#server.listen(0, '127.0.0.1', resolve))
+    server.#listening = await listening(server.#server)
     return server
   }
 
@@ -32,11 +34,10 @@ export class KeySetServer implements AsyncDisposable {
   }
 
   get url(): string {
-    return `https://localhost:${(this.#server.address() as AddressInfo).port}/jwks.json`
+    return `https://localhost:${this.#listening?.port}/jwks.json`
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#server.closeAllConnections()
-    await new Promise((resolve) => this.#server.close(resolve))
+    await this.#listening?.[Symbol.asyncDispose]()
   }
 }

@@ -1,14 +1,14 @@
 /** Callers in the whole program: their Orgs, their routes, and their limits of requests at once. */
 
 import { stat } from 'node:fs/promises'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { CA_FILE } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
-import { type Issuer, makeIssuer, sign } from './issuer.ts'
+import { startService } from '../support/service.ts'
+import { type ProxySettings, type ProxyUnderTest, startBothForFile, startProxy } from '../support/start-proxy.ts'
+import { makeIssuer, sign } from './issuer.ts'
 import { KeySetServer } from './key-set-server.ts'
 
 const REPORTS_KEY = 'reports-key-0123456789'
@@ -44,33 +44,16 @@ callers:
     orgs: [acme]
 `
 
-let issuer: Issuer
-let service: Service
-let proxy: ProxyUnderTest
-
-/** With callers, only a unix socket serves the status. */
-const ADMIN = `/tmp/oap-callers-test-${process.pid}.sock`
-
-beforeAll(async () => {
-  issuer = await makeIssuer()
-  service = await startService()
-  proxy = await startProxy(
-    service,
-    { 'admin.address': `unix:${ADMIN}` },
-    {
-      'proxy.yaml': CALLERS,
-      'reports.key': `${REPORTS_KEY}\n`,
-      'reports.next.key': NEXT_KEY,
-      'idle.key': 'idle-key-0123456789',
-      'jwks.json': issuer.jwks,
-    },
-  )
-})
-
-afterAll(async () => {
-  await proxy[Symbol.asyncDispose]()
-  await service[Symbol.asyncDispose]()
-})
+const issuer = await makeIssuer()
+const files = {
+  'proxy.yaml': CALLERS,
+  'reports.key': `${REPORTS_KEY}\n`,
+  'reports.next.key': NEXT_KEY,
+  'idle.key': 'idle-key-0123456789',
+  'jwks.json': issuer.jwks,
+}
+// With callers, only a unix socket serves the status.
+const { service, proxy } = await startBothForFile({}, { 'admin.address': 'unix:$FOLDER/admin.sock' }, files)
 
 const inFlight = (of: ProxyUnderTest) => of.metric('oap_requests_in_flight')
 
@@ -159,33 +142,23 @@ test('no credential of a caller is forwarded, logged or shown', async () => {
   await send({ key: token })
   await send({ key: REPORTS_KEY })
   await send({ key: 'a-wrong-key-that-is-not-told' })
-  const status = await request(ADMIN, 'GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n')
-  const metrics = await request(ADMIN, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
-  const seen = [
-    proxy.output,
-    status.content.toString(),
-    metrics.content.toString(),
-    ...service.requests.map(({ fields }) => fields.join()),
-  ].join('\n')
+  const shown = await Promise.all(['/status', '/metrics'].map(async (path) => (await proxy.askAdmin(path)).content))
+  const forwarded = service.requests.map(({ fields }) => fields.join())
+  const seen = [proxy.output, ...shown, ...forwarded].join('\n')
   for (const secret of [token, token.split('.')[2] ?? '', REPORTS_KEY, NEXT_KEY, 'a-wrong-key-that-is-not-told']) {
     expect(seen).not.toContain(secret)
     expect(seen).not.toContain(Buffer.from(secret).toString('base64'))
   }
-  expect(
-    service.requests
-      .flatMap(({ fields }) => fields)
-      .join()
-      .toLowerCase(),
-  ).not.toContain('x-proxy-key')
+  expect(forwarded.join().toLowerCase()).not.toContain('x-proxy-key')
 })
 
 test('the log and the metrics name the caller, also for refusals', async () => {
   await send({ on: proxy.at('billing.sock'), org: 'nobody', route: 'GET /v2/invoices/log' })
   expect(await proxy.logOf('/v2/invoices/log')).toMatchObject({ caller: 'billing', code: 'org_not_allowed' })
-  const { content } = await request(ADMIN, 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n')
-  expect(content.toString()).toMatch(/oap_caller_requests_total\{caller="billing",status="4xx"\} \d/)
-  expect(content.toString()).toMatch(/oap_caller_requests_total\{caller="reports",status="2xx"\} \d/)
-  expect(content.toString()).not.toMatch(/oap_caller_requests_total\{caller="(undefined|)"/)
+  const { content } = await proxy.askAdmin('/metrics')
+  expect(content).toMatch(/oap_caller_requests_total\{caller="billing",status="4xx"\} \d/)
+  expect(content).toMatch(/oap_caller_requests_total\{caller="reports",status="2xx"\} \d/)
+  expect(content).not.toMatch(/oap_caller_requests_total\{caller="(undefined|)"/)
 })
 
 test('a caller gets no more requests at once than its maxInFlight, and other callers do not wait', async () => {

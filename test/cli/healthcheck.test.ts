@@ -1,14 +1,10 @@
+import { once } from 'node:events'
 import { createServer } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer, type ListenOptions, type Server } from 'node:net'
+import { createServer as createTcpServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { checkHealth } from '../../src/cli/admin-client.ts'
-import { makeFolder } from '../config/folder.ts'
-
-async function listening(server: Server, place: ListenOptions = { port: 0, host: '127.0.0.1' }) {
-  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(place, resolve))
-  const { port } = server.address() as AddressInfo
-  return { port, [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(() => resolve())) }
-}
+import { makeFolder } from '../support/folder.ts'
+import { freePort, listening } from '../support/listening.ts'
 
 const at = (port: number, host = '127.0.0.1') => checkHealth({ kind: 'tcp', host, port })
 
@@ -33,9 +29,10 @@ test('exits with 0 if it answers on a unix socket', async () => {
   await using folder = await makeFolder()
   const path = folder.at('admin.sock')
   const { server, asked } = healthy()
-  await using _ = await listening(server, { path })
+  await once(server.listen(path), 'listening')
   expect(await checkHealth({ kind: 'unix', path })).toBe(0)
   expect(asked).toEqual([['GET', '/livez', 'localhost']])
+  server.close()
 })
 
 test.each([
@@ -52,8 +49,7 @@ test.each([
 })
 
 test('fails with one line if nobody listens, the listener is off, or its port is unknown', async () => {
-  const { port, [Symbol.asyncDispose]: close } = await listening(createTcpServer())
-  await close()
+  const port = await freePort()
   const refused = `the admin listener at 127.0.0.1:${port} cannot be reached (ECONNREFUSED)`
   await expect(at(port)).rejects.toThrow(refused)
   await expect(checkHealth('off')).rejects.toThrow('admin.address is off: there is no admin listener')

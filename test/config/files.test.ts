@@ -5,7 +5,7 @@ import { rootCertificates } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
 import { certificate } from '../support/certificates.ts'
-import { type Folder, makeFolder } from './folder.ts'
+import { type Folder, makeFolder } from '../support/folder.ts'
 import { GOOD, loadFile, loadWith, problemsOf, refusalOf, refusalWith } from './refusal.ts'
 
 const { OAP_APP_SECRET: _, ...WITHOUT_SECRET } = GOOD

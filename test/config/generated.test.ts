@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
 import { nearest, settings } from '../../src/config/settings.ts'
-import { makeFolder } from './folder.ts'
+import { makeFolder } from '../support/folder.ts'
 import { GOOD } from './refusal.ts'
 import {
   renderReference,

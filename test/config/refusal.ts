@@ -3,7 +3,7 @@
 import { expect } from 'vitest'
 import { type LoadOptions, loadConfig } from '../../src/config/load.ts'
 import { ConfigRefused } from '../../src/config/problem.ts'
-import { makeFolder } from './folder.ts'
+import { makeFolder } from '../support/folder.ts'
 
 /** The smallest environment that is accepted. */
 export const GOOD = {

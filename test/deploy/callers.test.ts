@@ -2,14 +2,12 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
+import { folderForFile } from '../support/folder.ts'
+import { listening } from '../support/listening.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { projectPath, readProjectFile } from '../support/project-files.ts'
 
@@ -39,7 +37,7 @@ describe('callers on one host', () => {
   })
 })
 
-describe('the examples in docs/callers.md', () => {
+describe('the examples in docs/callers.md', async () => {
   const page = readProjectFile('docs/callers.md')
   const example = (language: string) => new RegExp(`\`\`\`${language}\\n([^]*?)\`\`\``).exec(page)?.[1] ?? ''
   const seen: (string | string[] | undefined)[][] = []
@@ -47,31 +45,18 @@ describe('the examples in docs/callers.md', () => {
     seen.push([url, headers['x-org-id'], headers['x-proxy-key']])
     response.end('ok')
   })
-  let folder: string
-
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'oap-'))
-    server.listen(0, '127.0.0.1')
-    await once(server, 'listening')
-  })
-
-  afterAll(async () => {
-    server.close()
-    await rm(folder, { recursive: true })
-  })
+  const folder = await folderForFile()
+  const { port, [Symbol.asyncDispose]: close } = await listening(server)
+  afterAll(close)
 
   /** Runs a program that calls twice, and waits between the calls for a line on its input. */
   async function callTwice(command: string, args: readonly string[]): Promise<void> {
     seen.length = 0
-    await writeFile(join(folder, 'token'), 'first\n')
-    const env = {
-      ...process.env,
-      PROXY_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-      PROXY_TOKEN_FILE: join(folder, 'token'),
-    }
-    const child = spawn(command, args, { cwd: folder, env, stdio: ['pipe', 'pipe', 'inherit'] })
+    const PROXY_TOKEN_FILE = await folder.write('token', 'first\n')
+    const env = { ...process.env, PROXY_URL: `http://127.0.0.1:${port}`, PROXY_TOKEN_FILE }
+    const child = spawn(command, args, { cwd: folder.path, env, stdio: ['pipe', 'pipe', 'inherit'] })
     await once(child.stdout, 'data')
-    await writeFile(join(folder, 'token'), 'second\n')
+    await folder.write('token', 'second\n')
     child.stdin.end('go on\n')
     await once(child, 'exit')
     expect(seen).toEqual([
@@ -88,7 +73,7 @@ process.stdin.once('data', async () => {
   await callService('/v2/x', 'acme')
   process.exit()
 })`
-    await writeFile(join(folder, 'example.mjs'), example('js') + main)
+    await folder.write('example.mjs', example('js') + main)
     await callTwice(process.execPath, ['example.mjs'])
   })
 
@@ -99,14 +84,14 @@ print("called", flush=True)
 input()
 call_service("/v2/x", "acme").read()
 `
-    await writeFile(join(folder, 'example.py'), example('python') + main)
+    await folder.write('example.py', example('python') + main)
     await callTwice(programPath('python3'), ['example.py'])
   })
 
   test.skipIf(lacks('go'))('Go compiles', async () => {
-    await writeFile(join(folder, 'go.mod'), 'module service\n')
-    await writeFile(join(folder, 'service.go'), example('go'))
-    const { status, stderr } = spawnSync(programPath('go'), ['vet', '.'], { cwd: folder, encoding: 'utf8' })
+    await folder.write('go.mod', 'module service\n')
+    await folder.write('service.go', example('go'))
+    const { status, stderr } = spawnSync(programPath('go'), ['vet', '.'], { cwd: folder.path, encoding: 'utf8' })
     expect([status, stderr]).toEqual([0, ''])
   })
 

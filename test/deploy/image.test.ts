@@ -2,10 +2,8 @@
 
 import { spawnSync } from 'node:child_process'
 import { cpSync, existsSync, symlinkSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { makeFolder } from '../support/folder.ts'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 import { START_ARGS } from '../support/spawn-proxy.ts'
 
@@ -84,23 +82,19 @@ describe('the builder', () => {
     .flatMap(({ argument }) => argument.split(' ').slice(0, -1))
 
   test('builds the program from exactly these files', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'oap-image-'))
-    try {
-      const sources = argumentsOf(build, 'COPY').flatMap((argument) => argument.split(' ').slice(0, -1))
-      for (const source of sources) cpSync(projectPath(source), join(folder, source), { recursive: true })
-      // In place of `npm ci`: the same packages.
-      symlinkSync(projectPath('node_modules'), join(folder, 'node_modules'))
-      const { status, stderr } = spawnSync('npm', ['run', '-s', 'build'], { cwd: folder, encoding: 'utf8' })
-      expect(status, stderr).toBe(0)
-      // What the last stage copies, and nothing else, is a program that runs.
-      cpSync(join(folder, 'dist'), join(folder, 'image/dist'), { recursive: true })
-      cpSync(projectPath('package.json'), join(folder, 'image/package.json'))
-      const program = [join(folder, 'image/dist/main.js'), '--version']
-      const { stdout } = spawnSync(process.execPath, program, { encoding: 'utf8' })
-      expect(stdout).toContain(manifest.version)
-    } finally {
-      await rm(folder, { recursive: true })
-    }
+    await using folder = await makeFolder()
+    const { at } = folder
+    const sources = argumentsOf(build, 'COPY').flatMap((argument) => argument.split(' ').slice(0, -1))
+    for (const source of sources) cpSync(projectPath(source), at(source), { recursive: true })
+    // In place of `npm ci`: the same packages.
+    symlinkSync(projectPath('node_modules'), at('node_modules'))
+    const { status, stderr } = spawnSync('npm', ['run', '-s', 'build'], { cwd: folder.path, encoding: 'utf8' })
+    expect(status, stderr).toBe(0)
+    // What the last stage copies, and nothing else, is a program that runs.
+    cpSync(at('dist'), at('image/dist'), { recursive: true })
+    cpSync(projectPath('package.json'), at('image/package.json'))
+    const { stdout } = spawnSync(process.execPath, [at('image/dist/main.js'), '--version'], { encoding: 'utf8' })
+    expect(stdout).toContain(manifest.version)
   })
 
   test('gets only the files that it copies', () => {

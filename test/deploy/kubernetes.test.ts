@@ -4,12 +4,11 @@
  */
 
 import { spawnSync } from 'node:child_process'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path/posix'
+import { dirname } from 'node:path/posix'
 import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
+import { makeFolder } from '../support/folder.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 
@@ -147,20 +146,15 @@ describe('the shared gateway', async () => {
 
   /** Its configuration, with the paths of a pod replaced by ones that exist here. */
   async function load(file: string) {
-    const folder = await mkdtemp(join(tmpdir(), 'oap-'))
     const certificates = projectPath('test/support/certificates')
-    try {
-      const text = readProjectFile(file)
-        .replace(/appSecretFile: .*/, `appSecretFile: ${KEY}`)
-        .replace(/jwksCaFile: .*/g, `jwksCaFile: ${certificates}/ca.pem`)
-        .replace('/run/tls/tls.crt', `${certificates}/localhost.pem`)
-        .replace('/run/tls/tls.key', `${certificates}/key.pem`)
-        .replace('/run/tls/ca.crt', `${certificates}/ca.pem`)
-      await writeFile(join(folder, 'proxy.yaml'), text)
-      return await loadConfig({ file: join(folder, 'proxy.yaml'), env: {} })
-    } finally {
-      await rm(folder, { recursive: true })
-    }
+    const text = readProjectFile(file)
+      .replace(/appSecretFile: .*/, `appSecretFile: ${KEY}`)
+      .replace(/jwksCaFile: .*/g, `jwksCaFile: ${certificates}/ca.pem`)
+      .replace('/run/tls/tls.crt', `${certificates}/localhost.pem`)
+      .replace('/run/tls/tls.key', `${certificates}/key.pem`)
+      .replace('/run/tls/ca.crt', `${certificates}/ca.pem`)
+    await using folder = await makeFolder()
+    return await loadConfig({ file: await folder.write('proxy.yaml', text), env: {} })
   }
   const { config, warnings } = await load(`${SHARED}/proxy.yaml`)
 

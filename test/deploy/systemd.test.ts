@@ -1,12 +1,10 @@
 /** The systemd unit: its credential, its user, its confinement, and its restarts. */
 
 import { spawnSync } from 'node:child_process'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
 import { duration } from '../../src/config/types.ts'
+import { makeFolder } from '../support/folder.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { projectPath, readProjectFile } from '../support/project-files.ts'
 import { START_ARGS } from '../support/spawn-proxy.ts'
@@ -74,18 +72,13 @@ test('several processes share the socket, and have admin listeners of their own'
 const SECRET = { OAP_APP_SECRET: 'only-for-this-test' }
 
 test.skipIf(lacks('systemd-analyze'))('systemd-analyze accepts it', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'oap-unit-'))
-  try {
-    // systemd-analyze looks for the program that the unit starts. Node may be elsewhere on this machine.
-    const unit = readProjectFile(UNIT).replace('/usr/bin/node', process.execPath)
-    const path = join(folder, 'org-access-proxy.service')
-    await writeFile(path, unit)
-    // It also reads the units that ours depends on. Their faults are not ours.
-    const args = ['verify', '--man=no', '--recursive-errors=no', path]
-    const { status, stderr } = spawnSync(programPath('systemd-analyze'), args, { encoding: 'utf8' })
-    const complaints = stderr.split('\n').filter((line) => line.includes('org-access-proxy'))
-    expect({ status, complaints }, stderr).toEqual({ status: 0, complaints: [] })
-  } finally {
-    await rm(folder, { recursive: true })
-  }
+  await using folder = await makeFolder()
+  // systemd-analyze looks for the program that the unit starts. Node may be elsewhere on this machine.
+  const unit = readProjectFile(UNIT).replace('/usr/bin/node', process.execPath)
+  const path = await folder.write('org-access-proxy.service', unit)
+  // It also reads the units that ours depends on. Their faults are not ours.
+  const args = ['verify', '--man=no', '--recursive-errors=no', path]
+  const { status, stderr } = spawnSync(programPath('systemd-analyze'), args, { encoding: 'utf8' })
+  const complaints = stderr.split('\n').filter((line) => line.includes('org-access-proxy'))
+  expect({ status, complaints }, stderr).toEqual({ status: 0, complaints: [] })
 })

@@ -1,29 +1,29 @@
 /** The package, as a user gets it: unpacked into `node_modules`, without other packages. */
 
 import { execFile } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync } from 'node:fs'
-import { rm, symlink, writeFile } from 'node:fs/promises'
+import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { symlink, writeFile } from 'node:fs/promises'
 import { isBuiltin } from 'node:module'
-import { homedir, tmpdir } from 'node:os'
+import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { dirname, join as joinUrl } from 'node:path/posix'
 import { promisify } from 'node:util'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { folderForFile } from '../support/folder.ts'
 import { projectFilesBelow, projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 import { documentAt, linkTargets, shippedDocuments, tablesBelow } from './documents.ts'
 
 const run = promisify(execFile)
 const manifest = readManifest()
-const folder = mkdtempSync(join(tmpdir(), 'oap-package-'))
-const installed = join(folder, 'node_modules/org-access-proxy')
+const { at, path: folder } = await folderForFile()
+const installed = at('node_modules/org-access-proxy')
 mkdirSync(installed, { recursive: true })
-afterAll(() => rm(folder, { recursive: true }))
 
 const args = ['pack', '--json', '--ignore-scripts', '--offline', '--pack-destination', folder]
 const [packed]: { filename: string; files: { path: string }[] }[] = JSON.parse(
   (await run('npm', args, { cwd: projectPath('.') })).stdout,
 )
-await run('tar', ['-xzf', join(folder, packed?.filename ?? ''), '-C', installed, '--strip-components=1'])
+await run('tar', ['-xzf', at(packed?.filename ?? ''), '-C', installed, '--strip-components=1'])
 const files = packed?.files.map(({ path }) => path) ?? []
 
 describe('its files', () => {
@@ -97,11 +97,11 @@ await sandbox.close()
 `
 
 test('startProxy and startSandbox run, and have types; the program runs', async () => {
-  await writeFile(join(folder, 'package.json'), '{"type":"module"}')
-  await writeFile(join(folder, 'test.ts'), PROGRAM)
-  mkdirSync(join(folder, 'node_modules/@types'))
+  await writeFile(at('package.json'), '{"type":"module"}')
+  await writeFile(at('test.ts'), PROGRAM)
+  mkdirSync(at('node_modules/@types'))
   for (const name of ['@types/node', 'undici-types']) {
-    await symlink(projectPath(`node_modules/${name}`), join(folder, 'node_modules', name))
+    await symlink(projectPath(`node_modules/${name}`), at(`node_modules/${name}`))
   }
   const options = '--strict --module nodenext --target es2023 --lib es2023,esnext.disposable --types node --outDir .'
   await run(projectPath('node_modules/.bin/tsc'), [...options.split(' '), 'test.ts'], { cwd: folder })

@@ -2,10 +2,11 @@
 
 import { expect, test } from 'vitest'
 import { eventually } from '../support/changes.ts'
+import { freePort } from '../support/listening.ts'
 import { lacks } from '../support/programs.ts'
 import { startService } from '../support/service.ts'
 import { FleetUnderTest, untilState } from './fleet.ts'
-import { freePort, RedisServer } from './redis-server.ts'
+import { RedisServer } from './redis-server.ts'
 import { Endpoint, Replica } from './replicas.ts'
 
 const SLOTS = 16_384

@@ -3,12 +3,12 @@
  * fault happens to a real Redis.
  */
 
-import { once } from 'node:events'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { CA_FILE, certificate, certificateFiles } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
+import { listening } from '../support/listening.ts'
 import { scaled, scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
 import { type Service, startService } from '../support/service.ts'
@@ -143,38 +143,29 @@ test('the TLS client sends the name of the store, and no IP address', async () =
   const server = createTlsServer(certificate('localhost'), (socket) => {
     names.push((socket as TLSSocket & { servername: string | false }).servername)
     socket.on('error', () => undefined).destroy()
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  })
+  await using listener = await listening(server)
   await using service = await startService()
   for (const [host, name] of [
     ['localhost', 'localhost'],
     ['127.0.0.1', false],
   ] as const) {
-    const store = { url: `rediss://${host}:${port}` }
+    const store = { url: `rediss://${host}:${listener.port}` }
     await using fleet = await FleetUnderTest.start(1, service, store, { 'fleet.caFile': CA_FILE })
     await untilLost(fleet.replicas[0]!)
     expect(new Set(names.splice(0))).toEqual(new Set([name]))
   }
-  server.close()
 })
 
 /** A server that is no store. */
 async function startServer(misbehave: (socket: Socket) => void) {
-  const sockets = new Set<Socket>()
   const seen = { connections: 0 }
   const server = createServer((socket) => {
     seen.connections += 1
-    sockets.add(socket.on('error', () => undefined))
     misbehave(socket)
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const dispose = async () => {
-    for (const socket of sockets) socket.destroy()
-    server.close()
-  }
-  const url = `redis://127.0.0.1:${(server.address() as AddressInfo).port}`
-  return { url, seen, [Symbol.asyncDispose]: dispose }
+  })
+  const listener = await listening(server)
+  return Object.assign(listener, { url: `redis://127.0.0.1:${listener.port}`, seen })
 }
 
 describe('a store that is no store', () => {

@@ -3,11 +3,11 @@
 import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { eventually } from '../support/changes.ts'
+import { freePort } from '../support/listening.ts'
 import { scaled } from '../support/pace.ts'
 
 const run = promisify(execFile)
@@ -113,14 +113,4 @@ export class RedisServer implements AsyncDisposable {
     }, 'redis-server to answer')
     return answer !== 'ended'
   }
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  const port = typeof address === 'object' && address !== null ? address.port : 0
-  server.close()
-  await once(server, 'close')
-  return port
 }

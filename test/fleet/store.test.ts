@@ -1,12 +1,12 @@
 /** The operations of the store, and when it counts as lost. */
 
-import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { connect, createServer } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { RedisStore } from '../../src/fleet/redis-store.ts'
 import { CLAIM, FORGET, PUBLISH, RELEASE, type StoredToken, storedValue } from '../../src/fleet/scripts.ts'
 import { Secret } from '../../src/secret.ts'
 import { eventually } from '../support/changes.ts'
+import { listening } from '../support/listening.ts'
 import { lacks } from '../support/programs.ts'
 import { hasValkey, RedisServer } from './redis-server.ts'
 import { openStore } from './replicas.ts'
@@ -174,49 +174,37 @@ describe('probes', () => {
     ['a server', false],
     ['a cluster', true],
   ])('of %s that says nothing: one at a time, and none keeps its connection', async (_, isCluster) => {
-    const sockets = new Set<Socket>()
     let connections = 0
     let mostAtOnce = 0
-    const silent = createServer((socket) => {
+    const server = createServer((socket) => {
       connections += 1
-      sockets.add(
-        socket
-          .on('error', () => undefined)
-          .on('close', () => sockets.delete(socket))
-          .resume(),
-      )
-      mostAtOnce = Math.max(mostAtOnce, sockets.size)
-    }).listen(0, '127.0.0.1')
-    await once(silent, 'listening')
-    const { port } = silent.address() as AddressInfo
+      socket.resume()
+      mostAtOnce = Math.max(mostAtOnce, silent.sockets.size)
+    })
+    await using silent = await listening(server)
     {
-      using opened = openStore(port, { timeoutMs: 100, isCluster })
+      using opened = openStore(silent.port, { timeoutMs: 100, isCluster })
       await eventually(() => connections >= 4 || undefined, 'three probes', 30_000)
       expect(opened.lost).toHaveLength(1)
       expect(mostAtOnce).toBeLessThanOrEqual(2) // the next may begin before the end of the last is seen
     }
-    await eventually(() => sockets.size === 0 || undefined, 'the end of the last connection')
-    silent.close()
+    await eventually(() => silent.sockets.size === 0, 'the end of the last connection')
   })
 })
 
 test.skipIf(lacks('redis-server'))('an answer that makes no sense is an error, and no token', async () => {
   await using server = await RedisServer.start()
   let isLying = false
-  const sockets = new Set<Socket>()
   const relay = createServer((client) => {
-    const behind = connect(server.port, '127.0.0.1')
-    for (const socket of [client, behind]) sockets.add(socket.on('error', () => undefined))
+    const behind = connect(server.port, '127.0.0.1').on('error', () => undefined)
     behind.pipe(client)
     client.on('data', (chunk) => (isLying ? client.write('+OK\r\n') : behind.write(chunk)))
-  }).listen(0, '127.0.0.1')
-  await once(relay, 'listening')
-  using opened = openStore((relay.address() as AddressInfo).port)
+  })
+  await using listener = await listening(relay)
+  using opened = openStore(listener.port)
   await eventually(() => opened.store.status.state === 'available' || undefined, 'the store')
   isLying = true
   expect(await claimFrom(opened.store, 'org', 'one')).toEqual({ kind: 'error' })
-  for (const socket of sockets) socket.destroy()
-  relay.close()
 })
 
 test.skipIf(lacks('redis-server'))(

@@ -1,11 +1,10 @@
 /** Content that arrived together with its head is available in one piece, so that it is forwarded in one write. */
 
-import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
 import { ClientContent, RepeatMemory } from '../../src/gateway/client-content.ts'
 import { head } from '../support/case-table.ts'
+import { listening } from '../support/listening.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 
 const MAX_KEPT_BYTES = 64 * 1024
@@ -18,18 +17,14 @@ test.each([1, 1_024, 8_000])('%i octets, request after request on one connection
       seen.push([content.whole()?.toString(), content.isComplete, content.receivedBytes])
       response.end()
     })
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  })
+  await using served = await listening(server)
   const text = 'x'.repeat(length)
-  {
-    await using client = await RawClient.connect((server.address() as AddressInfo).port)
-    for (let i = 0; i < 3; i++) {
-      client.send(head('POST /v2/x HTTP/1.1', 'Host: 127.0.0.1', `Content-Length: ${length}`) + text)
-      expect((await client.response('POST')).status).toBe(200)
-    }
+  await using client = await RawClient.connect(served.port)
+  for (let i = 0; i < 3; i++) {
+    client.send(head('POST /v2/x HTTP/1.1', 'Host: 127.0.0.1', `Content-Length: ${length}`) + text)
+    expect((await client.response('POST')).status).toBe(200)
   }
-  server.close()
-  await once(server, 'close')
   expect(seen).toEqual(Array.from({ length: 3 }, () => [text, true, length]))
 })
 
@@ -47,12 +42,11 @@ test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
         write: (chunk) => pieces.push(chunk) > 0,
         end: () => response.end(Buffer.concat(pieces)),
       })
-    }).listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    const { port } = server.address() as AddressInfo
+    })
+    await using served = await listening(server)
     const upload = async () => {
       const sent = framing === 'Content-Length: 6' ? 'piece.' : '3\r\npie\r\n3\r\nce.\r\n0\r\n\r\n'
-      const { content } = await request(port, head('POST / HTTP/1.1', 'Host: x', framing) + sent)
+      const { content } = await request(served.port, head('POST / HTTP/1.1', 'Host: x', framing) + sent)
       expect(content.toString()).toBe('piece.')
     }
     await upload()
@@ -63,7 +57,5 @@ test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
     await upload()
     await upload()
     expect(contents.map(({ willBeKept }) => willBeKept)).toEqual([false, false, true, false])
-    server.close()
-    await once(server, 'close')
   },
 )

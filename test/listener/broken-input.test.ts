@@ -1,18 +1,13 @@
 /** Connections without a complete request: which of them get an answer, and which a line in the log. */
 
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get, head } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { problemOf, RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startBothForFile } from '../support/start-proxy.ts'
 
 test('a client that resets inside its head causes no line in the log, and frees its place', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'listen.maxConnections': '2' })
+  const { proxy } = await startBoth({}, { 'listen.maxConnections': '2' })
   await using client = await RawClient.sending(proxy.port, 'GET /v2/x HTTP/1.1\r\nHost:')
   expect((await request(proxy.port, get('/v2/first', 'acme'))).status).toBe(200) // so the proxy has read the bytes above
   client.reset()
@@ -26,8 +21,7 @@ test('a client that resets inside its head causes no line in the log, and frees 
 })
 
 test('a client that ends its side inside its head gets 400', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth()
   await using client = await RawClient.sending(proxy.port, 'GET /v2/x HTTP/1.1\r\nHost:')
   client.endSending()
   const answer = await client.response()
@@ -36,8 +30,7 @@ test('a client that ends its side inside its head gets 400', async () => {
 })
 
 test('a connection that ends without a byte gets no answer and no line', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth()
   await using client = await RawClient.connect(proxy.port)
   client.endSending()
   expect((await client.untilClosed()).bytes.toString()).toBe('')
@@ -45,8 +38,7 @@ test('a connection that ends without a byte gets no answer and no line', async (
 })
 
 test('CONNECT gets 405, also behind another request, and its connection closes', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth()
   await using client = await RawClient.connect(proxy.port)
   client.send(get('/v2/first', 'acme'))
   expect((await client.response()).status).toBe(200)
@@ -58,15 +50,7 @@ test('CONNECT gets 405, also behind another request, and its connection closes',
 
 describe('bytes after a refused request are read and dropped, so that no reset destroys the answer:', async () => {
   // On a unix socket, the system takes only a small part of it before the proxy reads.
-  const folder = await mkdtemp(join(tmpdir(), 'oap-'))
-  const path = join(folder, 'socket')
-  const service = await startService()
-  const proxy = await startProxy(service, { 'listen.address': `unix:${path}` })
-  afterAll(async () => {
-    await proxy[Symbol.asyncDispose]()
-    await service[Symbol.asyncDispose]()
-    await rm(folder, { recursive: true })
-  })
+  const { proxy } = await startBothForFile({}, { 'listen.address': 'unix:$FOLDER/socket' })
 
   test.each([
     ['a refused handshake', head('GET /v2/x HTTP/1.1', 'Host: localhost', ...HANDSHAKE), 'org_id_missing'],
@@ -78,7 +62,7 @@ describe('bytes after a refused request are read and dropped, so that no reset d
       'org_id_missing',
     ],
   ])('%s', async (_, sent, code) => {
-    await using client = await RawClient.sending(path, sent)
+    await using client = await RawClient.sending(proxy.at('socket'), sent)
     expect(problemOf(await client.response()).code).toBe(code)
     client.send('x'.repeat(1_000_000))
     client.endSending()

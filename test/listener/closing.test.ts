@@ -8,7 +8,7 @@ import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
-import { startProxy } from '../support/start-proxy.ts'
+import { startBoth, startProxy } from '../support/start-proxy.ts'
 
 const BILLING = 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]\n'
 
@@ -174,13 +174,12 @@ describe('behind a response that its client has not read yet', () => {
 
 test('from the announcement of a stop on, each response closes its connection', async () => {
   const gate = new Gate()
-  await using service = await startService({
+  const { service, proxy } = await startBoth({
     script: async ({ target }) => {
       if (target === '/v2/held') await gate.pass()
       return { content: target }
     },
   })
-  await using proxy = await startProxy(service)
   await using inFlight = await RawClient.sending(proxy.port, get('/v2/held', 'acme'))
   await using kept = await RawClient.sending(proxy.port, get('/v2/1', 'acme'))
   expect(fieldOf(await kept.response(), 'connection')).toBe('keep-alive')
@@ -200,8 +199,7 @@ test('from the announcement of a stop on, each response closes its connection', 
 })
 
 test('a request that has arrived when the proxy stops, but was not read yet, is answered', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service)
+  const { proxy } = await startBoth()
   const clients = await Promise.all(Array.from({ length: 20 }, () => RawClient.connect(proxy.port)))
   for (const client of clients) {
     client.send(get('/v2/x', 'acme'))

@@ -1,25 +1,22 @@
 /** TLS on the listener: its certificate and its rotation, the certificates of clients, and attacks on both. */
 
-import { mkdtempSync } from 'node:fs'
-import { rename, rm, writeFile } from 'node:fs/promises'
+import { rename, writeFile } from 'node:fs/promises'
 import { Agent, request as httpsRequest } from 'node:https'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
-import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CertificateAuthority, type Issued, type IssueOptions } from '../support/certificate-authority.ts'
 import { eventually } from '../support/changes.ts'
+import { folderForFile } from '../support/folder.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
-const folder = mkdtempSync(join(tmpdir(), 'oap-tls-'))
-afterAll(() => rm(folder, { recursive: true }))
-const servers = new CertificateAuthority(folder, 'servers')
-const clients = new CertificateAuthority(folder, 'clients')
-const strangers = new CertificateAuthority(folder, 'strangers')
-const intermediate = new CertificateAuthority(folder, 'intermediate', clients)
+const { path } = await folderForFile()
+const servers = new CertificateAuthority(path, 'servers')
+const clients = new CertificateAuthority(path, 'clients')
+const strangers = new CertificateAuthority(path, 'strangers')
+const intermediate = new CertificateAuthority(path, 'intermediate', clients)
 const own = servers.issue({ names: 'DNS:localhost,IP:127.0.0.1' })
 
 const BATCH = 'spiffe://example.org/ns/jobs/sa/batch'

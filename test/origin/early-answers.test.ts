@@ -6,12 +6,13 @@
 
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { createServer, type Server, type Socket } from 'node:net'
 import { createSecureContext, createServer as createTlsServer } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import type { ContentSource, ContentWriter } from '../../src/origin/attempt.ts'
 import { Origin } from '../../src/origin/origin.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
+import { listening } from '../support/listening.ts'
 import { Recorder } from '../support/recorder.ts'
 
 const EARLY = 'HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nearly'
@@ -47,9 +48,7 @@ interface Meeting extends Disposable {
 
 async function meet(isSecure: boolean, fields: { readonly contentLength?: number | undefined } = {}): Promise<Meeting> {
   const server: Server = isSecure ? createTlsServer(certificate('localhost')) : createServer()
-  server.listen(0, isSecure ? 'localhost' : '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  const { port, [Symbol.asyncDispose]: stop } = await listening(server, isSecure ? 'localhost' : '127.0.0.1')
   const secureContext = createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') })
   const origin = new Origin({
     baseUrl: new URL(isSecure ? `https://localhost:${port}` : `http://127.0.0.1:${port}`),
@@ -75,8 +74,7 @@ async function meet(isSecure: boolean, fields: { readonly contentLength?: number
     origin,
     [Symbol.dispose]: () => {
       origin.close()
-      service.destroy()
-      server.close()
+      void stop()
     },
   }
 }

@@ -2,22 +2,21 @@
 
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { createSecureContext } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { Origin } from '../../src/origin/origin.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
+import { listening } from '../support/listening.ts'
 import { startOrigin } from '../support/origin.ts'
 import { onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
 
 test('a listener that closes during the TLS handshake fails the attempt at once', async () => {
-  const server = createServer((socket) => socket.end()).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const baseUrl = new URL(`https://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  await using server = await listening(createServer((socket) => socket.end()))
+  const baseUrl = new URL(`https://127.0.0.1:${server.port}`)
   await using pool = await startOriginPool(undefined, { baseUrl })
   expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_terminated' })
-  server.close()
 })
 
 describe('the end of all connections', () => {

@@ -1,10 +1,7 @@
 /** The settings of the admin listener, in the whole program. */
 
 import { statSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
 import { get } from '../support/case-table.ts'
 import { problemOf, request } from '../support/raw-client.ts'
@@ -12,6 +9,7 @@ import { serviceForFile } from '../support/service-for-file.ts'
 import { environmentOf, startProxy } from '../support/start-proxy.ts'
 
 const served = serviceForFile()
+const ON_SOCKET = { 'admin.address': 'unix:$FOLDER/admin.sock' }
 const from = (host: string, path: string) => get(path, 'acme').replace('Host: localhost', `Host: ${host}`)
 
 test('an address that other machines can reach has health and metrics under any name, the rest with admin.allowRemote', async () => {
@@ -29,18 +27,12 @@ test('an address that other machines can reach has health and metrics under any 
 })
 
 test('listen.socketMode is also the mode of its unix socket, whatever the umask', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'oap-admin-'))
   const before = process.umask(0o027)
-  try {
-    for (const mode of ['0600', '0666']) {
-      const path = join(folder, `admin-${mode}.sock`)
-      await using _ = await startProxy(served.service, { 'admin.address': `unix:${path}`, 'listen.socketMode': mode })
-      expect((statSync(path).mode & 0o777).toString(8)).toBe(mode.slice(1))
-      expect((await request(path, get('/livez', 'acme'))).status).toBe(200)
-    }
-  } finally {
-    process.umask(before)
-    await rm(folder, { recursive: true })
+  onTestFinished(() => void process.umask(before))
+  for (const mode of ['0600', '0666']) {
+    await using proxy = await startProxy(served.service, { ...ON_SOCKET, 'listen.socketMode': mode })
+    expect((statSync(proxy.at('admin.sock')).mode & 0o777).toString(8)).toBe(mode.slice(1))
+    expect((await proxy.askAdmin('/livez')).status).toBe(200)
   }
 })
 
@@ -58,9 +50,7 @@ test('with callers, it serves orgs and purges on a unix socket only', async () =
   }
   const loaded = await loadConfig({ file: open.at('proxy.yaml'), env: environmentOf(open.settings) })
   expect(loaded.warnings.join()).toContain('admin.address (OAP_ADMIN_ADDRESS): serves health and metrics only')
-  const folder = await mkdtemp(join(tmpdir(), 'oap-admin-'))
-  const path = join(folder, 'admin.sock')
-  await using _ = await startProxy(served.service, { 'admin.address': `unix:${path}` }, files)
+  await using onSocket = await startProxy(served.service, ON_SOCKET, files)
+  const path = onSocket.at('admin.sock')
   for (const raw of [get('/status', 'acme'), purge]) expect((await request(path, raw)).status).toBe(200)
-  await rm(folder, { recursive: true })
 })

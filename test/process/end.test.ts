@@ -3,12 +3,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { mkdtemp, open, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { open, readFile, rm } from 'node:fs/promises'
+import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
+import { folderForFile } from '../support/folder.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
@@ -21,14 +20,7 @@ const ARGS = ['--import', `data:text/javascript,${encodeURIComponent(FAULT_ON_SI
 const DEADLINE_MS = 15_000
 
 const served = serviceForFile()
-let folder: string
-let socket: string
-
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'oap-end-'))
-  socket = join(folder, 'proxy.sock')
-})
-afterAll(() => rm(folder, { recursive: true }))
+const socket = (await folderForFile()).at('proxy.sock')
 
 /** Listens on a unix socket, because it cannot print its port. */
 async function start(stdout: 'pipe' | number): Promise<ChildProcess> {

@@ -1,10 +1,9 @@
 /** Sockets from systemd: a restart refuses no connection, and a socket of another address is refused. */
 
 import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { type AddressInfo, createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { freePort } from '../support/listening.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
@@ -71,10 +70,7 @@ test.skipIf(lacks('python3'))('a socket for another address than the configured 
 })
 
 test.skipIf(lacks('systemd-socket-activate'))('systemd-socket-activate starts it with a connection', async () => {
-  const free = createServer().listen(0, '127.0.0.1')
-  await once(free, 'listening')
-  const { port } = free.address() as AddressInfo
-  await new Promise((resolve) => free.close(resolve))
+  const port = await freePort()
   const env = { PATH: process.env['PATH'], ...served.env, OAP_LISTEN_ADDRESS: `localhost:${port}` }
   const passed = Object.keys(env).map((name) => `--setenv=${name}`)
   const args = [`--listen=127.0.0.1:${port}`, ...passed, process.execPath, MAIN]

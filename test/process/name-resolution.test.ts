@@ -2,22 +2,20 @@
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
+import { folderForFile } from '../support/folder.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { listening } from '../support/listening.ts'
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
 import { fieldOf, request } from '../support/raw-client.ts'
 import { type Service, type ServiceOptions, startService } from '../support/service.ts'
 import { echoServer } from '../support/websocket-echo.ts'
 
-const folder = mkdtempSync(join(tmpdir(), 'oap-name-'))
-afterAll(() => rmSync(folder, { recursive: true }))
-const RECORD = join(folder, 'record')
+const RECORD = (await folderForFile()).at('record')
 
 /** Runs in the process before the program. Every lookup of `service.test` reads the record. */
 const PRELOADED = `
@@ -55,13 +53,9 @@ function startNamedService(content: string, options: ServiceOptions = {}): Promi
 
 /** True if this machine has the address. Other systems have only 127.0.0.1, and some have no IPv6. */
 async function has(host: string): Promise<boolean> {
-  const probe = createServer().listen(0, host)
-  const isThere = await once(probe, 'listening').then(
-    () => true,
-    () => false,
-  )
-  probe.close()
-  return isThere
+  const probe = await listening(createServer(), host).catch(() => undefined)
+  await probe?.[Symbol.asyncDispose]()
+  return probe !== undefined
 }
 
 test.skipIf(!(await has('127.0.0.2')))(

@@ -1,11 +1,11 @@
 /** Starting, and refusing to start, as a person or a supervisor sees it. */
 
-import { once } from 'node:events'
 import { chmod } from 'node:fs/promises'
-import { type AddressInfo, createServer } from 'node:net'
+import { createServer } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
+import { listening } from '../support/listening.ts'
 import { request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
@@ -122,15 +122,13 @@ describe('what keeps it from starting is told in one line each', () => {
   })
 
   test('a taken port', async () => {
-    const taken = createServer().listen(0, '127.0.0.1')
-    await once(taken, 'listening')
-    const address = `127.0.0.1:${(taken.address() as AddressInfo).port}`
+    await using taken = await listening(createServer())
+    const address = `127.0.0.1:${taken.port}`
     await using proxy = spawnProxy({ env: { ...served.env, OAP_LISTEN_ADDRESS: address } })
     expect(await proxy.exited).toEqual({ code: 1, signal: null })
     expect(proxy.stderr).toEqual([
       `org-access-proxy: listen EADDRINUSE: address already in use ${address}: stop the program that listens there, or choose another address`,
     ])
-    taken.close()
   })
 })
 

@@ -2,17 +2,15 @@
 
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync } from 'node:fs'
-import { mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, rename, symlink, writeFile } from 'node:fs/promises'
 import type { IncomingMessage } from 'node:http'
 import { Agent, request } from 'node:https'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { TLSSocket } from 'node:tls'
 import { promisify } from 'node:util'
-import { afterAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { CertificateAuthority } from '../support/certificate-authority.ts'
+import { folderForFile } from '../support/folder.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
 import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
@@ -24,14 +22,12 @@ const REQUEST_EVERY_MS = 5
 /** Of the requests, one in so many opens a connection of its own. */
 const FRESH_EVERY = 4
 
-const folder = mkdtempSync(join(tmpdir(), 'oap-tls-'))
-afterAll(() => rm(folder, { recursive: true }))
-const servers = new CertificateAuthority(folder, 'servers')
-const clients = new CertificateAuthority(folder, 'clients')
-const nextClients = new CertificateAuthority(folder, 'next-clients')
+const { at, path } = await folderForFile()
+const servers = new CertificateAuthority(path, 'servers')
+const clients = new CertificateAuthority(path, 'clients')
+const nextClients = new CertificateAuthority(path, 'next-clients')
 const serverNames = { names: 'DNS:localhost,IP:127.0.0.1' }
 const clientNames = { names: 'URI:spiffe://example.org/ns/jobs/sa/batch' }
-const at = (name: string) => join(folder, name)
 
 const file = serviceForFile({ script: ({ target }) => ({ content: target }) })
 let proxy: SpawnedProxy
@@ -99,7 +95,7 @@ func main() {
     await writeFile(at('client.go'), go)
     const env = { ...process.env, GOFLAGS: '-mod=mod' }
     const url = `https://localhost:${port}/v2/from-${name}`
-    const { stdout } = await promisify(execFile)(programPath(name), [...args, url], { cwd: folder, env })
+    const { stdout } = await promisify(execFile)(programPath(name), [...args, url], { cwd: path, env })
     expect(stdout.trim()).toBe(`/v2/from-${name}`)
     expect(await proxy.waitForLine(/"msg":"request"/)).toContain('"caller":"batch"')
   })

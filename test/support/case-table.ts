@@ -4,12 +4,12 @@
  * Org, and that no secret got out.
  */
 
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type Canaries, canariesOf } from './canaries.ts'
 import type { OriginRequest } from './origin-connection.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
-import { type Service, type ServiceOptions, startService } from './service.ts'
-import { type ProxySettings, type ProxyUnderTest, startProxy } from './start-proxy.ts'
+import type { Service, ServiceOptions } from './service.ts'
+import { type ProxySettings, type ProxyUnderTest, startBothForFile } from './start-proxy.ts'
 import type { Mint } from './token-endpoint.ts'
 
 export interface Case {
@@ -51,7 +51,7 @@ export interface Seen {
 const PROBE_ORG = 'probe'
 const PROBE_DEADLINE_MS = 10_000
 
-export class CaseTable implements AsyncDisposable {
+export class CaseTable {
   readonly service: Service
   readonly #proxy: ProxyUnderTest
   readonly #canaries: Canaries
@@ -64,11 +64,6 @@ export class CaseTable implements AsyncDisposable {
     this.service = service
     this.#proxy = proxy
     this.#canaries = canariesOf(service.tokens)
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#proxy[Symbol.asyncDispose]()
-    await this.service[Symbol.asyncDispose]()
   }
 
   async run(row: Case): Promise<void> {
@@ -170,12 +165,9 @@ export async function startTable(
   options: ServiceOptions = {},
   probeLines: readonly string[] = [],
 ): Promise<CaseTable> {
-  const service = await startService(options)
   // Mints of clients that have left must not be made later, among those of another row.
-  const proxy = await startProxy(service, { 'tokens.mintRate': '100000', ...settings })
-  const table = new CaseTable(service, proxy, probeLines)
-  afterAll(() => table[Symbol.asyncDispose]())
-  return table
+  const { service, proxy } = await startBothForFile(options, { 'tokens.mintRate': '100000', ...settings })
+  return new CaseTable(service, proxy, probeLines)
 }
 
 const ALIVE = '/v2/alive'

@@ -1,9 +1,9 @@
 /** A proxy on the way to the origin: accepts only CONNECT, and records its requests. */
 
-import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server } from 'node:http'
-import { type AddressInfo, connect, type Socket } from 'node:net'
+import { createServer, type IncomingMessage } from 'node:http'
+import { connect, type Socket } from 'node:net'
 import { Changes } from './changes.ts'
+import { type Listening, listening } from './listening.ts'
 import { resetNow } from './reset-now.ts'
 
 /** Its behaviour for a CONNECT. `late`: opens the tunnel when `release` is called. */
@@ -21,25 +21,20 @@ export class ConnectProxy implements AsyncDisposable {
   readonly requests: ConnectRequest[] = []
   behaviour: Behaviour = 'open'
   release: () => void = () => {}
-  readonly #server: Server = createServer()
   readonly #sockets = new Set<Socket>()
   readonly #changes = new Changes()
+  #listening: Listening | undefined
 
   async listen(): Promise<this> {
-    this.#server.on('connection', (socket) => this.#keep(socket))
-    this.#server.on('connect', (request, socket) => this.#answer(request, socket as Socket))
-    this.#server.listen(0, '127.0.0.1')
-    await once(this.#server, 'listening')
+    const server = createServer().on('connection', (socket) => this.#keep(socket))
+    server.on('connect', (request, socket) => this.#answer(request, socket as Socket))
+    this.#listening = await listening(server)
     return this
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port
   }
 
   /** As a variable of the environment names it. */
   url(userInfo = ''): string {
-    return `http://${userInfo}127.0.0.1:${this.port}`
+    return `http://${userInfo}127.0.0.1:${this.#listening?.port}`
   }
 
   /** Open connections on both sides. */
@@ -52,10 +47,7 @@ export class ConnectProxy implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const closed = once(this.#server, 'close')
-    this.#server.close()
-    for (const socket of this.#sockets) socket.destroy()
-    await closed
+    await this.#listening?.[Symbol.asyncDispose]()
   }
 
   #keep(socket: Socket): void {

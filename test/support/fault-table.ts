@@ -3,12 +3,12 @@
  * get.
  */
 
-import { afterAll, expect } from 'vitest'
+import { expect } from 'vitest'
 import { get } from './case-table.ts'
 import { type OriginRequest, type OriginScript, writes } from './origin-connection.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from './raw-client.ts'
-import { type Service, startService } from './service.ts'
-import { type ProxySettings, type ProxyUnderTest, startProxy } from './start-proxy.ts'
+import type { Service } from './service.ts'
+import { type ProxySettings, type ProxyUnderTest, startBothForFile } from './start-proxy.ts'
 
 export interface Fault {
   readonly name?: string
@@ -30,7 +30,7 @@ export interface Fault {
 
 const ORG = 'acme'
 
-export class FaultTable implements AsyncDisposable {
+export class FaultTable {
   readonly service: Service
   readonly proxy: ProxyUnderTest
   readonly #scripts = new Map<string, OriginScript>()
@@ -103,11 +103,6 @@ export class FaultTable implements AsyncDisposable {
     expect(response.status, 'the proxy lives').toBe(200)
     expect(response.content.toString(), 'the right answer').toBe('alive')
   }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.proxy[Symbol.asyncDispose]()
-    await this.service[Symbol.asyncDispose]()
-  }
 }
 
 const sayAlive: OriginScript = () => ({ content: 'alive' })
@@ -117,8 +112,6 @@ export async function startFaultTable(
   settings: ProxySettings = {},
   files: Readonly<Record<string, string>> = {},
 ): Promise<FaultTable> {
-  const service = await startService()
-  const table = new FaultTable(service, await startProxy(service, settings, files))
-  afterAll(() => table[Symbol.asyncDispose]())
-  return table
+  const { service, proxy } = await startBothForFile({}, settings, files)
+  return new FaultTable(service, proxy)
 }

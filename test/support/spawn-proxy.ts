@@ -2,11 +2,9 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Changes } from './changes.ts'
+import { makeFolder } from './folder.ts'
 
 export const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 
@@ -122,16 +120,13 @@ interface ProxyEnvironment extends AsyncDisposable, Readonly<Record<string, stri
 
 /** The environment of a process for this service: the secret in a file, free ports. Further settings go on top. */
 export async function environmentFor(service: ServiceIdentity): Promise<ProxyEnvironment> {
-  const folder = await mkdtemp(join(tmpdir(), 'oap-'))
-  const secretFile = join(folder, 'secret')
-  await writeFile(secretFile, service.appSecret, { mode: 0o600 })
+  const folder = await makeFolder()
   const settings = {
     OAP_APP_ID: service.appId,
-    OAP_APP_SECRET_FILE: secretFile,
+    OAP_APP_SECRET_FILE: await folder.write('secret', service.appSecret),
     OAP_BASE_URL: service.baseUrl,
     OAP_LISTEN_ADDRESS: '127.0.0.1:0',
     OAP_ADMIN_ADDRESS: 'off',
   }
-  const dispose = { [Symbol.asyncDispose]: () => rm(folder, { recursive: true }) }
-  return Object.assign(settings, dispose)
+  return Object.assign(settings, { [Symbol.asyncDispose]: folder[Symbol.asyncDispose] })
 }

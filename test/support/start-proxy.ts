@@ -1,15 +1,13 @@
 /** The real program in this process, on a free port, configured as a user would: through settings. */
 
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
+import { afterAll, onTestFinished } from 'vitest'
 import { type App, startApp } from '../../src/app/app.ts'
 import { Log } from '../../src/app/log.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { settings as declared, type SettingKey } from '../../src/config/settings.ts'
 import { certificateFiles } from './certificates.ts'
 import { Changes } from './changes.ts'
+import { type Folder, makeFolder } from './folder.ts'
 import { request, tlsPorts } from './raw-client.ts'
 import { type Service, type ServiceOptions, startService } from './service.ts'
 
@@ -34,14 +32,14 @@ export class ProxyUnderTest implements AsyncDisposable {
   readonly settings: ProxySettings
   readonly #lines: string[]
   readonly #changes: Changes
-  readonly #folder: string
+  readonly #folder: Folder
 
-  constructor(app: App, folder: string, settings: ProxySettings, lines: string[], changes: Changes) {
+  constructor(app: App, folder: Folder, settings: ProxySettings, lines: string[], changes: Changes) {
     this.settings = settings
     this.app = app
     this.port = portOf(app.address)
     this.#folder = folder
-    this.secretFile = join(folder, 'secret')
+    this.secretFile = folder.at('secret')
     this.#lines = lines
     this.#changes = changes
   }
@@ -53,7 +51,7 @@ export class ProxyUnderTest implements AsyncDisposable {
 
   /** A file in the folder of the proxy. */
   at(name: string): string {
-    return join(this.#folder, name)
+    return this.#folder.at(name)
   }
 
   get adminPort(): number {
@@ -64,7 +62,8 @@ export class ProxyUnderTest implements AsyncDisposable {
   /** An answer of the admin listener. */
   async askAdmin(path: string, method = 'GET'): Promise<{ readonly status: number; readonly content: string }> {
     const raw = `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`
-    const { status, content } = await request(this.adminPort, raw)
+    const socket = /^unix:(.*)/.exec(this.app.adminAddress ?? '')?.[1]
+    const { status, content } = await request(socket ?? this.adminPort, raw)
     return { status, content: content.toString() }
   }
 
@@ -94,7 +93,7 @@ export class ProxyUnderTest implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.app.close()
     tlsPorts.delete(this.port)
-    await rm(this.#folder, { recursive: true })
+    await this.#folder[Symbol.asyncDispose]()
   }
 }
 
@@ -104,22 +103,19 @@ function portOf(address: string): number {
 }
 
 /**
- * Starts a proxy for this service, with free ports, no admin listener and a recorded log. `settings` go on top. `files` are written
- * into the folder of the proxy; one named `proxy.yaml` is its config file. `$FOLDER` in them is
- * the path of that folder.
+ * Starts a proxy for this service, with free ports, no admin listener and a recorded log. `settings` go on top. `files` are
+ * written into the folder of the proxy; one named `proxy.yaml` is its config file. `$FOLDER` in settings and files is the path
+ * of that folder.
  */
 export async function startProxy(
   service: Service,
   settings: ProxySettings = {},
   files: Readonly<Record<string, string>> = {},
 ): Promise<ProxyUnderTest> {
-  const folder = await mkdtemp(join(tmpdir(), 'oap-'))
-  for (const [name, content] of Object.entries(files)) {
-    await writeFile(join(folder, name), content.replaceAll('$FOLDER', folder), { mode: 0o600 })
-  }
-  const file = 'proxy.yaml' in files ? join(folder, 'proxy.yaml') : undefined
-  const secretFile = join(folder, 'secret')
-  await writeFile(secretFile, service.tokens.appSecret, { mode: 0o600 })
+  const folder = await makeFolder()
+  const filled = (text: string) => text.replaceAll('$FOLDER', folder.path)
+  for (const [name, content] of Object.entries(files)) await folder.write(name, filled(content))
+  const file = 'proxy.yaml' in files ? folder.at('proxy.yaml') : undefined
   const lines: string[] = []
   const changes = new Changes()
   const destination = {
@@ -130,14 +126,15 @@ export async function startProxy(
   }
   const basis: ProxySettings = {
     appId: service.tokens.appId,
-    appSecretFile: secretFile,
+    appSecretFile: await folder.write('secret', service.tokens.appSecret),
     baseUrl: service.baseUrl,
     'listen.address': 'localhost:0',
     'admin.address': 'off',
     // A token that a test revokes is old enough to be revoked. `tokens/young-tokens.test.ts` has the default.
     'tokens.settleTime': '0s',
   }
-  const all = { ...basis, ...underTls(settings, files), ...settings }
+  const entries = Object.entries({ ...basis, ...underTls(settings, files), ...settings })
+  const all: ProxySettings = Object.fromEntries(entries.map(([key, value]) => [key, filled(value)]))
   const source = { file, env: environmentOf(all) }
   const loaded = await loadConfig(source)
   const log = new Log({ level: 'trace', requests: 'all', sample: 1, format: 'json', destination })
@@ -149,15 +146,22 @@ export async function startProxy(
   return proxy
 }
 
+type Given = [options?: ServiceOptions, settings?: ProxySettings, files?: Readonly<Record<string, string>>]
+
 /** A service and a proxy for it. Both end with the current test. */
-export async function startBoth(
-  options: ServiceOptions = {},
-  settings: ProxySettings = {},
-  files: Readonly<Record<string, string>> = {},
-): Promise<{ readonly service: Service; readonly proxy: ProxyUnderTest }> {
+export function startBoth(...given: Given) {
+  return startUntil(onTestFinished, ...given)
+}
+
+/** The same for one file or `describe`, at whose end both end. */
+export function startBothForFile(...given: Given) {
+  return startUntil(afterAll, ...given)
+}
+
+async function startUntil(atEnd: (stop: () => Promise<void>) => void, ...[options, settings, files]: Given) {
   const service = await startService(options)
   const proxy = await startProxy(service, settings, files)
-  onTestFinished(async () => {
+  atEnd(async () => {
     await proxy[Symbol.asyncDispose]()
     await service[Symbol.asyncDispose]()
   })

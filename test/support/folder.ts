@@ -1,8 +1,9 @@
-/** A folder for one test, removed after it. */
+/** A folder for one test or one file, removed after it. */
 
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { afterAll } from 'vitest'
 
 export interface Folder extends AsyncDisposable {
   readonly path: string
@@ -13,7 +14,7 @@ export interface Folder extends AsyncDisposable {
 }
 
 export async function makeFolder(): Promise<Folder> {
-  const path = await mkdtemp(join(tmpdir(), 'org-access-proxy-'))
+  const path = await mkdtemp(join(tmpdir(), 'oap-'))
   const at = (name: string) => join(path, name)
   return {
     path,
@@ -22,6 +23,13 @@ export async function makeFolder(): Promise<Folder> {
       await writeFile(at(name), content, { mode: 0o600 })
       return at(name)
     },
-    [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }),
+    [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true, maxRetries: 5 }),
   }
+}
+
+/** For one file or `describe`, at whose end it is removed. */
+export async function folderForFile(): Promise<Folder> {
+  const folder = await makeFolder()
+  afterAll(() => folder[Symbol.asyncDispose]())
+  return folder
 }
