@@ -109,7 +109,7 @@ const REFUSALS = {
 } as const satisfies Record<string, ProblemEntry>
 
 /** There is no token for the request. */
-const TOKEN_PROBLEMS = {
+export const TOKEN_PROBLEMS = {
   org_access_refused: {
     status: 403,
     detail: 'Check the org id, and that the Org has linked with this App.',
@@ -207,7 +207,7 @@ export function titleOf(code: string): string {
 }
 
 /** The limits that a request can meet, and what the answer says about each. */
-const LIMITS = {
+export const LIMITS = {
   'listen.maxConnections': 'Too many connections were open: repeat the request later, or raise listen.maxConnections.',
   'listen.maxInFlight': 'As many requests are in flight as listen.maxInFlight allows.',
   'callers[].maxInFlight': 'As many requests of this caller are in flight as its maxInFlight allows.',

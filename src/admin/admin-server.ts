@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
+import { gatherFields } from '../http/fields.ts'
 import type { HostList } from '../http/host.ts'
 import { pathOf } from '../http/target.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from '../listener/bind.ts'
@@ -209,29 +210,21 @@ function problem(code: AdminProblemCode): Answer {
   return { status, type: 'application/problem+json', content: `${content}\n` }
 }
 
-const FORWARDED = ['forwarded', 'x-forwarded-for', 'x-real-ip']
-
 /**
  * Undefined if the request is allowed. The checks are those of the proxy's own listener, with one difference: the status page
  * runs in a browser, so a browser's requests from that very page are allowed.
  */
 function checkAccess(
-  { httpVersionMajor, headersDistinct: fields }: IncomingMessage,
+  { httpVersionMajor, rawHeaders }: IncomingMessage,
   allowedHosts: HostList | 'any',
   refusesForwarded: boolean,
 ): ErrorCode | undefined {
   if (httpVersionMajor !== 1) return 'http_version_refused'
-  const { host: hosts = [], origin: origins = [], 'sec-fetch-site': sites = [] } = fields
-  const [host] = hosts
-  if (allowedHosts !== 'any') {
-    if (host === undefined || hosts.length > 1) return 'host_invalid'
-    const verdict = allowedHosts.check(host)
-    if (verdict !== 'allowed') return verdict === 'refused' ? 'host_refused' : 'host_invalid'
-  }
+  const { host = '', origin, fetchSite = 'none', forwarded } = gatherFields(rawHeaders)
+  const verdict = allowedHosts === 'any' ? 'allowed' : allowedHosts.check(host)
+  if (verdict !== 'allowed') return verdict === 'refused' ? 'host_refused' : 'host_invalid'
   // `none` is a typed address or a bookmark, `same-origin` our own page. Other pages may neither link nor call here.
-  if (!sites.every((site) => site === 'none' || site === 'same-origin')) return 'browser_refused'
-  const own = `http://${hosts.join().toLowerCase()}`
-  if (!origins.every((origin) => origin === own)) return 'browser_refused'
-  const isForwarded = FORWARDED.some((name) => fields[name] !== undefined)
-  return refusesForwarded && isForwarded ? 'forwarded_refused' : undefined
+  const isOwn = origin === undefined || origin === `http://${host.toLowerCase()}`
+  if (!isOwn || (fetchSite !== 'none' && fetchSite !== 'same-origin')) return 'browser_refused'
+  return refusesForwarded && forwarded !== undefined ? 'forwarded_refused' : undefined
 }

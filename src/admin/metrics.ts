@@ -1,6 +1,6 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
-import { type ErrorCode, type Limit, PROBLEMS } from '../errors.ts'
+import { type ErrorCode, LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import type { RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
 import {
   MINT_REASONS,
@@ -33,27 +33,9 @@ export interface Gauges {
 type ReloadOutcome = (typeof RELOAD_OUTCOMES)[number]
 const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused'] as const
 
-type MintOutcome = SettledMint['outcome']
-
-const MINT_OUTCOMES = keysOf<MintOutcome>({
-  ok: 0,
-  org_access_refused: 0,
-  app_credentials_rejected: 0,
-  token_response_invalid: 0,
-  token_endpoint_unavailable: 0,
-  token_endpoint_rate_limited: 0,
-  token_endpoint_timeout: 0,
-})
+const MINT_OUTCOMES = ['ok', ...keysOf(TOKEN_PROBLEMS)] as const
 const LOOKUPS = keysOf<TokenResult>({ hit: 0, refreshing: 0, miss: 0, joined: 0, stale: 0, replayed: 0 })
 const REPLAYS = keysOf<RepeatOutcome>({ accepted: 0, rejected: 0, failed: 0, refused: 0, passed: 0 })
-const LIMITS = keysOf<Limit>({
-  'listen.maxConnections': 0,
-  'listen.maxInFlight': 0,
-  'callers[].maxInFlight': 0,
-  'origin.connections': 0,
-  'org share': 0,
-  'file descriptors': 0,
-})
 /** Operations on the fleet's store, and how they fail. Other outcomes depend on the operation. */
 const STORE_OPERATIONS = ['claim', 'publish', 'release', 'forget', 'probe']
 const STORE_FAILURES = ['timeout', 'error']
@@ -70,10 +52,6 @@ const SWITCHING_PROTOCOLS = 101
 /** By the first digit of a status, from 2 on. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
 type StatusClass = (typeof STATUS_CLASSES)[number]
-
-interface Counted {
-  family(): MetricFamily
-}
 
 export type Totals = ReturnType<Metrics['totals']>
 
@@ -103,7 +81,7 @@ const requestCounts = () => ({
     'oap_overloaded_total',
     'Requests that were refused because of a limit, by that limit.',
     ['limit'],
-    LIMITS,
+    keysOf(LIMITS),
   ),
   callers: new Counter<string, StatusClass>(
     'oap_caller_requests_total',
@@ -132,7 +110,7 @@ const requestCounts = () => ({
 })
 
 const tokenCounts = () => ({
-  mints: new Counter<MintReason, MintOutcome>(
+  mints: new Counter<MintReason, SettledMint['outcome']>(
     'oap_mints_total',
     'Calls of the token endpoint, by reason and outcome.',
     ['reason', 'outcome'],
@@ -229,7 +207,9 @@ export class Metrics {
     const gauge = (name: string, help: string, value: number) => single(name, 'gauge', help, value)
     const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
     const available = gauge('oap_fleet_available', help, gauges.isStoreAvailable ? 1 : 0)
-    const counted = [this.requests, this.tokens, this.store ?? {}].flatMap((each): Counted[] => Object.values(each))
+    const counted = [this.requests, this.tokens, this.store ?? {}].flatMap((each): { family(): MetricFamily }[] =>
+      Object.values(each),
+    )
     return [
       ...counted.map((each) => each.family()),
       ...(this.store === undefined ? [] : [available]),

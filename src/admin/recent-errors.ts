@@ -3,15 +3,11 @@
 import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 
-/** Answers of the service that are passed on, and look like errors. */
+/** Answers of the service that are passed on, and look like errors, with what to do about them. */
 const SERVICE_ANSWERS = {
-  service_error: {
-    detail: 'The proxy passed a 5xx on unchanged. Look at the service; its log may hold the request id.',
-  },
-  service_unauthorized: {
-    detail:
-      'A new token did not or would not help. Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
-  },
+  service_error: 'The proxy passed a 5xx on unchanged. Look at the service; its log may hold the request id.',
+  service_unauthorized:
+    'A new token did not or would not help. Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
 } as const
 
 type RecentErrorCode = ErrorCode | keyof typeof SERVICE_ANSWERS
@@ -26,14 +22,10 @@ interface Entry {
   count: number
   /** The last few requests, newest first. */
   examples: readonly Kept[]
-  /** Errors by org, the latest last. */
-  readonly orgs: Map<string, number>
 }
 
 const MAX_EXAMPLES = 3
 const MAX_PATH_CHARACTERS = 200
-const MAX_ORGS_KEPT = 100
-const MAX_ORGS_SHOWN = 5
 
 /** Refused requests are the app's, with these exceptions; all other failures are the service's. */
 const OURS: readonly string[] = ['overloaded', 'draining', 'app_credentials_rejected', 'proxy_internal_error']
@@ -45,11 +37,10 @@ export class RecentErrors {
   requestEnded(record: RequestRecord): void {
     const code = codeOf(record)
     if (code === undefined) return
-    const entry = this.#entries.get(code) ?? { count: 0, examples: [], orgs: new Map() }
+    const entry = this.#entries.get(code) ?? { count: 0, examples: [] }
     this.#entries.set(code, entry)
     entry.count++
     entry.examples = [excerpt(record), ...entry.examples].slice(0, MAX_EXAMPLES)
-    if (record.orgId !== undefined) countOrg(entry.orgs, record.orgId)
   }
 
   totals(): Record<ErrorKind, number> {
@@ -82,22 +73,13 @@ function kindOf(code: RecentErrorCode): ErrorKind {
   return PROBLEMS[code].status < 500 || OF_THE_APP.includes(code) ? 'app' : 'service'
 }
 
-/** Moves the org to the end, and drops the first one if there are too many. */
-function countOrg(orgs: Map<string, number>, org: string): void {
-  const count = (orgs.get(org) ?? 0) + 1
-  orgs.delete(org)
-  orgs.set(org, count)
-  const [oldest] = orgs.keys()
-  if (orgs.size > MAX_ORGS_KEPT && oldest !== undefined) orgs.delete(oldest)
-}
-
 /** A copy, because the record keeps the whole exchange in memory. */
 function excerpt({ requestId, orgId, method, path, status, reason, detail, endedAt }: RequestRecord): Kept {
   return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, detail, endedAt }
 }
 
-function reportOf(code: RecentErrorCode, { count, examples, orgs }: Entry, now: number) {
-  const { detail } = isAnswerOfService(code) ? SERVICE_ANSWERS[code] : PROBLEMS[code]
+function reportOf(code: RecentErrorCode, { count, examples }: Entry, now: number) {
+  const remedy = isAnswerOfService(code) ? SERVICE_ANSWERS[code] : PROBLEMS[code].detail
   const shown = examples.map(({ endedAt, ...rest }) => ({ ...rest, agoMs: now - endedAt }))
   const [last] = shown
   return {
@@ -105,15 +87,9 @@ function reportOf(code: RecentErrorCode, { count, examples, orgs }: Entry, now: 
     kind: kindOf(code),
     title: titleOf(code),
     /** The cause of the last one, if it is known more closely, and the remedy. */
-    detail: last?.detail === undefined ? detail : `${last.detail} ${detail}`,
+    detail: last?.detail === undefined ? remedy : `${last.detail} ${remedy}`,
     count,
     lastAgoMs: last?.agoMs ?? 0,
-    /** Orgs concerned, the latest first. */
-    orgs: Array.from(orgs, ([org, times]) => ({ org, count: times }))
-      .reverse()
-      .slice(0, MAX_ORGS_SHOWN),
-    /** Number of orgs concerned, at most `MAX_ORGS_KEPT`. */
-    orgCount: orgs.size,
     examples: shown,
   }
 }

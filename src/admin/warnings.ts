@@ -2,21 +2,6 @@
 
 import type { MetricFamily } from './counts.ts'
 
-const CODES = [
-  'mints_paused',
-  'orgs_paused',
-  'app_credentials_rejected',
-  'secret_refused',
-  'configuration_refused',
-  'fleet_store_lost',
-  'connections_refused',
-  'log_lines_dropped',
-  'tls_certificate',
-  'fresh_tokens_rejected',
-  'rejection_status_learned',
-  'mints_refused',
-] as const
-
 /** What a part says about its own state. */
 interface Finding {
   /** What is wrong, and what to do. */
@@ -26,7 +11,7 @@ interface Finding {
 }
 
 /** By code: undefined as long as all is well. */
-export type WarningChecks = Partial<Record<(typeof CODES)[number], () => Finding | string | undefined>>
+export type WarningChecks = Readonly<Record<string, () => Finding | string | undefined>>
 
 export class Warnings {
   readonly #checks: WarningChecks
@@ -39,8 +24,8 @@ export class Warnings {
 
   /** To be called every few seconds, which tells when a state began. */
   present(now = Date.now()) {
-    return CODES.flatMap((code) => {
-      const found = this.#checks[code]?.()
+    return Object.entries(this.#checks).flatMap(([code, check]) => {
+      const found = check()
       if (found === undefined) {
         this.#since.delete(code)
         return []
@@ -54,7 +39,7 @@ export class Warnings {
 
   family(): MetricFamily {
     const present = new Set(this.present().map(({ code }) => code))
-    const values = CODES.map((code) => ({ labels: { code }, value: present.has(code) ? 1 : 0 }))
+    const values = Object.keys(this.#checks).map((code) => ({ labels: { code }, value: present.has(code) ? 1 : 0 }))
     return { name: 'oap_warnings', type: 'gauge', help: '1 as long as the bad state lasts, by code.', values }
   }
 }

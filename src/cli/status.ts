@@ -1,5 +1,6 @@
 /** `status`: prints the running proxy's `/status` for people, in the order of the status page. */
 
+import { ageText, ago, counted, duration, exampleText, lastingText, refusalText } from '../admin/page/words.ts'
 import type { StatusDocument } from '../admin/status.ts'
 import type { ListenAddress } from '../config/address.ts'
 import { askAdmin } from './admin-client.ts'
@@ -32,12 +33,12 @@ function renderStatus(document: StatusDocument): string {
   const width = Math.max(0, ...orgs.map(({ org }) => org.length))
   const failing = checks.filter(({ isOk }) => !isOk)
   const lines = [
-    `${isReady ? 'ready' : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${seconds(program.uptimeMs)}`,
+    `${isReady ? 'ready' : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${duration(program.uptimeMs)}`,
     `App ${service.appId} at ${service.baseUrl}`,
     ...failing.map(({ name, detail }) => `not ready: ${name}${detail === undefined ? '' : `: ${detail}`}`),
-    ...warnings.map(warningLine),
+    ...warnings.map((warning) => `warning ${lastingText(warning)}: ${warning.text}`),
     '',
-    `last ${seconds(recent.spanMs)}`,
+    `last ${duration(recent.spanMs)}`,
     `  requests  ${recent.requests} (${totals.requestsInFlight} in flight, ${totals.requestsWaitingForToken} waiting for a token, ${totals.requestsWaiting} for a connection)`,
     `  latency   ${p50Ms === undefined ? '-' : `p50 ${p50Ms} ms, p99 ${p99Ms} ms`}`,
     `  errors    ${recent.errors.proxy} from the proxy, ${recent.errors.service} from the service, ${recent.errors.app} of the apps`,
@@ -48,47 +49,17 @@ function renderStatus(document: StatusDocument): string {
     ...errors.flatMap(errorLines),
     '',
     orgs.length === 0 ? 'no Orgs yet' : `Orgs (${orgCount > orgs.length ? `${orgs.length} of ` : ''}${orgCount})`,
-    ...orgs.map((each) => orgLine(each, width)),
+    ...orgs.map((org) => `  ${org.org.padEnd(width)}  ${org.state.padEnd(10)}  ${ageText(org)}${refusalText(org)}`),
   ]
   return lines.map((line) => `${line.replaceAll(/\p{Cc}/gu, escaped).trimEnd()}\n`).join('')
 }
 
-function warningLine({ text, since, until }: StatusDocument['warnings'][number]): string {
-  const left = until === undefined ? '' : `, until ${timeOf(until)} (${seconds(Date.parse(until) - Date.now())} left)`
-  return `warning since ${timeOf(since)}${left}: ${text}`
-}
-
-function errorLines({ code, kind, title, detail, examples, ...report }: StatusDocument['errors'][number]): string[] {
-  const [last] = examples
-  const hidden = report.orgCount - report.orgs.length
-  const orgs = report.orgs.map(({ org, count }) => `${org} (${count})`).join(', ')
-  const reason = last?.reason === undefined ? '' : `${last.reason}: `
+function errorLines({ code, kind, title, detail, count, lastAgoMs, examples }: StatusDocument['errors'][number]) {
   return [
-    `  ${kind.padEnd(7)} ${last?.status} ${code}  ${report.count} x, last ${seconds(report.lastAgoMs)} ago: ${title}`,
-    ...(orgs === '' ? [] : [`      Orgs: ${orgs}${hidden > 0 ? `, and ${hidden} more` : ''}`]),
-    `      last: ${reason}${last?.method} ${last?.path}, request ${last?.requestId}`,
+    `  ${kind.padEnd(7)} ${examples[0]?.status} ${code}  ${counted(count, 'time')}, ${ago(lastAgoMs)}: ${title}`,
+    ...examples.slice(0, 1).map((last) => `      last: ${exampleText(last)}`),
     `      ${detail}`,
   ]
-}
-
-function orgLine(
-  { org, state, ageMs, lifetimeMs, lastRefusal }: StatusDocument['orgs'][number],
-  width: number,
-): string {
-  const life = lifetimeMs === undefined ? '' : ` of about ${seconds(lifetimeMs)}`
-  const age = ageMs === undefined ? '' : seconds(ageMs) + life
-  const refusal = lastRefusal === undefined ? '' : `  refused ${seconds(lastRefusal.agoMs)} ago`
-  const status = lastRefusal?.tokenEndpointStatus === undefined ? '' : ` with ${lastRefusal.tokenEndpointStatus}`
-  return `  ${org.padEnd(width)}  ${state.padEnd(10)}  ${age}${refusal}${status}`
-}
-
-/** In UTC, as in the log. */
-function timeOf(instant: string): string {
-  return `${instant.slice(0, 19).replace('T', ' ')} UTC`
-}
-
-function seconds(ms: number): string {
-  return `${Math.round(ms / 1000)} s`
 }
 
 function escaped(character: string): string {

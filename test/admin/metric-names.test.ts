@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
-import { documentAt, tablesBelow } from '../docs/documents.ts'
+import { documentAt, tablesBelow, unquoted } from '../docs/documents.ts'
 import { makeFolder } from '../support/folder.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
@@ -95,7 +95,8 @@ describe('the alerts and the dashboard', () => {
   })
 
   test('alerts use only codes and outcomes that exist', async () => {
-    const series = [...parseExposition(await scrape()).values.keys()]
+    const states = tablesBelow(documentAt('docs/operations.md'), '## Warnings').map(([code = '']) => unquoted(code))
+    const series = [...parseExposition(await scrape()).values.keys(), ...states.map((code) => `{code="${code}"}`)]
     const matchers = [...ALERTS.matchAll(/(\w+)(?:=|=~|!=)"([^"]+)"/g)]
     expect(matchers.length).toBeGreaterThan(5)
     for (const [, label, pattern = ''] of matchers) {

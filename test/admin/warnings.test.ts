@@ -4,6 +4,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 import type { StatusDocument } from '../../src/admin/status.ts'
 import { Warnings } from '../../src/admin/warnings.ts'
+import { documentAt, tablesBelow, unquoted } from '../docs/documents.ts'
 import { randomSecret } from '../support/canaries.ts'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
@@ -31,6 +32,14 @@ test('a state is told from the moment it is first seen to its end', () => {
   expect(warnings.present(70_000)).toMatchObject([
     { since: '1970-01-01T00:01:10.000Z', until: '1970-01-01T00:01:13.000Z' },
   ])
+})
+
+test('each code has its row in Operations, and no other', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, ADMIN)
+  const exposed = (await proxy.askAdmin('/metrics')).content.matchAll(/^oap_warnings\{code="(\w+)"\} 0$/gm)
+  const documented = tablesBelow(documentAt('docs/operations.md'), '## Warnings').map(([code = '']) => unquoted(code))
+  expect(Array.from(exposed, ([, code]) => code).toSorted()).toEqual(documented.toSorted())
 })
 
 test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', async () => {

@@ -20,13 +20,12 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
     'App my-app at https://api.example.com/',
     '  requests  2 (2 in flight, 1 waiting for a token, 0 for a connection)',
     '  errors    0 from the proxy, 0 from the service, 1 of the apps',
-    '      Orgs: initech (1)',
-    '      last: GET /v2/members, request request-1',
   ]) {
     expect(printed.split('\n')).toContain(line)
   }
-  expect(printed).toMatch(/^ {2}app {5}403 org_access_refused {2}1 x, last \d+ s ago: /m)
-  expect(printed).toMatch(/^ {2}acme {2}new +\d s of about 300 s$/m)
+  expect(printed).toMatch(/^ {2}app {5}403 org_access_refused {2}1 time, .*: Org access refused$/m)
+  expect(printed).toMatch(/^ {6}last: GET \/v2\/members for initech, .*, request request-1$/m)
+  expect(printed).toMatch(/^ {2}acme {2}new +\d s of about 5 min$/m)
 })
 
 test('a proxy that is not ready says why, and the exit code is 1', async () => {
@@ -57,7 +56,7 @@ test('a warning is printed with its beginning and its end in UTC; --json prints 
   await using admin = await AdminUnderTest.start()
   admin.paused = { text: 'No Org gets a new token.', leftMs: 3_600_000 }
   expect((await run(admin.port)).printed).toMatch(
-    /^warning since [-\d]+ [\d:]+ UTC, until [-\d]+ [\d:]+ UTC \((3600|3599) s left\): No Org gets a new token\.$/m,
+    /^warning since [-\d]+ [\d:]+ UTC \(0 s\), until [-\d]+ [\d:]+ UTC \((1 h|59 min 59 s) left\): No Org gets a new token\.$/m,
   )
   const { printed } = await run(admin.port, true)
   expect(JSON.parse(printed)).toMatchObject({ warnings: [{ code: 'mints_paused' }], isReady: true })

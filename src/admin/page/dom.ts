@@ -1,5 +1,5 @@
 /**
- * Elements and texts of the page. All text is set through `textContent`, because an org id may look like markup. Nothing is
+ * The elements of the page. All text is set through `textContent`, because an org id may look like markup. Nothing is
  * replaced that did not change, so that selections and open details survive each poll.
  */
 
@@ -53,43 +53,4 @@ export function setLines(parent: Element, lines: readonly string[]): void {
 function copyOf(template: string): HTMLElement {
   const { content } = byId(template) as HTMLTemplateElement
   return content.firstElementChild?.cloneNode(true) as HTMLElement
-}
-
-/** Two digits at least, and no more below ten. */
-export function number(value: number): string {
-  return value >= 10
-    ? Math.round(value).toLocaleString('en')
-    : value.toLocaleString('en', { maximumSignificantDigits: 2 })
-}
-
-/** `1 mint`, `2 mints`. */
-export function counted(value: number, noun: string): string {
-  return `${number(value)} ${noun}${value === 1 ? '' : 's'}`
-}
-
-export function rate(perSecond: number): string {
-  return `${number(perSecond)}/s`
-}
-
-export function milliseconds(ms: number): string {
-  return ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000)} s`
-}
-
-/** In the two largest units. */
-export function duration(ms: number): string {
-  const seconds = Math.max(0, Math.floor(ms / 1000))
-  const [minutes, hours, days] = [Math.floor(seconds / 60), Math.floor(seconds / 3_600), Math.floor(seconds / 86_400)]
-  const both = (first: string, amount: number, unit: string) => (amount === 0 ? first : `${first} ${amount} ${unit}`)
-  if (days > 0) return both(`${days} d`, hours % 24, 'h')
-  if (hours > 0) return both(`${hours} h`, minutes % 60, 'min')
-  return minutes > 0 ? both(`${minutes} min`, seconds % 60, 's') : `${seconds} s`
-}
-
-export function ago(ms: number): string {
-  return ms < 1000 ? 'just now' : `${duration(ms)} ago`
-}
-
-/** In UTC, as in the log. */
-export function utc(instant: string): string {
-  return `${instant.slice(0, 19).replace('T', ' ')} UTC`
 }

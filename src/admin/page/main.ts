@@ -1,9 +1,10 @@
 /** The status page: polls `/status`, shows it, and says so when the proxy does not answer. */
 
 import type { StatusDocument } from '../status.ts'
-import { byId, counted, duration, milliseconds, number, part, rate, setLines, setText, setTexts, utc } from './dom.ts'
+import { byId, part, setLines, setText, setTexts } from './dom.ts'
 import { showErrors, showOrgs, showWarnings } from './lists.ts'
 import { drawPlots } from './plots.ts'
+import { counted, duration, milliseconds, number, rate, utc } from './words.ts'
 
 const POLL_MS = 2000
 const TIMEOUT_MS = 5000

@@ -1,7 +1,8 @@
 /** The plots of the last five minutes: SVG stretched to its box, with the text in HTML beside it, which must not stretch. */
 
 import type { Series } from '../history.ts'
-import { byId, milliseconds, part, rate, setItems, setLines, setText, setTexts } from './dom.ts'
+import { byId, part, setItems, setLines, setText, setTexts } from './dom.ts'
+import { milliseconds, rate } from './words.ts'
 
 const SLOTS = 150
 const WIDTH = 300
