@@ -136,7 +136,7 @@ export const TOKEN_PROBLEMS = {
   },
   token_endpoint_timeout: {
     status: 504,
-    detail: 'Repeat the request later; tokens.mintTimeout sets the limit.',
+    detail: 'The token endpoint did not answer in time: repeat the request later; tokens.mintTimeout sets the limit.',
     proxyError: 'http_response_timeout',
   },
 } as const satisfies Record<string, ProblemEntry>

@@ -239,5 +239,5 @@ function configurationDetail({ takenOverAt, problems }: ConfigReload): string {
 
 function credentialsDetail({ areCredentialsRejected }: TokenSide): string | undefined {
   if (!areCredentialsRejected) return undefined
-  return 'the token endpoint rejects the App credentials: check appId, and the secret in appSecretFile'
+  return 'the token endpoint rejects the App credentials: check appId, the App secret and baseUrl'
 }

@@ -33,7 +33,9 @@ export function eventsOf(log: Log, metrics: Metrics): Events {
       const calls = stack.split('\n').filter((line) => /^ {4}at /.test(line))
       logger.error({ requestId, error: name, stack: calls }, 'the proxy failed: report this line')
     },
-    connectionsRefused: (connections) => logger.warn({ connections }, 'client connections refused: too many are open'),
+    connectionsRefused({ most, setting }) {
+      logger.warn({ connections: most, limit: setting }, 'client connections refused: too many are open')
+    },
     handshakesFailed: (reason) => logger.warn({ reason }, 'TLS handshakes of clients failed'),
 
     configReloaded(reload) {

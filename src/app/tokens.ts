@@ -97,7 +97,7 @@ export class TokenSide {
 
   /** What an operator should know about the secret file, for as long as it holds. */
   get secretProblem(): string | undefined {
-    const rejected = 'the token endpoint rejects the secret in the file: correct it'
+    const rejected = 'holds a secret that the token endpoint rejects: correct it'
     return this.#secretFile?.problem ?? (this.credentials.isLatestRejected ? rejected : undefined)
   }
 

@@ -27,17 +27,17 @@ export function warningsOf(
       if (pause === undefined || pause.isOfAll) return undefined
       const { orgs, code, leftMs, hint } = pause
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
-      const text = `No new token for ${named(orgs)}: ${hint ?? causeOf(code)} The log lines "mint failed" have the URL. ${RESUME}`
+      const text = `No new token for ${named(orgs)}: ${hint ?? causeOf(code)} The call is POST /v2/orgs/ORG/access below baseUrl. ${RESUME}`
       return { text, leftMs: leftMs > 0 ? leftMs : undefined }
     },
     app_credentials_rejected() {
       if (!side.seemCredentialsRejected) return undefined
-      return 'The token endpoint rejects the App credentials. Check appId, and the secret in appSecretFile.'
+      return 'The token endpoint rejects the App credentials: it answers 401. Check appId, the App secret, and that baseUrl is the service that they are for.'
     },
     secret_refused() {
       const problem = side.secretProblem
       if (problem === undefined) return undefined
-      return `The secret file is not in use: ${problem}. The secret before it is used, until the service ends it.`
+      return `appSecretFile ${problem}. The secret before it is used, until the service ends it.`
     },
     fresh_tokens_rejected() {
       const orgs = side.tokens.orgsWithRejectedTokens()
@@ -58,9 +58,9 @@ export function warningsOf(
       return `The store of the fleet (fleet.store) cannot be used: ${fleet.store.status.reason}. Until it is back, this replica mints for itself.`
     },
     connections_refused() {
-      const { isRefusing, most } = listener.limit
+      const { isRefusing, most, setting } = listener.limit
       if (!isRefusing) return undefined
-      return `Client connections are refused, or closed while idle, because ${most} are open. Find the clients that leave them open, or raise listen.maxConnections and the limit of open files (ulimit -n, LimitNOFILE).`
+      return `Client connections are refused, or closed while idle, because ${most} are open. Find the clients that leave them open, or raise ${setting}.`
     },
     tls_certificate() {
       if (listener.tls === undefined) return undefined

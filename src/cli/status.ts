@@ -31,6 +31,8 @@ function renderStatus(document: StatusDocument): string {
   const { program, service, isReady, checks, warnings, recent, totals, errors, orgs, orgCount } = document
   const { p50Ms, p99Ms } = recent
   const width = Math.max(0, ...orgs.map(({ org }) => org.length))
+  const { requestsInFlight, requestsWaitingForToken, requestsWaiting } = totals
+  const atService = Math.max(0, requestsInFlight - requestsWaitingForToken - requestsWaiting)
   const failing = checks.filter(({ isOk }) => !isOk)
   const lines = [
     `${isReady ? 'ready' : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${duration(program.uptimeMs)}`,
@@ -39,7 +41,7 @@ function renderStatus(document: StatusDocument): string {
     ...warnings.map((warning) => `warning ${lastingText(warning)}: ${warning.text}`),
     '',
     `last ${duration(recent.spanMs)}`,
-    `  requests  ${recent.requests} (${totals.requestsInFlight} in flight, ${totals.requestsWaitingForToken} waiting for a token, ${totals.requestsWaiting} for a connection)`,
+    `  requests  ${recent.requests} (${requestsInFlight} in flight: ${requestsWaitingForToken} wait for a token, ${requestsWaiting} for a connection, ${atService} are with the service)`,
     `  latency   ${p50Ms === undefined ? '-' : `p50 ${p50Ms} ms, p99 ${p99Ms} ms`}`,
     `  errors    ${recent.errors.proxy} from the proxy, ${recent.errors.service} from the service, ${recent.errors.app} of the apps`,
     `  mints     ${recent.mints}: ${recent.refusedMints} refused, ${recent.failedMints} failed`,

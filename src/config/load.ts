@@ -56,7 +56,10 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
   const appSecret = secretOf(latest, draft)
   const usesProxy = running === undefined && latest.origin.proxyFromEnv === true
   const proxies = usesProxy ? readProxyVariables(env, refuse) : running?.proxies
-  if (draft.problems.length > 0 || appSecret === undefined) throw new ConfigRefused(draft.problems, draft.files)
+  if (draft.problems.length > 0 || appSecret === undefined) {
+    const hints = running === undefined ? environmentWarnings(env) : []
+    throw new ConfigRefused(draft.problems, draft.files, hints)
+  }
 
   // Without a problem, all values are there.
   const config: Config = { ...(result as Settings), appSecret: running?.appSecret ?? appSecret, proxies }

@@ -25,9 +25,11 @@ export class ConfigRefused extends Error {
   /** A change of one of them may mend the problem. */
   readonly files: Files
 
-  constructor(problems: readonly Problem[], files: Files = new Map()) {
+  /** `hints` are lines that may name the cause, such as a misspelt variable. */
+  constructor(problems: readonly Problem[], files: Files = new Map(), hints: readonly string[] = []) {
     const lines = problems.slice(0, MAX_PROBLEMS).map(describeProblem)
     if (problems.length > MAX_PROBLEMS) lines.push('there are more problems: is it the right file?')
+    lines.push(...hints)
     super(lines.join('\n'))
     this.lines = lines
     this.files = files

@@ -37,7 +37,17 @@ export class ConnectionLimit {
   }
 
   get most(): number {
-    return Math.min(this.#maxConnections, Math.max(4, this.#descriptors - this.#tunnels()))
+    return Math.min(this.#maxConnections, this.#mostByDescriptors)
+  }
+
+  /** What decides about `most`. */
+  get setting(): string {
+    const isByDescriptors = this.#mostByDescriptors < this.#maxConnections
+    return isByDescriptors ? 'the limit of open files (ulimit -n, LimitNOFILE)' : 'listen.maxConnections'
+  }
+
+  get #mostByDescriptors(): number {
+    return Math.max(4, this.#descriptors - this.#tunnels())
   }
 
   /** An episode goes on. */

@@ -20,7 +20,7 @@ import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
 
 export interface ListenerObserver extends GatewayObserver {
   /** The first refusal of an episode. `most`: the connections that are open. */
-  connectionsRefused(most: number): void
+  connectionsRefused(limit: ConnectionLimit): void
   handshakesFailed(reason: string): void
 }
 
@@ -180,7 +180,7 @@ export class Listener implements ConnectionOwner {
   /** Destroys `socket` if there is no room. */
   #hasRoomFor(socket: Socket): boolean {
     const isFull = this.#connections.size + this.#handshakes.size >= this.limit.most
-    if (isFull && this.limit.refuse()) this.#options.observer.connectionsRefused(this.limit.most)
+    if (isFull && this.limit.refuse()) this.#options.observer.connectionsRefused(this.limit)
     const isRefused = isFull && (this.#isForeign(socket) || !this.#makeRoom())
     if (isRefused || this.#isDraining) socket.destroy()
     return !isRefused && !this.#isDraining

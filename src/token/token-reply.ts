@@ -55,8 +55,13 @@ function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: nu
   if (status === 401) throw new TokenError('app_credentials_rejected', message)
   const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), wallNowMs)
   const isLimit = status === 429 || ((status === 403 || status === 503) && saysLimit(fields, retryAfterSeconds))
-  if (isLimit) throw new TokenError('token_endpoint_rate_limited', message, { retryAfterSeconds })
-  if (status === 408 || status >= 500) throw new TokenError('token_endpoint_unavailable', message)
+  if (isLimit) {
+    const hint = `The token endpoint limits the rate of calls: it answered ${status}.`
+    throw new TokenError('token_endpoint_rate_limited', hint, { retryAfterSeconds, hint })
+  }
+  if (status === 408 || status >= 500) {
+    throw new TokenError('token_endpoint_unavailable', message, { hint: `The token endpoint answered ${status}.` })
+  }
   // With a wrong path in baseUrl, every org gets this status.
   const isLikeWrongAddress = status === 404 || status === 405
   const hint = isLikeWrongAddress

@@ -50,7 +50,7 @@ test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', a
   await using proxy = await startProxy(service, ADMIN)
   for (const org of ['a', 'b']) expect((await request(proxy.port, get('/v2/x', org))).status).toBe(503)
   const [paused] = (await warningsOf(proxy)).filter(({ code }) => code === 'mints_paused')
-  expect(paused?.text).toContain('Token endpoint rate limited.')
+  expect(paused?.text).toContain('The token endpoint limits the rate of calls: it answered 429.')
   expect(Date.parse(paused?.until ?? '') - Date.now()).toBeGreaterThan(60_000)
   expect(await proxy.metric('oap_warnings{code="mints_paused"}')).toBe(1)
   expect(await proxy.metric('oap_mints_paused_seconds')).toBeGreaterThan(60)
@@ -92,7 +92,7 @@ test('the trouble of an Org is told with its cause, also between two pauses, unt
   const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'orgs_paused')
   await eventually(async () => {
     const warning = await told()
-    expect(warning?.text).toContain('No new token for acme: Token endpoint unavailable')
+    expect(warning?.text).toContain('No new token for acme: The token endpoint answered 500.')
     return warning?.until === undefined
   }, 'the end of the first pause')
   isUp = true

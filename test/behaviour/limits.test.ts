@@ -59,7 +59,7 @@ test('beyond maxConnections a busy connection stays open', async () => {
   gate.open()
   for (const response of await Promise.all(busy)) expect(response.status).toBe(200)
   const told = proxy.logs.filter(({ msg }) => msg === 'client connections refused: too many are open')
-  expect(told.map(({ connections }) => connections)).toEqual([4])
+  expect(told.map(({ connections, limit }) => [connections, limit])).toEqual([[4, 'listen.maxConnections']])
   const metrics = await (await fetch(`http://127.0.0.1:${proxy.adminPort}/metrics`)).text()
   expect(metrics).toContain('\noap_connections_refused_total 3\n')
   expect(metrics).toContain('\noap_warnings{code="connections_refused"} 1\n')

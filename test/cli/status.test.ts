@@ -18,7 +18,7 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   expect(printed).toMatch(/^ready {2}org-access-proxy 0\.0\.0-test on Node /)
   for (const line of [
     'App my-app at https://api.example.com/',
-    '  requests  2 (2 in flight, 1 waiting for a token, 0 for a connection)',
+    '  requests  2 (2 in flight: 1 wait for a token, 0 for a connection, 1 are with the service)',
     '  errors    0 from the proxy, 0 from the service, 1 of the apps',
   ]) {
     expect(printed.split('\n')).toContain(line)

@@ -191,6 +191,16 @@ describe('the environment', () => {
     expect(warnings.join('\n')).not.toMatch(/hunter2|OAPX/)
   })
 
+  test('a misspelt variable is named beside the setting that is missing', async () => {
+    const env = { OAP_APPID: 'my-app', OAP_APP_SECRETFILE: '/x', OAP_BASE_URL: GOOD.OAP_BASE_URL }
+    expect(await refusalOf({ env })).toEqual([
+      expect.stringMatching(/^appId \(not set\): is required/),
+      expect.stringMatching(/^appSecretFile \(not set\): is required/),
+      'OAP_APPID is not a setting: did you mean OAP_APP_ID?',
+      'OAP_APP_SECRETFILE is not a setting: did you mean OAP_APP_SECRET_FILE?',
+    ])
+  })
+
   test('no variable sets callers', async () => {
     expect(await refusalWith({ OAP_CALLERS: 'a' })).toEqual([
       'callers (OAP_CALLERS): is not a list, and only a config file can hold one',

@@ -51,6 +51,7 @@ describe('settings that contradict each other', () => {
 describe('a risky choice gets a warning', () => {
   const risky: readonly (readonly [Variables, string])[] = [
     [{ OAP_LISTEN_ADDRESS: '0.0.0.0:1', OAP_LISTEN_ALLOW_REMOTE: 'true' }, 'anyone there acts as the App'],
+    [{ OAP_BASE_URL: 'https://api.example.com/v2/' }, 'baseUrl (OAP_BASE_URL): ends with /v2'],
     [{ OAP_FLEET_STORE: 'redis://cache.internal' }, 'fleet.store (OAP_FLEET_STORE): is not encrypted'],
   ]
   test.each(risky)('%j', async (variables, expected) => {
