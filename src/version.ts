@@ -10,7 +10,6 @@ export const revision = typeof BUILD_REVISION === 'string' ? BUILD_REVISION : 'u
 
 export function readVersion(): string {
   // By its own name: the built program has fewer folders than its source.
-  const manifest: unknown = createRequire(import.meta.url)('org-access-proxy/package.json')
-  if (typeof manifest === 'object' && manifest !== null && 'version' in manifest) return String(manifest.version)
-  return 'unknown'
+  const { version }: { version: string } = createRequire(import.meta.url)('org-access-proxy/package.json')
+  return version
 }

@@ -20,11 +20,6 @@ export interface MetricFamily {
   readonly values: readonly Sample[]
 }
 
-/** A metric without labels. */
-export function single(name: string, type: 'counter' | 'gauge', help: string, value: number): MetricFamily {
-  return { name, type, help, values: [{ labels: {}, value }] }
-}
-
 /** The compiler checks that an object of type `Record<L, …>` misses no value of `L`. */
 export function keysOf<L extends string>(values: Readonly<Record<L, unknown>>): L[] {
   return Object.keys(values) as L[]

@@ -55,7 +55,6 @@ export class History {
     const perSecond = (count: (interval: Interval) => number) =>
       intervals.map((interval) => (count(interval) * 1000) / interval.spanMs)
     return {
-      intervalMs: SAMPLE_INTERVAL_MS,
       requestsPerSecond: perSecond(({ requests }) => requests),
       /** Of the proxy and of the service, not of the apps. */
       errorsPerSecond: perSecond(({ errors }) => errors.proxy + errors.service),

@@ -11,7 +11,7 @@ import {
   type SecretReloadOutcome,
   type SettledMint,
 } from '../token/token-source.ts'
-import { Counter, Histogram, keysOf, type MetricFamily, single } from './counts.ts'
+import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'
 
 /** Values that are read at a scrape. */
@@ -203,8 +203,6 @@ export class Metrics {
   }
 
   families(gauges: Gauges, version: string): MetricFamily[] {
-    const count = (name: string, help: string, value: number) => single(name, 'counter', help, value)
-    const gauge = (name: string, help: string, value: number) => single(name, 'gauge', help, value)
     const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
     const available = gauge('oap_fleet_available', help, gauges.isStoreAvailable ? 1 : 0)
     const counted = [this.requests, this.tokens, this.store ?? {}].flatMap((each): { family(): MetricFamily }[] =>
@@ -236,6 +234,12 @@ export class Metrics {
     ]
   }
 }
+
+const unlabelled = (type: 'counter' | 'gauge') => (name: string, help: string, value: number) => {
+  return { name, type, help, values: [{ labels: {}, value }] }
+}
+const count = unlabelled('counter')
+const gauge = unlabelled('gauge')
 
 /** An opened WebSocket (101) is a success. Status 0 stands for a request that the proxy broke off when it stopped. */
 function statusClassOf(status: number): StatusClass {

@@ -75,37 +75,29 @@ export function adminRoutes(
   function purge(query: URLSearchParams): Answer | ErrorCode {
     const [name, ...others] = [...query.getAll('org'), ...query.getAll('orgId')]
     if (name === undefined || others.length > 0) return 'org_id_missing'
-    if (query.get('org') === 'all') return json({ purged: tokens.purgeAll() })
+    if (query.get('org') === 'all') return json({ purged: tokens.purge() })
     const org = parseOrgId(name, orgPattern())
-    return org === undefined ? 'org_id_invalid' : json({ purged: tokens.purge(org) ? 1 : 0 })
+    return org === undefined ? 'org_id_invalid' : json({ purged: tokens.purge(org) })
   }
 
-  /** Answers with the pauses that it has ended; the next mint shows whether they were still needed. */
+  /** The next mint shows whether the pauses that it ends were still needed. */
   function resume(): Answer {
-    const paused = status.warnings.present().filter(({ code }) => code === 'mints_paused' || code === 'orgs_paused')
     sources.resumeMints()
-    return json({ resumed: paused.map(({ text }) => text) })
+    return json({ resumed: true })
   }
 
-  const alive = probe(() => ({ status: 200, type: TEXT, content: 'ok\n' }))
+  const alive = () => ({ status: 200, type: TEXT, content: 'ok\n' })
+  const readyz = (query: URLSearchParams) => readiness(sources.readiness(), query.has('verbose'))
   return new Map<string, Route>([
-    ['/livez', alive],
-    ['/healthz', alive],
-    ['/readyz', probe((query) => readiness(sources.readiness(), query.has('verbose')))],
-    ['/metrics', probe(exposition)],
-    ['/status', local('GET', statusDocument)],
-    ['/', local('GET', () => statusPage)],
-    ['/tokens/purge', local('POST', purge)],
-    ['/tokens/resume', local('POST', resume)],
+    ['/livez', { method: 'GET', isForProbes: true, answer: alive }],
+    ['/healthz', { method: 'GET', isForProbes: true, answer: alive }],
+    ['/readyz', { method: 'GET', isForProbes: true, answer: readyz }],
+    ['/metrics', { method: 'GET', isForProbes: true, answer: exposition }],
+    ['/status', { method: 'GET', isForProbes: false, answer: statusDocument }],
+    ['/', { method: 'GET', isForProbes: false, answer: () => statusPage }],
+    ['/tokens/purge', { method: 'POST', isForProbes: false, answer: purge }],
+    ['/tokens/resume', { method: 'POST', isForProbes: false, answer: resume }],
   ])
-}
-
-function probe(answer: Route['answer']): Route {
-  return { method: 'GET', isForProbes: true, answer }
-}
-
-function local(method: Route['method'], answer: Route['answer']): Route {
-  return { method, isForProbes: false, answer }
 }
 
 /** In the text form of Kubernetes' own `/readyz?verbose`. */

@@ -2,6 +2,7 @@
 
 import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
+import type { OrgId } from '../http/org-id.ts'
 import type { OrgStatus, TokenCache } from '../token/token-cache.ts'
 import type { History } from './history.ts'
 import type { Gauges, Metrics } from './metrics.ts'
@@ -31,7 +32,8 @@ export interface AdminSources {
   readonly readiness: () => readonly ReadinessCheck[]
   readonly metrics: Metrics
   readonly gauges: () => Gauges
-  readonly tokens: Pick<TokenCache, 'status' | 'purge' | 'purgeAll'>
+  /** The purge of one org, or of all, returns the number of tokens that it has dropped. */
+  readonly tokens: Pick<TokenCache, 'status'> & { readonly purge: (org?: OrgId) => number }
   /** Ends the pauses and limits of mints. */
   readonly resumeMints: () => void
   readonly warnings: WarningChecks
@@ -43,10 +45,6 @@ export interface AdminSources {
 
 export type StatusDocument = ReturnType<Status['document']>
 
-/** Refusals that are fewer may be unlinked orgs. */
-const MIN_REFUSED_MINTS = 3
-const REFUSED_SHARE = 0.5
-
 export class Status {
   readonly #sources: AdminSources
   readonly #history: History
@@ -55,7 +53,7 @@ export class Status {
   constructor(sources: AdminSources, history: History) {
     this.#sources = sources
     this.#history = history
-    this.warnings = new Warnings({ ...sources.warnings, mints_refused: () => this.#refusedMints() })
+    this.warnings = new Warnings(sources.warnings)
   }
 
   /** At most `maxOrgs` of the orgs whose id contains `search`: those in trouble first, then the newest tokens. */
@@ -72,8 +70,6 @@ export class Status {
         node: process.versions.node,
         host: hostname(),
         pid: process.pid,
-        /** A new value means that the program was restarted. */
-        startedAt: new Date(performance.timeOrigin).toISOString(),
         uptimeMs: now,
       },
       service,
@@ -92,17 +88,6 @@ export class Status {
       orgCount: orgs.length,
       errors: metrics.errors.reports(now),
     }
-  }
-
-  /** A wrong address answers 404 for every org, which looks like orgs that are not linked. */
-  #refusedMints(): string | undefined {
-    const { mints, refusedMints } = this.#history.recent(performance.now())
-    if (refusedMints < MIN_REFUSED_MINTS || refusedMints <= mints * REFUSED_SHARE) return undefined
-    const { baseUrl } = this.#sources.service
-    return (
-      `The token endpoint refused ${refusedMints} of the last ${mints} mints. Check that baseUrl ${baseUrl} is right; ` +
-      'if it is, check that these Orgs are linked with the App.'
-    )
   }
 }
 

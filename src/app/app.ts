@@ -5,9 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { AdminListener } from '../admin/admin-server.ts'
 import { Metrics } from '../admin/metrics.ts'
 import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
-import { isLoopback } from '../config/address.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
-import { placeOfCallers } from '../config/relations.ts'
+import { isRemote, placeOfCallers } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
 import { RepeatMemory } from '../gateway/client-content.ts'
 import type { Gateway } from '../gateway/exchange.ts'
@@ -20,9 +19,11 @@ import { openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { openOrigin, serviceContext } from './origin.ts'
 import { ConfigReload } from './reload.ts'
-import { callerSockets, LiveRules } from './rules.ts'
+import { adminHosts, callerSockets, LiveRules } from './rules.ts'
 import { TokenSide } from './tokens.ts'
 import { warningsOf } from './warnings.ts'
+
+const REJECTED = 'the token endpoint rejects the App credentials: check appId, the App secret and baseUrl'
 
 export type App = Awaited<ReturnType<typeof startApp>>
 
@@ -101,7 +102,11 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     { name: 'listening', isOk: phase.isListening },
     { name: 'warm', isOk: phase.isWarm, detail: `${tokens.warm.length} Orgs in tokens.warm` },
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
-    { name: 'credentials', isOk: !side.areCredentialsRejected, detail: credentialsDetail(side) },
+    {
+      name: 'credentials',
+      isOk: !side.areCredentialsRejected,
+      detail: side.areCredentialsRejected ? REJECTED : undefined,
+    },
   ]
   const sources: AdminSources = {
     version: readVersion(),
@@ -130,39 +135,33 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }
     },
-    // A purge deletes the shared tokens, too.
     tokens: {
       status: () => side.tokens.status(),
       purge: (org) => {
-        fleet?.purge([org])
-        return side.tokens.purge(org)
-      },
-      purgeAll: () => {
-        fleet?.purge(side.tokens.knownOrgs())
-        return side.tokens.purgeAll()
+        fleet?.purge(org === undefined ? side.tokens.knownOrgs() : [org])
+        return org === undefined ? side.tokens.purgeAll() : Number(side.tokens.purge(org))
       },
     },
     resumeMints: () => side.pauses.resume(),
     warnings: warningsOf(side, listener, log, reload, fleet),
     fleet: fleet?.store,
   }
-  const { address: adminAddress, allowRemote: allowsRemote } = config.admin
+  const { address, allowRemote } = config.admin
   const adminOptions = {
-    isRemote: adminAddress !== 'off' && adminAddress.kind === 'tcp' && !isLoopback(adminAddress.host),
+    isRemote: isRemote(address),
     socketMode: listen.socketMode,
     inheritedSockets: sockets?.admin,
-    allowsRemote,
+    allowsRemote: allowRemote,
     refusesForwarded: listen.refuseForwarded,
     rules: () => ({
       callers: placeOfCallers(live.config),
-      hosts: rules.adminHosts,
+      hosts: adminHosts(live.config),
       orgPattern: rules.current.orgPattern,
     }),
     report: (error: unknown) =>
       log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
   }
-  const admin =
-    adminAddress === 'off' ? undefined : new AdminListener({ address: adminAddress, ...adminOptions }, sources)
+  const admin = address === 'off' ? undefined : new AdminListener({ address, ...adminOptions }, sources)
 
   /** Breaks off everything at once. Resolves with the number of connections that were at work. */
   const close = async (): Promise<number> => {
@@ -235,9 +234,4 @@ function tlsOf({ listen }: Config): TlsMaterial | undefined {
 function configurationDetail({ takenOverAt, problems }: ConfigReload): string {
   const since = `applied at ${takenOverAt.toISOString()}`
   return problems.length === 0 ? since : `${since}; the last reload was refused, and the log says why`
-}
-
-function credentialsDetail({ areCredentialsRejected }: TokenSide): string | undefined {
-  if (!areCredentialsRejected) return undefined
-  return 'the token endpoint rejects the App credentials: check appId, the App secret and baseUrl'
 }

@@ -71,21 +71,19 @@ export class ConfigReload {
   }
 
   async #takeOver(): Promise<Reload> {
-    const { source, apply } = this.#options
+    const { source, loaded, apply } = this.#options
     if (source === undefined) return { outcome: 'unchanged' }
     const latest = await loadConfig(source, this.#running.config)
     if (this.#isClosed) return { outcome: 'unchanged' }
     this.#watch(latest.files)
-    const { given, warnings } = this.#running
-    const changed = [...given.keys()].filter((key) => versionOf(latest, key) !== versionOf(this.#running, key))
-    const taken = changed.filter((key) => RELOADABLE.has(key))
-    const waiting = changed.filter((key) => !RELOADABLE.has(key))
-    if (changed.length === 0) return { outcome: 'unchanged' }
+    const { warnings } = this.#running
+    const hasChanged = (key: SettingKey, since: LoadedConfig) => versionOf(latest, key) !== versionOf(since, key)
+    const keys = [...latest.given.keys()]
+    const taken = keys.filter((key) => RELOADABLE.has(key) && hasChanged(key, this.#running))
+    const waiting = keys.filter((key) => !RELOADABLE.has(key) && hasChanged(key, loaded))
+    if (taken.length + waiting.length === 0) return { outcome: 'unchanged' }
     if (taken.length > 0) await apply(latest.config)
-    const inUse = [...latest.given].map(
-      ([key, now]) => [key, (waiting.includes(key) && given.get(key)) || now] as const,
-    )
-    this.#running = { ...latest, given: new Map(inUse) }
+    this.#running = latest
     this.takenOverAt = new Date()
     const news = latest.warnings.filter((warning) => !warnings.includes(warning))
     return { outcome: 'applied', taken, waiting, warnings: news }

@@ -13,15 +13,12 @@ import type { Events } from './events.ts'
 
 export class LiveRules {
   current: AdmissionRules
-  /** Names accepted in `Host` by the admin listener. */
-  adminHosts: HostList
   readonly #keySets: KeySets
   readonly #instance = randomBytes(9).toString('base64url')
 
   constructor(config: Config, events: Events) {
     this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() })
     this.current = this.#rulesOf(config)
-    this.adminHosts = adminHostsOf(config)
   }
 
   /** The callers that are configured now. */
@@ -32,7 +29,6 @@ export class LiveRules {
   /** Later requests are admitted under the rules of `config`. */
   use(config: Config): void {
     this.current = this.#rulesOf(config, this.current.callers)
-    this.adminHosts = adminHostsOf(config)
   }
 
   close(): void {
@@ -72,7 +68,8 @@ function jwtCredential({ jwks, jwksCaFile, jwksTokenFile, ...claims }: JwtSettin
 
 type JwtSettings = NonNullable<Config['callers'][number]['jwt']>
 
-function adminHostsOf({ admin, listen }: Config): HostList {
+/** Names accepted in `Host` by the admin listener. */
+export function adminHosts({ admin, listen }: Config): HostList {
   const own = admin.address === 'off' ? [] : hostOf(admin.address)
   return new HostList([...LOOPBACK_NAMES, ...own, ...listen.hosts])
 }

@@ -48,7 +48,6 @@ function logStarted(config: Config, app: App, log: Log): void {
   const fields = {
     address: app.address,
     adminAddress: app.adminAddress ?? 'off',
-    callers: config.callers.map(({ name }) => name).join(', ') || anyCaller(config),
     baseUrl: config.baseUrl.href,
     secret: config.appSecretFile === undefined ? 'from the environment' : `from ${config.appSecretFile.path}`,
   }
@@ -56,11 +55,6 @@ function logStarted(config: Config, app: App, log: Log): void {
   const failed = failing.map(({ name, detail }) => `${name}: ${detail ?? 'failed'}`)
   if (failed.length === 0) log.logger.info(fields, 'ready')
   else log.logger.error({ ...fields, failed }, 'listening, but not ready')
-}
-
-function anyCaller({ listen: { address, allowRemote, callerKeyFile } }: Config): string {
-  const who = address.kind === 'unix' ? 'users with access to the socket' : allowRemote ? 'any host' : 'this host only'
-  return callerKeyFile === undefined ? who : `${who}, with the caller key`
 }
 
 type Signals = ReturnType<typeof listenForSignals>

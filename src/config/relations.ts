@@ -174,6 +174,6 @@ export function placeOfCallers({ callers, listen }: Config): 'none' | 'here' | '
   return isRemote(listen.address) && callers.every(({ socket }) => socket === undefined) ? 'elsewhere' : 'here'
 }
 
-function isRemote(address: ListenAddress | undefined): boolean {
-  return address?.kind === 'tcp' && !isLoopback(address.host)
+export function isRemote(address: ListenAddress | 'off' | undefined): boolean {
+  return typeof address === 'object' && address.kind === 'tcp' && !isLoopback(address.host)
 }

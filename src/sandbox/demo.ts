@@ -55,7 +55,7 @@ function curlTarget(address: string): string {
 function fail(error: unknown): number {
   const { text, exitCode } = explainStartupFailure(error)
   process.stderr.write(text)
-  if (text.includes(' is in use')) console.error(`With free ports: ${FREE_PORTS} npm start`)
+  if (text.includes('EADDRINUSE')) console.error(`With free ports: ${FREE_PORTS} npm start`)
   return exitCode
 }
 

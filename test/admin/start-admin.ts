@@ -48,7 +48,10 @@ export class AdminUnderTest implements AsyncDisposable {
       callers: () => this.callers,
       readiness: () => this.checks,
       metrics: this.metrics,
-      tokens: this.tokens,
+      tokens: {
+        status: () => this.tokens.status(),
+        purge: (org) => (org === undefined ? this.tokens.purgeAll() : Number(this.tokens.purge(org))),
+      },
       resumeMints: () => undefined,
       warnings: { mints_paused: () => this.paused },
       gauges: () => ({

@@ -1,6 +1,5 @@
 import { createServer } from 'node:http'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { OrgId } from '../../src/http/org-id.ts'
 import { type Listening, listening } from '../support/listening.ts'
 import { lacks } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
@@ -79,27 +78,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     const page = await openPage(admin)
     const top = (id: string) => page.evaluate<number>(`document.querySelector('${id}').getBoundingClientRect().top`)
     expect(await top('#errors')).toBeLessThan(await top('#orgs-note'))
-  })
-
-  test('many refused mints are a warning that names baseUrl', async () => {
-    await using admin = await AdminUnderTest.start()
-    const settle = (outcome: 'ok' | 'org_access_refused') =>
-      admin.metrics.mintSettled({
-        url: 'http://localhost/',
-        org: 'a' as OrgId,
-        reason: 'cold',
-        outcome,
-        durationMs: 1,
-      })
-    settle('ok')
-    settle('org_access_refused')
-    settle('org_access_refused')
-    const page = await openPage(admin)
-    expect(await page.evaluate(text('#warnings'))).toBe('')
-    settle('org_access_refused')
-    await page.until(`${text('#warnings')} !== ''`)
-    const warning = await page.evaluate(text('#warnings'))
-    expect(warning).toContain('refused 3 of the last 4 mints. Check that baseUrl https://api.example.com/ is right')
   })
 
   test('an Org whose id is markup is shown as text', async () => {

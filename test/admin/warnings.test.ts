@@ -58,7 +58,7 @@ test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', a
   isLimited = false
   expect((await proxy.askAdmin('/tokens/resume')).status).toBe(405)
   const { status, content } = await proxy.askAdmin('/tokens/resume', 'POST')
-  expect([status, JSON.parse(content).resumed[0]]).toEqual([200, paused?.text])
+  expect([status, JSON.parse(content)]).toEqual([200, { resumed: true }])
   expect((await request(proxy.port, get('/v2/x', 'c'))).status).toBe(200)
   expect(await warningsOf(proxy)).toEqual([])
   expect(await proxy.metric('oap_mints_paused_seconds')).toBe(0)

@@ -13,11 +13,11 @@ import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
 
 const served = serviceForFile()
 
-test('serves, and logs the clients that may connect, the service, the source of the secret, and who may read it', async () => {
+test('serves, and logs its addresses, the service, the source of the secret, and who may read it', async () => {
   await chmod(served.env.OAP_APP_SECRET_FILE, 0o644)
   await using proxy = spawnProxy({ env: served.env })
   const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
-  expect(ready).toMatchObject({ callers: 'this host only', baseUrl: `${served.service.baseUrl}/`, adminAddress: 'off' })
+  expect(ready).toMatchObject({ baseUrl: `${served.service.baseUrl}/`, adminAddress: 'off' })
   expect(ready.secret).toMatch(/^from \//)
   await proxy.waitForLine(/"level":"warn".*appSecretFile/)
   await chmod(served.env.OAP_APP_SECRET_FILE, 0o600)

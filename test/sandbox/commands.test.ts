@@ -17,7 +17,7 @@ const FREE_PORTS = { OAP_LISTEN_ADDRESS: 'localhost:0', OAP_ADMIN_ADDRESS: 'off'
 const run = promisify(execFile)
 
 function inUse(host: string): string {
-  return `org-access-proxy: ${host} is in use: stop the program that listens there, or choose another address`
+  return `org-access-proxy: listen EADDRINUSE: address already in use ${host}: stop the program that listens there, or choose another address`
 }
 
 async function paste(line: string): Promise<string> {

@@ -13,28 +13,21 @@ const MAX_ORGS = 100
 let search = ''
 let shownVersion: string | undefined
 let seenAt: number | undefined
-/** Number of the latest poll. A new search starts one at once; answers to older polls are dropped. */
-let latestPoll = 0
-let timer: number | undefined
 
 async function poll(): Promise<void> {
-  window.clearTimeout(timer)
-  latestPoll++
-  const own = latestPoll
   try {
-    if (!document.hidden) await update(own)
+    if (!document.hidden) await update()
   } catch (error) {
-    if (own === latestPoll) showAway(error)
+    showAway(error)
   }
-  if (own === latestPoll) timer = window.setTimeout(poll, POLL_MS)
+  window.setTimeout(poll, POLL_MS)
 }
 
-async function update(own: number): Promise<void> {
+async function update(): Promise<void> {
   const query = new URLSearchParams({ orgs: String(MAX_ORGS), search })
   const response = await fetch(`/status?${query}`, { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) })
   if (!response.ok) throw new Error(`The proxy answers ${response.status}`)
   const status: StatusDocument = await response.json()
-  if (own !== latestPoll) return
   // Another version may have another page.
   if (shownVersion !== undefined && shownVersion !== status.program.version) location.reload()
   shownVersion = status.program.version
@@ -113,8 +106,6 @@ function showTile(title: string, figure: string, notes: string[], causes: Record
 
 byId('search').addEventListener('input', ({ target }) => {
   if (target instanceof HTMLInputElement) search = target.value.trim()
-  void poll()
 })
-document.addEventListener('visibilitychange', () => void poll())
 setText(byId('purge'), `curl -X POST '${location.origin}/tokens/purge?org=ORG'`)
 void poll()

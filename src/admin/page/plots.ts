@@ -11,13 +11,9 @@ const HEIGHT = 100
 type Values = readonly (number | null)[]
 type Line = readonly [name: string, colour: string, valuesOf: (history: Series) => Values]
 
-/** The vertical axis: its labels, and the height of a value, 0 to 1. */
-type Scale = readonly [ticks: readonly number[], share: (value: number) => number]
-
 interface Plot {
   readonly title: string
   readonly format: (value: number) => string
-  readonly scaleFor: (values: readonly number[]) => Scale
   readonly lines: readonly Line[]
 }
 
@@ -26,7 +22,7 @@ const REQUESTS: readonly Line[] = [
   ['errors of proxy and service', 'red', (history) => history.errorsPerSecond],
 ]
 const LATENCY: readonly Line[] = [
-  ['p99', 'violet', (history) => history.p99Ms],
+  ['p99', 'amber', (history) => history.p99Ms],
   ['p50', 'blue', (history) => history.p50Ms],
 ]
 const LOOKUPS: readonly Line[] = [
@@ -36,9 +32,9 @@ const LOOKUPS: readonly Line[] = [
   ['repeated', 'red', ({ lookups }) => lookups.replayed],
 ]
 const PLOTS: readonly Plot[] = [
-  { title: 'Requests per second', format: rate, scaleFor: linear, lines: REQUESTS },
-  { title: 'Latency of requests', format: milliseconds, scaleFor: decades, lines: LATENCY },
-  { title: 'Token lookups per second', format: rate, scaleFor: linear, lines: LOOKUPS },
+  { title: 'Requests per second', format: rate, lines: REQUESTS },
+  { title: 'Latency of requests', format: milliseconds, lines: LATENCY },
+  { title: 'Token lookups per second', format: rate, lines: LOOKUPS },
 ]
 
 /** The legends have the latest values. */
@@ -47,12 +43,13 @@ export function drawPlots(history: Series): void {
   setItems(byId('plots'), 'plot', PLOTS, ({ title }) => title, draw)
 }
 
-function drawPlot(figure: HTMLElement, { title, format, scaleFor, lines }: Plot, history: Series): void {
+function drawPlot(figure: HTMLElement, { title, format, lines }: Plot, history: Series): void {
   const values = lines.map(([, , valuesOf]) => valuesOf(history))
-  const [ticks, share] = scaleFor(values.flat().filter((value) => value !== null))
+  const highest = roundUp(Math.max(0, ...values.flat().map(Number)))
+  const ticks = [highest / 2, highest]
   const first = SLOTS - history.p50Ms.length
   const x = (i: number) => ((first + i) / (SLOTS - 1)) * WIDTH
-  const y = (value: number) => HEIGHT * (1 - share(value))
+  const y = (value: number) => HEIGHT * (1 - value / highest)
   const paths = figure.querySelectorAll('path')
   const drawLine = (key: HTMLElement, [name, colour]: Line, i: number) => {
     const value = values[i]?.at(-1) ?? null
@@ -69,21 +66,9 @@ function drawPlot(figure: HTMLElement, { title, format, scaleFor, lines }: Plot,
   setText(part(figure, 'h2'), title)
 }
 
-/** Up to the next round number. */
-function linear(values: readonly number[]): Scale {
-  const highest = Math.max(0, ...values)
-  const power = 10 ** Math.floor(Math.log10(highest || 1))
-  const ceiling = power * ([1, 2, 3, 4, 6, 8].find((step) => step * power >= highest) ?? 10)
-  return [[ceiling / 2, ceiling], (value) => value / ceiling]
-}
-
-/** A logarithmic axis, which shows usual and rare latencies together. */
-function decades(values: readonly number[]): Scale {
-  const exponents = values.filter((value) => value > 0).map(Math.log10)
-  const low = Math.floor(Math.min(3, ...exponents))
-  const high = Math.ceil(Math.max(low + 1, ...exponents))
-  const ticks = Array.from({ length: high - low + 1 }, (_, i) => 10 ** (low + i))
-  return [ticks, (value) => Math.max(0, (Math.log10(value) - low) / (high - low))]
+function roundUp(value: number): number {
+  const power = 10 ** Math.floor(Math.log10(value || 1))
+  return power * ([1, 2, 3, 4, 6, 8].find((step) => step * power >= value) ?? 10)
 }
 
 /** A missing value interrupts the line; a single value becomes a dot. */
