@@ -191,7 +191,6 @@ class RemoteKeySet {
 function describeFailure(error: unknown): string {
   if (error instanceof KeySetInvalid) return error.message
   if (error instanceof FileUnreadable) return `cannot be fetched: jwksTokenFile ${error.message}`
-  if (!(error instanceof Error)) return 'cannot be fetched'
-  if (error.name === 'TimeoutError') return 'did not answer in time'
-  return `cannot be fetched (${'code' in error ? error.code : error.name})`
+  const { name, code = name } = error as NodeJS.ErrnoException
+  return name === 'TimeoutError' ? 'did not answer in time' : `cannot be fetched (${code})`
 }

@@ -128,7 +128,7 @@ test.each(BAD_SETS)('a server that answers falsely: %s. The last good set stays'
   using batch = trusting({ timeoutMs: 500 })
   expect(await batch.outcomeOf(good)).toBe('batch')
   answer()
-  expect(await batch.outcomeOf(unknown)).toBe('unknown key id')
+  for (let i = 0; i < 2; i++) expect(await batch.outcomeOf(unknown)).toBe('unknown key id') // its problem is told once
   expect(batch.told).toEqual([expect.stringContaining(problem)])
   expect(await batch.outcomeOf(await sign(issuer, { claims: { jti: 'next' } }))).toBe('batch')
   answerWith(issuer.jwks)
