@@ -9,6 +9,9 @@ async function run(): Promise<number> {
   const command = parseArguments(process.argv.slice(2))
   switch (command.name) {
     case 'serve': {
+      // The kernel ignores a signal to the first process of a container that does not listen for it. So a stop that comes
+      // while the modules load would be lost. Nothing is open yet.
+      for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => process.exit(0))
       const { serve } = await import('./app/serve.ts')
       const running = await serve({ file: command.file, env: process.env })
       return running.stopped

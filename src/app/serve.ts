@@ -17,6 +17,7 @@ export interface Running extends Pick<App, 'address' | 'adminAddress'> {
 /** The longest time to close everything after the drain deadline. */
 const LAST_DEADLINE_MS = 5_000
 const TERMINAL_DESCRIPTORS = [0, 1, 2]
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const
 
 /**
  * Starts the proxy. SIGTERM and SIGINT stop it, and so does a terminal that closes. SIGHUP reloads.
@@ -34,6 +35,7 @@ export async function serve(options: LoadOptions): Promise<Running> {
   try {
     const app = await startApp(loaded, log, options, sockets)
     signals.onReload = () => void app.reload()
+    void notifySystemd(log)
     const stopped = stopOnSignal(signals, app, config, log).finally(() => log.flush())
     const isReady = await Promise.race([app.warmed.then(() => true), stopped.then(() => false)])
     if (isReady) logStarted(config, app, log)
@@ -41,6 +43,18 @@ export async function serve(options: LoadOptions): Promise<Running> {
   } finally {
     await log.flush()
   }
+}
+
+/**
+ * Tells systemd that the start is over (`Type=notify`, `sd_notify(3)`). That takes a datagram on a unix socket, which Node
+ * cannot send, so systemd's own program sends it.
+ */
+async function notifySystemd({ logger }: Log): Promise<void> {
+  if (!process.env['NOTIFY_SOCKET']) return
+  const { execFile } = await import('node:child_process')
+  execFile('systemd-notify', ['--ready'], (error) => {
+    if (error !== null) logger.warn({ problem: error.message.trim() }, 'systemd not told that the start is over')
+  })
 }
 
 /** A supervisor that waits for readiness does not show why it waits, so the log says why. */
@@ -61,6 +75,8 @@ type Signals = ReturnType<typeof listenForSignals>
 
 /** Listens from the start: without a listener, a signal that comes while the app starts would end the process. */
 function listenForSignals() {
+  // Until now, a signal ended the process: see main.ts.
+  for (const signal of STOP_SIGNALS) process.removeAllListeners(signal)
   const waiting: ((signal: NodeJS.Signals) => void)[] = []
   const nextStop = () => new Promise<NodeJS.Signals>((resolve) => waiting.push(resolve))
   const signals = {
@@ -70,8 +86,7 @@ function listenForSignals() {
     onReload: () => {},
   }
   const stop = (signal: NodeJS.Signals) => waiting.shift()?.(signal)
-  process.on('SIGTERM', stop)
-  process.on('SIGINT', stop)
+  for (const signal of STOP_SIGNALS) process.on(signal, stop)
   const terminals = TERMINAL_DESCRIPTORS.filter((descriptor) => isatty(descriptor))
   process.on('SIGHUP', (signal) => {
     // A terminal that closes sends SIGHUP, too, and is then no longer a terminal.

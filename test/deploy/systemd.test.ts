@@ -41,6 +41,10 @@ describe('the unit', () => {
     expect(only('LimitCORE')).toBe('0')
   })
 
+  test('takes the message of the child that tells the end of the start', () => {
+    expect([only('Type'), only('NotifyAccess'), only('ExecStartPost')]).toEqual(['notify', 'all', undefined])
+  })
+
   test('lets V8 compile', () => {
     expect(service.has('MemoryDenyWriteExecute')).toBe(false)
   })

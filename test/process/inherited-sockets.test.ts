@@ -1,4 +1,4 @@
-/** Sockets from systemd: a restart refuses no connection, and a socket of another address is refused. */
+/** What systemd does for the program: sockets that outlive a restart, and waiting for the end of a start. */
 
 import { spawn } from 'node:child_process'
 import { expect, test } from 'vitest'
@@ -7,7 +7,7 @@ import { freePort } from '../support/listening.ts'
 import { lacks, programPath } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
-import { MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
+import { MAIN, SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 const served = serviceForFile()
 
@@ -67,6 +67,33 @@ test.skipIf(lacks('python3'))('a socket for another address than the configured 
   expect(holder.stderr).toEqual([
     `org-access-proxy: systemd passed a socket for 127.0.0.1:${port}, but the configured address is localhost:1: make them the same`,
   ])
+})
+
+/** Like systemd: takes messages on a unix socket for datagrams, and prints each of them. */
+const NOTIFIED = `
+import os, socket
+taker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+taker.bind("\\0" + os.environ["NAME"])
+print("bound", flush=True)
+while True:
+    print(taker.recv(4096), flush=True)
+`
+
+test.skipIf(lacks('python3', 'systemd-notify'))('systemd is told that the start is over', async () => {
+  const name = `org-access-proxy-test-${process.pid}`
+  await using systemd = new SpawnedProxy(
+    spawn(programPath('python3'), ['-c', NOTIFIED], { env: { PATH: process.env['PATH'], NAME: name } }),
+  )
+  await systemd.waitForLine(/^bound/)
+  await using proxy = spawnProxy({ env: { ...served.env, NOTIFY_SOCKET: `@${name}` } })
+  await proxy.ready()
+  expect(await systemd.waitForLine(/READY/)).toBe("b'READY=1'")
+})
+
+test('without systemd-notify, a line says that nobody told systemd', async () => {
+  await using proxy = spawnProxy({ env: { ...served.env, NOTIFY_SOCKET: '/nowhere', PATH: '/nowhere' } })
+  const line = await proxy.waitForLine(/systemd not told/)
+  expect(JSON.parse(line)).toMatchObject({ level: 'warn', problem: 'spawn systemd-notify ENOENT' })
 })
 
 test.skipIf(lacks('systemd-socket-activate'))('systemd-socket-activate starts it with a connection', async () => {

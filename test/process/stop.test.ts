@@ -110,6 +110,15 @@ test('a second signal ends the process at once', async () => {
   gate.open()
 })
 
+test('a stop while the modules load ends the process, also as the first process of a container', async () => {
+  // Sends the signal as soon as the program listens for it.
+  const sender = "setInterval(() => process.listenerCount('SIGTERM') > 0 && process.kill(process.pid, 'SIGTERM'), 0)"
+  const nodeArgs = ['--import', `data:text/javascript,${encodeURIComponent(sender)}`]
+  await using proxy = spawnProxy({ env: served.env, nodeArgs })
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+  expect(proxy.output).toBe('')
+})
+
 test('while warm orgs are minted, SIGHUP ends nothing and SIGTERM stops the proxy', async () => {
   gate = new Gate(30_000)
   const before = served.service.tokens.script
