@@ -58,18 +58,18 @@ test.each([
   ['http://localhost', '/'],
   ['http://localhost?a=b', '/?a=b'],
 ])('only the path of %s is used', (target, forwarded) =>
-  table.run({ name: target, send: line(target), status: 200, forwards: [`GET ${forwarded}`] }),
+  table.run({ name: target, send: line(target), forwards: [`GET ${forwarded}`] }),
 )
 
 test('a path that begins like a host stays a path', async () => {
   const target = `//127.0.0.1:${elsewhere.port}/x`
-  await table.run({ send: get(target, '{org}'), status: 200, forwards: [`GET ${target}`] })
+  await table.run({ send: get(target, '{org}'), forwards: [`GET ${target}`] })
   expect(elsewhere.connections).toEqual([])
 })
 
 test('the proxy does not connect to the authority of the target', async () => {
   const authority = `127.0.0.1:${elsewhere.port}`
   // The authority is one of our names, so it passes the check. The request must still go to the service.
-  await table.run({ send: line(`http://${authority}/v2/x`), status: 200, forwards: ['GET /v2/x'] })
+  await table.run({ send: line(`http://${authority}/v2/x`), forwards: ['GET /v2/x'] })
   expect(elsewhere.connections).toEqual([])
 })

@@ -30,7 +30,5 @@ test.each([
 test('the right key is accepted, and not forwarded', () =>
   table.run({
     send: head(GET, HOST, ORG, `X-Proxy-Key: ${key}`),
-    status: 200,
-    forwards: ['GET /v2/x'],
     also: ({ requests }) => expect(requests[0]?.fields.join()).not.toContain(key),
   }))

@@ -14,22 +14,16 @@ test.each<Case>([
   {
     name: 'Connection: authorization, beside an Authorization of the client',
     send: get('/v2/x', '{org}', 'Connection: keep-alive, authorization', 'Authorization: Bearer evil'),
-    status: 200,
-    forwards: ['GET /v2/x'],
   },
   {
     name: 'Connection: x-org-id does not change the Org of the request',
     send: get('/v2/x', '{org}', 'Connection: x-org-id'),
-    status: 200,
-    forwards: ['GET /v2/x'],
     also: ({ org, mints }) => expect(mints.map((mint) => mint.org)).toEqual([org]),
   },
   {
     name: 'the framing fields, in a list in mixed case with white space',
     send: `${head('POST /v2/x HTTP/1.1', HOST, ORG, 'Content-Length: 5', 'Connection: close, AUTHORIZATION , Host,content-length')}hello`,
     content: 'hello',
-    status: 200,
-    forwards: ['POST /v2/x'],
     closes: true,
     also: ({ requests }) => expect(requests[0]?.values('host')).toEqual([originHost]),
   },
@@ -37,14 +31,10 @@ test.each<Case>([
     name: 'the framing of chunks',
     send: `${head('POST /v2/x HTTP/1.1', HOST, ORG, 'Transfer-Encoding: chunked', 'Connection: transfer-encoding')}5\r\nhello\r\n0\r\n\r\n`,
     content: 'hello',
-    status: 200,
-    forwards: ['POST /v2/x'],
   },
   {
     name: 'all fields that the proxy adds',
     send: get('/v2/x', '{org}', 'Connection: host, via', 'Connection: x-request-id,authorization'),
-    status: 200,
-    forwards: ['GET /v2/x'],
     also: ({ requests }) => {
       expect(requests[0]?.values('host')).toEqual([originHost])
       expect(requests[0]?.values('via')).toEqual([expect.stringMatching(/^1\.1 org-access-proxy \(/)])
@@ -54,8 +44,6 @@ test.each<Case>([
   {
     name: 'Connection and the fields that it names are removed',
     send: get('/v2/x', '{org}', 'Foo: 1', 'Bar: 2', 'Connection: keep-alive , Foo', 'FOO: 3'),
-    status: 200,
-    forwards: ['GET /v2/x'],
     also: ({ requests }) => {
       expect(requests[0]?.values('foo')).toEqual([])
       expect(requests[0]?.values('bar')).toEqual(['2'])

@@ -39,8 +39,6 @@ test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(
     table.run({
       send: `${head(POST, HOST, ORG, framing, 'Expect: 100-Continue')}${framing.includes('chunked') ? '2\r\nhi\r\n0\r\n\r\n' : 'hi'}`,
       content: 'hi',
-      status: 200,
-      forwards: ['POST /v2/x'],
       also: ({ requests }) => expect(requests[0]?.values('expect')).toEqual([]),
     }),
 )

@@ -39,8 +39,6 @@ test('a head below the limit is forwarded completely', () => {
   const fields = Array.from({ length: 150 }, (_, i) => `f${i}: ${'a'.repeat(90)}`)
   return table.run({
     send: get('/v2/x', '{org}', ...fields),
-    status: 200,
-    forwards: ['GET /v2/x'],
     also: ({ requests }) =>
       expect(
         requests[0]?.fields.filter((_, i) => i % 2 === 0 && /^f\d/.test(requests[0]?.fields[i] ?? '')),

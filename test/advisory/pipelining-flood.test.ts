@@ -74,11 +74,7 @@ describe('a flood after a request in flight', () => {
       mint: (mint) => (mint.org === 'cold' ? new Promise(() => {}) : mint.issue()),
       script: (seen) => (seen.target === '/v2/held' ? new Promise(() => {}) : { content: 'alive' }),
     })
-    await using proxy = await startProxyProcess({
-      baseUrl: service.baseUrl,
-      appId: service.tokens.appId,
-      appSecret: service.tokens.appSecret,
-    })
+    await using proxy = await startProxyProcess(service)
     expect((await request(proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
     const before = await proxy.memory()
     const floods = await Promise.all(Array.from({ length: CONNECTIONS }, () => flood(proxy, first, piece)))

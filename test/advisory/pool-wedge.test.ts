@@ -80,7 +80,6 @@ test.each([
     connection.write(writes)
     if (name === 'resets') connection.reset()
     else connection.end()
-    return undefined
   })
   await flood(get(target, 'acme'))
 })

@@ -15,8 +15,6 @@ function stripped(name: string, lines: readonly string[]): Case {
   return {
     name,
     send: get('/v2/x', '{org}', ...lines),
-    status: 200,
-    forwards: ['GET /v2/x'],
     also: ({ requests, responses }) => {
       expect(responses.map((response) => response.status)).not.toContain(101)
       for (const field of ['upgrade', 'http2-settings', 'sec-websocket-key'])
@@ -47,8 +45,6 @@ describe('with content', () => {
       name,
       send: head('POST /v2/x HTTP/1.1', HOST, ORG, ...H2C, ...lines) + content,
       content: 'hello',
-      status: 200,
-      forwards: ['POST /v2/x'],
     }),
   )
 })
@@ -56,7 +52,5 @@ describe('with content', () => {
 test('bytes after an upgrade that did not happen are never read as frames of HTTP/2', () =>
   table.run({
     send: `${get('/v2/x', '{org}', ...H2C)}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00`,
-    status: 200,
-    forwards: ['GET /v2/x'],
     closes: true,
   }))

@@ -36,8 +36,6 @@ describe('two framings, or one that is read in two ways', () => {
   test('a length with leading zeros is forwarded without them', () =>
     table.run({
       send: `${head(POST, HOST, ORG, 'Content-Length: 002')}hi`,
-      status: 200,
-      forwards: ['POST /v2/x'],
       also: ({ requests }) => expect(requests[0]?.values('content-length')).toEqual(['2']),
     }))
 
@@ -76,8 +74,6 @@ describe('a field name or a line end that only some parsers recognize', () => {
   test('a similar name that no parser confuses is forwarded', () =>
     table.run({
       send: head('GET /v2/x HTTP/1.1', HOST, ORG, 'X-Transfer-Encoding: chunked', '-Transfer-Encoding: chunked'),
-      status: 200,
-      forwards: ['GET /v2/x'],
       also: ({ requests }) => expect(requests[0]?.values('transfer-encoding')).toEqual([]),
     }))
 })
@@ -98,8 +94,6 @@ describe('content that contradicts its framing', () => {
     table.run({
       send: `${head(POST, HOST, ORG, CHUNKED)}00000000000000005\r\nhello\r\n0\r\n\r\n`,
       content: 'hello',
-      status: 200,
-      forwards: ['POST /v2/x'],
       also: ({ requests }) => expect(requests[0]?.connection.received.includes('0000005')).toBe(false),
     }))
   test.each(ENDS.map((end) => [JSON.stringify(end), end] as const))('a chunk that begins with %s', (_, end) =>
@@ -136,8 +130,6 @@ describe('a request hidden in the content of another', () => {
       name: method,
       send: `${head(`${method} /v2/x HTTP/1.1`, HOST, ORG, CHUNKED, ...lines)}${chunk}${hidden}\r\n0\r\n\r\n`,
       content: hidden,
-      status: 200,
-      forwards: [`${method} /v2/x`],
     }),
   )
   test.each(rows)('%s, with a length, %s', (method, lines) =>
@@ -145,8 +137,6 @@ describe('a request hidden in the content of another', () => {
       name: method,
       send: `${head(`${method} /v2/x HTTP/1.1`, HOST, ORG, 'Content-Length: {length}', ...lines)}${hidden}`,
       content: hidden,
-      status: 200,
-      forwards: [`${method} /v2/x`],
     }),
   )
 })

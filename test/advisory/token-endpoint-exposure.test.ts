@@ -46,7 +46,7 @@ test.each([
   '/v2/orgs/{org}/access-logs',
   '/v2/x?next=/v2/orgs/a/access',
 ])('a path that only resembles the token endpoint is forwarded: %s', (target) =>
-  table.run({ send: get(target, '{org}'), status: 200, forwards: [`GET ${target}`] }),
+  table.run({ send: get(target, '{org}') }),
 )
 
 describe('with /v2/orgs/* in appRoutes', async () => {
@@ -68,8 +68,6 @@ describe('with routes.allowTokenEndpoint', async () => {
     open.run({
       name: 'allowed',
       send: head('POST /v2/orgs/{other}/access;x HTTP/1.1', HOST, ORG, 'Content-Length: 0'),
-      status: 200,
-      forwards: ['POST /v2/orgs/{other}/access;x'],
     }))
 
   test('it never gets Basic, not even as an App route', () =>

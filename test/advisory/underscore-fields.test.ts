@@ -41,7 +41,5 @@ table.refuses(sentFor(['AUTHORIZATION\x20: x', 'X-Org-Id : {other}'], withLine),
 test('an underscore is permitted in a name that imitates no protected one', () =>
   table.run({
     send: withLine('my_field: 1'),
-    status: 200,
-    forwards: ['GET /v2/x'],
     also: ({ requests }) => expect(requests[0]?.values('my_field')).toEqual(['1']),
   }))

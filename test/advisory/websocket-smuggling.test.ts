@@ -9,7 +9,7 @@ import { describe, expect, test } from 'vitest'
 import { type Case, get, HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE, WEBSOCKET_ACCEPT, WEBSOCKET_KEY } from '../support/handshake.ts'
-import { RawClient } from '../support/raw-client.ts'
+import { problemOf, RawClient } from '../support/raw-client.ts'
 
 const SMUGGLED = get('/v2/smuggled', '{other}')
 
@@ -84,10 +84,7 @@ describe('an origin that declines opens no tunnel', async () => {
     ['500', 'HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno', 500],
     ['302', 'HTTP/1.1 302 Found\r\nLocation: /v2/ws2\r\nContent-Length: 2\r\n\r\nno', 302],
   ])('%s', async (_, answer, status) => {
-    const target = table.target((__, connection) => {
-      connection.write(answer)
-      return undefined
-    })
+    const target = table.writing(answer)
     await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE) + smuggled)
     const response = await client.response()
     expect(response).toMatchObject({ status, isComplete: true })
@@ -106,7 +103,6 @@ describe('an origin that declines opens no tunnel', async () => {
       connection.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\n')
       await new Promise((resolve) => setTimeout(resolve, 30))
       connection.write('no')
-      return undefined
     })
     await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE))
     const response = await client.response()
@@ -115,20 +111,20 @@ describe('an origin that declines opens no tunnel', async () => {
   })
 
   test.each([
-    ['another protocol', 'Upgrade: h2c\r\nConnection: Upgrade\r\n'],
-    ['no protocol', 'Connection: Upgrade\r\n'],
-    ['two protocols', 'Upgrade: websocket, h2c\r\nConnection: Upgrade\r\n'],
-  ])('a 101 with %s', async (_, fields) => {
-    const target = table.target((__, connection) => {
-      connection.write(`HTTP/1.1 101 Switching Protocols\r\n${fields}\r\n`)
-      return undefined
-    })
+    ['a 101 for another protocol', '101 x', 'Upgrade: h2c\r\nConnection: Upgrade\r\n', 'http_upgrade_failed'],
+    ['a 101 without a protocol', '101 x', 'Connection: Upgrade\r\n', 'http_upgrade_failed'],
+    ['a 101 for two', '101 x', 'Upgrade: websocket, h2c\r\nConnection: Upgrade\r\n', 'http_upgrade_failed'],
+    ['a status that HTTP does not have', '700 Beyond', 'Content-Length: 0\r\n', 'http_protocol_error'],
+  ])('%s is a 502', async (_, status, fields, code) => {
+    const target = table.writing(`HTTP/1.1 ${status}\r\n${fields}\r\n`)
     await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE) + smuggled)
     const response = await client.response()
-    expect(response.status).toBe(502)
+    expect([response.status, problemOf(response).code]).toEqual([502, code])
+    expect(await table.proxy.logOf(target)).toMatchObject({ status: 502, code })
     await client.untilClosed()
-    const [seen] = table.requestsFor(target)
-    expect(seen?.connection.received.toString()).not.toContain('smuggled')
+    const { connection } = await table.arrival(target)
+    await table.service.origin.waitFor(() => connection.isClosed, 'the end of the connection to the service')
+    expect(connection.received.toString()).not.toContain('smuggled')
     await table.expectAlive()
   })
 
@@ -138,7 +134,6 @@ describe('an origin that declines opens no tunnel', async () => {
       connection.write(
         `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade, x-foo\r\nX-Foo: 1\r\nKeep-Alive: timeout=5\r\nX-Bar: 2\r\nSec-WebSocket-Accept: ${WEBSOCKET_ACCEPT}\r\n\r\n`,
       )
-      return undefined
     })
     await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE))
     const { status, fields } = await client.response()

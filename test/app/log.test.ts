@@ -41,13 +41,3 @@ test('log.sample leaves out a share of the successes, and no error', () => {
   expect(count('/good')).toBeGreaterThan(400)
   expect(count('/good')).toBeLessThan(600)
 })
-
-test('a request line has the trace it belongs to, and why its caller was refused', () => {
-  const { log, logged } = started()
-  const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
-  log.request(record({ status: 403, code: 'caller_refused', reason: 'the JWT has "expired"', traceId }))
-  log.request(record())
-  const [refused, good] = logged()
-  expect(refused).toMatchObject({ traceId, code: 'caller_refused', reason: 'the JWT has "expired"' })
-  expect(Object.keys(good ?? {})).not.toContain('reason')
-})

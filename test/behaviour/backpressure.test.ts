@@ -38,7 +38,6 @@ async function readLate(write: (connection: OriginConnection) => Promise<void>, 
   const target = table.target(async (_, connection) => {
     before = connection.socket.bytesWritten
     await write(connection)
-    return undefined
   })
   await using client = await RawClient.connect(table.proxy.port, { deadlineMs: 20_000 })
   client.socket.pause()
@@ -101,7 +100,6 @@ test('small pieces do not pile up behind a client that reads none of them', asyn
       // More than ever waits here while the proxy keeps reading.
       isHeldUp = socket.writableLength >= 2 * MIB
     }
-    return undefined
   })
   await using client = await RawClient.connect(table.proxy.port)
   client.socket.pause()

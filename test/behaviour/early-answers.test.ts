@@ -25,7 +25,6 @@ function answerEarly(status: number, bytes: number): OriginScript {
     connection.socket.write(`HTTP/1.1 ${status} Early\r\nContent-Length: 5\r\n\r\nearly`, () => {
       connection.socket.destroy()
     })
-    return undefined
   }
 }
 

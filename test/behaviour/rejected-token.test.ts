@@ -108,8 +108,9 @@ test('a repeat is counted as accepted, rejected or failed, and the connection of
     script: ({ target }, connection) => {
       const isRejected = target === '/v2/rejected' || !seen.has(target)
       seen.add(target)
-      if (!isRejected && target === '/v2/failed') return connection.reset()
-      return isRejected ? { status: 401 } : { content: 'good' }
+      if (isRejected) return { status: 401 }
+      if (target !== '/v2/failed') return { content: 'good' }
+      connection.reset()
     },
   })
   await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })

@@ -16,8 +16,6 @@ function forwarded(name: string, lines: readonly string[], expected: readonly st
   return {
     name,
     send: get('/v2/x', '{org}', ...lines),
-    status: 200,
-    forwards: ['GET /v2/x'],
     also: ({ requests }) => {
       const fields = requests[0]?.fields ?? []
       const kept = fields.filter((_, i) => !ADDED.has((fields[i - (i % 2)] ?? '').toLowerCase()))
@@ -137,8 +135,6 @@ test.each([
 ])('%s with %j: closes is %j', (version, lines, closes) =>
   table.run({
     send: head(`GET /v2/x ${version}`, HOST, ORG, ...lines),
-    status: 200,
-    forwards: ['GET /v2/x'],
     closes,
     // A connection that stays open is tried by the table.
     also: ({ response }) => expect(fieldOf(response, 'connection')?.toLowerCase() === 'close').toBe(closes),

@@ -70,7 +70,6 @@ test('originMs is the time until the response head, without the mint before it a
     connection.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na')
     await setTimeout(contentMs)
     connection.write('b')
-    return undefined
   })
   await ask(get(target, 'slowly-minted'))
   const { originMs, durationMs } = (await log(target)) as unknown as Record<string, number>
@@ -101,10 +100,10 @@ test.each([
 test('the line has the trace id of a valid traceparent, of a refused request, too; the field goes on unchanged', async () => {
   const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
   const field = (id: string) => `traceparent: 00-${id}-00f067aa0ba902b7-01`
-  await ask(get('/v2/traced', 'acme', field(traceId)))
-  const seen = await table.arrival('/v2/traced')
+  await ask(get('/v2/"traced"', 'acme', field(traceId)))
+  const seen = await table.arrival('/v2/"traced"')
   expect(seen.values('traceparent')).toEqual([field(traceId).slice('traceparent: '.length)])
-  expect(await log('/v2/traced')).toMatchObject({ traceId })
+  expect(await log('/v2/"traced"')).toMatchObject({ traceId })
   await ask(head('GET /v2/refused HTTP/1.1', HOST, field(traceId)))
   expect(await log('/v2/refused')).toMatchObject({ traceId, code: 'org_id_missing' })
   for (const [path, id] of Object.entries({ '/v2/zeros': '0'.repeat(32), '/v2/odd': `${traceId}"}` })) {

@@ -15,7 +15,6 @@ function whole(name: string, writes: string, status: number, content = '', metho
     name,
     method,
     writes,
-    ends: 'nothing',
     status,
     also: (response) => expect(response.content.toString()).toBe(content),
   }
@@ -51,7 +50,6 @@ test('endless interim responses are an error', async () => {
       connection.write('HTTP/1.1 103 Early Hints\r\n\r\n')
       await new Promise((resolve) => setTimeout(resolve, 20))
     }
-    return undefined
   })
   const response = await request(table.proxy.port, get(target, 'acme'), { deadlineMs: 3000 })
   expect([response.status, problemOf(response).code]).toEqual([504, 'http_response_timeout'])

@@ -16,8 +16,6 @@ function relayed(name: string, lines: readonly string[], expected: readonly stri
   return {
     name,
     writes: `${OK}${[...lines, 'Content-Length: 2'].join('\r\n')}\r\n\r\nok`,
-    ends: 'nothing',
-    status: 200,
     also: (response) => expect(withoutOurs(response)).toEqual(expected),
   }
 }

@@ -16,7 +16,6 @@ test.each([
     script: ({ target }, connection) => {
       if (target !== '/v2/events') return { content: target }
       connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n')
-      return undefined
     },
   })
   const settings = { 'origin.connections': connections, 'origin.responseTimeout': '500ms' }

@@ -14,7 +14,6 @@ async function raced(method: string, end: 'fin' | 'reset', content = '') {
     if (connection.requests.length === 1) return { content: 'fresh' }
     if (end === 'fin') connection.end()
     else connection.reset()
-    return undefined
   })
   const lines = content === '' ? [] : [`Content-Length: ${content.length}`]
   const response = await request(table.proxy.port, get(target, 'acme', ...lines).replace('GET', method) + content)

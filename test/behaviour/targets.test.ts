@@ -18,6 +18,7 @@ const TARGETS = [
   '/v2/%25/%252f',
   '/v2/x;a=b/y',
   '/%E2%82%AC/%ff/%2500',
+  '/%20/%7e/%80/%a0',
   '/?',
   '/??',
   '/?a=%2F&b=+&c=;d&&=',
@@ -40,19 +41,18 @@ describe.each([
   const joined = prefix.replace(/\/$/, '')
   test.each((prefix === '' ? TARGETS : TARGETS.slice(0, 8)).map((target) => [target.slice(0, 60), target]))(
     '%s',
-    (name, target) =>
-      table.run({ name, send: get(target, '{org}'), status: 200, forwards: [`GET ${joined}${target}`] }),
+    (name, target) => table.run({ name, send: get(target, '{org}'), forwards: [`GET ${joined}${target}`] }),
   )
 })
 
 const table = await startTable()
 
-test.each(['/v2/x%00', '/v2/%0d%0aX/y', '/%1F', '/v2/x%7f/y'])('an encoded control in the path: %s', (target) =>
-  table.run({ send: get(target, '{org}'), status: 400, code: 'target_invalid' }),
+test.each(['/v2/x%00', '/v2/%0d%0aX/y', '/%1F', '/v2/a%1fb', '/v2/x%7f/y', '/%7F'])(
+  'an encoded control in the path: %s',
+  (target) => table.run({ send: get(target, '{org}'), status: 400, code: 'target_invalid' }),
 )
 
 test.each(['PURGE', 'LINK', 'UNLINK', 'PROPFIND', 'MKCOL', 'REPORT', 'SEARCH', 'M-SEARCH', 'OPTIONS', 'PATCH'])(
   'the method %s',
-  (method) =>
-    table.run({ send: head(`${method} /v2/x HTTP/1.1`, HOST, ORG), status: 200, forwards: [`${method} /v2/x`] }),
+  (method) => table.run({ send: head(`${method} /v2/x HTTP/1.1`, HOST, ORG) }),
 )

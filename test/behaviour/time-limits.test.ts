@@ -25,7 +25,6 @@ test('a response that keeps moving may take longer than origin.idleTimeout', asy
         await setTimeout(100)
         connection.write('x')
       }
-      return undefined
     },
   })
   await using proxy = await startProxy(service, { 'origin.idleTimeout': '1s' })

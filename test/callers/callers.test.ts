@@ -27,10 +27,6 @@ describe('a caller by certificate', () => {
     }
   })
 
-  test('a certificate with the names of two callers is neither', () => {
-    expect(by(['spiffe://example.org/ns/jobs/sa/batch', 'dns:reports.jobs.svc'])).toBe('certificate of several callers')
-  })
-
   test('is refused with a second credential; a certificate of nobody leaves the key to decide', () => {
     expect(by(['dns:reports.jobs.svc'], 'key')).toBe('several credentials')
     expect(by([], 'key', 'key')).toBe('several credentials')

@@ -6,6 +6,7 @@ describe('settings that contradict each other', () => {
     [{ OAP_BASE_URL: 'http://api.example.com' }, 'baseUrl (OAP_BASE_URL): is plain http to another machine'],
     [{ OAP_LISTEN_ADDRESS: '0.0.0.0:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): is open to other machines'],
     [{ OAP_LISTEN_ADDRESS: '[::]:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): is open to other machines'],
+    [{ OAP_LISTEN_ADDRESS: '192.0.2.1:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): is open'],
     [{ OAP_LISTEN_ADDRESS: 'proxy.internal:8080' }, 'listen.address (OAP_LISTEN_ADDRESS): is open'],
     [{ OAP_LISTEN_HOSTS: '*,a.example' }, 'listen.hosts (OAP_LISTEN_HOSTS): has "*" and other names'],
     [{ OAP_ORGS_ALLOW: 'acme,a/b' }, 'orgs.allow (OAP_ORGS_ALLOW): has "a/b", which is not an org id'],

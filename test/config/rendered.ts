@@ -82,7 +82,7 @@ function groupLines(group: string | undefined): string[] {
 function referenceLines(setting: Setting): string[] {
   const [name = '', ...groups] = setting.key.split('.').reverse()
   const indent = '  '.repeat(groups.length)
-  const comment = [...wrapped(setting.description, 110), ...(setting.key === 'callers' ? [] : [setting.variable])].map(
+  const comment = [...wrapped(setting.description), ...(setting.key === 'callers' ? [] : [setting.variable])].map(
     (line) => `${indent}# ${line}`,
   )
   // A file must not contain this setting.
@@ -106,16 +106,7 @@ function yamlOf(value: unknown): string {
   return isPlain ? value : JSON.stringify(value)
 }
 
-function wrapped(text: string, width: number): string[] {
-  const lines: string[] = []
-  let line = ''
-  for (const word of text.split(' ')) {
-    if (line !== '' && line.length + 1 + word.length > width) {
-      lines.push(line)
-      line = word
-    } else {
-      line = line === '' ? word : `${line} ${word}`
-    }
-  }
-  return [...lines, line]
+/** At blanks, in lines of at most 110 characters. */
+function wrapped(text: string): string[] {
+  return text.match(/\S.{0,109}(?= |$)/g) ?? []
 }

@@ -24,7 +24,6 @@ function heldService(): Promise<Service> {
   return startService({
     script: (seen, connection) => {
       if (seen.target.startsWith('/v2/begun')) connection.write(HELD)
-      return undefined
     },
   })
 }

@@ -50,17 +50,20 @@ function badOrigin(random: Random): OriginScript {
     const own = random.numbered(Number(seen.target.slice('/v2/'.length)))
     switch (own.integer(0, 6)) {
       case 0:
-        return undefined // silent for ever
+        return // silent for ever
       case 1:
-        return connection.reset()
+        connection.reset()
+        return
       case 2:
-        return connection.end()
+        connection.end()
+        return
       case 3:
         connection.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut')
         connection.end()
-        return undefined
+        return
       case 4:
-        return connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nand\r\n') // and no more
+        connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nand\r\n') // and no more
+        return
       case 5:
         return { status: 401, reason: 'Unauthorized', fields: SHORT_LIFE }
       default:

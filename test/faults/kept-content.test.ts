@@ -15,7 +15,7 @@ test('uploads that are answered with endless streams do not stay in memory', asy
     script: async (seen, connection) => {
       if (seen.target !== '/v2/upload') return { content: 'good' }
       await seen.ended
-      return connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n')
+      connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n')
     },
   })
   await using proxy = await startProxyProcess(

@@ -30,7 +30,7 @@ test(`${IN_FLIGHT} in flight, 0 failed`, async () => {
       await gate.pass()
       await seen.ended
       if (!isDownload) return { content: seen.content.length > 0 ? seen.content : CONTENT }
-      return connection.write(CONTENT)
+      connection.write(CONTENT)
     },
   })
   await using started = await startProxyProcess(service, {

@@ -60,7 +60,6 @@ const answer: OriginScript = async (seen, connection) => {
   await seen.ended
   if (kind === 'stormy') return { content: contentOf(id), isChunked: Number(id) % 2 === 0 }
   if (seen.state === 'complete') connection.write(RACED_RESPONSE)
-  return undefined
 }
 
 interface Sent {

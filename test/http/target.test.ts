@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { hasEncodedControl, isForwardable, isTokenEndpoint, matchesRoute, pathOf } from '../../src/http/target.ts'
+import { isForwardable, isTokenEndpoint, pathOf } from '../../src/http/target.ts'
 import { fc } from '../support/properties.ts'
 
 // `test/advisory/path-escape.test.ts` and `test/behaviour/targets.test.ts` send single ones.
@@ -98,22 +98,4 @@ describe('the token endpoint', () => {
   ])('%s is not the token endpoint', (target) => {
     expect(isTokenEndpoint(pathOf(target))).toBe(false)
   })
-})
-
-test('encoded controls', () => {
-  for (const path of ['/%00', '/a%1fb', '/a%1F', '/%7f/x', '/%7F', '/x%0d%0aY'])
-    expect(hasEncodedControl(path)).toBe(true)
-  for (const path of ['/', '/a', '/%20', '/%80', '/%2500', '/%7e', '/%a0']) expect(hasEncodedControl(path)).toBe(false)
-})
-
-test('routes match method and path', () => {
-  const routes = [
-    { method: 'POST', path: '/v2/links', isPrefix: false },
-    { method: '*', path: '/v2/apps/', isPrefix: true },
-  ]
-  expect(matchesRoute(routes, 'POST', '/v2/links')).toBe(true)
-  expect(matchesRoute(routes, 'GET', '/v2/links')).toBe(false)
-  expect(matchesRoute(routes, 'POST', '/v2/links/1')).toBe(false)
-  expect(matchesRoute(routes, 'DELETE', '/v2/apps/1/x')).toBe(true)
-  expect(matchesRoute(routes, 'GET', '/v2/apps')).toBe(false)
 })

@@ -121,7 +121,6 @@ test.each(['204', '304', 'HEAD', 'counted', 'chunked'])(
     const script: OriginScript = ({ target }, connection) => {
       if (target !== '/first') return { content: 'second' }
       connection.write(`${responses[kind]}${OK}Content-Length: 6\r\n\r\npoison`)
-      return undefined
     }
     await using pool = await startOriginPool(script, { connections: 1 })
     const first = pool.send('/first', { method: kind === 'HEAD' ? 'HEAD' : 'GET' })
@@ -148,7 +147,6 @@ test('an answer that began before the end of the content is the last, even if th
     connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=600\r\nContent-Length: 4\r\n\r\n')
     await request.ended
     connection.write('done')
-    return undefined
   })
   let writer: ContentWriter | undefined
   const source: ContentSource = {

@@ -68,7 +68,6 @@ describe('a connection', () => {
       if (target === '/good') return { content: '' }
       if (target === '/begun') connection.write('HTTP/1.1 200')
       connection.end()
-      return undefined
     }
     await using pool = await startOriginPool(script)
     const good = await pool.send('/good').ended()
@@ -193,7 +192,6 @@ describe('one org', () => {
   const script: OriginScript = ({ target }, connection) => {
     if (!target.startsWith('/stream')) return { content: target }
     connection.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n')
-    return undefined
   }
   const streamsOf = (pool: OriginPool, org: string, count: number) =>
     Array.from({ length: count }, (_, i) => pool.send(`/stream/${i}`, { org }))

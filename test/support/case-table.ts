@@ -19,10 +19,10 @@ export interface Case {
    * proxy, `{length}` and `{size}` for the octets of `content`, decimal and hexadecimal.
    */
   readonly send: string
-  /** Of the first response. */
-  readonly status: number
+  /** Of the first response; 200 by default. */
+  readonly status?: number
   readonly code?: string
-  /** The requests at the origin, as `METHOD target`. By default none. */
+  /** The requests at the origin, as `METHOD target`. By default, that of a 200 has both as they were sent, and others are none. */
   readonly forwards?: readonly string[]
   /** The content of the one forwarded request. */
   readonly content?: string
@@ -86,12 +86,12 @@ export class CaseTable {
     const [response] = responses
     expect(response, 'a response').toBeDefined()
     if (response === undefined) return
-    expect(response.status, response.content.toString()).toBe(row.status)
+    const { status = 200, forwards = status === 200 ? [send.split(' ', 2).join(' ')] : [] } = row
+    expect(response.status, response.content.toString()).toBe(status)
     if (row.code !== undefined) expect(problemOf(response).code).toBe(row.code)
     if (content !== undefined) expect(requests[0]?.content.toString('latin1')).toBe(content)
     if (row.breaksInside === true) await this.#checkBroken(requests, mints)
-    else
-      this.#checkForwarded((row.forwards ?? []).map(fill), requests, mints, [org, other, ...(row.orgs ?? []).map(fill)])
+    else this.#checkForwarded(forwards.map(fill), requests, mints, [org, other, ...(row.orgs ?? []).map(fill)])
     expect(this.service.origin.malformed, 'what the origin could not read').toEqual([])
     expect(this.#canaries.search(this.#proxy.output), 'secrets in the log').toEqual([])
     row.also?.({ org, other, response, responses, requests, mints })

@@ -14,12 +14,13 @@ export interface Fault {
   readonly name?: string
   /** The origin writes this, as latin1, when it has the request. */
   readonly writes: string
-  /** Then the origin does this. */
-  readonly ends: 'fin' | 'reset' | 'nothing'
+  /** Then the origin does this; nothing by default. */
+  readonly ends?: 'fin' | 'reset' | 'nothing' | undefined
   readonly method?: string
   /** Further lines of the request. */
   readonly lines?: readonly string[]
-  readonly status: number
+  /** 200 by default. */
+  readonly status?: number
   readonly code?: string
   /** The client sees the response break off. */
   readonly isBroken?: boolean
@@ -76,14 +77,13 @@ export class FaultTable {
       connection.write(row.writes)
       if (row.ends === 'fin') connection.end()
       if (row.ends === 'reset') connection.reset()
-      return undefined
     })
     await using client = await RawClient.sending(
       this.proxy.port,
       get(target, ORG, ...(row.lines ?? [])).replace('GET', method),
     )
     const response = await client.response(method)
-    expect(response.status, response.content.toString()).toBe(row.status)
+    expect(response.status, response.content.toString()).toBe(row.status ?? 200)
     expect(response.isComplete, 'a whole response').toBe(row.isBroken !== true)
     if (row.code !== undefined) expect(problemOf(response).code).toBe(row.code)
     if (response.status === 502) expect(fieldOf(response, 'proxy-status')).toMatch(/^org-access-proxy; error=/)

@@ -10,7 +10,6 @@ async function answerOf(raw: string, method = 'GET'): Promise<RawResponse> {
   await using origin = await startOrigin((_, connection) => {
     connection.write(raw)
     connection.end()
-    return undefined
   })
   return await request(origin.port, get.replace('GET', method))
 }
@@ -47,7 +46,6 @@ test('an answer to HEAD has no content whatever it declares', async () => {
 test('a wait that is in vain ends, and says what came', async () => {
   await using origin = await startOrigin((_, connection) => {
     connection.write('HTTP/1.1 200 OK\r\nContent-')
-    return undefined
   })
   await using client = await RawClient.connect(origin.port, { deadlineMs: 50 })
   client.send(get)

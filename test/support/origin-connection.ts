@@ -32,14 +32,12 @@ export interface Reply {
   readonly closes?: boolean
 }
 
-/**
- * Called after the head of a request; `await request.ended` for its content. Returns the answer, or nothing if it wrote the
- * answer itself.
- */
-export type OriginScript = (
-  request: OriginRequest,
-  connection: OriginConnection,
-) => Reply | undefined | Promise<Reply | undefined>
+/** What a script returns: its answer, or nothing if it has written that itself, or there is none. */
+// biome-ignore lint/suspicious/noConfusingVoidType: a script without an answer just ends
+export type Answer = Reply | void
+
+/** Called after the head of a request; `await request.ended` for its content. */
+export type OriginScript = (request: OriginRequest, connection: OriginConnection) => Answer | Promise<Answer>
 
 /** Writes these bytes as soon as it has the head of a request, and nothing more. */
 export function writes(bytes: string): OriginScript {
@@ -91,7 +89,6 @@ export class OriginRecord {
   readonly changes: Changes = new Changes()
 }
 
-/** `write`, `end` and `reset` return what a script returns that has answered by itself. */
 export class OriginConnection {
   readonly socket: Socket
   readonly requests: OriginRequest[] = []
@@ -125,7 +122,7 @@ export class OriginConnection {
   }
 
   /** A string is sent as latin1: one character, one byte. */
-  write(bytes: string | Uint8Array): undefined {
+  write(bytes: string | Uint8Array): void {
     if (this.socket.writable) this.socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes)
   }
 
@@ -137,11 +134,11 @@ export class OriginConnection {
     ends.abort()
   }
 
-  end(): undefined {
+  end(): void {
     this.socket.end()
   }
 
-  reset(): undefined {
+  reset(): void {
     resetNow(this.socket)
   }
 

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { randomMarker, randomSecret } from './canaries.ts'
-import type { OriginRequest, Reply } from './origin-connection.ts'
+import type { Answer, OriginRequest, Reply } from './origin-connection.ts'
 
 export interface Mint {
   readonly org: string
@@ -11,8 +11,8 @@ export interface Mint {
   issue(): Reply
 }
 
-/** Returns the answer, or nothing if it writes to `mint.request.connection` itself. */
-export type MintScript = (mint: Mint) => Reply | undefined | Promise<Reply | undefined>
+/** May write to `mint.request.connection` itself. */
+export type MintScript = (mint: Mint) => Answer | Promise<Answer>
 
 export interface TokenEndpointOptions {
   readonly appId?: string
@@ -61,7 +61,7 @@ export class TokenEndpoint {
     return token
   }
 
-  async answer(org: string, request: OriginRequest): Promise<Reply | undefined> {
+  async answer(org: string, request: OriginRequest): Promise<Answer> {
     const mint: Mint = {
       org,
       request,

@@ -26,7 +26,6 @@ export function echoServer(): EchoServer {
       socket.on('error', () => {}) // a reset is part of some tests
       socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
     })
-    return undefined
   }
   return { script, sockets }
 }
