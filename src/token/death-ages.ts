@@ -5,39 +5,35 @@
  */
 
 /** How one token ended. `deadMs` is `Infinity` for a token that outlived the expected end. */
-interface Ending {
+export interface Ending {
   readonly org: string
   readonly aliveMs: number
   readonly deadMs: number
 }
 
-export interface DeathAgesOptions {
+interface DeathAgesOptions {
   /** Endings remembered. */
   readonly capacity: number
   /** Deaths at one age, and orgs that had them, before the age counts as regular. */
   readonly minDeaths: number
   readonly minOrgs: number
-  /** Share of the endings that must agree. */
-  readonly share: number
   /** Two ages that differ by a smaller share are the same: mints and requests take time. */
   readonly tolerance: number
 }
 
+/** Share of the endings that must agree. */
+const AGREEING_SHARE = 3 / 4
 /** A token that was not used for a larger part of its life says too little about its end. */
 const MAX_UNSEEN_SHARE = 0.6
 
 export class DeathAges {
+  /** The age at which tokens die; undefined if it is unknown or not regular. */
+  endMs: number | undefined
   readonly #options: DeathAgesOptions
   readonly #endings: Ending[] = []
-  #endMs: number | undefined
 
   constructor(options: DeathAgesOptions) {
     this.#options = options
-  }
-
-  /** The age at which tokens die; undefined if it is unknown or not regular. */
-  get endMs(): number | undefined {
-    return this.#endMs
   }
 
   /** True if every token could have died at this age. */
@@ -46,26 +42,23 @@ export class DeathAges {
   }
 
   isUsual(ending: Ending): boolean {
-    return this.#endMs !== undefined && this.#agrees(ending, this.#endMs)
+    return this.endMs !== undefined && this.#agrees(ending, this.endMs)
   }
 
   add(ending: Ending): void {
     this.#endings.push(ending)
     if (this.#endings.length > this.#options.capacity) this.#endings.shift()
-    this.#endMs = this.#regularEnd()
+    const ages = this.#endings.map(({ deadMs }) => deadMs).filter(Number.isFinite)
+    this.endMs = ages.sort((a, b) => a - b).find((ageMs) => this.#isRegular(ageMs))
   }
 
-  /** The smallest age at which enough tokens died, and at which most could have died. */
-  #regularEnd(): number | undefined {
-    const { minDeaths, minOrgs, share } = this.#options
-    const ages = this.#endings.map(({ deadMs }) => deadMs).filter(Number.isFinite)
-    ages.sort((a, b) => a - b)
-    return ages.find((ageMs) => {
-      const agreeing = this.#endings.filter((ending) => this.#agrees(ending, ageMs))
-      const deaths = agreeing.filter(isTelling)
-      const orgs = new Set(deaths.map(({ org }) => org))
-      return deaths.length >= minDeaths && orgs.size >= minOrgs && agreeing.length >= this.#endings.length * share
-    })
+  /** True if enough tokens died at this age, and most could have died at it. */
+  #isRegular(ageMs: number): boolean {
+    const { minDeaths, minOrgs } = this.#options
+    const agreeing = this.#endings.filter((ending) => this.#agrees(ending, ageMs))
+    const deaths = agreeing.filter(isTelling)
+    if (deaths.length < minDeaths || agreeing.length < this.#endings.length * AGREEING_SHARE) return false
+    return new Set(deaths.map(({ org }) => org)).size >= minOrgs
   }
 
   /** True if a token that ended like this could have died at `ageMs`. */

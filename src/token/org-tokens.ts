@@ -28,9 +28,9 @@ export interface TokenRules {
 /** `once`: a request that cannot be repeated. */
 export type RequestKind = 'repeatable' | 'once' | 'handshake'
 
-/** `ahead` asks for a mint behind the request. */
+/** `behind` asks for a mint behind the request. */
 export type Choice =
-  | { readonly token: AccessToken; readonly result: 'hit' | 'stale'; readonly ahead?: MintReason | undefined }
+  | { readonly token: AccessToken; readonly result: 'hit' | 'stale'; readonly behind?: MintReason | undefined }
   | { readonly wait: 'mint'; readonly reason: MintReason }
   | { readonly wait: 'until'; readonly at: number }
   | { readonly wait: 'settled' }
@@ -69,7 +69,7 @@ const SAFE_SHARE = 1 / 50
 const SAFE_MS = 100
 /** A token that was accepted so long ago counts as accepted lately. */
 const LATELY_MS = 10_000
-/** A new token that a request tries out is not tried by another for this time. */
+/** A token that a request tries out is not tried by another for this time. */
 const SCOUT_MS = 1_000
 /** At least every second a hit looks at everything that is known. */
 const QUIET_MS = 1_000
@@ -85,8 +85,8 @@ const MAX_KNOWN_KINDS = 3
 const COOLDOWN_GROWTH = 4
 const MAX_COOLDOWNS = 4
 /** Pauses between mints behind requests while these fail: doubled each time, and jittered. */
-const FIRST_RETRY_MS = 100
-const MAX_RETRY_MS = 5_000
+const FIRST_PAUSE_MS = 100
+const MAX_PAUSE_MS = 5_000
 
 export class OrgTokens {
   readonly org: OrgId
@@ -102,18 +102,16 @@ export class OrgTokens {
   hasWaiting = false
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
+  /** Requests that were rejected since the service last accepted the current token. */
+  rejectedInRow = 0
+  /** A request has told what a status other than those of the configuration means. */
+  hasTried = false
   #firstAcceptedAt = -1
   #uses = 0
-  /** Requests whose token was rejected since the last one that was accepted. */
-  #rejectedInRow = 0
-  /** When the first of them was sent. */
+  /** When the first of the rejected requests in a row was sent. */
   #rejectedSince = 0
-  /** The next acceptance of the current token changes something: it is the first, or the first after a rejection. */
-  #isWatched = true
-  /** No request tries out the new token before. */
+  /** No request tries out the new token, or a rejected one, before. */
   #scoutedUntil = 0
-  /** The endpoint gave the rejected token again: rejections cause no mint before. */
-  #sameUntil = 0
   #isReplacement = false
   /** Left to live to its end, so that a longer life is noticed. */
   #isExplored: boolean
@@ -121,8 +119,9 @@ export class OrgTokens {
   /** Spreads the mints ahead of tokens that were minted together: 50 to 100. */
   #jitterPercent: number
   #failures = 0
-  #retryAt = 0
   #hasPassingFailure = false
+  /** After a failure, or a mint that brought nothing new, no request waits for another mint before. */
+  #nextMintAt = 0
   #condemned: Condemned | undefined
   #grievances: Grievances | undefined
   #own: DeathAges | undefined
@@ -136,9 +135,9 @@ export class OrgTokens {
     this.current = token
     this.rules = rules
     this.habits = habits
-    this.#isExplored = this.#mayExplore(random, rules.looksFarAhead ? FIRST_EXPLORED_SHARE : EXPLORED_SHARE)
     this.#looksAhead = habits.ahead.areGood(random)
-    this.#jitterPercent = 50 + Math.round(random * 50)
+    this.#isExplored = this.#mayExplore(random)
+    this.#jitterPercent = jitterPercent(random)
   }
 
   // ---- which token a request gets
@@ -147,91 +146,70 @@ export class OrgTokens {
   choose(kind: RequestKind, now: number): Choice {
     this.#dropFormer(now)
     this.#noteOutlived()
-    const choice = kind === 'repeatable' ? this.#chooseRepeatable(now) : this.#chooseOnce(kind, now)
-    if (choice !== undefined) return choice
-    const { current } = this
-    const endMs = this.endMs
-    const ageMs = now - current.mintedAt
-    const aheadMs = endMs === undefined ? Number.POSITIVE_INFINITY : endMs - this.#aheadMs(endMs, now)
-    if (ageMs >= aheadMs && this.#looksAhead && !this.#isExplored && !this.isPausingAt(now))
-      return { token: current, result: 'hit', ahead: 'refresh' }
-    if (kind === 'repeatable' && this.former === undefined && this.acceptedAt >= 0 && !this.#isWatched) {
-      this.quietUntil = Math.floor(Math.min(now + QUIET_MS, current.mintedAt + aheadMs))
+    const { current, former } = this
+    const isRepeatable = kind === 'repeatable'
+    if (this.isDead) {
+      // While no other can be had, a request tries the token now and then: the service may have been wrong.
+      const mayTry = isRepeatable && this.#failures > 0 && !this.#isOver(now) && this.#isScout(now)
+      return mayTry ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
+    if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
+    if (this.hasWaiting) return { wait: 'settled' }
+    const settledAt = current.mintedAt + this.habits.delayMs(now)
+    if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
+    if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
+    const isPausing = this.isPausingAt(now)
+    const reason = this.#reasonToMint(kind, now)
+    if (reason !== undefined) {
+      const behind = isPausing ? undefined : reason
+      // While mints fail, no request waits for the next failure.
+      const goesOn = isPausing || (isRepeatable && this.#hasPassingFailure)
+      return goesOn
+        ? { token: current, result: this.#failures > 0 ? 'stale' : 'hit', behind }
+        : { wait: 'mint', reason }
+    }
+    const aheadAt = current.mintedAt + this.#aheadMs(now)
+    if (now >= aheadAt && this.#looksAhead && !isPausing) return { token: current, result: 'hit', behind: 'refresh' }
+    const isQuiet = isRepeatable && former === undefined && !this.#isWatched
+    if (isQuiet) this.quietUntil = Math.floor(Math.min(now + QUIET_MS, aheadAt))
     return { token: current, result: 'hit' }
   }
 
-  #chooseRepeatable(now: number): Choice | undefined {
-    const { current, former } = this
-    if (this.isDead) return this.#chooseDead(now)
-    if (former !== undefined && this.#isFormerPreferred(now)) return { token: former, result: 'hit' }
-    if (this.hasWaiting) return { wait: 'settled' }
-    const ageMs = now - current.mintedAt
-    const endMs = this.endMs
-    const isOver = this.#isOver(now)
-    if (!isOver && (endMs === undefined || ageMs < endMs || this.#isExplored)) return undefined
-    return this.#pastEnd(isOver, now)
+  /** True if the former token is more certainly good than the current one, which the service may not know yet. */
+  #isBetter(former: AccessToken, kind: RequestKind, now: number): boolean {
+    const isSettled = now - this.current.mintedAt >= this.habits.delayMs(now)
+    if (kind === 'handshake' || (isSettled && this.acceptedAt >= 0)) return false
+    if (kind === 'once') return this.#isSafe(former, now)
+    return now - former.mintedAt < this.endMs && !(isSettled && this.#isScout(now))
   }
 
-  /** While no other token can be had, a request tries the dead one now and then: the service may have been wrong. */
-  #chooseDead(now: number): Choice {
-    const mayTry = this.#failures > 0 && now >= this.#scoutedUntil && !this.#isOver(now)
-    if (!mayTry) return { wait: 'mint', reason: 'rejected' }
+  /** Why the request should wait for a mint. */
+  #reasonToMint(kind: RequestKind, now: number): MintReason | undefined {
+    const { current } = this
+    const ageMs = now - current.mintedAt
+    if (kind === 'repeatable') return ageMs < this.endMs || this.#isExplored ? undefined : 'expired'
+    if (this.#condemned?.token === current && this.mayMintAfterRejection(now)) return 'rejected'
+    if (kind === 'handshake' && ageMs > this.#assumedLifeMs / 2) return 'handshake'
+    return this.#isSafe(current, now) ? undefined : 'expired'
+  }
+
+  /** True for one request in a second, which tries a token. */
+  #isScout(now: number): boolean {
+    if (now < this.#scoutedUntil) return false
     this.#scoutedUntil = Math.floor(now + SCOUT_MS)
-    return { token: this.current, result: 'stale' }
+    return true
   }
 
   /** The current token is past the end that it states, unless the endpoint has given it again a moment ago. */
   #isOver(now: number): boolean {
-    const isGivenAgain = this.#failures === 0 && now < this.#retryAt
+    const isGivenAgain = this.#failures === 0 && this.isPausingAt(now)
     return now - this.current.mintedAt >= this.current.statedLifeMs && !isGivenAgain
-  }
-
-  /** The token is past its stated or expected end: waits for a mint, unless mints fail or have just brought the same token. */
-  #pastEnd(isOver: boolean, now: number): Choice | undefined {
-    if (isOver) return { wait: 'mint', reason: 'expired' }
-    if (now < this.#retryAt) return { token: this.current, result: this.#failures > 0 ? 'stale' : 'hit' }
-    // While mints fail, no request waits for the next failure.
-    if (this.#hasPassingFailure) return { token: this.current, result: 'stale', ahead: 'expired' }
-    return { wait: 'mint', reason: 'expired' }
-  }
-
-  /** The token that is most certainly good: accepted lately, and not near its end. */
-  #chooseOnce(kind: RequestKind, now: number): Choice | undefined {
-    const { current, former } = this
-    if (this.isDead) return { wait: 'mint', reason: 'rejected' }
-    const ageMs = now - current.mintedAt
-    const settledMs = this.habits.delayMs(now, this.rules.settleTimeMs)
-    const isUnsettled = this.acceptedAt < 0 || ageMs < settledMs
-    if (former !== undefined && isUnsettled && kind === 'once' && this.#isSafe(former, now)) {
-      return { token: former, result: 'hit' }
-    }
-    if (this.hasWaiting) return { wait: 'settled' }
-    if (ageMs < settledMs) return { wait: 'until', at: current.mintedAt + settledMs }
-    if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
-    if (this.isPausingAt(now)) return undefined
-    if (this.#condemned?.token === current && this.mayMintAfterRejection(now))
-      return { wait: 'mint', reason: 'rejected' }
-    if (kind === 'handshake' && ageMs > this.#assumedLifeMs() / 2) return { wait: 'mint', reason: 'handshake' }
-    return this.#isSafe(current, now) ? undefined : { wait: 'mint', reason: 'expired' }
-  }
-
-  #isFormerPreferred(now: number): boolean {
-    const { current, former } = this
-    if (former === undefined) return false
-    const endMs = this.endMs
-    if (endMs !== undefined && now - former.mintedAt >= endMs) return false
-    if (now - current.mintedAt < this.habits.delayMs(now, this.rules.settleTimeMs)) return true
-    if (this.acceptedAt >= 0) return false
-    if (now < this.#scoutedUntil) return true
-    this.#scoutedUntil = Math.floor(now + SCOUT_MS)
-    return false
   }
 
   #isSafe(token: AccessToken, now: number): boolean {
     const ageMs = now - token.mintedAt
-    const endMs = this.endMs
-    if (endMs !== undefined) return ageMs < endMs - Math.max(endMs * SAFE_SHARE, SAFE_MS)
+    const { endMs } = this
+    if (Number.isFinite(endMs)) return ageMs < endMs - Math.max(endMs * SAFE_SHARE, SAFE_MS)
     return ageMs < this.rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
   }
 
@@ -250,14 +228,13 @@ export class OrgTokens {
 
   // ---- how long tokens live
 
-  /** The age at which the current token will probably end; undefined if nothing is known. */
-  get endMs(): number | undefined {
+  /** The age at which the current token will probably end. `Infinity` if nothing is known. */
+  get endMs(): number {
     const { learns, lifetimeMs } = this.rules
     const learnedMs = this.#learnedEndMs ?? Number.POSITIVE_INFINITY
     const isOutlived = learnedMs * (1 + OUTLIVED_SHARE) < this.#outlivedMs
     const expectedMs = isOutlived ? Number.POSITIVE_INFINITY : learnedMs
-    const endMs = Math.min(learns ? expectedMs : lifetimeMs, this.current.statedLifeMs)
-    return endMs === Number.POSITIVE_INFINITY ? undefined : endMs
+    return Math.min(learns ? expectedMs : lifetimeMs, this.current.statedLifeMs)
   }
 
   /** The org's own deaths count first, those of others only where it has none that say otherwise. */
@@ -271,9 +248,9 @@ export class OrgTokens {
 
   /** Takes note if the service has accepted the token past its expected end. */
   #noteOutlived(): void {
-    const endMs = this.#learnedEndMs
+    const endMs = this.#learnedEndMs ?? Number.POSITIVE_INFINITY
     const aliveMs = this.acceptedAt - this.current.mintedAt
-    if (endMs === undefined || aliveMs <= endMs * (1 + OUTLIVED_SHARE) || aliveMs <= this.#outlivedMs) return
+    if (aliveMs <= endMs * (1 + OUTLIVED_SHARE) || aliveMs <= this.#outlivedMs) return
     if (this.#outlivedMs === 0) this.habits.deaths.add({ org: this.org, aliveMs, deadMs: Number.POSITIVE_INFINITY })
     this.#outlivedMs = Math.floor(aliveMs)
     this.#own = undefined
@@ -281,20 +258,28 @@ export class OrgTokens {
   }
 
   /** A token that has lived for long will probably live on. */
-  #assumedLifeMs(): number {
-    return this.endMs ?? Math.max(this.rules.lifetimeMs, 4 * (this.acceptedAt - this.current.mintedAt))
+  get #assumedLifeMs(): number {
+    if (Number.isFinite(this.endMs)) return this.endMs
+    return Math.max(this.rules.lifetimeMs, 4 * (this.acceptedAt - this.current.mintedAt))
   }
 
-  /** How long before the end a mint ahead begins: so early that one request will come, and that the new token is known by then. */
-  #aheadMs(endMs: number, now: number): number {
+  /** The age for a mint ahead of the end: so early that one request will come, and that the new token is known by then. */
+  #aheadMs(now: number): number {
+    const { endMs } = this
+    if (this.#isExplored || !Number.isFinite(endMs)) return this.current.statedLifeMs
     const gapMs = this.#uses === 0 ? 0 : (this.acceptedAt - this.current.mintedAt) / this.#uses
     const comesMs = this.rules.looksFarAhead ? (gapMs * this.#jitterPercent) / 100 : 0
-    const workMs = 2 * this.habits.mintMs + this.habits.delayMs(now, this.rules.settleTimeMs)
-    const latest = Math.min(endMs * AHEAD_SHARE, MAX_AHEAD_MS)
-    return Math.min(Math.max(comesMs + workMs, endMs * MIN_AHEAD_SHARE), latest)
+    const workMs = 2 * this.habits.mintMs + this.habits.delayMs(now)
+    const latestMs = Math.min(endMs * AHEAD_SHARE, MAX_AHEAD_MS)
+    return endMs - Math.min(Math.max(comesMs + workMs, endMs * MIN_AHEAD_SHARE), latestMs)
   }
 
   // ---- what the service says
+
+  /** The next acceptance of the current token changes something: it is the first, or the first after a rejection. */
+  get #isWatched(): boolean {
+    return this.acceptedAt < 0 || this.rejectedInRow > 0 || this.#condemned?.token === this.current
+  }
 
   /** The service accepted a request with `token` that was sent at `sentAt`. Returns true if waiting requests may go on. */
   noteAccepted(token: AccessToken, sentAt: number): boolean {
@@ -302,44 +287,37 @@ export class OrgTokens {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.formerLivesOn()
       return false
     }
+    const isWatched = this.#isWatched
     this.#uses += 1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
-    if (!this.#isWatched) return false
-    this.#rejectedInRow = 0
+    if (!isWatched) return false
+    this.rejectedInRow = 0
+    const condemned = this.#condemned
     if (this.#firstAcceptedAt < 0) {
       this.#firstAcceptedAt = Math.floor(sentAt)
-      if (this.#condemned?.isUnrepeated === true && this.#condemned.token !== token)
-        this.confirmDeath(this.#condemned.token)
+      if (condemned?.isUnrepeated === true) this.confirmDeath(condemned.token)
     }
-    if (this.#condemned?.token === token && sentAt > token.mintedAt + this.#condemned.deadMs) {
+    if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
       this.#condemned = undefined
       this.isDead = false
     }
-    this.#isWatched = this.#condemned?.token === token
     return true
   }
 
   /** A request was rejected that was sent with the current token. Counts each request once. */
   noteRejected(sentAt: number): void {
-    if (this.#rejectedInRow === 0) this.#rejectedSince = sentAt
-    this.#rejectedInRow += 1
-    this.#isWatched = true
+    if (this.rejectedInRow === 0) this.#rejectedSince = sentAt
+    this.rejectedInRow += 1
     this.quietUntil = 0
-  }
-
-  /** Requests that were rejected since the service last accepted the current token. */
-  get rejectedInRow(): number {
-    return this.#rejectedInRow
   }
 
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
   condemn(sentAt: number, isUnrepeated: boolean): void {
     const token = this.current
-    this.#isWatched = true
     this.quietUntil = 0
     if (this.#condemned?.token === token) return
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
-    const rejectedAt = this.#rejectedInRow > 0 ? Math.min(sentAt, this.#rejectedSince) : sentAt
+    const rejectedAt = this.rejectedInRow > 0 ? Math.min(sentAt, this.#rejectedSince) : sentAt
     const deadMs = Math.max(rejectedAt - token.mintedAt, aliveMs)
     this.#condemned = { token, aliveMs, deadMs, isUnrepeated }
   }
@@ -347,7 +325,7 @@ export class OrgTokens {
   /** Another token was accepted where this one was rejected. */
   confirmDeath(token: AccessToken): void {
     const condemned = this.#condemned
-    if (condemned?.token !== token) return
+    if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
     if (this.#grievances !== undefined) this.#grievances.useless = 0
     if (!this.rules.learns) return
@@ -359,7 +337,7 @@ export class OrgTokens {
     this.#outlivedMs = 0
     this.#hasDied = true
     if (isUsual && this.#own === undefined) return
-    this.#own ??= new DeathAges({ capacity: 4, minDeaths: 2, minOrgs: 1, share: 0.75, tolerance: 0.02 })
+    this.#own ??= new DeathAges({ capacity: 4, minDeaths: 2, minOrgs: 1, tolerance: 0.02 })
     this.#own.add(death)
     if (deaths.endMs !== undefined && this.#own.agreeWith(deaths.endMs)) this.#own = undefined
   }
@@ -367,17 +345,13 @@ export class OrgTokens {
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
   noteFormerEnded(token: AccessToken, sentAt: number, now: number): void {
     if (this.former === token) this.former = undefined
-    const endMs = this.endMs
-    const ageMs = sentAt - token.mintedAt
-    if (endMs !== undefined && ageMs >= endMs) return
-    if (sentAt >= this.current.mintedAt) this.habits.formerEnded(now)
+    if (sentAt - token.mintedAt < this.endMs && sentAt >= this.current.mintedAt) this.habits.formerEnded(now)
   }
 
   // ---- rejections that are not about the token
 
   /** True if a rejection may cause a mint now. A kind of request that is not the one rejected by right may, too. */
   mayMintAfterRejection(now: number, kind = ''): boolean {
-    if (now < this.#sameUntil) return false
     const grievances = this.#grievances
     if (grievances === undefined || !this.isCoolingDownAt(now)) return true
     const isOtherKind = grievances.kinds.size > 0 && !grievances.kinds.has(kind)
@@ -411,10 +385,6 @@ export class OrgTokens {
     return this.acceptedAt < 0 && this.#grievances?.uselessToken === this.current
   }
 
-  get uselessMints(): number {
-    return this.#grievances?.useless ?? 0
-  }
-
   isRejectedByRight(kind: string): boolean {
     return this.#grievances?.kinds.has(kind) ?? false
   }
@@ -440,16 +410,19 @@ export class OrgTokens {
 
   stateAt(now: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
     if (this.isDead) return 'rejected'
-    const endMs = this.endMs
-    if (endMs !== undefined && now - this.current.mintedAt > endMs - this.#aheadMs(endMs, now)) return 'refreshing'
+    if (now - this.current.mintedAt > this.#aheadMs(now)) return 'refreshing'
     return this.acceptedAt < 0 ? 'new' : 'fresh'
   }
 
   // ---- mints
 
-  /** True after a failure, or after a mint that brought nothing new, until the next mint behind a request. */
   isPausingAt(now: number): boolean {
-    return now < this.#retryAt
+    return now < this.#nextMintAt
+  }
+
+  /** True if a request may go on with the current token in place of a new one: the end that is not stated is a guess. */
+  servesAt(now: number): boolean {
+    return !this.isDead && now - this.current.mintedAt < this.current.statedLifeMs
   }
 
   /** Takes the token that a mint brought. Returns false if it is the current one again. */
@@ -458,9 +431,9 @@ export class OrgTokens {
     this.#hasPassingFailure = false
     this.#looksAhead = this.habits.ahead.areGood(1 - random)
     if (token.equals(this.current)) {
-      const lifeMs = this.endMs ?? 0
-      this.#retryAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
-      if (this.isDead) this.#sameUntil = Math.floor(now + SAME_DEAD_TOKEN_MS)
+      const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
+      this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
+      if (this.isDead) this.#grieve().noMintUntil = Math.max(this.#grieve().noMintUntil, now + SAME_DEAD_TOKEN_MS)
       this.isDead = false
       return false
     }
@@ -473,29 +446,32 @@ export class OrgTokens {
     this.acceptedAt = -1
     this.#firstAcceptedAt = -1
     this.#uses = 0
-    this.#rejectedInRow = 0
-    this.#isWatched = true
+    this.rejectedInRow = 0
     this.#scoutedUntil = 0
-    this.#retryAt = 0
-    // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
-    const isKnown = this.#hasDied || !this.rules.looksFarAhead
-    this.#isExplored = this.#mayExplore(random, isKnown ? EXPLORED_SHARE : FIRST_EXPLORED_SHARE)
-    this.#jitterPercent = 50 + Math.round(random * 50)
+    this.#nextMintAt = 0
+    this.#isExplored = this.#mayExplore(random)
+    this.#jitterPercent = jitterPercent(random)
     return true
   }
 
   /** Not a token that another process has minted and knows the life of: if each explored it, each would meet its end. */
-  #mayExplore(random: number, share: number): boolean {
+  #mayExplore(random: number): boolean {
+    // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
+    const share = this.#hasDied || !this.rules.looksFarAhead ? EXPLORED_SHARE : FIRST_EXPLORED_SHARE
     return this.rules.learns && this.current.expectedLifeMs === undefined && random < share
   }
 
   /** `isPassing`: it was no refusal of the org. */
   noteMintFailed(isPassing: boolean, now: number, random: number): void {
     // One request's trouble, perhaps: the others need not go without a token for it.
-    if (this.#rejectedInRow < 2 && this.acceptedAt >= 0) this.isDead = false
-    const pauseMs = Math.min(FIRST_RETRY_MS * 2 ** this.#failures, MAX_RETRY_MS) * (0.5 + random / 2)
+    if (this.rejectedInRow < 2 && this.acceptedAt >= 0) this.isDead = false
+    const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** this.#failures, MAX_PAUSE_MS) * (0.5 + random / 2)
     this.#failures += 1
     this.#hasPassingFailure = isPassing
-    this.#retryAt = Math.floor(now + pauseMs)
+    this.#nextMintAt = Math.floor(now + pauseMs)
   }
+}
+
+function jitterPercent(random: number): number {
+  return 50 + Math.round(random * 50)
 }

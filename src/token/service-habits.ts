@@ -1,12 +1,12 @@
 /**
- * What the proxy has seen of the service as a whole: how long a new token takes to be known everywhere, at what age tokens
- * die, and which ways out of a rejection have helped lately. Pure: every instant is a parameter.
+ * What the proxy has seen of the service as a whole: which statuses reject a token, how long a new token takes to be known
+ * everywhere, at what age tokens die, and which ways out of a rejection have helped lately. Pure: every instant is a parameter.
  *
  * A belief that never helps is dropped: what failed a few times in a row is tried for one request in many.
  */
 
 import { DeathAges } from './death-ages.ts'
-import type { RejectedStatuses } from './rejected-statuses.ts'
+import type { TokenObserver } from './token-source.ts'
 
 /** After so many failures in a row, something is tried for this share of the requests, and for fewer after each failure. */
 const PATIENCE = 3
@@ -22,6 +22,15 @@ const DELAY_MARGIN = 1.25
 const DELAY_MARGIN_MS = 50
 /** The part of a new time in the mean time of a mint. */
 const MINT_SHARE = 1 / 8
+/** Statuses with which some services answer a token that has ended. Most often they mean something else. */
+const SUSPECTS: ReadonlySet<number> = new Set([400, 403, 419, 440, 498])
+/** After trials that did not help: the first pause for all orgs, and how much longer each further pause is, up to the last. */
+const FIRST_PAUSE_MS = 10_000
+const PAUSE_GROWTH = 8
+const LAST_PAUSE_MS = 10 * 60_000
+
+/** `accepted`: the token is good. `suspect`: it may have ended. `neither`: a failure of the service, which says nothing. */
+export type Meaning = 'accepted' | 'rejected' | 'suspect' | 'neither'
 
 /** Whether something that may help has helped lately. */
 export class Odds {
@@ -44,19 +53,22 @@ export class Odds {
     return this.#hasHelped && this.#failures < this.#patience
   }
 
-  helped(): void {
-    this.#failures = 0
-    this.#hasHelped = true
-  }
-
-  failed(): void {
-    this.#failures += 1
+  note(hasHelped: boolean): void {
+    this.#failures = hasHelped ? 0 : this.#failures + 1
+    this.#hasHelped ||= hasHelped
   }
 }
 
+export interface ServiceAssumptions {
+  /** A younger token may not be known to all back ends of the service. */
+  readonly settleTimeMs: number
+  /** Statuses of the service that say "this token is no longer good". */
+  readonly rejectedStatuses: Iterable<number>
+  readonly observer?: TokenObserver | undefined
+}
+
 export class ServiceHabits {
-  readonly statuses: RejectedStatuses
-  readonly deaths = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, share: 0.75, tolerance: 0.05 })
+  readonly deaths = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, tolerance: 0.05 })
   /** Waiting until a token is known that the service has never accepted. */
   readonly waiting = new Odds()
   /** Waiting until a young token is known everywhere that the service has accepted from other requests. */
@@ -65,16 +77,56 @@ export class ServiceHabits {
   readonly again = new Odds()
   /** Minting ahead of a token's end: fails if the endpoint gives the same token again. */
   readonly ahead = new Odds(2)
+  /** Statuses that turned out to end tokens, beside those of the configuration. */
+  readonly learnedStatuses: number[] = []
+  /** The mean time of a mint lately. */
+  mintMs = 0
+  readonly #rejectedStatuses: Set<number>
+  readonly #settleTimeMs: number
+  readonly #observer: TokenObserver | undefined
+  #noTrialUntil = 0
+  #trialPauseMs = FIRST_PAUSE_MS
   #formersEnded = 0
   #formerEndedAt = Number.NEGATIVE_INFINITY
   #delayMs = 0
   #delaySeenAt = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
-  #mintMs = 0
 
-  constructor(statuses: RejectedStatuses) {
-    this.statuses = statuses
+  constructor({ settleTimeMs, rejectedStatuses, observer }: ServiceAssumptions) {
+    this.#settleTimeMs = settleTimeMs
+    this.#observer = observer
+    this.#rejectedStatuses = new Set(rejectedStatuses)
   }
+
+  // ---- statuses
+
+  meaningOf(status: number): Meaning {
+    if (status < 400) return 'accepted'
+    if (this.#rejectedStatuses.has(status)) return 'rejected'
+    if (SUSPECTS.has(status)) return 'suspect'
+    return status < 500 ? 'accepted' : 'neither'
+  }
+
+  /** True if a request may be repeated with a new token, to learn what its status means. */
+  mayTryAt(now: number): boolean {
+    return now >= this.#noTrialUntil
+  }
+
+  /** The repeat with a new token was accepted. */
+  learnStatus(status: number): void {
+    if (this.#rejectedStatuses.has(status)) return
+    this.#rejectedStatuses.add(status)
+    this.learnedStatuses.push(status)
+    this.#observer?.statusLearned?.(status)
+  }
+
+  /** The repeat had the same answer. */
+  trialFailed(now: number): void {
+    this.#noTrialUntil = now + this.#trialPauseMs
+    this.#trialPauseMs = Math.min(this.#trialPauseMs * PAUSE_GROWTH, LAST_PAUSE_MS)
+  }
+
+  // ---- tokens
 
   /** True if a new token ends the one before. */
   endsFormer(now: number): boolean {
@@ -94,7 +146,7 @@ export class ServiceHabits {
   /** New tokens are known everywhere at about this age: the service rejected one that was younger. */
   settled(ageMs: number, now: number): void {
     this.#unknownUntil = Number.NEGATIVE_INFINITY
-    if (ageMs < this.#delayMs && now - this.#delaySeenAt < MEMORY_MS) return
+    if (ageMs < this.#delayMs && this.hasDelay(now)) return
     this.#delayMs = ageMs
     this.#delaySeenAt = now
   }
@@ -109,17 +161,12 @@ export class ServiceHabits {
   }
 
   /** The age at which a new token is probably known everywhere. Zero if tokens work at once. */
-  delayMs(now: number, settleTimeMs: number): number {
-    if (this.hasDelay(now)) return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, settleTimeMs)
-    return now < this.#unknownUntil ? settleTimeMs : 0
+  delayMs(now: number): number {
+    if (this.hasDelay(now)) return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, this.#settleTimeMs)
+    return now < this.#unknownUntil ? this.#settleTimeMs : 0
   }
 
   mintTook(durationMs: number): void {
-    this.#mintMs += (durationMs - this.#mintMs) * (this.#mintMs === 0 ? 1 : MINT_SHARE)
-  }
-
-  /** The mean time of a mint lately. */
-  get mintMs(): number {
-    return this.#mintMs
+    this.mintMs += (durationMs - this.mintMs) * (this.mintMs === 0 ? 1 : MINT_SHARE)
   }
 }

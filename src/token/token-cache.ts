@@ -12,22 +12,18 @@ import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
 import { type Choice, OrgTokens, type RequestKind, type TokenRules } from './org-tokens.ts'
-import { RejectedStatuses } from './rejected-statuses.ts'
-import { type Answer, kindOf, type RejectedRequest, type Rejection, type Step } from './rejection.ts'
-import { ServiceHabits } from './service-habits.ts'
+import { type Answer, kindOf, type RejectedRequest, type Rejection } from './rejection.ts'
+import { type ServiceAssumptions, ServiceHabits } from './service-habits.ts'
 import type { AccessToken, MintOptions, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 import { type StartTimer, Turns } from './turns.ts'
 
-export interface TokenCacheOptions extends TokenRules {
+export interface TokenCacheOptions extends TokenRules, ServiceAssumptions {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
   /** A refusal of an org is remembered for this time. */
   readonly refusalTtlMs: number
   /** How long a request waits for a mint. */
   readonly mintTimeoutMs: number
-  /** Statuses of the service that say "this token is no longer good". */
-  readonly rejectedStatuses: Iterable<number>
-  readonly observer?: TokenObserver | undefined
   /** Monotonic milliseconds, the clock of the token source. */
   readonly now?: () => number
   readonly startTimer?: StartTimer
@@ -54,14 +50,7 @@ export interface OrgStatus {
   readonly ageMs: number | undefined
   /** The age at which the token will probably end; undefined if nothing is known. */
   readonly lifetimeMs: number | undefined
-  /** Mints after rejections that did not help: the service rejects requests whatever their token. */
-  readonly uselessMints: number
-  readonly lastRefusal: LastRefusal | undefined
-}
-
-interface LastRefusal {
-  readonly tokenEndpointStatus: number | undefined
-  readonly agoMs: number
+  readonly lastRefusal: { readonly tokenEndpointStatus: number | undefined; readonly agoMs: number } | undefined
 }
 
 interface Refusal {
@@ -87,7 +76,6 @@ export class TokenCache {
   readonly #habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
   readonly #turns = new Map<OrgId, Turns>()
-  readonly #waits = new Set<Wait>()
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     const { maxOrgs, observer = {}, now = () => performance.now(), random = Math.random } = options
@@ -105,8 +93,7 @@ export class TokenCache {
       },
     })
     this.#refusals = new LRUCache({ max: maxOrgs })
-    const statusLearned = (status: number) => observer.statusLearned?.(status)
-    this.#habits = new ServiceHabits(new RejectedStatuses(options.rejectedStatuses, statusLearned))
+    this.#habits = new ServiceHabits(options)
   }
 
   // ---- before a request is sent
@@ -153,37 +140,27 @@ export class TokenCache {
     try {
       return { token: await this.#awaitMint(org, reason, options, this.#patienceMs(org, options.kind)), result }
     } catch (error) {
-      const token = this.#fallBack(org, error)
-      if (token === undefined) throw error
-      return { token, result: 'stale' }
+      const tokens = this.#orgs.peek(org)
+      const now = this.#now()
+      if (tokens === undefined || !tokens.servesAt(now)) throw error
+      const isOverdue = now - tokens.current.mintedAt >= tokens.endMs
+      if (isOverdue && isRefusal(error)) throw error
+      return { token: tokens.current, result: 'stale' }
     }
   }
 
   /** A request that can be repeated waits little longer than usual if it can go on with a token that was not rejected. */
   #patienceMs(org: OrgId, kind: RequestKind): number {
     const { mintTimeoutMs } = this.#options
-    const tokens = this.#orgs.peek(org)
-    if (kind !== 'repeatable' || tokens === undefined || tokens.isDead) return mintTimeoutMs
-    const { mintedAt, statedLifeMs } = tokens.current
     const patienceMs = Math.min(Math.max(PATIENCE * this.#habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
-    // Past the end that the token states, there is nothing to go on with.
-    return this.#now() + patienceMs < mintedAt + statedLifeMs ? patienceMs : mintTimeoutMs
+    const mayGoOn = kind === 'repeatable' && this.#orgs.peek(org)?.servesAt(this.#now() + patienceMs) === true
+    return mayGoOn ? patienceMs : mintTimeoutMs
   }
 
-  #give(org: OrgId, { token, result, ahead }: Extract<Choice, { token: AccessToken }>): TokenLookup {
-    if (ahead === undefined) return { token, result }
-    this.#mint(org, ahead)
+  #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
+    if (behind === undefined) return { token, result }
+    this.#mint(org, behind)
     return { token, result: result === 'hit' ? 'refreshing' : result }
-  }
-
-  /** The present token, if it may still serve. */
-  #fallBack(org: OrgId, error: unknown): AccessToken | undefined {
-    const tokens = this.#orgs.peek(org)
-    if (tokens === undefined || tokens.isDead) return undefined
-    const { current } = tokens
-    const ageMs = this.#now() - current.mintedAt
-    const limitMs = isNoRefusal(error) ? current.statedLifeMs : (tokens.endMs ?? current.statedLifeMs)
-    return ageMs < limitMs ? current : undefined
   }
 
   /** Mints before anybody asks. @throws {TokenError} */
@@ -195,11 +172,11 @@ export class TokenCache {
 
   /** True if a response with this status says that its token is good. */
   isAccepted(status: number): boolean {
-    return this.#habits.statuses.meaningOf(status) === 'accepted'
+    return this.#habits.meaningOf(status) === 'accepted'
   }
 
   isRejected(status: number): boolean {
-    return this.#habits.statuses.meaningOf(status) === 'rejected'
+    return this.#habits.meaningOf(status) === 'rejected'
   }
 
   /** The service accepted a request that was sent at `sentAt`. Runs on every request. */
@@ -216,31 +193,25 @@ export class TokenCache {
    * token.
    */
   judge(rejection: Rejection, answer: Answer): Promise<AccessToken> | undefined {
-    const { request } = rejection
-    const tokens = this.#orgs.peek(request.org)
-    const step = this.#weigh(rejection, answer, tokens)
+    const { org } = rejection.request
+    const tokens = this.#orgs.peek(org)
+    if (tokens === undefined && !this.isRejected(answer.status)) return undefined
+    const step = tokens ? rejection.next(answer, tokens, this.#now(), this.#random()) : rejection.nextWithout(answer)
     switch (step.step) {
       case 'pass':
-        if (step.isAccepted === true) this.accepted(request.org, answer.token, answer.sentAt, request)
-        if (step.kind !== undefined) this.#observer.tokenRejected?.(request.org, step.kind)
+        if (step.isAccepted === true) this.accepted(org, answer.token, answer.sentAt, rejection.request)
+        if (step.kind !== undefined) this.#observer.tokenRejected?.(org, step.kind)
         return undefined
       case 'use':
-        return Promise.resolve(step.token)
-      case 'same':
         return this.#pause(step.delayMs).then(() => step.token)
-      case 'wait':
-        return this.#turn(request.org, true).then(() => this.#orgs.peek(request.org)?.current ?? step.token)
+      case 'turn':
+        return this.#turn(org, true).then(() => this.#orgs.peek(org)?.current ?? step.token)
       case 'mint':
-        return this.#awaitMint(request.org, 'rejected', request).catch((error: unknown) => {
+        return this.#awaitMint(org, 'rejected', rejection.request).catch((error: unknown) => {
           if (rejection.giveUpTrial()) return answer.token
           throw error
         })
     }
-  }
-
-  #weigh(rejection: Rejection, answer: Answer, tokens: OrgTokens | undefined): Step {
-    if (tokens !== undefined) return rejection.next(answer, tokens, this.#now(), this.#random())
-    return this.isRejected(answer.status) ? rejection.nextWithout(answer) : { step: 'pass' }
   }
 
   // ---- mints
@@ -253,13 +224,16 @@ export class TokenCache {
     patienceMs = this.#options.mintTimeoutMs,
   ): Promise<AccessToken> {
     const refusal = this.#refusals.get(org)
-    if (refusal !== undefined && this.#stands(refusal)) throw refusal.error
-    const limit = new Wait(patienceMs, this.#startTimer, this.#waits)
+    if (refusal !== undefined && this.#now() - refusal.refusedAt < this.#options.refusalTtlMs) throw refusal.error
+    let stopTimer = (): void => undefined
+    const limit = new Promise<undefined>((resolve) => {
+      stopTimer = this.#startTimer(() => resolve(undefined), patienceMs)
+    })
     try {
-      const token = await Promise.race([this.#mint(org, reason, options), limit.over])
+      const token = await Promise.race([this.#mint(org, reason, options), limit])
       if (token !== undefined) return token
     } finally {
-      limit.end()
+      stopTimer()
     }
     // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
     const tokens = this.#orgs.peek(org)
@@ -278,7 +252,7 @@ export class TokenCache {
     const { requester, requestId } = options
     const tokens = this.#orgs.peek(org)
     const startedAt = this.#now()
-    const expectedLifeMs = tokens?.endMs
+    const expectedLifeMs = known(tokens?.endMs)
     const mint: Promise<AccessToken> = this.#source
       .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, requester, requestId })
       .then(
@@ -310,18 +284,18 @@ export class TokenCache {
       return token
     }
     const isNew = tokens.take(token, this.#now(), this.#random())
-    if (reason === 'refresh') this.#habits.ahead[isNew ? 'helped' : 'failed']()
+    if (reason === 'refresh') this.#habits.ahead.note(isNew)
     if (isNew) this.#turns.get(org)?.end()
     return tokens.current
   }
 
   #noteFailure(org: OrgId, error: unknown): void {
     const now = this.#now()
-    if (error instanceof TokenError && error.code === 'org_access_refused') {
+    if (isRefusal(error)) {
       this.#refusals.set(org, { error, refusedAt: now })
       this.#observer.orgRefused?.(org, error)
     }
-    this.#orgs.peek(org)?.noteMintFailed(isNoRefusal(error), now, this.#random())
+    this.#orgs.peek(org)?.noteMintFailed(!isRefusal(error), now, this.#random())
   }
 
   // ---- waiting
@@ -343,7 +317,7 @@ export class TokenCache {
   }
 
   async #pause(delayMs: number): Promise<void> {
-    if (delayMs > 0) await new Wait(delayMs, this.#startTimer, this.#waits).over
+    if (delayMs > 0) await new Promise<void>((resolve) => this.#startTimer(resolve, delayMs))
   }
 
   // ---- for operators
@@ -364,12 +338,6 @@ export class TokenCache {
     return size
   }
 
-  /** Ends all waits, and forgets all tokens. */
-  close(): void {
-    for (const pause of this.#waits) pause.end()
-    this.purgeAll()
-  }
-
   get size(): number {
     return this.#orgs.size
   }
@@ -381,7 +349,7 @@ export class TokenCache {
 
   /** Statuses that turned out to end tokens, beside those of the configuration. */
   get learnedStatuses(): readonly number[] {
-    return this.#habits.statuses.learned
+    return this.#habits.learnedStatuses
   }
 
   /** Orgs for which the service accepts no token, not even a new one. */
@@ -401,62 +369,33 @@ export class TokenCache {
       org: tokens.org,
       state: tokens.stateAt(now),
       ageMs: now - tokens.current.mintedAt,
-      lifetimeMs: tokens.endMs,
-      uselessMints: tokens.uselessMints,
-      lastRefusal: describeRefusal(this.#refusals.peek(tokens.org), now),
+      lifetimeMs: known(tokens.endMs),
+      lastRefusal: this.#lastRefusal(tokens.org, now),
     }))
-    const refusals = [...this.#refusals.entries()].filter(
-      ([org, { refusedAt }]) => now - refusedAt < REFUSAL_SHOWN_MS && !this.#orgs.has(org),
-    )
-    const unknown = { ageMs: undefined, lifetimeMs: undefined, uselessMints: 0 }
-    const refused = refusals.map(([org, refusal]) => ({
-      org,
-      state: 'refused' as const,
-      ...unknown,
-      lastRefusal: describeRefusal(refusal, now),
-    }))
-    return [...held, ...refused]
+    const isShown = ([org, { refusedAt }]: [OrgId, Refusal]) =>
+      now - refusedAt < REFUSAL_SHOWN_MS && !this.#orgs.has(org)
+    const refused = Array.from(this.#refusals.entries()).filter(isShown)
+    const unknown = { state: 'refused', ageMs: undefined, lifetimeMs: undefined } as const
+    return [...held, ...refused.map(([org]) => ({ org, ...unknown, lastRefusal: this.#lastRefusal(org, now) }))]
   }
 
-  #stands(refusal: Refusal): boolean {
-    return this.#now() - refusal.refusedAt < this.#options.refusalTtlMs
+  #lastRefusal(org: OrgId, now: number): OrgStatus['lastRefusal'] {
+    const refusal = this.#refusals.peek(org)
+    return refusal && { tokenEndpointStatus: refusal.error.tokenEndpointStatus, agoMs: now - refusal.refusedAt }
   }
 }
 
+/** Does not keep the process alive: no request waits any more then. */
 function startTimer(run: () => void, delayMs: number): () => void {
-  const timer = setTimeout(run, delayMs)
+  const timer = setTimeout(run, delayMs).unref()
   return () => clearTimeout(timer)
 }
 
-/** One timer, and the promise of its end. It can be ended early. */
-class Wait {
-  readonly over: Promise<undefined>
-  readonly #stopTimer: () => void
-  readonly #underway: Set<Wait>
-  #resolve: (value: undefined) => void = () => undefined
-
-  constructor(delayMs: number, start: StartTimer, underway: Set<Wait>) {
-    this.#underway = underway
-    underway.add(this)
-    this.over = new Promise((resolve) => {
-      this.#resolve = resolve
-    })
-    this.#stopTimer = start(() => this.end(), delayMs)
-  }
-
-  end(): void {
-    this.#stopTimer()
-    this.#underway.delete(this)
-    this.#resolve(undefined)
-  }
+/** Of the org itself. After any other failure, the endpoint, its limits or our credentials may be well again in a moment. */
+function isRefusal(error: unknown): error is TokenError {
+  return error instanceof TokenError && error.code === 'org_access_refused'
 }
 
-/** All but a refusal of the org itself: the endpoint, its limits or our credentials may be well again in a moment. */
-function isNoRefusal(error: unknown): boolean {
-  return !(error instanceof TokenError) || error.code !== 'org_access_refused'
-}
-
-function describeRefusal(refusal: Refusal | undefined, now: number): LastRefusal | undefined {
-  if (refusal === undefined) return undefined
-  return { tokenEndpointStatus: refusal.error.tokenEndpointStatus, agoMs: now - refusal.refusedAt }
+function known(ageMs: number | undefined): number | undefined {
+  return ageMs === Number.POSITIVE_INFINITY ? undefined : ageMs
 }

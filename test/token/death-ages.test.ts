@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { DeathAges } from '../../src/token/death-ages.ts'
 
 function agesAfter(endings: readonly [org: string, aliveMs: number, deadMs: number][]): number | undefined {
-  const ages = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, share: 0.75, tolerance: 0.05 })
+  const ages = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, tolerance: 0.05 })
   for (const [org, aliveMs, deadMs] of endings) ages.add({ org, aliveMs, deadMs })
   return ages.endMs
 }

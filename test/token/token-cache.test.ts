@@ -507,7 +507,7 @@ describe('status', () => {
     const refused = cache.obtain('initech' as OrgId, REPEATABLE)
     await source.last.fail('org_access_refused', { tokenEndpointStatus: 404 })
     await codeOf(refused)
-    const known = { lifetimeMs: LIFETIME_MS, uselessMints: 0, lastRefusal: undefined }
+    const known = { lifetimeMs: LIFETIME_MS, lastRefusal: undefined }
     expect(cache.status()).toEqual([
       { org: 'globex', state: 'fresh', ageMs: 0, ...known },
       { org: 'acme', state: 'refreshing', ageMs: LIFETIME_MS - 10, ...known },
@@ -516,7 +516,6 @@ describe('status', () => {
         state: 'refused',
         ageMs: undefined,
         lifetimeMs: undefined,
-        uselessMints: 0,
         lastRefusal: { tokenEndpointStatus: 404, agoMs: 0 },
       },
     ])
