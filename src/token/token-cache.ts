@@ -15,7 +15,7 @@ import { type Choice, OrgTokens, type RequestKind, type TokenRules } from './org
 import { type Answer, kindOf, type RejectedRequest, type Rejection } from './rejection.ts'
 import { type ServiceAssumptions, ServiceHabits } from './service-habits.ts'
 import type { AccessToken, MintOptions, MintReason, TokenObserver, TokenSource } from './token-source.ts'
-import { type StartTimer, Turns } from './turns.ts'
+import { Turns } from './turns.ts'
 
 export interface TokenCacheOptions extends TokenRules, ServiceAssumptions {
   /** Tokens kept; the least recently used is evicted. */
@@ -29,6 +29,9 @@ export interface TokenCacheOptions extends TokenRules, ServiceAssumptions {
   readonly startTimer?: StartTimer
   readonly random?: () => number
 }
+
+/** Runs `run` after the delay, unless the returned function is called before. */
+type StartTimer = (run: () => void, delayMs: number) => () => void
 
 export interface TokenLookup {
   readonly token: AccessToken
@@ -306,14 +309,19 @@ export class TokenCache {
     if (tokens === undefined) return Promise.resolve()
     let turns = this.#turns.get(org)
     if (turns === undefined) {
-      tokens.hasWaiting = true
-      turns = new Turns(tokens.current.mintedAt + this.#options.settleTimeMs, this.#startTimer, () => {
-        tokens.hasWaiting = false
-        this.#turns.delete(org)
+      turns = new Turns({
+        lastAt: tokens.current.mintedAt + this.#options.settleTimeMs,
+        now: this.#now,
+        pause: (delayMs) => this.#pause(delayMs),
+        onEnd: () => {
+          tokens.hasWaiting = false
+          this.#turns.delete(org)
+        },
       })
+      tokens.hasWaiting = true
       this.#turns.set(org, turns)
     }
-    return turns.wait(mayTry, this.#now())
+    return turns.wait(mayTry)
   }
 
   async #pause(delayMs: number): Promise<void> {

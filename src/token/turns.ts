@@ -6,61 +6,48 @@
 const FIRST_PAUSE_MS = 50
 const MAX_PAUSE_MS = 200
 
-/** Runs `run` after the delay, unless the returned function is called before. */
-export type StartTimer = (run: () => void, delayMs: number) => () => void
-
-interface Waiting {
-  /** False if the request could not be repeated. Such a request does not try the token. */
-  readonly mayTry: boolean
-  readonly goOn: () => void
+interface TurnsOptions {
+  /** At this instant all go on whatever the service says. */
+  readonly lastAt: number
+  readonly now: () => number
+  readonly pause: (delayMs: number) => Promise<void>
+  readonly onEnd: () => void
 }
 
 export class Turns {
-  #waiting: Waiting[] = []
-  #stopTimer: (() => void) | undefined
+  readonly #options: TurnsOptions
+  #waiting: { readonly mayTry: boolean; readonly goOn: () => void }[] = []
   #pauseMs = FIRST_PAUSE_MS
-  readonly #lastAt: number
-  readonly #startTimer: StartTimer
-  readonly #onEnd: () => void
 
-  /** At `lastAt`, by the clock of `wait`, all go on whatever the service says. */
-  constructor(lastAt: number, startTimer: StartTimer, onEnd: () => void) {
-    this.#lastAt = lastAt
-    this.#startTimer = startTimer
-    this.#onEnd = onEnd
+  constructor(options: TurnsOptions) {
+    this.#options = options
   }
 
-  /** Resolves when the request should use the token. */
-  wait(mayTry: boolean, now: number): Promise<void> {
+  /** Resolves when the request should use the token. A request that could not be repeated does not try it. */
+  wait(mayTry: boolean): Promise<void> {
     return new Promise((goOn) => {
       this.#waiting.push({ mayTry, goOn })
-      if (this.#stopTimer === undefined) this.#arm(now)
+      if (this.#waiting.length === 1) this.#takeTurns()
     })
   }
 
-  #arm(now: number): void {
-    const delayMs = Math.max(Math.min(this.#pauseMs, this.#lastAt - now), 0)
-    this.#pauseMs = Math.min(this.#pauseMs * 2, MAX_PAUSE_MS)
-    this.#stopTimer = this.#startTimer(() => this.#tick(now + delayMs), delayMs)
-  }
-
-  #tick(now: number): void {
-    this.#stopTimer = undefined
-    if (now >= this.#lastAt) {
-      this.end()
-      return
+  async #takeTurns(): Promise<void> {
+    const { lastAt, now, pause } = this.#options
+    while (this.#waiting.length > 0) {
+      const delayMs = Math.max(Math.min(this.#pauseMs, lastAt - now()), 0)
+      this.#pauseMs = Math.min(this.#pauseMs * 2, MAX_PAUSE_MS)
+      await pause(delayMs)
+      if (now() >= lastAt && this.#waiting.length > 0) this.end()
+      const next = this.#waiting.findIndex(({ mayTry }) => mayTry)
+      if (next !== -1) this.#waiting.splice(next, 1)[0]?.goOn()
     }
-    const next = this.#waiting.findIndex(({ mayTry }) => mayTry)
-    if (next !== -1) this.#waiting.splice(next, 1)[0]?.goOn()
-    if (this.#waiting.length > 0) this.#arm(now)
   }
 
   /** All go on: the token was accepted or replaced, or is old enough. */
   end(): void {
-    this.#stopTimer?.()
     const waiting = this.#waiting
     this.#waiting = []
-    this.#onEnd()
+    this.#options.onEnd()
     for (const { goOn } of waiting) goOn()
   }
 }
