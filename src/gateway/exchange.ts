@@ -6,12 +6,12 @@
  * This is the hot path: it allocates nothing that the request does not need.
  */
 
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import { causeOf, type Failure, OriginError, TokenError } from '../errors.ts'
 import { type AdmittedRequest, hasContent } from '../http/admitted-request.ts'
+import type { ClientResponse } from '../http/client-response.ts'
 import { markEmpty } from '../http/node-20.ts'
-import { leaveSocket } from '../http/node-internals.ts'
 import { respondWithProblem } from '../http/problem.ts'
 import {
   type AbandonCode,
@@ -60,7 +60,7 @@ export interface ExchangeOwner {
 /** A request as the listener received it, and what it takes to answer it. */
 export interface ReceivedRequest {
   readonly message: IncomingMessage
-  readonly response: ServerResponse
+  readonly response: ClientResponse
   readonly connection: ExchangeOwner
   /** Monotonic milliseconds: its head had arrived. */
   readonly startedAt: number
@@ -82,7 +82,7 @@ export class Exchange implements AttemptSink {
   readonly #gateway: Gateway
   readonly #request: AdmittedRequest
   readonly #message: IncomingMessage
-  readonly #response: ServerResponse
+  readonly #response: ClientResponse
   readonly #owner: ExchangeOwner
   readonly #relay: ResponseRelay
   readonly #record: RequestRecord
@@ -159,7 +159,7 @@ export class Exchange implements AttemptSink {
     this.#credential = credential
     this.#record.token = source
     this.#request.fields.push('authorization', credential.reveal())
-    if (this.#request.expectsContinue) this.#response.writeContinue()
+    if (this.#request.expectsContinue) this.#message.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
     // By the next tick, Node has parsed content that came together with the head. It is then sent in one piece.
     else if (this.#content !== undefined) {
       process.nextTick(() => this.#dispatch())
@@ -207,7 +207,7 @@ export class Exchange implements AttemptSink {
     if (this.#rejectionEnded !== undefined) {
       this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
       this.#attempt?.abort(UNREAD)
-    } else if (!this.#relay.hasStarted && this.awaitsClient) {
+    } else if (!this.#response.hasStarted && this.awaitsClient) {
       this.#allow(this.#gateway.responseTimeoutMs)
     } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
     else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
@@ -227,14 +227,13 @@ export class Exchange implements AttemptSink {
     if (this.#isToBeRepeated(head)) return
     this.#record.status = status
     if (status === SWITCHING_PROTOCOLS) {
-      leaveSocket(this.#response, this.#message.socket)
       this.#owner.tunnelOpened()
       this.#end()
       return
     }
     this.#allow(this.#gateway.idleTimeoutMs)
     // Content that still arrives after an early response must not be read as a request.
-    if (this.#mustClose()) this.#response.shouldKeepAlive = false
+    if (this.#mustClose()) this.#response.keepsAlive = false
     this.#content?.dropKept()
     // There is no tunnel, so all bytes behind the handshake are read and dropped.
     if (this.#request.isWebSocket) this.#message.socket.resume()
@@ -276,7 +275,7 @@ export class Exchange implements AttemptSink {
     }
     // Until a slow client has taken everything, it can still leave, and the proxy can still break off.
     this.#limitMs = Number.POSITIVE_INFINITY
-    this.#response.once('finish', () => {
+    this.#response.whenFlushed(() => {
       if (!this.isOver) this.#end()
     })
   }
@@ -396,11 +395,12 @@ export class Exchange implements AttemptSink {
     this.#record.code = failure.code
     this.#record.detail = causeOf(failure)
     this.#record.reason = failure.limit
-    if (this.#relay.hasStarted) this.#relay.breakOff()
+    if (this.#response.hasStarted) this.#relay.breakOff()
     else {
       this.#relay.abandon()
-      if (this.#mustClose()) this.#response.shouldKeepAlive = false
-      const { status, bytes } = respondWithProblem(this.#response, failure, this.#request.requestId)
+      if (this.#mustClose()) this.#response.keepsAlive = false
+      const { method, requestId } = this.#request
+      const { status, bytes } = respondWithProblem(this.#response, method === 'HEAD', failure, requestId)
       this.#record.status = status
       this.#relay.bytes = bytes
     }
@@ -411,7 +411,7 @@ export class Exchange implements AttemptSink {
   abandon(code: AbandonCode): void {
     if (this.isOver) return
     this.#record.code = code
-    if (!this.#relay.hasStarted) this.#record.status = STATUS_WITHOUT_ANSWER[code]
+    if (!this.#response.hasStarted) this.#record.status = STATUS_WITHOUT_ANSWER[code]
     this.#relay.abandon()
     this.#breakOff()
   }

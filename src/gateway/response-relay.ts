@@ -1,7 +1,8 @@
 /** Writes the service's response to the client's socket: a small one in a single write, a large one as it comes. */
 
-import type { IncomingMessage, ServerResponse } from 'node:http'
-import { markBegun, markEnded, resetNow } from '../http/node-internals.ts'
+import type { IncomingMessage } from 'node:http'
+import type { ClientResponse } from '../http/client-response.ts'
+import { resetNow } from '../http/node-internals.ts'
 import { type ResponseFraming, type ResponseHead, responseHeadText } from '../http/response-head.ts'
 import type { ContentFate } from '../origin/attempt.ts'
 
@@ -13,7 +14,7 @@ const NOT_MODIFIED = 304
 
 export class ResponseRelay {
   readonly #message: IncomingMessage
-  readonly #response: ServerResponse
+  readonly #response: ClientResponse
   #framing: ResponseFraming = 'none'
   /** Head and content that are still to be written. */
   #text = ''
@@ -22,23 +23,17 @@ export class ResponseRelay {
   /** Octets of content so far. */
   bytes = 0
 
-  constructor(message: IncomingMessage, response: ServerResponse) {
+  constructor(message: IncomingMessage, response: ClientResponse) {
     this.#message = message
     this.#response = response
-  }
-
-  /** True once a byte of the response may have reached the client. */
-  get hasStarted(): boolean {
-    return this.#response.headersSent
   }
 
   /** Takes the head. It is written together with the content that came with it. */
   begin(head: ResponseHead, keepAliveSeconds: number): void {
     this.hasHead = true
     this.#framing = this.#framingOf(head)
-    if (this.#framing === 'until close') this.#response.shouldKeepAlive = false
-    const isKept = this.#response.shouldKeepAlive
-    this.#text = responseHeadText(head, this.#framing, isKept ? keepAliveSeconds : undefined)
+    if (this.#framing === 'until close') this.#response.keepsAlive = false
+    this.#text = responseHeadText(head, this.#framing, this.#response.keepsAlive ? keepAliveSeconds : undefined)
   }
 
   #framingOf(head: ResponseHead): ResponseFraming {
@@ -56,11 +51,11 @@ export class ResponseRelay {
     if (lineEnd !== '') this.#text += `${length.toString(16)}\r\n`
     const { socket } = this.#response
     // Nothing more is joined behind a client that reads nothing: an endless run of small pieces would fill the memory.
-    if (socket?.writableNeedDrain !== true && this.#text.length + length <= MAX_JOINED_BYTES) {
+    if (!socket.writableNeedDrain && this.#text.length + length <= MAX_JOINED_BYTES) {
       this.#text += bytes.toString('latin1', start, end) + lineEnd
       return 'taken'
     }
-    if (socket === null || socket.destroyed) return 'taken'
+    if (socket.destroyed) return 'taken'
     const isMany = this.#text !== ''
     if (isMany) socket.cork()
     this.flush()
@@ -76,27 +71,24 @@ export class ResponseRelay {
 
   /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */
   flush(): void {
-    if (this.#text !== '') this.#response.socket?.write(this.#takeText(), 'latin1')
+    this.#response.write(this.#takeText())
   }
 
-  /** Returns true if the system has taken everything. Otherwise the response emits `finish` when it has. */
+  /** Returns true if the system has taken everything. */
   end(): boolean {
     if (this.#framing === 'chunked') this.#text += '0\r\n\r\n'
-    const last = this.#takeText()
-    const { socket } = this.#response
-    return socket !== null && markEnded(this.#response, socket, last)
+    return this.#response.end(this.#takeText())
   }
 
   #takeText(): string {
     const text = this.#text
     this.#text = ''
-    if (text !== '' && !this.hasStarted) markBegun(this.#response, this.#response.shouldKeepAlive)
     return text
   }
 
   /** Nothing more is written. What is still to be flushed counts as not sent. */
   abandon(): void {
-    const unsent = this.#text.length + (this.#response.socket?.writableLength ?? 0)
+    const unsent = this.#text.length + this.#response.socket.writableLength
     this.bytes = Math.max(0, this.bytes - unsent)
     this.#text = ''
   }

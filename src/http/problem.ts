@@ -1,7 +1,9 @@
 /** Answers of our own: problem details (RFC 9457) with a Proxy-Status (RFC 9209). */
 
-import { type ServerResponse, STATUS_CODES } from 'node:http'
+import { STATUS_CODES } from 'node:http'
 import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
+import type { ClientResponse } from './client-response.ts'
+import { httpDate } from './response-head.ts'
 
 export function renderProblem(failure: Failure, requestId: string) {
   const { code, tokenEndpointStatus } = failure
@@ -40,12 +42,14 @@ function proxyErrorOf({ code }: Failure): string {
 }
 
 /**
- * Returns the status and the octets of content that were sent. The caller decides through `shouldKeepAlive` whether the
+ * Returns the status and the octets of content that were sent. The caller decides through `keepsAlive` whether the
  * connection is kept.
  */
-export function respondWithProblem(response: ServerResponse, failure: Failure, requestId: string) {
+export function respondWithProblem(response: ClientResponse, isHead: boolean, failure: Failure, requestId: string) {
   const { status, fields, content } = renderProblem(failure, requestId)
-  response.writeHead(status, STATUS_CODES[status] ?? 'Error', fields.flat())
-  response.end(content)
-  return { status, bytes: response.req.method === 'HEAD' ? 0 : Buffer.byteLength(content) }
+  fields.push(['date', httpDate()], ['connection', response.keepsAlive ? 'keep-alive' : 'close'])
+  const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`)
+  const sent = isHead ? '' : Buffer.from(content).toString('latin1')
+  response.endLater(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Error'}\r\n${lines.join('')}\r\n${sent}`)
+  return { status, bytes: sent.length }
 }

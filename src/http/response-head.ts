@@ -207,7 +207,7 @@ let dateSecond = Number.NaN
 let dateText = ''
 
 /** Rendered once a second. */
-function httpDate(): string {
+export function httpDate(): string {
   const second = Math.floor(Date.now() / 1_000)
   if (second !== dateSecond) {
     dateSecond = second

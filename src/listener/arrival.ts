@@ -1,9 +1,10 @@
 /** A request until it is admitted. The answers to those that go no further are given here, and each leaves a record. */
 
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import type { ErrorCode, Failure } from '../errors.ts'
 import type { ReceivedRequest } from '../gateway/exchange.ts'
+import type { ClientResponse } from '../http/client-response.ts'
 import { respondWithProblem } from '../http/problem.ts'
 import {
   type AbandonCode,
@@ -35,7 +36,7 @@ const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
 export class Arrival implements ReceivedRequest, Carried {
   readonly connection: ClientConnection
   readonly message: IncomingMessage
-  readonly response: ServerResponse
+  readonly response: ClientResponse
   readonly startedAt = performance.now()
   /** It keeps the rules that it began with, even after a reload. */
   readonly rules: AdmissionRules
@@ -46,7 +47,7 @@ export class Arrival implements ReceivedRequest, Carried {
   constructor(
     connection: ClientConnection,
     message: IncomingMessage,
-    response: ServerResponse,
+    response: ClientResponse,
     options: ArrivalOptions,
   ) {
     this.connection = connection
@@ -59,7 +60,7 @@ export class Arrival implements ReceivedRequest, Carried {
   fail(refusal: Failure & Partial<Refusal>): void {
     const { connection, message, response } = this
     if (ENDS_CONNECTION.has(refusal.code) || declaresContent(message)) {
-      response.shouldKeepAlive = false
+      response.keepsAlive = false
       connection.isClosing = true
     }
     const record = this.#newRecord(refusal.code, refusal.orgId)
@@ -67,7 +68,7 @@ export class Arrival implements ReceivedRequest, Carried {
     const problem = connection.certificate?.problem
     const isUncertified = refusal.reason !== undefined && problem !== undefined
     record.reason = isUncertified ? `certificate not verified: ${problem}` : (refusal.reason ?? refusal.limit)
-    const { status, bytes } = respondWithProblem(response, refusal, record.requestId)
+    const { status, bytes } = respondWithProblem(response, message.method === 'HEAD', refusal, record.requestId)
     record.bytesOut = bytes
     this.#end(record, status)
   }

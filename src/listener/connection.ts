@@ -1,13 +1,14 @@
 /** One client connection. Serves one request after another, and watches for clients that leave or fall silent. */
 
-import { IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { IncomingMessage, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Server as TlsServer } from 'node:tls'
 import type { CallerUsage, Peer } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import type { ExchangeOwner } from '../gateway/exchange.ts'
+import { ClientResponse } from '../http/client-response.ts'
 import { ignoreOffer } from '../http/node-20.ts'
-import { discardInput, lastResponse, makeStoppable, resetNow } from '../http/node-internals.ts'
+import { discardInput, resetNow, takeRequests } from '../http/node-internals.ts'
 import type { AbandonCode } from '../http/request-record.ts'
 import type { ClientCertificate } from './tls.ts'
 
@@ -27,7 +28,7 @@ export interface ConnectionOwner {
    * Starts a request. Calls `carry` on the connection if the request is still under way afterwards. `problem`: the bytes that
    * came are no request, and `message` is empty.
    */
-  begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse, problem?: RefusalCode): void
+  begin(connection: ClientConnection, message: IncomingMessage, response: ClientResponse, problem?: RefusalCode): void
   exchangeEnded(): void
 }
 
@@ -49,7 +50,7 @@ interface Wait {
 
 const NOTHING: Wait = { what: 'nothing', progress: 0, limitMs: Number.POSITIVE_INFINITY }
 
-/** Input is read and dropped for this time after our last byte. An earlier reset could cost the client our answer. */
+/** Input is read and dropped for this time after our last byte. */
 const LINGER_MS = 2_000
 
 export class ClientConnection implements ExchangeOwner, Peer {
@@ -58,7 +59,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
   readonly certificate: ClientCertificate | undefined
   readonly #owner: ConnectionOwner
   #message: IncomingMessage | undefined
-  #response: ServerResponse | undefined
+  #response: ClientResponse | undefined
   #carried: Carried | undefined
   /** Starts a request that arrived when all of the response before it had been written, but not all of it flushed. */
   #next: (() => void) | undefined
@@ -88,9 +89,6 @@ export class ClientConnection implements ExchangeOwner, Peer {
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())
-    // Node destroys a connection as soon as its last response is flushed. If content is still arriving then, the client
-    // gets a reset and may lose the response. We end our side and read on for a while instead (RFC 9112 §9.6).
-    socket.destroySoon = () => this.linger()
     this.#parserAttached()
   }
 
@@ -104,7 +102,11 @@ export class ClientConnection implements ExchangeOwner, Peer {
   }
 
   #parserAttached(): void {
-    makeStoppable(this.socket, () => this.#takesRequest())
+    takeRequests(
+      this.socket,
+      () => this.#takesRequest(),
+      (message, keepsAlive) => this.#take(message, keepsAlive),
+    )
   }
 
   /**
@@ -115,27 +117,22 @@ export class ClientConnection implements ExchangeOwner, Peer {
   #takesRequest(): boolean {
     if (this.isClosing) return false
     if (!this.isBusy) return true
-    const { writableEnded = false, shouldKeepAlive = false } = this.#response ?? {}
-    if (writableEnded && shouldKeepAlive && this.#next === undefined) return true
+    const { isEnded = false, keepsAlive = false } = this.#response ?? {}
+    if (isEnded && keepsAlive && this.#next === undefined) return true
     this.#closeBehindResponse()
     return false
   }
 
   /** Takes the next request: starts it now, or when the response before it has been flushed. */
-  take(message: IncomingMessage, response: ServerResponse): void {
-    this.#inTurn(() => {
-      if (this.isClosing || this.#isLast) response.shouldKeepAlive = false
-      this.#start(message, response)
-    })
+  #take(message: IncomingMessage, keepsAlive: boolean): void {
+    this.#inTurn(() => this.#start(message, keepsAlive && !this.isClosing && !this.#isLast))
   }
 
   /** Takes a request that Node has given the connection away for: a WebSocket handshake, or CONNECT. No other can follow it. */
   takeLast(message: IncomingMessage, problem?: RefusalCode): void {
     this.#inTurn(() => {
       this.isClosing = true
-      const response = lastResponse(message, this.socket)
-      response.once('finish', () => this.linger())
-      this.#start(message, response, problem)
+      this.#start(message, false, problem)
     })
   }
 
@@ -148,8 +145,8 @@ export class ClientConnection implements ExchangeOwner, Peer {
     start()
   }
 
-  #start(message: IncomingMessage, response: ServerResponse, problem?: RefusalCode): void {
-    if (this.#hasExpired) response.shouldKeepAlive = false
+  #start(message: IncomingMessage, keepsAlive: boolean, problem?: RefusalCode): void {
+    const response = new ClientResponse(this.socket, keepsAlive && !this.#hasExpired)
     this.#message = message
     this.#response = response
     this.#owner.begin(this, message, response, problem)
@@ -178,13 +175,13 @@ export class ClientConnection implements ExchangeOwner, Peer {
     this.#owner.exchangeEnded()
     const response = this.#response
     if (this.isTunnel) this.#response = undefined
-    // Until Node has taken the socket from this response, the next one has none to be written to.
-    else if (response === undefined || response.socket === null) this.#goOn()
-    else response.once('finish', () => this.#goOn())
+    else if (response?.isFlushed !== false) this.#goOn()
+    else response.whenFlushed(() => this.#goOn())
   }
 
   /** The last response has been handed to the system. */
   #goOn(): void {
+    if (this.#response?.keepsAlive === false) this.isClosing = true
     this.#response = undefined
     this.idleSince = performance.now()
     this.#idleBytes = this.socket.bytesRead
@@ -220,7 +217,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     }
     this.#closeBehindResponse()
     // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
-    const isInContent = this.#message?.complete === false && this.#response?.writableEnded === false
+    const isInContent = this.#message?.complete === false && this.#response?.isEnded === false
     if (isInContent) this.#carried?.fail({ code: problem })
   }
 
@@ -229,7 +226,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     if (this.isTunnel || !this.isBusy) return
     this.isClosing = true
     this.#next = undefined
-    if (this.#response === undefined || this.#response.writableEnded) return
+    if (this.#response === undefined || this.#response.isEnded) return
     resetNow(this.socket) // if the client reads on after all, it must not take a broken response for a complete one
   }
 
@@ -258,7 +255,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
 
   /** The proxy will stop soon: the response to the current request is the last one, if its head is still to be sent. */
   announceEnd(): void {
-    if (this.#response?.headersSent === false) this.#response.shouldKeepAlive = false
+    if (this.#response?.hasStarted === false) this.#response.keepsAlive = false
   }
 
   #closeBehindResponse(): void {
@@ -266,7 +263,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     this.announceEnd()
   }
 
-  /** Ends our side, and throws away what the client still sends. */
+  /** Ends our side, and throws away what the client still sends: a reset could cost it our answer (RFC 9112 §9.6). */
   linger(): void {
     this.isClosing = true
     if (this.#isLingering) return

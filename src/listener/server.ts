@@ -1,6 +1,6 @@
 /** The proxy's listener: sockets, limits and timeouts. Takes requests from Node's parser and gives them to the gateway. */
 
-import { createServer, type IncomingMessage, type Server, type ServerOptions, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerOptions } from 'node:http'
 import type { Server as TlsServer } from 'node:https'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
@@ -9,6 +9,7 @@ import type { TLSSocket } from 'node:tls'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import { Exchange, type Gateway } from '../gateway/exchange.ts'
+import type { ClientResponse } from '../http/client-response.ts'
 import { carrierOf, discardInput, keepConnections } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
 import { type Admission, admit, offersWebSocket, type Sender } from './admission.ts'
@@ -131,11 +132,6 @@ export class Listener implements ConnectionOwner {
     const server = tls === undefined ? createServer(HTTP) : tls.newServer(HTTP, headersTimeoutMs)
     // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
     server.maxHeadersCount = 0
-    const receive = (message: IncomingMessage, response: ServerResponse) =>
-      this.#connections.get(message.socket)?.take(message, response)
-    server.on('request', receive)
-    server.on('checkContinue', receive)
-    server.on('checkExpectation', receive)
     server.on('connection', (socket: Socket) => {
       if (this.#connections.has(socket) || !this.#hasRoomFor(socket)) return
       if (tls === undefined) this.#open(socket, callerSocket)
@@ -217,7 +213,7 @@ export class Listener implements ConnectionOwner {
     return oldest?.socket
   }
 
-  begin(connection: ClientConnection, message: IncomingMessage, response: ServerResponse, problem?: RefusalCode): void {
+  begin(connection: ClientConnection, message: IncomingMessage, response: ClientResponse, problem?: RefusalCode): void {
     this.requestsInFlight++
     const arrival = new Arrival(connection, message, response, this.#options)
     if (problem === undefined) this.#proceed(arrival, connection)
@@ -227,10 +223,10 @@ export class Listener implements ConnectionOwner {
   #proceed(arrival: Arrival, sender: Sender): void {
     const { connection, response } = arrival
     const admission = this.#admit(arrival, sender)
-    if (this.#isEnding) response.shouldKeepAlive = false
+    if (this.#isEnding) response.keepsAlive = false
     if (!admission.isAdmitted) {
       // On its next connection, the client may have a better certificate, or the proxy the CA.
-      if (connection.certificate?.problem !== undefined) response.shouldKeepAlive = false
+      if (connection.certificate?.problem !== undefined) response.keepsAlive = false
       if ('token' in admission) this.#verify(arrival, admission.token)
       else arrival.fail(admission)
       return
