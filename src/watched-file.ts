@@ -27,8 +27,8 @@ export class WatchedFile {
   /** Of the last read. */
   problem: string | undefined
   readonly #options: WatchedFileOptions
-  readonly #reads = new Reruns((isAskedFor) => this.#read(isAskedFor))
-  readonly #onChange = () => void this.#reads.next()
+  readonly #onChange = () => void this.#next(false)
+  #reading = Promise.resolve()
   #digest: string | undefined
   #isClosed = false
 
@@ -42,12 +42,18 @@ export class WatchedFile {
 
   /** Reads the file now. Resolves after `onContent` or `onProblem` was called. Never rejects. */
   reload(): Promise<void> {
-    return this.#reads.next(true)
+    return this.#next(true)
   }
 
   close(): void {
     this.#isClosed = true
     unwatchFile(this.#options.path, this.#onChange)
+  }
+
+  /** One read at a time: the running one may have read the former content. */
+  #next(isAskedFor: boolean): Promise<void> {
+    this.#reading = this.#reading.then(() => this.#read(isAskedFor))
+    return this.#reading
   }
 
   async #read(isAskedFor: boolean): Promise<void> {
@@ -65,32 +71,6 @@ export class WatchedFile {
       if (!this.#isClosed && problem !== this.problem) onProblem(problem)
       this.problem = problem
     }
-  }
-}
-
-/** Runs `run` on demand, one run at a time. A run in progress may have read the old content, so a new one follows it. */
-export class Reruns {
-  readonly #run: (isAskedFor: boolean) => Promise<void>
-  #isAskedFor = false
-  #running = Promise.resolve()
-  /** Starts when the running one has ended. All requests in the meantime share it. */
-  #next: Promise<void> | undefined
-
-  /** `run` must not reject. */
-  constructor(run: (isAskedFor: boolean) => Promise<void>) {
-    this.#run = run
-  }
-
-  /** Resolves when the next run has ended. */
-  next(isAskedFor = false): Promise<void> {
-    this.#isAskedFor ||= isAskedFor
-    this.#next ??= this.#running.then(() => {
-      this.#next = undefined
-      this.#running = this.#run(this.#isAskedFor)
-      this.#isAskedFor = false
-      return this.#running
-    })
-    return this.#next
   }
 }
 

@@ -10,7 +10,8 @@ import { pathOf } from '../http/target.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from '../listener/bind.ts'
 import { History, SAMPLE_INTERVAL_MS } from './history.ts'
 import { type Answer, adminRoutes, type Route } from './routes.ts'
-import { type AdminSources, Status } from './status.ts'
+import type { AdminSources } from './status.ts'
+import { Warnings } from './warnings.ts'
 
 export interface AdminOptions {
   readonly address: ListenAddress
@@ -84,7 +85,7 @@ export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeo
 export class AdminListener {
   readonly #options: AdminOptions
   readonly #history: History
-  readonly #status: Status
+  readonly #warnings: Warnings
   readonly #routes: ReadonlyMap<string, Route>
   /** Oldest first. */
   readonly #sockets = new Set<Socket>()
@@ -96,8 +97,8 @@ export class AdminListener {
   constructor(options: AdminOptions, sources: AdminSources) {
     this.#options = options
     this.#history = new History(sources.metrics, performance.now())
-    this.#status = new Status(sources, this.#history)
-    this.#routes = adminRoutes(sources, this.#status, () => options.rules().orgPattern)
+    this.#warnings = new Warnings(sources.warnings)
+    this.#routes = adminRoutes(sources, this.#history, this.#warnings, () => options.rules().orgPattern)
   }
 
   /** Resolves with the address as written in a URL. */
@@ -106,7 +107,7 @@ export class AdminListener {
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
     this.#sampling = setInterval(() => {
       this.#history.sample(performance.now())
-      this.#status.warnings.present()
+      this.#warnings.present()
     }, SAMPLE_INTERVAL_MS).unref()
     return this.#bound.address
   }

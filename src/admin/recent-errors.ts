@@ -1,16 +1,23 @@
 /** The latest errors, one entry per code, so that a flood of one code does not hide the others. */
 
-import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
+import { PROBLEMS, titleOf } from '../errors.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 
-/** Answers of the service that are passed on, and look like errors, with what to do about them. */
-const SERVICE_ANSWERS = {
-  service_error: 'The proxy passed a 5xx on unchanged. Look at the service; its log may hold the request id.',
-  service_unauthorized:
-    'A new token did not or would not help. Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
-} as const
+/** What counts as an error, with what to do: the answers of the proxy, and those of the service that are passed on. */
+const ERRORS = {
+  ...PROBLEMS,
+  service_error: {
+    status: 500,
+    detail: 'The proxy passed a 5xx on unchanged. Look at the service; its log may hold the request id.',
+  },
+  service_unauthorized: {
+    status: 500,
+    detail:
+      'A new token did not or would not help. Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
+  },
+}
 
-type RecentErrorCode = ErrorCode | keyof typeof SERVICE_ANSWERS
+type RecentErrorCode = keyof typeof ERRORS
 
 /** Who has to do something: the operator of the proxy, the service, or the app that sent the request. */
 type ErrorKind = 'proxy' | 'service' | 'app'
@@ -63,14 +70,9 @@ function codeOf({ code, status }: RequestRecord): RecentErrorCode | undefined {
   return status >= 500 ? 'service_error' : undefined
 }
 
-function isAnswerOfService(code: RecentErrorCode): code is keyof typeof SERVICE_ANSWERS {
-  return Object.hasOwn(SERVICE_ANSWERS, code)
-}
-
 function kindOf(code: RecentErrorCode): ErrorKind {
   if (OURS.includes(code)) return 'proxy'
-  if (isAnswerOfService(code)) return 'service'
-  return PROBLEMS[code].status < 500 || OF_THE_APP.includes(code) ? 'app' : 'service'
+  return ERRORS[code].status < 500 || OF_THE_APP.includes(code) ? 'app' : 'service'
 }
 
 /** A copy, because the record keeps the whole exchange in memory. */
@@ -79,7 +81,7 @@ function excerpt({ requestId, orgId, method, path, status, reason, detail, ended
 }
 
 function reportOf(code: RecentErrorCode, { count, examples }: Entry, now: number) {
-  const remedy = isAnswerOfService(code) ? SERVICE_ANSWERS[code] : PROBLEMS[code].detail
+  const remedy = ERRORS[code].detail
   const shown = examples.map(({ endedAt, ...rest }) => ({ ...rest, agoMs: now - endedAt }))
   const [last] = shown
   return {

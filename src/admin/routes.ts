@@ -6,7 +6,9 @@ import { markup, script, style } from 'status-page-assets'
 import type { ErrorCode } from '../errors.ts'
 import { parseOrgId } from '../http/org-id.ts'
 import { renderFamilies, runtimeMetrics } from './counts.ts'
-import type { AdminSources, ReadinessCheck, Status } from './status.ts'
+import type { History } from './history.ts'
+import { type AdminSources, type ReadinessCheck, statusOf } from './status.ts'
+import type { Warnings } from './warnings.ts'
 
 export interface Answer {
   readonly status: number
@@ -54,13 +56,14 @@ const statusPage: Answer = {
 
 export function adminRoutes(
   sources: AdminSources,
-  status: Status,
+  history: History,
+  warnings: Warnings,
   orgPattern: () => RegExp,
 ): ReadonlyMap<string, Route> {
   const { metrics, gauges, version, tokens } = sources
 
   async function exposition(): Promise<Answer> {
-    const families = [...metrics.families(gauges(), version), status.warnings.family()]
+    const families = [...metrics.families(gauges(), version), warnings.family()]
     const [ours, runtime] = await Promise.all([renderFamilies(families), runtimeMetrics()])
     return { status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', content: `${ours}\n${runtime}` }
   }
@@ -68,7 +71,7 @@ export function adminRoutes(
   function statusDocument(query: URLSearchParams): Answer {
     const asked = query.get('orgs') ?? ''
     const maxOrgs = /^\d{1,9}$/.test(asked) ? Number(asked) : Number.POSITIVE_INFINITY
-    return json(status.document(maxOrgs, query.get('search') ?? ''))
+    return json(statusOf(sources, history, warnings, maxOrgs, query.get('search') ?? ''))
   }
 
   /** `org=ORG` names one org and `org=all` every org; `orgId=ORG` always names one, even an org whose id is `all`. */

@@ -6,7 +6,7 @@ import type { OrgId } from '../http/org-id.ts'
 import type { OrgStatus, TokenCache } from '../token/token-cache.ts'
 import type { History } from './history.ts'
 import type { Gauges, Metrics } from './metrics.ts'
-import { type WarningChecks, Warnings } from './warnings.ts'
+import type { WarningChecks, Warnings } from './warnings.ts'
 
 export interface ReadinessCheck {
   readonly name: string
@@ -43,51 +43,32 @@ export interface AdminSources {
     | undefined
 }
 
-export type StatusDocument = ReturnType<Status['document']>
+export type StatusDocument = ReturnType<typeof statusOf>
 
-export class Status {
-  readonly #sources: AdminSources
-  readonly #history: History
-  readonly warnings: Warnings
-
-  constructor(sources: AdminSources, history: History) {
-    this.#sources = sources
-    this.#history = history
-    this.warnings = new Warnings(sources.warnings)
-  }
-
-  /** At most `maxOrgs` of the orgs whose id contains `search`: those in trouble first, then the newest tokens. */
-  document(maxOrgs: number, search: string) {
-    const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, fleet } =
-      this.#sources
-    const now = performance.now()
-    const checks = readiness()
-    const orgs = tokens.status().filter(({ org }) => org.includes(search))
-    const { originConnections, ...counted } = gauges()
-    return {
-      program: {
-        version,
-        node: process.versions.node,
-        host: hostname(),
-        pid: process.pid,
-        uptimeMs: now,
-      },
-      service,
-      configuration: { takenOverAt: configurationTakenOverAt().toISOString() },
-      callers: callers(),
-      isReady: checks.every(({ isOk }) => isOk),
-      checks,
-      fleet: fleet?.status,
-      warnings: this.warnings.present(),
-      /** Since the start, and as of now. `requestsWaiting` of those in flight wait for a connection to the service. */
-      totals: { ...metrics.totals(), ...counted, requestsWaiting: originConnections['pending'] ?? 0 },
-      recent: this.#history.recent(now),
-      history: this.#history.series(),
-      orgs: orgs.sort(byNeedForAttention).slice(0, maxOrgs),
-      /** Number of all matching orgs. */
-      orgCount: orgs.length,
-      errors: metrics.errors.reports(now),
-    }
+/** At most `maxOrgs` of the orgs whose id contains `search`: those in trouble first, then the newest tokens. */
+export function statusOf(sources: AdminSources, history: History, warnings: Warnings, maxOrgs: number, search: string) {
+  const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, fleet } = sources
+  const now = performance.now()
+  const checks = readiness()
+  const orgs = tokens.status().filter(({ org }) => org.includes(search))
+  const { originConnections, ...counted } = gauges()
+  return {
+    program: { version, node: process.versions.node, host: hostname(), pid: process.pid, uptimeMs: now },
+    service,
+    configuration: { takenOverAt: configurationTakenOverAt().toISOString() },
+    callers: callers(),
+    isReady: checks.every(({ isOk }) => isOk),
+    checks,
+    fleet: fleet?.status,
+    warnings: warnings.present(),
+    /** Since the start, and as of now. `requestsWaiting` of those in flight wait for a connection to the service. */
+    totals: { ...metrics.totals(), ...counted, requestsWaiting: originConnections['pending'] ?? 0 },
+    recent: history.recent(now),
+    history: history.series(),
+    orgs: orgs.sort(byNeedForAttention).slice(0, maxOrgs),
+    /** Number of all matching orgs. */
+    orgCount: orgs.length,
+    errors: metrics.errors.reports(now),
   }
 }
 

@@ -8,7 +8,7 @@ import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.
 import { ConfigRefused, type Files } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { RELOADABLE, type SettingKey } from '../config/settings.ts'
-import { Reruns, WatchedFile } from '../watched-file.ts'
+import { WatchedFile } from '../watched-file.ts'
 
 export type Reload =
   | {
@@ -37,7 +37,7 @@ export class ConfigReload {
   /** Why the last reload was refused, one line each. */
   problems: readonly string[] = []
   readonly #watched = new Map<string, WatchedFile>()
-  readonly #attempts = new Reruns((isAskedFor) => this.#reloadOnce(isAskedFor))
+  #attempt = Promise.resolve()
   #isClosed = false
 
   constructor(options: ConfigReloadOptions) {
@@ -48,12 +48,18 @@ export class ConfigReload {
 
   /** Resolves when the configuration has been read and applied, or refused. Never rejects. */
   reload(): Promise<void> {
-    return this.#attempts.next(true)
+    return this.#next(true)
   }
 
   close(): void {
     this.#isClosed = true
     this.#watch(new Map())
+  }
+
+  /** One attempt at a time: the running one may have read the former files. */
+  #next(isAskedFor: boolean): Promise<void> {
+    this.#attempt = this.#attempt.then(() => this.#reloadOnce(isAskedFor))
+    return this.#attempt
   }
 
   /** An attempt that nobody asked for gets no line if it changes nothing and finds no new problem. */
@@ -99,7 +105,7 @@ export class ConfigReload {
     for (const [path, known] of files) {
       if (this.#watched.has(path) || this.#isClosed) continue
       // The reload reads the file as well, and reports a problem with the setting that names the file.
-      const onChange = () => void this.#attempts.next()
+      const onChange = () => void this.#next(false)
       const maxBytes = MAX_CERTIFICATE_FILE_BYTES // no other file of a configuration may be larger
       this.#watched.set(path, new WatchedFile({ path, known, maxBytes, onContent: onChange, onProblem: onChange }))
     }
