@@ -266,7 +266,6 @@ export class ClientConnection implements ExchangeOwner, Peer {
   /** Ends our side, and throws away what the client still sends: a reset could cost it our answer (RFC 9112 §9.6). */
   linger(): void {
     this.isClosing = true
-    if (this.#isLingering) return
     this.#isLingering = true
     this.socket.end()
     discardInput(this.socket)
