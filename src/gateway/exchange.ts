@@ -397,7 +397,6 @@ export class Exchange implements AttemptSink {
     this.#record.reason = failure.limit
     if (this.#response.hasStarted) this.#relay.breakOff()
     else {
-      this.#relay.abandon()
       if (this.#mustClose()) this.#response.keepsAlive = false
       const { method, requestId } = this.#request
       const { status, bytes } = respondWithProblem(this.#response, method === 'HEAD', failure, requestId)

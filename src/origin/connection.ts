@@ -100,11 +100,10 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     setImmediate(lookOnce, this)
   }
 
-  /** Nothing has come since `take`. */
+  /** What waited has been read. If it closed the connection, there is no attempt any more. */
   lookEnded(): void {
-    if (!this.#isLooking || this.#socket === undefined) return
     this.#isLooking = false
-    this.#start(this.#socket)
+    if (this.#socket !== undefined) this.#start(this.#socket)
   }
 
   #start(socket: Socket): void {

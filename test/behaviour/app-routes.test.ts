@@ -43,4 +43,7 @@ test('are repeated with the secret before, if the service does not take the new 
   for (let i = 0; i < 2; i++) expect((await request(proxy.port, link)).status).toBe(200)
   const seen = service.requests.map((received) => received.values('authorization')[0] === old)
   expect(seen, 'which requests had the secret before').toEqual([true, false, true, true])
+  old = 'neither'
+  expect((await request(proxy.port, link)).status).toBe(401)
+  expect(service.requests.slice(seen.length), 'one request with each').toHaveLength(2)
 })
