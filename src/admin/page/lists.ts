@@ -27,11 +27,13 @@ export function showErrors(errors: readonly ErrorReport[]): void {
 }
 
 function updateError(item: HTMLElement, { code, kind, title, detail, examples, ...report }: ErrorReport): void {
+  const [last] = examples
+  const org = last?.orgId === undefined ? '' : `, for ${last.orgId}`
   setTexts(item, {
     '.badge': kind,
     strong: title,
-    code: `${examples[0]?.status ?? ''} ${code}`,
-    '.times': `${counted(report.count, 'time')}, ${ago(report.lastAgoMs)}`,
+    code: `${last?.status ?? ''} ${code}`,
+    '.times': `${counted(report.count, 'time')}, the last ${ago(report.lastAgoMs)}${org}`,
     '.advice': detail,
   })
   part(item, '.badge').dataset.colour = kind
