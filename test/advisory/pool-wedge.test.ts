@@ -94,6 +94,7 @@ test('clients that leave while they wait for a place', async () => {
   )
   for (const client of clients) client.reset()
   await table.expectAlive()
+  expect(table.requestsFor(target), 'none of those that waited is sent').toHaveLength((PLACES * 3) / 4)
   expect((await request(table.proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
 })
 

@@ -21,10 +21,7 @@ let service: Service
 /** What the environment names as a proxy. */
 let interceptor: Origin
 beforeAll(async () => {
-  const echo = echoServer()
-  service = await startService({
-    script: (seen, connection) => (seen.target === '/v2/ws' ? echo.script(seen, connection) : { content: 'direct' }),
-  })
+  service = await startService(echoServer({ content: 'direct' }))
   interceptor = await startOrigin()
 })
 afterAll(async () => {

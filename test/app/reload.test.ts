@@ -5,7 +5,7 @@ import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
-import { request } from '../support/raw-client.ts'
+import { outcomeOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
@@ -64,10 +64,7 @@ async function send(
 ) {
   const all = { Host: 'localhost', 'X-Org-Id': 'acme', ...fields }
   const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`)
-  const answer = await request(on, `${route} HTTP/1.1\r\n${lines.join('')}\r\n`)
-  const isOurs = answer.fields.some((name) => name.toLowerCase() === 'proxy-status')
-  const code: string | undefined = isOurs ? JSON.parse(answer.content.toString()).code : undefined
-  return code ?? answer.status
+  return outcomeOf(await request(on, `${route} HTTP/1.1\r\n${lines.join('')}\r\n`))
 }
 
 const metric = (name: string) => proxy.metric(name)

@@ -12,11 +12,8 @@ import { echoServer } from '../support/websocket-echo.ts'
 const known = (await lookup('localhost', { all: true })).map(({ address }) => address)
 
 describe.each(['127.0.0.1', '::1'])('the service answers only on %s', async (host) => {
-  const echo = echoServer()
-  const service = await startService({
-    host,
-    script: (seen, connection) => (seen.target === '/v2/ws' ? echo.script(seen, connection) : { content: 'hello' }),
-  }).catch(() => undefined) // a machine without IPv6
+  const { script } = echoServer({ content: 'hello' })
+  const service = await startService({ host, script }).catch(() => undefined) // a machine without IPv6
 
   afterAll(() => service?.[Symbol.asyncDispose]())
 

@@ -8,10 +8,11 @@ import { problemOf, request } from '../support/raw-client.ts'
 const table = await startFaultTable({ 'origin.connections': '1' })
 
 /** Answers the first request of a connection. The second one ends the connection without a byte. */
-async function raced(method: string, end: 'fin' | 'reset', content = '') {
+async function raced(method: string, end: 'fin' | 'reset', content = '', writes = '') {
   await table.expectAlive() // leaves an idle connection, which is used again
   const target = table.target((_, connection) => {
     if (connection.requests.length === 1) return { content: 'fresh' }
+    connection.write(writes)
     if (end === 'fin') connection.end()
     else connection.reset()
   })
@@ -34,6 +35,11 @@ describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
     const code = response.status === 200 ? undefined : problemOf(response).code
     expect([response.status, attempts, code]).toEqual(expected)
   })
+})
+
+test('with an answer that has begun, even a GET is not repeated', async () => {
+  const { response, attempts } = await raced('GET', 'fin', '', 'HTTP/1.1 200')
+  expect([response.status, attempts, problemOf(response).code]).toEqual([502, 1, 'http_response_incomplete'])
 })
 
 test('a repeat that fails is not repeated again', async () => {

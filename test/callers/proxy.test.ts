@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { CA_FILE } from '../support/certificates.ts'
 import { eventually } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
-import { fieldOf, problemOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
+import { fieldOf, outcomeOf, problemOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startBothForFile, startProxy } from '../support/start-proxy.ts'
 import { makeIssuer, sign } from './issuer.ts'
@@ -74,10 +74,7 @@ interface Sent {
 
 async function send({ key, org = 'acme', route = 'GET /v2/invoices/1', on = proxy.port }: Sent) {
   const field = key === undefined ? '' : `X-Proxy-Key: ${key}\r\n`
-  const answer = await request(on, `${route} HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: ${org}\r\n${field}\r\n`)
-  const isOurs = answer.fields.some((name) => name.toLowerCase() === 'proxy-status')
-  const code: string | undefined = isOurs ? JSON.parse(answer.content.toString()).code : undefined
-  return code ?? answer.status
+  return outcomeOf(await request(on, `${route} HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: ${org}\r\n${field}\r\n`))
 }
 
 describe('by socket', () => {

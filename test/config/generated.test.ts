@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { nearest, settings } from '../../src/config/settings.ts'
+import { settings } from '../../src/config/settings.ts'
 import { makeFolder } from '../support/folder.ts'
 import { GOOD } from './refusal.ts'
 import {
@@ -52,15 +52,6 @@ describe('the reference file', () => {
       ])
     }
   })
-
-  test('names every setting and its variable', () => {
-    expect(renderReference()).not.toContain('undefined')
-    for (const { key, variable } of settings) {
-      const name = key.split('.').at(-1)
-      if (key !== 'callers') expect(renderReference()).toContain(`# ${variable}\n`)
-      if (name !== 'appSecret') expect(renderReference()).toMatch(new RegExp(`^ *(# )?${name}: `, 'm'))
-    }
-  })
 })
 
 describe('the schema', () => {
@@ -77,42 +68,9 @@ describe('the schema', () => {
     expect(renderSchema().match(/"additionalProperties": false/g)).toHaveLength(14)
     expect(renderSchema()).not.toContain('"required"')
   })
-
-  test('tells an editor the units, the choices and the limits', () => {
-    const headersTimeout = { type: 'string', default: '10s', pattern: expect.stringContaining('ms|s|m|h') }
-    const maxInFlight = { type: 'integer', default: 2048, minimum: 1 }
-    expect(top).toMatchObject({
-      listen: { properties: { headersTimeout, maxInFlight } },
-      log: { properties: { format: { enum: ['json', 'pretty'] } } },
-    })
-  })
 })
 
 test('every setting is described in one sentence', () => {
   for (const { key, description } of settings)
     expect([key, description]).toEqual([key, expect.stringMatching(/^[^\n|]+\.$/)])
-})
-
-test('the table has a row for every setting', () => {
-  const rows = renderSettingsTable().split('\n').slice(3, -1)
-  expect(rows.map((row) => row.split('`')[1])).toEqual(settings.map(({ key }) => key))
-  for (const row of rows) expect(row.split(/(?<!\\)\|/)).toHaveLength(5)
-})
-
-describe('the nearest name', () => {
-  const known = settings.map(({ key }) => key)
-  test.each([
-    ['listen.adress', 'listen.address'],
-    ['tokens.maxorgs', 'tokens.maxOrgs'],
-    ['token.maxOrgs', 'tokens.maxOrgs'],
-    ['appid', 'appId'],
-    ['baseURL', 'baseUrl'],
-    ['base_url', 'baseUrl'],
-    ['x', undefined],
-    ['', undefined],
-    ['entirely.something.else', undefined],
-    ['l'.repeat(10_000), undefined],
-  ])('of %s is %s', (name, expected) => {
-    expect(nearest(name, known)).toBe(expected)
-  })
 })

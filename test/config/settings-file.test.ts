@@ -13,6 +13,8 @@ describe('a wrong name or value is reported with its place', () => {
     ['apId: x', 'apId (1:7): is not a setting: did you mean appId?'],
     ['listen: {adress: x}', 'listen.adress (1:18): is not a setting: did you mean listen.address?'],
     ['tokens:\n  lifeTime: 5m', 'tokens.lifeTime (2:13): is not a setting: did you mean tokens.lifetime?'],
+    ['base_url: x', 'base_url (1:11): is not a setting: did you mean baseUrl?'],
+    ['token: {maxOrgs: 1}', 'token (1:8): is not a setting: did you mean tokens?'],
     ['tokns: {}', 'tokns (1:8): is not a setting: did you mean tokens?'],
     ['maxOrgs: 5', 'maxOrgs (1:10): is not a setting: remove it'],
     ['listen.address: x', 'listen.address (1:1): is not a setting: remove it'],

@@ -13,10 +13,7 @@ const TUNNELS = 400
 const GRACE_MS = 1_000
 
 test(`${TUNNELS} idle tunnels`, async () => {
-  const echo = echoServer()
-  await using service = await startService({
-    script: (seen, on) => (seen.target === '/v2/ws' ? echo.script(seen, on) : {}),
-  })
+  await using service = await startService(echoServer({}))
   await using proxy = await startProxyProcess(service, {
     settings: { 'shutdown.timeout': `${GRACE_MS}ms`, 'listen.maxConnections': `${TUNNELS + 100}` },
   })

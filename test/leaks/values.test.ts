@@ -2,7 +2,6 @@
 
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { loadConfig } from '../../src/config/load.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
 import { AppCredentials } from '../../src/token/app-credentials.ts'
@@ -18,26 +17,18 @@ const canaries = new Canaries()
   .add('API key', Buffer.from(`app:${secret}`).toString('base64'))
   .add('token', token)
 
-async function configured() {
-  const env = { OAP_APP_ID: 'app', OAP_APP_SECRET: secret, OAP_BASE_URL: 'http://localhost:1' }
-  return await loadConfig({ env })
-}
-
-const VALUES: readonly (readonly [string, () => unknown])[] = [
-  ['a Secret', () => new Secret(secret)],
-  ['the credentials', () => new AppCredentials('app', new Secret(secret))],
-  ['a token', () => new AccessToken(token, 0, undefined)],
-  ['the configuration', configured],
-]
-
-test.each(VALUES)('%s', async (_, make) => {
-  const value = await make()
+// `test/config/load.test.ts` has the configuration.
+test.each<[string, object]>([
+  ['a Secret', new Secret(secret)],
+  ['the credentials', new AppCredentials('app', new Secret(secret))],
+  ['a token', new AccessToken(token, 0, undefined)],
+])('%s', (_, value) => {
   const texts = [
     inspect(value, { depth: 20, showHidden: true, getters: true }),
     JSON.stringify({ value }) ?? '',
     String(value),
     `${(value as { message?: string }).message}`,
-    JSON.stringify(Object.entries(value as object)),
+    JSON.stringify(Object.entries(value)),
     inspect(new Error('with it', { cause: value }), { depth: 20, showHidden: true }),
     inspect(structuredClone(JSON.parse(JSON.stringify({ value })))),
   ]

@@ -107,30 +107,6 @@ test('a request that is given up before it was written leaves no trace at the or
   expect(pool.server.requests.map(({ target }) => target)).toEqual(['/1', '/3'])
 })
 
-test.each(['204', '304', 'HEAD', 'counted', 'chunked'])(
-  'bytes after a response close the connection: %s',
-  async (kind) => {
-    const OK = 'HTTP/1.1 200 OK\r\n'
-    const responses: Readonly<Record<string, string>> = {
-      204: 'HTTP/1.1 204 No Content\r\n\r\n',
-      304: 'HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n',
-      HEAD: `${OK}Content-Length: 4\r\n\r\n`,
-      counted: `${OK}Content-Length: 4\r\n\r\nbody`,
-      chunked: `${OK}Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n`,
-    }
-    const script: OriginScript = ({ target }, connection) => {
-      if (target !== '/first') return { content: 'second' }
-      connection.write(`${responses[kind]}${OK}Content-Length: 6\r\n\r\npoison`)
-    }
-    await using pool = await startOriginPool(script, { connections: 1 })
-    const first = pool.send('/first', { method: kind === 'HEAD' ? 'HEAD' : 'GET' })
-    const second = pool.send('/second')
-    await first.ended()
-    expect((await second.ended()).content.toString()).toBe('second')
-    expect(pool.connectionOf('/second')).not.toBe(pool.connectionOf('/first'))
-  },
-)
-
 test.each(['Content-Length: 4', 'Transfer-Encoding: chunked'])(
   'a 204 with %s is the last on its connection',
   async (line) => {

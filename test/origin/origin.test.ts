@@ -10,8 +10,6 @@ import type { OriginScript } from '../support/origin-connection.ts'
 import { type OriginPool, onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
 
-const BROKEN = { code: 'connection_terminated' }
-
 describe('a connection', () => {
   test('is used again, and the request says so', async () => {
     await using pool = await startOriginPool()
@@ -61,23 +59,6 @@ describe('a connection', () => {
       await recorder.ended()
     }
     expect(pool.server.connections, 'each retry came on a connection of its own').toHaveLength(5)
-  })
-
-  test('knows whether it was used before, and whether an answer has begun', async () => {
-    const script: OriginScript = ({ target }, connection) => {
-      if (target === '/good') return { content: '' }
-      if (target === '/begun') connection.write('HTTP/1.1 200')
-      connection.end()
-    }
-    await using pool = await startOriginPool(script)
-    const good = await pool.send('/good').ended()
-    expect(good.attempt).toMatchObject({ isConnected: true, isReused: false, hasResponse: true })
-    const stale = pool.send('/stale')
-    expect(await stale.failed()).toMatchObject(BROKEN)
-    expect(stale.attempt).toMatchObject({ isConnected: true, isReused: true, hasResponse: false })
-    const begun = pool.send('/begun')
-    expect(await begun.failed()).toMatchObject(BROKEN)
-    expect(begun.attempt).toMatchObject({ isConnected: true, isReused: false, hasResponse: true })
   })
 
   test('that was paused for a slow reader is read again for the next request', async () => {
@@ -259,24 +240,6 @@ test('a fault of our own is reported as one', async () => {
 describe('an aborted attempt', () => {
   const reason = new Error('given up')
 
-  test('in the queue is never sent, and the next one gets its turn', async () => {
-    const cue = onCue()
-    await using pool = await startOriginPool(cue.script, { connections: 1 })
-    const first = pool.send('/first')
-    const given = pool.send('/given-up')
-    const next = pool.send('/next')
-    await pool.seen(1)
-    given.attempt.abort(reason)
-    expect(await given.failed()).toBe(reason)
-    expect(given.attempt.isConnected).toBe(false)
-    cue.answer('/first')
-    await first.ended()
-    await pool.seen(2)
-    cue.answer('/next')
-    await next.ended()
-    expect(pool.connectionOf('/given-up')).toBeUndefined()
-  })
-
   test('while it connects is never sent, and its place becomes free', async () => {
     await using pool = await startOriginPool(undefined, { connections: 1 })
     const given = pool.send('/given-up')
@@ -285,24 +248,6 @@ describe('an aborted attempt', () => {
     expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
     await pool.send('/next').ended()
     expect(pool.connectionOf('/given-up')).toBeUndefined()
-  })
-
-  test('in its exchange closes the connection, and reports nothing more', async () => {
-    const cue = onCue()
-    await using pool = await startOriginPool(cue.script, { connections: 1 })
-    const given = pool.send('/given-up')
-    const next = pool.send('/next')
-    await pool.seen(1)
-    given.attempt.abort(reason)
-    given.attempt.abort(reason)
-    expect(given.told).toEqual(['connected', 'failed'])
-    await pool.left(pool.connectionOf('/given-up'))
-    await pool.seen(2)
-    cue.answer('/given-up')
-    cue.answer('/next')
-    await next.ended()
-    expect(given.told).toEqual(['connected', 'failed'])
-    expect(pool.connectionOf('/next')).not.toBe(pool.connectionOf('/given-up'))
   })
 
   test('after its end does not disturb the next attempt on the connection', async () => {

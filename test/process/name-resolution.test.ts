@@ -43,12 +43,8 @@ function startNamed({ appId, appSecret, origin }: Service): Promise<ProxyProcess
   return startProxyProcess({ baseUrl, appId, appSecret }, { settings, nodeArgs })
 }
 
-const echo = echoServer()
-
 function startNamedService(content: string, options: ServiceOptions = {}): Promise<Service> {
-  const script: ServiceOptions['script'] = (seen, on) =>
-    seen.target === '/v2/ws' ? echo.script(seen, on) : { content }
-  return startService({ script, ...options })
+  return startService({ script: echoServer({ content }).script, ...options })
 }
 
 /** True if this machine has the address. Other systems have only 127.0.0.1, and some have no IPv6. */

@@ -19,11 +19,7 @@ beforeEach(() => {
   onTheWay.requests.length = 0
 })
 beforeAll(async () => {
-  const echo = echoServer()
-  service = await startService({
-    script: (seen, connection) =>
-      seen.target === '/v2/ws' ? echo.script(seen, connection) : { content: 'from the origin', closes: true },
-  })
+  service = await startService(echoServer({ content: 'from the origin', closes: true }))
   onTheWay = await startConnectProxy()
 })
 afterAll(async () => {

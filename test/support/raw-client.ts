@@ -131,6 +131,12 @@ export function fieldOf(response: RawResponse, name: string): string | undefined
   return valuesOf(response.fields, name)[0]
 }
 
+/** The code of an error that the proxy made, or the status of the service. */
+export function outcomeOf(response: RawResponse): string | number {
+  const { status } = response
+  return fieldOf(response, 'proxy-status') === undefined ? status : (problemOf(response).code ?? status)
+}
+
 /** The content as JSON; the proxy's own answers are `application/problem+json`. */
 export function problemOf(response: RawResponse): { readonly code?: string; readonly [key: string]: unknown } {
   return JSON.parse(response.content.toString())

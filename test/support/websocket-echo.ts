@@ -1,8 +1,8 @@
-/** A script that accepts every WebSocket handshake and echoes each message, with the real `ws`. */
+/** A script that accepts WebSocket handshakes and echoes each message, with the real `ws`. */
 
 import type { IncomingMessage } from 'node:http'
 import { type WebSocket, WebSocketServer } from 'ws'
-import type { OriginScript } from './origin-connection.ts'
+import type { OriginScript, Reply } from './origin-connection.ts'
 
 export interface EchoServer {
   readonly script: OriginScript
@@ -10,10 +10,12 @@ export interface EchoServer {
   readonly sockets: WebSocket[]
 }
 
-export function echoServer(): EchoServer {
+/** Every request is a handshake; or, with an answer for the others, each one for `/v2/ws`. */
+export function echoServer(otherwise?: Reply): EchoServer {
   const server = new WebSocketServer({ noServer: true, perMessageDeflate: true })
   const sockets: WebSocket[] = []
   const script: OriginScript = (request, connection) => {
+    if (otherwise !== undefined && request.target !== '/v2/ws') return otherwise
     const reader = connection.tunnel()
     const headers: Record<string, string> = {}
     for (let i = 0; i < request.fields.length; i += 2) {
