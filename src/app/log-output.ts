@@ -5,8 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isatty } from 'node:tty'
 import { SonicBoom } from 'sonic-boom'
 
-/** A system call for each line would cost as much as the line itself. */
-const BATCH_CHARACTERS = 16 * 1024
+/** A system call for each line would cost as much as the line itself. Half of what a pipe holds. */
+const BATCH_CHARACTERS = 32 * 1024
 const MAX_DELAY_MS = 50
 /** If nobody reads stdout, this much is kept. Further lines are dropped and counted, and requests go on. */
 const MAX_QUEUED_BYTES = 4 * 1024 * 1024
@@ -15,8 +15,17 @@ const FLUSH_TIMEOUT_MS = 500
 const STDOUT = 1
 
 export class StdoutOutput {
-  /** `minLength` 1 writes at once. With 0, `flush` would do nothing. */
-  readonly #stream = new SonicBoom({ fd: openStdout(), sync: false, minLength: 1, maxLength: MAX_QUEUED_BYTES })
+  /**
+   * `minLength` 1 writes at once. With 0, `flush` would do nothing. It takes buffers: a string would be measured, and encoded
+   * twice.
+   */
+  readonly #stream = new SonicBoom({
+    fd: openStdout(),
+    sync: false,
+    contentMode: 'buffer',
+    minLength: 1,
+    maxLength: MAX_QUEUED_BYTES,
+  })
   #lines = ''
   #timer: NodeJS.Timeout | undefined
   #retry: NodeJS.Timeout | undefined
@@ -31,9 +40,9 @@ export class StdoutOutput {
       clearTimeout(this.#retry)
       this.#retry = setTimeout(() => this.#stream.flush(), RETRY_MS).unref()
     })
-    this.#stream.on('drop', (lines: string) => {
+    this.#stream.on('drop', (lines: Buffer) => {
       this.lastDropAt = performance.now()
-      this.droppedLines += lines.split('\n').length - 1
+      this.droppedLines += lines.toString().split('\n').length - 1
     })
   }
 
@@ -47,7 +56,7 @@ export class StdoutOutput {
   #writeBatch(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    if (this.#lines !== '') this.#stream.write(this.#lines)
+    if (this.#lines !== '') this.#stream.write(Buffer.from(this.#lines) as unknown as string)
     this.#lines = ''
   }
 

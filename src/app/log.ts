@@ -113,17 +113,16 @@ function milliseconds(value: number): string {
   return `${whole}.${rest < 10 ? '00' : rest < 100 ? '0' : ''}${rest}`
 }
 
-let second = Number.NaN
-let secondText = ''
+let lastMs = Number.NaN
+let lastText = ''
 
-/** ISO 8601 in UTC. The part up to the second is formatted once a second. */
+/** ISO 8601 in UTC. Formatted once a millisecond. */
 function isoTime(now: number): string {
-  const ms = now % 1_000
-  if (now - ms !== second) {
-    second = now - ms
-    secondText = new Date(second).toISOString().slice(0, 20)
+  if (now !== lastMs) {
+    lastMs = now
+    lastText = new Date(now).toISOString()
   }
-  return `${secondText}${ms < 10 ? '00' : ms < 100 ? '0' : ''}${ms}Z`
+  return lastText
 }
 
 /** A line of JSON as a line for people. */

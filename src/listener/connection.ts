@@ -10,6 +10,7 @@ import { ClientResponse } from '../http/client-response.ts'
 import { ignoreOffer } from '../http/node-20.ts'
 import { discardInput, resetNow, takeRequests } from '../http/node-internals.ts'
 import type { AbandonCode } from '../http/request-record.ts'
+import { isLocalPeer } from './bind.ts'
 import type { ClientCertificate } from './tls.ts'
 
 /** The current request, as its connection sees it. */
@@ -57,6 +58,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
   readonly socket: Socket
   readonly callerSocket: string | undefined
   readonly certificate: ClientCertificate | undefined
+  readonly isLocal: boolean
   readonly #owner: ConnectionOwner
   #message: IncomingMessage | undefined
   #response: ClientResponse | undefined
@@ -86,6 +88,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     this.#owner = owner
     this.callerSocket = callerSocket
     this.certificate = certificate
+    this.isLocal = isLocalPeer(socket)
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())

@@ -168,16 +168,12 @@ export class Listener implements ConnectionOwner {
     socket.once('close', () => this.#forget(socket))
   }
 
-  /** True for a client on another machine, if `listen.allowRemote` is off. All its requests are refused. */
-  #isForeign(socket: Socket): boolean {
-    return !this.#options.allowsRemote && !isLocalPeer(socket)
-  }
-
   /** Destroys `socket` if there is no room. */
   #hasRoomFor(socket: Socket): boolean {
     const isFull = this.#connections.size + this.#handshakes.size >= this.limit.most
     if (isFull && this.limit.refuse()) this.#options.observer.connectionsRefused(this.limit)
-    const isRefused = isFull && (this.#isForeign(socket) || !this.#makeRoom())
+    const isForeign = !this.#options.allowsRemote && !isLocalPeer(socket)
+    const isRefused = isFull && (isForeign || !this.#makeRoom())
     if (isRefused || this.#isDraining) socket.destroy()
     return !isRefused && !this.#isDraining
   }
@@ -239,7 +235,7 @@ export class Listener implements ConnectionOwner {
 
   /** `requestsInFlight` counts this request already. */
   #admit({ connection, message, rules }: Arrival, sender: Sender): Admission {
-    if (this.#isForeign(connection.socket)) return { isAdmitted: false, code: 'remote_refused' }
+    if (!connection.isLocal && !this.#options.allowsRemote) return { isAdmitted: false, code: 'remote_refused' }
     const admission = admit(message, rules, this.#options.newRequestId, sender)
     if (!admission.isAdmitted) return admission
     const { orgId, caller } = admission

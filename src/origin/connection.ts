@@ -97,7 +97,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     this.attempt = attempt
     attempt.place = this
     this.#isLooking = true
-    setImmediate(lookOnce, this)
+    if (looking.push(this) === 1) setImmediate(lookOnce)
   }
 
   /** What waited has been read. If it closed the connection, there is no attempt any more. */
@@ -261,6 +261,14 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
 
 const CLOSED = new OriginError('connection_terminated', 'closed by the origin')
 
-// One function for all connections: a closure for each request would be garbage.
-const lookOnce = (connection: Connection) => setImmediate(endLook, connection)
-const endLook = (connection: Connection) => connection.lookEnded()
+/** Those that began to look in this turn of the event loop. */
+let looking: Connection[] = []
+
+function lookOnce(): void {
+  setImmediate(endLooks, looking)
+  looking = []
+}
+
+function endLooks(connections: readonly Connection[]): void {
+  for (const connection of connections) connection.lookEnded()
+}
