@@ -24,17 +24,15 @@ export interface AdminOptions {
   readonly allowsRemote: boolean
   readonly refusesForwarded: boolean
   /** Read for each request: a reload may change them. */
-  readonly rules: () => AdminRules
+  readonly rules: () => {
+    /** `here`: callers run on this machine, who may see and purge nothing of each other. */
+    readonly callers: 'none' | 'here' | 'elsewhere'
+    /** Names accepted in `Host`. */
+    readonly hosts: HostList
+    readonly orgPattern: RegExp
+  }
   /** Called with unexpected errors. */
   readonly report: (error: unknown) => void
-}
-
-interface AdminRules {
-  /** `here`: callers run on this machine, who may see and purge nothing of each other. */
-  readonly callers: 'none' | 'here' | 'elsewhere'
-  /** Names accepted in `Host`. */
-  readonly hosts: HostList
-  readonly orgPattern: RegExp
 }
 
 const MAX_HEAD_BYTES = 16 * 1024
@@ -75,17 +73,15 @@ export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeo
       'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, or POST /tokens/purge?org=ORG, /tokens/resume.',
   },
   method_refused: { detail: 'Use a method from the Allow field.' },
-  org_id_missing: {
-    detail: 'Send one ?org=ORG, or ?org=all for every Org. For an Org whose id is "all", send ?orgId=all.',
-  },
+  org_id_missing: { detail: 'Send one ?org=ORG, or ?org=all for every Org.' },
   org_id_invalid: { detail: 'Send one id that matches orgs.pattern.' },
   proxy_internal_error: { detail: 'This is a bug of the proxy. Report it with the lines of its log.' },
 }
 
 export class AdminListener {
   readonly #options: AdminOptions
-  readonly #history: History
-  readonly #warnings: Warnings
+  /** Every few seconds: the next point of the plots, and the beginnings of bad states. */
+  readonly #sample: () => void
   readonly #routes: ReadonlyMap<string, Route>
   /** Oldest first. */
   readonly #sockets = new Set<Socket>()
@@ -96,19 +92,20 @@ export class AdminListener {
 
   constructor(options: AdminOptions, sources: AdminSources) {
     this.#options = options
-    this.#history = new History(sources.metrics, performance.now())
-    this.#warnings = new Warnings(sources.warnings)
-    this.#routes = adminRoutes(sources, this.#history, this.#warnings, () => options.rules().orgPattern)
+    const history = new History(sources.metrics, performance.now())
+    const warnings = new Warnings(sources.warnings)
+    this.#routes = adminRoutes(sources, history, warnings, () => options.rules().orgPattern)
+    this.#sample = () => {
+      history.sample(performance.now())
+      warnings.present()
+    }
   }
 
   /** Resolves with the address as written in a URL. */
   async listen(): Promise<string> {
     const { address, socketMode, inheritedSockets } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
-    this.#sampling = setInterval(() => {
-      this.#history.sample(performance.now())
-      this.#warnings.present()
-    }, SAMPLE_INTERVAL_MS).unref()
+    this.#sampling = setInterval(this.#sample, SAMPLE_INTERVAL_MS).unref()
     return this.#bound.address
   }
 

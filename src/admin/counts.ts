@@ -63,11 +63,6 @@ export class Counter<First extends string, Second extends string | number = ''> 
     return total
   }
 
-  /** By the first label. */
-  totals(): Record<First, number> {
-    return Object.fromEntries(Array.from(this.#rows.keys(), (first) => [first, this.total(first)])) as never
-  }
-
   family(): MetricFamily {
     const values = [...this.#rows.values()].flatMap((row) => [...row.values()])
     return { name: this.#name, type: 'counter', help: this.#help, values }

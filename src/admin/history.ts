@@ -22,20 +22,18 @@ export type Series = ReturnType<History['series']>
 
 export class History {
   readonly #metrics: Metrics
-  readonly #durations: Histogram
   /** Oldest first, one more than the intervals between them. */
   readonly #readings: Reading[]
 
   /** `now` in monotonic milliseconds, here and below. */
   constructor(metrics: Metrics, now: number) {
     this.#metrics = metrics
-    this.#durations = metrics.requests.durations
     this.#readings = [this.#read(now)]
   }
 
   sample(now: number): void {
     this.#readings.push(this.#read(now))
-    this.#durations.maxMs = 0
+    this.#metrics.requests.durations.maxMs = 0
     if (this.#readings.length > CAPACITY + 1) this.#readings.shift()
   }
 
@@ -44,14 +42,14 @@ export class History {
     const after = this.#read(now)
     const [before = after, ...later] = this.#readings
     const maxMs = Math.max(after.maxMs, ...later.map((reading) => reading.maxMs))
-    return between(this.#durations, before, { ...after, maxMs })
+    return between(this.#metrics.requests.durations, before, { ...after, maxMs })
   }
 
   /** Parallel series, oldest first. */
   series() {
     const intervals = this.#readings
       .slice(1)
-      .map((after, i) => between(this.#durations, this.#readings[i] ?? after, after))
+      .map((after, i) => between(this.#metrics.requests.durations, this.#readings[i] ?? after, after))
     const perSecond = (count: (interval: Interval) => number) =>
       intervals.map((interval) => (count(interval) * 1000) / interval.spanMs)
     return {
@@ -61,21 +59,12 @@ export class History {
       /** `null` if no request ended. */
       p50Ms: intervals.map(({ p50Ms = null }) => p50Ms),
       p99Ms: intervals.map(({ p99Ms = null }) => p99Ms),
-      /** Lookups per second by result; the names are those of the log and of `oap_token_lookups_total`. */
-      lookups: {
-        /** A token was there. */
-        ready: perSecond(({ lookups }) => lookups.hit + lookups.refreshing),
-        /** The request waited for a mint. */
-        waited: perSecond(({ lookups }) => lookups.miss + lookups.joined),
-        stale: perSecond(({ lookups }) => lookups.stale),
-        replayed: perSecond(({ lookups }) => lookups.replayed),
-      },
     }
   }
 
   #read(now: number): Reading {
-    const { maxMs } = this.#durations
-    return { at: now, totals: this.#metrics.totals(), durations: this.#durations.counts(), maxMs }
+    const { durations } = this.#metrics.requests
+    return { at: now, totals: this.#metrics.totals(), durations: durations.counts(), maxMs: durations.maxMs }
   }
 }
 

@@ -36,9 +36,6 @@ const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused'] as const
 const MINT_OUTCOMES = ['ok', ...keysOf(TOKEN_PROBLEMS)] as const
 const LOOKUPS = keysOf<TokenResult>({ hit: 0, refreshing: 0, miss: 0, joined: 0, stale: 0, replayed: 0 })
 const REPLAYS = keysOf<RepeatOutcome>({ accepted: 0, rejected: 0, failed: 0, refused: 0, passed: 0 })
-/** Operations on the fleet's store, and how they fail. Other outcomes depend on the operation. */
-const STORE_OPERATIONS = ['claim', 'publish', 'release', 'forget', 'probe']
-const STORE_FAILURES = ['timeout', 'error']
 
 const BOUNDS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000]
 const OVERHEAD_BOUNDS_MS = [0.05, 0.1, 0.25, ...BOUNDS_MS]
@@ -143,8 +140,6 @@ const storeCounts = () => ({
     'oap_fleet_requests_total',
     "Operations on the fleet's store, by operation and outcome.",
     ['operation', 'outcome'],
-    STORE_OPERATIONS,
-    STORE_FAILURES,
   ),
   durations: new Histogram(
     'oap_fleet_request_duration_seconds',
@@ -193,7 +188,6 @@ export class Metrics {
     return {
       requests: this.requests.responses.total(),
       errors: this.errors.totals(),
-      lookups: this.requests.lookups.totals(),
       mints,
       /** The token endpoint refused the org. */
       refusedMints,

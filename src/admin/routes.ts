@@ -74,11 +74,11 @@ export function adminRoutes(
     return json(statusOf(sources, history, warnings, maxOrgs, query.get('search') ?? ''))
   }
 
-  /** `org=ORG` names one org and `org=all` every org; `orgId=ORG` always names one, even an org whose id is `all`. */
+  /** `org=all` names every org. */
   function purge(query: URLSearchParams): Answer | ErrorCode {
-    const [name, ...others] = [...query.getAll('org'), ...query.getAll('orgId')]
+    const [name, ...others] = query.getAll('org')
     if (name === undefined || others.length > 0) return 'org_id_missing'
-    if (query.get('org') === 'all') return json({ purged: tokens.purge() })
+    if (name === 'all') return json({ purged: tokens.purge() })
     const org = parseOrgId(name, orgPattern())
     return org === undefined ? 'org_id_invalid' : json({ purged: tokens.purge(org) })
   }

@@ -96,9 +96,11 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   })
 
   const phase = { isListening: false, isWarm: false, isDraining: false }
+  const refusal = () => (reload.problems.length === 0 ? '' : '; the last reload was refused, and the log says why')
   /** The checks behind `/readyz`. */
   const readiness = (): ReadinessCheck[] => [
-    { name: 'configuration', isOk: true, detail: configurationDetail(reload) },
+    // Always passes: a reload that fails leaves the configuration before it in use.
+    { name: 'configuration', isOk: true, detail: `applied at ${reload.takenOverAt.toISOString()}${refusal()}` },
     { name: 'listening', isOk: phase.isListening },
     { name: 'warm', isOk: phase.isWarm, detail: `${tokens.warm.length} Orgs in tokens.warm` },
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
@@ -228,10 +230,4 @@ function tlsOf({ listen }: Config): TlsMaterial | undefined {
   const { certFile, keyFile, clientCaFile } = listen.tls
   if (certFile === undefined || keyFile === undefined) return undefined
   return { certificates: certFile.content, key: keyFile.content, clientCaCertificates: clientCaFile?.content }
-}
-
-/** The check always passes: a reload that fails leaves the configuration before it in use. */
-function configurationDetail({ takenOverAt, problems }: ConfigReload): string {
-  const since = `applied at ${takenOverAt.toISOString()}`
-  return problems.length === 0 ? since : `${since}; the last reload was refused, and the log says why`
 }

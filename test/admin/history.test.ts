@@ -11,22 +11,17 @@ function started() {
   return { history: new History(metrics, 0), end }
 }
 
-test('a sample has the rates since the one before, with lookups by the wait for the token', () => {
+test('a sample has the rates since the one before', () => {
   const { history, end } = started()
   end({}, 10)
   history.sample(2_000)
-  end({ token: 'refreshing' }, 2)
-  end({ token: 'miss' })
-  end({ token: 'joined' }, 3)
-  end({ token: 'stale' })
-  end({ token: 'replayed' }, 2)
+  end({}, 9)
   end({ status: 503 })
   end({ status: 400, code: 'org_id_missing', token: 'none' }) // the app's error
   history.sample(6_000)
   expect(history.series()).toMatchObject({
     requestsPerSecond: [5, 2.75],
     errorsPerSecond: [0, 0.25],
-    lookups: { ready: [5, 0.75], waited: [0, 1], stale: [0, 0.25], replayed: [0, 0.5] },
   })
 })
 

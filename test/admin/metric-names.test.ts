@@ -22,6 +22,7 @@ async function scrape(): Promise<string> {
   await admin.mint('acme')
   admin.requestEnded()
   admin.requestEnded({ method: 'POST', status: 502, code: 'dns_error', caller: 'billing' })
+  admin.metrics.store?.requests.add('claim', 'error')
   return (await request(admin.port, SCRAPE)).content.toString()
 }
 

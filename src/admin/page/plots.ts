@@ -25,16 +25,9 @@ const LATENCY: readonly Line[] = [
   ['p99', 'amber', (history) => history.p99Ms],
   ['p50', 'blue', (history) => history.p50Ms],
 ]
-const LOOKUPS: readonly Line[] = [
-  ['token at hand', 'green', ({ lookups }) => lookups.ready],
-  ['waited for a mint', 'blue', ({ lookups }) => lookups.waited],
-  ['old token', 'amber', ({ lookups }) => lookups.stale],
-  ['repeated', 'red', ({ lookups }) => lookups.replayed],
-]
 const PLOTS: readonly Plot[] = [
   { title: 'Requests per second', format: rate, lines: REQUESTS },
   { title: 'Latency of requests', format: milliseconds, lines: LATENCY },
-  { title: 'Token lookups per second', format: rate, lines: LOOKUPS },
 ]
 
 /** The legends have the latest values. */
