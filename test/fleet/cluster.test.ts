@@ -90,18 +90,14 @@ test.skipIf(lacks('redis-server'))(
 
     await cluster.nodes[2]?.kill()
     for (let i = 0; i < 12; i += 1) expect(await fleet.askAll(`late-${i}`)).toEqual([200, 200, 200])
-    for (const { logs } of fleet.replicas) {
-      const lines = (msg: string) => logs.filter((line) => line.msg?.startsWith(msg)).length
-      expect(lines('fleet store available')).toBeLessThanOrEqual(lines('fleet store lost') + 1)
-    }
   },
 )
 
-test.skipIf(lacks('redis-server'))('slots that move to another node cost no operation', async () => {
+test.skipIf(lacks('redis-server'))('slots that move to another node cost no operation, and a failure renews the connection', async () => {
   await using cluster = await RedisCluster.start()
   const [from, to] = cluster.nodes
   const endpoint = new Endpoint()
-  await using replicas = await Replica.start(2, from!.port, endpoint, { isCluster: true })
+  await using replicas = await Replica.start(2, from!.port, endpoint, { isCluster: true, timeoutMs: 2_000 })
   const slots = /^(\d+)-(\d+)$/.exec((await from!.cli('cluster', 'nodes')).match(/myself.* (\S+)$/m)?.[1] ?? '') ?? []
   const range = slots.slice(1)
   for (const node of [from!, to!]) await node.cli('cluster', 'delslotsrange', ...range)
@@ -113,4 +109,13 @@ test.skipIf(lacks('redis-server'))('slots that move to another node cost no oper
   for (const org of orgs) await Promise.all(replicas.map((replica) => replica.mint(org)))
   expect(endpoint.calls).toHaveLength(orgs.length)
   expect(replicas.flatMap(({ told }) => told.asked).filter((asked) => /error|timeout/.test(asked))).toEqual([])
+
+  // A failure renews the connection, and the store was not lost.
+  for (const node of cluster.nodes) node.signal('SIGSTOP')
+  await replicas[0]!.mint('late')
+  for (const node of cluster.nodes) node.signal('SIGCONT')
+  const { told } = replicas[0]!
+  const probes = () => told.asked.filter((asked) => asked === 'probe ok').length
+  await eventually(() => probes() === 2 || undefined, 'another connection')
+  expect(told).toMatchObject({ lost: [], back: ['back'] })
 })

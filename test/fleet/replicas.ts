@@ -11,14 +11,15 @@ export interface Told {
   /** `operation outcome`, in order. */
   readonly asked: string[]
   readonly lost: string[]
+  readonly back: string[]
 }
 
 function recorder(): Told & { readonly observer: StoreObserver } {
-  const told: Told = { asked: [], lost: [] }
+  const told: Told = { asked: [], lost: [], back: [] }
   const observer: StoreObserver = {
     storeAsked: (operation, outcome) => told.asked.push(`${operation} ${outcome}`),
     storeLost: (reason) => told.lost.push(reason),
-    storeBack: () => undefined,
+    storeBack: () => told.back.push('back'),
   }
   return { ...told, observer }
 }
