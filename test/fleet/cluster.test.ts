@@ -93,7 +93,7 @@ test.skipIf(lacks('redis-server'))(
   },
 )
 
-test.skipIf(lacks('redis-server'))('slots that move to another node cost no operation, and a failure renews the connection', async () => {
+test.skipIf(lacks('redis-server'))('moved slots cost no operation, and a failure renews the connection', async () => {
   await using cluster = await RedisCluster.start()
   const [from, to] = cluster.nodes
   const endpoint = new Endpoint()
