@@ -43,7 +43,7 @@ export class TokenSide {
     this.#origin = origin
     this.#events = events
     this.credentials = new AppCredentials(config.appId, config.appSecret, {
-      secretChanged: (secret) => {
+      secretSwitched: (secret) => {
         this.pauses.credentialsChanged()
         fleet?.secretReplaced(secret)
       },

@@ -321,7 +321,7 @@ export class Exchange implements AttemptSink {
     if (orgId === undefined || !(credential instanceof AccessToken)) return this.#startsRepeatAsApp(status)
     const { tokens } = this.#gateway
     const sentAt = this.#sentAt
-    if (this.#rejection === undefined && tokens.isAccepted(status)) {
+    if (this.#rejection === undefined && tokens.meaningOf(status) === 'accepted') {
       tokens.accepted(orgId, credential, sentAt, this.#record)
       return false
     }
@@ -336,7 +336,7 @@ export class Exchange implements AttemptSink {
       this.#repeatWith(next)
       return true
     }
-    this.#record.repeat = repeatOutcome(this.#rejection, tokens.isRejected(status))
+    this.#record.repeat = repeatOutcome(this.#rejection, tokens.meaningOf(status) === 'rejected')
     return false
   }
 

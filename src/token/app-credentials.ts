@@ -21,8 +21,8 @@ export class AppKey extends Secret {
 }
 
 export interface AppCredentialsObserver {
-  /** Another secret is in use. */
-  secretChanged?(secret: Secret): void
+  /** From now on, another secret is in use. */
+  secretSwitched?(secret: Secret): void
   /** What the service said to the secret that was offered last. Told once for each change. */
   secretJudged?(outcome: 'accepted' | 'rejected'): void
 }
@@ -79,8 +79,10 @@ export class AppCredentials extends Redacted {
     key.wasAccepted = true
     key.isRejected = false
     if (key === this.#former && this.#current.isRejected) this.#use(key)
-    if (key === this.#latest) this.#judge('accepted')
-    else if (this.#latest.isRejected) this.#judge('rejected')
+    const judgement = key === this.#latest ? 'accepted' : 'rejected'
+    if (judgement === this.#judgement || (judgement === 'rejected' && !this.#latest.isRejected)) return
+    this.#judgement = judgement
+    this.#observer.secretJudged?.(judgement)
   }
 
   /** The service has answered 401 to the key. */
@@ -94,12 +96,6 @@ export class AppCredentials extends Redacted {
     // Half a secret, read while its file was written, must not drive out one that works.
     if (former.wasAccepted || this.#former === undefined || this.#former === key) this.#former = former
     this.#current = key
-    this.#observer.secretChanged?.(key.secret)
-  }
-
-  #judge(judgement: 'accepted' | 'rejected'): void {
-    if (judgement === this.#judgement) return
-    this.#judgement = judgement
-    this.#observer.secretJudged?.(judgement)
+    this.#observer.secretSwitched?.(key.secret)
   }
 }

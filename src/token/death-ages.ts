@@ -22,7 +22,7 @@ interface DeathAgesOptions {
 }
 
 /** Share of the endings that must agree. */
-const AGREEING_SHARE = 3 / 4
+const AGREEING_SHARE = 4 / 5
 /** A token that was not used for a larger part of its life says too little about its end. */
 const MAX_UNSEEN_SHARE = 0.6
 

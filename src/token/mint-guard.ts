@@ -4,7 +4,7 @@
  * The way of a mint: `MintPauses` admits it, unless its org or all orgs are paused; `MintQueue` gives it a turn in the budget;
  * the endpoint is called; the outcome goes back to `MintPauses`. If the call failed in a way that may pass, the mint goes the
  * same way again while the time for a mint lasts. A call that has begun goes on for longer than any request waits: its token
- * serves the next one.
+ * serves the next one. While it hangs, short calls beside it notice when the endpoint is back.
  */
 
 import { performance } from 'node:perf_hooks'
@@ -45,6 +45,8 @@ const SLOW_SHARE = 1 / 5
 const SLOW_SHARE_OF_PLACES = 1 / 4
 /** The same before the first answer: the endpoint may be slow for all. */
 const UNKNOWN_SHARE_OF_PLACES = 7 / 8
+/** Between two calls beside one that hangs, in times that a call takes until it is slow: they hold few places. */
+const PAUSE_BESIDE = 3
 
 export class MintGuard implements TokenSource {
   readonly pauses: MintPauses
@@ -66,8 +68,11 @@ export class MintGuard implements TokenSource {
     this.pauses = new MintPauses({ now, random, observer })
   }
 
-  /** @throws {TokenError} `MintNotSent` if no call was made */
-  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+  /**
+   * `isBeside`: another call for the org hangs.
+   * @throws {TokenError} `MintNotSent` if no call was made
+   */
+  async mint(org: OrgId, options: MintOptions = {}, isBeside = false): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
     const deadlineAt = this.#now() + mintTimeoutMs
     const first = this.pauses.admit(org)
@@ -75,10 +80,10 @@ export class MintGuard implements TokenSource {
       const leave = await this.#enter(pass, options, deadlineAt)
       const startedAt = this.#now()
       try {
-        return await this.#call(pass, options)
+        return await this.#call(pass, options, isBeside)
       } catch (error) {
         // A probe is not repeated: its failure has begun the next pause.
-        const mayRepeat = isPassing(error) && first.probes.length === 0 && this.pauses.code === undefined
+        const mayRepeat = mayPass(error) && first.probes.length === 0 && this.pauses.code === undefined
         // A call that outlasts the requests would give them a timeout in place of this error.
         const callMs = Math.max(this.#now() - startedAt, mintTimeoutMs * LEAST_TIME_FOR_RETRY)
         if (!mayRepeat || this.#now() + this.pauses.leftMs(org) + callMs >= deadlineAt) throw error
@@ -100,7 +105,7 @@ export class MintGuard implements TokenSource {
     }
   }
 
-  async #call(pass: MintPass, options: MintOptions): Promise<AccessToken> {
+  async #call(pass: MintPass, options: MintOptions, isBeside: boolean): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
     const call: Call = { broken: new AbortController(), isSlow: false }
     const startedAt = this.#now()
@@ -114,20 +119,20 @@ export class MintGuard implements TokenSource {
       setTimeout(() => setImmediate(() => this.#calls.has(call) && act()), delayMs)
     const slow = after(slowMs, () => {
       call.isSlow = true
+      if (isBeside) call.broken.abort()
       this.#makeRoom()
     })
-    const hangs = after(hangsMs, () => {
-      this.#failed(pass, new TokenError('token_endpoint_timeout', NO_ANSWER, { hint: NO_ANSWER }))
+    let hangs: NodeJS.Timeout | undefined
+    const beside = new Promise<AccessToken>((resolve) => {
+      hangs = after(hangsMs, () => {
+        this.#failed(pass, new TokenError('token_endpoint_timeout', NO_ANSWER, { hint: NO_ANSWER }))
+        this.#mintBeside(call, pass.org, options, slowMs * PAUSE_BESIDE).then(resolve)
+      })
     })
     this.#calls.add(call)
     try {
-      const token = await this.#source.mint(pass.org, { ...options, signal: call.broken.signal })
-      this.#slowestMs = Math.max(this.#now() - startedAt, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
-      const wasPaused = this.pauses.code !== undefined
-      this.pauses.settle(pass)
-      // The endpoint is back. What it has not answered until now, it will not answer.
-      if (wasPaused && this.pauses.code === undefined) this.#breakOffSlow(0)
-      return token
+      const answer = this.#source.mint(pass.org, { ...options, signal: call.broken.signal })
+      return await Promise.race([answer.then((token) => this.#succeeded(pass, startedAt, token)), beside])
     } catch (error) {
       const { aborted } = call.broken.signal
       const failure = aborted ? new TokenError('token_endpoint_unavailable', NO_ANSWER, { hint: NO_ANSWER }) : error
@@ -139,6 +144,31 @@ export class MintGuard implements TokenSource {
       clearTimeout(hangs)
       this.#calls.delete(call)
     }
+  }
+
+  /** While a call hangs, makes others for its org, one at a time, until one brings a token. */
+  async #mintBeside(hanging: Call, org: OrgId, options: MintOptions, pauseMs: number): Promise<AccessToken> {
+    for (;;) {
+      await sleep(pauseMs)
+      if (!this.#calls.has(hanging)) return new Promise(() => undefined)
+      try {
+        const token = await this.mint(org, options, true)
+        this.#calls.delete(hanging)
+        hanging.broken.abort()
+        return token
+      } catch {
+        // The endpoint still hangs, or the org has no leave for a call.
+      }
+    }
+  }
+
+  #succeeded(pass: MintPass, startedAt: number, token: AccessToken): AccessToken {
+    this.#slowestMs = Math.max(this.#now() - startedAt, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
+    const wasPaused = this.pauses.code !== undefined
+    this.pauses.settle(pass)
+    // The endpoint is back. What it has not answered until now, it will not answer.
+    if (wasPaused && this.pauses.code === undefined) this.#breakOffSlow(0)
+    return token
   }
 
   #failed(pass: MintPass, error: TokenError, isBrokenOff = false): void {
@@ -167,7 +197,7 @@ export class MintGuard implements TokenSource {
 }
 
 /** The next call may bring a token. */
-function isPassing(error: unknown): boolean {
+function mayPass(error: unknown): boolean {
   if (!(error instanceof TokenError)) return false
   const { code } = error
   return code === 'token_endpoint_unavailable' || code === 'token_endpoint_timeout' || code === 'token_response_invalid'

@@ -10,20 +10,8 @@
 
 import type { OrgId } from '../http/org-id.ts'
 import { DeathAges } from './death-ages.ts'
-import type { ServiceHabits } from './service-habits.ts'
+import type { ServiceHabits, TokenRules } from './service-habits.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
-
-export interface TokenRules {
-  /** A younger token may not be known to all back ends of the service. */
-  readonly settleTimeMs: number
-  /** Assumed for requests that cannot be repeated, or for all requests if `learns` is false. */
-  readonly lifetimeMs: number
-  readonly learns: boolean
-  /** How long rejections cause no mint after one that did not help. */
-  readonly rejectedCooldownMs: number
-  /** False if other processes share the tokens, because each of them would mint ahead. */
-  readonly looksFarAhead: boolean
-}
 
 /** `once`: a request that cannot be repeated. */
 export type RequestKind = 'repeatable' | 'once' | 'handshake'
@@ -144,9 +132,9 @@ export class OrgTokens {
 
   /** Runs for a request that is not answered by `quietUntil`. */
   choose(kind: RequestKind, now: number): Choice {
-    this.#dropFormer(now)
     this.#noteOutlived()
-    const { current, former } = this
+    const { current } = this
+    const former = this.usableFormer(now)
     const isRepeatable = kind === 'repeatable'
     if (this.isDead) {
       // While no other can be had, a request tries the token now and then: the service may have been wrong.
@@ -215,15 +203,11 @@ export class OrgTokens {
 
   /** The token before the current one, if it may still work. */
   usableFormer(now: number): AccessToken | undefined {
-    this.#dropFormer(now)
-    return this.former
-  }
-
-  #dropFormer(now: number): void {
     const { former } = this
-    if (former === undefined) return
+    if (former === undefined) return undefined
     const hasSettled = this.#firstAcceptedAt >= 0 && now >= this.#firstAcceptedAt + this.rules.settleTimeMs
     if (hasSettled || now - former.mintedAt >= former.statedLifeMs) this.former = undefined
+    return this.former
   }
 
   // ---- how long tokens live
@@ -284,7 +268,8 @@ export class OrgTokens {
   /** The service accepted a request with `token` that was sent at `sentAt`. Returns true if waiting requests may go on. */
   noteAccepted(token: AccessToken, sentAt: number): boolean {
     if (token !== this.current) {
-      if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.formerLivesOn()
+      if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs)
+        this.habits.noteFormer(false, sentAt)
       return false
     }
     const isWatched = this.#isWatched
@@ -345,7 +330,7 @@ export class OrgTokens {
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
   noteFormerEnded(token: AccessToken, sentAt: number, now: number): void {
     if (this.former === token) this.former = undefined
-    if (sentAt - token.mintedAt < this.endMs && sentAt >= this.current.mintedAt) this.habits.formerEnded(now)
+    if (sentAt - token.mintedAt < this.endMs && sentAt >= this.current.mintedAt) this.habits.noteFormer(true, now)
   }
 
   // ---- rejections that are not about the token
@@ -385,22 +370,15 @@ export class OrgTokens {
     return this.acceptedAt < 0 && this.#grievances?.uselessToken === this.current
   }
 
-  isRejectedByRight(kind: string): boolean {
-    return this.#grievances?.kinds.has(kind) ?? false
-  }
-
   markRejectedByRight(kind: string): void {
     const { kinds } = this.#grieve()
     kinds.add(kind)
     if (kinds.size > MAX_KINDS) for (const oldest of [...kinds].slice(0, 1)) kinds.delete(oldest)
   }
 
-  unmark(kind: string): void {
-    this.#grievances?.kinds.delete(kind)
-  }
-
-  get hasMarks(): boolean {
-    return this.#grievances !== undefined && this.#grievances.kinds.size > 0
+  /** The kinds of requests that are rejected by right. */
+  get kindsByRight(): Set<string> | undefined {
+    return this.#grievances?.kinds
   }
 
   #grieve(): Grievances {

@@ -143,7 +143,7 @@ export class Rejection {
     if (!this.request.isRepeatable) return this.#noteUnrepeated(answer, tokens, now)
     const hasWaitedLong = this.#remedy === 'waited' && now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS
     if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
-    const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.isRejectedByRight(this.#kind)
+    const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.kindsByRight?.has(this.#kind)
     if (isUsual && !this.isRepeated) return undefined
     if (!this.#rejected.has(current)) {
       this.#noteVainWait()

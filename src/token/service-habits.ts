@@ -59,9 +59,17 @@ export class Odds {
   }
 }
 
-export interface ServiceAssumptions {
+/** What is assumed of the service, and what is made of it. */
+export interface TokenRules {
   /** A younger token may not be known to all back ends of the service. */
   readonly settleTimeMs: number
+  /** Assumed for requests that cannot be repeated, or for all requests if `learns` is false. */
+  readonly lifetimeMs: number
+  readonly learns: boolean
+  /** How long rejections cause no mint after one that did not help. */
+  readonly rejectedCooldownMs: number
+  /** False if other processes share the tokens, because each of them would mint ahead. */
+  readonly looksFarAhead: boolean
   /** Statuses of the service that say "this token is no longer good". */
   readonly rejectedStatuses: Iterable<number>
   readonly observer?: TokenObserver | undefined
@@ -92,7 +100,7 @@ export class ServiceHabits {
   #delaySeenAt = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
 
-  constructor({ settleTimeMs, rejectedStatuses, observer }: ServiceAssumptions) {
+  constructor({ settleTimeMs, rejectedStatuses, observer }: TokenRules) {
     this.#settleTimeMs = settleTimeMs
     this.#observer = observer
     this.#rejectedStatuses = new Set(rejectedStatuses)
@@ -133,14 +141,10 @@ export class ServiceHabits {
     return this.#formersEnded >= FORMERS_ENDED && now - this.#formerEndedAt < MEMORY_MS
   }
 
-  /** A token that should have lived on was rejected after its successor was minted. */
-  formerEnded(now: number): void {
-    this.#formersEnded += 1
-    this.#formerEndedAt = now
-  }
-
-  formerLivesOn(): void {
-    this.#formersEnded = 0
+  /** A token that should have lived on was rejected after its successor was minted, or was accepted. */
+  noteFormer(hasEnded: boolean, now: number): void {
+    this.#formersEnded = hasEnded ? this.#formersEnded + 1 : 0
+    if (hasEnded) this.#formerEndedAt = now
   }
 
   /** New tokens are known everywhere at about this age: the service rejected one that was younger. */

@@ -11,13 +11,13 @@ import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
-import { type Choice, OrgTokens, type RequestKind, type TokenRules } from './org-tokens.ts'
+import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
 import { type Answer, kindOf, type RejectedRequest, type Rejection } from './rejection.ts'
-import { type ServiceAssumptions, ServiceHabits } from './service-habits.ts'
+import { type Meaning, ServiceHabits, type TokenRules } from './service-habits.ts'
 import type { AccessToken, MintOptions, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 import { Turns } from './turns.ts'
 
-export interface TokenCacheOptions extends TokenRules, ServiceAssumptions {
+export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
   /** A refusal of an org is remembered for this time. */
@@ -173,13 +173,9 @@ export class TokenCache {
 
   // ---- after the service has answered
 
-  /** True if a response with this status says that its token is good. */
-  isAccepted(status: number): boolean {
-    return this.#habits.meaningOf(status) === 'accepted'
-  }
-
-  isRejected(status: number): boolean {
-    return this.#habits.meaningOf(status) === 'rejected'
+  /** What a response with this status says about its token. */
+  meaningOf(status: number): Meaning {
+    return this.#habits.meaningOf(status)
   }
 
   /** The service accepted a request that was sent at `sentAt`. Runs on every request. */
@@ -187,7 +183,8 @@ export class TokenCache {
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) return
     if (tokens.noteAccepted(token, sentAt)) this.#turns.get(org)?.end()
-    if (tokens.hasMarks) tokens.unmark(kindOf(request))
+    const { kindsByRight } = tokens
+    if (kindsByRight !== undefined && kindsByRight.size > 0) kindsByRight.delete(kindOf(request))
   }
 
   /**
@@ -198,7 +195,7 @@ export class TokenCache {
   judge(rejection: Rejection, answer: Answer): Promise<AccessToken> | undefined {
     const { org } = rejection.request
     const tokens = this.#orgs.peek(org)
-    if (tokens === undefined && !this.isRejected(answer.status)) return undefined
+    if (tokens === undefined && this.meaningOf(answer.status) !== 'rejected') return undefined
     const step = tokens ? rejection.next(answer, tokens, this.#now(), this.#random()) : rejection.nextWithout(answer)
     switch (step.step) {
       case 'pass':

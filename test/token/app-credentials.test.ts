@@ -26,7 +26,7 @@ describe('two secrets', () => {
     readonly events: string[] = []
     accepted: readonly string[] = ['a']
     readonly #credentials = new AppCredentials('app', new Secret('a'), {
-      secretChanged: (secret) => this.events.push(`uses ${secret.reveal()}`),
+      secretSwitched: (secret) => this.events.push(`uses ${secret.reveal()}`),
       secretJudged: (outcome) => this.events.push(outcome),
     })
 

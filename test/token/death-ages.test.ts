@@ -36,23 +36,23 @@ test.each<[string, readonly [string, number, number][], number | undefined]>([
     undefined,
   ],
   [
-    'one in four lives longer',
+    'one in five lives longer',
     [
       ['a', 90, 100],
       ['b', 90, 100],
+      ['c', 90, 100],
       ['c', 90, 100],
       ['d', 150, Infinity],
     ],
     100,
   ],
   [
-    'two in five live longer',
+    'one in four lives longer',
     [
       ['a', 90, 100],
       ['b', 90, 100],
       ['c', 90, 100],
       ['d', 150, Infinity],
-      ['e', 150, Infinity],
     ],
     undefined,
   ],

@@ -202,6 +202,27 @@ describe('the endpoint is down', () => {
     expect(oldest, 'a call from before the recovery is not waited for').toMatchObject({ code: DOWN })
   })
 
+  test.each([1, 2])(
+    'it hangs for %i orgs alone and comes back: these do not wait for the end of their calls',
+    async (count) => {
+      const world = new World()
+      world.mint('warm')
+      await advance(10)
+      world.endpoint.behave = hanging
+      const outcomes = world.mintAll(count, 'org')
+      await advance(12_000)
+      expect(world.endpoint.underway, 'one call beside each').toBeLessThanOrEqual(2 * count)
+      world.endpoint.behave = () => 30
+      await advance(5_000)
+      expect(codes(outcomes)).toEqual(['ok'])
+      expect(world.endpoint.underway).toBe(0)
+      const calls = world.endpoint.calls.length
+      await advance(60_000)
+      expect(world.endpoint.calls).toHaveLength(calls)
+      expect(vi.getTimerCount()).toBe(0)
+    },
+  )
+
   test('also mints that wait for their turn are refused', async () => {
     const world = new World({ mintConcurrency: 2 })
     world.endpoint.behave = (org) =>

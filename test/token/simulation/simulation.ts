@@ -261,7 +261,7 @@ export async function throughCache(
   for (;;) {
     const sentAt = now()
     const { status, challenge = '' } = await send(token)
-    if (rejection === undefined && cache.isAccepted(status)) {
+    if (rejection === undefined && cache.meaningOf(status) === 'accepted') {
       cache.accepted(org, token, sentAt, request)
       return status
     }
