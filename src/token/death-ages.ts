@@ -36,6 +36,11 @@ export class DeathAges {
     this.#options = options
   }
 
+  /** True if a token has outlived the end that was expected lately. */
+  get isDoubted(): boolean {
+    return this.#endings.some(({ deadMs }) => deadMs === Number.POSITIVE_INFINITY)
+  }
+
   /** True if every token could have died at this age. */
   agreeWith(ageMs: number): boolean {
     return this.#endings.every((ending) => this.#agrees(ending, ageMs))

@@ -47,9 +47,10 @@ interface Grievances {
 const AHEAD_SHARE = 1 / 10
 const MAX_AHEAD_MS = 30_000
 const MIN_AHEAD_SHARE = 1 / 100
-/** This share of the tokens lives to its end, so that a longer life is noticed. More while the end is known from other orgs only. */
-const EXPLORED_SHARE = 1 / 16
-const FIRST_EXPLORED_SHARE = 1 / 4
+/** This share of the tokens lives to its end, so that a longer life is noticed. */
+const EXPLORED_SHARE = 1 / 24
+/** The same while the end is known from other orgs only, or a token has outlived it lately. */
+const DOUBTED_EXPLORED_SHARE = 1 / 2
 /** A token that is accepted at a greater age than expected, by this share, lives longer. */
 const OUTLIVED_SHARE = 0.05
 /** A request that cannot be repeated keeps this distance from the end. */
@@ -434,8 +435,9 @@ export class OrgTokens {
 
   /** Not a token that another process has minted and knows the life of: if each explored it, each would meet its end. */
   #mayExplore(random: number): boolean {
+    const isKnown = (this.#hasDied || this.#condemned !== undefined) && !this.habits.deaths.isDoubted
     // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
-    const share = this.#hasDied || !this.rules.looksFarAhead ? EXPLORED_SHARE : FIRST_EXPLORED_SHARE
+    const share = isKnown || !this.rules.looksFarAhead ? EXPLORED_SHARE : DOUBTED_EXPLORED_SHARE
     return this.rules.learns && this.current.expectedLifeMs === undefined && random < share
   }
 
