@@ -69,7 +69,7 @@ function setState(text: string, colour: string): void {
 
 /** The rate is the latest value of the plot; the other figures count the last five minutes. */
 function showTiles({ totals, recent, history, fleet }: StatusDocument): void {
-  const span = `in the last ${duration(Math.max(1000, recent.spanMs))}`
+  const span = `in the last ${duration(Math.min(Math.max(1_000, recent.spanMs), 300_000))}`
   const { errors, requests, mints, refusedMints, failedMints, p50Ms, p99Ms } = recent
   const inMs = (ms: number | undefined) => (ms === undefined ? '–' : milliseconds(ms))
   const share = requests === 0 ? 0 : (100 * (errors.proxy + errors.service)) / requests
