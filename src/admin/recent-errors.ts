@@ -22,13 +22,11 @@ type RecentErrorCode = keyof typeof ERRORS
 /** Who has to do something: the operator of the proxy, the service, or the app that sent the request. */
 type ErrorKind = 'proxy' | 'service' | 'app'
 
-type Kept = Pick<RequestRecord, 'requestId' | 'orgId' | 'method' | 'path' | 'status' | 'reason' | 'detail' | 'endedAt'>
-
 interface Entry {
   /** Since the start. */
   count: number
   /** The last few requests, newest first. */
-  examples: readonly Kept[]
+  examples: readonly ReturnType<typeof excerpt>[]
 }
 
 const MAX_EXAMPLES = 3
@@ -76,7 +74,7 @@ function kindOf(code: RecentErrorCode): ErrorKind {
 }
 
 /** A copy, because the record keeps the whole exchange in memory. */
-function excerpt({ requestId, orgId, method, path, status, reason, detail, endedAt }: RequestRecord): Kept {
+function excerpt({ requestId, orgId, method, path, status, reason, detail, endedAt }: RequestRecord) {
   return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, detail, endedAt }
 }
 
