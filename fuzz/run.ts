@@ -21,7 +21,7 @@ export interface FuzzResult {
   readonly forwarded: number
 }
 
-const AT_ONCE = 12
+const AT_ONCE = 36
 const REPORT_EVERY_CASES = 5_000
 
 /** Rejects with the first violation. Case i is made from the seed and i alone, so that it can be made again. */

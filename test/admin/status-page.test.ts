@@ -1,5 +1,5 @@
 import { createServer } from 'node:http'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type Listening, listening } from '../support/listening.ts'
 import { lacks } from '../support/programs.ts'
 import { request } from '../support/raw-client.ts'
@@ -12,8 +12,13 @@ async function fetchPage(admin: AdminUnderTest) {
   return { html: content.toString(), policy }
 }
 
+let admin: AdminUnderTest
+beforeEach(async () => {
+  admin = await AdminUnderTest.start()
+  return () => admin[Symbol.asyncDispose]()
+})
+
 test('the policy permits the script and style of the page, and nothing that is injected', async () => {
-  await using admin = await AdminUnderTest.start()
   const { html, policy } = await fetchPage(admin)
   expect(policy).toContain("default-src 'none'")
   expect(policy).toContain("frame-ancestors 'none'")
@@ -37,7 +42,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   }
 
   test('it shows the state, and requests nothing from elsewhere', async () => {
-    await using admin = await AdminUnderTest.start()
     await admin.mint('acme')
     admin.callers = [{ name: 'billing', requests: 3, requestsInFlight: 1 }]
     for (let i = 0; i < 40; i++) admin.requestEnded()
@@ -59,7 +63,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   })
 
   test('it updates itself: later requests are shown and plotted', async () => {
-    await using admin = await AdminUnderTest.start()
     const page = await openPage(admin)
     expect(await page.evaluate(text('#orgs-note'))).toContain('No Org has a token yet')
     await admin.mint('acme')
@@ -74,7 +77,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   })
 
   test('errors are above the list of Orgs', async () => {
-    await using admin = await AdminUnderTest.start()
     const page = await openPage(admin)
     const top = (id: string) => page.evaluate<number>(`document.querySelector('${id}').getBoundingClientRect().top`)
     expect(await top('#errors')).toBeLessThan(await top('#orgs-note'))
@@ -82,7 +84,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
 
   test('an Org whose id is markup is shown as text', async () => {
     const hostile = `<img src=x onerror=alert(1)>"'`
-    await using admin = await AdminUnderTest.start()
     await admin.mint(hostile)
     const path = '/<script>document.title="taken"</script>'
     admin.requestEnded({ status: 403, code: 'org_access_refused', orgId: hostile, path, requestId: '<b>1</b>' })
@@ -95,7 +96,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   })
 
   test('it shows some of many Orgs, and finds any', async () => {
-    await using admin = await AdminUnderTest.start()
     await admin.mint(...Array.from({ length: 300 }, (_, i) => `org-${i}`))
     const page = await openPage(admin)
     expect(await page.evaluate(`document.querySelectorAll('#orgs li').length`)).toBe(100)
@@ -122,7 +122,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   })
 
   test('it fits a phone, and follows the light or dark preference', async () => {
-    await using admin = await AdminUnderTest.start()
     await admin.mint('x'.repeat(128), 'acme')
     admin.requestEnded({ status: 502, code: 'dns_error', path: `/${'y'.repeat(190)}` })
     const page = await openPage(admin)
@@ -138,7 +137,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
   })
 
   test('its own origin may purge; a page from elsewhere cannot purge, read, frame or link', async () => {
-    await using admin = await AdminUnderTest.start()
     await admin.mint('a', 'b')
     const own = await openPage(admin)
     expect(await own.evaluate(`fetch('/tokens/purge?org=a', { method: 'POST' }).then((r) => r.status)`)).toBe(200)

@@ -7,12 +7,27 @@ import { loadConfig } from '../../src/config/load.ts'
 import { duration } from '../../src/config/types.ts'
 import { projectPath, readProjectFile } from '../support/project-files.ts'
 
-/** What YAML holds. */
-type Yaml = ReturnType<typeof parse>
+interface Service {
+  readonly command: readonly string[]
+  readonly depends_on: { readonly proxy: object }
+  readonly environment: Readonly<Record<string, string>>
+  readonly healthcheck: { readonly disable?: boolean; readonly test: readonly string[] }
+  readonly network_mode: string
+  readonly ports: readonly string[]
+  readonly secrets: readonly string[]
+  readonly stop_grace_period: string
+  readonly volumes: readonly string[]
+}
+interface Compose<Name extends string> {
+  readonly services: Readonly<Record<Name, Service>>
+  readonly secrets: { readonly 'app-secret': { readonly file: string } }
+}
 
-const { services, secrets }: Yaml = parse(readProjectFile('docker-compose.yml'), { merge: true })
+const { services, secrets }: Compose<'proxy' | 'sandbox' | 'app'> = parse(readProjectFile('docker-compose.yml'), {
+  merge: true,
+})
 const { proxy, sandbox, app } = services
-const secretFile: string = secrets['app-secret'].file
+const secretFile = secrets['app-secret'].file
 
 test('the settings of the proxy are valid', async () => {
   const env = { ...proxy.environment, OAP_APP_SECRET_FILE: projectPath(secretFile) }
@@ -55,13 +70,13 @@ test.each(Object.entries(services))('%s has no rights on the machine', (_, servi
 })
 
 test('files of the project that it mounts are there', () => {
-  const mounted = [...app.volumes.map((volume: string) => volume.split(':')[0]), secretFile, './examples/call.js']
+  const mounted = [...app.volumes.map((volume) => volume.split(':')[0] ?? ''), secretFile, './examples/call.js']
   expect(mounted.filter((path) => !existsSync(projectPath(path)))).toEqual([])
 })
 
 test('the settings of the second proxy of the fleet are valid, and the store has no other user', async () => {
-  const fleet = parse(readProjectFile('deploy/compose/fleet.yaml'), { merge: true })
-  const second: Yaml = fleet.services['second-proxy']
+  const fleet: Compose<'proxy' | 'second-proxy'> = parse(readProjectFile('deploy/compose/fleet.yaml'), { merge: true })
+  const second = fleet.services['second-proxy']
   const passwordFile = projectPath('deploy/compose/store.password')
   const env = {
     ...second.environment,

@@ -1,6 +1,8 @@
-/** The built program with a store: `check` tries it and prints the result, and a process that is ready has reached it. */
+/** `check` tries the store and prints the result, and a process that is ready has reached it. */
 
 import { expect, test } from 'vitest'
+import { check } from '../../src/cli/check.ts'
+import { GOOD } from '../config/refusal.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
 import { startService } from '../support/service.ts'
@@ -12,14 +14,10 @@ async function checkWith(
   store: string,
   more: Record<string, string> = {},
 ): Promise<{ readonly code: number | null; readonly line: string | undefined }> {
-  await using service = await startService()
-  await using env = await environmentFor(service)
-  await using proxy = spawnProxy({
-    args: ['check'],
-    env: { ...env, OAP_FLEET_STORE: store, OAP_FLEET_TIMEOUT: '2s', ...more },
-  })
-  const { code } = await proxy.exited
-  return { code, line: proxy.stdout.find((line) => line.startsWith('fleet.store: ')) }
+  let printed = ''
+  const env = { ...GOOD, OAP_FLEET_STORE: store, OAP_FLEET_TIMEOUT: '2s', ...more }
+  const code = await check({}, env, (text) => (printed += text))
+  return { code, line: printed.split('\n').find((line) => line.startsWith('fleet.store: ')) }
 }
 
 test.skipIf(lacks('redis-server'))('a store that can be used, and one that refuses', async () => {

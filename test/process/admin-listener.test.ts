@@ -17,7 +17,7 @@ test('an address that other machines can reach has health and metrics under any 
   for (const isOpen of [false, true]) {
     await using proxy = await startProxy(served.service, { ...anywhere, 'admin.allowRemote': `${isOpen}` })
     const statusOf = async (host: string, path: string) => (await request(proxy.adminPort, from(host, path))).status
-    for (const path of ['/livez', '/readyz', '/metrics']) expect(await statusOf('10.0.0.1', path)).toBe(200)
+    for (const path of ['/livez', '/healthz', '/readyz', '/metrics']) expect(await statusOf('10.0.0.1', path)).toBe(200)
     for (const path of ['/', '/status']) {
       expect(await statusOf('localhost', path)).toBe(200)
       expect(await statusOf('10.0.0.1', path)).toBe(421)
