@@ -35,7 +35,7 @@ export class Log {
       {
         level: volume.level,
         base: null,
-        timestamp: () => `,"time":"${isoTime(Date.now())}"`,
+        timestamp: () => `,"time":"${new Date().toISOString()}"`,
         formatters: { level: (label) => ({ level: label }) },
       },
       { write: this.#write },
@@ -66,7 +66,7 @@ export class Log {
     if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400
     if (isSuccess && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
-    this.#write(requestLine(record, level, Date.now()))
+    this.#write(requestLine(record, level))
   }
 
   /** Resolves when all lines are written or lost, after 500 ms at the latest. */
@@ -75,10 +75,10 @@ export class Log {
   }
 }
 
-/** One line of ASCII with the fields in this order. `now` is in milliseconds since the epoch. */
-function requestLine(record: RequestRecord, level: 'info' | 'warn', now: number): string {
+/** One line of ASCII with the fields in this order. */
+function requestLine(record: RequestRecord, level: 'info' | 'warn'): string {
   const { dispatchedAt, respondedAt } = record
-  let line = `{"level":"${level}","time":"${isoTime(now)}","msg":"request","requestId":${quoted(record.requestId)}`
+  let line = `{"level":"${level}","time":"${isoTime(record.endedAt)}","msg":"request","requestId":${quoted(record.requestId)}`
   if (record.orgId !== undefined) line += `,"orgId":${quoted(record.orgId)}`
   if (record.caller !== undefined) line += `,"caller":${quoted(record.caller)}`
   line += `,"method":${quoted(record.method)},"path":${quoted(record.path)},"status":${record.status}`
@@ -116,11 +116,12 @@ function milliseconds(value: number): string {
 let lastMs = Number.NaN
 let lastText = ''
 
-/** ISO 8601 in UTC. Formatted once a millisecond. */
+/** The time in ISO 8601 and UTC. Read and formatted once in each millisecond of the monotonic clock, which shows `now`. */
 function isoTime(now: number): string {
-  if (now !== lastMs) {
-    lastMs = now
-    lastText = new Date(now).toISOString()
+  const ms = Math.floor(now)
+  if (ms !== lastMs) {
+    lastMs = ms
+    lastText = new Date().toISOString()
   }
   return lastText
 }

@@ -116,6 +116,7 @@ const UPGRADE_REQUIRED = 426
 
 const LENGTH_NAME: ReadonlySet<string> = new Set(['content-length'])
 const LENGTH = /^\d{1,15}$/
+const USUAL_LINE = 'HTTP/1.1 200 OK\r\n'
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/
 /** RFC 9112 §4. */
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/
@@ -136,7 +137,8 @@ const CRLF = '\r\n'
 export function parseResponseHead(text: string): ResponseHead | undefined {
   let lineEnd = text.indexOf(CRLF)
   if (lineEnd === -1) lineEnd = text.length
-  const head = parseStatusLine(text.slice(0, lineEnd))
+  const isUsual = text.startsWith(USUAL_LINE)
+  const head = isUsual ? new ResponseHead(200, 'OK', true) : parseStatusLine(text.slice(0, lineEnd))
   if (head === undefined) return undefined
   while (lineEnd < text.length) {
     const start = lineEnd + CRLF.length
@@ -150,8 +152,6 @@ export function parseResponseHead(text: string): ResponseHead | undefined {
 }
 
 function parseStatusLine(line: string): ResponseHead | undefined {
-  // A shortcut for the usual line.
-  if (line === 'HTTP/1.1 200 OK') return new ResponseHead(200, 'OK', true)
   // `.` matches neither CR nor LF, so no reason can split the head.
   const [, minor, status, reason = ''] = STATUS_LINE.exec(line) ?? []
   return status === undefined ? undefined : new ResponseHead(Number(status), reason, minor === '1')
