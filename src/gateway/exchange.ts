@@ -49,28 +49,21 @@ export interface Gateway {
   readonly clientKeepAliveSeconds: number
 }
 
-/** The client's connection. */
-export interface ExchangeOwner {
-  /** It carries a tunnel from here on. */
-  tunnelOpened(): void
-  /** It may take its next request. */
-  exchangeEnded(): void
-}
-
 /** A request as the listener received it, and what it takes to answer it. */
 export interface ReceivedRequest {
   readonly message: IncomingMessage
   readonly response: ClientResponse
-  readonly connection: ExchangeOwner
+  readonly connection: { isTunnel: boolean }
   /** Monotonic milliseconds: its head had arrived. */
   readonly startedAt: number
+  /** To be called once: the connection may take its next request. */
+  ended(): void
 }
 
 /** Methods that are safe to carry out twice (RFC 9110 §9.2.2). */
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
 const SWITCHING_PROTOCOLS = 101
-const NO_CONTENT = 204
 const UNAUTHORIZED = 401
 
 /** A longer rejection is not read to its end: its connection is closed. */
@@ -83,7 +76,7 @@ export class Exchange implements AttemptSink {
   readonly #request: AdmittedRequest
   readonly #message: IncomingMessage
   readonly #response: ClientResponse
-  readonly #owner: ExchangeOwner
+  readonly #received: ReceivedRequest
   readonly #relay: ResponseRelay
   readonly #record: RequestRecord
   readonly #content: ClientContent | undefined
@@ -109,12 +102,12 @@ export class Exchange implements AttemptSink {
   isOver = false
 
   constructor(gateway: Gateway, request: AdmittedRequest, received: ReceivedRequest) {
-    const { message, response, connection, startedAt } = received
+    const { message, response, startedAt } = received
     this.#gateway = gateway
     this.#request = request
     this.#message = message
     this.#response = response
-    this.#owner = connection
+    this.#received = received
     this.#relay = new ResponseRelay(message, response)
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     this.#record.caller = request.caller?.name
@@ -144,7 +137,7 @@ export class Exchange implements AttemptSink {
       else if (orgId !== undefined) {
         this.#gateway.waiting++
         tokens
-          .obtain(orgId, { kind, requester: caller ?? this.#owner, requestId })
+          .obtain(orgId, { kind, requester: caller ?? this.#received.connection, requestId })
           .then(({ token, result }) => this.#forward(token, result))
           .catch((error: unknown) => this.failWith(error))
           .finally(() => this.#gateway.waiting--)
@@ -227,7 +220,7 @@ export class Exchange implements AttemptSink {
     if (this.#isToBeRepeated(head)) return
     this.#record.status = status
     if (status === SWITCHING_PROTOCOLS) {
-      this.#owner.tunnelOpened()
+      this.#received.connection.isTunnel = true
       this.#end()
       return
     }
@@ -237,7 +230,6 @@ export class Exchange implements AttemptSink {
     this.#content?.dropKept()
     // There is no tunnel, so all bytes behind the handshake are read and dropped.
     if (this.#request.isWebSocket) this.#message.socket.resume()
-    if (status === NO_CONTENT) head.dropLength()
     this.#relay.begin(head, this.#gateway.clientKeepAliveSeconds)
   }
 
@@ -326,7 +318,7 @@ export class Exchange implements AttemptSink {
       return false
     }
     const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request
-    const requester = caller ?? this.#owner
+    const requester = caller ?? this.#received.connection
     const { isRepeatable } = this
     this.#rejection ??= new Rejection({ org: orgId, method, path, isRepeatable, isHandshake, requester, requestId })
     const rejected = { token: credential, sentAt, status, challenge: head.challenge }
@@ -395,7 +387,7 @@ export class Exchange implements AttemptSink {
     this.#record.code = failure.code
     this.#record.detail = causeOf(failure)
     this.#record.reason = failure.limit
-    if (this.#response.hasStarted) this.#relay.breakOff()
+    if (this.#response.hasStarted) this.#relay.cut()
     else {
       if (this.#mustClose()) this.#response.keepsAlive = false
       const { method, requestId } = this.#request
@@ -403,7 +395,7 @@ export class Exchange implements AttemptSink {
       this.#record.status = status
       this.#relay.bytes = bytes
     }
-    this.#breakOff()
+    this.#giveUp()
   }
 
   /** Ends the exchange without an answer. */
@@ -411,15 +403,15 @@ export class Exchange implements AttemptSink {
     if (this.isOver) return
     this.#record.code = code
     if (!this.#response.hasStarted) this.#record.status = STATUS_WITHOUT_ANSWER[code]
-    this.#relay.abandon()
-    this.#breakOff()
+    this.#relay.discard()
+    this.#giveUp()
   }
 
   #mustClose(): boolean {
     return this.#content !== undefined && !this.#message.complete
   }
 
-  #breakOff(): void {
+  #giveUp(): void {
     this.#end()
     this.#content?.dropKept()
     this.#attempt?.abort(OVER)
@@ -432,7 +424,7 @@ export class Exchange implements AttemptSink {
     record.bytesIn = this.#content?.receivedBytes ?? 0
     record.bytesOut = this.#relay.bytes
     this.#gateway.observer.requestEnded(record)
-    this.#owner.exchangeEnded()
+    this.#received.ended()
   }
 }
 

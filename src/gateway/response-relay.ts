@@ -9,9 +9,6 @@ import type { ContentFate } from '../origin/attempt.ts'
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
 
-const NO_CONTENT = 204
-const NOT_MODIFIED = 304
-
 export class ResponseRelay {
   readonly #message: IncomingMessage
   readonly #response: ClientResponse
@@ -37,7 +34,7 @@ export class ResponseRelay {
   }
 
   #framingOf(head: ResponseHead): ResponseFraming {
-    if (this.#message.method === 'HEAD' || head.status === NO_CONTENT || head.status === NOT_MODIFIED) return 'none'
+    if (!head.hasContent) return 'none'
     if (head.contentLength !== undefined) return 'counted'
     return this.#message.httpVersionMinor === 0 ? 'until close' : 'chunked'
   }
@@ -87,15 +84,15 @@ export class ResponseRelay {
   }
 
   /** Nothing more is written. What is still to be flushed counts as not sent. */
-  abandon(): void {
+  discard(): void {
     const unsent = this.#text.length + this.#response.socket.writableLength
     this.bytes = Math.max(0, this.bytes - unsent)
     this.#text = ''
   }
 
   /** Breaks the message off. A reset is needed if the end of the connection would look like the end of the content. */
-  breakOff(): void {
-    this.abandon()
+  cut(): void {
+    this.discard()
     const { socket } = this.#message
     if (this.#framing === 'until close') resetNow(socket)
     else socket.destroy()

@@ -14,6 +14,8 @@ export class ResponseHead {
   /** In octets; undefined if the content is chunked or ends with the connection. */
   contentLength: number | undefined = undefined
   isChunked = false
+  /** False if no content follows, whatever the fields say (RFC 9112 §6.3). */
+  hasContent = true
   hasDate = false
   /** Its `Vary` names the org, or everything. */
   variesByOrg = false

@@ -51,7 +51,7 @@ export interface AdmissionRules {
 }
 
 export interface Refusal extends Failure {
-  readonly isAdmitted: false
+  readonly verdict: 'refused'
   readonly code: RefusalCode
   /** The Org that the request named, if that is why it was refused. */
   readonly orgId?: OrgId | undefined
@@ -63,7 +63,7 @@ export interface Refusal extends Failure {
 
 /** The request has a JWT that nobody has verified yet. The listener verifies it, and asks again with the result. */
 export interface Unverified {
-  readonly isAdmitted: false
+  readonly verdict: 'unverified'
   readonly token: string
 }
 
@@ -73,7 +73,7 @@ export interface Sender extends Peer {
   readonly verified?: Caller | CallerRefusal | undefined
 }
 
-type AdmittedBy = AdmittedRequest & { readonly isAdmitted: true; readonly caller: Caller | undefined }
+type AdmittedBy = AdmittedRequest & { readonly verdict: 'admitted'; readonly caller: Caller | undefined }
 
 export type Admission = AdmittedBy | Refusal | Unverified
 
@@ -85,7 +85,7 @@ const LENGTH = /^\d{1,15}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
 function refuse(code: RefusalCode): Refusal {
-  return { isAdmitted: false, code }
+  return { verdict: 'refused', code }
 }
 
 /** `newRequestId` is called for an admitted request without a usable `X-Request-Id`. */
@@ -102,10 +102,10 @@ export function admit(
   if (rules.callers === undefined) return admitTarget(head, found, rules, newRequestId)
   const { callerKey = '' } = found
   const caller = sender.verified ?? rules.callers.identify(sender, keysIn(found), callerKey)
-  if (caller === 'unverified') return { isAdmitted: false, token: callerKey }
-  if (typeof caller === 'string') return { isAdmitted: false, code: 'caller_refused', reason: caller }
+  if (caller === 'unverified') return { verdict: 'unverified', token: callerKey }
+  if (typeof caller === 'string') return { verdict: 'refused', code: 'caller_refused', reason: caller }
   const admission = admitTarget(head, found, rules, newRequestId, caller)
-  return admission.isAdmitted ? admission : { ...admission, caller }
+  return admission.verdict === 'admitted' ? admission : { ...admission, caller }
 }
 
 /** Refuses the framing that Node's strict parser lets through although RFC 9112 §6 does not. */
@@ -140,7 +140,7 @@ function checkSender(found: RequestFindings, rules: AdmissionRules): Refusal | u
   const { callerKey } = found
   if (callerKey !== undefined && rules.isCallerKey(callerKey)) return undefined
   const reason = (['no credential', 'unknown key'] as const)[keysIn(found)] ?? 'several credentials'
-  return { isAdmitted: false, code: 'caller_refused', reason }
+  return { verdict: 'refused', code: 'caller_refused', reason }
 }
 
 /** The number of keys and JWTs that were sent. None of them has a blank, so the second shows. */
@@ -176,7 +176,7 @@ function admitTarget(
   const { requestId: given = '' } = found
   const requestId = REQUEST_ID.test(given) ? given : newRequestId()
   return {
-    isAdmitted: true,
+    verdict: 'admitted',
     method,
     orgId,
     caller,
@@ -206,7 +206,7 @@ function admitOrg(found: RequestFindings, rules: AdmissionRules, caller?: Caller
   if (orgId === undefined) return refuse('org_id_invalid')
   const isAllowed = rules.allowedOrgs.size === 0 || rules.allowedOrgs.has(orgId)
   if (!isAllowed || caller?.mayNameOrg(orgId) === false) {
-    return { isAdmitted: false, code: 'org_not_allowed', orgId }
+    return { verdict: 'refused', code: 'org_not_allowed', orgId }
   }
   return orgId
 }

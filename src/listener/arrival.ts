@@ -2,6 +2,7 @@
 
 import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'
+import type { CallerUsage } from '../callers/callers.ts'
 import type { ErrorCode, Failure } from '../errors.ts'
 import type { ReceivedRequest } from '../gateway/exchange.ts'
 import type { ClientResponse } from '../http/client-response.ts'
@@ -15,7 +16,7 @@ import {
 } from '../http/request-record.ts'
 import { pathOf } from '../http/target.ts'
 import type { AdmissionRules, Refusal } from './admission.ts'
-import type { Carried, ClientConnection } from './connection.ts'
+import type { ClientConnection, CurrentRequest } from './connection.ts'
 
 export interface ArrivalOptions {
   /** Called once for each request. A reload gives later requests other rules. */
@@ -33,7 +34,7 @@ const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'upgrade_invalid',
 ])
 
-export class Arrival implements ReceivedRequest, Carried {
+export class Arrival implements ReceivedRequest, CurrentRequest {
   readonly connection: ClientConnection
   readonly message: IncomingMessage
   readonly response: ClientResponse
@@ -41,20 +42,23 @@ export class Arrival implements ReceivedRequest, Carried {
   /** It keeps the rules that it began with, even after a reload. */
   readonly rules: AdmissionRules
   readonly #options: ArrivalOptions
-  /** While its JWT is verified, it is in this list of such requests. */
-  verifying: Set<Arrival> | undefined = undefined
+  readonly #onEnd: (arrival: Arrival) => void
+  /** Counts it for its caller. */
+  usage: CallerUsage | undefined = undefined
 
   constructor(
     connection: ClientConnection,
     message: IncomingMessage,
     response: ClientResponse,
     options: ArrivalOptions,
+    onEnd: (arrival: Arrival) => void,
   ) {
     this.connection = connection
     this.message = message
     this.response = response
     this.rules = options.rules()
     this.#options = options
+    this.#onEnd = onEnd
   }
 
   fail(refusal: Failure & Partial<Refusal>): void {
@@ -89,12 +93,15 @@ export class Arrival implements ReceivedRequest, Carried {
   }
 
   #end(record: RequestRecord, status: number): void {
-    this.verifying?.delete(this)
-    this.verifying = undefined
     record.status = status
     record.endedAt = performance.now()
     this.#options.observer.requestEnded(record)
-    this.connection.exchangeEnded()
+    this.ended()
+  }
+
+  ended(): void {
+    this.#onEnd(this)
+    this.connection.requestEnded()
   }
 }
 

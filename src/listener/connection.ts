@@ -3,18 +3,18 @@
 import { IncomingMessage, type Server } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Server as TlsServer } from 'node:tls'
-import type { CallerUsage, Peer } from '../callers/callers.ts'
+import type { Peer } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
-import type { ExchangeOwner } from '../gateway/exchange.ts'
 import { ClientResponse } from '../http/client-response.ts'
 import { ignoreOffer } from '../http/node-20.ts'
 import { discardInput, resetNow, takeRequests } from '../http/node-internals.ts'
 import type { AbandonCode } from '../http/request-record.ts'
 import { isLocalPeer } from './bind.ts'
+import type { Listener } from './server.ts'
 import type { ClientCertificate } from './tls.ts'
 
 /** The current request, as its connection sees it. */
-export interface Carried {
+export interface CurrentRequest {
   /** True while it needs more content of the client, which sends none. */
   readonly awaitsClient?: boolean
   /** Looks at its time limits. `now` is monotonic milliseconds. */
@@ -22,15 +22,6 @@ export interface Carried {
   fail(failure: Failure): void
   /** Ends it without an answer. */
   abandon(code: AbandonCode): void
-}
-
-export interface ConnectionOwner {
-  /**
-   * Starts a request. Calls `carry` on the connection if the request is still under way afterwards. `problem`: the bytes that
-   * came are no request, and `message` is empty.
-   */
-  begin(connection: ClientConnection, message: IncomingMessage, response: ClientResponse, problem?: RefusalCode): void
-  exchangeEnded(): void
 }
 
 export interface WaitLimits {
@@ -54,25 +45,26 @@ const NOTHING: Wait = { what: 'nothing', progress: 0, limitMs: Number.POSITIVE_I
 /** Input is read and dropped for this time after our last byte. */
 const LINGER_MS = 2_000
 
-export class ClientConnection implements ExchangeOwner, Peer {
+export class ClientConnection implements Peer {
   readonly socket: Socket
   readonly callerSocket: string | undefined
   readonly certificate: ClientCertificate | undefined
   readonly isLocal: boolean
-  readonly #owner: ConnectionOwner
+  readonly #listener: Listener
   #message: IncomingMessage | undefined
   #response: ClientResponse | undefined
-  #carried: Carried | undefined
+  #current: CurrentRequest | undefined
   /** Starts a request that arrived when all of the response before it had been written, but not all of it flushed. */
   #next: (() => void) | undefined
-  /** Counts the current request for its caller. */
-  #usage: CallerUsage | undefined
   isBusy = false
+  /** Set by the exchange that opens it. */
   isTunnel = false
-  /** No further request is taken. */
-  isClosing = false
+  // On its way to the end, a connection can pass three steps, in this order. Each may be the first.
   /** The request whose head is arriving is the last one. */
   #isLast = false
+  /** No further request is taken. */
+  isClosing = false
+  /** Our side has ended. */
   #isLingering = false
   /** Monotonic milliseconds. */
   idleSince = performance.now()
@@ -83,9 +75,9 @@ export class ClientConnection implements ExchangeOwner, Peer {
   #waitsSince = 0
 
   /** `callerSocket`: path of the caller's own socket that it came through; undefined for the common address. */
-  constructor(socket: Socket, owner: ConnectionOwner, callerSocket?: string, certificate?: ClientCertificate) {
+  constructor(socket: Socket, listener: Listener, callerSocket?: string, certificate?: ClientCertificate) {
     this.socket = socket
-    this.#owner = owner
+    this.#listener = listener
     this.callerSocket = callerSocket
     this.certificate = certificate
     this.isLocal = isLocalPeer(socket)
@@ -152,30 +144,18 @@ export class ClientConnection implements ExchangeOwner, Peer {
     const response = new ClientResponse(this.socket, keepsAlive && !this.#hasExpired)
     this.#message = message
     this.#response = response
-    this.#owner.begin(this, message, response, problem)
+    this.#listener.begin(this, message, response, problem)
   }
 
   /** Takes the exchange that is under way. Not called for a request that was answered at once. */
-  carry(carried: Carried): void {
-    this.#carried = carried
+  carry(request: CurrentRequest): void {
+    this.#current = request
   }
 
-  /** Counts the current request for its caller, in place of the one before. */
-  countFor(usage: CallerUsage | undefined): void {
-    if (this.#usage !== undefined) this.#usage.inFlight--
-    if (usage !== undefined) usage.inFlight++
-    this.#usage = usage
-  }
-
-  tunnelOpened(): void {
-    this.isTunnel = true
-  }
-
-  exchangeEnded(): void {
-    this.countFor(undefined)
-    this.#carried = undefined
+  /** The current request has ended, though its response may still be flushed. */
+  requestEnded(): void {
+    this.#current = undefined
     this.#message = undefined
-    this.#owner.exchangeEnded()
     const response = this.#response
     if (this.isTunnel) this.#response = undefined
     else if (response?.isFlushed !== false) this.#goOn()
@@ -221,7 +201,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     this.#closeBehindResponse()
     // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
     const isInContent = this.#message?.complete === false && this.#response?.isEnded === false
-    if (isInContent) this.#carried?.fail({ code: problem })
+    if (isInContent) this.#current?.fail({ code: problem })
   }
 
   /** A client that ends its side has left. What was written by then still goes out. */
@@ -236,12 +216,12 @@ export class ClientConnection implements ExchangeOwner, Peer {
   #closed(): void {
     this.isClosing = true
     this.#next = undefined
-    this.#carried?.abandon('client_closed')
+    this.#current?.abandon('client_closed')
   }
 
   /** Closes it at once. */
   breakOff(): void {
-    this.#carried?.abandon('draining')
+    this.#current?.abandon('draining')
     this.socket.destroy()
   }
 
@@ -276,7 +256,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
 
   /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
   check(now: number, limits: WaitLimits): void {
-    this.#carried?.check?.(now)
+    this.#current?.check?.(now)
     const wait = this.#awaited(limits)
     if (wait.what !== this.#wait.what || wait.progress !== this.#wait.progress) {
       this.#wait = wait
@@ -287,7 +267,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
       this.inputBroken('request_timeout')
       return
     }
-    this.#carried?.fail({ code: 'request_timeout' })
+    this.#current?.fail({ code: 'request_timeout' })
     if (wait.what !== 'content') this.socket.destroy()
   }
 
@@ -298,7 +278,7 @@ export class ClientConnection implements ExchangeOwner, Peer {
     // The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so.
     const progress = bytesWritten - writableLength
     if (writableLength > 0) return { what: 'reader', progress, limitMs: idleTimeoutMs }
-    if (this.#carried?.awaitsClient === true) return { what: 'content', progress: bytesRead, limitMs: idleTimeoutMs }
+    if (this.#current?.awaitsClient === true) return { what: 'content', progress: bytesRead, limitMs: idleTimeoutMs }
     if (this.isBusy) return NOTHING
     // No byte of a head counts as progress, so that all of it has to come within its limit.
     const isHead = this.#idleBytes === 0 || bytesRead > this.#idleBytes

@@ -15,7 +15,7 @@ import type { GatewayObserver } from '../http/request-record.ts'
 import { type Admission, admit, offersWebSocket, type Sender } from './admission.ts'
 import { Arrival, type ArrivalOptions } from './arrival.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
-import { ClientConnection, type ConnectionOwner, type WaitLimits } from './connection.ts'
+import { ClientConnection, type WaitLimits } from './connection.ts'
 import { ConnectionLimit } from './connection-limit.ts'
 import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
 
@@ -43,7 +43,7 @@ export interface ListenerOptions extends ArrivalOptions, WaitLimits {
 /** Anyone on the network can make handshakes fail, so each reason is reported once in this time. */
 const HANDSHAKE_REPORT_MS = 60_000
 
-export class Listener implements ConnectionOwner {
+export class Listener {
   readonly #options: ListenerOptions
   readonly #gateway: Gateway
   readonly #connections = new Map<Duplex, ClientConnection>()
@@ -133,7 +133,7 @@ export class Listener implements ConnectionOwner {
     // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
     server.maxHeadersCount = 0
     server.on('connection', (socket: Socket) => {
-      if (this.#connections.has(socket) || !this.#hasRoomFor(socket)) return
+      if (this.#connections.has(socket) || !this.#accept(socket)) return
       if (tls === undefined) this.#open(socket, callerSocket)
       else {
         this.#handshakes.add(socket)
@@ -168,8 +168,8 @@ export class Listener implements ConnectionOwner {
     socket.once('close', () => this.#forget(socket))
   }
 
-  /** Destroys `socket` if there is no room. */
-  #hasRoomFor(socket: Socket): boolean {
+  /** Makes room for `socket`, or destroys it and returns false. */
+  #accept(socket: Socket): boolean {
     const isFull = this.#connections.size + this.#handshakes.size >= this.limit.most
     if (isFull && this.limit.refuse()) this.#options.observer.connectionsRefused(this.limit)
     const isForeign = !this.#options.allowsRemote && !isLocalPeer(socket)
@@ -209,9 +209,13 @@ export class Listener implements ConnectionOwner {
     return oldest?.socket
   }
 
+  /**
+   * Starts a request. Calls `carry` on the connection if the request is still under way afterwards. `problem`: the bytes that
+   * came are no request, and `message` is empty.
+   */
   begin(connection: ClientConnection, message: IncomingMessage, response: ClientResponse, problem?: RefusalCode): void {
     this.requestsInFlight++
-    const arrival = new Arrival(connection, message, response, this.#options)
+    const arrival = new Arrival(connection, message, response, this.#options, this.#requestEnded)
     if (problem === undefined) this.#proceed(arrival, connection)
     else arrival.fail({ code: problem })
   }
@@ -220,14 +224,15 @@ export class Listener implements ConnectionOwner {
     const { connection, response } = arrival
     const admission = this.#admit(arrival, sender)
     if (this.#isEnding) response.keepsAlive = false
-    if (!admission.isAdmitted) {
+    if (admission.verdict !== 'admitted') {
       // On its next connection, the client may have a better certificate, or the proxy the CA.
       if (connection.certificate?.problem !== undefined) response.keepsAlive = false
-      if ('token' in admission) this.#verify(arrival, admission.token)
+      if (admission.verdict === 'unverified') this.#verify(arrival, admission.token)
       else arrival.fail(admission)
       return
     }
-    if (admission.caller !== undefined) connection.countFor(admission.caller.usage)
+    arrival.usage = admission.caller?.usage
+    if (arrival.usage !== undefined) arrival.usage.inFlight++
     const exchange = new Exchange(this.#gateway, admission, arrival)
     exchange.start()
     if (!exchange.isOver) connection.carry(exchange)
@@ -235,13 +240,13 @@ export class Listener implements ConnectionOwner {
 
   /** `requestsInFlight` counts this request already. */
   #admit({ connection, message, rules }: Arrival, sender: Sender): Admission {
-    if (!connection.isLocal && !this.#options.allowsRemote) return { isAdmitted: false, code: 'remote_refused' }
+    if (!connection.isLocal && !this.#options.allowsRemote) return { verdict: 'refused', code: 'remote_refused' }
     const admission = admit(message, rules, this.#options.newRequestId, sender)
-    if (!admission.isAdmitted) return admission
+    if (admission.verdict !== 'admitted') return admission
     const { orgId, caller } = admission
-    if (this.#isDraining) return { isAdmitted: false, code: 'draining', orgId, caller }
+    if (this.#isDraining) return { verdict: 'refused', code: 'draining', orgId, caller }
     const limit = this.#limitReached(caller)
-    return limit === undefined ? admission : { isAdmitted: false, code: 'overloaded', orgId, caller, limit }
+    return limit === undefined ? admission : { verdict: 'refused', code: 'overloaded', orgId, caller, limit }
   }
 
   #limitReached(caller: Caller | undefined): Failure['limit'] {
@@ -253,7 +258,6 @@ export class Listener implements ConnectionOwner {
   #verify(arrival: Arrival, token: string): void {
     const { connection, rules } = arrival
     this.#verifying.add(arrival)
-    arrival.verifying = this.#verifying
     connection.carry(arrival)
     const goOn = (verified: Caller | CallerRefusal) => {
       if (!this.#verifying.delete(arrival)) return
@@ -284,8 +288,11 @@ export class Listener implements ConnectionOwner {
     else connection.inputBroken('request_invalid')
   }
 
-  exchangeEnded(): void {
+  // One function for all requests: a closure for each would be garbage.
+  readonly #requestEnded = (arrival: Arrival): void => {
     this.requestsInFlight--
+    this.#verifying.delete(arrival)
+    if (arrival.usage !== undefined) arrival.usage.inFlight--
   }
 
   /** From now on, each response says that its connection closes, so that clients open their next one elsewhere. */

@@ -5,21 +5,12 @@ import { OriginError } from '../errors.ts'
 import { keepReading } from '../http/node-internals.ts'
 import type { ResponseHead } from '../http/response-head.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
-import type { Connector, SocketReader } from './connector.ts'
+import type { Connector } from './connector.ts'
+import type { Origin } from './origin.ts'
 import { originError } from './origin-failure.ts'
 import { isJoined, type RequestContent, writeRequest } from './request-writer.ts'
 import { type ResponseEvents, ResponseParser } from './response-parser.ts'
 import { openTunnel } from './tunnel.ts'
-
-export interface ConnectionHost {
-  /** The connection can take another attempt. */
-  freed(connection: Connection, keepAliveSeconds: number | undefined): void
-  /** Called for an attempt whose connection has ended before a byte was written to it. */
-  dispatch(attempt: Attempt): void
-  /** The connection takes no more attempts. Called once. If it is a tunnel from here on, `tunnelClosed` follows. */
-  closed(connection: Connection): void
-  tunnelClosed(): void
-}
 
 /** The most that one read from the kernel brings. */
 const READ_BYTES = 64 * 1024
@@ -27,8 +18,8 @@ const READ_BYTES = 64 * 1024
 /** From this status on, a service may have answered without reading the content. */
 const MULTIPLE_CHOICES = 300
 
-export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
-  readonly #host: ConnectionHost
+export class Connection implements AttemptPlace, ResponseEvents {
+  readonly #pool: Origin
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
   #socket: Socket | undefined
@@ -39,7 +30,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   #head: ResponseHead | undefined
   #exchanges = 0
   /** True from `take` until the request is written. */
-  #isLooking = false
+  #isUnsent = false
   #isPaused = false
   #isClosed = false
   /** True if the request has content that the service may not have read when it answers. */
@@ -52,12 +43,12 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   isTunnel = false
   /** Monotonic milliseconds. No request is taken after it. */
   readonly retiresAt: number
-  /** Monotonic milliseconds. The host sets it while the connection is free. */
+  /** Monotonic milliseconds. The pool sets it while the connection is free. */
   expiresAt = 0
 
   /** Opens the connection for its first attempt. */
-  constructor(connector: Connector, host: ConnectionHost, first: Attempt, retiresAt: number) {
-    this.#host = host
+  constructor(connector: Connector, pool: Origin, first: Attempt, retiresAt: number) {
+    this.#pool = pool
     this.retiresAt = retiresAt
     this.#parser = new ResponseParser(this)
     this.attempt = first
@@ -96,13 +87,13 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   take(attempt: Attempt): void {
     this.attempt = attempt
     attempt.place = this
-    this.#isLooking = true
+    this.#isUnsent = true
     if (looking.push(this) === 1) setImmediate(lookOnce)
   }
 
   /** What waited has been read. If it closed the connection, there is no attempt any more. */
   lookEnded(): void {
-    this.#isLooking = false
+    this.#isUnsent = false
     if (this.#socket !== undefined) this.#start(this.#socket)
   }
 
@@ -122,14 +113,16 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     }
   }
 
+  /** The buffer for the next read. */
   nextBuffer(): Buffer {
     this.#buffer ??= Buffer.allocUnsafeSlow(READ_BYTES)
     return this.#buffer
   }
 
+  /** The first `length` octets of `bytes` are new. */
   received(bytes: Buffer, length: number): void {
     const attempt = this.attempt
-    if (attempt === undefined || this.#isLooking) {
+    if (attempt === undefined || this.#isUnsent) {
       // No request is under way. These bytes must not become the response to the next one.
       this.destroy()
       return
@@ -164,7 +157,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     this.#isClosed = true
     this.isTunnel = true
     socket.pause().removeAllListeners('data') // the library reads it from here on
-    this.#host.closed(this)
+    this.#pool.closed(this)
     openTunnel(client, socket, head.fields, firstBytes)
   }
 
@@ -188,7 +181,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     const attempt = this.#detach()
     const head = this.#head
     this.#head = undefined
-    if (isClean && head?.persists === true && !this.#isLast) this.#free(head.keepAliveSeconds)
+    if (isClean && head?.persists === true && !this.#isLast) this.#handBack(head.keepAliveSeconds)
     else this.#close()
     try {
       attempt?.sink.responseEnd()
@@ -197,16 +190,16 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     }
   }
 
-  #free(keepAliveSeconds: number | undefined): void {
+  #handBack(keepAliveSeconds: number | undefined): void {
     if (this.#isPaused) {
       // The last piece of content has paused the socket. A look would see nothing before the socket reads again.
       this.resume()
       setImmediate(() => {
-        if (!this.#isClosed) this.#free(keepAliveSeconds)
+        if (!this.#isClosed) this.#handBack(keepAliveSeconds)
       })
       return
     }
-    this.#host.freed(this, keepAliveSeconds)
+    this.#pool.freed(this, keepAliveSeconds)
   }
 
   #inputEnded(socket: Socket): void {
@@ -219,30 +212,30 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
   }
 
   #socketClosed(): void {
-    if (this.isTunnel) this.#host.tunnelClosed()
+    if (this.isTunnel) this.#pool.tunnelClosed()
     else this.destroy()
   }
 
   abort(attempt: Attempt, reason: Error): void {
     if (attempt !== this.attempt) return
-    this.#isLooking = false
+    this.#isUnsent = false
     this.destroy(reason)
   }
 
   /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
   destroy(reason: Error = CLOSED): void {
-    const isUnsent = this.#isLooking
+    const isUnsent = this.#isUnsent
     const attempt = this.#detach()
     this.#close()
     if (attempt === undefined) return
-    if (isUnsent) this.#host.dispatch(attempt)
+    if (isUnsent) this.#pool.dispatch(attempt)
     else attempt.sink.attemptFailed(attempt, reason)
   }
 
   #detach(): Attempt | undefined {
     const attempt = this.attempt
     this.attempt = undefined
-    this.#isLooking = false
+    this.#isUnsent = false
     if (attempt !== undefined) attempt.place = undefined
     this.#content?.detach()
     this.#content = undefined
@@ -255,7 +248,7 @@ export class Connection implements AttemptPlace, ResponseEvents, SocketReader {
     this.#isClosed = true
     this.#parser.stop()
     this.#cancelOpening()
-    this.#host.closed(this)
+    this.#pool.closed(this)
   }
 }
 

@@ -3,6 +3,7 @@
 import net, { type OnReadOpts, type Socket } from 'node:net'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'
 import { OriginError } from '../errors.ts'
+import type { Connection } from './connection.ts'
 import { originError } from './origin-failure.ts'
 import type { ConnectTunnel } from './proxy-tunnel.ts'
 
@@ -18,12 +19,7 @@ export interface ConnectorOptions {
 }
 
 /** Receives what is read, in buffers of its own. */
-export interface SocketReader {
-  /** Returns the buffer for the next read. */
-  nextBuffer(): Buffer
-  /** The first `length` octets of `bytes` are new. */
-  received(bytes: Buffer, length: number): void
-}
+type SocketReader = Pick<Connection, 'nextBuffer' | 'received'>
 
 /** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000

@@ -3,7 +3,7 @@
 import { performance } from 'node:perf_hooks'
 import { type Limit, OriginError } from '../errors.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
-import { Connection, type ConnectionHost } from './connection.ts'
+import { Connection } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
 
 export interface OriginOptions extends ConnectorOptions {
@@ -31,7 +31,7 @@ const SWEEP_MS = 500
 /** The part of the connections that one org may hold. */
 const SHARE = 3 / 4
 
-export class Origin implements AttemptPlace, ConnectionHost {
+export class Origin implements AttemptPlace {
   readonly #options: OriginOptions
   readonly #connector: Connector
   readonly #share: number
@@ -39,7 +39,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
   /** Open WebSockets. They do not count as connections of the pool. */
   tunnels = 0
   /** The connection that was used last is at the end, and is used next, so that the others can grow old. */
-  readonly #free: Connection[] = []
+  readonly #idle: Connection[] = []
   readonly #waiting: Attempt[] = []
   readonly #sweep = setInterval(() => this.#tidy(), SWEEP_MS).unref()
   #isClosed = false
@@ -65,15 +65,15 @@ export class Origin implements AttemptPlace, ConnectionHost {
       connection.take(attempt)
       return
     }
-    if (!this.#hasRoom) this.#free[0]?.destroy()
+    if (!this.#hasRoom) this.#idle[0]?.destroy()
     if (this.#hasRoom) this.#openFor(attempt)
     else this.#enqueue(attempt, 'origin.connections')
   }
 
   #takeFree(): Connection | undefined {
-    const last = this.#free.at(-1)
+    const last = this.#idle.at(-1)
     if (last !== undefined && last.expiresAt <= performance.now()) this.#tidy()
-    return this.#free.pop()
+    return this.#idle.pop()
   }
 
   get #hasRoom(): boolean {
@@ -95,7 +95,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
 
   /** True if the org of `attempt` holds its share. No org does while few connections are busy. */
   #isAtShare({ request: { org } }: Attempt): boolean {
-    if (org === undefined || this.#open.size - this.#free.length < this.#share) return false
+    if (org === undefined || this.#open.size - this.#idle.length < this.#share) return false
     let held = 0
     for (const { attempt } of this.#open) if (attempt?.request.org === org) held++
     return held >= this.#share
@@ -114,6 +114,7 @@ export class Origin implements AttemptPlace, ConnectionHost {
     attempt.place = undefined
   }
 
+  /** The connection can take another attempt. */
   freed(connection: Connection, keepAliveSeconds: number | undefined): void {
     const next = this.#next()
     const now = performance.now()
@@ -132,14 +133,15 @@ export class Origin implements AttemptPlace, ConnectionHost {
         : Math.min(keepAliveSeconds * 1_000, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
     connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
     if (connection.expiresAt <= now) connection.destroy()
-    else this.#free.push(connection)
+    else this.#idle.push(connection)
   }
 
+  /** The connection takes no more attempts. If it is a tunnel from here on, `tunnelClosed` follows. */
   closed(connection: Connection): void {
     if (connection.isTunnel) this.tunnels++
     this.#open.delete(connection)
-    const at = this.#free.indexOf(connection)
-    if (at !== -1) this.#free.splice(at, 1)
+    const at = this.#idle.indexOf(connection)
+    if (at !== -1) this.#idle.splice(at, 1)
     const next = this.#next()
     if (next === undefined || !this.#hasRoom) return
     this.#leaveQueue(next)
@@ -159,13 +161,13 @@ export class Origin implements AttemptPlace, ConnectionHost {
 
   #tidy(): void {
     const now = performance.now()
-    for (const connection of [...this.#free]) if (connection.expiresAt <= now) connection.destroy()
+    for (const connection of [...this.#idle]) if (connection.expiresAt <= now) connection.destroy()
   }
 
   get stats(): OriginStats {
     let connected = 0
     for (const connection of this.#open) if (connection.isConnected) connected++
-    return { connected, free: this.#free.length, pending: this.#waiting.length + this.#open.size - connected }
+    return { connected, free: this.#idle.length, pending: this.#waiting.length + this.#open.size - connected }
   }
 
   /** Tunnels end with the connections of their clients. */

@@ -77,7 +77,7 @@ export class RequestContent {
     } else socket.write(chunk)
     if (socket.writableLength > 0) return !socket.writableNeedDrain
     // The kernel has a copy of everything.
-    if (isOwned) free(chunk)
+    if (isOwned) release(chunk)
     return true
   }
 
@@ -112,7 +112,7 @@ nowhere.close()
  * has grown by some 64 MiB, and each new piece lies in memory that no processor cache holds. Does nothing if `chunk`
  * shares its memory.
  */
-function free(chunk: Buffer): void {
+function release(chunk: Buffer): void {
   const { buffer } = chunk
   if (chunk.length < MIN_FREED_BYTES || chunk.length !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return
   nowhere.postMessage(null, [buffer])

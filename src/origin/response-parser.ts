@@ -163,12 +163,13 @@ export class ResponseParser {
   #frame(head: ResponseHead): void {
     this.#remaining = 0
     this.#expects = 'counted content'
-    if (this.#isHead || head.status === NOT_MODIFIED) return
+    head.hasContent = !this.#isHead && head.status !== NO_CONTENT && head.status !== NOT_MODIFIED
     if (head.status === NO_CONTENT) {
       // An origin that declares content here may send it (RFC 9110 §8.6). It would be read as the next response.
       if (head.isChunked || (head.contentLength ?? 0) > 0) head.persists = false
-      return
+      head.dropLength()
     }
+    if (!head.hasContent) return
     if (head.isChunked) this.#expects = 'size of a chunk'
     else if (head.contentLength === undefined) this.#expects = 'content until the end'
     else this.#remaining = head.contentLength

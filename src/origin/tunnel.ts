@@ -1,4 +1,7 @@
-/** A WebSocket: joins the client's connection with one to the service behind a 101. The `http-proxy` library copies the bytes. */
+/**
+ * A WebSocket: joins the client's connection with one to the service behind a 101. The `http-proxy` library copies the bytes.
+ * Under that name, package.json installs its maintained successor, httpxy: `ws` returns a promise, unlike that of the original.
+ */
 
 import { Agent, type ClientRequest, type IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'

@@ -97,7 +97,7 @@ test('a request is admitted exactly if the rules of its caller allow it, and its
             : !mayName(owner, org)
               ? 'org_not_allowed'
               : owner.name
-      if (admission.isAdmitted) {
+      if (admission.verdict === 'admitted') {
         expect(admission.caller?.name).toBe(expected)
         expect(admission.fields.join('\n')).not.toMatch(/key-of|proxy-key/i)
       } else expect('code' in admission && admission.code).toBe(expected)
@@ -118,7 +118,7 @@ test('a caller uses an app route only if it names it', () => {
     const rawHeaders = ['Host', 'localhost', 'X-Org-Id', 'acme', 'X-Proxy-Key', key]
     const head = { method, url: '/v2/links', httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
     const admission = admit(head, { ...RULES, callers, appRoutes }, () => 'request-id')
-    return admission.isAdmitted ? (admission.orgId ?? 'as the App') : 'code' in admission && admission.code
+    return admission.verdict === 'admitted' ? (admission.orgId ?? 'as the App') : 'code' in admission && admission.code
   }
   const outcomes = ['key-of-a', 'key-of-b', 'key-of-c'].map((key) => [outcomeOf(key, 'POST'), outcomeOf(key, 'GET')])
   expect(outcomes).toEqual([

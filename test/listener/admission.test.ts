@@ -23,7 +23,7 @@ function head(
 
 function admitted(fields: readonly string[], more = {}, changed: Partial<AdmissionRules> = {}) {
   const result = admit(head([...HOST, ...ORG, ...fields], more), { ...RULES, ...changed }, newRequestId)
-  if (!result.isAdmitted) throw new Error(`refused: ${JSON.stringify(result)}`)
+  if (result.verdict !== 'admitted') throw new Error(`refused: ${JSON.stringify(result)}`)
   return result
 }
 
@@ -70,7 +70,7 @@ describe('refused', () => {
     ],
   ])('%s: %s', (_, code, fields) => {
     const result = admit(head([...HOST, ...ORG, ...fields]), RULES, newRequestId)
-    expect(result).toMatchObject({ isAdmitted: false, code })
+    expect(result).toMatchObject({ verdict: 'refused', code })
   })
 })
 
@@ -111,7 +111,7 @@ describe('for arbitrary requests', () => {
         fc.constantFrom('GET', 'POST', 'DELETE'),
         (pairs, url, method) => {
           const result = admit(head([...HOST, ...ORG, ...pairs.flat()], { url, method }), RULES, newRequestId)
-          if (!result.isAdmitted) return
+          if (result.verdict !== 'admitted') return
           admissions++
           const sent = result.fields.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase())
           for (const name of NEVER_SENT) expect(sent).not.toContain(name)

@@ -60,7 +60,8 @@ export const renderedResponse: fc.Arbitrary<RenderedResponse> = fc
     const lines: Field[] = [...made.fields]
     const length = `${made.content.length}`
     if (made.declared === 'counted') lines.splice(made.place % (lines.length + 1), 0, ['Content-Length', length])
-    const goesOn = lines.flat()
+    // A 204 states no length (RFC 9110 §8.6).
+    const goesOn = lines.filter(([name]) => made.status !== 204 || name !== 'Content-Length').flat()
     if (made.declared === 'chunked') lines.splice(made.place % (lines.length + 1), 0, ['transfer-encoding', 'Chunked'])
     const head = renderHead(`${made.status} ${made.reason}`, lines, made.blanks)
     const written = framing === 'chunked' ? renderChunks(made.content, made.chunkLooks, made.trailers) : made.content
