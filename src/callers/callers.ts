@@ -120,6 +120,10 @@ type Verify = (token: string, credential: JwtCredential) => Promise<Verification
 /** Enough for every pod of a large cluster. */
 const MAX_REMEMBERED = 10_000
 
+function newMemory() {
+  return new LRUCache<string, { readonly caller: Caller; readonly expiresAtMs: number }>({ max: MAX_REMEMBERED })
+}
+
 export class Callers {
   readonly all: readonly Caller[]
   readonly #verify: Verify
@@ -129,12 +133,8 @@ export class Callers {
   readonly #byCertificate = new Map<string, Caller>()
   readonly #byKey = new Map<string, Caller>()
   readonly #byToken: { readonly caller: Caller; readonly credential: JwtCredential }[] = []
-  readonly #remembered = new LRUCache<string, { readonly caller: Caller; readonly expiresAtMs: number }>({
-    max: MAX_REMEMBERED,
-  })
+  #remembered = newMemory()
   readonly #verifying = new Map<string, Promise<Caller | CallerRefusal>>()
-  /** Grows with each change of a key set. */
-  #generation = 0
 
   /** `former` are those before a reload: a caller keeps its count, because its requests in flight still count. */
   constructor(rules: readonly CallerRule[], verify: Verify, former?: Callers) {
@@ -199,20 +199,18 @@ export class Callers {
     if (found === undefined) return 'wrong audience'
     // A token with the audiences of two callers would be two credentials in one.
     if (others.length > 0) return 'token of several callers'
-    const generation = this.#generation
+    const remembered = this.#remembered
     const expiresAtMs = await this.#verify(token, found.credential)
     if (typeof expiresAtMs === 'string') return expiresAtMs
     if (expiresAtMs <= Date.now()) return 'expired'
     // A key may have been withdrawn meanwhile. This request counts as verified; the next one is verified again.
-    if (generation === this.#generation)
-      this.#remembered.set(this.#digest(token), { caller: found.caller, expiresAtMs })
+    remembered.set(this.#digest(token), { caller: found.caller, expiresAtMs })
     return found.caller
   }
 
   /** Call it when a key set has changed: every token is then verified again. */
   forgetTokens(): void {
-    this.#generation++
-    this.#remembered.clear()
+    this.#remembered = newMemory()
   }
 
   #digest(text: string): string {

@@ -9,7 +9,7 @@ import type { OrgId } from '../http/org-id.ts'
 import type { Secret } from '../secret.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../token/token-source.ts'
 import { RedisStore, type StoreOptions } from './redis-store.ts'
-import { CLAIM, FORGET, MAX_LEASE_MS, PUBLISH, RELEASE, type StoredToken, storedValue } from './scripts.ts'
+import { CLAIM, FORGET, PUBLISH, RELEASE, type StoredToken, storedValue } from './scripts.ts'
 import { type FleetIdentity, FleetKeys } from './sealing.ts'
 
 interface FleetOptions extends FleetIdentity {
@@ -98,6 +98,7 @@ export class Fleet {
       askedAtMs: undefined,
     }
     const startedAt = performance.now()
+    let minted: Promise<AccessToken> | undefined
     for (let hasWaited = false; ; hasWaited = true) {
       const found = await this.#claim(mint)
       const waitedMs = performance.now() - startedAt
@@ -105,11 +106,13 @@ export class Fleet {
         if (hasWaited) this.#mintMs = waitedMs
         return found
       }
-      if (found === 'mint' || waitedMs > mintTimeoutMs * WAIT_FACTOR) {
-        const minted = this.#mintAndTell(mint)
-        return hasWaited ? Promise.race([minted, this.#awaitSlow(mint, minted)]) : minted
-      }
-      await pause(found.restMs + 1)
+      if (found === 'mint' || waitedMs > mintTimeoutMs * WAIT_FACTOR) minted ??= this.#mintAndTell(mint)
+      if (minted !== undefined && !hasWaited) return minted
+      minted?.catch(() => undefined) // it may fail during the next claim
+      // A replica that was waited for may be dead, or only slow: its token may still come before our own.
+      const paused = pause(found === 'mint' ? undefined : found.restMs + 1)
+      const own = await (minted === undefined ? paused : Promise.race([minted, paused]))
+      if (own instanceof AccessToken) return own
     }
   }
 
@@ -123,7 +126,7 @@ export class Fleet {
     // An older token has probably ended, was purged, or is no younger than the one to be replaced.
     const bornAfter = Math.max(this.#purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
     const maxAgeMs = Math.min(expectedLifeMs, askedAt - bornAfter)
-    const limits = [Math.min(leaseMs, MAX_LEASE_MS), maxAgeMs].map((ms) => String(Math.ceil(ms)))
+    const limits = [leaseMs, maxAgeMs].map((ms) => String(Math.ceil(ms)))
     const reply = await this.store.ask(CLAIM, name, [owner, ...limits, except])
     if (reply.kind === 'error') return 'mint'
     mint.askedAtMs ??= reply.storeTimeMs
@@ -133,22 +136,6 @@ export class Fleet {
     // No replica has put it there. Another question could cost the request the time of the store once more.
     this.#runBehind(this.store.ask(FORGET, name))
     return 'mint'
-  }
-
-  /**
-   * This replica has waited for another one, which may be dead, or only slow. So it goes on asking the store while it mints:
-   * the token of the slow one may come first.
-   */
-  async #awaitSlow(mint: SharedMint, minted: Promise<AccessToken>): Promise<AccessToken> {
-    const ended = minted.then(
-      () => true,
-      () => true,
-    )
-    while (!(await Promise.race([ended, pause()]))) {
-      const found = await this.#claim(mint)
-      if (found instanceof AccessToken) return found
-    }
-    return await minted
   }
 
   /** Asks the source behind. Tells the others the outcome, without making the request wait for that. */

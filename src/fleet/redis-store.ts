@@ -13,8 +13,8 @@ export interface StoreOptions extends LinkOptions {
   readonly observer: StoreObserver
 }
 
-type Answer = ClaimReply | Told
-export type StoreOutcome = Answer['kind'] | 'timeout' | 'error'
+type StoreReply = ClaimReply | Told
+export type StoreOutcome = StoreReply['kind'] | 'timeout' | 'error'
 
 /** Must not throw. */
 export interface StoreObserver {
@@ -74,7 +74,7 @@ export class RedisStore {
   }
 
   /** Runs the script on the keys of an org: for `name` see `FleetKeys`. */
-  async ask<T extends Answer>(
+  async ask<T extends StoreReply>(
     script: Script<T>,
     name: string,
     args: readonly string[] = [],
@@ -93,7 +93,7 @@ export class RedisStore {
     }
   }
 
-  async #run<T extends Answer>(link: Link, script: Script<T>, name: string, args: readonly string[]) {
+  async #run<T extends StoreReply>(link: Link, script: Script<T>, name: string, args: readonly string[]) {
     const { operation, text, parse } = script
     const keys = ['t', 'l'].map((part) => `${this.#options.prefix}:{${name}}:${part}`)
     const startedAt = performance.now()

@@ -37,8 +37,6 @@ const SEALED_AT = MARK_LENGTH + TIME_DIGITS
 /** The largest token, sealed and in base64, takes 22,100 octets. */
 const MAX_TOKEN_BYTES = 24 * 1024
 const MAX_LEASE_BYTES = 64
-/** A lease with more time left was not written by a replica. */
-export const MAX_LEASE_MS = 60_000
 /** A lease that lasts so many times as long as the claimer's own holds nobody up: a stranger may have written it. */
 const LEASE_TOLERANCE = 1.5
 
@@ -57,11 +55,6 @@ local function read(key, most)
 end
 local function askedAt(value)
   return value and tonumber(string.sub(value, ${MARK_LENGTH + 1}, ${SEALED_AT}))
-end
-local function readLease(key)
-  local owner, rest = read(key, ${MAX_LEASE_BYTES})
-  if not owner or rest > ${MAX_LEASE_MS} then return nil end
-  return owner, rest
 end`
 
 /** KEYS token, lease. ARGV owner, its lease in ms, the age in ms at which a token is no answer, the mark of one that is none. */
@@ -73,7 +66,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local value = read(KEYS[1], ${MAX_TOKEN_BYTES})
 local isOther = value and string.sub(value, 1, ${MARK_LENGTH}) ~= ARGV[4]
 if isOther and askedAt(value) and now - askedAt(value) < tonumber(ARGV[3]) then return {'token', now, value} end
-local owner, rest = readLease(KEYS[2])
+local owner, rest = read(KEYS[2], ${MAX_LEASE_BYTES})
 if owner and owner ~= ARGV[1] and rest <= ARGV[2] * ${LEASE_TOLERANCE} then return {'held', now, rest} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'acquired', now}`,
@@ -96,7 +89,7 @@ return {'acquired', now}`,
 export const PUBLISH = simple(
   'publish',
   `${PARTS}
-local owner = readLease(KEYS[2])
+local owner = read(KEYS[2], ${MAX_LEASE_BYTES})
 local former = owner ~= ARGV[1] and askedAt(read(KEYS[1], ${MAX_TOKEN_BYTES}))
 if ARGV[2] and former and former >= askedAt(ARGV[2]) then return 'lost' end
 if ARGV[2] then redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end

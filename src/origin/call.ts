@@ -5,7 +5,7 @@ import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
 
-export interface Answer {
+export interface EndpointAnswer {
   readonly status: number
   /** Names and values in turn. */
   readonly fields: readonly string[]
@@ -23,7 +23,7 @@ export function call(
   request: Pick<OriginRequest, 'method' | 'target' | 'fields'>,
   timeoutMs: number,
   signal?: AbortSignal,
-): Promise<Answer> {
+): Promise<EndpointAnswer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
