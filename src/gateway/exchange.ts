@@ -9,7 +9,7 @@
 import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'
 import { causeOf, type Failure, OriginError, TokenError } from '../errors.ts'
-import { type AdmittedRequest, hasContent } from '../http/admitted-request.ts'
+import type { AdmittedRequest } from '../http/admitted-request.ts'
 import type { ClientResponse } from '../http/client-response.ts'
 import { markEmpty } from '../http/node-20.ts'
 import { respondWithProblem } from '../http/problem.ts'
@@ -112,7 +112,7 @@ export class Exchange implements AttemptSink {
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     this.#record.caller = request.caller?.name
     this.#record.traceId = request.traceId
-    if (hasContent(request)) this.#content = new ClientContent(message, request.contentLength, gateway.repeatMemory)
+    if (request.hasContent) this.#content = new ClientContent(message, request.contentLength, gateway.repeatMemory)
     else markEmpty(message)
   }
 

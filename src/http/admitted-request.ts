@@ -19,11 +19,7 @@ export interface AdmittedRequest {
   readonly traceId: string | undefined
   /** The declared length in octets. Undefined if none is declared. */
   readonly contentLength: number | undefined
-  readonly isChunked: boolean
+  readonly hasContent: boolean
   readonly expectsContinue: boolean
   readonly isWebSocket: boolean
-}
-
-export function hasContent(request: AdmittedRequest): boolean {
-  return request.isChunked || (request.contentLength !== undefined && request.contentLength > 0)
 }

@@ -186,7 +186,7 @@ function admitTarget(
     requestId,
     traceId: found.traceparent === undefined ? undefined : traceIdOf(found.traceparent),
     contentLength: found.length === undefined ? undefined : Number(found.length),
-    isChunked: found.coding !== undefined,
+    hasContent: declaresContent(found),
     expectsContinue: found.expectation !== undefined && head.httpVersionMinor > 0,
     isWebSocket,
   }
@@ -228,6 +228,10 @@ function fieldsForOrigin(
   return fields
 }
 
+function declaresContent({ coding, length = '0' }: RequestFindings): boolean {
+  return coding !== undefined || Number(length) > 0
+}
+
 /** False for a request that offers other protocols only, or whose `Connection` does not name the offer. */
 export function offersWebSocket({ rawHeaders }: RequestHead): boolean {
   return asksForWebSocket(gatherFields(rawHeaders))
@@ -241,7 +245,7 @@ function asksForWebSocket({ upgrade, connection }: RequestFindings): boolean {
 /** RFC 6455 §4.1. A request with content is none. */
 function isValidHandshake(head: RequestHead, found: RequestFindings): boolean {
   if (head.method !== 'GET' || head.httpVersionMinor === 0) return false
-  if (found.coding !== undefined || Number(found.length ?? 0) > 0) return false
+  if (declaresContent(found)) return false
   const { upgrade = '', webSocketKey = '', webSocketVersion } = found
   return upgrade.toLowerCase() === 'websocket' && WEBSOCKET_KEY.test(webSocketKey) && webSocketVersion === '13'
 }

@@ -13,13 +13,6 @@ export interface OriginOptions extends ConnectorOptions {
   readonly maxConnectionAgeMs?: number | undefined
 }
 
-export interface OriginStats {
-  readonly connected: number
-  readonly free: number
-  /** Attempts without a connection. */
-  readonly pending: number
-}
-
 /** Life of an idle connection if the service does not state one. Servers in common use keep theirs for longer. */
 const KEEP_ALIVE_MS = 4_000
 const MAX_KEEP_ALIVE_MS = 600_000
@@ -164,7 +157,8 @@ export class Origin implements AttemptPlace {
     for (const connection of [...this.#idle]) if (connection.expiresAt <= now) connection.destroy()
   }
 
-  get stats(): OriginStats {
+  /** `pending`: attempts without a connection. */
+  get stats() {
     let connected = 0
     for (const connection of this.#open) if (connection.isConnected) connected++
     return { connected, free: this.#idle.length, pending: this.#waiting.length + this.#open.size - connected }
