@@ -9,14 +9,8 @@ import { hash, randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { matchesRoute, type RoutePattern } from '../http/target.ts'
 import type { Secret } from '../secret.ts'
-import {
-  type ExpectedClaims,
-  type KeySet,
-  looksLikeJwt,
-  readClaims,
-  type TokenProblem,
-  type Verification,
-} from './jwt.ts'
+import { type ExpectedClaims, type KeySet, looksLikeJwt, readClaims, type TokenProblem } from './jwt.ts'
+import type { KeySets } from './key-sets.ts'
 
 /** One caller of the configuration: its rights, and one kind of credential. */
 export interface CallerRule {
@@ -114,9 +108,6 @@ export type CallerRefusal =
   | 'certificate of several callers'
   | TokenProblem
 
-/** Verifies a token with the key set that the credential names. */
-type Verify = (token: string, credential: JwtCredential) => Promise<Verification>
-
 /** Enough for every pod of a large cluster. */
 const MAX_REMEMBERED = 10_000
 
@@ -126,7 +117,7 @@ function newMemory() {
 
 export class Callers {
   readonly all: readonly Caller[]
-  readonly #verify: Verify
+  readonly #verify: KeySets['verify']
   /** Random, so that nobody can choose a value for its digest. */
   readonly #salt = randomBytes(32).toString('base64')
   readonly #bySocket = new Map<string, Caller>()
@@ -137,7 +128,7 @@ export class Callers {
   readonly #verifying = new Map<string, Promise<Caller | CallerRefusal>>()
 
   /** `former` are those before a reload: a caller keeps its count, because its requests in flight still count. */
-  constructor(rules: readonly CallerRule[], verify: Verify, former?: Callers) {
+  constructor(rules: readonly CallerRule[], verify: KeySets['verify'], former?: Callers) {
     this.#verify = verify
     const usageOf = (name: string) => former?.all.find((caller) => caller.name === name)?.usage
     this.all = rules.map((rule) => this.#add(rule, usageOf(rule.name) ?? { inFlight: 0 }))

@@ -24,7 +24,7 @@ export interface StoreObserver {
   storeBack(): void
 }
 
-export interface StoreStatus {
+interface StoreStatus {
   readonly state: 'connecting' | 'available' | 'lost'
   /** Why it was lost; empty while it is there. For people: it holds no secret. */
   readonly reason: string
@@ -49,7 +49,7 @@ class TimedOut extends Unusable {}
 /** No operation rejects: an outage is an answer (`error`), and never mistaken for another replica that mints (`held`). */
 export class RedisStore {
   readonly #options: StoreOptions
-  #status: StoreStatus = { state: 'connecting', reason: '' }
+  status: StoreStatus = { state: 'connecting', reason: '' }
   #link: Link
   #failures = 0
   #failedAt = Number.NEGATIVE_INFINITY
@@ -61,10 +61,6 @@ export class RedisStore {
   constructor(options: StoreOptions) {
     this.#options = options
     this.#link = this.#connect()
-  }
-
-  get status(): StoreStatus {
-    return this.#status
   }
 
   close(): void {
@@ -81,7 +77,7 @@ export class RedisStore {
   ): Promise<T | typeof ERROR> {
     const link = this.#link
     const startedAt = performance.now()
-    if (this.#status.state === 'lost' || this.#isClosed) return ERROR
+    if (this.status.state === 'lost' || this.#isClosed) return ERROR
     try {
       const reply = await this.#run(link, script, name, args)
       this.#failures = 0
@@ -114,7 +110,7 @@ export class RedisStore {
   }
 
   #noteFailure(error: unknown, startedAt: number): void {
-    if (this.#status.state !== 'available') return
+    if (this.status.state !== 'available') return
     const now = performance.now()
     // One short stall of the store fails a whole burst of questions. That is one failure.
     if (startedAt >= this.#failedAt) {
@@ -134,9 +130,9 @@ export class RedisStore {
   #lose(error: unknown): void {
     if (this.#isClosed) return
     this.#link.close()
-    const { state } = this.#status
+    const { state } = this.status
     const reason = reasonOf(error)
-    this.#status = { state: 'lost', reason }
+    this.status = { state: 'lost', reason }
     if (state !== 'lost') this.#options.observer.storeLost(reason)
     const pauseMs = this.#pauseMs * (0.75 + Math.random() / 4)
     this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS)
@@ -147,24 +143,24 @@ export class RedisStore {
   /** Opens a connection, and puts it in place of the present one if the server is good. */
   #connect(): Link {
     const link: Link = openLink(this.#options, CONNECT_TIMEOUT_MS, (cause) => {
-      if (this.#link === link && this.#status.state === 'available') this.#lose(cause)
+      if (this.#link === link && this.status.state === 'available') this.#lose(cause)
     })
     // A connection alone shows nothing: the server may refuse writes, or be no store at all.
     this.#run(link, PROBE, 'probe', []).then(
       () => {
         if (this.#isClosed) return link.close()
-        const [old, { state }] = [this.#link, this.#status]
+        const [old, { state }] = [this.#link, this.status]
         // The last answers of the old one may still be on their way.
         if (link !== old) setTimeout(() => old.close(), this.#options.timeoutMs).unref()
         this.#link = link
-        this.#status = { state: 'available', reason: '' }
+        this.status = { state: 'available', reason: '' }
         this.#failures = 0
         clearTimeout(this.#probeTimer)
         if (state !== 'available') this.#options.observer.storeBack()
       },
       (error: unknown) => {
         link.close()
-        if (this.#status.state !== 'available') this.#lose(error)
+        if (this.status.state !== 'available') this.#lose(error)
       },
     )
     return link
