@@ -4,6 +4,7 @@ import { unwatchFile, watchFile } from 'node:fs'
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { CA_FILE, certificate } from '../support/certificates.ts'
+import { Gate } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { outcomeOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
@@ -270,18 +271,13 @@ test('the status shows when the configuration was taken over, its callers, and n
 })
 
 test('a request in flight keeps the rules that it began with', async () => {
-  let release: () => void = () => undefined
-  const held = new Promise<void>((resolve) => {
-    release = resolve
-  })
-  const [slowService, slow] = [await startService({ script: async () => held.then(() => ({ status: 200 })) }), service]
-  await slow[Symbol.asyncDispose]()
-  service = slowService
+  const gate = new Gate()
+  service.script = () => gate.pass().then(() => ({}))
   await start(caller('acme'))
   const inFlight = send({ 'X-Proxy-Key': KEY })
   await service.origin.waitFor(() => service.requests.length === 1, 'the request at the service')
   await reloadWith(caller('globex'))
-  release()
+  gate.open()
   expect(await inFlight).toBe(200)
   expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
 })

@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { setTimeout } from 'node:timers/promises'
-import { beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { WebSocket } from 'ws'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
@@ -33,31 +33,31 @@ async function open({ port = proxy.port, org = 'acme', protocols = [] as string[
   const socket = new WebSocket(`${scheme}://localhost:${port}/v2/ws?a=b`, protocols, options)
   await once(socket, 'open')
   socket.on('error', () => {}) // from here on, the test itself causes the end
+  onTestFinished(() => socket.terminate())
   return socket
 }
 
 /** A client behind its 101, and the connection at the service. */
 async function openRaw(target: string, port = proxy.port) {
   const client = await RawClient.sending(port, get(target, 'acme', ...HANDSHAKE))
+  onTestFinished(() => client[Symbol.asyncDispose]())
   expect((await client.response()).status).toBe(101)
   return { client, connection: service.requests.at(-1)?.connection as OriginConnection }
 }
 
 test('the handshake reaches the origin with the token of its Org, and with its path and query unchanged', async () => {
-  const socket = await open({ org: 'org-of-sockets' })
+  await open({ org: 'org-of-sockets' })
   const seen = service.requests.at(-1)
   expect(seen?.target).toBe('/v2/ws?a=b')
   expect(seen && service.orgOf(seen)).toBe('org-of-sockets')
   expect(seen?.values('x-org-id')).toEqual([])
   expect(seen?.values('connection').join()).toMatch(/^upgrade$/i)
-  socket.terminate()
 })
 
 test('client and origin agree on subprotocols and extensions', async () => {
   const socket = await open({ protocols: ['chat.v1', 'chat.v2'] })
   expect(socket.protocol).toBe('chat.v1')
   expect(socket.extensions).toContain('permessage-deflate')
-  socket.terminate()
 })
 
 test('messages of every kind and size come back unchanged and in order', async () => {
@@ -71,7 +71,6 @@ test('messages of every kind and size come back unchanged and in order', async (
   await eventually(() => got.length === messages.length, 'all messages')
   expect(got.every((message, i) => Buffer.from(message).equals(Buffer.from(messages[i] ?? '')))).toBe(true)
   expect(got.map((message) => typeof message)).toEqual(messages.map((message) => typeof message))
-  socket.terminate()
 })
 
 test.each([1000, 4001])('a close with code %i reaches the other side, from either side', async (code) => {
@@ -136,7 +135,6 @@ test('when a token ends, the sockets that were opened with it stay open', async 
   }, 'a new token')
   socket.send('still here')
   expect(String((await once(socket, 'message'))[0])).toBe('still here')
-  socket.terminate()
 })
 
 test('an open WebSocket is a request that has ended: logged with 101, not in flight, and under no time limit of requests', async () => {
@@ -160,6 +158,4 @@ test('an open WebSocket is a request that has ended: logged with 101, not in fli
   unread.socket.resume()
   expect(large.equals(await unread.bytes(large.length))).toBe(true)
   expect((await request(port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
-  silent.terminate()
-  await unread[Symbol.asyncDispose]()
 })

@@ -3,11 +3,17 @@
 import { stat } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
 import { CA_FILE } from '../support/certificates.ts'
-import { eventually } from '../support/changes.ts'
+import { eventually, Gate } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { fieldOf, outcomeOf, problemOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
-import { type ProxySettings, type ProxyUnderTest, startBothForFile, startProxy } from '../support/start-proxy.ts'
+import {
+  type ProxySettings,
+  type ProxyUnderTest,
+  startBoth,
+  startBothForFile,
+  startProxy,
+} from '../support/start-proxy.ts'
 import { makeIssuer, sign } from './issuer.ts'
 import { KeySetServer } from './key-set-server.ts'
 
@@ -158,36 +164,32 @@ test('the log and the metrics name the caller, also for refusals', async () => {
   expect(content).not.toMatch(/oap_caller_requests_total\{caller="(undefined|)"/)
 })
 
-test('a caller gets no more requests at once than its maxInFlight, and other callers do not wait', async () => {
-  let release: () => void = () => undefined
-  const held = new Promise<void>((resolve) => {
-    release = resolve
-  })
-  await using slow = await startService({ script: async () => held.then(() => ({ status: 200 })) })
-  await using limited = await startProxy(
-    slow,
-    {},
-    {
-      'proxy.yaml': `
+/** Callers that may name all Orgs. The first has REPORTS_KEY and at most so many requests at once, the other NEXT_KEY. */
+const twoCallers = (maxInFlight: number) => ({
+  'proxy.yaml': `
 callers:
-  - {name: small, keyFiles: [small.key], orgs: ["*"], maxInFlight: 2}
+  - {name: first, keyFiles: [first.key], orgs: ["*"], maxInFlight: ${maxInFlight}}
   - {name: other, keyFiles: [other.key], orgs: ["*"]}
 `,
-      'small.key': 'small-key-0123456789',
-      'other.key': 'other-key-0123456789',
-    },
-  )
+  'first.key': REPORTS_KEY,
+  'other.key': NEXT_KEY,
+})
+
+test('a caller gets no more requests at once than its maxInFlight, and other callers do not wait', async () => {
+  const gate = new Gate()
+  const script = () => gate.pass().then(() => ({}))
+  const { service: slow, proxy: limited } = await startBoth({ script }, {}, twoCallers(2))
   const get = (key: string) =>
     request(limited.port, `GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${key}\r\n\r\n`)
-  const first = [get('small-key-0123456789'), get('small-key-0123456789')]
+  const first = [get(REPORTS_KEY), get(REPORTS_KEY)]
   await slow.origin.waitFor(() => slow.requests.length === 2, 'two requests at the service')
-  const refused = await get('small-key-0123456789')
+  const refused = await get(REPORTS_KEY)
   expect([refused.status, JSON.parse(refused.content.toString()).code]).toEqual([503, 'overloaded'])
-  const other = get('other-key-0123456789')
+  const other = get(NEXT_KEY)
   await slow.origin.waitFor(() => slow.requests.length === 3, 'the request of the other caller')
-  release()
+  gate.open()
   expect((await Promise.all([...first, other])).map(({ status }) => status)).toEqual([200, 200, 200])
-  expect((await get('small-key-0123456789')).status).toBe(200)
+  expect((await get(REPORTS_KEY)).status).toBe(200)
 })
 
 test('without a good key set from the start, the log does not speak of a last good one', async () => {
@@ -302,19 +304,7 @@ test('a request whose caller is verified while the proxy stops gets 503 draining
 test('callers share the budget for mints: a flood of one, over ever new connections, delays no other', async () => {
   const FLOOD = 40
   await using busy = await startService({ mint: (mint) => (mint.org.startsWith('x') ? { status: 404 } : mint.issue()) })
-  await using shared = await startProxy(
-    busy,
-    { 'tokens.mintRate': '50' },
-    {
-      'proxy.yaml': `
-callers:
-  - {name: flood, keyFiles: [flood.key], orgs: ["*"]}
-  - {name: other, keyFiles: [other.key], orgs: ["*"]}
-`,
-      'flood.key': REPORTS_KEY,
-      'other.key': NEXT_KEY,
-    },
-  )
+  await using shared = await startProxy(busy, { 'tokens.mintRate': '50' }, twoCallers(2 * FLOOD))
   let isOver = false
   let unknown = 0
   const flood = Array.from({ length: FLOOD }, async () => {

@@ -5,7 +5,7 @@
 
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeAll, expect, test } from 'vitest'
+import { beforeAll, expect, onTestFinished, test } from 'vitest'
 import { type Canaries, canariesOf, randomSecret } from '../support/canaries.ts'
 import { get, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
@@ -136,12 +136,12 @@ async function startTraced(nodeArgs: readonly string[] = []) {
     OAP_TOKENS_MINT_TIMEOUT: '500ms',
   }
   const proxy = spawnProxy({ env: { ...env, ...settings }, nodeArgs })
+  onTestFinished(() => proxy[Symbol.asyncDispose]())
   return { proxy, ...(await proxy.ready()) }
 }
 
 test('responses, logs, admin pages and the process in /proc', async () => {
   const { proxy, port, adminPort } = await startTraced()
-  await using _ = proxy
   for (const raw of TRAFFIC) expectClean(await exchange(port, raw), `the answer to ${raw.slice(0, 60)}`)
   for (const path of ['/', '/metrics', '/status', '/readyz?verbose', '/livez', '/healthz', '/nowhere']) {
     const raw = head(`GET ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close')
@@ -178,7 +178,6 @@ process.on('SIGUSR2', () => {
 
 test('a crash with the credentials of a request in its error', async () => {
   const { proxy, port } = await startTraced(['--import', `data:text/javascript,${encodeURIComponent(CRASH)}`])
-  await using _ = proxy
   await exchange(port, close('/v2/good', 'acme'))
   proxy.signal('SIGUSR2')
   expect((await proxy.exited).code).toBe(1)
@@ -191,7 +190,6 @@ test('a diagnostic report', async () => {
   const folder = join(secretFile, '..')
   const args = ['--report-on-signal', '--report-signal=SIGUSR2', `--report-directory=${folder}`]
   const { proxy, port } = await startTraced(args)
-  await using _ = proxy
   await exchange(port, close('/v2/good', 'acme'))
   proxy.signal('SIGUSR2')
   const report = await eventually(async () => {

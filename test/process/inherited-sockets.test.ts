@@ -1,7 +1,7 @@
 /** What systemd does for the program: sockets that outlive a restart, and waiting for the end of a start. */
 
 import { spawn } from 'node:child_process'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { freePort } from '../support/listening.ts'
 import { lacks, programPath } from '../support/programs.ts'
@@ -33,6 +33,7 @@ async function holdSocket() {
   const args = ['-c', HOLDER, process.execPath, MAIN]
   const child = spawn(programPath('python3'), args, { env: { PATH: process.env['PATH'], ...served.env } })
   const holder = new SpawnedProxy(child)
+  onTestFinished(() => holder[Symbol.asyncDispose]())
   const numberIn = async (pattern: RegExp) => Number(/\d+/.exec(await holder.waitForLine(pattern))?.[0])
   /** Starts the program, and resolves with its pid. `port` is for a listen.address that is not the socket's. */
   const start = async (port = '') => {
@@ -45,7 +46,6 @@ async function holdSocket() {
 
 test.skipIf(lacks('python3'))('a restart refuses no connection', async () => {
   const { holder, port, start } = await holdSocket()
-  await using _ = holder
   const first = await start()
   expect(JSON.parse(await holder.waitForLine(/"msg":"ready"/)).address).toBe(`localhost:${port}`)
   expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
@@ -61,7 +61,6 @@ test.skipIf(lacks('python3'))('a restart refuses no connection', async () => {
 
 test.skipIf(lacks('python3'))('a socket for another address than the configured one is refused', async () => {
   const { holder, port, start } = await holdSocket()
-  await using _ = holder
   await start('1')
   expect(await holder.waitForLine(/^exit/)).toBe('exit 1')
   expect(holder.stderr).toEqual([

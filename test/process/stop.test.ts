@@ -1,6 +1,6 @@
 /** Stopping: requests in flight finish, and nothing hangs. */
 
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
@@ -20,12 +20,12 @@ const served = serviceForFile({
 async function start(more: Record<string, string> = {}) {
   gate = new Gate(30_000)
   const proxy = spawnProxy({ env: { ...served.env, ...more } })
+  onTestFinished(() => proxy[Symbol.asyncDispose]())
   return { proxy, ...(await proxy.ready()) }
 }
 
 test('/readyz fails at once, while the process lives and serves requests', async () => {
   const { proxy, port, adminPort } = await start({ OAP_SHUTDOWN_DELAY: '1s', OAP_ADMIN_ADDRESS: 'localhost:0' })
-  await using _ = proxy
   const health = async (path: string) => {
     const { status, content } = await request(adminPort, get(path, 'acme'))
     return `${status} ${content}`
@@ -40,7 +40,6 @@ test('/readyz fails at once, while the process lives and serves requests', async
 
 test('a request whose head has begun to arrive gets 503 draining, while idle and unused connections close at once', async () => {
   const { proxy, port } = await start()
-  await using _ = proxy
   await using unused = await RawClient.connect(port)
   await using fresh = await RawClient.connect(port)
   await using used = await RawClient.connect(port)
@@ -73,7 +72,6 @@ test('a request whose head has begun to arrive gets 503 draining, while idle and
 
 test('an incomplete head delays a stop no longer than headersTimeout', async () => {
   const { proxy, port } = await start({ OAP_LISTEN_HEADERS_TIMEOUT: '3s', OAP_SHUTDOWN_TIMEOUT: '50s' })
-  await using _ = proxy
   await using client = await RawClient.sending(port, 'GET /quick', { deadlineMs: 40_000 })
   expect((await request(port, get('/quick', 'acme'))).status).toBe(200) // so the proxy has read the bytes above
   proxy.signal('SIGTERM')
@@ -86,7 +84,6 @@ test('an incomplete head delays a stop no longer than headersTimeout', async () 
 
 test('requests that outlast the deadline are broken off, and the exit code says so', async () => {
   const { proxy, port } = await start({ OAP_LISTEN_HEADERS_TIMEOUT: '100ms', OAP_SHUTDOWN_TIMEOUT: '1s' })
-  await using _ = proxy
   // Answered with 408 and not counted. Its connection is there until the deadline, for it keeps its side open.
   await using _idle = await RawClient.sending(port, 'GET /quick')
   await using client = await RawClient.sending(port, get('/held', 'acme'))
@@ -100,7 +97,6 @@ test('requests that outlast the deadline are broken off, and the exit code says 
 
 test('a second signal ends the process at once', async () => {
   const { proxy, port } = await start()
-  await using _ = proxy
   await using _client = await RawClient.sending(port, get('/held', 'acme'))
   await gate.untilWaiting(1)
   proxy.signal('SIGTERM')
