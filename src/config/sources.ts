@@ -85,14 +85,9 @@ function findTwin({ visit, isScalar }: typeof import('yaml'), document: Document
   visit(document, {
     Map(_, { items }) {
       const names = new Set<unknown>()
-      for (const { key } of items) {
-        if (isScalar(key) && names.has(key.value)) {
-          twin = key
-          return visit.BREAK
-        }
-        names.add(isScalar(key) ? key.value : key)
-      }
-      return undefined
+      // The set does not grow by a name that it has.
+      const second = items.find(({ key }) => names.size === names.add(isScalar(key) ? key.value : key).size)
+      twin ??= second?.key as Node | undefined
     },
   })
   return twin
