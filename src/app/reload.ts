@@ -88,7 +88,7 @@ export class ConfigReload {
     const taken = keys.filter((key) => RELOADABLE.has(key) && hasChanged(key, this.#running))
     const waiting = keys.filter((key) => !RELOADABLE.has(key) && hasChanged(key, loaded))
     if (taken.length + waiting.length === 0) return { outcome: 'unchanged' }
-    if (taken.length > 0) await apply(latest.config)
+    await apply(latest.config)
     this.#running = latest
     this.takenOverAt = new Date()
     const news = latest.warnings.filter((warning) => !warnings.includes(warning))
