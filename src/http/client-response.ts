@@ -11,7 +11,7 @@ export class ClientResponse {
   keepsAlive: boolean
   /** True once a byte of it may have reached the client. */
   hasStarted = false
-  /** True once the last of it has been written. */
+  /** True once the last of it has been written, or waits for nothing but its turn. */
   isEnded = false
   /** True once the system has taken all of it. */
   isFlushed = false
