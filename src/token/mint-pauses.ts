@@ -76,12 +76,11 @@ export class MintPauses {
   readonly #options: MintPausesOptions
   readonly #now: () => number
   readonly #orgs: LRUCache<OrgId, Pause>
-  #all: Pause | undefined
   /**
-   * The pause of all, for orgs that have not failed. While the endpoint is down, they probe it in turns of their own: otherwise
-   * failing orgs that ask often would make every probe, and keep up a pause that only they deserve.
+   * The pause of all, for orgs that have failed and for those that have not. While the endpoint is down, each group probes it in
+   * turns of its own: otherwise failing orgs that ask often would make every probe, and keep up a pause that only they deserve.
    */
-  #others: Pause | undefined
+  #all: { readonly ofFailing: Pause; readonly ofHealthy: Pause } | undefined
   /** The orgs of the last calls that failed in each way, since the last success. */
   readonly #failed = new Map<PauseCode, readonly OrgId[]>()
   #succeededAt = Number.NEGATIVE_INFINITY
@@ -97,7 +96,7 @@ export class MintPauses {
   admit(org: OrgId): MintPass {
     const now = this.#now()
     const own = this.#orgs.peek(org)
-    const ofAll = own === undefined ? this.#others : this.#all
+    const ofAll = own === undefined ? this.#all?.ofHealthy : this.#all?.ofFailing
     const probes = [ofAll, own].filter((pause) => pause !== undefined).toSorted((a, b) => b.until - a.until)
     const closed = probes.find((pause) => pause.isProbing || now < pause.until)
     if (closed !== undefined) throw this.#refusal(closed)
@@ -119,7 +118,7 @@ export class MintPauses {
     // A refusal of the org proves the credentials, and that the endpoint works.
     if (error === undefined || error.code === 'org_access_refused') return this.#succeeded(pass)
     const code = error.code === REJECTED || error.code === LIMITED ? error.code : DOWN
-    if (code !== DOWN && this.#all?.code === DOWN) this.#resumeAll() // the endpoint answers
+    if (code !== DOWN && this.code === DOWN) this.#resumeAll() // the endpoint answers
     const now = this.#now()
     const own = this.#next(this.#orgs.peek(pass.org), pass, error, code)
     this.#orgs.set(pass.org, own, { ttl: own.until - now + REMEMBERED_MS })
@@ -146,7 +145,7 @@ export class MintPauses {
 
   /** The reason of the pause of all orgs, if there is one. */
   get code(): PauseCode | undefined {
-    return this.#all?.code
+    return this.#all?.ofFailing.code
   }
 
   /** How long the org's own pause lasts from now. */
@@ -160,11 +159,11 @@ export class MintPauses {
     // Between two pauses the trouble goes on, unless a success of another org shows that it may have passed.
     const lasts = ({ until }: Pause) => now < until || this.#succeededAt < until
     const troubled = Array.from(this.#orgs.entries()).filter(([, pause]) => lasts(pause))
-    const pause = this.#all ?? troubled[0]?.[1]
+    const pause = this.#all?.ofFailing ?? troubled[0]?.[1]
     if (pause === undefined) return undefined
     const { code, until, hint } = pause
     const orgs = troubled.map(([org]) => org)
-    return { code, leftMs: Math.max(until - now, 0), hint, isOfAll: pause === this.#all, orgs }
+    return { code, leftMs: Math.max(until - now, 0), hint, isOfAll: this.#all !== undefined, orgs }
   }
 
   #succeeded({ org, probes }: MintPass): undefined {
@@ -173,7 +172,7 @@ export class MintPauses {
     // A limit ends only through its own probe: a call that began before the limit may still succeed.
     const isOver = (pause: Pause | undefined) => pause?.code !== LIMITED || probes.includes(pause)
     if (isOver(this.#orgs.peek(org))) this.#orgs.delete(org)
-    if (isOver(this.#all)) this.#resumeAll()
+    if (isOver(this.#all?.ofFailing)) this.#resumeAll()
   }
 
   /** True if so many calls in a row failed in this way that it is no longer the trouble of one org. */
@@ -186,14 +185,15 @@ export class MintPauses {
   }
 
   #pauseAll(pass: MintPass, error: TokenError, code: PauseCode): MintNotSent | undefined {
-    const [all, others] = [this.#all, this.#others]
-    const next = this.#next(all, pass, error, code)
-    if (all !== others) this.#others = this.#next(others, pass, error, code)
-    else this.#others = all === undefined && code === DOWN ? { ...next, until: this.#now() } : next
-    if (all === next && others === this.#others) return undefined
-    this.#all = next
-    this.#options.observer?.mintsPaused?.(code, Math.max(next.until - this.#now(), 0))
-    return this.#refusal(next)
+    const before = this.#all
+    const ofFailing = this.#next(before?.ofFailing, pass, error, code)
+    let ofHealthy = ofFailing
+    if (before === undefined && code === DOWN) ofHealthy = { ...ofFailing, until: this.#now() }
+    else if (before?.ofHealthy !== before?.ofFailing) ofHealthy = this.#next(before?.ofHealthy, pass, error, code)
+    if (before?.ofFailing === ofFailing && before.ofHealthy === ofHealthy) return undefined
+    this.#all = { ofFailing, ofHealthy }
+    this.#options.observer?.mintsPaused?.(code, Math.max(ofFailing.until - this.#now(), 0))
+    return this.#refusal(ofFailing)
   }
 
   /**
@@ -214,7 +214,6 @@ export class MintPauses {
   #resumeAll(): void {
     if (this.#all !== undefined) this.#options.observer?.mintsResumed?.()
     this.#all = undefined
-    this.#others = undefined
   }
 
   #refusal({ code, until, hint }: Pause): MintNotSent {
