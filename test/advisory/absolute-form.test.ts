@@ -58,7 +58,7 @@ test.each([
   ['http://localhost', '/'],
   ['http://localhost?a=b', '/?a=b'],
 ])('only the path of %s is used', (target, forwarded) =>
-  table.run({ name: target, send: line(target), forwards: [`GET ${forwarded}`] }),
+  table.run({ send: line(target), forwards: [`GET ${forwarded}`] }),
 )
 
 test('a path that begins like a host stays a path', async () => {

@@ -23,9 +23,7 @@ test.each([
   ['twice', [`X-Proxy-Key: ${key}`, `X-Proxy-Key: ${key}`]],
   ['a wrong one before it', ['X-Proxy-Key: another', `X-Proxy-Key: ${key}`]],
   ['under a name that only resembles it', [`X_Proxy_Key: ${key}`]],
-])('%s', (name, lines) =>
-  table.run({ name, send: head(GET, HOST, ORG, ...lines), status: 403, code: 'caller_refused' }),
-)
+])('%s', (_, lines) => table.run({ send: head(GET, HOST, ORG, ...lines), status: 403, code: 'caller_refused' }))
 
 test('the right key is accepted, and not forwarded', () =>
   table.run({

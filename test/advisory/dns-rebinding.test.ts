@@ -13,7 +13,7 @@ const named = (value: string) => head(GET, `Host: ${value}`, ORG)
 
 describe('names of this machine', () => {
   test.each(['localhost:{port}', '127.0.0.1:{port}', '[::1]:{port}', 'LOCALHOST', 'localhost'])('%s', (value) =>
-    table.run({ name: value, send: named(value) }),
+    table.run({ send: named(value) }),
   )
 })
 

@@ -11,7 +11,7 @@ const LINES = ['X-Forwarded-For: 1.2.3.4', 'Forwarded: for=1.2.3.4', 'X-Real-IP:
 describe('refused by default', async () => {
   const table = await startTable()
   test.each(LINES)('%s', (line) =>
-    table.run({ name: line, send: get('/v2/x', '{org}', line), status: 403, code: 'forwarded_refused' }),
+    table.run({ send: get('/v2/x', '{org}', line), status: 403, code: 'forwarded_refused' }),
   )
 })
 
@@ -20,7 +20,6 @@ describe('accepted if listen.refuseForwarded is false, without `Forwarded`, whic
   test.each(LINES)('%s', (line) => {
     const [name = '', value = ''] = line.split(/: ?/, 2)
     return table.run({
-      name: line,
       send: get('/v2/x', '{org}', line),
       also: ({ requests }) => expect(requests[0]?.values(name)).toEqual(name === 'Forwarded' ? [] : [value]),
     })

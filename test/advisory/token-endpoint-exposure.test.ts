@@ -24,7 +24,6 @@ const SPELLINGS = [
 describe.each(['POST', 'GET', 'HEAD', 'PUT', 'OPTIONS', 'PURGE'])('%s', (method) => {
   test.each(method === 'POST' ? SPELLINGS : SPELLINGS.slice(0, 2))('%s', (target) =>
     table.run({
-      name: target,
       send: head(`${method} ${target} HTTP/1.1`, HOST, ORG, ...(method === 'POST' ? ['Content-Length: 0'] : [])),
       status: 403,
       ...(method === 'HEAD' ? {} : { code: 'token_endpoint_refused' }),
@@ -53,7 +52,6 @@ describe('with /v2/orgs/* in appRoutes', async () => {
   const app = await startTable({ appRoutes: 'POST /v2/orgs/*' }, { acceptsAnyToken: true })
   test.each(SPELLINGS)('the token endpoint gets none of it: %s', (target) =>
     app.run({
-      name: target,
       send: head(`POST ${target} HTTP/1.1`, HOST, 'Content-Length: 0'),
       status: 403,
       code: 'token_endpoint_refused',
@@ -66,13 +64,11 @@ describe('with routes.allowTokenEndpoint', async () => {
 
   test('the token endpoint is forwarded, with the token of an Org', () =>
     open.run({
-      name: 'allowed',
       send: head('POST /v2/orgs/{other}/access;x HTTP/1.1', HOST, ORG, 'Content-Length: 0'),
     }))
 
   test('it never gets Basic, not even as an App route', () =>
     open.run({
-      name: 'basic',
       send: head('POST /v2/orgs/{other}/access HTTP/1.1', HOST, 'Content-Length: 0'),
       status: 400,
       code: 'org_id_missing',

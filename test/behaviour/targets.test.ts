@@ -41,7 +41,7 @@ describe.each([
   const joined = prefix.replace(/\/$/, '')
   test.each((prefix === '' ? TARGETS : TARGETS.slice(0, 8)).map((target) => [target.slice(0, 60), target]))(
     '%s',
-    (name, target) => table.run({ name, send: get(target, '{org}'), forwards: [`GET ${joined}${target}`] }),
+    (_, target) => table.run({ send: get(target, '{org}'), forwards: [`GET ${joined}${target}`] }),
   )
 })
 

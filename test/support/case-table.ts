@@ -13,6 +13,7 @@ import { type ProxySettings, type ProxyUnderTest, startBothForFile } from './sta
 import type { Mint } from './token-endpoint.ts'
 
 export interface Case {
+  /** For `test.each` alone. */
   readonly name?: string
   /**
    * Sent as latin1. `{org}` and `{other}` stand for new Org ids, so that each mint is counted, `{port}` for the port of the

@@ -11,6 +11,7 @@ import type { Service } from './service.ts'
 import { type ProxySettings, type ProxyUnderTest, startBothForFile } from './start-proxy.ts'
 
 export interface Fault {
+  /** For `test.each` alone. */
   readonly name?: string
   /** The origin writes this, as latin1, when it has the request. */
   readonly writes: string
