@@ -28,8 +28,7 @@ export interface MintGuardOptions {
 /** A call that is under way. */
 interface Call {
   readonly broken: AbortController
-  /** Unanswered for longer than answers take. */
-  isSlow: boolean
+  readonly startedAt: number
 }
 
 const NO_ANSWER = 'The token endpoint takes calls, but does not answer in time.'
@@ -41,10 +40,10 @@ const SLOW_FACTOR = 2
 const SLOWEST_DECAY = 15 / 16
 /** The least time after which a call counts as slow, as a share of the time for a mint. */
 const SLOW_SHARE = 1 / 5
+/** The same before the first answer. */
+const UNKNOWN_SLOW_SHARE = 3 / 5
 /** Calls that are slow may hold this share of the places. */
 const SLOW_SHARE_OF_PLACES = 1 / 4
-/** The same before the first answer: the endpoint may be slow for all. */
-const UNKNOWN_SHARE_OF_PLACES = 7 / 8
 /** Between two calls beside one that hangs, in times that a call takes until it is slow: they hold few places. */
 const PAUSE_BESIDE = 3
 
@@ -107,18 +106,16 @@ export class MintGuard implements TokenSource {
 
   async #call(pass: MintPass, options: MintOptions, isBeside: boolean): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
-    const call: Call = { broken: new AbortController(), isSlow: false }
     const startedAt = this.#now()
-    const enoughMs = (this.#slowestMs ?? 0) * SLOW_FACTOR
+    const call: Call = { broken: new AbortController(), startedAt }
+    const slowMs = this.#slowMs
     const patienceMs = this.#slowestMs === undefined ? mintTimeoutMs * SLOW_FACTOR : mintTimeoutMs
-    const slowMs = Math.max(mintTimeoutMs * SLOW_SHARE, enoughMs)
     // A probe that hangs puts off the discovery of a recovery.
-    const hangsMs = pass.isProbeOfAll ? slowMs : Math.max(patienceMs, enoughMs)
+    const hangsMs = pass.isProbeOfAll ? slowMs : Math.max(patienceMs, slowMs)
     // After a stall of this process, answers that are there already are read before the immediate runs.
     const after = (delayMs: number, act: () => void) =>
       setTimeout(() => setImmediate(() => this.#calls.has(call) && act()), delayMs)
     const slow = after(slowMs, () => {
-      call.isSlow = true
       if (isBeside) call.broken.abort()
       this.#makeRoom()
     })
@@ -185,14 +182,21 @@ export class MintGuard implements TokenSource {
   #makeRoom(): void {
     const isPaused = this.pauses.code !== undefined
     if (!isPaused && !this.#queue.isShortOfPlaces) return
-    const share = this.#slowestMs === undefined ? UNKNOWN_SHARE_OF_PLACES : SLOW_SHARE_OF_PLACES
-    this.#breakOffSlow(isPaused ? 1 : Math.max(1, Math.floor(this.#options.mintConcurrency * share)))
+    this.#breakOffSlow(isPaused ? 1 : Math.max(1, Math.floor(this.#options.mintConcurrency * SLOW_SHARE_OF_PLACES)))
   }
 
   /** All but the oldest, as many as `kept`. */
   #breakOffSlow(kept: number): void {
-    const slow = Array.from(this.#calls).filter((call) => call.isSlow)
+    const latest = this.#now() - this.#slowMs
+    const slow = Array.from(this.#calls).filter(({ startedAt }) => startedAt <= latest)
     for (const { broken } of slow.slice(kept)) broken.abort()
+  }
+
+  /** A call that has no answer after this time is slow. What an answer tells counts for the calls under way, too. */
+  get #slowMs(): number {
+    const { mintTimeoutMs } = this.#options
+    if (this.#slowestMs === undefined) return mintTimeoutMs * UNKNOWN_SLOW_SHARE
+    return Math.max(mintTimeoutMs * SLOW_SHARE, this.#slowestMs * SLOW_FACTOR)
   }
 }
 

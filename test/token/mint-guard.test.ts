@@ -254,6 +254,15 @@ describe('a slow endpoint', () => {
     expect(world.events).toEqual([])
   })
 
+  test('that takes three seconds from the start: what it answers first tells that the others do not hang', async () => {
+    const world = new World()
+    world.endpoint.behave = () => 1_800 + (world.endpoint.calls.length % 6) * 100
+    const outcomes = world.mintAll(44, 'org')
+    await advance(5_000)
+    expect(codes(outcomes)).toEqual(['ok'])
+    expect(world.endpoint.calls).toHaveLength(44)
+  })
+
   test('that becomes slow: the calls in a quarter of the places show it', async () => {
     const world = new World()
     for (const _ of Array.from({ length: 40 })) {
