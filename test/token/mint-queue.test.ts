@@ -62,13 +62,17 @@ test('a mint that could not be served in time is refused at once, with Retry-Aft
   const list = many(100, () => watch(queue, KNOWN, 3_950))
   await advance(0)
   const refused = refusedOf(list)
-  expect(refused.length).toBeGreaterThan(50)
+  expect(refused).toHaveLength(64)
   for (const { error } of refused) {
     expect(error).toBeInstanceOf(OverBudget)
     expect(error).toMatchObject({ code: 'token_endpoint_unavailable', retryAfterSeconds: 4 })
   }
   await advance(4_000)
   expect(startsOf(list)).toHaveLength(100 - refused.length)
+  many(30, () => watch(queue, COLD))
+  const known = many(10, () => watch(queue, KNOWN, 2_000))
+  await advance(0)
+  expect(refusedOf(known), 'of four turns, three are theirs').toEqual([])
 })
 
 test('a mint that has waited for nearly all its time is refused', async () => {
