@@ -199,9 +199,9 @@ describe('a store that is no store', () => {
     expect(lines).toEqual([expect.objectContaining({ reason: 'an answer that makes no sense' })])
   })
 
-  test('nobody listens', async () => {
+  test.each(['false', 'true'])('nobody listens, with fleet.cluster: %s', async (cluster) => {
     await using service = await startService()
-    await expectServedWithout({ url: 'redis://127.0.0.1:1' }, service, {}, 'ECONNREFUSED')
+    await expectServedWithout({ url: 'redis://127.0.0.1:1' }, service, { 'fleet.cluster': cluster }, 'ECONNREFUSED')
   })
 })
 

@@ -142,6 +142,7 @@ describe.skipIf(lacks('redis-server'))('a store counts as lost', () => {
   test('at once when its connection ends, without a question', async () => {
     await using server = await RedisServer.start()
     using opened = openStore(server.port)
+    expect(opened.store.status).toEqual({ state: 'connecting', reason: '' })
     await untilAvailable(opened.store)
     await server.kill()
     await eventually(() => opened.lost.length > 0 || undefined, 'its loss')
