@@ -1,9 +1,9 @@
 # syntax=docker/dockerfile:1
 
-# A Node release in long-term support, of all platforms. Dependabot renews the digest: it reads FROM lines, but no ARG.
-FROM node:24-slim@sha256:0e0ff40c39bc087845bfb27465a0df4ea419520094bc35842ff83dd8cbe6f9b6 AS node
+# A Node release in long-term support. Published images name it by its digest: see .github/base-image.
+ARG NODE_IMAGE=node:24-slim
 
-FROM node AS build
+FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
 # Behind a proxy that opens TLS, give its CA to the build: docker build --secret id=ca,src=ca.pem .
@@ -14,7 +14,7 @@ COPY src src
 ARG REVISION=unknown
 RUN npm run build
 
-FROM node
+FROM ${NODE_IMAGE}
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="org-access-proxy" \

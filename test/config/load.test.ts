@@ -201,6 +201,14 @@ describe('the environment', () => {
     ])
   })
 
+  test('so does a removed setting: the warning tells what took its place', async () => {
+    const { warnings } = await loadWith({ OAP_LISTEN_ORIGINS: 'x', OAP_TOKENS_MIN_LIFETIME: '5s' })
+    expect(warnings.slice(0, 2)).toEqual([
+      'OAP_LISTEN_ORIGINS is no longer a setting: remove it; the proxy refuses web pages, so let the server of the page send the requests',
+      expect.stringMatching(/^OAP_TOKENS_MIN_LIFETIME is no longer a setting: remove it; the proxy uses a token until/),
+    ])
+  })
+
   test('no variable sets callers', async () => {
     expect(await refusalWith({ OAP_CALLERS: 'a' })).toEqual([
       'callers (OAP_CALLERS): is not a list, and only a config file can hold one',

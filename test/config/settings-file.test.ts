@@ -38,6 +38,7 @@ describe('a wrong name or value is reported with its place', () => {
     ['listen: {allowRemote: yes}', 'listen.allowRemote (1:23): "yes" is not true or false'],
     ['listen: {socketMode: 432}', 'listen.socketMode (1:22): "432" is not a file mode'],
     ['appId: &a x\nlog: {level: *a}', `log.level (2:14): "x" ${LEVELS}`],
+    ['listen: {origins: [a]}', 'listen.origins (1:19): is no longer a setting: remove it; the proxy refuses web pages'],
   ])('%j', async (content, expected) => {
     expect(await problemsOf(content)).toEqual([expect.stringContaining(expected)])
   })

@@ -13,7 +13,7 @@ interface Instruction {
 }
 
 /** The instructions of each stage; those before the first FROM come first. */
-const [, base = [], build = [], image = []] = readProjectFile('Dockerfile')
+const [preamble = [], build = [], image = []] = readProjectFile('Dockerfile')
   .replaceAll(/^#.*\n/gm, '')
   .replaceAll(/\\\n\s*/g, '')
   .split(/^(?=FROM )/m)
@@ -34,11 +34,15 @@ const entryPoint: string[] = JSON.parse(argumentsOf(image, 'ENTRYPOINT')[0] ?? '
 
 describe('the image', () => {
   test('is built in two stages, from one Node with long-term support', () => {
-    const [, version] = /^node:(\d+)-slim@sha256:[0-9a-f]{64} AS node$/.exec(argumentsOf(base, 'FROM')[0] ?? '') ?? []
+    const [, tag = '', version] = /^NODE_IMAGE=(node:(\d+)-slim)$/.exec(argumentsOf(preamble, 'ARG')[0] ?? '') ?? []
     expect(Number(version) % 2).toBe(0)
     expect(Number(version)).toBeGreaterThanOrEqual(24)
-    expect(argumentsOf(build, 'FROM')).toEqual(['node AS build'])
-    expect(argumentsOf(image, 'FROM')).toEqual(['node'])
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: this is how a Dockerfile writes its own variables
+    const base = '${NODE_IMAGE}'
+    expect(argumentsOf(build, 'FROM')).toEqual([`${base} AS build`])
+    expect(argumentsOf(image, 'FROM')).toEqual([base])
+    const published = /^FROM (.+)@sha256:[0-9a-f]{64}$/m.exec(readProjectFile('.github/base-image/Dockerfile')) ?? []
+    expect(published[1], 'the base of published images').toBe(tag)
   })
 
   test('contains the program and nothing else', () => {
