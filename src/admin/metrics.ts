@@ -1,16 +1,8 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
-import { type ErrorCode, LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
+import { LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import type { RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
-import {
-  MINT_REASONS,
-  type MintReason,
-  REJECTION_KINDS,
-  type RejectionKind,
-  SECRET_RELOAD_OUTCOMES,
-  type SecretReloadOutcome,
-  type SettledMint,
-} from '../token/token-source.ts'
+import { MINT_REASONS, REJECTION_KINDS, SECRET_RELOAD_OUTCOMES, type SettledMint } from '../token/token-source.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'
 
@@ -30,7 +22,6 @@ export interface Gauges {
   readonly originConnections: Readonly<Record<string, number>>
 }
 
-type ReloadOutcome = (typeof RELOAD_OUTCOMES)[number]
 const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused'] as const
 
 const MINT_OUTCOMES = ['ok', ...keysOf(TOKEN_PROBLEMS)] as const
@@ -58,28 +49,14 @@ const requestCounts = () => ({
     'Requests that have ended, by method and status sent; 499 if the client closed first.',
     ['method', 'status'],
   ),
-  durations: new Histogram(
-    'oap_request_duration_seconds',
-    'Time from the request head to the last byte of the response.',
-    BOUNDS_MS,
-  ),
+  durations: new Histogram('oap_request_duration_seconds', 'Time from request head to end of response.', BOUNDS_MS),
   overheads: new Histogram(
     'oap_overhead_seconds',
     'Time of a request without the wait for the response head of the service. WebSockets are left out.',
     OVERHEAD_BOUNDS_MS,
   ),
-  refused: new Counter<ErrorCode>(
-    'oap_refused_total',
-    'Requests that the proxy answered itself, by problem code.',
-    ['code'],
-    keysOf(PROBLEMS),
-  ),
-  overloads: new Counter<string>(
-    'oap_overloaded_total',
-    'Requests that were refused because of a limit, by that limit.',
-    ['limit'],
-    keysOf(LIMITS),
-  ),
+  refused: new Counter('oap_refused_total', 'Requests answered by the proxy itself.', ['code'], keysOf(PROBLEMS)),
+  overloads: new Counter<string>('oap_overloaded_total', 'Requests refused at a limit.', ['limit'], keysOf(LIMITS)),
   callers: new Counter<string, StatusClass>(
     'oap_caller_requests_total',
     'Requests of each caller that have ended, by class of status.',
@@ -87,27 +64,13 @@ const requestCounts = () => ({
     [],
     STATUS_CLASSES,
   ),
-  refusedCallers: new Counter<string>(
-    'oap_callers_refused_total',
-    'Requests that came from no known caller, by what was wrong.',
-    ['reason'],
-  ),
-  lookups: new Counter<TokenResult>(
-    'oap_token_lookups_total',
-    'Requests that needed a token, by how they got it.',
-    ['result'],
-    LOOKUPS,
-  ),
-  replays: new Counter<RepeatOutcome>(
-    'oap_replays_total',
-    'Requests whose token the service rejected, by outcome of the repeat.',
-    ['outcome'],
-    REPLAYS,
-  ),
+  refusedCallers: new Counter('oap_callers_refused_total', 'Requests of no known caller, by reason.', ['reason']),
+  lookups: new Counter('oap_token_lookups_total', 'Requests that needed a token, by result.', ['result'], LOOKUPS),
+  replays: new Counter('oap_replays_total', 'Repeats after a rejected token, by outcome.', ['outcome'], REPLAYS),
 })
 
 const tokenCounts = () => ({
-  mints: new Counter<MintReason, SettledMint['outcome']>(
+  mints: new Counter(
     'oap_mints_total',
     'Calls of the token endpoint, by reason and outcome.',
     ['reason', 'outcome'],
@@ -115,24 +78,14 @@ const tokenCounts = () => ({
     MINT_OUTCOMES,
   ),
   mintDurations: new Histogram('oap_mint_duration_seconds', 'Duration of one call of the token endpoint.', BOUNDS_MS),
-  rejections: new Counter<RejectionKind>(
-    'oap_token_rejection_kinds_total',
-    'Rejections by the service, by what they turned out to be.',
-    ['kind'],
-    REJECTION_KINDS,
-  ),
-  secretReloads: new Counter<SecretReloadOutcome>(
+  rejections: new Counter('oap_token_rejection_kinds_total', 'Rejected tokens, by kind.', ['kind'], REJECTION_KINDS),
+  secretReloads: new Counter(
     'oap_secret_reloads_total',
     'Changes of the secret file, by outcome.',
     ['outcome'],
     SECRET_RELOAD_OUTCOMES,
   ),
-  reloads: new Counter<ReloadOutcome>(
-    'oap_config_reloads_total',
-    'Reloads of the configuration, by outcome.',
-    ['outcome'],
-    RELOAD_OUTCOMES,
-  ),
+  reloads: new Counter('oap_config_reloads_total', 'Reloads of the configuration.', ['outcome'], RELOAD_OUTCOMES),
 })
 
 const storeCounts = () => ({
@@ -141,11 +94,7 @@ const storeCounts = () => ({
     "Operations on the fleet's store, by operation and outcome.",
     ['operation', 'outcome'],
   ),
-  durations: new Histogram(
-    'oap_fleet_request_duration_seconds',
-    "Duration of one operation on the fleet's store.",
-    BOUNDS_MS,
-  ),
+  durations: new Histogram('oap_fleet_request_duration_seconds', 'Duration of one operation on the store.', BOUNDS_MS),
 })
 
 export class Metrics {
