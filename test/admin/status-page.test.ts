@@ -95,18 +95,11 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(page.complaints).toEqual([])
   })
 
-  test('it shows some of many Orgs, and finds any', async () => {
+  test('it shows some of many Orgs, and says how to find any', async () => {
     await admin.mint(...Array.from({ length: 300 }, (_, i) => `org-${i}`))
     const page = await openPage(admin)
     expect(await page.evaluate(`document.querySelectorAll('#orgs li').length`)).toBe(100)
-    expect(await page.evaluate(text('#orgs-note'))).toBe('100 of 300 shown')
-    await page.evaluate(`(() => {
-      const input = document.querySelector('#search')
-      input.value = 'org-77'
-      input.dispatchEvent(new Event('input'))
-    })()`)
-    await page.until(`document.querySelectorAll('#orgs li').length === 1`)
-    expect(await page.evaluate(text('#orgs .org'))).toBe('org-77')
+    expect(await page.evaluate(text('#orgs-note'))).toBe('100 of 300 shown; /status?search=ORG finds any')
   })
 
   test('it says when the proxy is away, and reconnects to it, also in a new version', async () => {

@@ -2,10 +2,17 @@
 
 import type { StatusDocument } from '../status.ts'
 import { byId, part, setItems, setLines, setText, setTexts } from './dom.ts'
-import { ageText, ago, counted, exampleText, lastingText, number, refusalText } from './words.ts'
-
-type ErrorReport = StatusDocument['errors'][number]
-type Org = StatusDocument['orgs'][number]
+import {
+  ageText,
+  ago,
+  counted,
+  type ErrorReport,
+  exampleText,
+  lastingText,
+  number,
+  type Org,
+  refusalText,
+} from './words.ts'
 
 /** Failed checks first: they keep the proxy out of service. */
 export function showWarnings({ checks, warnings }: StatusDocument): void {
@@ -40,13 +47,11 @@ function updateError(item: HTMLElement, { code, kind, title, detail, examples, .
   setLines(part(item, '.examples'), examples.map(exampleText))
 }
 
-/** `search`: the text that the listed orgs match. */
-export function showOrgs({ orgs, orgCount, totals }: StatusDocument, search: string): void {
+export function showOrgs({ orgs, orgCount, totals }: StatusDocument): void {
   setItems(byId('orgs'), 'org', orgs, ({ org }) => org, updateOrg)
-  byId('search').hidden = search === '' && orgCount <= 10
-  const none = search === '' ? 'No Org has a token yet: none was named by a request.' : 'No Org matches.'
+  const none = 'No Org has a token yet: none was named by a request.'
   const all = `${counted(orgCount, 'Org')}, ${totals.cachedTokens === 0 ? 'none has a token' : counted(totals.cachedTokens, 'token')}`
-  const some = `${number(orgs.length)} of ${number(orgCount)} shown`
+  const some = `${number(orgs.length)} of ${number(orgCount)} shown; /status?search=ORG finds any`
   setText(byId('orgs-note'), orgCount === 0 ? none : orgCount > orgs.length ? some : all)
 }
 

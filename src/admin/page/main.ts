@@ -10,7 +10,6 @@ const POLL_MS = 2000
 const TIMEOUT_MS = 5000
 const MAX_ORGS = 100
 
-let search = ''
 let shownVersion: string | undefined
 let seenAt: number | undefined
 
@@ -24,8 +23,10 @@ async function poll(): Promise<void> {
 }
 
 async function update(): Promise<void> {
-  const query = new URLSearchParams({ orgs: String(MAX_ORGS), search })
-  const response = await fetch(`/status?${query}`, { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) })
+  const response = await fetch(`/status?orgs=${MAX_ORGS}`, {
+    cache: 'no-store',
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  })
   if (!response.ok) throw new Error(`The proxy answers ${response.status}`)
   const status: StatusDocument = await response.json()
   // Another version may have another page.
@@ -37,7 +38,7 @@ async function update(): Promise<void> {
   showTiles(status)
   drawPlots(status.history)
   showErrors(status.errors)
-  showOrgs(status, search)
+  showOrgs(status)
 }
 
 function showHead({ isReady, program, service, configuration, callers }: StatusDocument): void {
@@ -104,8 +105,5 @@ function showTile(title: string, figure: string, notes: string[], causes: Record
   )
 }
 
-byId('search').addEventListener('input', ({ target }) => {
-  if (target instanceof HTMLInputElement) search = target.value.trim()
-})
 setText(byId('purge'), `curl -X POST '${location.origin}/tokens/purge?org=ORG'`)
 void poll()

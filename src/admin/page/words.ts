@@ -2,8 +2,8 @@
 
 import type { StatusDocument } from '../status.ts'
 
-type ErrorReport = StatusDocument['errors'][number]
-type Org = StatusDocument['orgs'][number]
+export type ErrorReport = StatusDocument['errors'][number]
+export type Org = StatusDocument['orgs'][number]
 
 /** Two digits at least, and no more below ten. */
 export function number(value: number): string {
@@ -50,14 +50,8 @@ export function lastingText({ since, until }: StatusDocument['warnings'][number]
   return `${lasted}, until ${utc(until)} (${duration(Date.parse(until) - Date.now())} left)`
 }
 
-export function exampleText({
-  method,
-  path,
-  orgId,
-  requestId,
-  reason,
-  agoMs,
-}: ErrorReport['examples'][number]): string {
+export function exampleText(example: ErrorReport['examples'][number]): string {
+  const { method, path, orgId, requestId, reason, agoMs } = example
   const org = orgId === undefined ? '' : ` for ${orgId}`
   return `${reason === undefined ? '' : `${reason}: `}${method} ${path}${org}, ${ago(agoMs)}, request ${requestId}`
 }
