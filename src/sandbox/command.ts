@@ -17,7 +17,7 @@ export async function runSandbox(port = 9080, env = process.env): Promise<number
 
 function introduction({ baseUrl, appId }: Sandbox, secret: string): string {
   return `
-  sandbox  ${baseUrl}
+  sandbox  ${baseUrl}   (its statistics: ${baseUrl}/sandbox/stats)
   linked   acme, globex, and every org whose id starts with org-
 
   Get a token:
@@ -26,10 +26,5 @@ function introduction({ baseUrl, appId }: Sandbox, secret: string): string {
   Start the proxy in another terminal, and send a request through it:
     OAP_BASE_URL=${baseUrl} OAP_APP_ID="${appId}" OAP_APP_SECRET="${secret}" node ${process.argv[1]}
     curl -H "X-Org-Id: acme" http://localhost:8080/v2/example/endpoint
-
-  Show the statistics; shorten the lifetime of tokens; revoke the tokens of one org:
-    curl ${baseUrl}/sandbox/stats
-    curl -X PUT -d '{"tokenLifetimeMs": 5000}' ${baseUrl}/sandbox/switches
-    curl -X POST '${baseUrl}/sandbox/revoke?org=acme'
 `
 }

@@ -99,8 +99,6 @@ async function answerControl(service: Service, request: IncomingMessage, url: st
   switch (`${request.method} ${pathname}`) {
     case 'GET /sandbox/stats':
       return service.stats()
-    case 'GET /sandbox/switches':
-      return service.shownSwitches
     case 'PUT /sandbox/switches':
       try {
         service.set(JSON.parse(await text(request)))
@@ -114,6 +112,6 @@ async function answerControl(service: Service, request: IncomingMessage, url: st
       return { revoked: service.revoke(org) }
     }
     default:
-      throw new Refusal(404, 'not_found', 'GET stats, GET or PUT switches, POST revoke?org=ORG.')
+      throw new Refusal(404, 'not_found', 'GET stats, PUT switches, POST revoke?org=ORG.')
   }
 }

@@ -128,9 +128,7 @@ export class Service {
   /** Delays the request and fails it, as the switches say. Resolves with true if it is still to be answered. */
   async #isSpared(response: ServerResponse, endpoint: 'mint' | 'request', org?: string): Promise<boolean> {
     if (!(await pause(this.#switches[`${endpoint}LatencyMs`], response))) return false
-    const fault = this.#switches[`${endpoint}Faults`].find(
-      (each) => each.count !== 0 && (each.org ?? org) === org && Math.random() < (each.probability ?? 1),
-    )
+    const fault = this.#switches[`${endpoint}Faults`].find((each) => each.count !== 0 && (each.org ?? org) === org)
     if (fault === undefined) return true
     if (fault.count !== undefined) fault.count -= 1
     COMMIT[fault.kind](response, fault)

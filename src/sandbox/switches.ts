@@ -40,8 +40,6 @@ export interface Fault {
   readonly retryAfterSeconds?: number | undefined
   /** Only requests of this org fail. */
   readonly org?: string | undefined
-  /** Share of requests that fail, 0 to 1; all if absent. */
-  readonly probability?: number | undefined
   /** So many more requests fail; all if absent. */
   count?: number | undefined
 }
@@ -58,7 +56,6 @@ const fault = z.strictObject({
   status: status.optional(),
   retryAfterSeconds: wholeNumber.optional(),
   org: text.optional(),
-  probability: z.number().min(0).max(1).optional(),
   count: wholeNumber.optional(),
 })
 const schema = z.strictObject({

@@ -28,18 +28,13 @@ describe('the sandbox alone', () => {
   const start = (env: Record<string, string> = {}, port = 0) =>
     spawnProxy({ args: ['sandbox', '--port', `${port}`], env })
 
-  test.skipIf(lacks('curl'))('its curl lines work when pasted, in their order, and a signal ends it', async () => {
+  test.skipIf(lacks('curl'))('its curl line for a token works when pasted, and a signal ends it', async () => {
     await using running = start()
-    await running.waitForLine(/revoke/)
+    await running.waitForLine(/endpoint/)
     const lines = running.stdout.filter((line) => /^ *curl /.test(line) && !line.includes(':8080'))
     const answers: unknown[] = []
     for (const line of lines) answers.push(JSON.parse(await paste(line)))
-    expect(answers).toMatchObject([
-      { orgAccessToken: expect.any(String) },
-      { totals: { mints: 1 } },
-      { tokenLifetimeMs: 5000 },
-      { revoked: 1 },
-    ])
+    expect(answers).toMatchObject([{ orgAccessToken: expect.any(String) }])
     running.signal('SIGINT')
     expect(await running.exited).toEqual({ code: 0, signal: null })
   })

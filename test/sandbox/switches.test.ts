@@ -23,9 +23,7 @@ test('switches can be set over HTTP, and are shown without the secret', async ()
   expect(response.status).toBe(200)
   const answer = await response.text()
   expect(JSON.parse(answer)).toMatchObject({ unlinkedStatus: 404, tokenLifetimeMs: 2000, badCredentialsStatus: 401 })
-  const shown = await (await control(sandbox, 'switches')).text()
-  expect(shown).toBe(answer)
-  expect(shown).not.toMatch(/secret/i)
+  expect(answer).not.toMatch(/secret/i)
 
   expect((await callTokenEndpoint(sandbox, 'acme')).status).toBe(429)
   expect((await callTokenEndpoint(sandbox, 'initech')).status).toBe(404)
@@ -49,17 +47,17 @@ test.each([
   ['{"tokenLifetimeMs": "5s"}', 'tokenLifetimeMs: .*expected number'],
   ['{"expiredStatus": 99}', 'expiredStatus: .*>=200'],
   ['{"mintFaults": {"kind": "hang"}}', 'mintFaults: .*expected array'],
-  ['{"requestFaults": [{"kind": "hang", "probability": 2}]}', 'requestFaults.0.probability: .*<=1'],
   ['{"requestFaults": [{"kind": "hang", "times": 2}]}', 'requestFaults.0: .*"times"'],
   ['{"mintLatencyMs": -1, "toString": 1}', 'mintLatencyMs: .*>=0; .*"toString"'],
   ['{', 'SyntaxError: .*JSON'],
 ])('%s is refused with the reason, and nothing changes', async (body, message) => {
   await using sandbox = await startSandbox()
-  const before = await (await control(sandbox, 'switches')).text()
+  const shown = async () => (await turn(sandbox, {})).text()
+  const before = await shown()
   const response = await control(sandbox, 'switches', { method: 'PUT', body })
   expect(response.status).toBe(400)
   expect(await response.json()).toEqual({ error: 'switches_invalid', message: expect.stringMatching(message) })
-  expect(await (await control(sandbox, 'switches')).text()).toBe(before)
+  expect(await shown()).toBe(before)
 })
 
 test('options and set() refuse the same', async () => {
@@ -159,16 +157,6 @@ test('a fault with a count applies so many times, whatever else is set, then the
   }
   expect(statuses).toEqual([500, 500, 503, 200, 200])
   expect((await callTokenEndpoint(sandbox, 'globex')).status, 'its own fault').toBe(500)
-})
-
-test('a probability is the share of requests with the fault', async () => {
-  await using sandbox = await startSandbox({ mintFaults: [{ kind: 'status', probability: 0.3 }] })
-  let struck = 0
-  for (let count = 0; count < 400; count += 1) {
-    if ((await callTokenEndpoint(sandbox, 'acme')).status === 500) struck += 1
-  }
-  expect(struck).toBeGreaterThan(60)
-  expect(struck).toBeLessThan(180)
 })
 
 test('delays and faults of requests are their own, and those of the token endpoint, too', async () => {
