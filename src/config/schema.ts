@@ -67,9 +67,7 @@ const listen = group('The listener for apps.', {
       description: 'File mode of a unix socket, in octal with its leading zero.',
       type: ['string', 'integer'],
     }),
-  callerKeyFile: keyFile().describe(
-    'File with a key. If set, every request needs it in `X-Proxy-Key`, which is never forwarded.',
-  ),
+  callerKeyFile: keyFile().describe('File with a key that every request then needs in `X-Proxy-Key`.'),
   refuseForwarded: flag(true).describe(
     'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
   ),
@@ -134,7 +132,7 @@ const tokens = group(
   'How Org Access Tokens are obtained, kept and renewed. A mint is one call of the token endpoint.',
   {
     maxOrgs: count(10_000, 1, 1_000_000).describe(
-      'Most tokens kept. Beyond it, the least recently used token is evicted, and minted again when needed.',
+      'Most tokens kept; beyond it, the least recently used one is evicted.',
     ),
     lifetime: duration('5m', '100ms').describe(
       'Assumed lifetime of a token until it has been learned: the service states none.',
@@ -146,9 +144,7 @@ const tokens = group(
     rejectedStatuses: items(wholeNumber(400, 599))
       .prefault([401])
       .describe('Statuses by which the service says that a token is no longer valid.'),
-    rejectedCooldown: duration('10s').describe(
-      'Per org: if a new token did not help, rejections cause no mint for this time.',
-    ),
+    rejectedCooldown: duration('10s').describe('Per org: time without mints after a new token that did not help.'),
     refusalTtl: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
     mintTimeout: duration('5s').describe(
       'How long a request waits for a mint, retries included. The call goes on for up to six times that, for the next request.',
@@ -208,15 +204,11 @@ const fleet = group('Replicas that share tokens; off unless `store` is set.', {
     ),
   cluster: flag(false).describe('The store is a cluster; `store` names one of its nodes.'),
   username: text().optional().describe('ACL user at the store; without one, the password is that of the default user.'),
-  passwordFile: secretFile().describe(
-    'File with the password for the store; it is watched and re-read when it changes.',
-  ),
+  passwordFile: secretFile().describe('File with the password for the store, re-read when it changes.'),
   caFile: certificatesFile().describe(
     'PEM file with CA certificates to trust for the store, in addition to those that Node trusts.',
   ),
-  timeout: duration('100ms', '1ms', '5s').describe(
-    'Longest wait for the store; after that the proxy goes on without it.',
-  ),
+  timeout: duration('100ms', '1ms', '5s').describe('Longest wait for the store; then the proxy goes on without it.'),
   prefix: text()
     // Braces would move the hash tag that keeps the keys of one org in one slot of a cluster.
     .regex(/^[\w.:-]{1,64}$/, 'is not 1 to 64 letters, digits or any of _ . : -')
@@ -243,12 +235,8 @@ const log = group('What is written to standard output.', {
   level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info').describe(
     'Lowest level that is written: trace, debug, info, warn, error, fatal or silent.',
   ),
-  requests: choice(['all', 'errors', 'off'], 'all').describe(
-    'Which requests get a line: all, errors (status 400 and above) or off.',
-  ),
-  sample: rate(1, 0, 1).describe(
-    'Share of the successful requests that get a line, from 0 to 1. Errors always get theirs.',
-  ),
+  requests: choice(['all', 'errors', 'off'], 'all').describe('Requests with a line: all, errors (from 400) or off.'),
+  sample: rate(1, 0, 1).describe('Share of the successful requests with a line, from 0 to 1; errors always get one.'),
   format: choice(['json', 'pretty'], 'json').describe('json for machines, pretty for people; pretty is slower.'),
 })
 
