@@ -254,14 +254,10 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
 }
 
 /** Thrown by everything that mints. The message is for the log: it never holds a secret, a token or a response body. */
-export class TokenError extends FailureError<TokenErrorCode> {
-  override readonly name = 'TokenError'
-}
+export class TokenError extends FailureError<TokenErrorCode> {}
 
 /** An exchange with the origin that gave no usable response. `overloaded`: the machine had no file descriptor or buffer left. */
 export class OriginError extends FailureError<OriginErrorCode> {
-  override readonly name = 'OriginError'
-
   get limit(): Limit | undefined {
     return this.code === 'overloaded' ? 'file descriptors' : undefined
   }

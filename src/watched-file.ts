@@ -80,9 +80,7 @@ export function digestOf(bytes: Uint8Array): string {
 }
 
 /** The message explains the problem to an operator. It never contains anything from the file. */
-export class FileUnreadable extends Error {
-  override readonly name = 'FileUnreadable'
-}
+export class FileUnreadable extends Error {}
 
 /**
  * Reads a regular file of at most `maxBytes`, 64 KiB by default. `mode` has the permission bits.

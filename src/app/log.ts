@@ -129,13 +129,6 @@ function isoTime(now: number): string {
 /** A line of JSON as a line for people. */
 function prettyLine(line: string): string {
   const { time, level, msg = '', ...rest }: Record<string, unknown> = JSON.parse(line)
-  const pairs = Object.entries(rest).map(([name, value]) => ` ${name}=${readable(value)}`)
+  const pairs = Object.entries(rest).map(([name, value]) => ` ${name}=${JSON.stringify(value)}`)
   return `${String(time).slice(11, 23)} ${String(level).toUpperCase().padEnd(5)} ${msg}${pairs.join('')}\n`
-}
-
-const NEEDS_QUOTES = /[^\x21\x23-\x3c\x3e-\x7e]|^$/
-
-/** Quotes a value if spaces or quotes in it would hide its end. */
-function readable(value: unknown): string {
-  return typeof value === 'string' && !NEEDS_QUOTES.test(value) ? value : JSON.stringify(value)
 }

@@ -20,9 +20,6 @@ export async function checkHealth(address: ListenAddress | 'off'): Promise<0> {
 /** Rejects with an error that names the address and the failure. */
 export async function askAdmin(address: ListenAddress | 'off', path: string) {
   if (address === 'off') throw new Error('admin.address is off: there is no admin listener')
-  if (address.kind === 'tcp' && address.port === 0) {
-    throw new Error('admin.address has port 0, so its port is not known: set a fixed port')
-  }
   const place = `the admin listener at ${formatAddress(address)}`
   const signal = AbortSignal.timeout(DEADLINE_MS)
   const to =

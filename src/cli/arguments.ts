@@ -33,8 +33,6 @@ interface Command {
 
 /** The command line is wrong. The message is the one line to print. */
 export class UsageError extends Error {
-  override readonly name = 'UsageError'
-
   constructor(problem: string) {
     super(`org-access-proxy: ${problem}; see org-access-proxy --help`)
   }

@@ -26,7 +26,7 @@ function detailOf(content: string): string {
   return JSON.parse(detail)
 }
 
-/** Org ids and paths come from clients: control characters in them are shown escaped. */
+/** Org ids and paths come from clients: control characters in them are percent-encoded. */
 function renderStatus(document: StatusDocument): string {
   const { program, service, isReady, checks, warnings, recent, totals, errors, orgs, orgCount } = document
   const { p50Ms, p99Ms } = recent
@@ -53,7 +53,7 @@ function renderStatus(document: StatusDocument): string {
     orgs.length === 0 ? 'no Orgs yet' : `Orgs (${orgCount > orgs.length ? `${orgs.length} of ` : ''}${orgCount})`,
     ...orgs.map((org) => `  ${org.org.padEnd(width)}  ${org.state.padEnd(10)}  ${ageText(org)}${refusalText(org)}`),
   ]
-  return lines.map((line) => `${line.replaceAll(/\p{Cc}/gu, escaped).trimEnd()}\n`).join('')
+  return lines.map((line) => `${line.replaceAll(/\p{Cc}/gu, encodeURIComponent).trimEnd()}\n`).join('')
 }
 
 function errorLines({ code, kind, title, detail, count, lastAgoMs, examples }: StatusDocument['errors'][number]) {
@@ -62,8 +62,4 @@ function errorLines({ code, kind, title, detail, count, lastAgoMs, examples }: S
     ...examples.slice(0, 1).map((last) => `      last: ${exampleText(last)}`),
     `      ${detail}`,
   ]
-}
-
-function escaped(character: string): string {
-  return character === '\n' ? '\\n' : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 }

@@ -19,7 +19,6 @@ export type Files = ReadonlyMap<string, string | undefined>
 export const MAX_PROBLEMS = 20
 
 export class ConfigRefused extends Error {
-  override readonly name = 'ConfigRefused'
   /** One line each. */
   readonly lines: readonly string[]
   /** A change of one of them may mend the problem. */

@@ -9,9 +9,7 @@ import type { OrgRule } from '../callers/callers.ts'
 import { isForwardable, type RoutePattern } from '../http/target.ts'
 
 /** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
-export class Unsuitable extends Error {
-  override readonly name = 'Unsuitable'
-}
+export class Unsuitable extends Error {}
 
 export const text = () => z.string({ error: ({ input }) => (input === undefined ? 'is required' : 'is not text') })
 

@@ -11,12 +11,12 @@ function started(sample = 1, format: 'json' | 'pretty' = 'json') {
   return { log, lines, logged: () => lines.map((text): Record<string, unknown> => JSON.parse(text)) }
 }
 
-test('in a line for people, values are quoted if their end would be unclear', () => {
+test('in a line for people, values are JSON, so that their ends are clear', () => {
   const { log, lines } = started(1, 'pretty')
   const texts = { plain: 'a/b:c', spaced: 'a b', empty: '', quote: 'a"b', pair: 'a=b', feed: 'a\nb' }
   log.logger.warn({ ...texts, number: 1, list: ['a'] }, 'it happened')
   expect(lines.join('').slice('08:09:10.123'.length)).toBe(
-    ' WARN  it happened plain=a/b:c spaced="a b" empty="" quote="a\\"b" pair="a=b" feed="a\\nb" number=1 list=["a"]\n',
+    ' WARN  it happened plain="a/b:c" spaced="a b" empty="" quote="a\\"b" pair="a=b" feed="a\\nb" number=1 list=["a"]\n',
   )
 })
 

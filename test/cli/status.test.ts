@@ -41,7 +41,7 @@ test('escapes control characters that a client sent', async () => {
   await using admin = await AdminUnderTest.start()
   admin.requestEnded({ status: 400, code: 'target_invalid', path: '/\u001b[2J\n\u009b31m', orgId: undefined })
   const { printed } = await run(admin.port)
-  expect(printed).toContain('/\\u001b[2J\\n')
+  expect(printed).toContain('/%1B[2J%0A')
   expect(printed.replaceAll('\n', '')).not.toMatch(/\p{Cc}/u)
 })
 

@@ -74,7 +74,7 @@ test('log.format: pretty writes one readable line for each event, without colour
   expect(proxy.logs).toEqual([])
   const line = proxy.stdout.find((text) => text.includes('/v2/missing'))
   expect(line).toMatch(
-    /^\d\d:\d\d:\d\d\.\d{3} INFO {2}request requestId=\S+ orgId=acme method=GET path=\/v2\/missing status=404 durationMs=[\d.]+ originMs=[\d.]+ token=hit bytesIn=0 bytesOut=2$/,
+    /^\d\d:\d\d:\d\d\.\d{3} INFO {2}request requestId="\S+" orgId="acme" method="GET" path="\/v2\/missing" status=404 durationMs=[\d.]+ originMs=[\d.]+ token="hit" bytesIn=0 bytesOut=2$/,
   )
   expect(proxy.output).not.toContain('\x1b')
 })
