@@ -98,7 +98,7 @@ export class TokenSide {
   /** What an operator should know about the secret file, for as long as it holds. */
   get secretProblem(): string | undefined {
     const rejected = 'holds a secret that the token endpoint rejects: correct it'
-    return this.#secretFile?.problem ?? (this.credentials.isLatestRejected ? rejected : undefined)
+    return this.#secretFile?.problem ?? (this.credentials.judgement === 'rejected' ? rejected : undefined)
   }
 
   /**

@@ -45,7 +45,7 @@ export function warningsOf(
       return `The service accepts no token of ${named(orgs)}, not even a new one. Check that baseUrl leads to the service that the tokens are for, and what the Org may do there.`
     },
     rejection_status_learned() {
-      const listed = side.tokens.learnedStatuses.join(', ')
+      const listed = side.tokens.habits.learnedStatuses.join(', ')
       if (listed === '') return undefined
       return `The service ends tokens with the status ${listed}, which the proxy has learned from trials. Add ${listed} to tokens.rejectedStatuses, so that a restart does not learn it anew.`
     },

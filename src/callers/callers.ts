@@ -53,21 +53,16 @@ export interface OrgRule {
   readonly isPrefix: boolean
 }
 
-/** Counts the requests of a caller. Survives reloads, unlike the rules. */
-export interface CallerUsage {
-  inFlight: number
-}
-
-/** One caller: its name and its rules. */
 export class Caller {
   readonly name: string
-  readonly usage: CallerUsage
+  /** Survives reloads, unlike the rules. */
+  readonly usage: { inFlight: number }
   readonly #maxInFlight: number
   readonly #orgs: ReadonlySet<string>
   readonly #orgPrefixes: readonly string[]
   readonly #routes: readonly RoutePattern[]
 
-  constructor({ name, orgs, routes, maxInFlight }: CallerRule, usage: CallerUsage) {
+  constructor({ name, orgs, routes, maxInFlight }: CallerRule, usage: Caller['usage']) {
     this.name = name
     this.usage = usage
     this.#maxInFlight = maxInFlight ?? Number.POSITIVE_INFINITY
@@ -134,7 +129,7 @@ export class Callers {
     this.all = rules.map((rule) => this.#add(rule, usageOf(rule.name) ?? { inFlight: 0 }))
   }
 
-  #add(rule: CallerRule, usage: CallerUsage): Caller {
+  #add(rule: CallerRule, usage: Caller['usage']): Caller {
     const { socket, keys = [], jwt, certificate } = rule
     const caller = new Caller(rule, usage)
     if (socket !== undefined) this.#bySocket.set(socket, caller)
@@ -193,6 +188,7 @@ export class Callers {
     const remembered = this.#remembered
     const expiresAtMs = await this.#verify(token, found.credential)
     if (typeof expiresAtMs === 'string') return expiresAtMs
+    // The clocks may differ at the begin of a token's life. After its `exp`, it is good for nobody.
     if (expiresAtMs <= Date.now()) return 'expired'
     // A key may have been withdrawn meanwhile. This request counts as verified; the next one is verified again.
     remembered.set(this.#digest(token), { caller: found.caller, expiresAtMs })

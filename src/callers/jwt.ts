@@ -5,7 +5,7 @@
  */
 
 import { createPublicKey, type JsonWebKeyInput } from 'node:crypto'
-import type { JWK } from 'jose'
+import type { JSONWebKeySet, JWK } from 'jose'
 
 /** The accepted signatures. Never `none`, and no HMAC: its key would be the public key that everybody has. */
 const ALGORITHMS = ['RS', 'PS', 'ES'].flatMap((family) => [256, 384, 512].map((bits) => `${family}${bits}`))
@@ -14,7 +14,7 @@ ALGORITHMS.push('EdDSA', 'Ed25519')
 /** Real tokens have one or two kilobytes. */
 const MAX_TOKEN_LENGTH = 8 * 1024
 
-/** The issuer's clock may be ahead by this much: a new token is valid at once. After its `exp`, none is. */
+/** The issuer's clock may be ahead by this much: a new token is valid at once. */
 const CLOCK_TOLERANCE_SECONDS = 30
 
 /** Why a token makes no caller. For the log and the metrics, never for the answer. */
@@ -31,7 +31,6 @@ export type TokenProblem =
   | 'expired'
   | 'not valid yet'
 
-/** The claims that a token must have. */
 export interface ExpectedClaims {
   readonly issuer: string
   readonly audience: string
@@ -54,7 +53,7 @@ export async function readClaims(token: string) {
   }
 }
 
-/** Milliseconds since the epoch: the token is good until then. */
+/** Milliseconds since the epoch: the token is good until then, which may be in the past by the tolerance. */
 export type Verification = number | TokenProblem
 
 /** Checks a token against the keys of one set. */
@@ -63,9 +62,8 @@ export type Verifier = (token: string, expected: ExpectedClaims) => Promise<Veri
 export async function openVerifier(keySet: KeySet): Promise<Verifier> {
   // Imported here: only a configuration with a `jwt` needs the package.
   const { createLocalJWKSet, errors, jwtVerify } = await import('jose')
-  const keys = createLocalJWKSet({ keys: [...keySet.keys] })
+  const keys = createLocalJWKSet(keySet)
   return async (token, { issuer, audience, subject }) => {
-    const now = Date.now()
     try {
       const { payload } = await jwtVerify(token, keys, {
         algorithms: ALGORITHMS,
@@ -74,10 +72,8 @@ export async function openVerifier(keySet: KeySet): Promise<Verifier> {
         subject,
         requiredClaims: ['exp'],
         clockTolerance: CLOCK_TOLERANCE_SECONDS,
-        currentDate: new Date(now),
       })
-      const expiresAtMs = (payload.exp ?? 0) * 1_000
-      return expiresAtMs > now ? expiresAtMs : 'expired'
+      return (payload.exp ?? 0) * 1_000
     } catch (error) {
       // Anything that cannot be verified is refused. A token can reach code that throws other errors than those of jose.
       if (error instanceof errors.JOSEAlgNotAllowed) return 'wrong algorithm'
@@ -92,10 +88,8 @@ export async function openVerifier(keySet: KeySet): Promise<Verifier> {
   }
 }
 
-/** A JSON Web Key Set (RFC 7517 §5): only its public keys for signatures are kept. */
-export interface KeySet {
-  readonly keys: readonly JWK[]
-}
+/** RFC 7517 §5: only its public keys for signatures are kept. */
+export type KeySet = JSONWebKeySet
 
 /** More keys than any issuer publishes. Each key costs time on a token without `kid`. */
 const MAX_KEYS = 100

@@ -80,8 +80,7 @@ export class KeySets {
   }
 
   close(): void {
-    for (const entry of this.#entries.values()) entry.close?.()
-    this.#entries.clear()
+    this.use([])
   }
 }
 

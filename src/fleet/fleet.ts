@@ -14,7 +14,6 @@ import { type FleetIdentity, FleetKeys } from './sealing.ts'
 
 interface FleetOptions extends FleetIdentity {
   readonly store: StoreOptions
-  /** How long a request waits for a mint. */
   readonly mintTimeoutMs: number
 }
 
@@ -110,7 +109,8 @@ export class Fleet {
       if (minted !== undefined && !hasWaited) return minted
       minted?.catch(() => undefined) // it may fail during the next claim
       // A replica that was waited for may be dead, or only slow: its token may still come before our own.
-      const paused = pause(found === 'mint' ? undefined : found.restMs + 1)
+      const restMs = found === 'mint' ? Number.POSITIVE_INFINITY : found.restMs + 1
+      const paused = sleep(Math.min(POLL_MS * (0.5 + Math.random()), restMs))
       const own = await (minted === undefined ? paused : Promise.race([minted, paused]))
       if (own instanceof AccessToken) return own
     }
@@ -193,10 +193,6 @@ export class Fleet {
     this.#behind.add(work)
     work.finally(() => this.#behind.delete(work))
   }
-}
-
-async function pause(mostMs = Number.POSITIVE_INFINITY): Promise<void> {
-  await sleep(Math.min(POLL_MS * (0.5 + Math.random()), mostMs))
 }
 
 /** Undefined for a value that no replica with this secret has sealed for this org. */

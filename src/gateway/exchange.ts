@@ -325,7 +325,7 @@ export class Exchange implements AttemptSink {
     if (orgId === undefined || !(credential instanceof AccessToken)) return this.#startsRepeatAsApp(status)
     const { tokens } = this.#gateway
     const sentAt = this.#sentAt
-    if (this.#rejection === undefined && tokens.meaningOf(status) === 'accepted') {
+    if (this.#rejection === undefined && tokens.habits.meaningOf(status) === 'accepted') {
       tokens.accepted(orgId, credential, sentAt, this.#record)
       return false
     }
@@ -340,7 +340,7 @@ export class Exchange implements AttemptSink {
       this.#repeatWith(next)
       return true
     }
-    this.#record.repeat = repeatOutcome(this.#rejection, tokens.meaningOf(status) === 'rejected')
+    this.#record.repeat = repeatOutcome(this.#rejection, tokens.habits.meaningOf(status) === 'rejected')
     return false
   }
 
@@ -351,7 +351,7 @@ export class Exchange implements AttemptSink {
     if (key === undefined || key instanceof AccessToken) return false
     if (status >= 200 && status <= 299) app.accepted(key)
     if (status !== UNAUTHORIZED) return false
-    app.rejected(key)
+    key.isRejected = true
     const other = app.alternativeTo(key)
     if (other === undefined || !this.isRepeatable || this.#hasOtherKey) return false
     this.#hasOtherKey = true

@@ -2,7 +2,7 @@
 
 import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'
-import type { CallerUsage } from '../callers/callers.ts'
+import type { Caller } from '../callers/callers.ts'
 import type { ErrorCode, Failure } from '../errors.ts'
 import type { ReceivedRequest } from '../gateway/exchange.ts'
 import type { ClientResponse } from '../http/client-response.ts'
@@ -44,7 +44,7 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
   readonly #options: ArrivalOptions
   readonly #onEnd: (arrival: Arrival) => void
   /** Counts it for its caller. */
-  usage: CallerUsage | undefined = undefined
+  usage: Caller['usage'] | undefined = undefined
 
   constructor(
     connection: ClientConnection,

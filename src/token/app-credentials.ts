@@ -11,7 +11,7 @@ export class AppKey extends Secret {
   readonly secret: Secret
   /** The service has accepted it at least once. */
   wasAccepted = false
-  /** The last answer of the service to it was a 401. */
+  /** The last answer of the service to it was a 401: set by whoever got it. */
   isRejected = false
 
   constructor(appId: string, secret: Secret) {
@@ -30,72 +30,59 @@ export interface AppCredentialsObserver {
 export class AppCredentials extends Redacted {
   readonly #appId: string
   readonly #observer: AppCredentialsObserver
-  #current: AppKey
+  /** To be used now. */
+  key: AppKey
   #former: AppKey | undefined
   /** The key of the secret that was offered last. */
   #latest: AppKey
-  #judgement: 'accepted' | 'rejected' | undefined = 'accepted'
+  /** Of the secret that was offered last. While it is `rejected`, the one before it is in use. */
+  judgement: 'accepted' | 'rejected' | undefined = 'accepted'
 
   constructor(appId: string, secret: Secret, observer: AppCredentialsObserver = {}) {
     super()
     this.#appId = appId
     this.#observer = observer
-    this.#current = new AppKey(appId, secret)
-    this.#latest = this.#current
-  }
-
-  /** To be used now. */
-  get key(): AppKey {
-    return this.#current
+    this.key = new AppKey(appId, secret)
+    this.#latest = this.key
   }
 
   /** True once the service has accepted a secret. */
   get wereAccepted(): boolean {
-    return this.#current.wasAccepted || this.#former?.wasAccepted === true
-  }
-
-  /** The secret that was offered last is rejected, and the one before it is in use. */
-  get isLatestRejected(): boolean {
-    return this.#judgement === 'rejected'
+    return this.key.wasAccepted || this.#former?.wasAccepted === true
   }
 
   /** The secret of the file, to be used from now on. Returns false if it is no other than the last time. */
   offer(secret: Secret): boolean {
     if (this.#latest.secret.equals(secret)) return false
-    const known = [this.#current, this.#former].find((key) => key?.secret.equals(secret))
+    const known = [this.key, this.#former].find((key) => key?.secret.equals(secret))
     this.#latest = known ?? new AppKey(this.#appId, secret)
-    this.#judgement = undefined
+    this.judgement = undefined
     this.#use(this.#latest)
     return true
   }
 
   /** The key to try after this one was rejected. */
   alternativeTo(rejected: AppKey): AppKey | undefined {
-    return rejected === this.#current ? this.#former : this.#current
+    return rejected === this.key ? this.#former : this.key
   }
 
   /** The service has accepted the key. */
   accepted(key: AppKey): void {
     key.wasAccepted = true
     key.isRejected = false
-    if (key === this.#former && this.#current.isRejected) this.#use(key)
+    if (key === this.#former && this.key.isRejected) this.#use(key)
     const judgement = key === this.#latest ? 'accepted' : 'rejected'
-    if (judgement === this.#judgement || (judgement === 'rejected' && !this.#latest.isRejected)) return
-    this.#judgement = judgement
+    if (judgement === this.judgement || (judgement === 'rejected' && !this.#latest.isRejected)) return
+    this.judgement = judgement
     this.#observer.secretJudged?.(judgement)
   }
 
-  /** The service has answered 401 to the key. */
-  rejected(key: AppKey): void {
-    key.isRejected = true
-  }
-
   #use(key: AppKey): void {
-    const former = this.#current
+    const former = this.key
     if (key === former) return
     // Half a secret, read while its file was written, must not drive out one that works.
     if (former.wasAccepted || this.#former === undefined || this.#former === key) this.#former = former
-    this.#current = key
+    this.key = key
     this.#observer.secretSwitched?.(key.secret)
   }
 }

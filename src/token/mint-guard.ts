@@ -11,26 +11,21 @@ import { performance } from 'node:perf_hooks'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { type MintPass, MintPauses } from './mint-pauses.ts'
-import { type LeaveQueue, MintQueue } from './mint-queue.ts'
+import { MintQueue } from './mint-queue.ts'
 import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
 
 export interface MintGuardOptions {
   /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
   readonly mintTimeoutMs: number
   readonly mintConcurrency: number
-  /** Per second. */
   readonly mintRate: number
   readonly observer?: TokenObserver | undefined
   readonly now?: () => number
   readonly random?: () => number
 }
 
-/** A call that is under way. */
-interface Call {
-  readonly broken: AbortController
-  readonly startedAt: number
-}
-
+/** After these, the next call may bring a token. */
+const PASSING: readonly string[] = ['token_endpoint_unavailable', 'token_endpoint_timeout', 'token_response_invalid']
 const NO_ANSWER = 'The token endpoint takes calls, but does not answer in time.'
 /** A retry begins only if this share of the time for a mint is left, and as much time as the last call took. */
 const LEAST_TIME_FOR_RETRY = 1 / 20
@@ -53,8 +48,8 @@ export class MintGuard implements TokenSource {
   readonly #source: TokenSource
   readonly #queue: MintQueue
   readonly #now: () => number
-  /** The oldest first. */
-  readonly #calls = new Set<Call>()
+  /** What breaks off each call that is under way, and when the call began. The oldest first. */
+  readonly #calls = new Map<AbortController, number>()
   /** The time of the slowest answer lately. Undefined before the first one. */
   #slowestMs: number | undefined
 
@@ -73,16 +68,23 @@ export class MintGuard implements TokenSource {
    */
   async mint(org: OrgId, options: MintOptions = {}, isBeside = false): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
+    const { reason = 'cold', requester } = options
     const deadlineAt = this.#now() + mintTimeoutMs
     const first = this.pauses.admit(org)
     for (let pass = first; ; pass = this.pauses.admit(org)) {
-      const leave = await this.#enter(pass, options, deadlineAt)
+      const turn = this.#queue.enter(reason !== 'cold', deadlineAt, requester)
+      this.#makeRoom()
+      const leave = await turn.catch((error: unknown) => {
+        this.pauses.abandon(pass)
+        throw error
+      })
       const startedAt = this.#now()
       try {
         return await this.#call(pass, options, isBeside)
       } catch (error) {
         // A probe is not repeated: its failure has begun the next pause.
-        const mayRepeat = mayPass(error) && first.probes.length === 0 && this.pauses.code === undefined
+        const mayPass = error instanceof TokenError && PASSING.includes(error.code)
+        const mayRepeat = mayPass && first.probes.length === 0 && this.pauses.code === undefined
         // A call that outlasts the requests would give them a timeout in place of this error.
         const callMs = Math.max(this.#now() - startedAt, mintTimeoutMs * LEAST_TIME_FOR_RETRY)
         if (!mayRepeat || this.#now() + this.pauses.leftMs(org) + callMs >= deadlineAt) throw error
@@ -93,21 +95,10 @@ export class MintGuard implements TokenSource {
     }
   }
 
-  async #enter(pass: MintPass, { reason = 'cold', requester }: MintOptions, deadlineAt: number): Promise<LeaveQueue> {
-    const turn = this.#queue.enter(reason !== 'cold', deadlineAt, requester)
-    this.#makeRoom()
-    try {
-      return await turn
-    } catch (error) {
-      this.pauses.abandon(pass)
-      throw error
-    }
-  }
-
   async #call(pass: MintPass, options: MintOptions, isBeside: boolean): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
     const startedAt = this.#now()
-    const call: Call = { broken: new AbortController(), startedAt }
+    const call = new AbortController()
     const slowMs = this.#slowMs
     const patienceMs = this.#slowestMs === undefined ? mintTimeoutMs * SLOW_FACTOR : mintTimeoutMs
     // A probe that hangs puts off the discovery of a recovery.
@@ -116,7 +107,7 @@ export class MintGuard implements TokenSource {
     const after = (delayMs: number, act: () => void) =>
       setTimeout(() => setImmediate(() => this.#calls.has(call) && act()), delayMs)
     const slow = after(slowMs, () => {
-      if (isBeside) call.broken.abort()
+      if (isBeside) call.abort()
       this.#makeRoom()
     })
     let hangs: NodeJS.Timeout | undefined
@@ -126,12 +117,12 @@ export class MintGuard implements TokenSource {
         this.#mintBeside(call, pass.org, options, slowMs * PAUSE_BESIDE).then(resolve)
       })
     })
-    this.#calls.add(call)
+    this.#calls.set(call, startedAt)
     try {
-      const answer = this.#source.mint(pass.org, { ...options, signal: call.broken.signal })
+      const answer = this.#source.mint(pass.org, { ...options, signal: call.signal })
       return await Promise.race([answer.then((token) => this.#succeeded(pass, startedAt, token)), beside])
     } catch (error) {
-      const { aborted } = call.broken.signal
+      const { aborted } = call.signal
       const failure = aborted ? new TokenError('token_endpoint_unavailable', NO_ANSWER, { hint: NO_ANSWER }) : error
       if (failure instanceof TokenError) this.#failed(pass, failure, aborted)
       else this.pauses.abandon(pass)
@@ -144,14 +135,14 @@ export class MintGuard implements TokenSource {
   }
 
   /** While a call hangs, makes others for its org, one at a time, until one brings a token. */
-  async #mintBeside(hanging: Call, org: OrgId, options: MintOptions, pauseMs: number): Promise<AccessToken> {
+  async #mintBeside(hanging: AbortController, org: OrgId, options: MintOptions, pauseMs: number): Promise<AccessToken> {
     for (;;) {
       await sleep(pauseMs)
       if (!this.#calls.has(hanging)) return new Promise(() => undefined)
       try {
         const token = await this.mint(org, options, true)
         this.#calls.delete(hanging)
-        hanging.broken.abort()
+        hanging.abort()
         return token
       } catch {
         // The endpoint still hangs, or the org has no leave for a call.
@@ -188,8 +179,8 @@ export class MintGuard implements TokenSource {
   /** All but the oldest, as many as `kept`. */
   #breakOffSlow(kept: number): void {
     const latest = this.#now() - this.#slowMs
-    const slow = Array.from(this.#calls).filter(({ startedAt }) => startedAt <= latest)
-    for (const { broken } of slow.slice(kept)) broken.abort()
+    const slow = Array.from(this.#calls).filter(([, startedAt]) => startedAt <= latest)
+    for (const [call] of slow.slice(kept)) call.abort()
   }
 
   /** A call that has no answer after this time is slow. What an answer tells counts for the calls under way, too. */
@@ -198,13 +189,6 @@ export class MintGuard implements TokenSource {
     if (this.#slowestMs === undefined) return mintTimeoutMs * UNKNOWN_SLOW_SHARE
     return Math.max(mintTimeoutMs * SLOW_SHARE, this.#slowestMs * SLOW_FACTOR)
   }
-}
-
-/** The next call may bring a token. */
-function mayPass(error: unknown): boolean {
-  if (!(error instanceof TokenError)) return false
-  const { code } = error
-  return code === 'token_endpoint_unavailable' || code === 'token_endpoint_timeout' || code === 'token_response_invalid'
 }
 
 /** Does not keep the process alive. A timer may be early by a part of a millisecond. */

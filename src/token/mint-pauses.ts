@@ -46,18 +46,6 @@ export interface MintPass {
   readonly isProbeOfAll: boolean
 }
 
-/** Describes the pauses to an operator. */
-export interface MintPauseStatus {
-  readonly code: PauseCode
-  /** The next call may be made then. */
-  readonly leftMs: number
-  readonly hint: string | undefined
-  /** All orgs are paused, not only these. */
-  readonly isOfAll: boolean
-  /** The orgs whose own calls fail, the latest first. */
-  readonly orgs: readonly OrgId[]
-}
-
 /** Each pause is twice the one before. The longest decides how soon a recovery is seen. */
 const SHORT_MS = { first: 150, longest: 800 }
 /** After a 401, or a limit of unknown length. */
@@ -74,7 +62,6 @@ const MAX_TROUBLED_ORGS = 10_000
 
 export class MintPauses {
   readonly #options: MintPausesOptions
-  readonly #now: () => number
   readonly #orgs: LRUCache<OrgId, Pause>
   /**
    * The pause of all, for orgs that have failed and for those that have not. While the endpoint is down, each group probes it in
@@ -86,15 +73,13 @@ export class MintPauses {
   #succeededAt = Number.NEGATIVE_INFINITY
 
   constructor(options: MintPausesOptions) {
-    const { now } = options
     this.#options = options
-    this.#now = now
-    this.#orgs = new LRUCache({ max: MAX_TROUBLED_ORGS, perf: { now }, ttlResolution: 0 })
+    this.#orgs = new LRUCache({ max: MAX_TROUBLED_ORGS, perf: options, ttlResolution: 0 })
   }
 
   /** @throws {MintNotSent} in a pause */
   admit(org: OrgId): MintPass {
-    const now = this.#now()
+    const now = this.#options.now()
     const own = this.#orgs.peek(org)
     const ofAll = own === undefined ? this.#all?.ofHealthy : this.#all?.ofFailing
     const probes = [ofAll, own].filter((pause) => pause !== undefined).toSorted((a, b) => b.until - a.until)
@@ -119,7 +104,7 @@ export class MintPauses {
     if (error === undefined || error.code === 'org_access_refused') return this.#succeeded(pass)
     const code = error.code === REJECTED || error.code === LIMITED ? error.code : DOWN
     if (code !== DOWN && this.code === DOWN) this.#resumeAll() // the endpoint answers
-    const now = this.#now()
+    const now = this.#options.now()
     const own = this.#next(this.#orgs.peek(pass.org), pass, error, code)
     this.#orgs.set(pass.org, own, { ttl: own.until - now + REMEMBERED_MS })
     const isOwn = pass.admittedAt < this.#succeededAt || own.since < this.#succeededAt
@@ -150,12 +135,15 @@ export class MintPauses {
 
   /** How long the org's own pause lasts from now. */
   leftMs(org: OrgId): number {
-    return Math.max(0, (this.#orgs.peek(org)?.until ?? 0) - this.#now())
+    return Math.max(0, (this.#orgs.peek(org)?.until ?? 0) - this.#options.now())
   }
 
-  /** The pause of all orgs; without one, the latest pause of a single org. */
-  get status(): MintPauseStatus | undefined {
-    const now = this.#now()
+  /**
+   * The pause of all orgs; without one, the latest pause of a single org. The next call may be made after `leftMs`; `orgs` are
+   * those whose own calls fail, the latest first.
+   */
+  get status() {
+    const now = this.#options.now()
     // Between two pauses the trouble goes on, unless a success of another org shows that it may have passed.
     const lasts = ({ until }: Pause) => now < until || this.#succeededAt < until
     const troubled = Array.from(this.#orgs.entries()).filter(([, pause]) => lasts(pause))
@@ -167,7 +155,7 @@ export class MintPauses {
   }
 
   #succeeded({ org, probes }: MintPass): undefined {
-    this.#succeededAt = this.#now()
+    this.#succeededAt = this.#options.now()
     this.#failed.clear()
     // A limit ends only through its own probe: a call that began before the limit may still succeed.
     const isOver = (pause: Pause | undefined) => pause?.code !== LIMITED || probes.includes(pause)
@@ -188,11 +176,11 @@ export class MintPauses {
     const before = this.#all
     const ofFailing = this.#next(before?.ofFailing, pass, error, code)
     let ofHealthy = ofFailing
-    if (before === undefined && code === DOWN) ofHealthy = { ...ofFailing, until: this.#now() }
+    if (before === undefined && code === DOWN) ofHealthy = { ...ofFailing, until: this.#options.now() }
     else if (before?.ofHealthy !== before?.ofFailing) ofHealthy = this.#next(before?.ofHealthy, pass, error, code)
     if (before?.ofFailing === ofFailing && before.ofHealthy === ofHealthy) return undefined
     this.#all = { ofFailing, ofHealthy }
-    this.#options.observer?.mintsPaused?.(code, Math.max(ofFailing.until - this.#now(), 0))
+    this.#options.observer?.mintsPaused?.(code, Math.max(ofFailing.until - this.#options.now(), 0))
     return this.#refusal(ofFailing)
   }
 
@@ -201,7 +189,7 @@ export class MintPauses {
    * that were under way when a pause began leave it as it is, unless they were told of a limit with a later end.
    */
   #next(before: Pause | undefined, { probes }: MintPass, error: TokenError, code: PauseCode): Pause {
-    const now = this.#now()
+    const now = this.#options.now()
     const { first, longest } = code === DOWN ? SHORT_MS : LONG_MS
     const isProbe = before !== undefined && probes.includes(before)
     const lengthMs = isProbe && before.code === code ? Math.min(before.lengthMs * 2, longest) : first
@@ -217,7 +205,7 @@ export class MintPauses {
   }
 
   #refusal({ code, until, hint }: Pause): MintNotSent {
-    const seconds = Math.max(1, Math.ceil((until - this.#now()) / 1_000))
+    const seconds = Math.max(1, Math.ceil((until - this.#options.now()) / 1_000))
     return new MintNotSent(code, 'not called, in a pause', {
       retryAfterSeconds: code === REJECTED ? undefined : seconds,
       hint,

@@ -8,7 +8,7 @@
 
 import { type MintNotSent, OverBudget, type Requester } from './token-source.ts'
 
-/** A place in the budget. Gives it back: must be called once, when the call has ended. */
+/** Gives back a place in the budget: must be called once, when the call has ended. */
 export type LeaveQueue = () => void
 
 interface Waiter {

@@ -13,16 +13,14 @@ import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
 import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
 import { type Answer, kindOf, type RejectedRequest, type Rejection } from './rejection.ts'
-import { type Meaning, ServiceHabits, type TokenRules } from './service-habits.ts'
-import type { AccessToken, MintOptions, MintReason, TokenObserver, TokenSource } from './token-source.ts'
+import { ServiceHabits, type TokenRules } from './service-habits.ts'
+import type { AccessToken, Asker, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 import { Turns } from './turns.ts'
 
 export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
-  /** A refusal of an org is remembered for this time. */
   readonly refusalTtlMs: number
-  /** How long a request waits for a mint. */
   readonly mintTimeoutMs: number
   /** Monotonic milliseconds, the clock of the token source. */
   readonly now?: () => number
@@ -38,7 +36,7 @@ export interface TokenLookup {
   readonly result: TokenResult
 }
 
-interface ObtainOptions extends Pick<MintOptions, 'requester' | 'requestId'> {
+interface ObtainOptions extends Asker {
   readonly kind: RequestKind
 }
 
@@ -76,7 +74,7 @@ export class TokenCache {
   readonly #now: () => number
   readonly #startTimer: StartTimer
   readonly #random: () => number
-  readonly #habits: ServiceHabits
+  readonly habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
   readonly #turns = new Map<OrgId, Turns>()
 
@@ -96,7 +94,7 @@ export class TokenCache {
       },
     })
     this.#refusals = new LRUCache({ max: maxOrgs })
-    this.#habits = new ServiceHabits(options)
+    this.habits = new ServiceHabits(options)
   }
 
   // ---- before a request is sent
@@ -155,7 +153,7 @@ export class TokenCache {
   /** A request that can be repeated waits little longer than usual if it can go on with a token that was not rejected. */
   #patienceMs(org: OrgId, kind: RequestKind): number {
     const { mintTimeoutMs } = this.#options
-    const patienceMs = Math.min(Math.max(PATIENCE * this.#habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
+    const patienceMs = Math.min(Math.max(PATIENCE * this.habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
     const mayGoOn = kind === 'repeatable' && this.#orgs.peek(org)?.servesAt(this.#now() + patienceMs) === true
     return mayGoOn ? patienceMs : mintTimeoutMs
   }
@@ -172,11 +170,6 @@ export class TokenCache {
   }
 
   // ---- after the service has answered
-
-  /** What a response with this status says about its token. */
-  meaningOf(status: number): Meaning {
-    return this.#habits.meaningOf(status)
-  }
 
   /** The service accepted a request that was sent at `sentAt`. Runs on every request. */
   accepted(org: OrgId, token: AccessToken, sentAt: number, request: Pick<RejectedRequest, 'method' | 'path'>): void {
@@ -195,7 +188,7 @@ export class TokenCache {
   judge(rejection: Rejection, answer: Answer): Promise<AccessToken> | undefined {
     const { org } = rejection.request
     const tokens = this.#orgs.peek(org)
-    if (tokens === undefined && this.meaningOf(answer.status) !== 'rejected') return undefined
+    if (tokens === undefined && this.habits.meaningOf(answer.status) !== 'rejected') return undefined
     const step = tokens ? rejection.next(answer, tokens, this.#now(), this.#random()) : rejection.nextWithout(answer)
     switch (step.step) {
       case 'pass':
@@ -217,12 +210,7 @@ export class TokenCache {
   // ---- mints
 
   /** Joins the mint that is under way, or starts one, and waits for it no longer than the limit. */
-  async #awaitMint(
-    org: OrgId,
-    reason: MintReason,
-    options: Pick<MintOptions, 'requester' | 'requestId'>,
-    patienceMs = this.#options.mintTimeoutMs,
-  ): Promise<AccessToken> {
+  async #awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = this.#options.mintTimeoutMs) {
     const refusal = this.#refusals.get(org)
     if (refusal !== undefined && this.#now() - refusal.refusedAt < this.#options.refusalTtlMs) throw refusal.error
     let stopTimer = (): void => undefined
@@ -230,7 +218,7 @@ export class TokenCache {
       stopTimer = this.#startTimer(() => resolve(undefined), patienceMs)
     })
     try {
-      const token = await Promise.race([this.#mint(org, reason, options), limit])
+      const token = await Promise.race([this.#mint(org, reason, asker), limit])
       if (token !== undefined) return token
     } finally {
       stopTimer()
@@ -242,14 +230,9 @@ export class TokenCache {
     throw new TokenError('token_endpoint_timeout', `no token within ${Math.round(patienceMs)} ms`)
   }
 
-  #mint(
-    org: OrgId,
-    reason: MintReason,
-    options: Pick<MintOptions, 'requester' | 'requestId'> = {},
-  ): Promise<AccessToken> {
+  #mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
     const underway = this.#mints.get(org)
     if (underway !== undefined) return underway
-    const { requester, requestId } = options
     const tokens = this.#orgs.peek(org)
     const startedAt = this.#now()
     const expectedLifeMs = known(tokens?.endMs)
@@ -257,7 +240,7 @@ export class TokenCache {
       .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, requester, requestId })
       .then(
         (token) => {
-          this.#habits.mintTook(this.#now() - startedAt)
+          this.habits.mintTook(this.#now() - startedAt)
           return this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token
         },
         (error: unknown) => {
@@ -280,11 +263,11 @@ export class TokenCache {
     this.#refusals.delete(org)
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) {
-      this.#orgs.set(org, new OrgTokens(org, token, this.#options, this.#habits, this.#random()))
+      this.#orgs.set(org, new OrgTokens(org, token, this.#options, this.habits, this.#random()))
       return token
     }
     const isNew = tokens.take(token, this.#now(), this.#random())
-    if (reason === 'refresh') this.#habits.ahead.note(isNew)
+    if (reason === 'refresh') this.habits.ahead.note(isNew)
     if (isNew) this.#turns.get(org)?.end()
     return tokens.current
   }
@@ -349,12 +332,7 @@ export class TokenCache {
 
   /** The age at which most tokens die, or the assumed one. */
   get lifetimeMs(): number {
-    return (this.#options.learns ? this.#habits.deaths.endMs : undefined) ?? this.#options.lifetimeMs
-  }
-
-  /** Statuses that turned out to end tokens, beside those of the configuration. */
-  get learnedStatuses(): readonly number[] {
-    return this.#habits.learnedStatuses
+    return (this.#options.learns ? this.habits.deaths.endMs : undefined) ?? this.#options.lifetimeMs
   }
 
   /** Orgs for which the service accepts no token, not even a new one. */
@@ -362,7 +340,6 @@ export class TokenCache {
     return [...this.#orgs.values()].filter(({ isUseless }) => isUseless).map(({ org }) => org)
   }
 
-  /** Orgs with a token, most recently used first. */
   knownOrgs(): OrgId[] {
     return [...this.#orgs.keys()]
   }

@@ -62,7 +62,7 @@ export class TokenEndpoint implements TokenSource {
       return token
     } catch (cause) {
       const error = translateMintError(cause)
-      if (error.code === 'app_credentials_rejected') this.#credentials.rejected(key)
+      if (error.code === 'app_credentials_rejected') key.isRejected = true
       else if (error.code === 'org_access_refused') this.#credentials.accepted(key) // a refusal of the org, not of the App
       observer?.mintSettled?.({ org, url, reason, requestId, outcome: error.code, durationMs: durationMs(), error })
       throw error

@@ -52,16 +52,20 @@ export type MintReason = (typeof MINT_REASONS)[number]
 /** Compared by identity: a connection, or a caller. */
 export type Requester = object
 
-export interface MintOptions {
+/** Who causes a mint. */
+export interface Asker {
+  /** Stands for the client connection or the caller that waits. Sources share their budget out fairly between requesters. */
+  readonly requester?: Requester | undefined
+  /** Id of the request that caused the mint, for the log. */
+  readonly requestId?: string | undefined
+}
+
+export interface MintOptions extends Asker {
   readonly reason?: MintReason
   /** The token that the caller holds and wants replaced. A source that shares tokens never answers with it. */
   readonly replaces?: AccessToken | undefined
   /** What the caller believes of the life of this org's tokens. A source that shares tokens tells it to other replicas. */
   readonly expectedLifeMs?: number | undefined
-  /** Stands for the client connection or the caller that waits. Sources share their budget out fairly between requesters. */
-  readonly requester?: Requester | undefined
-  /** Id of the request that caused the mint, for the log. */
-  readonly requestId?: string | undefined
   /** Breaks the call off, to make room for others. No request has a part in it: all waiters share one mint. */
   readonly signal?: AbortSignal | undefined
 }
@@ -95,13 +99,10 @@ export class OverBudget extends MintNotSent {
   }
 }
 
-export interface SettledMint {
+export interface SettledMint extends Pick<Asker, 'requestId'> {
   readonly org: OrgId
-  /** The URL that was called. */
   readonly url: string
   readonly reason: MintReason
-  /** The request that caused the mint, if one did. */
-  readonly requestId?: string | undefined
   readonly outcome: 'ok' | TokenErrorCode
   readonly durationMs: number
   readonly error?: TokenError

@@ -47,12 +47,12 @@ describe('two secrets', () => {
     #call(key: AppCredentials['key']): boolean {
       const isAccepted = this.accepted.includes(key.secret.reveal())
       if (isAccepted) this.#credentials.accepted(key)
-      else this.#credentials.rejected(key)
+      else key.isRejected = true
       return isAccepted
     }
 
     get isLatestRejected(): boolean {
-      return this.#credentials.isLatestRejected
+      return this.#credentials.judgement === 'rejected'
     }
 
     get wereAccepted(): boolean {

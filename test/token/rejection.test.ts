@@ -554,7 +554,7 @@ describe('other statuses', () => {
       stage.answer = ({ token }) => (token < 2 ? status : 200)
       expect((await stage.send()).status).toBe(200)
       expect(stage.learned).toEqual([status])
-      expect(stage.cache.learnedStatuses).toEqual([status])
+      expect(stage.cache.habits.learnedStatuses).toEqual([status])
       await stage.pass(SETTLED_MS)
       stage.answer = ({ token }) => (token < 3 ? status : 200)
       expect((await stage.send()).status).toBe(200)

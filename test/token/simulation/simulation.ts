@@ -261,7 +261,7 @@ export async function throughCache(
   for (;;) {
     const sentAt = now()
     const { status, challenge = '' } = await send(token)
-    if (rejection === undefined && cache.meaningOf(status) === 'accepted') {
+    if (rejection === undefined && cache.habits.meaningOf(status) === 'accepted') {
       cache.accepted(org, token, sentAt, request)
       return status
     }
