@@ -97,6 +97,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
 
   const phase = { isListening: false, isWarm: false, isDraining: false }
   const refusal = () => (reload.problems.length === 0 ? '' : '; the last reload was refused, and the log says why')
+  const rejection = () => (side.areCredentialsRejected ? REJECTED : undefined)
   /** The checks behind `/readyz`. */
   const readiness = (): ReadinessCheck[] => [
     // Always passes: a reload that fails leaves the configuration before it in use.
@@ -104,11 +105,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     { name: 'listening', isOk: phase.isListening },
     { name: 'warm', isOk: phase.isWarm, detail: `${tokens.warm.length} Orgs in tokens.warm` },
     { name: 'accepting', isOk: !phase.isDraining, detail: phase.isDraining ? 'the proxy is stopping' : undefined },
-    {
-      name: 'credentials',
-      isOk: !side.areCredentialsRejected,
-      detail: side.areCredentialsRejected ? REJECTED : undefined,
-    },
+    { name: 'credentials', isOk: !side.areCredentialsRejected, detail: rejection() },
   ]
   const sources: AdminSources = {
     version: readVersion(),

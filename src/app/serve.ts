@@ -16,7 +16,6 @@ export interface Running extends Pick<App, 'address' | 'adminAddress'> {
 
 /** The longest time to close everything after the drain deadline. */
 const LAST_DEADLINE_MS = 5_000
-const TERMINAL_DESCRIPTORS = [0, 1, 2]
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const
 
 /**
@@ -87,7 +86,7 @@ function listenForSignals() {
   }
   const stop = (signal: NodeJS.Signals) => waiting.shift()?.(signal)
   for (const signal of STOP_SIGNALS) process.on(signal, stop)
-  const terminals = TERMINAL_DESCRIPTORS.filter((descriptor) => isatty(descriptor))
+  const terminals = [0, 1, 2].filter((descriptor) => isatty(descriptor))
   process.on('SIGHUP', (signal) => {
     // A terminal that closes sends SIGHUP, too, and is then no longer a terminal.
     if (terminals.every((descriptor) => isatty(descriptor))) signals.onReload()

@@ -45,11 +45,8 @@ export function reportContradictions(settings: SoundSettings, refuse: Report): v
   if ('clientCaFile' in tls && !('certFile' in tls)) {
     refuse('listen.tls.clientCaFile', 'needs listen.tls.certFile: clients show certificates over TLS only')
   }
-  if (
-    fleet.cluster === true &&
-    fleet.store !== undefined &&
-    (fleet.store.kind === 'unix' || fleet.store.database > 0)
-  ) {
+  const { store, cluster } = fleet
+  if (cluster === true && (store?.kind === 'unix' || (store?.database ?? 0) > 0)) {
     refuse('fleet.store', 'is a unix socket or names a database, but a cluster speaks TCP and has only database 0')
   }
   reportKeyPair('listen.tls', tls, refuse)

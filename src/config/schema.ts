@@ -160,9 +160,7 @@ const jwt = z.strictObject({
   audience: text().describe('One of the `aud` claim.'),
   subject: text().describe('The `sub` claim, exactly.'),
   jwks: keySetLocation().describe('The keys of the issuer: a file, or an https URL.'),
-  jwksCaFile: certificatesFile().describe(
-    'PEM file with CA certificates to trust for the URL, in addition to those that Node trusts.',
-  ),
+  jwksCaFile: certificatesFile().describe('PEM file with further CA certificates to trust for the URL.'),
   jwksTokenFile: PATH.optional().describe('File with a bearer token for the URL, read again for each request.'),
 })
 
@@ -174,9 +172,7 @@ export const caller = z.strictObject({
       'is not a name: 1 to 64 letters, digits or any of _ . -, beginning with a letter or digit',
     )
     .describe('Appears in the log, the metrics and on the status page.'),
-  socket: parsed(parseSocketPath)
-    .optional()
-    .describe('A unix socket of its own: every process that may open it is this caller.'),
+  socket: parsed(parseSocketPath).optional().describe('A unix socket of its own; who may open it is this caller.'),
   keyFiles: items(callerKeyFile())
     .min(1, 'is empty: name a file')
     .optional()
@@ -205,9 +201,7 @@ const fleet = group('Replicas that share tokens; off unless `store` is set.', {
   cluster: flag(false).describe('The store is a cluster; `store` names one of its nodes.'),
   username: text().optional().describe('ACL user at the store; without one, the password is that of the default user.'),
   passwordFile: secretFile().describe('File with the password for the store, re-read when it changes.'),
-  caFile: certificatesFile().describe(
-    'PEM file with CA certificates to trust for the store, in addition to those that Node trusts.',
-  ),
+  caFile: certificatesFile().describe('PEM file with further CA certificates to trust for the store.'),
   timeout: duration('100ms', '1ms', '5s').describe('Longest wait for the store; then the proxy goes on without it.'),
   prefix: text()
     // Braces would move the hash tag that keeps the keys of one org in one slot of a cluster.
@@ -226,9 +220,7 @@ const admin = group('The admin listener.', {
   address: parsedOr('localhost:9090', parseAdminAddress).describe(
     'Address for health, metrics and the status page: `host:port`, `unix:/path`, or `off`.',
   ),
-  allowRemote: flag(false).describe(
-    'On an address that other machines can reach, opens the status page and purging too, not only health and metrics.',
-  ),
+  allowRemote: flag(false).describe('Gives other machines the status page and purging, not only health and metrics.'),
 })
 
 const log = group('What is written to standard output.', {
@@ -241,9 +233,7 @@ const log = group('What is written to standard output.', {
 })
 
 const shutdown = group('What happens after SIGTERM or SIGINT.', {
-  delay: duration('0s', '0s').describe(
-    'How long the proxy reports not ready before the listener closes, so that load balancers notice.',
-  ),
+  delay: duration('0s', '0s').describe('How long it reports not ready before the listener closes, for load balancers.'),
   timeout: duration('10s').describe('Longest time for requests in flight to finish; then they are broken off.'),
 })
 
@@ -254,9 +244,7 @@ export const declaration = z.strictObject({
   ),
   appSecret: parsed(parseSecret)
     .optional()
-    .describe(
-      'The App secret itself, in the environment only. A file is safer: other processes may read an environment.',
-    ),
+    .describe('The App secret itself, in the environment only; a file is safer.'),
   baseUrl: parsed(parseBaseUrl).describe(
     'URL of the service, without `/v2`; a path prefix is allowed, a user, query or fragment is not. Plain `http` only to this machine, unless `origin.allowInsecure`.',
   ),
