@@ -14,7 +14,6 @@ import type { KeySets } from './key-sets.ts'
 
 /** One caller of the configuration: its rights, and one kind of credential. */
 export interface CallerRule {
-  /** In the log, the metrics and on the status page. */
   readonly name: string
   /** Path of a unix socket. Every process that may open it counts as the caller. */
   readonly socket?: string | undefined
@@ -36,7 +35,6 @@ export interface JwtCredential extends ExpectedClaims {
   readonly keySet: KeySetSource
 }
 
-/** A file that was read, or an https URL. */
 export type KeySetSource =
   | { readonly path: string; readonly keySet: KeySet }
   | {

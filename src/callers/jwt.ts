@@ -37,7 +37,6 @@ export interface ExpectedClaims {
   readonly subject: string
 }
 
-/** True if a credential is meant to be a JWT. */
 export function looksLikeJwt(credential: string): boolean {
   return credential.length <= MAX_TOKEN_LENGTH && /^[\w-]+\.[\w-]+\.[\w-]+$/.test(credential)
 }
@@ -56,7 +55,6 @@ export async function readClaims(token: string) {
 /** Milliseconds since the epoch: the token is good until then, which may be in the past by the tolerance. */
 export type Verification = number | TokenProblem
 
-/** Checks a token against the keys of one set. */
 export type Verifier = (token: string, expected: ExpectedClaims) => Promise<Verification>
 
 export async function openVerifier(keySet: KeySet): Promise<Verifier> {

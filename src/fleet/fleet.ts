@@ -62,7 +62,6 @@ export class Fleet {
     this.store = new RedisStore(options.store)
   }
 
-  /** Returns a source that asks the store before `source`. */
   inFrontOf(source: TokenSource): TokenSource {
     return { mint: (org, options = {}) => this.#mint(source, org, options) }
   }

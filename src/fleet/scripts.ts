@@ -5,7 +5,6 @@
  */
 
 export interface Script<Reply> {
-  /** For the metrics. */
   readonly operation: 'claim' | 'publish' | 'release' | 'forget' | 'probe'
   readonly text: string
   /** Undefined for an answer that makes no sense. */

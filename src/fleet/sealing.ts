@@ -33,7 +33,6 @@ export class FleetKeys extends Redacted {
     this.#root = derived(appSecret.reveal(), appId, baseUrl)
   }
 
-  /** Stands in the names of the org's keys. */
   nameOf(org: OrgId): string {
     return this.#hash('name', org)
   }

@@ -12,7 +12,6 @@ export interface Ending {
 }
 
 interface DeathAgesOptions {
-  /** Endings remembered. */
   readonly capacity: number
   /** Deaths at one age, and orgs that had them, before the age counts as regular. */
   readonly minDeaths: number

@@ -10,18 +10,15 @@
 import { performance } from 'node:perf_hooks'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import { type MintPass, MintPauses } from './mint-pauses.ts'
+import { type MintPass, MintPauses, type MintPausesOptions } from './mint-pauses.ts'
 import { MintQueue } from './mint-queue.ts'
-import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
+import type { AccessToken, MintOptions, TokenSource } from './token-source.ts'
 
-export interface MintGuardOptions {
+export interface MintGuardOptions extends Partial<MintPausesOptions> {
   /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
   readonly mintTimeoutMs: number
   readonly mintConcurrency: number
   readonly mintRate: number
-  readonly observer?: TokenObserver | undefined
-  readonly now?: () => number
-  readonly random?: () => number
 }
 
 /** After these, the next call may bring a token. */

@@ -13,7 +13,7 @@ import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { MintNotSent, type TokenObserver } from './token-source.ts'
 
-interface MintPausesOptions {
+export interface MintPausesOptions {
   readonly now: () => number
   readonly random: () => number
   readonly observer?: TokenObserver | undefined
@@ -121,7 +121,6 @@ export class MintPauses {
     if (this.code === REJECTED) this.#resumeAll()
   }
 
-  /** Ends all pauses and limits. */
   resume(): void {
     this.#orgs.clear()
     this.#failed.clear()

@@ -85,7 +85,7 @@ export class MintQueue {
     return this.#underway >= this.#concurrency && this.#waiters.length > 0
   }
 
-  /** Lets all go whose turn has come. If all places are taken, `#leave` goes on; if the rate is used up, the clock does. */
+  /** Lets all go whose turn has come. If all places are taken, the next call that ends goes on; if the rate is used up, the clock does. */
   #letGo(): void {
     clearTimeout(this.#timer)
     while (this.#underway < this.#concurrency) {
@@ -102,13 +102,11 @@ export class MintQueue {
       this.#underway += 1
       this.#turns += 1
       this.#remove(waiter)
-      waiter.go(() => this.#leave())
+      waiter.go(() => {
+        this.#underway -= 1
+        this.#letGo()
+      })
     }
-  }
-
-  #leave(): void {
-    this.#underway -= 1
-    this.#letGo()
   }
 
   #refuse(waiter: Waiter, error?: MintNotSent): void {
@@ -129,7 +127,6 @@ export class MintQueue {
     return this.#dueAt - this.#burstMs + ahead * this.#intervalMs - this.#now()
   }
 
-  /** Returns how often the requester asked lately. */
   #countAsk(requester: Requester): number {
     const now = this.#now()
     const { count, at } = this.#asks.get(requester) ?? { count: 0, at: now }

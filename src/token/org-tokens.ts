@@ -172,7 +172,6 @@ export class OrgTokens {
     return now - former.mintedAt < this.endMs && !(isSettled && this.#isScout(now))
   }
 
-  /** Why the request should wait for a mint. */
   #reasonToMint(kind: RequestKind, now: number): MintReason | undefined {
     const { current } = this
     const ageMs = now - current.mintedAt
@@ -202,7 +201,6 @@ export class OrgTokens {
     return ageMs < this.rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
   }
 
-  /** The token before the current one, if it may still work. */
   usableFormer(now: number): AccessToken | undefined {
     const { former } = this
     if (former === undefined) return undefined
@@ -231,7 +229,6 @@ export class OrgTokens {
     return this.#own?.endMs ?? (isShared ? shared : told)
   }
 
-  /** Takes note if the service has accepted the token past its expected end. */
   #noteOutlived(): void {
     const endMs = this.#learnedEndMs ?? Number.POSITIVE_INFINITY
     const aliveMs = this.acceptedAt - this.current.mintedAt
@@ -349,7 +346,6 @@ export class OrgTokens {
     return this.#isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.rules.rejectedCooldownMs
   }
 
-  /** A mint after a rejection did not help. */
   noteUselessMint(now: number): void {
     const grievances = this.#grieve()
     // Requests that waited for one mint tell of it once.
@@ -361,7 +357,6 @@ export class OrgTokens {
     this.#condemned = undefined
   }
 
-  /** Rejections cause no mint yet after one that did not help. */
   isCoolingDownAt(now: number): boolean {
     return this.#grievances !== undefined && now < this.#grievances.noMintUntil
   }
@@ -377,7 +372,6 @@ export class OrgTokens {
     if (kinds.size > MAX_KINDS) for (const oldest of [...kinds].slice(0, 1)) kinds.delete(oldest)
   }
 
-  /** The kinds of requests that are rejected by right. */
   get kindsByRight(): Set<string> | undefined {
     return this.#grievances?.kinds
   }

@@ -6,24 +6,21 @@
 import type { OrgId } from '../http/org-id.ts'
 import type { OrgTokens } from './org-tokens.ts'
 import type { Meaning, Odds } from './service-habits.ts'
-import type { AccessToken, RejectionKind, Requester } from './token-source.ts'
+import type { AccessToken, Asker, RejectionKind } from './token-source.ts'
 
 /** The request, as far as it matters for its token. */
-export interface RejectedRequest {
+export interface RejectedRequest extends Asker {
   readonly org: OrgId
   readonly method: string
   readonly path: string
   /** False if the content was not kept. */
   readonly isRepeatable: boolean
   readonly isHandshake: boolean
-  readonly requester: Requester | undefined
-  readonly requestId: string | undefined
 }
 
 /** What the service answered to one try. */
 export interface Answer {
   readonly token: AccessToken
-  /** When the request was sent with it. */
   readonly sentAt: number
   readonly status: number
   /** `WWW-Authenticate`; empty if the response has none. */
@@ -42,7 +39,6 @@ export type Step =
 
 const PASS: Step = { step: 'pass' }
 
-/** What is tried against a rejection. */
 type Remedy = 'newer' | 'former' | 'waited' | 'again' | 'minted' | 'trial'
 
 /** What the rejection turned out to be if its remedy has helped. */
@@ -75,6 +71,7 @@ const MAX_BY_RIGHT_IN_ROW = 5
 
 export class Rejection {
   readonly request: RejectedRequest
+  readonly #kind: string
   readonly #rejected = new Set<AccessToken>()
   /** The remedy that was tried last. */
   #remedy: Remedy | undefined
@@ -88,15 +85,14 @@ export class Rejection {
   #hasMinted = false
   /** This request waits, and its outcome will count for these odds. */
   #waitOdds: Odds | undefined
-  #kindOfRequest: string | undefined
   /** What the rejection is if the request is not repeated. */
   #kindIfPassed: RejectionKind = 'not_the_token'
 
   constructor(request: RejectedRequest) {
     this.request = request
+    this.#kind = kindOf(request)
   }
 
-  /** True once the request was sent a second time. */
   get isRepeated(): boolean {
     return this.#remedy !== undefined
   }
@@ -259,11 +255,6 @@ export class Rejection {
     this.#waitOdds?.note(true)
     // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
     if (!habits.again.areProven) habits.settled(sentAt - token.mintedAt, now)
-  }
-
-  get #kind(): string {
-    this.#kindOfRequest ??= kindOf(this.request)
-    return this.#kindOfRequest
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */

@@ -48,7 +48,6 @@ export class Odds {
     return excess < 0 || random < Math.max(FIRST_SHARE / SHARE_DECAY ** excess, LEAST_SHARE)
   }
 
-  /** True if it has helped lately. */
   get areProven(): boolean {
     return this.#hasHelped && this.#failures < this.#patience
   }
@@ -70,7 +69,6 @@ export interface TokenRules {
   readonly rejectedCooldownMs: number
   /** False if other processes share the tokens, because each of them would mint ahead. */
   readonly looksFarAhead: boolean
-  /** Statuses of the service that say "this token is no longer good". */
   readonly rejectedStatuses: Iterable<number>
   readonly observer?: TokenObserver | undefined
 }
@@ -90,8 +88,7 @@ export class ServiceHabits {
   /** The mean time of a mint lately. */
   mintMs = 0
   readonly #rejectedStatuses: Set<number>
-  readonly #settleTimeMs: number
-  readonly #observer: TokenObserver | undefined
+  readonly #rules: TokenRules
   #noTrialUntil = 0
   #trialPauseMs = FIRST_PAUSE_MS
   #formersEnded = 0
@@ -100,10 +97,9 @@ export class ServiceHabits {
   #delaySeenAt = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
 
-  constructor({ settleTimeMs, rejectedStatuses, observer }: TokenRules) {
-    this.#settleTimeMs = settleTimeMs
-    this.#observer = observer
-    this.#rejectedStatuses = new Set(rejectedStatuses)
+  constructor(rules: TokenRules) {
+    this.#rules = rules
+    this.#rejectedStatuses = new Set(rules.rejectedStatuses)
   }
 
   // ---- statuses
@@ -125,7 +121,7 @@ export class ServiceHabits {
     if (this.#rejectedStatuses.has(status)) return
     this.#rejectedStatuses.add(status)
     this.learnedStatuses.push(status)
-    this.#observer?.statusLearned?.(status)
+    this.#rules.observer?.statusLearned?.(status)
   }
 
   /** The repeat had the same answer. */
@@ -136,7 +132,6 @@ export class ServiceHabits {
 
   // ---- tokens
 
-  /** True if a new token ends the one before. */
   endsFormer(now: number): boolean {
     return this.#formersEnded >= FORMERS_ENDED && now - this.#formerEndedAt < MEMORY_MS
   }
@@ -166,8 +161,8 @@ export class ServiceHabits {
 
   /** The age at which a new token is probably known everywhere. Zero if tokens work at once. */
   delayMs(now: number): number {
-    if (this.hasDelay(now)) return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, this.#settleTimeMs)
-    return now < this.#unknownUntil ? this.#settleTimeMs : 0
+    if (this.hasDelay(now)) return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, this.#rules.settleTimeMs)
+    return now < this.#unknownUntil ? this.#rules.settleTimeMs : 0
   }
 
   mintTook(durationMs: number): void {

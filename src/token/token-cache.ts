@@ -14,7 +14,7 @@ import type { TokenResult } from '../http/request-record.ts'
 import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
 import { type Answer, kindOf, type RejectedRequest, type Rejection } from './rejection.ts'
 import { ServiceHabits, type TokenRules } from './service-habits.ts'
-import type { AccessToken, Asker, MintReason, TokenObserver, TokenSource } from './token-source.ts'
+import type { AccessToken, Asker, MintReason, TokenSource } from './token-source.ts'
 import { Turns } from './turns.ts'
 
 export interface TokenCacheOptions extends TokenRules {
@@ -70,7 +70,6 @@ export class TokenCache {
   readonly #options: TokenCacheOptions
   readonly #orgs: LRUCache<OrgId, OrgTokens>
   readonly #refusals: LRUCache<OrgId, Refusal>
-  readonly #observer: TokenObserver
   readonly #now: () => number
   readonly #startTimer: StartTimer
   readonly #random: () => number
@@ -79,17 +78,16 @@ export class TokenCache {
   readonly #turns = new Map<OrgId, Turns>()
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
-    const { maxOrgs, observer = {}, now = () => performance.now(), random = Math.random } = options
+    const { maxOrgs, observer, now = () => performance.now(), random = Math.random } = options
     this.#source = source
     this.#options = options
-    this.#observer = observer
     this.#now = now
     this.#startTimer = options.startTimer ?? startTimer
     this.#random = random
     this.#orgs = new LRUCache({
       max: maxOrgs,
       dispose: (_, org, reason) => {
-        if (reason === 'evict') observer.tokenEvicted?.(org)
+        if (reason === 'evict') observer?.tokenEvicted?.(org)
         if (reason !== 'set') this.#turns.get(org)?.end()
       },
     })
@@ -193,7 +191,7 @@ export class TokenCache {
     switch (step.step) {
       case 'pass':
         if (step.isAccepted === true) this.accepted(org, answer.token, answer.sentAt, rejection.request)
-        if (step.kind !== undefined) this.#observer.tokenRejected?.(org, step.kind)
+        if (step.kind !== undefined) this.#options.observer?.tokenRejected?.(org, step.kind)
         return undefined
       case 'use':
         return this.#pause(step.delayMs).then(() => step.token)
@@ -276,7 +274,7 @@ export class TokenCache {
     const now = this.#now()
     if (isRefusal(error)) {
       this.#refusals.set(org, { error, refusedAt: now })
-      this.#observer.orgRefused?.(org, error)
+      this.#options.observer?.orgRefused?.(org, error)
     }
     this.#orgs.peek(org)?.noteMintFailed(!isRefusal(error), now, this.#random())
   }
@@ -317,7 +315,6 @@ export class TokenCache {
     return this.#orgs.delete(org)
   }
 
-  /** Returns how many tokens were forgotten. */
   purgeAll(): number {
     const { size } = this.#orgs
     this.#mints.clear()

@@ -85,11 +85,10 @@ function fieldValue(fields: readonly string[], name: string): string | undefined
 /** Every string of a JSON text in order; the second group is set if the string is a member's name. */
 const JSON_STRINGS = /("(?:[^"\\]|\\.)*")(\s*:)?/g
 const MEMBER = 'orgAccessToken'
-const BYTE_ORDER_MARK = /^\ufeff/
 
 /** The token, or undefined if there is none to rely on. */
 export function readOrgAccessToken(content: Buffer): string | undefined {
-  const text = content.toString('utf8').replace(BYTE_ORDER_MARK, '')
+  const text = new TextDecoder().decode(content) // without a byte order mark
   const reply = parseJson(text)
   if (typeof reply !== 'object' || reply === null || !Object.hasOwn(reply, MEMBER)) return undefined
   const token: unknown = Reflect.get(reply, MEMBER)
@@ -149,7 +148,7 @@ export function parseRetryAfter(value: string | undefined, wallNowMs: number): n
 const UNREACHABLE = 'The token endpoint cannot be reached (%): check baseUrl and the network.'
 const BROKEN = 'The answer of the token endpoint is broken (%).'
 /** One sentence for callers and the log; `%` stands for the cause. None if the problem's code says enough. */
-const HINTS: Readonly<Record<OriginErrorCode, string | undefined>> = {
+const HINTS: Readonly<Partial<Record<OriginErrorCode, string>>> = {
   connection_refused: UNREACHABLE,
   connection_timeout: UNREACHABLE,
   connection_terminated: 'The token endpoint closed the connection without an answer (%).',
@@ -160,7 +159,6 @@ const HINTS: Readonly<Record<OriginErrorCode, string | undefined>> = {
   http_protocol_error: BROKEN,
   http_response_incomplete: BROKEN,
   http_upgrade_failed: BROKEN,
-  http_response_timeout: undefined,
 }
 
 /** Says what it means for a token that the call failed. Names the system's code, never what was sent or received. */

@@ -131,7 +131,6 @@ export interface TokenObserver {
   /** The service ends tokens with this status, which `tokens.rejectedStatuses` does not name. */
   statusLearned?(status: number): void
   tokenEvicted?(org: OrgId): void
-  /** The token endpoint refused the org. */
   orgRefused?(org: OrgId, error: TokenError): void
   /** The endpoint is not called for any org for `pauseMs`. Then one call is the probe. */
   mintsPaused?(code: TokenErrorCode, pauseMs: number): void
