@@ -21,8 +21,7 @@ const REFUSALS = {
   },
   request_timeout: {
     status: 408,
-    detail:
-      'Send the head and the content without long pauses; listen.headersTimeout and listen.idleTimeout set the limits.',
+    detail: 'Send head and content without long pauses; listen.headersTimeout and listen.idleTimeout are the limits.',
   },
   request_head_too_large: {
     status: 431,

@@ -69,8 +69,7 @@ export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeo
   },
   not_found: {
     status: 404,
-    detail:
-      'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, or POST /tokens/purge?org=ORG, /tokens/resume.',
+    detail: 'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, POST /tokens/purge?org=ORG, /tokens/resume.',
   },
   method_refused: { detail: 'Use a method from the Allow field.' },
   org_id_missing: { detail: 'Send one ?org=ORG, or ?org=all for every Org.' },

@@ -79,12 +79,7 @@ const tokenCounts = () => ({
   ),
   mintDurations: new Histogram('oap_mint_duration_seconds', 'Duration of one call of the token endpoint.', BOUNDS_MS),
   rejections: new Counter('oap_token_rejection_kinds_total', 'Rejected tokens, by kind.', ['kind'], REJECTION_KINDS),
-  secretReloads: new Counter(
-    'oap_secret_reloads_total',
-    'Changes of the secret file, by outcome.',
-    ['outcome'],
-    SECRET_RELOAD_OUTCOMES,
-  ),
+  secretReloads: new Counter('oap_secret_reloads_total', 'Changes of the secret.', ['outcome'], SECRET_RELOAD_OUTCOMES),
   reloads: new Counter('oap_config_reloads_total', 'Reloads of the configuration.', ['outcome'], RELOAD_OUTCOMES),
 })
 

@@ -34,7 +34,7 @@ const MAX_PATH_CHARACTERS = 200
 
 /** Refused requests are the app's, with these exceptions; all other failures are the service's. */
 const OURS: readonly string[] = ['overloaded', 'draining', 'app_credentials_rejected', 'proxy_internal_error']
-const OF_THE_APP: readonly string[] = ['proxy_loop_detected', 'http_version_refused']
+export const OF_THE_APP: readonly string[] = ['proxy_loop_detected', 'http_version_refused']
 
 export class RecentErrors {
   readonly #entries = new Map<RecentErrorCode, Entry>()

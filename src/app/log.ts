@@ -4,6 +4,7 @@
  */
 
 import pino, { type Logger } from 'pino'
+import { OF_THE_APP } from '../admin/recent-errors.ts'
 import type { Config } from '../config/schema.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
@@ -17,9 +18,6 @@ interface LogOptions extends Readonly<Config['log']> {
 }
 
 const EPISODE_MS = 5 * 60_000
-
-/** Codes of status 5xx that are the client's fault: no warning. */
-const CLIENT_FAULTS: ReadonlySet<string> = new Set(['http_version_refused', 'proxy_loop_detected'])
 
 export class Log {
   readonly logger: Logger
@@ -61,7 +59,7 @@ export class Log {
   request(record: RequestRecord): void {
     const { requests, sample } = this.#volume
     if (requests === 'off') return
-    const isFault = record.code !== undefined && record.status >= 500 && !CLIENT_FAULTS.has(record.code)
+    const isFault = record.code !== undefined && record.status >= 500 && !OF_THE_APP.includes(record.code)
     const level = isFault ? 'warn' : 'info'
     if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400

@@ -85,9 +85,7 @@ const listen = group('The listener for apps.', {
       'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
     ),
     keyFile: privateKeyFile().describe('PEM file with the private key of the certificate.'),
-    clientCaFile: certificatesFile().describe(
-      'PEM file with CA certificates. With it, clients are asked for a certificate; see `callers`.',
-    ),
+    clientCaFile: certificatesFile().describe('CA certificates (PEM) to verify those of clients; see `callers`.'),
   }),
 })
 
@@ -104,9 +102,7 @@ const origin = group('The connections to the service.', {
   ),
   idleTimeout: duration('5m').describe('Longest pause of the service while it sends content.'),
   caFile: certificatesFile().describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
-  certFile: certificatesFile().describe(
-    'PEM file with the certificate that the proxy shows to the service, and its chain. Needs `origin.keyFile`.',
-  ),
+  certFile: certificatesFile().describe('PEM file with the certificate shown to the service, and its chain.'),
   keyFile: privateKeyFile().describe('PEM file with the private key of `origin.certFile`.'),
   allowInsecure: flag(false).describe(
     'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
@@ -216,10 +212,8 @@ const replay = group('The repeat of a request whose token was rejected.', {
   ),
 })
 
-const admin = group('The admin listener.', {
-  address: parsedOr('localhost:9090', parseAdminAddress).describe(
-    'Address for health, metrics and the status page: `host:port`, `unix:/path`, or `off`.',
-  ),
+const admin = group('The admin listener: health, metrics and the status page.', {
+  address: parsedOr('localhost:9090', parseAdminAddress).describe('Its address: `host:port`, `unix:/path` or `off`.'),
   allowRemote: flag(false).describe('Gives other machines the status page and purging, not only health and metrics.'),
 })
 
