@@ -44,9 +44,7 @@ export class ClientContent implements ContentSource {
   #isFlowing = false
   #writer: ContentWriter | undefined
   #onWhole: (() => void) | undefined
-  /** Octets received so far. */
   receivedBytes = 0
-  /** True once all of it has been received. */
   isComplete = false
 
   constructor(message: IncomingMessage, length: number | undefined, memory: RepeatMemory) {

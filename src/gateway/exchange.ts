@@ -32,7 +32,6 @@ import { AccessToken } from '../token/token-source.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { ResponseRelay } from './response-relay.ts'
 
-/** Shared by all exchanges. */
 export interface Gateway {
   /** Requests that wait for a token. */
   waiting: number
@@ -337,7 +336,7 @@ export class Exchange implements AttemptSink {
     const next = tokens.judge(this.#rejection, rejected)
     if (next !== undefined) {
       this.#record.repeat = 'failed' // until the repeat is answered
-      this.#repeatWith(next)
+      void this.#repeatWith(next)
       return true
     }
     this.#record.repeat = repeatOutcome(this.#rejection, tokens.habits.meaningOf(status) === 'rejected')
@@ -355,34 +354,29 @@ export class Exchange implements AttemptSink {
     const other = app.alternativeTo(key)
     if (other === undefined || !this.isRepeatable || this.#hasOtherKey) return false
     this.#hasOtherKey = true
-    this.#repeatWith(Promise.resolve(other))
+    void this.#repeatWith(Promise.resolve(other))
     return true
   }
 
-  #repeatWith(next: Promise<AccessToken | AppKey>): void {
+  /** Waits for the new token and for all of the client's content, then for the end of the rejection. */
+  async #repeatWith(next: Promise<AccessToken | AppKey>): Promise<void> {
     this.#rejectionBytes = 0
     const ended = new Promise<void>((resolve) => {
       this.#rejectionEnded = resolve
     })
-    this.#whenReady(next, ended).then(
-      (credential) => {
-        this.#rejectionEnded = undefined
-        this.#credential = credential
-        this.#record.token = 'replayed'
-        this.#request.fields[this.#request.fields.length - 1] = credential.reveal()
-        this.#dispatch()
-      },
-      (error: unknown) => this.failWith(error),
-    )
-  }
-
-  /** Waits for the new token and for all of the client's content, then for the end of the rejection. */
-  async #whenReady<T>(next: Promise<T>, rejectionEnded: Promise<void>): Promise<T> {
-    const [credential] = await Promise.all([next, this.#content?.received()])
-    const giveUp = setTimeout(() => this.#attempt?.abort(UNREAD), REJECTION_GRACE_MS)
-    await rejectionEnded
-    clearTimeout(giveUp)
-    return credential
+    try {
+      const [credential] = await Promise.all([next, this.#content?.received()])
+      const giveUp = setTimeout(() => this.#attempt?.abort(UNREAD), REJECTION_GRACE_MS)
+      await ended
+      clearTimeout(giveUp)
+      this.#rejectionEnded = undefined
+      this.#credential = credential
+      this.#record.token = 'replayed'
+      this.#request.fields[this.#request.fields.length - 1] = credential.reveal()
+      this.#dispatch()
+    } catch (error) {
+      this.failWith(error)
+    }
   }
 
   failWith(error: unknown): void {
@@ -410,7 +404,6 @@ export class Exchange implements AttemptSink {
     this.#giveUp()
   }
 
-  /** Ends the exchange without an answer. */
   abandon(code: AbandonCode): void {
     if (this.isOver) return
     this.#record.code = code

@@ -125,19 +125,15 @@ function remembering<Rule extends string | object>(classify: (lowerCase: string)
 }
 
 const requestFieldRule = remembering((name) => {
-  if (name.includes('_') && imitatesProtected(name)) return imitation
+  // A CGI-like origin reads `X_Org_Id` as `X-Org-Id`; some read `Authorization_` as `Authorization`.
+  const words = name.split(/[-_]/).filter((word) => word !== '')
+  if (name.includes('_') && protectedRule(words.join('-')) !== undefined) return imitation
   return protectedRule(name) ?? plain
 })
 
 function protectedRule(name: string): RequestFieldRule | undefined {
   if (name.startsWith('proxy-')) return dropped
   return Object.hasOwn(PROTECTED, name) ? PROTECTED[name] : undefined
-}
-
-/** A CGI-like origin reads `X_Org_Id` as `X-Org-Id`; some read `Authorization_` as `Authorization`. */
-function imitatesProtected(name: string): boolean {
-  const words = name.split(/[-_]/).filter((word) => word !== '')
-  return protectedRule(words.join('-')) !== undefined
 }
 
 /** RFC 9110 §5.6.2. */

@@ -86,8 +86,6 @@ interface HttpParser {
   onIncoming: ((message: IncomingMessage, keepsAlive: boolean) => number) | null
 }
 
-type ParsedSocket = Socket & { readonly parser?: HttpParser | null }
-
 /** Codes that `onIncoming` may return to llhttp, the parser. */
 const STOP_PARSING = 21 // HPE_PAUSED
 const OTHER_PROTOCOL_FOLLOWS = 2
@@ -108,7 +106,7 @@ export function takeRequests(
   takesRequest: () => boolean,
   take: (message: IncomingMessage, keepsAlive: boolean) => void,
 ): void {
-  const { parser } = socket as ParsedSocket
+  const { parser } = socket as Socket & { readonly parser?: HttpParser | null }
   if (parser == null) return
   parser.onIncoming = (message, keepsAlive) => {
     const incoming = message as IncomingMessage & { upgrade?: boolean | null }

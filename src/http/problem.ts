@@ -5,7 +5,8 @@ import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
 import type { ClientResponse } from './client-response.ts'
 import { httpDate } from './response-head.ts'
 
-export function renderProblem(failure: Failure, requestId: string) {
+/** Returns the status and the octets of content that were sent. `keepsAlive` says whether the connection is kept. */
+export function respondWithProblem(response: ClientResponse, isHead: boolean, failure: Failure, requestId: string) {
   const { code, tokenEndpointStatus } = failure
   const { status, detail } = PROBLEMS[code]
   const cause = causeOf(failure)
@@ -30,7 +31,11 @@ export function renderProblem(failure: Failure, requestId: string) {
   const retryAfterSeconds = failure.retryAfterSeconds ?? (status === 503 ? 1 : undefined)
   if (retryAfterSeconds !== undefined) fields.push(['retry-after', String(retryAfterSeconds)])
   if (code === 'method_refused') fields.push(['allow', 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'])
-  return { status, fields, content }
+  fields.push(['date', httpDate()], ['connection', response.keepsAlive ? 'keep-alive' : 'close'])
+  const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`)
+  const sent = isHead ? '' : Buffer.from(content).toString('latin1')
+  response.endLater(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Error'}\r\n${lines.join('')}\r\n${sent}`)
+  return { status, bytes: sent.length }
 }
 
 /** RFC 9209 §2.3. */
@@ -39,17 +44,4 @@ function proxyErrorOf({ code }: Failure): string {
   if (proxyError !== undefined) return proxyError
   if (status === 403 || status === 405 || status === 421) return 'http_request_denied'
   return status < 500 || status === 505 ? 'http_request_error' : code
-}
-
-/**
- * Returns the status and the octets of content that were sent. The caller decides through `keepsAlive` whether the
- * connection is kept.
- */
-export function respondWithProblem(response: ClientResponse, isHead: boolean, failure: Failure, requestId: string) {
-  const { status, fields, content } = renderProblem(failure, requestId)
-  fields.push(['date', httpDate()], ['connection', response.keepsAlive ? 'keep-alive' : 'close'])
-  const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`)
-  const sent = isHead ? '' : Buffer.from(content).toString('latin1')
-  response.endLater(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Error'}\r\n${lines.join('')}\r\n${sent}`)
-  return { status, bytes: sent.length }
 }

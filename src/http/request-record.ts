@@ -51,7 +51,6 @@ export class RequestRecord {
   repeat: RepeatOutcome | undefined
   /** `none`: the request needed no token, or got none. */
   token: TokenResult | 'none' = 'none'
-  /** Octets of request and response content. */
   bytesIn = 0
   bytesOut = 0
 
@@ -70,7 +69,6 @@ export class RequestRecord {
  */
 export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
 
-/** The log and the metrics. */
 export interface GatewayObserver {
   requestEnded(record: RequestRecord): void
   /** A fault of this program, and nobody else's. */

@@ -29,7 +29,7 @@ export class ResponseHead {
 
   constructor(status: number, reason: string, persists: boolean) {
     this.status = status
-    this.reason = REASON.test(reason) ? reason : ''
+    this.reason = isFieldValue(reason) ? reason : ''
     this.persists = persists
   }
 
@@ -37,11 +37,6 @@ export class ResponseHead {
   get challenge(): string {
     const { fields } = this
     return fields.filter((_, i) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === 'www-authenticate').join(', ')
-  }
-
-  /** Removes the length, for a response that must not state one (RFC 9110 §8.6). */
-  dropLength(): void {
-    this.fields = withoutFields(this.fields, LENGTH_NAME)
   }
 
   /** Returns false if the response must be refused. */
@@ -98,6 +93,8 @@ export class ResponseHead {
   /** To be called behind the last field. Returns false if the response must be refused. */
   finish(): boolean {
     if (this.#connection !== '') this.#obeyConnection(this.#connection)
+    // It must not state one (RFC 9110 §8.6).
+    if (this.status === NO_CONTENT) this.fields = withoutFields(this.fields, LENGTH_NAME)
     return !(this.isChunked && this.contentLength !== undefined)
   }
 
@@ -114,14 +111,13 @@ export class ResponseHead {
   }
 }
 
+const NO_CONTENT = 204
 const UPGRADE_REQUIRED = 426
 
 const LENGTH_NAME: ReadonlySet<string> = new Set(['content-length'])
 const LENGTH = /^\d{1,15}$/
 const USUAL_LINE = 'HTTP/1.1 200 OK\r\n'
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/
-/** RFC 9112 §4. */
-const REASON = /^[\t\x20-\x7e\x80-\xff]*$/
 const CLOSE = /(?:^|,)[\t ]*close[\t ]*(?:,|$)/i
 const KEEP_ALIVE = /(?:^|,)[\t ]*keep-alive[\t ]*(?:,|$)/i
 const VARIES_BY_ORG = /(?:^|,)[\t ]*(?:\*|x-org-id)[\t ]*(?:,|$)/i

@@ -5,7 +5,6 @@ const PLAIN = /^(?:\/[\w\-~!$&'()*+,=:@][\w\-.~!$&'()*+,=:@]*)+\/?(?:\?[\w\-.~!$
 const NOT_VISIBLE_ASCII = /[^\x21-\x7e]/
 const BROKEN_PERCENT = /%(?![0-9A-Fa-f]{2})/
 const ENCODED_CONTROL = /%(?:[01][0-9A-Fa-f]|7[Ff])/
-const SEPARATOR = /[/\\]/
 const DOT_SEGMENT = /[/\\]\.\.?(?:[/\\;?#]|$)/
 /** One more decoding turns this into a separator. For a path that has been decoded once or not at all. */
 const ENCODED_SEPARATOR = /%(?:2f|5c)/gi
@@ -46,12 +45,6 @@ function decodeOnce(path: string): string {
   return path.replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
 }
 
-/** The segment without its `;parameters`. */
-function nameOf(segment: string): string {
-  const end = segment.indexOf(';')
-  return end === -1 ? segment : segment.slice(0, end)
-}
-
 const MAY_NAME_TOKEN_ENDPOINT = /access|%/i
 
 /**
@@ -72,23 +65,19 @@ const ACCESS = /^access *(?:$|[.\p{Cc}])/u
 export function isTokenEndpoint(path: string): boolean {
   if (!MAY_NAME_TOKEN_ENDPOINT.test(path)) return false
   const once = decodeOnce(path)
-  const encodedSeparators = countOf(ENCODED_SEPARATOR, path) + countOf(ENCODED_SEPARATOR, once)
-  const decoded = foldCase(decodeOnce(once))
+  const encodedSeparators = `${path} ${once}`.match(ENCODED_SEPARATOR)?.length ?? 0
+  const decoded = decodeOnce(once).toLowerCase().replace(LONG_S, 's').replace(SHARP_S, 'ss')
   // Some origins decode the target before they look for its query.
   const withoutQuery = decoded.slice(0, decoded.search(/[?#]|$/))
   return [decoded, withoutQuery].some((reading) => endsInTokenEndpoint(reading, encodedSeparators))
 }
 
-function foldCase(path: string): string {
-  return path.toLowerCase().replace(LONG_S, 's').replace(SHARP_S, 'ss')
-}
-
 /** `encodedSeparators` of the separators in the decoded path were encoded. */
 function endsInTokenEndpoint(decoded: string, encodedSeparators: number): boolean {
   const names = decoded
-    .split(SEPARATOR)
+    .split(/[/\\]/)
     .filter((segment) => segment !== '' || encodedSeparators > 0) // an encoded separator may be a segment by itself
-    .map(nameOf)
+    .map((segment) => segment.replace(/;.*/s, '')) // without parameters
   let last = names.length - 1
   while (last > 0 && names[last] === '') last--
   if (!ACCESS.test(names[last] ?? '')) return false
@@ -100,10 +89,6 @@ function endsInTokenEndpoint(decoded: string, encodedSeparators: number): boolea
     if (names[i] !== '') named++
   }
   return false
-}
-
-function countOf(pattern: RegExp, text: string): number {
-  return text.match(pattern)?.length ?? 0
 }
 
 /** `"METHOD /path"` of the configuration, taken apart. */
@@ -121,14 +106,6 @@ export function matchesRoute(patterns: readonly RoutePattern[], method: string, 
       (pattern.method === '*' || pattern.method === method) &&
       (pattern.isPrefix ? path.startsWith(pattern.path) : path === pattern.path),
   )
-}
-
-/** Takes apart a target in absolute-form (RFC 9112 §3.2.2). Undefined if it is no http URI with an authority. */
-export function parseAbsoluteForm(target: string): { authority: string; originForm: string } | undefined {
-  const match = /^https?:\/\/([^/?#]*)(.*)$/is.exec(target)
-  if (match === null) return undefined
-  const rest = match[2] ?? ''
-  return { authority: match[1] ?? '', originForm: rest.startsWith('/') ? rest : `/${rest}` }
 }
 
 /** The path of a base URL, to be put in front of an origin-form target: `''` or `/api`, never with a slash at its end. */

@@ -16,14 +16,11 @@ import {
   isForwardable,
   isTokenEndpoint,
   matchesRoute,
-  parseAbsoluteForm,
   pathOf,
   type RoutePattern,
 } from '../http/target.ts'
 
-/** The part of Node's `IncomingMessage` that admission reads. */
 export interface RequestHead extends Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor'> {
-  /** Flat list of names and values, as received. */
   readonly rawHeaders: readonly string[]
 }
 
@@ -33,7 +30,6 @@ export interface AdmissionRules {
   readonly refusesForwarded: boolean
   /** Compares in constant time. Undefined if no caller key is configured. */
   readonly isCallerKey: ((value: string) => boolean) | undefined
-  /** Undefined if no callers are configured. */
   readonly callers: Callers | undefined
   readonly orgPattern: RegExp
   /** Empty: all. */
@@ -55,16 +51,9 @@ export interface Refusal extends Failure {
   readonly code: RefusalCode
   /** The Org that the request named, if that is why it was refused. */
   readonly orgId?: OrgId | undefined
-  /** The caller, if it was known by then. */
   readonly caller?: Caller | undefined
   /** Why no caller was found. For the log, never for the answer. */
   readonly reason?: CallerRefusal | undefined
-}
-
-/** The request has a JWT that nobody has verified yet. The listener verifies it, and asks again with the result. */
-export interface Unverified {
-  readonly verdict: 'unverified'
-  readonly token: string
 }
 
 /** The facts about the sender of a request that are not in its head. In most cases the connection itself is passed. */
@@ -75,7 +64,8 @@ export interface Sender extends Peer {
 
 type AdmittedBy = AdmittedRequest & { readonly verdict: 'admitted'; readonly caller: Caller | undefined }
 
-export type Admission = AdmittedBy | Refusal | Unverified
+/** `unverified`: it has a JWT that nobody has verified yet. The listener verifies it, and asks again with the result. */
+export type Admission = AdmittedBy | Refusal | { readonly verdict: 'unverified'; readonly token: string }
 
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
@@ -192,12 +182,13 @@ function admitTarget(
   }
 }
 
-/** Of a target in absolute-form, only the path is used. Its authority has to pass the same check as `Host`. */
+/** Of a target in absolute-form (RFC 9112 §3.2.2), only the path is used. Its authority has to pass the same check as `Host`. */
 function originFormOf({ url = '' }: RequestHead, hosts: HostList): string | Refusal {
   if (url.startsWith('/') || url === '*') return url
-  const absolute = parseAbsoluteForm(url)
-  if (absolute === undefined) return refuse('target_invalid')
-  return hosts.check(absolute.authority) === 'allowed' ? absolute.originForm : refuse('host_refused')
+  const [, authority, rest = ''] = /^https?:\/\/([^/?#]*)(.*)$/is.exec(url) ?? []
+  if (authority === undefined) return refuse('target_invalid')
+  if (hosts.check(authority) !== 'allowed') return refuse('host_refused')
+  return rest.startsWith('/') ? rest : `/${rest}`
 }
 
 function admitOrg(found: RequestFindings, rules: AdmissionRules, caller?: Caller): OrgId | Refusal {

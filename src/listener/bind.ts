@@ -8,6 +8,7 @@ import { linkSync, lstatSync, renameSync, type Stats, unlinkSync } from 'node:fs
 import { connect, type ListenOptions, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 
+/** A host is in lower case, and IPv6 without brackets. */
 export type ListenAddress =
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
@@ -19,11 +20,9 @@ export interface Bound {
   close(): Promise<void>
 }
 
-/** The sockets of systemd for each listener. */
+/** Descriptors of systemd. `admin`: those with that name (`FileDescriptorName=admin`). */
 export interface InheritedSockets {
-  /** Every descriptor that is not named `admin`. */
   readonly proxy: readonly number[]
-  /** Descriptors named `admin` (`FileDescriptorName=admin`). */
   readonly admin: readonly number[]
 }
 
@@ -61,9 +60,9 @@ export async function bind(
 ): Promise<Bound> {
   if (inherited.length > 0) return bindInherited(address, newServer, inherited)
   if (address.kind === 'unix') return bindUnix(address.path, newServer, socketMode)
-  if (address.host.toLowerCase() === 'localhost') return bindLoopback(address.port, newServer)
+  if (address.host === 'localhost') return bindLoopback(address.port, newServer)
   const server = newServer()
-  await listen(server, { host: hostOf(address), port: address.port })
+  await listen(server, { host: address.host, port: address.port })
   return boundTo([server])
 }
 
@@ -84,7 +83,7 @@ async function bindInherited(
     }
     servers.push(server)
   }
-  const isLocalhost = address.kind === 'tcp' && address.host.toLowerCase() === 'localhost'
+  const isLocalhost = address.kind === 'tcp' && address.host === 'localhost'
   return boundTo(servers, isLocalhost ? `localhost:${portOf(servers[0])}` : undefined)
 }
 
@@ -92,7 +91,7 @@ function isBoundTo(server: Server, address: ListenAddress): boolean {
   const found = server.address()
   if (found === null || typeof found === 'string') return address.kind === 'unix' && address.path === found
   if (address.kind === 'unix' || (address.port !== found.port && address.port !== 0)) return false
-  const host = hostOf(address).toLowerCase()
+  const { host } = address
   return host === found.address || (host === 'localhost' && ['127.0.0.1', '::1'].includes(found.address))
 }
 
@@ -208,11 +207,6 @@ function addressOf(server: Server | undefined): string {
 function portOf(server: Server | undefined): number {
   const bound = server?.address()
   return typeof bound === 'object' && bound !== null ? bound.port : 0
-}
-
-/** Without the brackets of an IPv6 address. */
-function hostOf({ host }: { readonly host: string }): string {
-  return host.replace(/^\[(.*)\]$/, '$1')
 }
 
 function codeOf(error: unknown): unknown {

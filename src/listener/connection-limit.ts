@@ -7,11 +7,10 @@ const OWN_DESCRIPTORS = 40
 /** An episode of refusals ends after this time without one. */
 const EPISODE_PAUSE_MS = 10_000
 
-/** Undefined if the system does not say. */
-function descriptorLimit(): number | undefined {
-  if (process.platform !== 'linux') return undefined
+function descriptorLimit(): number {
+  if (process.platform !== 'linux') return Number.POSITIVE_INFINITY
   const [, limit] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
-  return limit === undefined ? undefined : Number(limit)
+  return Number(limit ?? Number.POSITIVE_INFINITY)
 }
 
 export class ConnectionLimit {
@@ -19,7 +18,6 @@ export class ConnectionLimit {
   /** Descriptors for clients and for tunnels. */
   readonly #descriptors: number
   readonly #tunnels: () => number
-  /** All connections that were refused. */
   refused = 0
   /** Monotonic milliseconds. */
   #lastRefusalAt = Number.NEGATIVE_INFINITY
@@ -30,7 +28,7 @@ export class ConnectionLimit {
    * which each has a connection to the service beside these.
    */
   constructor(maxConnections: number, outgoing: number, tunnels: () => number, descriptors = descriptorLimit()) {
-    const free = (descriptors ?? Number.POSITIVE_INFINITY) - OWN_DESCRIPTORS
+    const free = descriptors - OWN_DESCRIPTORS
     this.#maxConnections = maxConnections
     this.#descriptors = free - Math.min(outgoing, Math.floor(free / 2))
     this.#tunnels = tunnels
@@ -50,7 +48,6 @@ export class ConnectionLimit {
     return Math.max(4, this.#descriptors - this.#tunnels())
   }
 
-  /** An episode goes on. */
   get isRefusing(): boolean {
     return performance.now() - this.#lastRefusalAt < EPISODE_PAUSE_MS
   }

@@ -25,9 +25,7 @@ export interface CurrentRequest {
 }
 
 export interface WaitLimits {
-  /** For a whole request head. */
   readonly headersTimeoutMs: number
-  /** For an idle connection. */
   readonly keepAliveTimeoutMs: number
   /** For a client that falls silent inside a request's content, or takes none of its response. */
   readonly idleTimeoutMs: number
@@ -53,7 +51,8 @@ export class ClientConnection implements Peer {
   readonly #listener: Listener
   #message: IncomingMessage | undefined
   #response: ClientResponse | undefined
-  #current: CurrentRequest | undefined
+  /** Set by the listener. Undefined for a request that was answered at once. */
+  current: CurrentRequest | undefined
   /** Starts a request that arrived when all of the response before it had been written, but not all of it flushed. */
   #next: (() => void) | undefined
   isBusy = false
@@ -100,7 +99,7 @@ export class ClientConnection implements Peer {
     takeRequests(
       this.socket,
       () => this.#takesRequest(),
-      (message, keepsAlive) => this.#take(message, keepsAlive),
+      (message, keepsAlive) => this.#inTurn(() => this.#start(message, keepsAlive && !this.isClosing && !this.#isLast)),
     )
   }
 
@@ -118,11 +117,6 @@ export class ClientConnection implements Peer {
     return false
   }
 
-  /** Takes the next request: starts it now, or when the response before it has been flushed. */
-  #take(message: IncomingMessage, keepsAlive: boolean): void {
-    this.#inTurn(() => this.#start(message, keepsAlive && !this.isClosing && !this.#isLast))
-  }
-
   /** Takes a request that Node has given the connection away for: a WebSocket handshake, or CONNECT. No other can follow it. */
   takeLast(message: IncomingMessage, problem?: RefusalCode): void {
     this.#inTurn(() => {
@@ -131,6 +125,7 @@ export class ClientConnection implements Peer {
     })
   }
 
+  /** Starts it now, or when the response before it has been flushed. */
   #inTurn(start: () => void): void {
     if (this.isBusy) {
       this.#next = start
@@ -147,14 +142,9 @@ export class ClientConnection implements Peer {
     this.#listener.begin(this, message, response, problem)
   }
 
-  /** Takes the exchange that is under way. Not called for a request that was answered at once. */
-  carry(request: CurrentRequest): void {
-    this.#current = request
-  }
-
   /** The current request has ended, though its response may still be flushed. */
   requestEnded(): void {
-    this.#current = undefined
+    this.current = undefined
     this.#message = undefined
     const response = this.#response
     if (this.isTunnel) this.#response = undefined
@@ -201,7 +191,7 @@ export class ClientConnection implements Peer {
     this.#closeBehindResponse()
     // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
     const isInContent = this.#message?.complete === false && this.#response?.isEnded === false
-    if (isInContent) this.#current?.fail({ code: problem })
+    if (isInContent) this.current?.fail({ code: problem })
   }
 
   /** A client that ends its side has left. What was written by then still goes out. */
@@ -216,12 +206,11 @@ export class ClientConnection implements Peer {
   #closed(): void {
     this.isClosing = true
     this.#next = undefined
-    this.#current?.abandon('client_closed')
+    this.current?.abandon('client_closed')
   }
 
-  /** Closes it at once. */
   breakOff(): void {
-    this.#current?.abandon('draining')
+    this.current?.abandon('draining')
     this.socket.destroy()
   }
 
@@ -256,7 +245,7 @@ export class ClientConnection implements Peer {
 
   /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
   check(now: number, limits: WaitLimits): void {
-    this.#current?.check?.(now)
+    this.current?.check?.(now)
     const wait = this.#awaited(limits)
     if (wait.what !== this.#wait.what || wait.progress !== this.#wait.progress) {
       this.#wait = wait
@@ -267,7 +256,7 @@ export class ClientConnection implements Peer {
       this.inputBroken('request_timeout')
       return
     }
-    this.#current?.fail({ code: 'request_timeout' })
+    this.current?.fail({ code: 'request_timeout' })
     if (wait.what !== 'content') this.socket.destroy()
   }
 
@@ -278,7 +267,7 @@ export class ClientConnection implements Peer {
     // The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so.
     const progress = bytesWritten - writableLength
     if (writableLength > 0) return { what: 'reader', progress, limitMs: idleTimeoutMs }
-    if (this.#current?.awaitsClient === true) return { what: 'content', progress: bytesRead, limitMs: idleTimeoutMs }
+    if (this.current?.awaitsClient === true) return { what: 'content', progress: bytesRead, limitMs: idleTimeoutMs }
     if (this.isBusy) return NOTHING
     // No byte of a head counts as progress, so that all of it has to come within its limit.
     const isHead = this.#idleBytes === 0 || bytesRead > this.#idleBytes

@@ -50,8 +50,8 @@ export class Listener {
   readonly tls: ListenerTls | undefined
   /** TCP connections whose TLS handshake goes on, the oldest first. */
   readonly #handshakes = new Set<Socket>()
-  /** Failed handshakes: when each reason was last reported. */
-  readonly #reportedAt = new Map<string, number>()
+  /** Why handshakes have failed lately. */
+  readonly #reported = new Set<string>()
   #bound: Bound | undefined
   /** The sockets of callers, by path. */
   readonly #callerSockets = new Map<string, Bound>()
@@ -77,18 +77,17 @@ export class Listener {
 
   /** Resolves with the address as it stands in a URL. */
   async listen(): Promise<string> {
-    const { address, socketMode, inheritedSockets, ...limits } = this.#options
+    const { address, socketMode, inheritedSockets } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
-    const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = limits
+    const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = this.#options
     const ofService = Math.min(this.#gateway.responseTimeoutMs, this.#gateway.idleTimeoutMs)
     const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs, ofService)
-    this.#sweep = setInterval(() => this.#check(), Math.min(1_000, Math.max(20, least / 4))).unref()
+    const check = () => {
+      const now = performance.now()
+      for (const connection of this.#connections.values()) connection.check(now, this.#options)
+    }
+    this.#sweep = setInterval(check, Math.min(1_000, Math.max(20, least / 4))).unref()
     return this.#bound.address
-  }
-
-  #check(): void {
-    const now = performance.now()
-    for (const connection of this.#connections.values()) connection.check(now, this.#options)
   }
 
   /**
@@ -150,10 +149,10 @@ export class Listener {
 
   #handshakeFailed(error: Error): void {
     const reason = 'code' in error ? String(error.code) : 'unknown'
-    const now = performance.now()
-    const isRecent = now - (this.#reportedAt.get(reason) ?? Number.NEGATIVE_INFINITY) < HANDSHAKE_REPORT_MS
-    if (isRecent || reason === 'ECONNRESET') return // a reset: a probe that opens a connection and closes it
-    this.#reportedAt.set(reason, now)
+    // A reset: a probe that opens a connection and closes it.
+    if (reason === 'ECONNRESET' || this.#reported.has(reason)) return
+    this.#reported.add(reason)
+    setTimeout(() => this.#reported.delete(reason), HANDSHAKE_REPORT_MS).unref()
     this.#options.observer.handshakesFailed(reason)
   }
 
@@ -165,7 +164,10 @@ export class Listener {
     socket.allowHalfOpen = true
     carrier.allowHalfOpen = true
     this.#connections.set(socket, new ClientConnection(socket, this, callerSocket, certificate))
-    socket.once('close', () => this.#forget(socket))
+    socket.once('close', () => {
+      this.#connections.delete(socket)
+      if (this.#connections.size === 0) this.#onEmpty?.()
+    })
   }
 
   /** Makes room for `socket`, or destroys it and returns false. */
@@ -176,11 +178,6 @@ export class Listener {
     const isRefused = isFull && (isForeign || !this.#makeRoom())
     if (isRefused || this.#isDraining) socket.destroy()
     return !isRefused && !this.#isDraining
-  }
-
-  #forget(socket: Duplex): void {
-    this.#connections.delete(socket)
-    if (this.#connections.size === 0) this.#onEmpty?.()
   }
 
   /** Ends a connection that has not proved yet who it is, or else the one that has been idle for longest. */
@@ -209,10 +206,7 @@ export class Listener {
     return oldest?.socket
   }
 
-  /**
-   * Starts a request. Calls `carry` on the connection if the request is still under way afterwards. `problem`: the bytes that
-   * came are no request, and `message` is empty.
-   */
+  /** Starts a request. `problem`: the bytes that came are no request, and `message` is empty. */
   begin(connection: ClientConnection, message: IncomingMessage, response: ClientResponse, problem?: RefusalCode): void {
     this.requestsInFlight++
     const arrival = new Arrival(connection, message, response, this.#options, this.#requestEnded)
@@ -235,7 +229,7 @@ export class Listener {
     if (arrival.usage !== undefined) arrival.usage.inFlight++
     const exchange = new Exchange(this.#gateway, admission, arrival)
     exchange.start()
-    if (!exchange.isOver) connection.carry(exchange)
+    if (!exchange.isOver) connection.current = exchange
   }
 
   /** `requestsInFlight` counts this request already. */
@@ -258,7 +252,7 @@ export class Listener {
   #verify(arrival: Arrival, token: string): void {
     const { connection, rules } = arrival
     this.#verifying.add(arrival)
-    connection.carry(arrival)
+    connection.current = arrival
     const goOn = (verified: Caller | CallerRefusal) => {
       if (!this.#verifying.delete(arrival)) return
       const { callerSocket } = connection

@@ -61,7 +61,6 @@ export class ListenerTls {
    */
   use(material: TlsMaterial): boolean {
     const before = this.#material
-    if (isSame(before, material)) return false
     for (const server of this.#servers) {
       server.setSecureContext(contextOf(material))
       askForCertificates(server, material.clientCaCertificates !== undefined)
@@ -81,11 +80,6 @@ export class ListenerTls {
     if (!socket.authorized) return { names: [], expiresAt, problem: String(socket.authorizationError) }
     return { names: certificateNames(certificate), expiresAt }
   }
-}
-
-function isSame(one: TlsMaterial, other: TlsMaterial): boolean {
-  const isSameIdentity = one.certificates === other.certificates && one.key.reveal() === other.key.reveal()
-  return isSameIdentity && one.clientCaCertificates === other.clientCaCertificates
 }
 
 function contextOf({ certificates, key, clientCaCertificates }: TlsMaterial): TlsOptions {

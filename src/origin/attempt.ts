@@ -14,19 +14,18 @@ export type ContentFate = 'taken' | 'kept' | 'full'
 /** Receives the events of an attempt. The exchange that started it implements this. */
 export interface AttemptSink {
   /** The attempt has a connection. Its request is written next. */
-  connected(): void
+  connected?(): void
   /** The final response head has arrived. After a 101, the connection is a tunnel, and no more events follow. */
   responseHead(head: ResponseHead): void
   /** Content has arrived: octets `start` to `end` of `bytes`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentFate
   /** All that has arrived so far was reported. Anything held back should be sent now. */
-  responsePaused(): void
+  responsePaused?(): void
   responseEnd(): void
   /** Any other error than an `OriginError` is a fault of this program. */
   attemptFailed(attempt: Attempt, error: Error): void
 }
 
-/** Receives the content of a request, piece by piece. */
 export type ContentWriter = Pick<RequestContent, 'write' | 'end'>
 
 /** Content that is not in memory as a whole. */

@@ -35,8 +35,6 @@ export function call(
     const expireAfter = (delayMs: number) => setTimeout(() => setImmediate(expire), Math.max(delayMs, 0))
     let timer = expireAfter(timeoutMs)
     const sink: AttemptSink = {
-      connected() {},
-
       responseHead(given) {
         head = given
         isSuccess = head.status >= 200 && head.status <= 299
@@ -52,8 +50,6 @@ export function call(
         else if (isSuccess) chunks.push(Buffer.from(bytes.subarray(start, end)))
         return 'taken'
       },
-
-      responsePaused() {},
 
       responseEnd() {
         clearTimeout(timer)

@@ -9,7 +9,7 @@ import type { Connector } from './connector.ts'
 import type { Origin } from './origin.ts'
 import { originError } from './origin-failure.ts'
 import { isJoined, type RequestContent, writeRequest } from './request-writer.ts'
-import { type ResponseEvents, ResponseParser } from './response-parser.ts'
+import { ResponseParser } from './response-parser.ts'
 import { openTunnel } from './tunnel.ts'
 
 /** The most that one read from the kernel brings. */
@@ -18,7 +18,7 @@ const READ_BYTES = 64 * 1024
 /** From this status on, a service may have answered without reading the content. */
 const MULTIPLE_CHOICES = 300
 
-export class Connection implements AttemptPlace, ResponseEvents {
+export class Connection implements AttemptPlace {
   readonly #pool: Origin
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
@@ -104,7 +104,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
       const { request, sink } = attempt
       attempt.isConnected = true
       attempt.isReused = this.#exchanges++ > 0
-      sink.connected()
+      sink.connected?.()
       this.#parser.expect(request.method === 'HEAD', request.webSocketClient !== undefined)
       this.#hasMuchContent = !isJoined(request)
       this.#content = writeRequest(socket, request)
@@ -130,7 +130,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     attempt.hasResponse = true
     try {
       this.#parser.read(bytes, length)
-      if (this.attempt === attempt) attempt.sink.responsePaused()
+      if (this.attempt === attempt) attempt.sink.responsePaused?.()
     } catch (error) {
       this.destroy(error as Error)
     }
@@ -147,6 +147,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     attempt?.sink.responseHead(head)
   }
 
+  /** The response is a 101 to a request that offered another protocol. `firstBytes` are of that protocol. No more events follow. */
   protocolSwitched(head: ResponseHead, firstBytes: Buffer): void {
     const client = this.attempt?.request.webSocketClient
     const socket = this.#socket
@@ -176,7 +177,10 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#socket?.resume()
   }
 
-  /** Frees the connection first: the exchange may send its next attempt from within `responseEnd`. */
+  /**
+   * Frees the connection first: the exchange may send its next attempt from within `responseEnd`. `isClean` is false if bytes
+   * have arrived that belong to no response of ours.
+   */
   responseEnd(isClean: boolean): void {
     const attempt = this.#detach()
     const head = this.#head
@@ -212,7 +216,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
   }
 
   #socketClosed(): void {
-    if (this.isTunnel) this.#pool.tunnelClosed()
+    if (this.isTunnel) this.#pool.tunnels--
     else this.destroy()
   }
 

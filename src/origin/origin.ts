@@ -7,14 +7,13 @@ import { Connection } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
 
 export interface OriginOptions extends ConnectorOptions {
-  /** Most connections at once. */
   readonly connections: number
   /** An older connection takes no further request. No limit if left out. */
   readonly maxConnectionAgeMs?: number | undefined
 }
 
-/** Life of an idle connection if the service does not state one. Servers in common use keep theirs for longer. */
-const KEEP_ALIVE_MS = 4_000
+/** Life of an idle connection if the service does not state one. Servers in common use keep theirs for as long or longer. */
+const KEEP_ALIVE_SECONDS = 5
 const MAX_KEEP_ALIVE_MS = 600_000
 /** The service's clock started earlier, and our next request takes time to arrive. */
 const KEEP_ALIVE_MARGIN_MS = 1_000
@@ -107,8 +106,7 @@ export class Origin implements AttemptPlace {
     attempt.place = undefined
   }
 
-  /** The connection can take another attempt. */
-  freed(connection: Connection, keepAliveSeconds: number | undefined): void {
+  freed(connection: Connection, keepAliveSeconds = KEEP_ALIVE_SECONDS): void {
     const next = this.#next()
     const now = performance.now()
     if (next?.needsNewConnection === true || connection.retiresAt <= now) {
@@ -120,16 +118,13 @@ export class Origin implements AttemptPlace {
       connection.take(next)
       return
     }
-    const keptMs =
-      keepAliveSeconds === undefined
-        ? KEEP_ALIVE_MS
-        : Math.min(keepAliveSeconds * 1_000, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
+    const keptMs = Math.min(keepAliveSeconds * 1_000, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
     connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
     if (connection.expiresAt <= now) connection.destroy()
     else this.#idle.push(connection)
   }
 
-  /** The connection takes no more attempts. If it is a tunnel from here on, `tunnelClosed` follows. */
+  /** The connection takes no more attempts. If it is a tunnel from here on, it counts itself out at its end. */
   closed(connection: Connection): void {
     if (connection.isTunnel) this.tunnels++
     this.#open.delete(connection)
@@ -141,11 +136,6 @@ export class Origin implements AttemptPlace {
     this.#openFor(next)
   }
 
-  tunnelClosed(): void {
-    this.tunnels--
-  }
-
-  /** Gives up an attempt that waits. */
   abort(attempt: Attempt, reason: Error): void {
     if (!this.#waiting.includes(attempt)) return
     this.#leaveQueue(attempt)

@@ -6,7 +6,6 @@ import type { Client } from 'undici'
 import { OriginError } from '../errors.ts'
 import type { Secret } from '../secret.ts'
 
-/** The proxies that the environment names. */
 export interface Proxies {
   /** A URL. It may contain a password. */
   readonly httpProxy: Secret | undefined

@@ -5,17 +5,10 @@
 
 import { OriginError } from '../errors.ts'
 import { parseResponseHead, type ResponseHead } from '../http/response-head.ts'
+import type { Connection } from './connection.ts'
 
-export interface ResponseEvents {
-  /** The final head is complete. */
-  responseHead(head: ResponseHead): void
-  /** The response is a 101 to a request that offered another protocol. `rest` is of that protocol. No more events follow. */
-  protocolSwitched(head: ResponseHead, rest: Buffer): void
-  /** Content has arrived, in order: octets `start` to `end` of `bytes`. */
-  responseContent(bytes: Buffer, start: number, end: number): void
-  /** The response is complete. `isClean` is false if bytes have arrived that belong to no response of ours. */
-  responseEnd(isClean: boolean): void
-}
+/** Receives the events of the responses, content in order. */
+export type ResponseEvents = Pick<Connection, 'responseHead' | 'protocolSwitched' | 'responseContent' | 'responseEnd'>
 
 type Expects =
   | 'nothing'
@@ -131,7 +124,7 @@ export class ResponseParser {
 
   /** Bytes that are not HTTP may never contain the end of a head, so they are refused before. */
   #hold(text: string, from: number): void {
-    if (!begins(text, VERSION)) throw malformed('the response is not HTTP')
+    if (!VERSION.startsWith(text.slice(0, VERSION.length))) throw malformed('the response is not HTTP')
     if (BARE_LINE_FEED.test(text.slice(from))) throw malformed('a line of the head ends without a carriage return')
     if (text.length >= MAX_HEAD_BYTES + END_OF_HEAD.length) throw malformed('the head is too large')
     this.#held = text
@@ -167,7 +160,6 @@ export class ResponseParser {
     if (head.status === NO_CONTENT) {
       // An origin that declares content here may send it (RFC 9110 §8.6). It would be read as the next response.
       if (head.isChunked || (head.contentLength ?? 0) > 0) head.persists = false
-      head.dropLength()
     }
     if (!head.hasContent) return
     if (head.isChunked) this.#expects = 'size of a chunk'
@@ -215,11 +207,6 @@ export class ResponseParser {
     this.#expects = 'nothing'
     this.#events.responseEnd(isClean)
   }
-}
-
-/** Returns true if `text` begins with `start`, or with its beginning if `text` is shorter. */
-function begins(text: string, start: string): boolean {
-  return text.length < start.length ? start.startsWith(text) : text.startsWith(start)
 }
 
 function malformed(detail: string): OriginError {

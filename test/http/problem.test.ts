@@ -1,15 +1,25 @@
 import { expect, test } from 'vitest'
-import { type ErrorCode, PROBLEMS } from '../../src/errors.ts'
-import { renderProblem } from '../../src/http/problem.ts'
+import { type ErrorCode, type Failure, PROBLEMS } from '../../src/errors.ts'
+import type { ClientResponse } from '../../src/http/client-response.ts'
+import { respondWithProblem } from '../../src/http/problem.ts'
 
 const codes = Object.keys(PROBLEMS) as ErrorCode[]
 
+function answerTo(failure: Failure) {
+  const written: string[] = []
+  const response = { keepsAlive: true, endLater: (text: string) => written.push(text) } as unknown as ClientResponse
+  const { status } = respondWithProblem(response, false, failure, 'req-1')
+  const [head = '', content = ''] = written.join('').split('\r\n\r\n')
+  const [, ...lines] = head.split('\r\n')
+  return { status, content, fields: new Map(lines.map((line) => line.split(': ', 2) as [string, string])) }
+}
+
 test.each(codes)('%s has a status and a remedy, and is named in Proxy-Status', (code) => {
-  const problem = renderProblem({ code }, 'req-1')
+  const problem = answerTo({ code })
   const content = JSON.parse(problem.content)
   expect(content).toMatchObject({ status: problem.status, code, requestId: 'req-1' })
   expect(content.detail.length).toBeGreaterThan(20)
-  const fields = new Map(problem.fields)
+  const { fields } = problem
   expect(fields.get('content-type')).toBe('application/problem+json')
   expect(fields.get('proxy-status')).toMatch(/^org-access-proxy; error=[a-z_]+; details="[a-z_]+"$/)
   expect(fields.get('content-length')).toBe(String(Buffer.byteLength(problem.content)))
@@ -21,7 +31,7 @@ test('no failure of our own is a 401', () => {
 
 test('every 503 has Retry-After', () => {
   const retryAfter = (code: ErrorCode, retryAfterSeconds?: number) =>
-    new Map(renderProblem({ code, retryAfterSeconds }, 'r').fields).get('retry-after')
+    answerTo({ code, retryAfterSeconds }).fields.get('retry-after')
   for (const code of codes.filter((each) => PROBLEMS[each].status === 503)) expect(retryAfter(code)).toBe('1')
   expect(retryAfter('token_endpoint_rate_limited', 17)).toBe('17')
 })
