@@ -28,7 +28,6 @@ const POLL_MS = 100
 /** A token of which nobody knows the life stays in the store for this time. */
 const MAX_SPAN_MS = 24 * 3_600_000
 
-/** One mint that goes through the store. */
 interface SharedMint {
   readonly source: TokenSource
   readonly org: OrgId

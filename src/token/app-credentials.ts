@@ -9,7 +9,6 @@ import { Redacted, Secret } from '../secret.ts'
 /** One secret, as the value of the `Authorization` field: the Basic scheme (RFC 7617), rendered once. */
 export class AppKey extends Secret {
   readonly secret: Secret
-  /** The service has accepted it at least once. */
   wasAccepted = false
   /** The last answer of the service to it was a 401: set by whoever got it. */
   isRejected = false
@@ -21,7 +20,6 @@ export class AppKey extends Secret {
 }
 
 export interface AppCredentialsObserver {
-  /** From now on, another secret is in use. */
   secretSwitched?(secret: Secret): void
   /** What the service said to the secret that was offered last. Told once for each change. */
   secretJudged?(outcome: 'accepted' | 'rejected'): void
@@ -46,7 +44,6 @@ export class AppCredentials extends Redacted {
     this.#latest = this.key
   }
 
-  /** True once the service has accepted a secret. */
   get wereAccepted(): boolean {
     return this.key.wasAccepted || this.#former?.wasAccepted === true
   }
@@ -66,7 +63,6 @@ export class AppCredentials extends Redacted {
     return rejected === this.key ? this.#former : this.key
   }
 
-  /** The service has accepted the key. */
   accepted(key: AppKey): void {
     key.wasAccepted = true
     key.isRejected = false

@@ -103,10 +103,10 @@ export class OrgTokens {
   #scoutedUntil = 0
   #isReplacement = false
   /** Left to live to its end, so that a longer life is noticed. */
-  #isExplored: boolean
+  #isExplored = false
   #looksAhead: boolean
   /** Spreads the mints ahead of tokens that were minted together: 50 to 100. */
-  #jitterPercent: number
+  #jitterPercent = 0
   #failures = 0
   #hasPassingFailure = false
   /** After a failure, or a mint that brought nothing new, no request waits for another mint before. */
@@ -125,8 +125,7 @@ export class OrgTokens {
     this.rules = rules
     this.habits = habits
     this.#looksAhead = habits.ahead.areGood(random)
-    this.#isExplored = this.#mayExplore(random)
-    this.#jitterPercent = jitterPercent(random)
+    this.#draw(random)
   }
 
   // ---- which token a request gets
@@ -422,17 +421,17 @@ export class OrgTokens {
     this.rejectedInRow = 0
     this.#scoutedUntil = 0
     this.#nextMintAt = 0
-    this.#isExplored = this.#mayExplore(random)
-    this.#jitterPercent = jitterPercent(random)
+    this.#draw(random)
     return true
   }
 
-  /** Not a token that another process has minted and knows the life of: if each explored it, each would meet its end. */
-  #mayExplore(random: number): boolean {
+  /** Draws the lot of a new token. None of another process that knows its life is explored: each would meet its end. */
+  #draw(random: number): void {
     const isKnown = (this.#hasDied || this.#condemned !== undefined) && !this.habits.deaths.isDoubted
     // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
     const share = isKnown || !this.rules.looksFarAhead ? EXPLORED_SHARE : DOUBTED_EXPLORED_SHARE
-    return this.rules.learns && this.current.expectedLifeMs === undefined && random < share
+    this.#isExplored = this.rules.learns && this.current.expectedLifeMs === undefined && random < share
+    this.#jitterPercent = 50 + Math.round(random * 50)
   }
 
   /** `isPassing`: it was no refusal of the org. */
@@ -444,8 +443,4 @@ export class OrgTokens {
     this.#hasPassingFailure = isPassing
     this.#nextMintAt = Math.floor(now + pauseMs)
   }
-}
-
-function jitterPercent(random: number): number {
-  return 50 + Math.round(random * 50)
 }

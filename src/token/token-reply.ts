@@ -44,7 +44,6 @@ const NO_TOKEN = 'The token endpoint answered without a usable orgAccessToken, a
 /** For the log and `check`. The problem that a client gets has it already. */
 const ADVICE = 'Check baseUrl.'
 
-/** @throws {TokenError} */
 function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: number): void {
   const message = `the token endpoint answered ${status}`
   if (status >= 200 && status <= 299) return
