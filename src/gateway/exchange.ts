@@ -160,12 +160,11 @@ export class Exchange implements AttemptSink {
     this.#dispatch()
   }
 
-  #dispatch(): void {
+  #dispatch(content: Attempt['request']['content'] = this.#content?.whole() ?? this.#content): void {
     if (this.isOver) return
     const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
     const webSocketClient = isWebSocket ? this.#message.socket : undefined
     try {
-      const content = this.#content?.whole() ?? this.#content
       const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
       this.#attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
       this.#sentAt = performance.now()
@@ -295,7 +294,7 @@ export class Exchange implements AttemptSink {
     }
     if (this.#mayUseNewConnection(attempt, error)) {
       this.#hasNewConnection = true
-      this.#dispatch()
+      this.#dispatch(attempt.request.content) // it may be kept nowhere else
       return
     }
     // Send the content that came before the break, so that the client sees the service's response break.

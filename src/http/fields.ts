@@ -167,8 +167,10 @@ export const responseFieldKind = remembering((name) => {
 export function namedByConnection(value = ''): Set<string> | undefined {
   if (value === '' || value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return undefined
   let named: Set<string> | undefined
-  for (const name of value.toLowerCase().split(/[\t ,]+/)) {
-    if (name === '' || name === 'close' || name === 'keep-alive') continue
+  // At commas only, as Node's parser does: by another reading, one of the two would take a request for an upgrade.
+  for (const option of value.toLowerCase().split(',')) {
+    const [name = '', ...others] = option.split(/[\t ]+/).filter((word) => word !== '')
+    if (others.length > 0 || name === '' || name === 'close' || name === 'keep-alive') continue
     named ??= new Set()
     named.add(name)
   }

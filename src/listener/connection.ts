@@ -210,8 +210,11 @@ export class ClientConnection implements Peer {
   }
 
   breakOff(): void {
+    const { hasStarted = false, isFlushed = true } = this.#response ?? {}
     this.current?.abandon('draining')
-    this.socket.destroy()
+    // A client that reads until the end must not take a broken response for a complete one.
+    if (hasStarted && !isFlushed) resetNow(this.socket)
+    else this.socket.destroy()
   }
 
   /**

@@ -25,6 +25,7 @@ export function call(
   signal?: AbortSignal,
 ): Promise<EndpointAnswer> {
   return new Promise((resolve, reject) => {
+    signal?.throwIfAborted()
     const chunks: Buffer[] = []
     let length = 0
     let head: ResponseHead | undefined

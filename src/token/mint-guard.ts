@@ -60,10 +60,10 @@ export class MintGuard implements TokenSource {
   }
 
   /**
-   * `isBeside`: another call for the org hangs.
+   * `hanging`: another call for the org.
    * @throws {TokenError} `MintNotSent` if no call was made
    */
-  async mint(org: OrgId, options: MintOptions = {}, isBeside = false): Promise<AccessToken> {
+  async mint(org: OrgId, options: MintOptions = {}, hanging?: AbortController): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
     const { reason = 'cold', requester } = options
     const deadlineAt = this.#now() + mintTimeoutMs
@@ -77,7 +77,7 @@ export class MintGuard implements TokenSource {
       })
       const startedAt = this.#now()
       try {
-        return await this.#call(pass, options, isBeside)
+        return await this.#call(pass, options, hanging)
       } catch (error) {
         // A probe is not repeated: its failure has begun the next pause.
         const mayPass = error instanceof TokenError && PASSING.includes(error.code)
@@ -92,10 +92,11 @@ export class MintGuard implements TokenSource {
     }
   }
 
-  async #call(pass: MintPass, options: MintOptions, isBeside: boolean): Promise<AccessToken> {
+  async #call(pass: MintPass, options: MintOptions, hanging?: AbortController): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
     const startedAt = this.#now()
     const call = new AbortController()
+    hanging?.signal.addEventListener('abort', () => call.abort())
     const slowMs = this.#slowMs
     const patienceMs = this.#slowestMs === undefined ? mintTimeoutMs * SLOW_FACTOR : mintTimeoutMs
     // A probe that hangs puts off the discovery of a recovery.
@@ -104,14 +105,14 @@ export class MintGuard implements TokenSource {
     const after = (delayMs: number, act: () => void) =>
       setTimeout(() => setImmediate(() => this.#calls.has(call) && act()), delayMs)
     const slow = after(slowMs, () => {
-      if (isBeside) call.abort()
+      if (hanging !== undefined) call.abort()
       this.#makeRoom()
     })
     let hangs: NodeJS.Timeout | undefined
-    const beside = new Promise<AccessToken>((resolve) => {
+    const beside = new Promise<AccessToken>((resolve, reject) => {
       hangs = after(hangsMs, () => {
         this.#failed(pass, new TokenError('token_endpoint_timeout', NO_ANSWER, { hint: NO_ANSWER }))
-        this.#mintBeside(call, pass.org, options, slowMs * PAUSE_BESIDE).then(resolve)
+        this.#mintBeside(call, pass.org, options, slowMs * PAUSE_BESIDE).then(resolve, reject)
       })
     })
     this.#calls.set(call, startedAt)
@@ -121,28 +122,28 @@ export class MintGuard implements TokenSource {
     } catch (error) {
       const { aborted } = call.signal
       const failure = aborted ? new TokenError('token_endpoint_unavailable', NO_ANSWER, { hint: NO_ANSWER }) : error
-      if (failure instanceof TokenError) this.#failed(pass, failure, aborted)
+      const isNeeded = hanging?.signal.aborted !== true
+      if (failure instanceof TokenError && isNeeded) this.#failed(pass, failure, aborted)
       else this.pauses.abandon(pass)
       throw failure
     } finally {
       clearTimeout(slow)
       clearTimeout(hangs)
       this.#calls.delete(call)
+      call.abort() // also the one beside it, or the one that hangs
     }
   }
 
-  /** While a call hangs, makes others for its org, one at a time, until one brings a token. */
+  /** While a call hangs, makes others for its org, one at a time, until one brings a token, or the org is refused. */
   async #mintBeside(hanging: AbortController, org: OrgId, options: MintOptions, pauseMs: number): Promise<AccessToken> {
     for (;;) {
       await sleep(pauseMs)
-      if (!this.#calls.has(hanging)) return new Promise(() => undefined)
+      if (hanging.signal.aborted) return new Promise(() => undefined)
       try {
-        const token = await this.mint(org, options, true)
-        this.#calls.delete(hanging)
-        hanging.abort()
-        return token
-      } catch {
-        // The endpoint still hangs, or the org has no leave for a call.
+        return await this.mint(org, options, hanging)
+      } catch (error) {
+        // Else the endpoint still hangs, or the org has no leave for a call.
+        if (error instanceof TokenError && error.code === 'org_access_refused') throw error
       }
     }
   }

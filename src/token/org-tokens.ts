@@ -93,6 +93,7 @@ export class OrgTokens {
   acceptedAt = -1
   /** Requests that were rejected since the service last accepted the current token. */
   rejectedInRow = 0
+  suspectedInRow = 0
   /** A request has told what a status other than those of the configuration means. */
   hasTried = false
   #firstAcceptedAt = -1
@@ -124,7 +125,7 @@ export class OrgTokens {
     this.current = token
     this.rules = rules
     this.habits = habits
-    this.#looksAhead = habits.ahead.areGood(random)
+    this.#looksAhead = habits.ahead.areGood(1 - random)
     this.#draw(random)
   }
 
@@ -259,7 +260,9 @@ export class OrgTokens {
 
   /** The next acceptance of the current token changes something: it is the first, or the first after a rejection. */
   get #isWatched(): boolean {
-    return this.acceptedAt < 0 || this.rejectedInRow > 0 || this.#condemned?.token === this.current
+    return (
+      this.acceptedAt < 0 || this.rejectedInRow + this.suspectedInRow > 0 || this.#condemned?.token === this.current
+    )
   }
 
   /** The service accepted a request with `token` that was sent at `sentAt`. Returns true if waiting requests may go on. */
@@ -274,6 +277,7 @@ export class OrgTokens {
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     if (!isWatched) return false
     this.rejectedInRow = 0
+    this.suspectedInRow = 0
     const condemned = this.#condemned
     if (this.#firstAcceptedAt < 0) {
       this.#firstAcceptedAt = Math.floor(sentAt)
@@ -290,6 +294,12 @@ export class OrgTokens {
   noteRejected(sentAt: number): void {
     if (this.rejectedInRow === 0) this.#rejectedSince = sentAt
     this.rejectedInRow += 1
+    this.quietUntil = 0
+  }
+
+  /** The same for a status that says so at other services. Most often it says something else. */
+  noteSuspected(): void {
+    this.suspectedInRow += 1
     this.quietUntil = 0
   }
 
@@ -419,6 +429,7 @@ export class OrgTokens {
     this.#firstAcceptedAt = -1
     this.#uses = 0
     this.rejectedInRow = 0
+    this.suspectedInRow = 0
     this.#scoutedUntil = 0
     this.#nextMintAt = 0
     this.#draw(random)

@@ -214,11 +214,11 @@ export class Rejection {
     }
     if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return undefined
     if (token === current) {
-      tokens.noteRejected(sentAt)
+      tokens.noteSuspected()
       if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return undefined
       if (!tokens.mayMintAfterRejection(sentAt, this.#kind)) return undefined
       // While no request of the org gets through, each org has a trial of its own.
-      const isUrgent = tokens.rejectedInRow > 1 && !tokens.hasTried
+      const isUrgent = tokens.suspectedInRow > 1 && !tokens.hasTried
       if (!isUrgent && !habits.mayTryAt(now)) return undefined
       tokens.condemn(sentAt, false)
       tokens.hasTried = true

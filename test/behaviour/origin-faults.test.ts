@@ -159,6 +159,30 @@ test('bytes outside TLS on a connection with TLS are a tls_protocol_error', asyn
   expect([answer.status, problemOf(answer).code]).toEqual([502, 'tls_protocol_error'])
 })
 
+test('content that is kept for no repeat is there when the first connection breaks before it opens', async () => {
+  await using service = await startService({ tls: certificate('localhost'), acceptsAnyToken: true })
+  let connections = 0
+  const relay = createServer((connection) => {
+    connections += 1
+    if (connections === 1) {
+      connection.destroy()
+      return
+    }
+    const onward = connect(service.origin.port, '127.0.0.1').on('error', () => undefined)
+    connection.pipe(onward).pipe(connection)
+  })
+  await using network = await listening(relay)
+  await using proxy = await startProxy(service, {
+    appRoutes: 'POST /v2/*',
+    'replay.maxBody': '0B',
+    baseUrl: `https://localhost:${network.port}`,
+    'origin.caFile': CA_FILE,
+  })
+  const answer = await request(proxy.port, `${get('/v2/x', 'acme', 'Content-Length: 5').replace('GET', 'POST')}hello`)
+  expect([answer.status, connections]).toEqual([200, 2])
+  expect(service.requests.at(-1)?.content.toString()).toBe('hello')
+})
+
 test('a 502 does not cost the client its connection', async () => {
   const bad = table.target((_, connection) => connection.reset())
   await using client = await RawClient.connect(table.proxy.port)

@@ -93,6 +93,7 @@ test.each([
   await table.arrival(targets.silent)
   expect(await own.app.drain()).toBe(2)
   expect((await silent.untilClosed()).bytes.length, 'the client got nothing').toBe(0)
+  expect((await begun.untilClosed()).end, 'what is broken does not look complete').toBe('reset')
   expect(await own.logOf(targets.silent)).toMatchObject({ status: 0, code: 'draining', bytesOut: 0 })
   expect(await own.logOf(targets.begun)).toMatchObject({ status: 200, code: 'draining', bytesOut: 5 })
 })

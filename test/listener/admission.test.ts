@@ -55,6 +55,19 @@ describe('an admitted request', () => {
     ]) // biome-ignore format: pairs
     expect(request.isWebSocket).toBe(true)
   })
+
+  test('an upgrade that the parser does not see is none: it reads the options of Connection between commas', () => {
+    const handshake = [
+      'Upgrade',
+      'websocket',
+      'Sec-WebSocket-Key',
+      'dGhlIHNhbXBsZSBub25jZQ==',
+      'Sec-WebSocket-Version',
+      '13',
+    ]
+    expect(admitted(['Connection', 'keep-alive Upgrade', ...handshake]).isWebSocket).toBe(false)
+    expect(admitted(['Connection', 'keep-alive\t,\tUpgrade', ...handshake]).isWebSocket).toBe(true)
+  })
 })
 
 describe('refused', () => {

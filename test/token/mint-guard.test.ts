@@ -38,13 +38,15 @@ class Endpoint implements TokenSource {
 
   async #take(answerMs: number, signal?: AbortSignal): Promise<void> {
     this.underway += 1
+    let isOver = false
     const hasAnswer = await new Promise<boolean>((resolve) => {
       setTimeout(() => resolve(answerMs <= CALL_TIMEOUT_MS), Math.min(answerMs, CALL_TIMEOUT_MS))
       signal?.addEventListener('abort', () => {
-        this.brokenOff += 1
+        if (!isOver) this.brokenOff += 1
         resolve(false)
       })
     })
+    isOver = true
     this.underway -= 1
     if (!hasAnswer) throw new TokenError('token_endpoint_timeout', 'scripted')
   }
@@ -222,6 +224,33 @@ describe('the endpoint is down', () => {
       expect(vi.getTimerCount()).toBe(0)
     },
   )
+
+  test('it hangs for an org and then refuses it: the refusal is passed on', async () => {
+    const world = new World()
+    world.mint('warm')
+    await advance(10)
+    world.endpoint.behave = hanging
+    const outcome = world.mint('org')
+    await advance(12_000)
+    world.endpoint.behave = failing('org_access_refused')
+    await advance(5_000)
+    expect(outcome.code).toBe('org_access_refused')
+    expect(world.endpoint.underway).toBe(0)
+  })
+
+  test('a call beside one that hangs ends with it', async () => {
+    const world = new World()
+    world.mint('warm')
+    await advance(10)
+    world.endpoint.behave = () => (world.endpoint.calls.length === 2 ? 8_500 : hanging())
+    const outcome = world.mint('org')
+    await advance(8_490)
+    expect(world.endpoint.underway).toBe(2)
+    await advance(10)
+    expect(outcome.code).toBe('ok')
+    expect(world.endpoint.underway).toBe(0)
+    expect(world.mint('org').code, 'the org is not paused').toBeUndefined()
+  })
 
   test('also mints that wait for their turn are refused', async () => {
     const world = new World({ mintConcurrency: 2 })

@@ -587,6 +587,20 @@ describe('other statuses', () => {
     expect(stage.learned).toEqual([])
   })
 
+  test('400 for reasons of its own says nothing about the token: a 401 behind it is tried again', async () => {
+    const stage = await Stage.settled()
+    stage.answer = ({ path }) => (path === '/bad' ? 400 : 200)
+    for (let i = 0; i < 2; i += 1) expect((await stage.send('repeatable', '/bad')).status).toBe(400)
+    await stage.pass(SETTLED_MS)
+    await stage.send()
+    expect((await stage.send('repeatable', '/bad')).status).toBe(400)
+    stage.endpointFails = true
+    const { length } = stage.sent
+    stage.answer = () => (stage.sent.length === length + 1 ? 401 : 200)
+    expect((await stage.send()).status).toBe(200)
+    expect(stage.sent).toHaveLength(length + 2)
+  })
+
   test('if the trial gets no token, the client gets the answer of the service', async () => {
     const stage = await Stage.settled()
     stage.answer = () => 403
