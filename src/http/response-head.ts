@@ -111,6 +111,11 @@ export class ResponseHead {
   }
 }
 
+export interface EndpointAnswer extends Pick<ResponseHead, 'status' | 'fields'> {
+  /** Of a success only. Any other answer says enough by its status, and its content may be huge, cut, or never come. */
+  readonly content: Buffer
+}
+
 const NO_CONTENT = 204
 const UPGRADE_REQUIRED = 426
 

@@ -1,17 +1,9 @@
 /** Sends one request and reads its answer into memory, within one time limit. The token endpoint is called this way. */
 
 import { OriginError } from '../errors.ts'
-import type { ResponseHead } from '../http/response-head.ts'
+import type { EndpointAnswer, ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
-
-export interface EndpointAnswer {
-  readonly status: number
-  /** Names and values in turn. */
-  readonly fields: readonly string[]
-  /** Of a success only. Any other answer says enough by its status, and its content may be huge, cut, or never come. */
-  readonly content: Buffer
-}
 
 const MAX_CONTENT_BYTES = 64 * 1024
 /** If the content of an answer without success is read within this time, its connection can be used again. */

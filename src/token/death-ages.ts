@@ -45,15 +45,14 @@ export class DeathAges {
     return this.#endings.every((ending) => this.#agrees(ending, ageMs))
   }
 
-  isUsual(ending: Ending): boolean {
-    return this.endMs !== undefined && this.#agrees(ending, this.endMs)
-  }
-
-  add(ending: Ending): void {
+  /** Returns true if the ending was to be expected. */
+  add(ending: Ending): boolean {
+    const isUsual = this.endMs !== undefined && this.#agrees(ending, this.endMs)
     this.#endings.push(ending)
     if (this.#endings.length > this.#options.capacity) this.#endings.shift()
     const ages = this.#endings.map(({ deadMs }) => deadMs).filter(Number.isFinite)
     this.endMs = ages.sort((a, b) => a - b).find((ageMs) => this.#isRegular(ageMs))
+    return isUsual
   }
 
   /** True if enough tokens died at this age, and most could have died at it. */

@@ -8,16 +8,13 @@
 
 import { type MintNotSent, OverBudget, type Requester } from './token-source.ts'
 
-/** Gives back a place in the budget: must be called once, when the call has ended. */
-export type LeaveQueue = () => void
-
 interface Waiter {
   /** The org had a token before. */
   readonly isKnown: boolean
   /** The number of mints that its requester asked for lately. */
   readonly rank: number
   readonly deadlineAt: number
-  readonly go: (leave: LeaveQueue) => void
+  readonly go: (leave: () => void) => void
   readonly refuse: (error: MintNotSent) => void
   readonly timer: NodeJS.Timeout
 }
@@ -31,8 +28,6 @@ const LONGEST_WAIT_SHARE = 0.9
 /** The weight of an ask halves in this time. */
 const HALF_LIFE_MS = 5_000
 const ROUNDING_MS = 0.001
-/** Stands for mints that no request asked for. */
-const NO_REQUESTER = {}
 
 export class MintQueue {
   readonly #concurrency: number
@@ -58,11 +53,12 @@ export class MintQueue {
   }
 
   /**
-   * Resolves when the call may be made.
+   * Resolves when the call may be made, with what gives its place back: to be called once, when the call has ended. A mint that
+   * no request asked for counts as asked for by the queue.
    * @throws {OverBudget} at once if its turn would come too late for `deadlineAt`; also when its time is over, and when others
    * who go first take its place in the queue
    */
-  enter(isKnown: boolean, deadlineAt: number, requester: Requester = NO_REQUESTER): Promise<LeaveQueue> {
+  enter(isKnown: boolean, deadlineAt: number, requester: Requester = this): Promise<() => void> {
     const rank = this.#countAsk(requester)
     return new Promise((go, refuse) => {
       const timer = setTimeout(() => this.#refuse(waiter), (deadlineAt - this.#now()) * LONGEST_WAIT_SHARE)

@@ -9,9 +9,10 @@
  */
 
 import type { OrgId } from '../http/org-id.ts'
-import { DeathAges } from './death-ages.ts'
+import { DeathAges, type Ending } from './death-ages.ts'
 import type { ServiceHabits, TokenRules } from './service-habits.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
+import type { Turns } from './turns.ts'
 
 /** `once`: a request that cannot be repeated. */
 export type RequestKind = 'repeatable' | 'once' | 'handshake'
@@ -26,8 +27,7 @@ export type Choice =
 /** A token that the service rejected although it was old enough to be known everywhere. */
 interface Condemned {
   readonly token: AccessToken
-  readonly aliveMs: number
-  readonly deadMs: number
+  readonly death: Ending
   /** No request is repeated with the successor, so the first request that the service accepts confirms the death. */
   readonly isUnrepeated: boolean
 }
@@ -87,8 +87,8 @@ export class OrgTokens {
   quietUntil = 0
   /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
   isDead = false
-  /** True while requests wait for a token that the service has never accepted. */
-  hasWaiting = false
+  /** While requests wait for a token that the service has never accepted. */
+  turns: Turns | undefined
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
   /** Requests that were rejected since the service last accepted the current token. */
@@ -143,7 +143,7 @@ export class OrgTokens {
       return mayTry ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
     if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
-    if (this.hasWaiting) return { wait: 'settled' }
+    if (this.turns !== undefined) return { wait: 'settled' }
     const settledAt = current.mintedAt + this.habits.delayMs(now)
     if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
     if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
@@ -283,7 +283,7 @@ export class OrgTokens {
       this.#firstAcceptedAt = Math.floor(sentAt)
       if (condemned?.isUnrepeated === true) this.confirmDeath(condemned.token)
     }
-    if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
+    if (condemned?.token === token && sentAt > token.mintedAt + condemned.death.deadMs) {
       this.#condemned = undefined
       this.isDead = false
     }
@@ -311,7 +311,7 @@ export class OrgTokens {
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
     const rejectedAt = this.rejectedInRow > 0 ? Math.min(sentAt, this.#rejectedSince) : sentAt
     const deadMs = Math.max(rejectedAt - token.mintedAt, aliveMs)
-    this.#condemned = { token, aliveMs, deadMs, isUnrepeated }
+    this.#condemned = { token, death: { org: this.org, aliveMs, deadMs }, isUnrepeated }
   }
 
   /** Another token was accepted where this one was rejected. */
@@ -321,11 +321,9 @@ export class OrgTokens {
     this.#condemned = undefined
     if (this.#grievances !== undefined) this.#grievances.useless = 0
     if (!this.rules.learns) return
-    const { aliveMs, deadMs } = condemned
-    const death = { org: this.org, aliveMs, deadMs }
+    const { death } = condemned
     const { deaths } = this.habits
-    const isUsual = deaths.isUsual(death)
-    deaths.add(death)
+    const isUsual = deaths.add(death)
     this.#outlivedMs = 0
     this.#hasDied = true
     if (isUsual && this.#own === undefined) return
@@ -390,6 +388,10 @@ export class OrgTokens {
     return this.#grievances
   }
 
+  /**
+   * `new`: not accepted yet. `fresh`: in use. `refreshing`: a new token is due. `rejected`: the service rejects it, and there
+   * is no other yet.
+   */
   stateAt(now: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
     if (this.isDead) return 'rejected'
     if (now - this.current.mintedAt > this.#aheadMs(now)) return 'refreshing'

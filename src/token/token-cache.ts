@@ -40,19 +40,7 @@ interface ObtainOptions extends Asker {
   readonly kind: RequestKind
 }
 
-/** Describes an org to an operator. Never contains a token. */
-export interface OrgStatus {
-  readonly org: string
-  /**
-   * `new`: not accepted yet. `fresh`: in use. `refreshing`: a new token is due. `rejected`: the service rejects it, and
-   * there is no other yet. `refused`: the token endpoint gives no token for the org.
-   */
-  readonly state: 'new' | 'fresh' | 'refreshing' | 'rejected' | 'refused'
-  readonly ageMs: number | undefined
-  /** The age at which the token will probably end; undefined if nothing is known. */
-  readonly lifetimeMs: number | undefined
-  readonly lastRefusal: { readonly tokenEndpointStatus: number | undefined; readonly agoMs: number } | undefined
-}
+export type OrgStatus = ReturnType<TokenCache['status']>[number]
 
 interface Refusal {
   readonly error: TokenError
@@ -75,7 +63,6 @@ export class TokenCache {
   readonly #random: () => number
   readonly habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
-  readonly #turns = new Map<OrgId, Turns>()
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
     const { maxOrgs, observer, now = () => performance.now(), random = Math.random } = options
@@ -86,9 +73,9 @@ export class TokenCache {
     this.#random = random
     this.#orgs = new LRUCache({
       max: maxOrgs,
-      dispose: (_, org, reason) => {
+      dispose: ({ turns }, org, reason) => {
         if (reason === 'evict') observer?.tokenEvicted?.(org)
-        if (reason !== 'set') this.#turns.get(org)?.end()
+        turns?.end()
       },
     })
     this.#refusals = new LRUCache({ max: maxOrgs })
@@ -173,7 +160,7 @@ export class TokenCache {
   accepted(org: OrgId, token: AccessToken, sentAt: number, request: Pick<RejectedRequest, 'method' | 'path'>): void {
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) return
-    if (tokens.noteAccepted(token, sentAt)) this.#turns.get(org)?.end()
+    if (tokens.noteAccepted(token, sentAt)) tokens.turns?.end()
     const { kindsByRight } = tokens
     if (kindsByRight !== undefined && kindsByRight.size > 0) kindsByRight.delete(kindOf(request))
   }
@@ -266,7 +253,7 @@ export class TokenCache {
     }
     const isNew = tokens.take(token, this.#now(), this.#random())
     if (reason === 'refresh') this.habits.ahead.note(isNew)
-    if (isNew) this.#turns.get(org)?.end()
+    if (isNew) tokens.turns?.end()
     return tokens.current
   }
 
@@ -285,21 +272,15 @@ export class TokenCache {
   #turn(org: OrgId, mayTry: boolean): Promise<void> {
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) return Promise.resolve()
-    let turns = this.#turns.get(org)
-    if (turns === undefined) {
-      turns = new Turns({
-        lastAt: tokens.current.mintedAt + this.#options.settleTimeMs,
-        now: this.#now,
-        pause: (delayMs) => this.#pause(delayMs),
-        onEnd: () => {
-          tokens.hasWaiting = false
-          this.#turns.delete(org)
-        },
-      })
-      tokens.hasWaiting = true
-      this.#turns.set(org, turns)
-    }
-    return turns.wait(mayTry)
+    tokens.turns ??= new Turns({
+      lastAt: tokens.current.mintedAt + this.#options.settleTimeMs,
+      now: this.#now,
+      pause: (delayMs) => this.#pause(delayMs),
+      onEnd: () => {
+        tokens.turns = undefined
+      },
+    })
+    return tokens.turns.wait(mayTry)
   }
 
   async #pause(delayMs: number): Promise<void> {
@@ -342,25 +323,27 @@ export class TokenCache {
   }
 
   /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */
-  status(): readonly OrgStatus[] {
+  status() {
     const now = this.#now()
-    const held = Array.from(this.#orgs.values(), (tokens) => ({
-      org: tokens.org,
-      state: tokens.stateAt(now),
-      ageMs: now - tokens.current.mintedAt,
-      lifetimeMs: known(tokens.endMs),
-      lastRefusal: this.#lastRefusal(tokens.org, now),
-    }))
-    const isShown = ([org, { refusedAt }]: [OrgId, Refusal]) =>
-      now - refusedAt < REFUSAL_SHOWN_MS && !this.#orgs.has(org)
-    const refused = Array.from(this.#refusals.entries()).filter(isShown)
-    const unknown = { state: 'refused', ageMs: undefined, lifetimeMs: undefined } as const
-    return [...held, ...refused.map(([org]) => ({ org, ...unknown, lastRefusal: this.#lastRefusal(org, now) }))]
-  }
-
-  #lastRefusal(org: OrgId, now: number): OrgStatus['lastRefusal'] {
-    const refusal = this.#refusals.peek(org)
-    return refusal && { tokenEndpointStatus: refusal.error.tokenEndpointStatus, agoMs: now - refusal.refusedAt }
+    const refused = Array.from(this.#refusals.entries()).filter(
+      ([, { refusedAt }]) => now - refusedAt < REFUSAL_SHOWN_MS,
+    )
+    const orgs = new Set([...this.#orgs.keys(), ...refused.map(([org]) => org)])
+    return Array.from(orgs, (org) => {
+      const tokens = this.#orgs.peek(org)
+      const refusal = this.#refusals.peek(org)
+      return {
+        org,
+        state: tokens?.stateAt(now) ?? ('refused' as const),
+        ageMs: tokens && now - tokens.current.mintedAt,
+        /** The age at which the token will probably end; undefined if nothing is known. */
+        lifetimeMs: known(tokens?.endMs),
+        lastRefusal: refusal && {
+          tokenEndpointStatus: refusal.error.tokenEndpointStatus,
+          agoMs: now - refusal.refusedAt,
+        },
+      }
+    })
   }
 }
 

@@ -6,15 +6,16 @@
 import { performance } from 'node:perf_hooks'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
+import type { EndpointAnswer } from '../http/response-head.ts'
 import { targetPrefix } from '../http/target.ts'
 import type { AppCredentials, AppKey } from './app-credentials.ts'
-import { type MintReply, readToken, translateMintError } from './token-reply.ts'
+import { readToken, translateMintError } from './token-reply.ts'
 import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
 
 export interface TokenEndpointOptions {
   readonly baseUrl: URL
   /** Sends a POST without content, once. `fields` are names and values in turn. Rejects with an `OriginError`. */
-  readonly call: (target: string, fields: readonly string[], signal?: AbortSignal) => Promise<MintReply>
+  readonly call: (target: string, fields: readonly string[], signal?: AbortSignal) => Promise<EndpointAnswer>
   /** Offers the secret of the file to the credentials. Must not reject. */
   readonly rereadSecret?: (() => Promise<void>) | undefined
   readonly observer?: TokenObserver | undefined

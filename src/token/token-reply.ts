@@ -5,21 +5,15 @@
 
 import { gunzipSync } from 'node:zlib'
 import { OriginError, type OriginErrorCode, TokenError } from '../errors.ts'
+import type { EndpointAnswer } from '../http/response-head.ts'
 import { AccessToken } from './token-source.ts'
-
-export interface MintReply {
-  readonly status: number
-  /** Names and values in turn. */
-  readonly fields: readonly string[]
-  /** Of a success only: a refusal is told by its status, and its content may be huge, cut, or never come. */
-  readonly content: Buffer
-}
 
 /**
  * The token of a success. `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day.
  * @throws {TokenError}
  */
-export function readToken({ status, fields, content }: MintReply, startedAt: number, wallNowMs: number): AccessToken {
+export function readToken(reply: EndpointAnswer, startedAt: number, wallNowMs: number): AccessToken {
+  const { status, fields, content } = reply
   refuseUnlessOk(status, fields, wallNowMs)
   const token = readOrgAccessToken(decode(fields, content))
   if (token === undefined) throw new TokenError('token_response_invalid', `${NO_TOKEN} ${ADVICE}`, { hint: NO_TOKEN })
@@ -62,10 +56,10 @@ function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: nu
     throw new TokenError('token_endpoint_unavailable', message, { hint: `The token endpoint answered ${status}.` })
   }
   // With a wrong path in baseUrl, every org gets this status.
-  const isLikeWrongAddress = status === 404 || status === 405
-  const hint = isLikeWrongAddress
-    ? `The token endpoint answered ${status}, as a wrong address does: if every Org is refused, check baseUrl.`
-    : undefined
+  const hint =
+    status === 404 || status === 405
+      ? `The token endpoint answered ${status}, as a wrong address does: if every Org is refused, check baseUrl.`
+      : undefined
   throw new TokenError('org_access_refused', hint ?? message, { tokenEndpointStatus: status, hint })
 }
 
@@ -152,7 +146,6 @@ const HINTS: Readonly<Partial<Record<OriginErrorCode, string>>> = {
   connection_timeout: UNREACHABLE,
   connection_terminated: 'The token endpoint closed the connection without an answer (%).',
   dns_error: 'The host name of the token endpoint cannot be resolved (%): check baseUrl and the DNS server.',
-  tls_certificate_error: 'The proxy does not trust the certificate of the service (%).',
   tls_protocol_error: 'TLS with the token endpoint failed (%): check that baseUrl names an https port.',
   overloaded: 'The proxy has no room for another connection (%): raise its limits.',
   http_protocol_error: BROKEN,
@@ -178,7 +171,5 @@ export function translateMintError(cause: unknown): TokenError {
 
 /** The code of the system, such as `ECONNREFUSED`, or words of our own. */
 function detailOf({ cause, message }: OriginError): string {
-  // Every address of the name failed: the first failure speaks for all (RFC 8305).
-  const error: unknown = cause instanceof AggregateError ? cause.errors[0] : cause
-  return error instanceof Error && 'code' in error ? String(error.code) : message
+  return cause instanceof Error && 'code' in cause ? String(cause.code) : message
 }

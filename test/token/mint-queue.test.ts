@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { type LeaveQueue, MintQueue } from '../../src/token/mint-queue.ts'
+import { MintQueue } from '../../src/token/mint-queue.ts'
 import { MintNotSent, OverBudget, type Requester } from '../../src/token/token-source.ts'
 import { fc } from '../support/properties.ts'
 
@@ -15,7 +15,7 @@ const advance = (ms: number) => vi.advanceTimersByTimeAsync(ms)
 
 interface Seen {
   enteredAt?: number
-  leave?: LeaveQueue
+  leave?: () => void
   error?: unknown
 }
 
