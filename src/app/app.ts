@@ -137,8 +137,9 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     tokens: {
       status: () => side.tokens.status(),
       purge: (org) => {
-        fleet?.purge(org === undefined ? side.tokens.knownOrgs() : [org])
-        return org === undefined ? side.tokens.purgeAll() : Number(side.tokens.purge(org))
+        const purged = side.tokens.purge(org)
+        fleet?.purge(org === undefined ? purged : [org])
+        return purged.length
       },
     },
     resumeMints: () => side.pauses.resume(),

@@ -145,7 +145,7 @@ export class TokenSide {
     this.#stopped.abort()
     clearTimeout(this.#probe)
     this.#secretFile?.close()
-    this.tokens.purgeAll()
+    this.tokens.purge()
     this.#origin.close()
   }
 

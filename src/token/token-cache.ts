@@ -24,12 +24,9 @@ export interface TokenCacheOptions extends TokenRules {
   readonly mintTimeoutMs: number
   /** Monotonic milliseconds, the clock of the token source. */
   readonly now?: () => number
-  readonly startTimer?: StartTimer
+  readonly startTimer?: typeof startTimer
   readonly random?: () => number
 }
-
-/** Runs `run` after the delay, unless the returned function is called before. */
-type StartTimer = (run: () => void, delayMs: number) => () => void
 
 export interface TokenLookup {
   readonly token: AccessToken
@@ -42,11 +39,6 @@ interface ObtainOptions extends Asker {
 
 export type OrgStatus = ReturnType<TokenCache['status']>[number]
 
-interface Refusal {
-  readonly error: TokenError
-  readonly refusedAt: number
-}
-
 /** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
 const REFUSAL_SHOWN_MS = 5 * 60_000
 /** Usual times of a mint, and the least time, before a request goes on with a token that may have ended. */
@@ -57,9 +49,9 @@ export class TokenCache {
   readonly #source: TokenSource
   readonly #options: TokenCacheOptions
   readonly #orgs: LRUCache<OrgId, OrgTokens>
-  readonly #refusals: LRUCache<OrgId, Refusal>
+  readonly #refusals: LRUCache<OrgId, { readonly error: TokenError; readonly refusedAt: number }>
   readonly #now: () => number
-  readonly #startTimer: StartTimer
+  readonly #startTimer: typeof startTimer
   readonly #random: () => number
   readonly habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
@@ -289,19 +281,18 @@ export class TokenCache {
 
   // ---- for operators
 
-  /** Returns true if there was a token to forget. A mint that is under way serves those who wait, and is then forgotten. */
-  purge(org: OrgId): boolean {
-    this.#mints.delete(org)
-    this.#refusals.delete(org)
-    return this.#orgs.delete(org)
-  }
-
-  purgeAll(): number {
-    const { size } = this.#orgs
-    this.#mints.clear()
-    this.#refusals.clear()
-    this.#orgs.clear()
-    return size
+  /**
+   * Forgets what is known of one org, or of all. Returns those that had a token. A mint that is under way serves those who
+   * wait, and is then forgotten.
+   */
+  purge(only?: OrgId): OrgId[] {
+    const known = [this.#orgs, this.#refusals, this.#mints]
+    const orgs = only === undefined ? known.flatMap((each) => [...each.keys()]) : [only]
+    return orgs.filter((org) => {
+      this.#mints.delete(org)
+      this.#refusals.delete(org)
+      return this.#orgs.delete(org)
+    })
   }
 
   get size(): number {
@@ -316,10 +307,6 @@ export class TokenCache {
   /** Orgs for which the service accepts no token, not even a new one. */
   orgsWithRejectedTokens(): OrgId[] {
     return [...this.#orgs.values()].filter(({ isUseless }) => isUseless).map(({ org }) => org)
-  }
-
-  knownOrgs(): OrgId[] {
-    return [...this.#orgs.keys()]
   }
 
   /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */
@@ -347,7 +334,10 @@ export class TokenCache {
   }
 }
 
-/** Does not keep the process alive: no request waits any more then. */
+/**
+ * Runs `run` after the delay, unless the returned function is called before. Does not keep the process alive: no request waits
+ * any more then.
+ */
 function startTimer(run: () => void, delayMs: number): () => void {
   const timer = setTimeout(run, delayMs).unref()
   return () => clearTimeout(timer)

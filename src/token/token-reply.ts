@@ -125,14 +125,13 @@ function secondsOf(claims: unknown, name: 'exp' | 'iat'): number {
 
 /** A longer wait would keep orgs out because of one odd answer. */
 const MAX_RETRY_AFTER_SECONDS = 300
-const DELAY_SECONDS = /^\d+$/
 /** `Date.parse` alone takes nearly anything for a date. */
 const HTTP_DATE = /^\w{3,9}, .+ GMT$/
 
 /** `Retry-After` (RFC 9110 §10.2.3) as whole seconds from now. Undefined if it is missing or not well-formed. */
 export function parseRetryAfter(value: string | undefined, wallNowMs: number): number | undefined {
   if (value === undefined) return undefined
-  if (DELAY_SECONDS.test(value)) return Math.min(Number(value), MAX_RETRY_AFTER_SECONDS)
+  if (/^\d+$/.test(value)) return Math.min(Number(value), MAX_RETRY_AFTER_SECONDS)
   const restMs = HTTP_DATE.test(value) ? Date.parse(value) - wallNowMs : Number.NaN
   if (Number.isNaN(restMs)) return undefined
   return Math.min(Math.max(Math.ceil(restMs / 1_000), 0), MAX_RETRY_AFTER_SECONDS)
@@ -162,14 +161,10 @@ export function translateMintError(cause: unknown): TokenError {
   const isBroken = HINTS[cause.code] === BROKEN
   const isTimeout = cause.code === 'connection_timeout' || cause.code === 'http_response_timeout'
   const code = isTimeout ? 'token_endpoint_timeout' : 'token_endpoint_unavailable'
-  const detail = isBroken ? cause.message : detailOf(cause)
+  const { cause: error } = cause
+  const detail = !isBroken && error instanceof Error && 'code' in error ? String(error.code) : cause.message
   const fault = cause.code === 'tls_certificate_error' ? cause.hint : undefined
   const hint =
     fault === undefined ? HINTS[cause.code]?.replace('%', () => detail) : `${fault.slice(0, -1)} (${detail}).`
   return new TokenError(isBroken ? 'token_response_invalid' : code, hint ?? cause.message, { cause, hint })
-}
-
-/** The code of the system, such as `ECONNREFUSED`, or words of our own. */
-function detailOf({ cause, message }: OriginError): string {
-  return cause instanceof Error && 'code' in cause ? String(cause.code) : message
 }

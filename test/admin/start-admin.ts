@@ -50,7 +50,7 @@ export class AdminUnderTest implements AsyncDisposable {
       metrics: this.metrics,
       tokens: {
         status: () => this.tokens.status(),
-        purge: (org) => (org === undefined ? this.tokens.purgeAll() : Number(this.tokens.purge(org))),
+        purge: (org) => this.tokens.purge(org).length,
       },
       resumeMints: () => undefined,
       warnings: { mints_paused: () => this.paused },
@@ -102,6 +102,6 @@ export class AdminUnderTest implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#listener.close()
-    this.tokens.purgeAll()
+    this.tokens.purge()
   }
 }

@@ -208,7 +208,7 @@ describe('a settled token', () => {
     const stage = await Stage.settled()
     stage.answer = from(2)
     const request = stage.request()
-    stage.cache.purgeAll()
+    stage.cache.purge()
     expect((await stage.outcome(request)).status).toBe(200)
     expect(stage.mints).toBe(2)
   })
@@ -314,9 +314,9 @@ describe('a young token', () => {
     const stage = new Stage()
     stage.answer = ({ ageMs }) => (ageMs < 1_000 ? 401 : 200)
     await stage.send()
-    stage.cache.purgeAll()
+    stage.cache.purge()
     expect((await stage.send('once')).status).toBe(200)
-    stage.cache.purgeAll()
+    stage.cache.purge()
     expect((await stage.send('handshake')).status).toBe(200)
   })
 
@@ -517,7 +517,7 @@ test.each([400, 403, 500, 503])('after a purge, a response with %i is no rejecti
   stage.answer = () => status
   const before = stage.sent.length
   const request = stage.request()
-  stage.cache.purgeAll()
+  stage.cache.purge()
   expect((await stage.outcome(request)).status).toBe(status)
   expect(stage.sent.length - before).toBe(1)
   expect(stage.mints).toBe(1)
