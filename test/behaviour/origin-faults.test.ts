@@ -1,6 +1,6 @@
 /** Faults of the origin: the client gets a 502 or 504 that names the fault, or a response that is visibly broken. */
 
-import { connect, createServer } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
@@ -8,7 +8,7 @@ import { type Fault, startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { listening } from '../support/listening.ts'
 import { fieldOf, problemOf, RawClient, request } from '../support/raw-client.ts'
-import { startService } from '../support/service.ts'
+import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 
 const table = await startFaultTable({
@@ -136,6 +136,11 @@ test('an origin that refuses connections, and comes back', async () => {
   await table.expectAlive()
 })
 
+function relay(connection: Socket, service: Service): void {
+  const onward = connect(service.origin.port, '127.0.0.1').on('error', () => undefined)
+  connection.pipe(onward).pipe(connection)
+}
+
 test('bytes outside TLS on a connection with TLS are a tls_protocol_error', async () => {
   await using service = await startService({
     tls: certificate('localhost'),
@@ -145,11 +150,7 @@ test('bytes outside TLS on a connection with TLS are a tls_protocol_error', asyn
       return new Promise(() => {})
     },
   })
-  const relay = createServer((connection) => {
-    const onward = connect(service.origin.port, '127.0.0.1').on('error', () => undefined)
-    connection.pipe(onward).pipe(connection)
-  })
-  await using network = await listening(relay)
+  await using network = await listening(createServer((connection) => relay(connection, service)))
   await using proxy = await startProxy(service, {
     appRoutes: 'GET /v2/*',
     baseUrl: `https://localhost:${network.port}`,
@@ -162,16 +163,12 @@ test('bytes outside TLS on a connection with TLS are a tls_protocol_error', asyn
 test('content that is kept for no repeat is there when the first connection breaks before it opens', async () => {
   await using service = await startService({ tls: certificate('localhost'), acceptsAnyToken: true })
   let connections = 0
-  const relay = createServer((connection) => {
+  const front = createServer((connection) => {
     connections += 1
-    if (connections === 1) {
-      connection.destroy()
-      return
-    }
-    const onward = connect(service.origin.port, '127.0.0.1').on('error', () => undefined)
-    connection.pipe(onward).pipe(connection)
+    if (connections === 1) connection.destroy()
+    else relay(connection, service)
   })
-  await using network = await listening(relay)
+  await using network = await listening(front)
   await using proxy = await startProxy(service, {
     appRoutes: 'POST /v2/*',
     'replay.maxBody': '0B',

@@ -5,6 +5,7 @@ import { fc } from '../support/properties.ts'
 
 const newRequestId = () => 'generated'
 
+const UPGRADE = ['Upgrade', 'websocket', 'Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ==', 'Sec-WebSocket-Version', '13']
 const HOST = ['Host', 'localhost:8080']
 const ORG = ['X-Org-Id', 'acme']
 
@@ -49,24 +50,12 @@ describe('an admitted request', () => {
 
   test('a handshake may ask for a subprotocol with the name of one of its fields', () => {
     const protocols = ['Sec-WebSocket-Protocol', 'sec-websocket-key', 'Sec-WebSocket-Protocol', 'sec-websocket-version']
-    const request = admitted([
-      'Connection', 'Upgrade', 'Upgrade', 'websocket', 'Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ==', 'Sec-WebSocket-Version', '13',
-      ...protocols,
-    ]) // biome-ignore format: pairs
-    expect(request.isWebSocket).toBe(true)
+    expect(admitted(['Connection', 'Upgrade', ...UPGRADE, ...protocols]).isWebSocket).toBe(true)
   })
 
   test('an upgrade that the parser does not see is none: it reads the options of Connection between commas', () => {
-    const handshake = [
-      'Upgrade',
-      'websocket',
-      'Sec-WebSocket-Key',
-      'dGhlIHNhbXBsZSBub25jZQ==',
-      'Sec-WebSocket-Version',
-      '13',
-    ]
-    expect(admitted(['Connection', 'keep-alive Upgrade', ...handshake]).isWebSocket).toBe(false)
-    expect(admitted(['Connection', 'keep-alive\t,\tUpgrade', ...handshake]).isWebSocket).toBe(true)
+    expect(admitted(['Connection', 'keep-alive Upgrade', ...UPGRADE]).isWebSocket).toBe(false)
+    expect(admitted(['Connection', 'keep-alive\t,\tUpgrade', ...UPGRADE]).isWebSocket).toBe(true)
   })
 })
 
