@@ -5,7 +5,7 @@ import { fc } from '../support/properties.ts'
 
 const newRequestId = () => 'generated'
 
-const UPGRADE = ['Upgrade', 'websocket', 'Sec-WebSocket-Key', 'dGhlIHNhbXBsZSBub25jZQ==', 'Sec-WebSocket-Version', '13']
+const UPGRADE = 'Upgrade websocket Sec-WebSocket-Key dGhlIHNhbXBsZSBub25jZQ== Sec-WebSocket-Version 13'.split(' ')
 const HOST = ['Host', 'localhost:8080']
 const ORG = ['X-Org-Id', 'acme']
 
