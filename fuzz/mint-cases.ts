@@ -48,6 +48,8 @@ export async function mintCase(seed: number, index: number): Promise<MintCase> {
 }
 
 export interface MintArena {
+  /** While a call hangs, the proxy makes others beside it, also when nobody waits any more. */
+  readonly hanging: Set<string>
   readonly arena: Arena
   readonly plans: Map<string, MintCase>
 }
@@ -63,17 +65,15 @@ export async function startMintArena(): Promise<MintArena> {
     if (plan.ends === 'reset') connection.reset()
     return undefined
   }
-  return { arena: await Arena.start({ mint, acceptsAnyToken: true }, SETTINGS), plans }
+  return { arena: await Arena.start({ mint, acceptsAnyToken: true }, SETTINGS), plans, hanging: new Set() }
 }
 
 /** Two good ones, and the calls for one token that have time within a second. */
 const MAX_MINTS = 2 + 8
 
 /** One after another, each followed by two good mints: if half of the orgs failed, the endpoint would count as down. */
-export async function runMintCases({ arena, plans }: MintArena, cases: readonly MintCase[]): Promise<number> {
+export async function runMintCases({ arena, plans, hanging }: MintArena, cases: readonly MintCase[]): Promise<number> {
   let requests = 0
-  /** While a call hangs, the proxy makes others beside it, also when nobody waits any more. */
-  const hanging = new Set<string>()
   for (const each of cases) {
     plans.set(each.org, each)
     const { received, end } = await ask(arena, each.org)

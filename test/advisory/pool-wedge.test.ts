@@ -85,17 +85,19 @@ test.each([
 })
 
 test('clients that leave while they wait for a place', async () => {
-  const target = table.target(() => new Promise(() => {}))
-  const clients = await Promise.all(Array.from({ length: 4 * PLACES }, () => RawClient.connect(table.proxy.port)))
-  for (const client of clients) client.send(get(target, 'acme'))
-  await table.service.origin.waitFor(
-    () => table.requestsFor(target).length === (PLACES * 3) / 4,
-    'the share of one Org',
-  )
-  for (const client of clients) client.reset()
+  const targets = Array.from({ length: 4 * PLACES }, () => table.target(() => new Promise(() => {})))
+  const send = async (target: string) => ({
+    target,
+    client: await RawClient.sending(table.proxy.port, get(target, 'acme')),
+  })
+  const held = await Promise.all(targets.splice(0, (PLACES * 3) / 4).map(send)) // the share of one Org
+  for (const { target } of held) await table.arrival(target)
+  const waiting = await Promise.all(targets.map(send))
+  for (const { client } of waiting) client.reset()
+  for (const { target } of waiting) await table.proxy.logOf(target)
+  for (const { client } of held) client.reset()
   await table.expectAlive()
-  expect(table.requestsFor(target), 'none of those that waited is sent').toHaveLength((PLACES * 3) / 4)
-  expect((await request(table.proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)
+  for (const { target } of waiting) expect(table.requestsFor(target)).toEqual([])
 })
 
 test('characters beyond latin1 from the configuration', async () => {

@@ -38,16 +38,12 @@ class Endpoint implements TokenSource {
 
   async #take(answerMs: number, signal?: AbortSignal): Promise<void> {
     this.underway += 1
-    let isOver = false
     const hasAnswer = await new Promise<boolean>((resolve) => {
       setTimeout(() => resolve(answerMs <= CALL_TIMEOUT_MS), Math.min(answerMs, CALL_TIMEOUT_MS))
-      signal?.addEventListener('abort', () => {
-        if (!isOver) this.brokenOff += 1
-        resolve(false)
-      })
+      signal?.addEventListener('abort', () => resolve(false))
     })
-    isOver = true
     this.underway -= 1
+    if (signal?.aborted === true) this.brokenOff += 1
     if (!hasAnswer) throw new TokenError('token_endpoint_timeout', 'scripted')
   }
 }
