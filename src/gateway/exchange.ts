@@ -83,7 +83,7 @@ export class Exchange implements AttemptSink {
   /** The key of a request as the bare App. */
   #credential: AccessToken | AppKey | undefined
   /** Set from a rejection until the request is repeated. To be called when the rejection has been read, or broke off. */
-  #rejectionEnded: (() => void) | undefined
+  #endRejection: (() => void) | undefined
   #rejectionBytes = 0
   /** When the token of the attempt was sent, for its age. Monotonic milliseconds. */
   #sentAt = 0
@@ -195,7 +195,7 @@ export class Exchange implements AttemptSink {
   }
 
   #limitPassed(): void {
-    if (this.#rejectionEnded !== undefined) {
+    if (this.#endRejection !== undefined) {
       this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
       this.#attempt?.abort(UNREAD)
     } else if (!this.#response.hasStarted && this.awaitsClient) {
@@ -233,7 +233,7 @@ export class Exchange implements AttemptSink {
 
   responseContent(bytes: Buffer, start: number, end: number): ContentFate {
     if (this.isOver) return 'taken'
-    if (this.#rejectionEnded !== undefined) {
+    if (this.#endRejection !== undefined) {
       this.#rejectionBytes += end - start
       if (this.#rejectionBytes > MAX_REJECTION_BYTES) this.#attempt?.abort(UNREAD)
       return 'taken'
@@ -250,13 +250,13 @@ export class Exchange implements AttemptSink {
   }
 
   responsePaused(): void {
-    if (!this.isOver && this.#rejectionEnded === undefined) this.#relay.flush()
+    if (!this.isOver && this.#endRejection === undefined) this.#relay.flush()
   }
 
   responseEnd(): void {
     if (this.isOver) return
-    if (this.#rejectionEnded !== undefined) {
-      this.#rejectionEnded()
+    if (this.#endRejection !== undefined) {
+      this.#endRejection()
       return
     }
     this.#response.isEnded = true
@@ -288,8 +288,8 @@ export class Exchange implements AttemptSink {
       return
     }
     if (this.isOver || attempt !== this.#attempt) return
-    if (this.#rejectionEnded !== undefined) {
-      this.#rejectionEnded()
+    if (this.#endRejection !== undefined) {
+      this.#endRejection()
       return
     }
     if (this.#mayUseNewConnection(attempt, error)) {
@@ -361,14 +361,14 @@ export class Exchange implements AttemptSink {
   async #repeatWith(next: Promise<AccessToken | AppKey>): Promise<void> {
     this.#rejectionBytes = 0
     const ended = new Promise<void>((resolve) => {
-      this.#rejectionEnded = resolve
+      this.#endRejection = resolve
     })
     try {
       const [credential] = await Promise.all([next, this.#content?.received()])
       const giveUp = setTimeout(() => this.#attempt?.abort(UNREAD), REJECTION_GRACE_MS)
       await ended
       clearTimeout(giveUp)
-      this.#rejectionEnded = undefined
+      this.#endRejection = undefined
       this.#credential = credential
       this.#record.token = 'replayed'
       this.#request.fields[this.#request.fields.length - 1] = credential.reveal()

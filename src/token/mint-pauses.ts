@@ -95,7 +95,7 @@ export class MintPauses {
   }
 
   /**
-   * The call has ended: with a token, or with `error`. A call that counted as hanging may end once more, with a success. A call
+   * The call has ended: with a token, or with `error`. A call that counted as hanging may end once more. A call
    * that was broken off says nothing about other orgs. Returns the error for all who wait if a pause of all orgs begins.
    */
   settle(pass: MintPass, error?: TokenError, isBrokenOff = false): MintNotSent | undefined {

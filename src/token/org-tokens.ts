@@ -5,7 +5,7 @@
  *
  *     new ──accepted──▶ proven ──rejected──▶ condemned ──its successor is accepted──▶ dead: its age is a lesson
  *
- * and a rejection of a token that is younger than the settle time condemns nothing.
+ * and a rejection of a token that is younger than the settle time condemns nothing as long as waiting may help.
  */
 
 import type { OrgId } from '../http/org-id.ts'
@@ -86,13 +86,14 @@ export class OrgTokens {
   /** Until this instant a request that can be repeated gets the current token, whatever else is known. */
   quietUntil = 0
   /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
-  isDead = false
+  isBeingReplaced = false
   /** While requests wait for a token that the service has never accepted. */
   turns: Turns | undefined
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
   /** Requests that were rejected since the service last accepted the current token. */
   rejectedInRow = 0
+  /** The same with a status that ends tokens at other services. */
   suspectedInRow = 0
   /** A request has told what a status other than those of the configuration means. */
   hasTried = false
@@ -137,7 +138,7 @@ export class OrgTokens {
     const { current } = this
     const former = this.usableFormer(now)
     const isRepeatable = kind === 'repeatable'
-    if (this.isDead) {
+    if (this.isBeingReplaced) {
       // While no other can be had, a request tries the token now and then: the service may have been wrong.
       const mayTry = isRepeatable && this.#failures > 0 && !this.#isOver(now) && this.#isScout(now)
       return mayTry ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
@@ -285,7 +286,7 @@ export class OrgTokens {
     }
     if (condemned?.token === token && sentAt > token.mintedAt + condemned.death.deadMs) {
       this.#condemned = undefined
-      this.isDead = false
+      this.isBeingReplaced = false
     }
     return true
   }
@@ -297,7 +298,7 @@ export class OrgTokens {
     this.quietUntil = 0
   }
 
-  /** The same for a status that says so at other services. Most often it says something else. */
+  /** Most often, such a status says something else. */
   noteSuspected(): void {
     this.suspectedInRow += 1
     this.quietUntil = 0
@@ -393,7 +394,7 @@ export class OrgTokens {
    * is no other yet.
    */
   stateAt(now: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
-    if (this.isDead) return 'rejected'
+    if (this.isBeingReplaced) return 'rejected'
     if (now - this.current.mintedAt > this.#aheadMs(now)) return 'refreshing'
     return this.acceptedAt < 0 ? 'new' : 'fresh'
   }
@@ -406,7 +407,7 @@ export class OrgTokens {
 
   /** True if a request may go on with the current token in place of a new one: the end that is not stated is a guess. */
   servesAt(now: number): boolean {
-    return !this.isDead && now - this.current.mintedAt < this.current.statedLifeMs
+    return !this.isBeingReplaced && now - this.current.mintedAt < this.current.statedLifeMs
   }
 
   /** Takes the token that a mint brought. Returns false if it is the current one again. */
@@ -417,16 +418,17 @@ export class OrgTokens {
     if (token.equals(this.current)) {
       const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
       this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
-      if (this.isDead) this.#grieve().noMintUntil = Math.max(this.#grieve().noMintUntil, now + SAME_DEAD_TOKEN_MS)
-      this.isDead = false
+      if (this.isBeingReplaced)
+        this.#grieve().noMintUntil = Math.max(this.#grieve().noMintUntil, now + SAME_DEAD_TOKEN_MS)
+      this.isBeingReplaced = false
       return false
     }
-    const isCondemned = this.isDead || this.#condemned?.token === this.current
+    const isCondemned = this.isBeingReplaced || this.#condemned?.token === this.current
     this.#isReplacement = isCondemned
     this.former = isCondemned || this.habits.endsFormer(now) ? undefined : this.current
     this.current = token
     this.quietUntil = 0
-    this.isDead = false
+    this.isBeingReplaced = false
     this.acceptedAt = -1
     this.#firstAcceptedAt = -1
     this.#uses = 0
@@ -450,7 +452,7 @@ export class OrgTokens {
   /** `isPassing`: it was no refusal of the org. */
   noteMintFailed(isPassing: boolean, now: number, random: number): void {
     // One request's trouble, perhaps: the others need not go without a token for it.
-    if (this.rejectedInRow < 2 && this.acceptedAt >= 0) this.isDead = false
+    if (this.rejectedInRow < 2 && this.acceptedAt >= 0) this.isBeingReplaced = false
     const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** this.#failures, MAX_PAUSE_MS) * (0.5 + random / 2)
     this.#failures += 1
     this.#hasPassingFailure = isPassing

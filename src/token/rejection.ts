@@ -154,7 +154,7 @@ export class Rejection {
     if (isGood || this.#hasMinted) return this.#giveUp(tokens, now)
     if (tokens.isUselessAt(now) || !tokens.mayMintAfterRejection(now, this.#kind)) return undefined
     tokens.condemn(sentAt, false)
-    tokens.isDead = true
+    tokens.isBeingReplaced = true
     return this.#mint('minted')
   }
 

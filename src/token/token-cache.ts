@@ -158,7 +158,7 @@ export class TokenCache {
   }
 
   /**
-   * Takes note of a response that says something else than `isAccepted`, or that answers a repeat. Resolves with the token
+   * Takes note of a response whose status does not mean `accepted`, or that answers a repeat. Resolves with the token
    * for the next repeat; undefined if the client gets the response. The promise rejects with a `TokenError` if there is no
    * token.
    */
