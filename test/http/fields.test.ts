@@ -1,10 +1,6 @@
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import { gatherFields, isFieldValue } from '../../src/http/fields.ts'
-
-setFlagsFromString('--expose-gc')
-const collectGarbage: () => void = runInNewContext('gc')
+import { collectGarbage } from '../support/collect-garbage.ts'
 
 // `test/behaviour/request-fields.test.ts` and `test/advisory` send the names that matter.
 test('known names of request fields are recognized among very many others, which do not fill the memory', () => {

@@ -1,0 +1,5 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+
+setFlagsFromString('--expose-gc')
+export const collectGarbage: () => void = runInNewContext('gc')
