@@ -3,9 +3,12 @@
 
 import './keep-inspector-closed.ts'
 
+// First, because a later import may fail, and the reason is that no file can be opened any more.
+const { helpText, parseArguments } = await import('./cli/arguments.ts')
+const { explainStartupFailure } = await import('./cli/startup-failure.ts')
+
 // Everything else is imported when it is needed: a start should be fast, and an import may fail.
 async function run(): Promise<number> {
-  const { helpText, parseArguments } = await import('./cli/arguments.ts')
   const command = parseArguments(process.argv.slice(2))
   switch (command.name) {
     case 'serve': {
@@ -48,8 +51,7 @@ async function run(): Promise<number> {
   }
 }
 
-async function fail(error: unknown): Promise<number> {
-  const { explainStartupFailure } = await import('./cli/startup-failure.ts')
+function fail(error: unknown): number {
   const { text, exitCode } = explainStartupFailure(error)
   process.stderr.write(text)
   return exitCode

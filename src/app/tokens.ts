@@ -49,7 +49,11 @@ export class TokenSide {
       },
       secretJudged: (outcome) => events.secretReloaded(outcome, appSecretFile),
     })
-    const endpoint = openTokenEndpoint(config, origin, this.credentials, events, () => this.reloadSecret())
+    // What our own end breaks off tells nothing of the endpoint.
+    const mintSettled: Events['mintSettled'] = (mint) => {
+      if (!this.#stopped.signal.aborted) events.mintSettled(mint)
+    }
+    const endpoint = openTokenEndpoint(config, origin, this.credentials, { mintSettled }, () => this.reloadSecret())
     const guard = new MintGuard(
       {
         mintTimeoutMs: settings.mintTimeout,
@@ -57,6 +61,7 @@ export class TokenSide {
         mintRate: settings.mintRate,
         observer: {
           mintsPaused: (code, pauseMs) => {
+            if (this.#stopped.signal.aborted) return
             events.mintsPaused(code, pauseMs)
             if (code === REJECTED) this.#probeAfter(pauseMs)
           },

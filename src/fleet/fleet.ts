@@ -21,6 +21,13 @@ interface FleetOptions extends FleetIdentity {
 const LEASE_SHARE = 1 / 2
 /** Where mints are slow, a lease lasts so many times as long as the last one took. */
 const SLOW_FACTOR = 2
+/**
+ * The longest lease that holds a replica up, in times of its own: a stranger may have written a longer one. Leases are that long
+ * where mints take all the time of a request, which a replica that has just started does not know.
+ */
+const LONGEST_LEASE = 4
+/** The same once it has waited for so many times of its own: a replica may have died with the long lease. */
+const TOLERANCE = 1.5
 /** After so many times of what a request has, a replica mints without a lease. Then it finds out itself what the trouble is. */
 const WAIT_FACTOR = 2
 /** Jittered by half of it. */
@@ -97,7 +104,7 @@ export class Fleet {
     const startedAt = performance.now()
     let minted: Promise<AccessToken> | undefined
     for (let hasWaited = false; ; hasWaited = true) {
-      const found = await this.#claim(mint)
+      const found = await this.#claim(mint, performance.now() - startedAt)
       const waitedMs = performance.now() - startedAt
       if (found instanceof AccessToken) {
         if (hasWaited) this.#mintMs = waitedMs
@@ -115,7 +122,7 @@ export class Fleet {
   }
 
   /** Returns `mint` if this replica has the lease or the store is of no use; `restMs` is for how long another one has the lease. */
-  async #claim(mint: SharedMint): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
+  async #claim(mint: SharedMint, waitedMs: number): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
     const { org, keys, owner, except, options } = mint
     const { replaces, expectedLifeMs = MAX_SPAN_MS } = options
     const name = keys.nameOf(org)
@@ -124,7 +131,8 @@ export class Fleet {
     // An older token has probably ended, was purged, or is no younger than the one to be replaced.
     const bornAfter = Math.max(this.#purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
     const maxAgeMs = Math.min(expectedLifeMs, askedAt - bornAfter)
-    const limits = [leaseMs, maxAgeMs].map((ms) => String(Math.ceil(ms)))
+    const heldMs = leaseMs * (waitedMs > leaseMs * TOLERANCE ? TOLERANCE : LONGEST_LEASE)
+    const limits = [leaseMs, heldMs, maxAgeMs].map((ms) => String(Math.ceil(ms)))
     const reply = await this.store.ask(CLAIM, name, [owner, ...limits, except])
     if (reply.kind === 'error') return 'mint'
     mint.askedAtMs ??= reply.storeTimeMs

@@ -36,8 +36,6 @@ const SEALED_AT = MARK_LENGTH + TIME_DIGITS
 /** The largest token, sealed and in base64, takes 22,100 octets. */
 const MAX_TOKEN_BYTES = 24 * 1024
 const MAX_LEASE_BYTES = 64
-/** A lease that lasts so many times as long as the claimer's own holds nobody up: a stranger may have written it. */
-const LEASE_TOLERANCE = 1.5
 
 /** Begins with the mark and the time, so that the scripts can read them. */
 export function storedValue({ mark, askedAtMs, sealed }: StoredToken): string {
@@ -56,17 +54,20 @@ local function askedAt(value)
   return value and tonumber(string.sub(value, ${MARK_LENGTH + 1}, ${SEALED_AT}))
 end`
 
-/** KEYS token, lease. ARGV owner, its lease in ms, the age in ms at which a token is no answer, the mark of one that is none. */
+/**
+ * KEYS token, lease. ARGV owner; in ms its lease, the longest lease of another that counts, and the age at which a token is no
+ * answer; the mark of one that is none.
+ */
 export const CLAIM: Script<ClaimReply> = {
   operation: 'claim',
   text: `${PARTS}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local value = read(KEYS[1], ${MAX_TOKEN_BYTES})
-local isOther = value and string.sub(value, 1, ${MARK_LENGTH}) ~= ARGV[4]
-if isOther and askedAt(value) and now - askedAt(value) < tonumber(ARGV[3]) then return {'token', now, value} end
+local isOther = value and string.sub(value, 1, ${MARK_LENGTH}) ~= ARGV[5]
+if isOther and askedAt(value) and now - askedAt(value) < tonumber(ARGV[4]) then return {'token', now, value} end
 local owner, rest = read(KEYS[2], ${MAX_LEASE_BYTES})
-if owner and owner ~= ARGV[1] and rest <= ARGV[2] * ${LEASE_TOLERANCE} then return {'held', now, rest} end
+if owner and owner ~= ARGV[1] and rest <= tonumber(ARGV[3]) then return {'held', now, rest} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'acquired', now}`,
   parse: (reply) => {

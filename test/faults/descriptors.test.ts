@@ -10,7 +10,6 @@ import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { environmentFor, MAIN, SpawnedProxy } from '../support/spawn-proxy.ts'
 
-/** Node's own loader needs about two hundred at once during the start. */
 const DESCRIPTORS = 64
 const CLIENTS = 600
 const WATCHED_MS = 1_000
@@ -22,15 +21,23 @@ async function cpuMs(pid: number): Promise<number> {
   return ((Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND) * 1_000
 }
 
+function startWith(descriptors: number, env: Readonly<Record<string, string>>): SpawnedProxy {
+  const command = ['-c', `ulimit -n ${descriptors} && exec "$0" "$@"`, process.execPath, MAIN]
+  return new SpawnedProxy(spawn('sh', command, { env: { PATH: process.env['PATH'], ...env } }))
+}
+
+test('too few descriptors for the start: one line says so', async () => {
+  const env = { OAP_APP_ID: 'app', OAP_APP_SECRET: 'secret', OAP_BASE_URL: 'http://127.0.0.1:1' }
+  await using proxy = startWith(23, { ...env, OAP_LISTEN_ADDRESS: 'localhost:0', OAP_ADMIN_ADDRESS: 'localhost:0' })
+  expect(await proxy.exited).toEqual({ code: 1, signal: null })
+  expect(proxy.stderr).toEqual([expect.stringMatching(/EMFILE.*: raise the limit of open files/)])
+})
+
 test(`${CLIENTS} connections and ${DESCRIPTORS} descriptors`, async () => {
   // Each request needs a descriptor of its own for the service.
   await using service = await startService({ script: () => ({ content: 'served', closes: true }) })
   await using env = await environmentFor(service)
-  const child = spawn('sh', ['-c', `ulimit -n ${DESCRIPTORS} && exec "$0" "$@"`, process.execPath, MAIN], {
-    env: { PATH: process.env['PATH'], ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
-  await using proxy = new SpawnedProxy(child)
+  await using proxy = startWith(DESCRIPTORS, env)
   const { port } = await proxy.ready()
   const serves = async () => (await request(port, get('/v2/x', 'acme')).catch(() => undefined))?.status === 200
   const connect = (count: number) => Promise.all(Array.from({ length: count }, () => RawClient.connect(port)))

@@ -81,9 +81,7 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
     expect(await fleet.askAll('during-1'), 'after a revocation').toEqual([200, 200, 200])
 
     await end(server)
-    const endedAt = performance.now()
     await untilState(fleet, 'available', RECOVERY_MS)
-    if (isNoticed) console.log(`back after ${Math.round(performance.now() - endedAt)} ms`)
     await eventually(
       async () => {
         const org = `after-${Math.round(performance.now())}`

@@ -127,13 +127,16 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
 
 describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
   test('and outlives its lease: one replica mints beside it, and the next lease is long enough', async () => {
-    endpoint.latencyMs = 1_600
-    await using replicas = await Replica.start(6, server.port, endpoint, { mintTimeoutMs: 2_000 })
-    const tokens = await Promise.all(replicas.map((replica) => replica.mint('acme')))
-    expect(tokens).toHaveLength(6)
+    endpoint.latencyMs = 1_800
+    await using replicas = await Replica.start(6, server.port, endpoint, { mintTimeoutMs: 3_000 })
+    await Promise.all(replicas.map((replica) => replica.mint('acme')))
     expect(endpoint.calls).toHaveLength(2)
     await passed(endpoint.latencyMs) // the second one publishes, too
-    await Promise.all(replicas.map((replica) => replica.mint('globex')))
+    // One that has just started would have a shorter lease, and waits all the same.
+    await using fresh = await Replica.start(1, server.port, endpoint, { mintTimeoutMs: 3_000 })
+    const first = replicas[0]!.mint('globex')
+    await passed(100)
+    await Promise.all([first, ...[...replicas, ...fresh].map((replica) => replica.mint('globex'))])
     expect(endpoint.calls).toHaveLength(3)
   })
 

@@ -2,7 +2,7 @@
 
 import { chmod } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { describe, expect, test } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { listening } from '../support/listening.ts'
@@ -12,6 +12,8 @@ import { serviceForFile } from '../support/service-for-file.ts'
 import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
 
 const served = serviceForFile()
+const taken = await listening(createServer())
+afterAll(() => taken[Symbol.asyncDispose]())
 
 test('serves, and logs its addresses, the service, the source of the secret, and who may read it', async () => {
   await chmod(served.env.OAP_APP_SECRET_FILE, 0o644)
@@ -108,6 +110,12 @@ describe('what keeps it from starting is told in one line each', () => {
       1,
       /^org-access-proxy: listen EACCES.*: choose a port above 1023, or a folder that exists and that this user may write to$/,
     ],
+    [
+      'a taken port',
+      { env: { OAP_LISTEN_ADDRESS: `127.0.0.1:${taken.port}` } },
+      1,
+      /^org-access-proxy: listen EADDRINUSE: address already in use [\d.:]+: stop the program that listens there, or choose another address$/,
+    ],
     ['a wrong call', { args: ['--nonsense'] }, 1, /--nonsense/],
     [
       'an old version of Node',
@@ -119,16 +127,6 @@ describe('what keeps it from starting is told in one line each', () => {
     await using proxy = spawnProxy({ ...options, env: { ...served.env, ...env } })
     expect(await proxy.exited).toEqual({ code, signal: null })
     expect(proxy.stderr).toEqual([expect.stringMatching(line)])
-  })
-
-  test('a taken port', async () => {
-    await using taken = await listening(createServer())
-    const address = `127.0.0.1:${taken.port}`
-    await using proxy = spawnProxy({ env: { ...served.env, OAP_LISTEN_ADDRESS: address } })
-    expect(await proxy.exited).toEqual({ code: 1, signal: null })
-    expect(proxy.stderr).toEqual([
-      `org-access-proxy: listen EADDRINUSE: address already in use ${address}: stop the program that listens there, or choose another address`,
-    ])
   })
 })
 

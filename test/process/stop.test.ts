@@ -134,6 +134,7 @@ test('while warm orgs are minted, SIGHUP ends nothing and SIGTERM stops the prox
     proxy.signal('SIGTERM')
     await proxy.waitForLine(/"msg":"drain"/)
     expect(await proxy.exited).toEqual({ code: 0, signal: null })
+    expect(proxy.output).not.toContain('mint failed') // the proxy has given up, not the endpoint
   } finally {
     gate.open()
     served.service.tokens.script = before

@@ -71,11 +71,6 @@ test('a flood of unknown orgs', () =>
     const after = await proxy.memory()
     const mints = service.stats().totals.mints - mintsBefore
 
-    console.info(
-      `flood: seed ${random.seed}, ${seconds.toFixed(1)} s, answers ${JSON.stringify([...refusals])}, ` +
-        `known ${served}, mints ${mints}, ` +
-        `resident ${before.residentBytes >> 20} → ${after.residentBytes >> 20} MiB, peak ${after.peakBytes >> 20} MiB`,
-    )
     expect(failures.slice(0, 5), `${failures.length} failures`).toEqual([])
     expect(served).toBeGreaterThan(1_000)
     // 504: on a busy machine, a call that waited long may get no answer in the rest of its time.
