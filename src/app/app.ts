@@ -8,7 +8,6 @@ import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { isRemote, placeOfCallers } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
-import { RepeatMemory } from '../gateway/client-content.ts'
 import type { Gateway } from '../gateway/exchange.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
@@ -44,13 +43,13 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const origin = await openOrigin(config, settings.connections, live)
   const gateway: Gateway = {
     waiting: 0,
-    app: side.credentials,
+    credentials: side.credentials,
     origin,
     tokens: side.tokens,
     observer: events,
     responseTimeoutMs: settings.responseTimeout,
     idleTimeoutMs: settings.idleTimeout,
-    repeatMemory: new RepeatMemory(config.replay.maxBody),
+    repeatMemory: { mostPerRequest: config.replay.maxBody, takenBytes: 0 },
     clientKeepAliveSeconds: Math.floor(listen.keepAliveTimeout / 1_000),
   }
   const rules = new LiveRules(config, events)

@@ -9,25 +9,9 @@ import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
 const MAX_MEMORY_BYTES = 32 * 1024 * 1024
 
 /** The memory for content that is kept for repeats. When it is used up, further requests are forwarded, but not repeated. */
-export class RepeatMemory {
-  readonly #mostPerRequest: number
-  #freeBytes: number
-
-  constructor(mostPerRequest: number, bytes = MAX_MEMORY_BYTES) {
-    this.#mostPerRequest = mostPerRequest
-    this.#freeBytes = bytes
-  }
-
-  /** Takes `bytes` for a request that has `takenBytes` already. Returns false if that is too much. */
-  take(bytes: number, takenBytes: number): boolean {
-    if (takenBytes + bytes > this.#mostPerRequest || bytes > this.#freeBytes) return false
-    this.#freeBytes -= bytes
-    return true
-  }
-
-  giveBack(bytes: number): void {
-    this.#freeBytes += bytes
-  }
+export interface RepeatMemory {
+  readonly mostPerRequest: number
+  takenBytes: number
 }
 
 export class ClientContent implements ContentSource {
@@ -37,11 +21,9 @@ export class ClientContent implements ContentSource {
   readonly #memory: RepeatMemory
   /** Its part of the memory, taken for a declared length at once. */
   #takenBytes = 0
-  #kept: Buffer[] = []
+  readonly #kept: Buffer[] = []
   /** False if there is no room for the content, or no repeat will come. */
   #isKept = true
-  #isListening = false
-  #isFlowing = false
   #writer: ContentWriter | undefined
   #onWhole: (() => void) | undefined
   receivedBytes = 0
@@ -57,15 +39,9 @@ export class ClientContent implements ContentSource {
 
   /** Returns all of the content, if it came together with the head or was kept. Otherwise it has to be streamed. */
   whole(): Buffer | undefined {
+    if (this.isComplete) return this.#isKept ? Buffer.concat(this.#kept) : undefined
     // Node runs the next tick when it has read the content, and only then takes note that the message is complete.
-    const hasArrived = this.#message.complete || this.#message.readableLength === this.#length
-    if (!this.#isListening && !this.isComplete && hasArrived) return this.#takeWhole()
-    if (!this.isComplete || !this.#isKept) return undefined
-    if (this.#kept.length !== 1) this.#kept = [Buffer.concat(this.#kept)]
-    return this.#kept[0]
-  }
-
-  #takeWhole(): Buffer {
+    if (!this.#message.complete && this.#message.readableLength !== this.#length) return undefined
     const whole = readAll(this.#message)
     markEmpty(this.#message)
     this.receivedBytes = whole.length
@@ -75,13 +51,13 @@ export class ClientContent implements ContentSource {
   }
 
   /** True if all of it is kept, or will be when the client has sent the rest of a small declared length. */
-  get willBeKept(): boolean {
+  get isRepeatable(): boolean {
     return this.#isKept && (this.isComplete || this.#length !== undefined)
   }
 
   /** True while we read and the client sends nothing. */
   get awaitsClient(): boolean {
-    return !this.isComplete && this.#isFlowing
+    return !this.isComplete && this.#message.readableFlowing === true
   }
 
   /** Resolves when everything has been received. `whole` returns it then. */
@@ -96,15 +72,16 @@ export class ClientContent implements ContentSource {
   /** No repeat will come. */
   dropKept(): void {
     this.#isKept = false
-    this.#kept = []
-    this.#onWhole = undefined
-    this.#memory.giveBack(this.#takenBytes)
+    this.#kept.length = 0
+    this.#memory.takenBytes -= this.#takenBytes
     this.#takenBytes = 0
   }
 
   #takeMemory(bytes: number): void {
-    if (this.#memory.take(bytes, this.#takenBytes)) this.#takenBytes += bytes
-    else this.dropKept()
+    const memory = this.#memory
+    this.#takenBytes += bytes
+    memory.takenBytes += bytes
+    if (this.#takenBytes > memory.mostPerRequest || memory.takenBytes > MAX_MEMORY_BYTES) this.dropKept()
   }
 
   #keep(chunk: Buffer): void {
@@ -114,40 +91,31 @@ export class ClientContent implements ContentSource {
 
   streamTo(writer: ContentWriter): void {
     this.#writer = writer
-    this.resume()
+    this.#message.on('data', (chunk: Buffer) => this.#take(chunk))
+    this.#message.on('end', () => this.#ended())
   }
 
   /** The service has answered early. The rest is read all the same: a repeat may need it, and the client may be writing. */
   detach(): void {
     this.#writer = undefined
-    if (this.#isListening) this.resume()
+    this.resume()
   }
 
   resume(): void {
-    if (this.#isFlowing || this.isComplete) return
-    this.#isFlowing = true
-    if (!this.#isListening) {
-      this.#isListening = true
-      this.#message.on('data', (chunk: Buffer) => this.#take(chunk))
-      this.#message.on('end', () => this.#ended())
-    }
-    this.#message.resume()
+    if (!this.isComplete) this.#message.resume()
   }
 
   #take(chunk: Buffer): void {
     this.receivedBytes += chunk.length
     this.#keep(chunk)
     if (this.#writer?.write(chunk, !this.#isKept) !== false || this.#onWhole !== undefined) return
-    this.#isFlowing = false
     this.#message.pause()
   }
 
   #ended(): void {
     this.isComplete = true
     this.#writer?.end()
-    this.#writer = undefined
     this.#onWhole?.()
-    this.#onWhole = undefined
   }
 }
 

@@ -24,20 +24,19 @@ import {
 import type { ResponseHead } from '../http/response-head.ts'
 import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
-import type { AppCredentials, AppKey } from '../token/app-credentials.ts'
+import { type AppCredentials, AppKey } from '../token/app-credentials.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
 import { Rejection } from '../token/rejection.ts'
 import type { TokenCache } from '../token/token-cache.ts'
-import { AccessToken } from '../token/token-source.ts'
+import type { AccessToken } from '../token/token-source.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
-import { ResponseRelay } from './response-relay.ts'
 
 export interface Gateway {
   /** Requests that wait for a token. */
   waiting: number
   readonly tokens: TokenCache
   readonly observer: GatewayObserver
-  readonly app: AppCredentials
+  readonly credentials: AppCredentials
   readonly origin: Origin
   /** Until the final response head, counted from the last progress of the request; also the longest wait for a connection. */
   readonly responseTimeoutMs: number
@@ -73,41 +72,31 @@ const REJECTION_GRACE_MS = 100
 export class Exchange implements AttemptSink {
   readonly #gateway: Gateway
   readonly #request: AdmittedRequest
-  readonly #message: IncomingMessage
-  readonly #response: ClientResponse
   readonly #received: ReceivedRequest
-  readonly #relay: ResponseRelay
+  readonly #response: ClientResponse
   readonly #record: RequestRecord
   readonly #content: ClientContent | undefined
   #attempt: Attempt | undefined
   /** The key of a request as the bare App. */
   #credential: AccessToken | AppKey | undefined
-  /** Set from a rejection until the request is repeated. To be called when the rejection has been read, or broke off. */
-  #endRejection: (() => void) | undefined
-  #rejectionBytes = 0
   /** When the token of the attempt was sent, for its age. Monotonic milliseconds. */
   #sentAt = 0
   /** Set from the first rejection on. */
   #rejection: Rejection | undefined
   #hasNewConnection = false
-  /** The App's other key was tried. */
-  #hasOtherKey = false
   /** The longest time without progress. */
   #limitMs = Number.POSITIVE_INFINITY
-  #hasProgressed = false
   #checkedBytes = 0
-  /** The last check that has seen progress. Monotonic milliseconds. */
+  /** The last progress that is known. Monotonic milliseconds. */
   #progressedAt = 0
-  isOver = false
+  #isOver = false
 
   constructor(gateway: Gateway, request: AdmittedRequest, received: ReceivedRequest) {
     const { message, response, startedAt } = received
     this.#gateway = gateway
     this.#request = request
-    this.#message = message
-    this.#response = response
     this.#received = received
-    this.#relay = new ResponseRelay(message, response)
+    this.#response = response
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
     this.#record.caller = request.caller?.name
     this.#record.traceId = request.traceId
@@ -121,37 +110,36 @@ export class Exchange implements AttemptSink {
   }
 
   /** False if it is known that this request cannot be sent twice. */
-  get isRepeatable(): boolean {
-    return !this.#request.isWebSocket && (this.#content === undefined || this.#content.willBeKept)
+  get #isRepeatable(): boolean {
+    return !this.#request.isWebSocket && this.#content?.isRepeatable !== false
   }
 
   /** Gets the credential and forwards the request with it. Only a miss makes a promise. */
   start(): void {
     const { orgId, isWebSocket, caller, requestId } = this.#request
-    const { tokens, app } = this.#gateway
-    const kind: RequestKind = isWebSocket ? 'handshake' : this.isRepeatable ? 'repeatable' : 'once'
+    const { tokens, credentials } = this.#gateway
+    const kind: RequestKind = isWebSocket ? 'handshake' : this.#isRepeatable ? 'repeatable' : 'once'
     try {
-      const found = orgId === undefined ? { token: app.key, result: 'none' as const } : tokens.get(orgId, kind)
+      const found = orgId === undefined ? { token: credentials.key, result: 'none' as const } : tokens.get(orgId, kind)
       if (found !== undefined) this.#forward(found.token, found.result)
       else if (orgId !== undefined) {
         this.#gateway.waiting++
         tokens
           .obtain(orgId, { kind, requester: caller ?? this.#received.connection, requestId })
           .then(({ token, result }) => this.#forward(token, result))
-          .catch((error: unknown) => this.failWith(error))
+          .catch((error: unknown) => this.#caught(error))
           .finally(() => this.#gateway.waiting--)
       }
     } catch (error) {
-      this.failWith(error)
+      this.#caught(error)
     }
   }
 
   #forward(credential: AccessToken | AppKey, source: TokenResult | 'none'): void {
-    if (this.isOver) return
-    this.#credential = credential
-    this.#record.token = source
-    this.#request.fields.push('authorization', credential.reveal())
-    if (this.#request.expectsContinue) this.#message.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
+    if (this.#isOver) return
+    this.#request.fields.push('authorization', '')
+    this.#useCredential(credential, source)
+    if (this.#request.expectsContinue) this.#response.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
     // By the next tick, Node has parsed content that came together with the head. It is then sent in one piece.
     else if (this.#content !== undefined) {
       process.nextTick(() => this.#dispatch())
@@ -160,89 +148,95 @@ export class Exchange implements AttemptSink {
     this.#dispatch()
   }
 
+  #useCredential(credential: AccessToken | AppKey, source: TokenResult | 'none'): void {
+    const { fields } = this.#request
+    this.#credential = credential
+    this.#record.token = source
+    fields[fields.length - 1] = credential.reveal()
+  }
+
   #dispatch(content: Attempt['request']['content'] = this.#content?.whole() ?? this.#content): void {
-    if (this.isOver) return
+    if (this.#isOver) return
     const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
-    const webSocketClient = isWebSocket ? this.#message.socket : undefined
+    const webSocketClient = isWebSocket ? this.#response.socket : undefined
     try {
       const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
       this.#attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
       this.#sentAt = performance.now()
       this.#record.dispatchedAt = this.#sentAt
       this.#record.respondedAt = undefined
-      this.#allow(this.#gateway.responseTimeoutMs)
+      this.#allow(this.#gateway.responseTimeoutMs, this.#sentAt)
       this.#gateway.origin.dispatch(this.#attempt)
     } catch (error) {
-      this.failWith(error)
+      this.#caught(error)
     }
   }
 
   /** There was progress; the next must follow within this time. */
-  #allow(limitMs: number): void {
+  #allow(limitMs: number, now: number): void {
     this.#limitMs = limitMs
-    this.#hasProgressed = true
+    this.#progressedAt = now
   }
 
   /** The one clock of the request. Called several times within each limit, with monotonic milliseconds. */
   check(now: number): void {
     // An early response has a limit of its own, however much content the client still sends.
-    const bytes = this.#relay.hasHead ? this.#relay.bytes : (this.#content?.receivedBytes ?? 0)
-    if (this.#hasProgressed || bytes !== this.#checkedBytes) {
-      this.#hasProgressed = false
+    const bytes = this.#response.hasStarted ? this.#response.contentBytes : (this.#content?.receivedBytes ?? 0)
+    if (bytes !== this.#checkedBytes) {
       this.#checkedBytes = bytes
       this.#progressedAt = now
-    } else if (now - this.#progressedAt >= this.#limitMs) this.#limitPassed()
+    } else if (now - this.#progressedAt >= this.#limitMs) this.#limitPassed(now)
   }
 
-  #limitPassed(): void {
-    if (this.#endRejection !== undefined) {
-      this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
-      this.#attempt?.abort(UNREAD)
-    } else if (!this.#response.hasStarted && this.awaitsClient) {
-      this.#allow(this.#gateway.responseTimeoutMs)
-    } else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
+  #limitPassed(now: number): void {
+    if (!this.#response.hasStarted && this.awaitsClient) this.#progressedAt = now
+    else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
     else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
     else this.fail({ code: 'connection_timeout' })
   }
 
   /** The service is asked only now: the time before was spent on waiting for a connection. */
   connected(): void {
-    if (this.#attempt?.queuedFor !== undefined) this.#sentAt = performance.now()
-    this.#allow(this.#gateway.responseTimeoutMs)
+    this.#sentAt = performance.now()
+    this.#progressedAt = this.#sentAt
   }
 
   responseHead(head: ResponseHead): void {
-    if (this.isOver) return
     const { status } = head
-    this.#record.respondedAt = performance.now()
-    if (this.#isToBeRepeated(head)) return
+    const now = performance.now()
+    this.#record.respondedAt = now
+    const next = this.#judge(head)
+    if (next !== undefined) {
+      void this.#repeatWith(next)
+      return
+    }
     this.#record.status = status
     if (status === SWITCHING_PROTOCOLS) {
       this.#received.connection.isTunnel = true
+      this.#attempt = undefined // the tunnel outlives the exchange
       this.#end()
       return
     }
-    this.#allow(this.#gateway.idleTimeoutMs)
-    // Content that still arrives after an early response must not be read as a request.
-    if (this.#mustClose()) this.#response.keepsAlive = false
+    this.#allow(this.#gateway.idleTimeoutMs, now)
     this.#content?.dropKept()
     // There is no tunnel, so all bytes behind the handshake are read and dropped.
-    if (this.#request.isWebSocket) this.#message.socket.resume()
-    this.#relay.begin(head, this.#gateway.clientKeepAliveSeconds)
+    if (this.#request.isWebSocket) this.#response.socket.resume()
+    this.#closeBehindContent()
+    const isHttp10 = this.#received.message.httpVersionMinor === 0
+    this.#response.begin(head, isHttp10, this.#gateway.clientKeepAliveSeconds)
+  }
+
+  /** Content that still arrives after an early response must not be read as a request. */
+  #closeBehindContent(): void {
+    if (this.#content !== undefined && !this.#received.message.complete) this.#response.keepsAlive = false
   }
 
   responseContent(bytes: Buffer, start: number, end: number): ContentFate {
-    if (this.isOver) return 'taken'
-    if (this.#endRejection !== undefined) {
-      this.#rejectionBytes += end - start
-      if (this.#rejectionBytes > MAX_REJECTION_BYTES) this.#attempt?.abort(UNREAD)
-      return 'taken'
-    }
-    const fate = this.#relay.write(bytes, start, end)
+    const fate = this.#response.write(bytes, start, end)
     if (fate === 'full' && this.#limitMs !== Number.POSITIVE_INFINITY) {
       this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
-      this.#message.socket.once('drain', () => {
-        this.#allow(this.#gateway.idleTimeoutMs)
+      this.#response.socket.once('drain', () => {
+        this.#allow(this.#gateway.idleTimeoutMs, performance.now())
         this.#attempt?.resume()
       })
     }
@@ -250,58 +244,27 @@ export class Exchange implements AttemptSink {
   }
 
   responsePaused(): void {
-    if (!this.isOver && this.#endRejection === undefined) this.#relay.flush()
+    this.#response.flush()
   }
 
   responseEnd(): void {
-    if (this.isOver) return
-    if (this.#endRejection !== undefined) {
-      this.#endRejection()
-      return
-    }
     this.#response.isEnded = true
-    if (complete.push(this) === 1) setImmediate(finishComplete)
-  }
-
-  /** The response is complete: writes what is left of it. */
-  finish(): void {
-    if (this.isOver) return
-    try {
-      if (this.#relay.end()) {
-        this.#end()
-        return
-      }
-    } catch (error) {
-      this.failWith(error)
-      return
-    }
-    // Until a slow client has taken everything, it can still leave, and the proxy can still break off.
-    this.#limitMs = Number.POSITIVE_INFINITY
-    this.#response.whenFlushed(() => {
-      if (!this.isOver) this.#end()
-    })
+    if (completed.push(this) === 1) setImmediate(completeAll)
   }
 
   attemptFailed(attempt: Attempt, error: Error): void {
-    if (!(error instanceof OriginError)) {
-      this.failWith(error)
-      return
-    }
-    if (this.isOver || attempt !== this.#attempt) return
-    if (this.#endRejection !== undefined) {
-      this.#endRejection()
-      return
-    }
-    if (this.#mayUseNewConnection(attempt, error)) {
+    if (!(error instanceof OriginError)) this.#caught(error)
+    else if (this.#isOver) return
+    else if (this.#mayUseNewConnection(attempt, error)) {
       this.#hasNewConnection = true
       this.#dispatch(attempt.request.content) // it may be kept nowhere else
-      return
+    } else {
+      // Send the content that came before the break, so that the client sees the service's response break.
+      this.#response.flush()
+      // RFC 9209 §2.3: "terminated" means that no part of the response was received.
+      const isIncomplete = attempt.hasResponse && error.code === 'connection_terminated'
+      this.fail(this.#response.hasStarted || isIncomplete ? { code: 'http_response_incomplete' } : error)
     }
-    // Send the content that came before the break, so that the client sees the service's response break.
-    if (this.#relay.hasHead) this.#relay.flush()
-    // RFC 9209 §2.3: "terminated" means that no part of the response was received.
-    const isIncomplete = attempt.hasResponse && error.code === 'connection_terminated'
-    this.fail(this.#relay.hasHead || isIncomplete ? { code: 'http_response_incomplete' } : error)
   }
 
   /**
@@ -315,70 +278,76 @@ export class Exchange implements AttemptSink {
     return this.#content === undefined && IDEMPOTENT.has(this.#request.method)
   }
 
-  /** Returns true if the response is a rejection that leads to a repeat. The client does not see it then. */
-  #isToBeRepeated(head: ResponseHead): boolean {
+  /** If the response is a rejection that the client need not see: resolves with the credential for the repeat. */
+  #judge(head: ResponseHead): Promise<AccessToken | AppKey> | undefined {
     const { status } = head
     const { orgId } = this.#request
     const credential = this.#credential
-    if (orgId === undefined || !(credential instanceof AccessToken)) return this.#startsRepeatAsApp(status)
+    if (credential instanceof AppKey) return this.#judgeAsApp(credential, status)
+    if (credential === undefined || orgId === undefined) return undefined
     const { tokens } = this.#gateway
     const sentAt = this.#sentAt
     if (this.#rejection === undefined && tokens.habits.meaningOf(status) === 'accepted') {
       tokens.accepted(orgId, credential, sentAt, this.#record)
-      return false
+      return undefined
     }
     const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request
     const requester = caller ?? this.#received.connection
-    const { isRepeatable } = this
+    const isRepeatable = this.#isRepeatable
     this.#rejection ??= new Rejection({ org: orgId, method, path, isRepeatable, isHandshake, requester, requestId })
-    const rejected = { token: credential, sentAt, status, challenge: head.challenge }
-    const next = tokens.judge(this.#rejection, rejected)
-    if (next !== undefined) {
-      this.#record.repeat = 'failed' // until the repeat is answered
-      void this.#repeatWith(next)
-      return true
-    }
-    this.#record.repeat = repeatOutcome(this.#rejection, tokens.habits.meaningOf(status) === 'rejected')
-    return false
+    const next = tokens.judge(this.#rejection, { token: credential, sentAt, status, challenge: head.challenge })
+    const isRejected = tokens.habits.meaningOf(status) === 'rejected'
+    // Until the repeat is answered, it counts as failed.
+    this.#record.repeat = next === undefined ? repeatOutcome(this.#rejection, isRejected) : 'failed'
+    return next
   }
 
   /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
-  #startsRepeatAsApp(status: number): boolean {
-    const { app } = this.#gateway
-    const key = this.#credential
-    if (key === undefined || key instanceof AccessToken) return false
-    if (status >= 200 && status <= 299) app.accepted(key)
-    if (status !== UNAUTHORIZED) return false
+  #judgeAsApp(key: AppKey, status: number): Promise<AppKey> | undefined {
+    const { credentials } = this.#gateway
+    if (status >= 200 && status <= 299) credentials.accepted(key)
+    if (status !== UNAUTHORIZED) return undefined
     key.isRejected = true
-    const other = app.alternativeTo(key)
-    if (other === undefined || !this.isRepeatable || this.#hasOtherKey) return false
-    this.#hasOtherKey = true
-    void this.#repeatWith(Promise.resolve(other))
-    return true
+    const other = credentials.alternativeTo(key)
+    if (other === undefined || !this.#isRepeatable || this.#record.token === 'replayed') return undefined
+    return Promise.resolve(other)
   }
 
   /** Waits for the new token and for all of the client's content, then for the end of the rejection. */
   async #repeatWith(next: Promise<AccessToken | AppKey>): Promise<void> {
-    this.#rejectionBytes = 0
-    const ended = new Promise<void>((resolve) => {
-      this.#endRejection = resolve
-    })
+    this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
+    const attempt = this.#attempt
+    const ended = attempt && readAway(attempt)
     try {
       const [credential] = await Promise.all([next, this.#content?.received()])
-      const giveUp = setTimeout(() => this.#attempt?.abort(UNREAD), REJECTION_GRACE_MS)
+      const grace = setTimeout(() => attempt?.abort(UNREAD), REJECTION_GRACE_MS)
       await ended
-      clearTimeout(giveUp)
-      this.#endRejection = undefined
-      this.#credential = credential
-      this.#record.token = 'replayed'
-      this.#request.fields[this.#request.fields.length - 1] = credential.reveal()
+      clearTimeout(grace)
+      this.#useCredential(credential, 'replayed')
       this.#dispatch()
     } catch (error) {
-      this.failWith(error)
+      this.#caught(error)
     }
   }
 
-  failWith(error: unknown): void {
+  // ---- the ends: `complete`, `fail` and `abandon`
+
+  /** All of the service's response is here. */
+  complete(): void {
+    if (this.#isOver) return
+    try {
+      if (this.#response.end()) this.#end()
+      else {
+        // Until a slow client has taken everything, it can still leave, and the proxy can still break off.
+        this.#limitMs = Number.POSITIVE_INFINITY
+        this.#response.onFlushed = () => this.#end()
+      }
+    } catch (error) {
+      this.#caught(error)
+    }
+  }
+
+  #caught(error: unknown): void {
     if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
     else {
       this.#gateway.observer.programFailed(error, this.#request.requestId)
@@ -386,49 +355,40 @@ export class Exchange implements AttemptSink {
     }
   }
 
-  /** Ends the exchange: with an answer of our own or, if a byte of the response was sent, with a broken one. */
+  /** The client gets an answer of our own or, if it has a byte of the response, a broken one. */
   fail(failure: Failure): void {
-    if (this.isOver) return
+    if (this.#isOver) return
     this.#record.code = failure.code
     this.#record.detail = causeOf(failure)
     this.#record.reason = failure.limit
-    if (this.#response.hasStarted) this.#relay.cut()
+    if (this.#response.hasStarted) this.#response.cut()
     else {
-      if (this.#mustClose()) this.#response.keepsAlive = false
+      this.#closeBehindContent()
       const { method, requestId } = this.#request
-      const { status, bytes } = respondWithProblem(this.#response, method === 'HEAD', failure, requestId)
-      this.#record.status = status
-      this.#relay.bytes = bytes
+      this.#record.status = respondWithProblem(this.#response, method === 'HEAD', failure, requestId)
     }
-    this.#giveUp()
+    this.#end()
   }
 
+  /** The client gets nothing more. */
   abandon(code: AbandonCode): void {
-    if (this.isOver) return
+    if (this.#isOver) return
     this.#record.code = code
     if (!this.#response.hasStarted) this.#record.status = STATUS_WITHOUT_ANSWER[code]
-    this.#relay.discard()
-    this.#giveUp()
-  }
-
-  #mustClose(): boolean {
-    return this.#content !== undefined && !this.#message.complete
-  }
-
-  #giveUp(): void {
+    this.#response.discard()
     this.#end()
-    this.#content?.dropKept()
-    this.#attempt?.abort(OVER)
   }
 
   #end(): void {
-    this.isOver = true
+    this.#isOver = true
     const record = this.#record
     record.endedAt = performance.now()
     record.bytesIn = this.#content?.receivedBytes ?? 0
-    record.bytesOut = this.#relay.bytes
+    record.bytesOut = this.#response.contentBytes
     this.#gateway.observer.requestEnded(record)
     this.#received.ended()
+    this.#content?.dropKept()
+    this.#attempt?.abort(OVER)
   }
 }
 
@@ -436,12 +396,29 @@ export class Exchange implements AttemptSink {
  * Exchanges whose response is complete. Their last bytes are written together, when the event loop has handled all that it
  * found: a client that sleeps between two writes has to be woken for each, which costs as much as the write.
  */
-let complete: Exchange[] = []
+let completed: Exchange[] = []
 
-function finishComplete(): void {
-  const exchanges = complete
-  complete = []
-  for (const exchange of exchanges) exchange.finish()
+function completeAll(): void {
+  const exchanges = completed
+  completed = []
+  for (const exchange of exchanges) exchange.complete()
+}
+
+/** Reads the rest of a response that nobody gets, so that its connection can be used again. Resolves when it has ended or broken off. */
+function readAway(attempt: Attempt): Promise<void> {
+  return new Promise((resolve) => {
+    let bytes = 0
+    attempt.sink = {
+      responseHead: () => undefined,
+      responseContent: (_, start, end) => {
+        bytes += end - start
+        if (bytes > MAX_REJECTION_BYTES) attempt.abort(UNREAD)
+        return 'taken'
+      },
+      responseEnd: resolve,
+      attemptFailed: () => resolve(),
+    }
+  })
 }
 
 const UNREAD = new OriginError('http_response_incomplete', 'a rejection that is not read to its end')

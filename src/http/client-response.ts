@@ -1,9 +1,15 @@
 /**
  * A response on its way to the client, and its connection's future. It stands in the place of Node's `ServerResponse`, which
- * costs several microseconds for each request: the relay writes text that is complete, and the connection takes one request at a time.
+ * costs several microseconds for each request: the connection takes one request at a time, and heads come as complete text. A
+ * small response is written at once, a large one as it comes.
  */
 
 import type { Socket } from 'node:net'
+import { resetNow } from './node-internals.ts'
+import { type ResponseHead, responseHeadText } from './response-head.ts'
+
+/** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
+const MAX_JOINED_BYTES = 8 * 1024
 
 export class ClientResponse {
   readonly socket: Socket
@@ -15,45 +21,95 @@ export class ClientResponse {
   isEnded = false
   /** True once the system has taken all of it. */
   isFlushed = false
-  readonly #onFlushed: (() => void)[] = []
+  /** Called when the system has taken all of it. Not called if the connection breaks before. */
+  onFlushed: (() => void) | undefined
+  /** Octets of content so far. */
+  contentBytes = 0
+  /** Text in latin1 that is still to be written. */
+  #text = ''
+  #isChunked = false
+  /** The end of the connection is the end of the content. */
+  #endsByClose = false
 
   constructor(socket: Socket, keepsAlive: boolean) {
     this.socket = socket
     this.keepsAlive = keepsAlive
   }
 
-  /** `text` is in latin1. */
-  write(text: string): void {
+  /** Takes the head of the service. It is written together with the content that came with it. */
+  begin(head: ResponseHead, isHttp10: boolean, keepAliveSeconds: number): void {
+    const isOpenEnded = head.hasContent && head.contentLength === undefined
+    this.#isChunked = isOpenEnded && !isHttp10
+    this.#endsByClose = isOpenEnded && isHttp10
+    if (this.#endsByClose) this.keepsAlive = false
+    this.#text = responseHeadText(head, this.#isChunked, this.keepsAlive ? keepAliveSeconds : undefined)
+  }
+
+  /** Returns `full` if the client is slower than the service. Its socket emits `drain` when the client has caught up. */
+  write(bytes: Buffer, start: number, end: number): 'taken' | 'kept' | 'full' {
+    const length = end - start
+    this.contentBytes += length
+    const lineEnd = this.#isChunked ? '\r\n' : ''
+    if (this.#isChunked) this.#text += `${length.toString(16)}\r\n`
+    const { socket } = this
+    // Nothing more is joined behind a client that reads nothing: an endless run of small pieces would fill the memory.
+    if (!socket.writableNeedDrain && this.#text.length + length <= MAX_JOINED_BYTES) {
+      this.#text += bytes.toString('latin1', start, end) + lineEnd
+      return 'taken'
+    }
+    if (socket.destroyed) return 'taken'
+    socket.cork()
+    this.flush()
+    socket.write(bytes.subarray(start, end))
+    this.#text = lineEnd
+    this.flush()
+    socket.uncork()
+    if (socket.writableLength === 0) return 'taken'
+    return socket.writableNeedDrain ? 'full' : 'kept'
+  }
+
+  /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */
+  flush(): void {
+    const text = this.#text
     if (text === '') return
+    this.#text = ''
     this.hasStarted = true
     this.socket.write(text, 'latin1')
   }
 
-  /** Writes the `last` text. Returns true if the system has taken everything. */
-  end(last: string): boolean {
+  /** Writes the last of it. Returns true if the system has taken everything. */
+  end(): boolean {
+    if (this.#isChunked) this.#text += '0\r\n\r\n'
     // Under TLS no write is done at once, and an empty one behind it would cost a system call of its own.
-    const isEncrypted = 'encrypted' in this.socket && last !== ''
-    if (!isEncrypted) this.write(last)
-    if (isEncrypted || this.socket.writableLength > 0) this.endLater(isEncrypted ? last : '')
+    if (!('encrypted' in this.socket)) this.flush()
+    if (this.#text !== '' || this.socket.writableLength > 0) this.endWith(this.#text)
     else this.isFlushed = true
-    this.isEnded = true
     return this.isFlushed
   }
 
-  /** The same, but the connection goes on in a later tick: a chain of requests that are refused at once must not keep others waiting. */
-  endLater(last: string): void {
+  /** Writes `last` alone. The connection goes on in a later tick: a chain of requests that are refused at once must not keep others waiting. */
+  endWith(last: string): void {
+    this.#text = ''
     this.hasStarted = true
     this.isEnded = true
     this.socket.write(last, 'latin1', (error) => {
       if (error != null) return
       this.isFlushed = true
-      for (const then of this.#onFlushed) then()
+      this.onFlushed?.()
     })
   }
 
-  /** Calls `then` once the system has taken all of it. Not called if the connection breaks before. */
-  whenFlushed(then: () => void): void {
-    if (this.isFlushed) then()
-    else this.#onFlushed.push(then)
+  /** Nothing more is written. What is still to be flushed counts as not sent. */
+  discard(): void {
+    const unsent = this.#text.length + this.socket.writableLength
+    this.contentBytes = Math.max(0, this.contentBytes - unsent)
+    this.#text = ''
+  }
+
+  /** Breaks it off. A reset is needed if the end of the connection would look like the end of the content. */
+  cut(): void {
+    this.discard()
+    if (this.#endsByClose) resetNow(this.socket)
+    else this.socket.destroy()
   }
 }

@@ -5,8 +5,13 @@ import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
 import type { ClientResponse } from './client-response.ts'
 import { httpDate } from './response-head.ts'
 
-/** Returns the status and the octets of content that were sent. `keepsAlive` says whether the connection is kept. */
-export function respondWithProblem(response: ClientResponse, isHead: boolean, failure: Failure, requestId: string) {
+/** Returns the status. `keepsAlive` of the response says whether the connection is kept. */
+export function respondWithProblem(
+  response: ClientResponse,
+  isHead: boolean,
+  failure: Failure,
+  requestId: string,
+): number {
   const { code, tokenEndpointStatus } = failure
   const { status, detail } = PROBLEMS[code]
   const cause = causeOf(failure)
@@ -34,8 +39,9 @@ export function respondWithProblem(response: ClientResponse, isHead: boolean, fa
   fields.push(['date', httpDate()], ['connection', response.keepsAlive ? 'keep-alive' : 'close'])
   const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`)
   const sent = isHead ? '' : Buffer.from(content).toString('latin1')
-  response.endLater(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Error'}\r\n${lines.join('')}\r\n${sent}`)
-  return { status, bytes: sent.length }
+  response.contentBytes = sent.length
+  response.endWith(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Error'}\r\n${lines.join('')}\r\n${sent}`)
+  return status
 }
 
 /** RFC 9209 §2.3. */

@@ -184,14 +184,11 @@ function withoutOurStatus(value: string): string {
   return others.map((member) => member.trim()).join(', ')
 }
 
-/** The way in which the client finds the end of the content. `none`: there is no content, even if the fields declare some. */
-export type ResponseFraming = 'none' | 'counted' | 'chunked' | 'until close'
-
 /**
  * Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1), and a `Vary`. `keepAliveSeconds`: for how
  * long the connection waits for further requests; undefined if it takes none.
  */
-export function responseHeadText(head: ResponseHead, framing: ResponseFraming, keepAliveSeconds?: number): string {
+export function responseHeadText(head: ResponseHead, isChunked: boolean, keepAliveSeconds?: number): string {
   const { fields } = head
   let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n`
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
@@ -199,7 +196,7 @@ export function responseHeadText(head: ResponseHead, framing: ResponseFraming, k
   // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
   // to another (RFC 9111 §4.1).
   if (!head.variesByOrg) text += 'Vary: X-Org-Id\r\n'
-  if (framing === 'chunked') text += 'Transfer-Encoding: chunked\r\n'
+  if (isChunked) text += 'Transfer-Encoding: chunked\r\n'
   // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
   if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'
   if (keepAliveSeconds === undefined) return `${text}Connection: close\r\n\r\n`

@@ -72,8 +72,8 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
     const problem = connection.certificate?.problem
     const isUncertified = refusal.reason !== undefined && problem !== undefined
     record.reason = isUncertified ? `certificate not verified: ${problem}` : (refusal.reason ?? refusal.limit)
-    const { status, bytes } = respondWithProblem(response, message.method === 'HEAD', refusal, record.requestId)
-    record.bytesOut = bytes
+    const status = respondWithProblem(response, message.method === 'HEAD', refusal, record.requestId)
+    record.bytesOut = response.contentBytes
     this.#end(record, status)
   }
 

@@ -149,7 +149,7 @@ export class ClientConnection implements Peer {
     const response = this.#response
     if (this.isTunnel) this.#response = undefined
     else if (response?.isFlushed !== false) this.#goOn()
-    else response.whenFlushed(() => this.#goOn())
+    else response.onFlushed = () => this.#goOn()
   }
 
   /** The last response has been handed to the system. */

@@ -228,8 +228,8 @@ export class Listener {
     arrival.usage = admission.caller?.usage
     if (arrival.usage !== undefined) arrival.usage.inFlight++
     const exchange = new Exchange(this.#gateway, admission, arrival)
+    connection.current = exchange
     exchange.start()
-    if (!exchange.isOver) connection.current = exchange
   }
 
   /** `requestsInFlight` counts this request already. */

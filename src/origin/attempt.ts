@@ -60,7 +60,7 @@ export interface AttemptPlace {
 
 export class Attempt {
   readonly request: OriginRequest
-  readonly sink: AttemptSink
+  sink: AttemptSink
   /** True if no connection that has carried an exchange before may be used. */
   readonly needsNewConnection: boolean
   /** Undefined before the attempt is dispatched and after it has ended. */

@@ -7,8 +7,8 @@ const codes = Object.keys(PROBLEMS) as ErrorCode[]
 
 function answerTo(failure: Failure) {
   const written: string[] = []
-  const response = { keepsAlive: true, endLater: (text: string) => written.push(text) } as unknown as ClientResponse
-  const { status } = respondWithProblem(response, false, failure, 'req-1')
+  const response = { keepsAlive: true, endWith: (text: string) => written.push(text) } as unknown as ClientResponse
+  const status = respondWithProblem(response, false, failure, 'req-1')
   const [head = '', content = ''] = written.join('').split('\r\n\r\n')
   const [, ...lines] = head.split('\r\n')
   return { status, content, fields: new Map(lines.map((line) => line.split(': ', 2) as [string, string])) }
