@@ -34,7 +34,7 @@ const MAX_PATH_CHARACTERS = 200
 
 /** Refused requests are the app's, with these exceptions; all other failures are the service's. */
 const OURS: readonly string[] = ['overloaded', 'draining', 'app_credentials_rejected', 'proxy_internal_error']
-export const OF_THE_APP: readonly string[] = ['proxy_loop_detected', 'http_version_refused']
+export const REFUSALS_WITH_5XX: readonly string[] = ['proxy_loop_detected', 'http_version_refused']
 
 export class RecentErrors {
   readonly #entries = new Map<RecentErrorCode, Entry>()
@@ -70,7 +70,7 @@ function codeOf({ code, status }: RequestRecord): RecentErrorCode | undefined {
 
 function kindOf(code: RecentErrorCode): ErrorKind {
   if (OURS.includes(code)) return 'proxy'
-  return ERRORS[code].status < 500 || OF_THE_APP.includes(code) ? 'app' : 'service'
+  return ERRORS[code].status < 500 || REFUSALS_WITH_5XX.includes(code) ? 'app' : 'service'
 }
 
 /** A copy, because the record keeps the whole exchange in memory. */

@@ -4,7 +4,7 @@
  */
 
 import pino, { type Logger } from 'pino'
-import { OF_THE_APP } from '../admin/recent-errors.ts'
+import { REFUSALS_WITH_5XX } from '../admin/recent-errors.ts'
 import type { Config } from '../config/schema.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
@@ -59,7 +59,7 @@ export class Log {
   request(record: RequestRecord): void {
     const { requests, sample } = this.#volume
     if (requests === 'off') return
-    const isFault = record.code !== undefined && record.status >= 500 && !OF_THE_APP.includes(record.code)
+    const isFault = record.code !== undefined && record.status >= 500 && !REFUSALS_WITH_5XX.includes(record.code)
     const level = isFault ? 'warn' : 'info'
     if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400

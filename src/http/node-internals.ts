@@ -5,6 +5,7 @@
 
 import type { IncomingMessage, Server } from 'node:http'
 import type { Socket } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Server as TlsServer } from 'node:tls'
 
 /** Pieces of content of this size or more go on as they are. */
@@ -31,7 +32,7 @@ export function joinPieces(message: IncomingMessage): void {
       pass()
       return push(piece)
     }
-    if (length === 0) inTurn(pass)
+    if (length === 0) passing = passing.then(nextTurn).then(pass)
     const end = length + piece.length
     if (end <= joined.length) piece.copy(joined, length)
     else joined = Buffer.concat([joined.subarray(0, length), piece], 2 * end)
@@ -40,17 +41,8 @@ export function joinPieces(message: IncomingMessage): void {
   }
 }
 
-const turns: (() => void)[] = []
-
-/** Runs one of these in each turn of the event loop: parsing a read of tiny chunks takes 15 ms, and others want to run in between. */
-function inTurn(run: () => void): void {
-  if (turns.push(run) === 1) setImmediate(runNext)
-}
-
-function runNext(): void {
-  turns.shift()?.()
-  if (turns.length > 0) setImmediate(runNext)
-}
+/** One such piece is passed on in each turn of the event loop: parsing a read of tiny chunks takes 15 ms, and others want to run in between. */
+let passing = Promise.resolve()
 
 /**
  * Keeps Node from watching connections, which the listener does by itself. `close` would destroy those that Node takes for

@@ -6,12 +6,7 @@ import type { ClientResponse } from './client-response.ts'
 import { httpDate } from './response-head.ts'
 
 /** Returns the status. `keepsAlive` of the response says whether the connection is kept. */
-export function respondWithProblem(
-  response: ClientResponse,
-  isHead: boolean,
-  failure: Failure,
-  requestId: string,
-): number {
+export function respondWithProblem(response: ClientResponse, isHead: boolean, failure: Failure, requestId: string) {
   const { code, tokenEndpointStatus } = failure
   const { status, detail } = PROBLEMS[code]
   const cause = causeOf(failure)
@@ -25,22 +20,23 @@ export function respondWithProblem(
     tokenEndpointStatus,
   }
   const content = `${JSON.stringify(problem)}\n`
-  const fields: [string, string][] = [
-    ['content-type', 'application/problem+json'],
-    ['content-length', String(Buffer.byteLength(content))],
-    ['cache-control', 'no-store'],
-    ['x-content-type-options', 'nosniff'],
-    ['proxy-status', `org-access-proxy; error=${proxyErrorOf(failure)}; details="${code}"`],
-    ['x-request-id', requestId],
+  const head = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Error'}`,
+    'content-type: application/problem+json',
+    `content-length: ${Buffer.byteLength(content)}`,
+    'cache-control: no-store',
+    'x-content-type-options: nosniff',
+    `proxy-status: org-access-proxy; error=${proxyErrorOf(failure)}; details="${code}"`,
+    `x-request-id: ${requestId}`,
+    `date: ${httpDate()}`,
+    `connection: ${response.keepsAlive ? 'keep-alive' : 'close'}`,
   ]
   const retryAfterSeconds = failure.retryAfterSeconds ?? (status === 503 ? 1 : undefined)
-  if (retryAfterSeconds !== undefined) fields.push(['retry-after', String(retryAfterSeconds)])
-  if (code === 'method_refused') fields.push(['allow', 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'])
-  fields.push(['date', httpDate()], ['connection', response.keepsAlive ? 'keep-alive' : 'close'])
-  const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`)
+  if (retryAfterSeconds !== undefined) head.push(`retry-after: ${retryAfterSeconds}`)
+  if (code === 'method_refused') head.push('allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS')
   const sent = isHead ? '' : Buffer.from(content).toString('latin1')
   response.contentBytes = sent.length
-  response.endWith(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Error'}\r\n${lines.join('')}\r\n${sent}`)
+  response.endWith(`${head.join('\r\n')}\r\n\r\n${sent}`)
   return status
 }
 
