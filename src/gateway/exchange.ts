@@ -364,8 +364,7 @@ export class Exchange implements AttemptSink {
     if (this.#response.hasStarted) this.#response.cut()
     else {
       this.#closeBehindContent()
-      const { method, requestId } = this.#request
-      this.#record.status = respondWithProblem(this.#response, method === 'HEAD', failure, requestId)
+      this.#record.status = respondWithProblem(this.#response, this.#record, failure)
     }
     this.#end()
   }

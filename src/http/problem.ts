@@ -3,10 +3,11 @@
 import { STATUS_CODES } from 'node:http'
 import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
 import type { ClientResponse } from './client-response.ts'
+import type { RequestRecord } from './request-record.ts'
 import { httpDate } from './response-head.ts'
 
 /** Returns the status. `keepsAlive` of the response says whether the connection is kept. */
-export function respondWithProblem(response: ClientResponse, isHead: boolean, failure: Failure, requestId: string) {
+export function respondWithProblem(response: ClientResponse, { method, requestId }: RequestRecord, failure: Failure) {
   const { code, tokenEndpointStatus } = failure
   const { status, detail } = PROBLEMS[code]
   const cause = causeOf(failure)
@@ -34,7 +35,7 @@ export function respondWithProblem(response: ClientResponse, isHead: boolean, fa
   const retryAfterSeconds = failure.retryAfterSeconds ?? (status === 503 ? 1 : undefined)
   if (retryAfterSeconds !== undefined) head.push(`retry-after: ${retryAfterSeconds}`)
   if (code === 'method_refused') head.push('allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS')
-  const sent = isHead ? '' : Buffer.from(content).toString('latin1')
+  const sent = method === 'HEAD' ? '' : Buffer.from(content).toString('latin1')
   response.contentBytes = sent.length
   response.endWith(`${head.join('\r\n')}\r\n\r\n${sent}`)
   return status

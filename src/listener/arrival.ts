@@ -72,7 +72,7 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
     const problem = connection.certificate?.problem
     const isUncertified = refusal.reason !== undefined && problem !== undefined
     record.reason = isUncertified ? `certificate not verified: ${problem}` : (refusal.reason ?? refusal.limit)
-    const status = respondWithProblem(response, message.method === 'HEAD', refusal, record.requestId)
+    const status = respondWithProblem(response, record, refusal)
     record.bytesOut = response.contentBytes
     this.#end(record, status)
   }

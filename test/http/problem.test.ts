@@ -2,13 +2,16 @@ import { expect, test } from 'vitest'
 import { type ErrorCode, type Failure, PROBLEMS } from '../../src/errors.ts'
 import type { ClientResponse } from '../../src/http/client-response.ts'
 import { respondWithProblem } from '../../src/http/problem.ts'
+import { RequestRecord } from '../../src/http/request-record.ts'
 
 const codes = Object.keys(PROBLEMS) as ErrorCode[]
+
+const record = new RequestRecord('req-1', undefined, 'GET', '/', 0)
 
 function answerTo(failure: Failure) {
   const written: string[] = []
   const response = { keepsAlive: true, endWith: (text: string) => written.push(text) } as unknown as ClientResponse
-  const status = respondWithProblem(response, false, failure, 'req-1')
+  const status = respondWithProblem(response, record, failure)
   const [head = '', content = ''] = written.join('').split('\r\n\r\n')
   const [, ...lines] = head.split('\r\n')
   return { status, content, fields: new Map(lines.map((line) => line.split(': ', 2) as [string, string])) }
