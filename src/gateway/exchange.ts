@@ -157,11 +157,12 @@ export class Exchange implements AttemptSink {
 
   #dispatch(content: Attempt['request']['content'] = this.#content?.whole() ?? this.#content): void {
     if (this.#isOver) return
-    const { target, method, fields, contentLength, isWebSocket, orgId = '' } = this.#request
+    const { target, method, fields, contentLength, isWebSocket, orgId: org = '' } = this.#request
     const webSocketClient = isWebSocket ? this.#response.socket : undefined
+    const needsNewConnection = isWebSocket || this.#hasNewConnection
     try {
-      const request = { method, target, fields, content, contentLength, webSocketClient, org: orgId }
-      this.#attempt = new Attempt(request, this, isWebSocket || this.#hasNewConnection)
+      const request = { method, target, fields, content, contentLength, webSocketClient, org, needsNewConnection }
+      this.#attempt = new Attempt(request, this)
       this.#sentAt = performance.now()
       this.#record.dispatchedAt = this.#sentAt
       this.#record.respondedAt = undefined

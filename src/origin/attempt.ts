@@ -50,6 +50,8 @@ export interface OriginRequest {
   readonly webSocketClient?: Socket | undefined
   /** One org holds no more than its share of the connections. Empty for a request of the bare App; undefined for a mint. */
   readonly org?: string | undefined
+  /** No connection that has carried an exchange before may be used. */
+  readonly needsNewConnection?: boolean
 }
 
 /** Holds an attempt: the queue of a full pool, or a connection. */
@@ -61,23 +63,20 @@ export interface AttemptPlace {
 export class Attempt {
   readonly request: OriginRequest
   sink: AttemptSink
-  /** True if no connection that has carried an exchange before may be used. */
-  readonly needsNewConnection: boolean
   /** Undefined before the attempt is dispatched and after it has ended. */
   place: AttemptPlace | undefined
   /** The limit that the attempt met when it had to wait for a connection. */
   queuedFor: Limit | undefined
-  /** True once the attempt has a connection, so that bytes may have been sent. */
+  /** True once the request is being written, so that bytes may have been sent. */
   isConnected = false
   /** True if the connection has carried an exchange before. */
   isReused = false
   /** True once a byte of the response has arrived. */
   hasResponse = false
 
-  constructor(request: OriginRequest, sink: AttemptSink, needsNewConnection = false) {
+  constructor(request: OriginRequest, sink: AttemptSink) {
     this.request = request
     this.sink = sink
-    this.needsNewConnection = needsNewConnection
   }
 
   /** Ends the attempt. `attemptFailed` is its last event. */

@@ -21,17 +21,15 @@ export function call(
     const chunks: Buffer[] = []
     let length = 0
     let head: ResponseHead | undefined
-    let isSuccess = false
     const settle = ({ status, fields }: ResponseHead) => resolve({ status, fields, content: Buffer.concat(chunks) })
     const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
     // After a stall of this process the answer may be there already: it is read before the immediate runs.
-    const expireAfter = (delayMs: number) => setTimeout(() => setImmediate(expire), Math.max(delayMs, 0))
+    const expireAfter = (delayMs: number) => setTimeout(() => setImmediate(expire), delayMs)
     let timer = expireAfter(timeoutMs)
     const sink: AttemptSink = {
       responseHead(given) {
         head = given
-        isSuccess = head.status >= 200 && head.status <= 299
-        if (isSuccess) return
+        if (head.status >= 200 && head.status <= 299) return
         settle(head)
         clearTimeout(timer)
         timer = expireAfter(READ_AWAY_MS)
@@ -40,7 +38,7 @@ export function call(
       responseContent(bytes, start, end) {
         length += end - start
         if (length > MAX_CONTENT_BYTES) attempt.abort(new OriginError('http_protocol_error', 'the answer is too large'))
-        else if (isSuccess) chunks.push(Buffer.from(bytes.subarray(start, end)))
+        else chunks.push(Buffer.from(bytes.subarray(start, end)))
         return 'taken'
       },
 
@@ -55,7 +53,7 @@ export function call(
         reject(isCut ? new OriginError('http_response_incomplete', 'the answer was cut off') : error)
       },
     }
-    const attempt = new Attempt({ ...request }, sink)
+    const attempt = new Attempt(request, sink)
     signal?.addEventListener('abort', () => attempt.abort(new OriginError('http_response_timeout', 'given up')))
     origin.dispatch(attempt)
   })

@@ -28,19 +28,13 @@ export class Connection implements AttemptPlace {
   /** Content that goes out in pieces; undefined if the request has none, or all of it was written with the head. */
   #content: RequestContent | undefined
   #head: ResponseHead | undefined
-  #exchanges = 0
-  /** True from `take` until the request is written. */
-  #isUnsent = false
-  #isPaused = false
-  #isClosed = false
   /** True if the request has content that the service may not have read when it answers. */
   #hasMuchContent = false
-  /** True if the connection must not be used again, whatever the service says. */
-  #isLast = false
+  /** True once the connection takes no more attempts. It may be a tunnel. */
+  #isClosed = false
   #wasReset = false
   /** For the next read. Undefined if the last one is still in use. */
   #buffer: Buffer | undefined
-  isTunnel = false
   /** Monotonic milliseconds. No request is taken after it. */
   readonly retiresAt: number
   /** Monotonic milliseconds. The pool sets it while the connection is free. */
@@ -53,6 +47,7 @@ export class Connection implements AttemptPlace {
     this.#parser = new ResponseParser(this)
     this.attempt = first
     first.place = this
+    first.isReused = false
     // The library that carries a WebSocket reads the socket as a stream.
     const reader = first.request.webSocketClient === undefined ? this : undefined
     this.#cancelOpening = connector.open(reader, (result) => {
@@ -72,11 +67,12 @@ export class Connection implements AttemptPlace {
       this.destroy(originError(error))
     })
     socket.on('end', () => this.#inputEnded(socket))
-    socket.on('close', () => this.#socketClosed())
+    socket.on('close', () => this.destroy())
     socket.on('drain', () => this.#content?.resume())
+    // A socket that is read into our buffers never emits it.
+    socket.on('data', (chunk: Buffer) => this.received(chunk, chunk.length))
     if (this.attempt?.request.webSocketClient === undefined) keepReading(socket, () => this.#content?.detach())
-    else socket.on('data', (chunk: Buffer) => this.received(chunk, chunk.length))
-    this.#start(socket)
+    this.#send(socket)
   }
 
   /**
@@ -87,25 +83,23 @@ export class Connection implements AttemptPlace {
   take(attempt: Attempt): void {
     this.attempt = attempt
     attempt.place = this
-    this.#isUnsent = true
+    attempt.isReused = true
     if (looking.push(this) === 1) setImmediate(lookOnce)
   }
 
   /** What waited has been read. If it closed the connection, there is no attempt any more. */
   lookEnded(): void {
-    this.#isUnsent = false
-    if (this.#socket !== undefined) this.#start(this.#socket)
+    if (this.#socket !== undefined) this.#send(this.#socket)
   }
 
-  #start(socket: Socket): void {
-    const attempt = this.attempt
+  #send(socket: Socket): void {
+    const { attempt } = this
     if (attempt === undefined) return
     try {
       const { request, sink } = attempt
       attempt.isConnected = true
-      attempt.isReused = this.#exchanges++ > 0
       sink.connected?.()
-      this.#parser.expect(request.method === 'HEAD', request.webSocketClient !== undefined)
+      this.#parser.expect(request.method === 'HEAD')
       this.#hasMuchContent = !isJoined(request)
       this.#content = writeRequest(socket, request)
     } catch (error) {
@@ -121,9 +115,9 @@ export class Connection implements AttemptPlace {
 
   /** The first `length` octets of `bytes` are new. */
   received(bytes: Buffer, length: number): void {
-    const attempt = this.attempt
-    if (attempt === undefined || this.#isUnsent) {
-      // No request is under way. These bytes must not become the response to the next one.
+    const { attempt } = this
+    if (attempt?.isConnected !== true) {
+      // No request has been sent. These bytes must not become the response to the next one.
       this.destroy()
       return
     }
@@ -137,28 +131,29 @@ export class Connection implements AttemptPlace {
   }
 
   responseHead(head: ResponseHead): void {
-    const attempt = this.attempt
+    const { attempt } = this
     this.#head = head
     // A service that answers early may never read the rest of the request, even if the kernel took it whole. Or it closes
     // although it said otherwise.
     const mayBeUnread = this.#hasMuchContent && head.status >= MULTIPLE_CHOICES
     const isSent = this.#content?.isOver !== false && this.#socket?.writableLength === 0
-    this.#isLast = mayBeUnread || !isSent || attempt?.request.webSocketClient !== undefined
+    if (mayBeUnread || !isSent || attempt?.request.webSocketClient !== undefined) head.persists = false
     attempt?.sink.responseHead(head)
   }
 
-  /** The response is a 101 to a request that offered another protocol. `firstBytes` are of that protocol. No more events follow. */
+  /** The response is a 101. `firstBytes` are of the other protocol. No more events follow. */
   protocolSwitched(head: ResponseHead, firstBytes: Buffer): void {
     const client = this.attempt?.request.webSocketClient
     const socket = this.#socket
-    if (client === undefined || socket === undefined) return
+    if (client === undefined || socket === undefined) throw new OriginError('http_protocol_error', 'a 101 unasked')
     if (head.upgrade !== 'websocket') throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
     this.attempt?.sink.responseHead(head)
     this.#detach()
     this.#isClosed = true
-    this.isTunnel = true
-    socket.pause().removeAllListeners('data') // the library reads it from here on
+    this.#pool.tunnels++
+    socket.once('close', () => this.#pool.tunnels--)
     this.#pool.closed(this)
+    socket.pause().removeAllListeners('data') // the library reads it from here on
     openTunnel(client, socket, head.fields, firstBytes)
   }
 
@@ -166,14 +161,10 @@ export class Connection implements AttemptPlace {
     const fate = this.attempt?.sink.responseContent(bytes, start, end)
     if (fate === undefined || fate === 'taken') return
     this.#buffer = undefined
-    if (fate !== 'full') return
-    this.#isPaused = true
-    this.#socket?.pause()
+    if (fate === 'full') this.#socket?.pause()
   }
 
   resume(): void {
-    if (!this.#isPaused) return
-    this.#isPaused = false
     this.#socket?.resume()
   }
 
@@ -182,10 +173,10 @@ export class Connection implements AttemptPlace {
    * have arrived that belong to no response of ours.
    */
   responseEnd(isClean: boolean): void {
-    const attempt = this.#detach()
     const head = this.#head
-    this.#head = undefined
-    if (isClean && head?.persists === true && !this.#isLast) this.#handBack(head.keepAliveSeconds)
+    const attempt = this.#detach()
+    if (this.#socket?.isPaused() === true) this.resume() // the last piece of content has paused it
+    if (isClean && head?.persists === true) this.#pool.freed(this, head.keepAliveSeconds)
     else this.#close()
     try {
       attempt?.sink.responseEnd()
@@ -194,20 +185,8 @@ export class Connection implements AttemptPlace {
     }
   }
 
-  #handBack(keepAliveSeconds: number | undefined): void {
-    if (this.#isPaused) {
-      // The last piece of content has paused the socket. A look would see nothing before the socket reads again.
-      this.resume()
-      setImmediate(() => {
-        if (!this.#isClosed) this.#handBack(keepAliveSeconds)
-      })
-      return
-    }
-    this.#pool.freed(this, keepAliveSeconds)
-  }
-
   #inputEnded(socket: Socket): void {
-    if (this.isTunnel) return
+    if (this.#isClosed) return
     // Node reports a reset right behind data as an end. But then the socket has no peer; behind a FIN it has one.
     if (socket.remoteAddress === undefined) this.#wasReset = true
     // A reset may have cut content that ends with its connection.
@@ -215,44 +194,37 @@ export class Connection implements AttemptPlace {
     this.destroy()
   }
 
-  #socketClosed(): void {
-    if (this.isTunnel) this.#pool.tunnels--
-    else this.destroy()
-  }
-
   abort(attempt: Attempt, reason: Error): void {
-    if (attempt !== this.attempt) return
-    this.#isUnsent = false
-    this.destroy(reason)
+    this.#close()
+    attempt.sink.attemptFailed(attempt, reason)
   }
 
   /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
   destroy(reason: Error = CLOSED): void {
-    const isUnsent = this.#isUnsent
-    const attempt = this.#detach()
-    this.#close()
-    if (attempt === undefined) return
-    if (isUnsent) this.#pool.dispatch(attempt)
-    else attempt.sink.attemptFailed(attempt, reason)
+    const attempt = this.#close()
+    if (attempt?.isReused === true && !attempt.isConnected) this.#pool.dispatch(attempt)
+    else attempt?.sink.attemptFailed(attempt, reason)
   }
 
   #detach(): Attempt | undefined {
-    const attempt = this.attempt
+    const { attempt } = this
     this.attempt = undefined
-    this.#isUnsent = false
     if (attempt !== undefined) attempt.place = undefined
     this.#content?.detach()
     this.#content = undefined
+    this.#head = undefined
     return attempt
   }
 
-  #close(): void {
+  #close(): Attempt | undefined {
+    const attempt = this.#detach()
     this.#socket?.destroy()
-    if (this.#isClosed) return
+    if (this.#isClosed) return attempt
     this.#isClosed = true
     this.#parser.stop()
     this.#cancelOpening()
     this.#pool.closed(this)
+    return attempt
   }
 }
 

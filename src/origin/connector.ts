@@ -41,53 +41,41 @@ export class Connector {
   }
 
   /**
-   * What is read goes to `reader`; without one the socket is a stream like any other. Calls `done` once. Returns a function
-   * that gives up; `done` is not called then.
+   * What is read goes to `reader`, unless there is none or a tunnel: then the socket is a stream like any other. Calls `done`
+   * once. Returns a function that gives up; `done` is not called then.
    */
   open(reader: SocketReader | undefined, done: (result: Socket | OriginError) => void): () => void {
+    const { tunnel, connectTimeoutMs } = this.#options
     let socket: Socket | undefined
-    let proxied: { cancel(): void } | undefined
+    let endTunnel: (() => void) | undefined
     let isSettled = false
-    const succeed = (opened: Socket) => {
+    const settle = (result?: Socket | Error) => {
       if (isSettled) return
       isSettled = true
       clearTimeout(timer)
-      done(opened)
-    }
-    const cancel = () => {
-      isSettled = true
-      clearTimeout(timer)
-      proxied?.cancel()
-      socket?.destroy()
-    }
-    const fail = (error: Error) => {
-      if (isSettled) return
-      cancel()
-      done(originError(error))
+      if (result === undefined || result instanceof Error) {
+        endTunnel?.()
+        socket?.destroy()
+      }
+      if (result !== undefined) done(result instanceof Error ? originError(result) : result)
     }
     const watch = (opening: Socket) => {
       socket = opening
-      opening.once(this.#isSecure ? 'secureConnect' : 'connect', () => succeed(opening))
-      opening.on('error', fail)
+      opening.once(this.#isSecure ? 'secureConnect' : 'connect', () => settle(opening))
+      opening.on('error', settle)
       // If the peer closes during the TLS handshake, `close` is the only event.
-      opening.once('close', () => fail(new OriginError('connection_terminated', 'closed while connecting')))
+      opening.once('close', () => settle(new OriginError('connection_terminated', 'closed while connecting')))
     }
-    const expire = () => fail(new OriginError('connection_timeout', 'no connection in time'))
-    const timer = setTimeout(expire, this.#options.connectTimeoutMs)
-    proxied = this.#options.tunnel?.(this.#host, this.#port, (error, carrier) => {
-      if (carrier === undefined) fail(error ?? new Error('no tunnel'))
+    const expire = () => settle(new OriginError('connection_timeout', 'no connection in time'))
+    const timer = setTimeout(expire, connectTimeoutMs)
+    if (tunnel === undefined) watch(this.#connect(reader))
+    endTunnel = tunnel?.((carrier) => {
+      if (carrier instanceof Error) settle(carrier)
       else if (isSettled) carrier.destroy()
-      else {
-        const through = this.#isSecure ? this.#secure({ socket: carrier }) : carrier
-        if (reader !== undefined) through.on('data', (chunk: Buffer) => reader.received(chunk, chunk.length))
-        if (this.#isSecure) watch(through)
-        else succeed(through)
-      }
+      else if (this.#isSecure) watch(this.#secure({ socket: carrier }))
+      else settle(carrier)
     })
-    if (proxied === undefined) watch(this.#connect(reader))
-    return () => {
-      if (!isSettled) cancel()
-    }
+    return () => settle()
   }
 
   #connect(reader: SocketReader | undefined): Socket {

@@ -13,7 +13,6 @@ const BY_CODE: Readonly<Record<string, OriginErrorCode>> = {
   // TLS that the peer ends during its handshake has this code, but no system call.
   ECONNRESET: 'connection_terminated',
   EPROTO: 'tls_protocol_error',
-  UND_ERR_CONNECT_TIMEOUT: 'connection_timeout',
 }
 
 const UNKNOWN_ISSUER = 'its issuer is not among the trusted ones; origin.caFile adds one'
@@ -29,29 +28,28 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, string>> = {
   UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNKNOWN_ISSUER,
   UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNKNOWN_ISSUER,
 }
-/** Further verification results of OpenSSL, as Node names them. */
-const CERTIFICATE = /^(?:CERT_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|CRL_)/
+/** Verification results of OpenSSL, as Node names them, and of Node's own look at the names. */
+const CERTIFICATE = /^(?:CERT_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|INVALID_|HOSTNAME_MISMATCH|CRL_)/
 
 /** Returns `error`, which arose on a connection to the origin, as one of ours. */
 export function originError(error: Error): OriginError {
   if (error instanceof OriginError) return error
   // Every address of the name failed. The first failure speaks for all (RFC 8305).
   if (error instanceof AggregateError && error.errors[0] instanceof Error) return originError(error.errors[0])
-  const systemCode = 'code' in error && typeof error.code === 'string' ? error.code : ''
-  const code = originErrorCode(error, systemCode)
+  const { code: systemCode = '', syscall }: NodeJS.ErrnoException = error
+  const code = originErrorCode(systemCode, syscall)
   return new OriginError(code, error.message, { cause: error, hint: hintFor(code, systemCode) })
 }
 
-function originErrorCode(error: Error, systemCode: string): OriginErrorCode {
-  if (Object.hasOwn(BY_CODE, systemCode)) return BY_CODE[systemCode] ?? 'connection_terminated'
-  if (Object.hasOwn(CERTIFICATE_FAULTS, systemCode) || CERTIFICATE.test(systemCode)) return 'tls_certificate_error'
+function originErrorCode(systemCode: string, syscall: string | undefined): OriginErrorCode {
+  const known = BY_CODE[systemCode]
+  if (known !== undefined) return known
+  if (CERTIFICATE.test(systemCode)) return 'tls_certificate_error'
   if (systemCode.startsWith('ERR_SSL_') || systemCode.startsWith('ERR_TLS_')) return 'tls_protocol_error'
-  // undici puts the reason into the text alone.
-  if (systemCode.startsWith('HPE_') || error.name === 'HTTPParserError') return 'http_protocol_error'
-  const call = 'syscall' in error ? error.syscall : undefined
-  if (call === 'getaddrinfo') return 'dns_error'
+  if (systemCode.startsWith('HPE_')) return 'http_protocol_error' // the answer of a proxy on the way
+  if (syscall === 'getaddrinfo') return 'dns_error'
   // Covers every other error of the system by what was tried: refused routes and permissions included.
-  return call === 'connect' ? 'connection_refused' : 'connection_terminated'
+  return syscall === 'connect' ? 'connection_refused' : 'connection_terminated'
 }
 
 /** One sentence from a closed set, with the code of the system at most. */

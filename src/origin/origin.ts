@@ -44,39 +44,27 @@ export class Origin implements AttemptPlace {
 
   /** Sends it on a free connection or on a new one, or queues it until there is one. */
   dispatch(attempt: Attempt): void {
-    if (this.#isClosed) {
-      attempt.sink.attemptFailed(attempt, CLOSED)
-      return
-    }
-    if (this.#isAtShare(attempt)) {
-      this.#enqueue(attempt, 'org share')
-      return
-    }
-    const connection = attempt.needsNewConnection ? undefined : this.#takeFree()
-    if (connection !== undefined) {
-      connection.take(attempt)
-      return
-    }
-    if (!this.#hasRoom) this.#idle[0]?.destroy()
-    if (this.#hasRoom) this.#openFor(attempt)
-    else this.#enqueue(attempt, 'origin.connections')
+    if (this.#isClosed) attempt.sink.attemptFailed(attempt, CLOSED)
+    else if (this.#isAtShare(attempt)) this.#enqueue(attempt, 'org share')
+    else if (!this.#connect(attempt)) this.#enqueue(attempt, 'origin.connections')
   }
 
-  #takeFree(): Connection | undefined {
-    const last = this.#idle.at(-1)
-    if (last !== undefined && last.expiresAt <= performance.now()) this.#tidy()
-    return this.#idle.pop()
-  }
-
-  get #hasRoom(): boolean {
-    return this.#open.size < this.#options.connections
-  }
-
-  #openFor(attempt: Attempt): void {
-    const { maxConnectionAgeMs = Number.POSITIVE_INFINITY } = this.#options
+  /** Returns false if all connections are busy. */
+  #connect(attempt: Attempt): boolean {
+    const { connections, maxConnectionAgeMs = Number.POSITIVE_INFINITY } = this.#options
+    const now = performance.now()
+    const free = attempt.request.needsNewConnection === true ? undefined : this.#idle.at(-1)
+    if (free !== undefined && free.expiresAt > now) {
+      this.#idle.pop()
+      free.take(attempt)
+      return true
+    }
+    if (this.#open.size >= connections) this.#idle[0]?.destroy()
+    if (this.#open.size >= connections) return false
     // Those that were opened together do not all close together.
-    const retiresAt = performance.now() + maxConnectionAgeMs * (0.8 + 0.2 * Math.random())
+    const retiresAt = now + maxConnectionAgeMs * (0.8 + 0.2 * Math.random())
     this.#open.add(new Connection(this.#connector, this, attempt, retiresAt))
+    return true
   }
 
   #enqueue(attempt: Attempt, limit: Limit): void {
@@ -101,44 +89,38 @@ export class Origin implements AttemptPlace {
     return this.#waiting.find(({ request }) => request.org !== first.request.org)
   }
 
+  /** A connection has become free, or may be opened. */
+  #serveNext(): void {
+    const next = this.#next()
+    if (next !== undefined && this.#connect(next)) this.#leaveQueue(next)
+  }
+
   #leaveQueue(attempt: Attempt): void {
     this.#waiting.splice(this.#waiting.indexOf(attempt), 1)
-    attempt.place = undefined
   }
 
   freed(connection: Connection, keepAliveSeconds = KEEP_ALIVE_SECONDS): void {
-    const next = this.#next()
     const now = performance.now()
-    if (next?.needsNewConnection === true || connection.retiresAt <= now) {
-      connection.destroy() // `closed` opens another for it
-      return
-    }
-    if (next !== undefined) {
-      this.#leaveQueue(next)
-      connection.take(next)
-      return
-    }
     const keptMs = Math.min(keepAliveSeconds * 1_000, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
     connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
     if (connection.expiresAt <= now) connection.destroy()
-    else this.#idle.push(connection)
+    else {
+      this.#idle.push(connection)
+      this.#serveNext()
+    }
   }
 
-  /** The connection takes no more attempts. If it is a tunnel from here on, it counts itself out at its end. */
+  /** The connection takes no more attempts. */
   closed(connection: Connection): void {
-    if (connection.isTunnel) this.tunnels++
     this.#open.delete(connection)
     const at = this.#idle.indexOf(connection)
     if (at !== -1) this.#idle.splice(at, 1)
-    const next = this.#next()
-    if (next === undefined || !this.#hasRoom) return
-    this.#leaveQueue(next)
-    this.#openFor(next)
+    this.#serveNext()
   }
 
   abort(attempt: Attempt, reason: Error): void {
-    if (!this.#waiting.includes(attempt)) return
     this.#leaveQueue(attempt)
+    attempt.place = undefined
     attempt.sink.attemptFailed(attempt, reason)
   }
 
@@ -158,7 +140,7 @@ export class Origin implements AttemptPlace {
   close(): void {
     this.#isClosed = true
     clearInterval(this.#sweep)
-    for (const attempt of this.#waiting.splice(0)) attempt.sink.attemptFailed(attempt, CLOSED)
+    for (const attempt of [...this.#waiting]) attempt.abort(CLOSED)
     for (const connection of [...this.#open]) connection.destroy(CLOSED)
   }
 }

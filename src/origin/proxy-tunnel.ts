@@ -2,7 +2,6 @@
 
 import type { Socket } from 'node:net'
 import { unescape as percentDecoded } from 'node:querystring'
-import type { Client } from 'undici'
 import { OriginError } from '../errors.ts'
 import type { Secret } from '../secret.ts'
 
@@ -13,10 +12,8 @@ export interface Proxies {
   readonly noProxy: string | undefined
 }
 
-/** Calls `done` with a connection to `host` and `port`, or with an error. `cancel` of the result gives up. */
-export type ConnectTunnel = (host: string, port: number, done: TunnelDone) => { cancel(): void }
-
-type TunnelDone = (error: Error | undefined, socket: Socket | undefined) => void
+/** Calls `done` once, with a connection to the origin or with an error. Returns a function that gives up. */
+export type ConnectTunnel = (done: (result: Socket | Error) => void) => () => void
 
 /** Resolves with undefined if the origin is reached directly. */
 export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Promise<ConnectTunnel | undefined> {
@@ -26,37 +23,31 @@ export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Pro
   const port = baseUrl.port === '' ? (isSecure ? 443 : 80) : Number(baseUrl.port)
   if (proxy === undefined || isExempt(proxies.noProxy ?? '', baseUrl.hostname, port)) return undefined
   // Loading it takes 60 to 100 ms and 8 to 15 MiB, and few need it.
-  const undici = await import('undici')
-  return (host, targetPort, done) => {
-    const url = new URL(proxy.reveal())
-    const client = new undici.Client(url.origin)
-    connect(client, url, `${host.includes(':') ? `[${host}]` : host}:${targetPort}`, done)
-    return { cancel: () => end(client) }
+  const { Client } = await import('undici')
+  const path = `${baseUrl.hostname}:${port}`
+  return (done) => {
+    const { origin, username, password } = new URL(proxy.reveal())
+    const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
+    const authorization = { 'proxy-authorization': `Basic ${credentials}` }
+    const headers = { host: path, ...(username === '' && password === '' ? {} : authorization) }
+    const client = new Client(origin, { connect: { timeout: 0 } }) // we have a limit of our own
+    const end = () => void client.destroy().catch(() => undefined)
+    client.connect({ path, headers }, (error, answer) => {
+      if (error !== null) {
+        done(error)
+        return
+      }
+      const socket = answer.socket as Socket
+      socket.once('close', end)
+      if (answer.statusCode === 200) {
+        done(socket)
+        return
+      }
+      socket.on('error', () => undefined).destroy()
+      done(new OriginError('connection_refused', `the proxy on the way answered ${answer.statusCode}`))
+    })
+    return end
   }
-}
-
-function end(client: Client): void {
-  client.destroy().catch(() => undefined)
-}
-
-function connect(client: Client, { username, password }: URL, authority: string, done: TunnelDone): void {
-  const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
-  const authorization = { 'proxy-authorization': `Basic ${credentials}` }
-  const headers = { host: authority, ...(username === '' && password === '' ? {} : authorization) }
-  client.connect({ path: authority, headers }, (error, answer) => {
-    if (error !== null) {
-      done(error, undefined)
-      return
-    }
-    const socket = answer.socket as Socket
-    socket.once('close', () => end(client))
-    if (answer.statusCode === 200) {
-      done(undefined, socket)
-      return
-    }
-    socket.on('error', () => undefined).destroy()
-    done(new OriginError('connection_refused', `the proxy on the way answered ${answer.statusCode}`), undefined)
-  })
 }
 
 /** Reads `NO_PROXY`: hosts with their subdomains, with or without a port, or `*` for all. */

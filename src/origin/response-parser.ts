@@ -10,15 +10,15 @@ import type { Connection } from './connection.ts'
 /** Receives the events of the responses, content in order. */
 export type ResponseEvents = Pick<Connection, 'responseHead' | 'protocolSwitched' | 'responseContent' | 'responseEnd'>
 
+/** Comes behind the `#remaining` octets of content. `nothing`: parsing has ended. */
 type Expects =
   | 'nothing'
   | 'head'
-  | 'counted content'
   | 'size of a chunk'
-  | 'data of a chunk'
   | 'end of a chunk'
   | 'trailer'
-  | 'content until the end'
+  | 'end of the content'
+  | 'end of the connection'
 
 const LF = 0x0a
 const CRLF = '\r\n'
@@ -46,24 +46,20 @@ export class ResponseParser {
   readonly #events: ResponseEvents
   #expects: Expects = 'nothing'
   #isHead = false
-  #isUpgrade = false
   /** The beginning of a head or a line whose end has not come yet. */
   #held = ''
   #interims = 0
+  /** Octets of content until what is expected; `Infinity` if only the end of the connection ends it. */
   #remaining = 0
 
   constructor(events: ResponseEvents) {
     this.#events = events
   }
 
-  /**
-   * A request has been sent. `isHead`: it was a HEAD, so the response has no content, whatever its fields say. `isUpgrade`:
-   * it offered another protocol, so the response may be a 101.
-   */
-  expect(isHead: boolean, isUpgrade = false): void {
+  /** A request has been sent. `isHead`: it was a HEAD, so the response has no content, whatever its fields say. */
+  expect(isHead: boolean): void {
     this.#expects = 'head'
     this.#isHead = isHead
-    this.#isUpgrade = isUpgrade
     this.#interims = 0
   }
 
@@ -75,31 +71,16 @@ export class ResponseParser {
   /** Reads the first `end` octets. @throws {OriginError} */
   read(bytes: Buffer, end: number): void {
     let at = 0
-    while (at < end && this.#expects !== 'nothing') at = this.#readSome(bytes, at, end)
-  }
-
-  #readSome(bytes: Buffer, at: number, end: number): number {
-    switch (this.#expects) {
-      case 'head':
-        return this.#readHead(bytes, at, end)
-      case 'counted content':
-      case 'data of a chunk':
-        return this.#readCounted(bytes, at, end)
-      case 'size of a chunk':
-      case 'end of a chunk':
-      case 'trailer':
-        return this.#readLine(bytes, at, end)
-      case 'content until the end':
-        this.#events.responseContent(bytes, at, end)
-        return end
-      case 'nothing':
-        return end
+    while (at < end && this.#expects !== 'nothing') {
+      if (this.#expects === 'head') at = this.#readHead(bytes, at, end)
+      else if (this.#remaining > 0) at = this.#readContent(bytes, at, end)
+      else at = this.#readLine(bytes, at, end)
     }
   }
 
   /** The connection has ended. Returns true if that is a valid end of the content. */
   finish(): boolean {
-    if (this.#expects !== 'content until the end') return false
+    if (this.#expects !== 'end of the connection') return false
     this.#end(false)
     return true
   }
@@ -135,12 +116,12 @@ export class ResponseParser {
     const head = parseResponseHead(text)
     if (head === undefined) throw malformed('the head is malformed, or its framing is doubtful')
     const { status } = head
-    if (status === SWITCHING_PROTOCOLS && this.#isUpgrade) {
+    if (status === SWITCHING_PROTOCOLS) {
       this.#expects = 'nothing'
       this.#events.protocolSwitched(head, bytes.subarray(next, end))
       return
     }
-    if (status > 599 || status === SWITCHING_PROTOCOLS) throw malformed('the status is no valid answer to the request')
+    if (status > 599) throw malformed('the status is no valid answer to the request')
     if (status < 200) {
       // A client must accept a 100 that it did not ask for (RFC 9110 §15.2.1). Interim responses are dropped.
       if (++this.#interims > MAX_INTERIM) throw malformed('too many interim responses')
@@ -149,30 +130,30 @@ export class ResponseParser {
     this.#frame(head)
     this.#events.responseHead(head)
     // The event may have called `stop`, which is not the end of the response.
-    if (this.#expects === 'counted content' && this.#remaining === 0) this.#end(next === end)
+    if (this.#expects === 'end of the content' && this.#remaining === 0) this.#end(next === end)
   }
 
   /** RFC 9112 §6.3. */
   #frame(head: ResponseHead): void {
     this.#remaining = 0
-    this.#expects = 'counted content'
+    this.#expects = 'end of the content'
     head.hasContent = !this.#isHead && head.status !== NO_CONTENT && head.status !== NOT_MODIFIED
-    if (head.status === NO_CONTENT) {
-      // An origin that declares content here may send it (RFC 9110 §8.6). It would be read as the next response.
-      if (head.isChunked || (head.contentLength ?? 0) > 0) head.persists = false
-    }
+    // An origin that declares content of a 204 may send it (RFC 9110 §8.6). It would be read as the next response.
+    if (head.status === NO_CONTENT && (head.isChunked || (head.contentLength ?? 0) > 0)) head.persists = false
     if (!head.hasContent) return
     if (head.isChunked) this.#expects = 'size of a chunk'
-    else if (head.contentLength === undefined) this.#expects = 'content until the end'
-    else this.#remaining = head.contentLength
+    else if (head.contentLength !== undefined) this.#remaining = head.contentLength
+    else {
+      this.#expects = 'end of the connection'
+      this.#remaining = Number.POSITIVE_INFINITY
+    }
   }
 
-  #readCounted(bytes: Buffer, start: number, end: number): number {
+  #readContent(bytes: Buffer, start: number, end: number): number {
     const stop = Math.min(end, start + this.#remaining)
     this.#remaining -= stop - start
-    if (this.#remaining === 0 && this.#expects === 'data of a chunk') this.#expects = 'end of a chunk'
     this.#events.responseContent(bytes, start, stop)
-    if (this.#remaining === 0 && this.#expects === 'counted content') this.#end(stop === end)
+    if (this.#remaining === 0 && this.#expects === 'end of the content') this.#end(stop === end)
     return stop
   }
 
@@ -200,7 +181,7 @@ export class ResponseParser {
     const size = SIZE_LINE.exec(line)?.[1]
     if (size === undefined) throw malformed('the size of a chunk is not a number')
     this.#remaining = Number.parseInt(size, 16)
-    this.#expects = this.#remaining === 0 ? 'trailer' : 'data of a chunk'
+    this.#expects = this.#remaining === 0 ? 'trailer' : 'end of a chunk'
   }
 
   #end(isClean: boolean): void {

@@ -30,6 +30,7 @@ describe('no response, or none that the proxy can read', () => {
     ['HTTP/0.9', 'http_protocol_error', '<html>hello</html>', 'fin'],
     ['a status of four digits', 'http_protocol_error', 'HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n', 'fin'],
     ['status 999', 'http_protocol_error', 'HTTP/1.1 999 High\r\nContent-Length: 0\r\n\r\n', 'fin'],
+    ['a 101', 'http_protocol_error', 'HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n', 'nothing'],
     ['a head of 100 KB', 'http_protocol_error', `${OK}${`F: ${'a'.repeat(1000)}\r\n`.repeat(100)}\r\n`, 'fin'],
     ['RST inside the head', 'http_response_incomplete', `${OK}X-Foo: b`, 'reset'],
     ['FIN inside the head', 'http_response_incomplete', `${OK}X-Foo: b`, 'fin'],

@@ -66,9 +66,9 @@ test('a connection that a tunnel brings after the time limit is closed', async (
   let bring = (_: Socket) => {}
   await using pool = await startOriginPool(undefined, {
     connectTimeoutMs: 50,
-    tunnel: (_host, _port, done) => {
-      bring = (socket) => done(undefined, socket)
-      return { cancel: () => {} } // too late for it
+    tunnel: (done) => {
+      bring = done
+      return () => {} // too late for it
     },
   })
   const socket = connect(pool.server.port, '127.0.0.1')
@@ -90,7 +90,7 @@ test('a TLS session that comes late is not used under other trusted certificates
     },
   })
   const first = new Recorder()
-  const second = new Recorder({}, true)
+  const second = new Recorder({ needsNewConnection: true })
   first.onTold = (what) => {
     if (what !== 'connected') return
     // The session of the first connection is still on its way.
@@ -100,7 +100,7 @@ test('a TLS session that comes late is not used under other trusted certificates
   origin.dispatch(first.attempt)
   await first.ended()
   expect(await second.failed()).toMatchObject({ code: 'tls_certificate_error' })
-  const third = new Recorder({}, true)
+  const third = new Recorder({ needsNewConnection: true })
   origin.dispatch(third.attempt)
   expect(await third.failed()).toMatchObject({ code: 'tls_certificate_error' })
   origin.close()

@@ -24,7 +24,7 @@ export class OriginPool implements AsyncDisposable {
 
   /** On a new connection. */
   sendFresh(target: string, request: Partial<Request> = {}): Recorder {
-    const recorder = new Recorder({ ...request, target }, true)
+    const recorder = new Recorder({ ...request, target, needsNewConnection: true })
     this.origin.dispatch(recorder.attempt)
     return recorder
   }

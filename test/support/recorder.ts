@@ -19,13 +19,13 @@ export class Recorder implements AttemptSink {
   readonly #pieces: Buffer[] = []
   readonly #changes = new Changes()
 
-  constructor(request: Partial<OriginRequest> = {}, needsNewConnection = false) {
+  constructor(request: Partial<OriginRequest> = {}) {
     const basis: OriginRequest = {
       method: 'GET',
       target: '/',
       fields: ['host', 'origin.example'],
     }
-    this.attempt = new Attempt({ ...basis, ...request }, this, needsNewConnection)
+    this.attempt = new Attempt({ ...basis, ...request }, this)
   }
 
   get content(): Buffer {
