@@ -72,7 +72,7 @@ export class Connection implements AttemptPlace {
     // A socket that is read into our buffers never emits it.
     socket.on('data', (chunk: Buffer) => this.received(chunk, chunk.length))
     if (this.attempt?.request.webSocketClient === undefined) keepReading(socket, () => this.#content?.detach())
-    this.#send(socket)
+    this.send()
   }
 
   /**
@@ -87,21 +87,17 @@ export class Connection implements AttemptPlace {
     if (looking.push(this) === 1) setImmediate(lookOnce)
   }
 
-  /** What waited has been read. If it closed the connection, there is no attempt any more. */
-  lookEnded(): void {
-    if (this.#socket !== undefined) this.#send(this.#socket)
-  }
-
-  #send(socket: Socket): void {
+  /** Writes the request, unless its attempt has ended or gone elsewhere meanwhile. */
+  send(): void {
     const { attempt } = this
-    if (attempt === undefined) return
+    if (attempt === undefined || this.#socket === undefined) return
     try {
       const { request, sink } = attempt
       attempt.isConnected = true
       sink.connected?.()
       this.#parser.expect(request.method === 'HEAD')
       this.#hasMuchContent = !isJoined(request)
-      this.#content = writeRequest(socket, request)
+      this.#content = writeRequest(this.#socket, request)
     } catch (error) {
       this.destroy(error as Error)
     }
@@ -239,5 +235,5 @@ function lookOnce(): void {
 }
 
 function endLooks(connections: readonly Connection[]): void {
-  for (const connection of connections) connection.lookEnded()
+  for (const connection of connections) connection.send()
 }

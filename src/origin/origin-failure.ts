@@ -54,8 +54,9 @@ function originErrorCode(systemCode: string, syscall: string | undefined): Origi
 
 /** One sentence from a closed set, with the code of the system at most. */
 function hintFor(code: OriginErrorCode, systemCode: string): string | undefined {
+  const fault = CERTIFICATE_FAULTS[systemCode] ?? 'its verification failed'
   if (code === 'tls_certificate_error')
-    return `The proxy does not trust the certificate of the service: ${CERTIFICATE_FAULTS[systemCode] ?? systemCode}.`
+    return `The proxy does not trust the certificate of the service: ${fault} (${systemCode}).`
   if (code === 'tls_protocol_error') return `TLS with the service failed (${systemCode}).`
   return undefined
 }

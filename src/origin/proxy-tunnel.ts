@@ -15,6 +15,9 @@ export interface Proxies {
 /** Calls `done` once, with a connection to the origin or with an error. Returns a function that gives up. */
 export type ConnectTunnel = (done: (result: Socket | Error) => void) => () => void
 
+/** Our own limit holds, and NODE_TLS_REJECT_UNAUTHORIZED does not. */
+const CONNECT = { timeout: 0, rejectUnauthorized: true }
+
 /** Resolves with undefined if the origin is reached directly. */
 export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Promise<ConnectTunnel | undefined> {
   if (proxies === undefined) return undefined
@@ -30,7 +33,7 @@ export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Pro
     const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
     const authorization = { 'proxy-authorization': `Basic ${credentials}` }
     const headers = { host: path, ...(username === '' && password === '' ? {} : authorization) }
-    const client = new Client(origin, { connect: { timeout: 0 } }) // we have a limit of our own
+    const client = new Client(origin, { connect: CONNECT })
     const end = () => void client.destroy().catch(() => undefined)
     client.connect({ path, headers }, (error, answer) => {
       if (error !== null) {

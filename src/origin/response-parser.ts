@@ -93,7 +93,11 @@ export class ResponseParser {
     const from = Math.max(0, before - (END_OF_HEAD.length - 1))
     const length = text.indexOf(END_OF_HEAD, from)
     if (length === -1) {
-      this.#hold(text, from)
+      // Bytes that are not HTTP may never contain the end of a head, so they are refused before.
+      if (!VERSION.startsWith(text.slice(0, VERSION.length))) throw malformed('the response is not HTTP')
+      if (BARE_LINE_FEED.test(text.slice(from))) throw malformed('a line of the head ends without a carriage return')
+      if (text.length >= MAX_HEAD_BYTES + END_OF_HEAD.length) throw malformed('the head is too large')
+      this.#held = text
       return stop
     }
     if (length > MAX_HEAD_BYTES) throw malformed('the head is too large')
@@ -101,14 +105,6 @@ export class ResponseParser {
     const next = start + length + END_OF_HEAD.length - before
     this.#takeHead(text.slice(0, length), bytes, next, end)
     return next
-  }
-
-  /** Bytes that are not HTTP may never contain the end of a head, so they are refused before. */
-  #hold(text: string, from: number): void {
-    if (!VERSION.startsWith(text.slice(0, VERSION.length))) throw malformed('the response is not HTTP')
-    if (BARE_LINE_FEED.test(text.slice(from))) throw malformed('a line of the head ends without a carriage return')
-    if (text.length >= MAX_HEAD_BYTES + END_OF_HEAD.length) throw malformed('the head is too large')
-    this.#held = text
   }
 
   /** `next` and `end` delimit the octets behind the head. */

@@ -39,28 +39,25 @@ const NO_TOKEN = 'The token endpoint answered without a usable orgAccessToken, a
 const ADVICE = 'Check baseUrl.'
 
 function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: number): void {
-  const message = `the token endpoint answered ${status}`
+  const answered = `The token endpoint answered ${status}`
   if (status >= 200 && status <= 299) return
   if (status < 400) {
-    const hint = `The token endpoint answered ${status}, a redirect.`
+    const hint = `${answered}, a redirect.`
     throw new TokenError('token_response_invalid', `${hint} ${ADVICE}`, { hint })
   }
-  if (status === 401) throw new TokenError('app_credentials_rejected', message)
+  if (status === 401) throw new TokenError('app_credentials_rejected', answered)
   const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), wallNowMs)
-  const isLimit = status === 429 || ((status === 403 || status === 503) && saysLimit(fields, retryAfterSeconds))
-  if (isLimit) {
+  if (status === 429 || ((status === 403 || status === 503) && saysLimit(fields, retryAfterSeconds))) {
     const hint = `The token endpoint limits the rate of calls: it answered ${status}.`
     throw new TokenError('token_endpoint_rate_limited', hint, { retryAfterSeconds, hint })
   }
   if (status === 408 || status >= 500) {
-    throw new TokenError('token_endpoint_unavailable', message, { hint: `The token endpoint answered ${status}.` })
+    throw new TokenError('token_endpoint_unavailable', answered, { hint: `${answered}.` })
   }
   // With a wrong path in baseUrl, every org gets this status.
-  const hint =
-    status === 404 || status === 405
-      ? `The token endpoint answered ${status}, as a wrong address does: if every Org is refused, check baseUrl.`
-      : undefined
-  throw new TokenError('org_access_refused', hint ?? message, { tokenEndpointStatus: status, hint })
+  const isOfPath = status === 404 || status === 405
+  const hint = isOfPath ? `${answered}, as a wrong address does: if every Org is refused, check baseUrl.` : undefined
+  throw new TokenError('org_access_refused', hint ?? answered, { tokenEndpointStatus: status, hint })
 }
 
 /** Many services tell a limit with another status than 429. */
@@ -149,7 +146,6 @@ const HINTS: Readonly<Partial<Record<OriginErrorCode, string>>> = {
   overloaded: 'The proxy has no room for another connection (%): raise its limits.',
   http_protocol_error: BROKEN,
   http_response_incomplete: BROKEN,
-  http_upgrade_failed: BROKEN,
 }
 
 /** Says what it means for a token that the call failed. Names the system's code, never what was sent or received. */
@@ -158,13 +154,11 @@ export function translateMintError(cause: unknown): TokenError {
   if (!(cause instanceof OriginError)) {
     return new TokenError('token_endpoint_unavailable', 'The call of the token endpoint failed.', { cause })
   }
-  const isBroken = HINTS[cause.code] === BROKEN
-  const isTimeout = cause.code === 'connection_timeout' || cause.code === 'http_response_timeout'
-  const code = isTimeout ? 'token_endpoint_timeout' : 'token_endpoint_unavailable'
-  const { cause: error } = cause
-  const detail = !isBroken && error instanceof Error && 'code' in error ? String(error.code) : cause.message
-  const fault = cause.code === 'tls_certificate_error' ? cause.hint : undefined
-  const hint =
-    fault === undefined ? HINTS[cause.code]?.replace('%', () => detail) : `${fault.slice(0, -1)} (${detail}).`
-  return new TokenError(isBroken ? 'token_response_invalid' : code, hint ?? cause.message, { cause, hint })
+  const { code, cause: error } = cause
+  const detail = error instanceof Error && 'code' in error ? String(error.code) : cause.message
+  const hint = HINTS[code]?.replace('%', () => detail) ?? cause.hint
+  const isTimeout = code === 'connection_timeout' || code === 'http_response_timeout'
+  const failure = isTimeout ? 'token_endpoint_timeout' : 'token_endpoint_unavailable'
+  const meaning = HINTS[code] === BROKEN ? 'token_response_invalid' : failure
+  return new TokenError(meaning, hint ?? cause.message, { cause, hint })
 }

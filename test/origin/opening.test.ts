@@ -9,7 +9,7 @@ import { Origin } from '../../src/origin/origin.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { listening } from '../support/listening.ts'
 import { startOrigin } from '../support/origin.ts'
-import { onCue, startOriginPool } from '../support/origin-pool.ts'
+import { FRESH, onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
 
 test('a listener that closes during the TLS handshake fails the attempt at once', async () => {
@@ -31,7 +31,7 @@ describe('the end of all connections', () => {
     await pool.seen(2)
     const connecting = pool.send('/connecting')
     const waiting = pool.send('/waiting')
-    const fresh = pool.sendFresh('/fresh')
+    const fresh = pool.send('/fresh', FRESH)
     pool.origin.close()
     for (const recorder of [underWay, connecting, waiting, fresh]) {
       expect(recorder.told.at(-1)).toBe('failed')
@@ -49,12 +49,12 @@ describe('the end of all connections', () => {
     const retrying = [pool.send('/under-way'), pool.send('/waiting')]
     for (const recorder of retrying) {
       recorder.onTold = (what) => {
-        if (what === 'failed') again.push(pool.send('/again'), pool.sendFresh('/again'))
+        if (what === 'failed') again.push(pool.send('/again'), pool.send('/again', FRESH))
       }
     }
     await pool.seen(1)
     pool.origin.close()
-    again.push(pool.send('/late'), pool.sendFresh('/late'))
+    again.push(pool.send('/late'), pool.send('/late', FRESH))
     expect(again).toHaveLength(6)
     for (const recorder of again) expect(recorder.told).toEqual(['failed'])
     await pool.server.waitFor(({ openConnections }) => openConnections.every(({ peerEnd }) => peerEnd !== undefined))
@@ -90,7 +90,7 @@ test('a TLS session that comes late is not used under other trusted certificates
     },
   })
   const first = new Recorder()
-  const second = new Recorder({ needsNewConnection: true })
+  const second = new Recorder(FRESH)
   first.onTold = (what) => {
     if (what !== 'connected') return
     // The session of the first connection is still on its way.
@@ -100,7 +100,7 @@ test('a TLS session that comes late is not used under other trusted certificates
   origin.dispatch(first.attempt)
   await first.ended()
   expect(await second.failed()).toMatchObject({ code: 'tls_certificate_error' })
-  const third = new Recorder({ needsNewConnection: true })
+  const third = new Recorder(FRESH)
   origin.dispatch(third.attempt)
   expect(await third.failed()).toMatchObject({ code: 'tls_certificate_error' })
   origin.close()

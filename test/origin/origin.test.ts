@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest'
 import type { ContentFate } from '../../src/origin/attempt.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
-import { type OriginPool, onCue, startOriginPool } from '../support/origin-pool.ts'
+import { FRESH, type OriginPool, onCue, startOriginPool } from '../support/origin-pool.ts'
 import { Recorder } from '../support/recorder.ts'
 
 describe('a connection', () => {
@@ -30,7 +30,7 @@ describe('a connection', () => {
   test('that is new is opened for a retry, and kept after it', async () => {
     await using pool = await startOriginPool()
     await pool.send('/pooled').ended()
-    const fresh = await pool.sendFresh('/fresh').ended()
+    const fresh = await pool.send('/fresh', FRESH).ended()
     expect(fresh.attempt).toMatchObject({ isConnected: true, isReused: false })
     expect(pool.connectionOf('/fresh')).not.toBe(pool.connectionOf('/pooled'))
     expect(pool.origin.stats).toEqual({ connected: 2, free: 2, pending: 0 })
@@ -39,7 +39,7 @@ describe('a connection', () => {
   test('for a retry replaces a free one if the pool is full', async () => {
     await using pool = await startOriginPool(undefined, { connections: 1 })
     await pool.send('/pooled').ended()
-    await pool.sendFresh('/fresh').ended()
+    await pool.send('/fresh', FRESH).ended()
     await pool.left(pool.connectionOf('/pooled'))
     expect(pool.server.connections).toHaveLength(2)
     expect(pool.origin.stats).toEqual({ connected: 1, free: 1, pending: 0 })
@@ -50,7 +50,7 @@ describe('a connection', () => {
     await using pool = await startOriginPool(cue.script, { connections: 2 })
     const busy = ['/1', '/2'].map((target) => pool.send(target))
     await pool.seen(2)
-    const retries = ['/3', '/4', '/5'].map((target) => pool.sendFresh(target))
+    const retries = ['/3', '/4', '/5'].map((target) => pool.send(target, FRESH))
     expect(pool.origin.stats).toEqual({ connected: 2, free: 0, pending: 3 })
     for (const [i, recorder] of [...busy, ...retries].entries()) {
       await pool.seen(i + 1)
@@ -151,19 +151,12 @@ describe('the pool', () => {
   test('frees the place before it reports the end of a response', async () => {
     await using pool = await startOriginPool(undefined, { connections: 1 })
     const first = pool.send('/first')
-    const second = new Promise<string>((resolve, reject) => {
-      first.onTold = (what) => {
-        if (what === 'end')
-          resolve(
-            pool
-              .send('/second')
-              .ended()
-              .then(({ content }) => content.toString()),
-          )
-        if (what === 'failed') reject(first.error)
-      }
-    })
-    expect(await second).toBe('hello from the origin')
+    let second: Recorder | undefined
+    first.onTold = (what) => {
+      if (what === 'end') second = pool.send('/second')
+    }
+    await first.ended()
+    expect((await second?.ended())?.content.toString()).toBe('hello from the origin')
     expect(pool.server.connections).toHaveLength(1)
   })
 })

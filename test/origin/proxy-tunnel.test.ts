@@ -1,16 +1,18 @@
 /** Connections to the origin through a proxy, over real sockets, and when no proxy is used. */
 
 import { readFileSync } from 'node:fs'
+import { createServer } from 'node:https'
 import { createSecureContext } from 'node:tls'
 import { inspect } from 'node:util'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { Origin } from '../../src/origin/origin.ts'
 import { tunnelFor } from '../../src/origin/proxy-tunnel.ts'
 import { Secret } from '../../src/secret.ts'
 import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
 import { type Behaviour, type ConnectProxy, startConnectProxy } from '../support/connect-proxy.ts'
+import { listening } from '../support/listening.ts'
 import { startOrigin } from '../support/origin.ts'
-import { OriginPool } from '../support/origin-pool.ts'
+import { FRESH, OriginPool, startOriginPool } from '../support/origin-pool.ts'
 
 const PASSWORD = 'canary:@/%'
 const ENCODED = encodeURIComponent(PASSWORD)
@@ -82,7 +84,7 @@ describe('an origin behind a proxy', () => {
     slow.fate = 'full'
     await slow.waitFor(({ content }) => content.length > 0, 'the first content')
     const { length } = slow.content
-    await pool.sendFresh('/meanwhile').ended()
+    await pool.send('/meanwhile', FRESH).ended()
     expect(slow.content).toHaveLength(length)
     slow.fate = 'taken'
     slow.attempt.resume()
@@ -141,6 +143,17 @@ describe('a proxy that opens no tunnel', () => {
     await using pool = await startBehind(proxy)
     await proxy[Symbol.asyncDispose]()
     expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_refused' })
+  })
+
+  // Whoever stands there would get the password.
+  test('a proxy with a false certificate, and NODE_TLS_REJECT_UNAUTHORIZED=0', async () => {
+    vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
+    await using proxy = await listening(createServer(certificate('self-signed')))
+    const baseUrl = new URL('http://api.example')
+    const tunnel = await tunnelFor(baseUrl, variables(`https://user:${ENCODED}@localhost:${proxy.port}`))
+    await using pool = await startOriginPool(undefined, { baseUrl, tunnel })
+    expect(await pool.send('/').failed()).toMatchObject({ code: 'tls_certificate_error' })
+    vi.unstubAllEnvs()
   })
 
   test('an attempt that is aborted meanwhile leaves nothing open', async () => {

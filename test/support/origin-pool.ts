@@ -7,6 +7,9 @@ import { type Origin as Server, startOrigin } from './origin.ts'
 import type { OriginConnection, OriginScript } from './origin-connection.ts'
 import { Recorder } from './recorder.ts'
 
+/** A request on a new connection. */
+export const FRESH = { needsNewConnection: true }
+
 export class OriginPool implements AsyncDisposable {
   readonly origin: Origin
   readonly server: Server
@@ -18,13 +21,6 @@ export class OriginPool implements AsyncDisposable {
 
   send(target: string, request: Partial<Request> = {}): Recorder {
     const recorder = new Recorder({ ...request, target })
-    this.origin.dispatch(recorder.attempt)
-    return recorder
-  }
-
-  /** On a new connection. */
-  sendFresh(target: string, request: Partial<Request> = {}): Recorder {
-    const recorder = new Recorder({ ...request, target, needsNewConnection: true })
     this.origin.dispatch(recorder.attempt)
     return recorder
   }
