@@ -36,7 +36,7 @@ export function eventsOf(log: Log, metrics: Metrics): Events {
     connectionsRefused({ most, setting }) {
       logger.warn({ connections: most, limit: setting }, 'client connections refused: too many are open')
     },
-    handshakesFailed: (reason) => logger.warn({ reason }, 'TLS handshakes of clients failed'),
+    handshakeFailed: (reason) => logger.debug({ reason }, 'TLS handshake of a client failed'),
 
     configReloaded(reload) {
       tokens.reloads.add(reload.outcome)

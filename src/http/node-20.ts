@@ -24,14 +24,13 @@ export function markEmpty(message: IncomingMessage): void {
 /**
  * Ignores the offer of a protocol other than WebSocket, which Java's HttpClient makes with every request (`Upgrade: h2c`). Node
  * has given the connection away and its parser has lost its place, so the connection goes back to the server like a new one.
- * Then `attached` is called, and the request is parsed again without the field. Nothing that followed it is lost (RFC 9110 §7.8).
+ * There, the request is parsed again without the field. Nothing that followed it is lost (RFC 9110 §7.8).
  */
 export function ignoreOffer(
   server: Server | TlsServer,
   socket: Socket,
   message: IncomingMessage,
   firstBytes: Buffer,
-  attached: () => void,
 ): void {
   const { method, url, httpVersion, rawHeaders } = message
   let text = `${method} ${url} HTTP/${httpVersion}\r\n`
@@ -39,7 +38,6 @@ export function ignoreOffer(
     if (rawHeaders[i]?.toLowerCase() !== 'upgrade') text += `${rawHeaders[i]}: ${rawHeaders[i + 1]}\r\n`
   }
   server.emit('encrypted' in socket ? 'secureConnection' : 'connection', socket)
-  attached()
   socket.emit('data', Buffer.concat([Buffer.from(`${text}\r\n`, 'latin1'), firstBytes])) // as if just read
   socket.resume()
 }

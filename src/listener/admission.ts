@@ -56,16 +56,10 @@ export interface Refusal extends Failure {
   readonly reason?: CallerRefusal | undefined
 }
 
-/** The facts about the sender of a request that are not in its head. In most cases the connection itself is passed. */
-export interface Sender extends Peer {
-  /** The result, if admission has asked for a verification. */
-  readonly verified?: Caller | CallerRefusal | undefined
-}
-
-type AdmittedBy = AdmittedRequest & { readonly verdict: 'admitted'; readonly caller: Caller | undefined }
+export type Admitted = AdmittedRequest & { readonly verdict: 'admitted'; readonly caller: Caller | undefined }
 
 /** `unverified`: it has a JWT that nobody has verified yet. The listener verifies it, and asks again with the result. */
-export type Admission = AdmittedBy | Refusal | { readonly verdict: 'unverified'; readonly token: string }
+export type Admission = Admitted | Refusal | { readonly verdict: 'unverified'; readonly token: string }
 
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
@@ -78,12 +72,13 @@ function refuse(code: RefusalCode): Refusal {
   return { verdict: 'refused', code }
 }
 
-/** `newRequestId` is called for an admitted request without a usable `X-Request-Id`. */
+/** `newRequestId` is called for an admitted request without a usable `X-Request-Id`. `verified`: the result, if there is one. */
 export function admit(
   head: RequestHead,
   rules: AdmissionRules,
   newRequestId: () => string,
-  sender: Sender = { callerSocket: undefined },
+  peer: Peer = { callerSocket: undefined },
+  verified?: Caller | CallerRefusal,
 ): Admission {
   const found = gatherFields(head.rawHeaders)
   const early =
@@ -91,7 +86,7 @@ export function admit(
   if (early !== undefined) return early
   if (rules.callers === undefined) return admitTarget(head, found, rules, newRequestId)
   const { callerKey = '' } = found
-  const caller = sender.verified ?? rules.callers.identify(sender, keysIn(found), callerKey)
+  const caller = verified ?? rules.callers.identify(peer, keysIn(found), callerKey)
   if (caller === 'unverified') return { verdict: 'unverified', token: callerKey }
   if (typeof caller === 'string') return { verdict: 'refused', code: 'caller_refused', reason: caller }
   const admission = admitTarget(head, found, rules, newRequestId, caller)
@@ -144,7 +139,7 @@ function admitTarget(
   rules: AdmissionRules,
   newRequestId: () => string,
   caller?: Caller,
-): AdmittedBy | Refusal {
+): Admitted | Refusal {
   const { method = '' } = head
   const target = originFormOf(head, rules.hosts)
   if (typeof target !== 'string') return target

@@ -7,23 +7,11 @@ import type { ErrorCode, Failure } from '../errors.ts'
 import type { ReceivedRequest } from '../gateway/exchange.ts'
 import type { ClientResponse } from '../http/client-response.ts'
 import { respondWithProblem } from '../http/problem.ts'
-import {
-  type AbandonCode,
-  type GatewayObserver,
-  RequestRecord,
-  STATUS_WITHOUT_ANSWER,
-  traceIdOf,
-} from '../http/request-record.ts'
+import { type AbandonCode, RequestRecord, STATUS_WITHOUT_ANSWER, traceIdOf } from '../http/request-record.ts'
 import { pathOf } from '../http/target.ts'
 import type { AdmissionRules, Refusal } from './admission.ts'
 import type { ClientConnection, CurrentRequest } from './connection.ts'
-
-export interface ArrivalOptions {
-  /** Called once for each request. A reload gives later requests other rules. */
-  readonly rules: () => AdmissionRules
-  readonly newRequestId: () => string
-  readonly observer: GatewayObserver
-}
+import type { Listener } from './server.ts'
 
 /** The connection closes behind these answers: the bytes that follow cannot be trusted to be a request. */
 const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
@@ -41,35 +29,27 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
   readonly startedAt = performance.now()
   /** It keeps the rules that it began with, even after a reload. */
   readonly rules: AdmissionRules
-  readonly #options: ArrivalOptions
-  readonly #onEnd: (arrival: Arrival) => void
+  readonly #listener: Listener
   /** Counts it for its caller. */
   usage: Caller['usage'] | undefined = undefined
 
-  constructor(
-    connection: ClientConnection,
-    message: IncomingMessage,
-    response: ClientResponse,
-    options: ArrivalOptions,
-    onEnd: (arrival: Arrival) => void,
-  ) {
+  constructor(connection: ClientConnection, message: IncomingMessage, response: ClientResponse, listener: Listener) {
     this.connection = connection
     this.message = message
     this.response = response
-    this.rules = options.rules()
-    this.#options = options
-    this.#onEnd = onEnd
+    this.rules = listener.options.rules()
+    this.#listener = listener
   }
 
-  fail(refusal: Failure & Partial<Refusal>): void {
+  fail(refusal: Failure & Pick<Refusal, 'orgId' | 'caller' | 'reason'>): void {
     const { connection, message, response } = this
-    if (ENDS_CONNECTION.has(refusal.code) || declaresContent(message)) {
+    // On its next connection, the client may have a better certificate, or the proxy the CA.
+    const problem = connection.certificate?.problem
+    if (problem !== undefined || ENDS_CONNECTION.has(refusal.code) || declaresContent(message)) {
       response.keepsAlive = false
-      connection.isClosing = true
     }
     const record = this.#newRecord(refusal.code, refusal.orgId)
     record.caller = refusal.caller?.name
-    const problem = connection.certificate?.problem
     const isUncertified = refusal.reason !== undefined && problem !== undefined
     record.reason = isUncertified ? `certificate not verified: ${problem}` : (refusal.reason ?? refusal.limit)
     const status = respondWithProblem(response, record, refusal)
@@ -85,7 +65,8 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
   #newRecord(code: ErrorCode | 'client_closed', orgId?: string): RequestRecord {
     const { method, url, headers } = this.message
     const path = url?.startsWith('/') ? pathOf(url) : '' // without an authority, which may hold a password
-    const record = new RequestRecord(this.#options.newRequestId(), orgId, method ?? '', path, this.startedAt)
+    // An id of our own: the answer repeats nothing of a request that was not admitted.
+    const record = new RequestRecord(this.#listener.options.newRequestId(), orgId, method ?? '', path, this.startedAt)
     const { traceparent } = headers
     if (typeof traceparent === 'string') record.traceId = traceIdOf(traceparent)
     record.code = code
@@ -95,13 +76,13 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
   #end(record: RequestRecord, status: number): void {
     record.status = status
     record.endedAt = performance.now()
-    this.#options.observer.requestEnded(record)
+    this.#listener.options.observer.requestEnded(record)
     this.ended()
   }
 
   ended(): void {
-    this.#onEnd(this)
-    this.connection.requestEnded()
+    this.#listener.requestEnded(this)
+    this.connection.requestEnded(this.response)
   }
 }
 

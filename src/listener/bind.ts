@@ -4,6 +4,7 @@
  */
 
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
 import { linkSync, lstatSync, renameSync, type Stats, unlinkSync } from 'node:fs'
 import { connect, type ListenOptions, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
@@ -178,14 +179,9 @@ function answers(path: string): Promise<boolean> {
   })
 }
 
-function listen(server: Server, options: ListenOptions | { readonly fd: number }): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject)
-    server.listen({ ...options, backlog: BACKLOG }, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
+async function listen(server: Server, options: ListenOptions | { readonly fd: number }): Promise<void> {
+  server.listen({ ...options, backlog: BACKLOG })
+  await once(server, 'listening')
 }
 
 function boundTo(servers: readonly Server[], address = addressOf(servers[0]), stop = () => {}): Bound {

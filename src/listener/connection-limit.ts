@@ -35,17 +35,13 @@ export class ConnectionLimit {
   }
 
   get most(): number {
-    return Math.min(this.#maxConnections, this.#mostByDescriptors)
+    return Math.min(this.#maxConnections, Math.max(4, this.#descriptors - this.#tunnels()))
   }
 
   /** What decides about `most`. */
   get setting(): string {
-    const isByDescriptors = this.#mostByDescriptors < this.#maxConnections
+    const isByDescriptors = this.most < this.#maxConnections
     return isByDescriptors ? 'the limit of open files (ulimit -n, LimitNOFILE)' : 'listen.maxConnections'
-  }
-
-  get #mostByDescriptors(): number {
-    return Math.max(4, this.#descriptors - this.#tunnels())
   }
 
   get isRefusing(): boolean {

@@ -1,14 +1,13 @@
 /** One client connection. Serves one request after another, and watches for clients that leave or fall silent. */
 
-import { IncomingMessage, type Server } from 'node:http'
+import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Server as TlsServer } from 'node:tls'
 import type { Peer } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import { ClientResponse } from '../http/client-response.ts'
-import { ignoreOffer } from '../http/node-20.ts'
 import { discardInput, resetNow, takeRequests } from '../http/node-internals.ts'
 import type { AbandonCode } from '../http/request-record.ts'
+import { Arrival } from './arrival.ts'
 import { isLocalPeer } from './bind.ts'
 import type { Listener } from './server.ts'
 import type { ClientCertificate } from './tls.ts'
@@ -49,22 +48,18 @@ export class ClientConnection implements Peer {
   readonly certificate: ClientCertificate | undefined
   readonly isLocal: boolean
   readonly #listener: Listener
-  #message: IncomingMessage | undefined
-  #response: ClientResponse | undefined
+  /** The current request, until its response has been flushed. */
+  #arrival: Arrival | undefined
   /** Set by the listener. Undefined for a request that was answered at once. */
   current: CurrentRequest | undefined
   /** Starts a request that arrived when all of the response before it had been written, but not all of it flushed. */
   #next: (() => void) | undefined
-  isBusy = false
   /** Set by the exchange that opens it. */
   isTunnel = false
-  // On its way to the end, a connection can pass three steps, in this order. Each may be the first.
-  /** The request whose head is arriving is the last one. */
-  #isLast = false
-  /** No further request is taken. */
-  isClosing = false
+  /** The current request is the last one, or else the one whose head is arriving. */
+  #isLastRequest = false
   /** Our side has ended. */
-  #isLingering = false
+  #hasEnded = false
   /** Monotonic milliseconds. */
   idleSince = performance.now()
   /** The bytes that had been read by then. What comes later belongs to the next request. */
@@ -83,7 +78,11 @@ export class ClientConnection implements Peer {
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())
-    this.#parserAttached()
+    this.takeRequests()
+  }
+
+  get isBusy(): boolean {
+    return this.#arrival !== undefined || this.isTunnel
   }
 
   /** The names in the certificate of the client, as long as it is valid. */
@@ -95,11 +94,12 @@ export class ClientConnection implements Peer {
     return this.certificate !== undefined && this.certificate.expiresAt <= Date.now()
   }
 
-  #parserAttached(): void {
+  /** From the parser that Node has just attached. */
+  takeRequests(): void {
     takeRequests(
       this.socket,
       () => this.#takesRequest(),
-      (message, keepsAlive) => this.#inTurn(() => this.#start(message, keepsAlive && !this.isClosing && !this.#isLast)),
+      (message, keepsAlive) => this.inTurn(() => this.#start(message, !keepsAlive)),
     )
   }
 
@@ -109,71 +109,49 @@ export class ClientConnection implements Peer {
    * the connection (RFC 9112 §9.6).
    */
   #takesRequest(): boolean {
-    if (this.isClosing) return false
-    if (!this.isBusy) return true
-    const { isEnded = false, keepsAlive = false } = this.#response ?? {}
-    if (isEnded && keepsAlive && this.#next === undefined) return true
+    if (!this.isBusy) return !this.#hasEnded
+    const { isEnded = false, keepsAlive = false } = this.#arrival?.response ?? {}
+    if (isEnded && keepsAlive && !this.#isLastRequest && this.#next === undefined) return true
     this.#closeBehindResponse()
     return false
   }
 
   /** Takes a request that Node has given the connection away for: a WebSocket handshake, or CONNECT. No other can follow it. */
   takeLast(message: IncomingMessage, problem?: RefusalCode): void {
-    this.#inTurn(() => {
-      this.isClosing = true
-      this.#start(message, false, problem)
-    })
+    this.inTurn(() => this.#start(message, true, problem))
   }
 
-  /** Starts it now, or when the response before it has been flushed. */
-  #inTurn(start: () => void): void {
-    if (this.isBusy) {
-      this.#next = start
-      return
-    }
-    this.isBusy = true
-    start()
+  /** Calls `start` now, or when the response before it has been flushed. */
+  inTurn(start: () => void): void {
+    if (this.isBusy) this.#next = start
+    else start()
   }
 
-  #start(message: IncomingMessage, keepsAlive: boolean, problem?: RefusalCode): void {
-    const response = new ClientResponse(this.socket, keepsAlive && !this.#hasExpired)
-    this.#message = message
-    this.#response = response
-    this.#listener.begin(this, message, response, problem)
+  #start(message: IncomingMessage, isLast: boolean, problem?: RefusalCode): void {
+    if (isLast) this.#isLastRequest = true
+    const keepsAlive = !this.#isLastRequest && !this.#listener.isEnding && !this.#hasExpired
+    this.#arrival = new Arrival(this, message, new ClientResponse(this.socket, keepsAlive), this.#listener)
+    this.#listener.begin(this.#arrival, problem)
   }
 
   /** The current request has ended, though its response may still be flushed. */
-  requestEnded(): void {
+  requestEnded(response: ClientResponse): void {
     this.current = undefined
-    this.#message = undefined
-    const response = this.#response
-    if (this.isTunnel) this.#response = undefined
-    else if (response?.isFlushed !== false) this.#goOn()
-    else response.onFlushed = () => this.#goOn()
+    if (this.isTunnel) this.#arrival = undefined
+    else if (response.isFlushed) this.#goOn(response)
+    else response.onFlushed = () => this.#goOn(response)
   }
 
   /** The last response has been handed to the system. */
-  #goOn(): void {
-    if (this.#response?.keepsAlive === false) this.isClosing = true
-    this.#response = undefined
+  #goOn({ keepsAlive }: ClientResponse): void {
+    const next = this.#next
+    this.#next = undefined
+    this.#arrival = undefined
     this.idleSince = performance.now()
     this.#idleBytes = this.socket.bytesRead
     if (this.socket.destroyed) return
-    this.isBusy = false
-    const next = this.#next
-    this.#next = undefined
-    if (next !== undefined) this.#inTurn(next)
-    else if (this.isClosing) this.linger()
-  }
-
-  /** For a request that offers a protocol other than WebSocket: it is parsed again, without the offer. */
-  ignoreOffer(server: Server | TlsServer, message: IncomingMessage, firstBytes: Buffer): void {
-    this.#inTurn(() => {
-      this.isBusy = false
-      this.#isLast = this.isClosing
-      this.isClosing = false
-      ignoreOffer(server, this.socket, message, firstBytes, () => this.#parserAttached())
-    })
+    if (keepsAlive && next !== undefined) next()
+    else if (!keepsAlive || this.#isLastRequest) this.#linger()
   }
 
   /** The parser has refused what arrived, or the head came too slowly. */
@@ -184,33 +162,32 @@ export class ClientConnection implements Peer {
       return
     }
     discardInput(this.socket)
-    if (!this.isBusy && !this.isClosing) {
+    if (!this.isBusy) {
       this.takeLast(new IncomingMessage(this.socket), problem)
       return
     }
     this.#closeBehindResponse()
     // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
-    const isInContent = this.#message?.complete === false && this.#response?.isEnded === false
+    const isInContent = this.#arrival?.message.complete === false && !this.#arrival.response.isEnded
     if (isInContent) this.current?.fail({ code: problem })
   }
 
   /** A client that ends its side has left. What was written by then still goes out. */
   #inputEnded(): void {
-    if (this.isTunnel || !this.isBusy) return
-    this.isClosing = true
+    if (this.#arrival === undefined) return
+    this.#isLastRequest = true
     this.#next = undefined
-    if (this.#response === undefined || this.#response.isEnded) return
-    resetNow(this.socket) // if the client reads on after all, it must not take a broken response for a complete one
+    // If the client reads on after all, it must not take a broken response for a complete one.
+    if (!this.#arrival.response.isEnded) resetNow(this.socket)
   }
 
   #closed(): void {
-    this.isClosing = true
     this.#next = undefined
     this.current?.abandon('client_closed')
   }
 
   breakOff(): void {
-    const { hasStarted = false, isFlushed = true } = this.#response ?? {}
+    const { hasStarted = false, isFlushed = true } = this.#arrival?.response ?? {}
     this.current?.abandon('draining')
     // A client that reads until the end must not take a broken response for a complete one.
     if (hasStarted && !isFlushed) resetNow(this.socket)
@@ -222,26 +199,28 @@ export class ClientConnection implements Peer {
    * head has begun to arrive counts as current.
    */
   finish(): void {
-    if (this.isTunnel) this.isClosing = true
-    else if (this.isBusy) this.#closeBehindResponse()
-    else if (!this.isClosing && this.socket.bytesRead > this.#idleBytes) this.#isLast = true
-    else this.linger()
+    const hasBegun = this.isBusy || (!this.#hasEnded && this.socket.bytesRead > this.#idleBytes)
+    if (hasBegun) this.#closeBehindResponse()
+    else this.#linger()
   }
 
-  /** The proxy will stop soon: the response to the current request is the last one, if its head is still to be sent. */
+  /**
+   * The proxy will stop soon: the response to the current request is the last one, if its head is still to be sent. A response
+   * that waits for its turn to be written has its head already, and may have promised to keep the connection.
+   */
   announceEnd(): void {
-    if (this.#response?.hasStarted === false) this.#response.keepsAlive = false
+    const { response } = this.#arrival ?? {}
+    if (response?.hasStarted === false && !response.isEnded) response.keepsAlive = false
   }
 
   #closeBehindResponse(): void {
-    this.isClosing = true
+    this.#isLastRequest = true
     this.announceEnd()
   }
 
   /** Ends our side, and throws away what the client still sends: a reset could cost it our answer (RFC 9112 §9.6). */
-  linger(): void {
-    this.isClosing = true
-    this.#isLingering = true
+  #linger(): void {
+    this.#hasEnded = true
     this.socket.end()
     discardInput(this.socket)
   }
@@ -265,7 +244,7 @@ export class ClientConnection implements Peer {
 
   #awaited({ headersTimeoutMs, keepAliveTimeoutMs, idleTimeoutMs }: WaitLimits): Wait {
     const { bytesRead, bytesWritten, writableLength } = this.socket
-    if (this.#isLingering) return { what: 'goodbye', progress: 0, limitMs: LINGER_MS }
+    if (this.#hasEnded) return { what: 'goodbye', progress: 0, limitMs: LINGER_MS }
     if (this.isTunnel) return NOTHING
     // The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so.
     const progress = bytesWritten - writableLength

@@ -9,11 +9,11 @@ import type { TLSSocket } from 'node:tls'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import { Exchange, type Gateway } from '../gateway/exchange.ts'
-import type { ClientResponse } from '../http/client-response.ts'
+import { ignoreOffer } from '../http/node-20.ts'
 import { carrierOf, discardInput, keepConnections } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
-import { type Admission, admit, offersWebSocket, type Sender } from './admission.ts'
-import { Arrival, type ArrivalOptions } from './arrival.ts'
+import { type AdmissionRules, type Admitted, admit, offersWebSocket } from './admission.ts'
+import type { Arrival } from './arrival.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
 import { ClientConnection, type WaitLimits } from './connection.ts'
 import { ConnectionLimit } from './connection-limit.ts'
@@ -22,10 +22,10 @@ import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
 export interface ListenerObserver extends GatewayObserver {
   /** The first refusal of an episode. `most`: the connections that are open. */
   connectionsRefused(limit: ConnectionLimit): void
-  handshakesFailed(reason: string): void
+  handshakeFailed(reason: unknown): void
 }
 
-export interface ListenerOptions extends ArrivalOptions, WaitLimits {
+export interface ListenerOptions extends WaitLimits {
   readonly address: ListenAddress
   readonly socketMode: number
   /** Listening sockets to use instead of binding `address`. */
@@ -37,30 +37,27 @@ export interface ListenerOptions extends ArrivalOptions, WaitLimits {
   /** Connections that the proxy may open to others. */
   readonly maxOutgoing: number
   readonly maxInFlight: number
+  /** Called once for each request. A reload gives later requests other rules. */
+  readonly rules: () => AdmissionRules
+  readonly newRequestId: () => string
   readonly observer: ListenerObserver
 }
 
-/** Anyone on the network can make handshakes fail, so each reason is reported once in this time. */
-const HANDSHAKE_REPORT_MS = 60_000
-
 export class Listener {
-  readonly #options: ListenerOptions
+  readonly options: ListenerOptions
   readonly #gateway: Gateway
   readonly #connections = new Map<Duplex, ClientConnection>()
   readonly tls: ListenerTls | undefined
   /** TCP connections whose TLS handshake goes on, the oldest first. */
   readonly #handshakes = new Set<Socket>()
-  /** Why handshakes have failed lately. */
-  readonly #reported = new Set<string>()
   #bound: Bound | undefined
   /** The sockets of callers, by path. */
   readonly #callerSockets = new Map<string, Bound>()
   #sweep: NodeJS.Timeout | undefined
   readonly limit: ConnectionLimit
   /** Every response is the last one of its connection. */
-  #isEnding = false
+  isEnding = false
   #isDraining = false
-  #onEmpty: (() => void) | undefined
   requestsInFlight = 0
   /**
    * The requests in flight whose JWT is being verified, the oldest first. Anyone can send such a JWT, so they take no place
@@ -69,7 +66,7 @@ export class Listener {
   readonly #verifying = new Set<Arrival>()
 
   constructor(options: ListenerOptions, gateway: Gateway) {
-    this.#options = options
+    this.options = options
     this.#gateway = gateway
     this.tls = options.tls === undefined ? undefined : new ListenerTls(options.tls)
     this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, () => gateway.origin.tunnels)
@@ -77,14 +74,14 @@ export class Listener {
 
   /** Resolves with the address as it stands in a URL. */
   async listen(): Promise<string> {
-    const { address, socketMode, inheritedSockets } = this.#options
+    const { address, socketMode, inheritedSockets } = this.options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
-    const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = this.#options
+    const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = this.options
     const ofService = Math.min(this.#gateway.responseTimeoutMs, this.#gateway.idleTimeoutMs)
     const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs, ofService)
     const check = () => {
       const now = performance.now()
-      for (const connection of this.#connections.values()) connection.check(now, this.#options)
+      for (const connection of this.#connections.values()) connection.check(now, this.options)
     }
     this.#sweep = setInterval(check, Math.min(1_000, Math.max(20, least / 4))).unref()
     return this.#bound.address
@@ -99,7 +96,7 @@ export class Listener {
     try {
       for (const path of paths) {
         if (this.#callerSockets.has(path)) continue
-        opened.set(path, await bind({ kind: 'unix', path }, () => this.#newServer(path), this.#options.socketMode))
+        opened.set(path, await bind({ kind: 'unix', path }, () => this.#newServer(path), this.options.socketMode))
       }
     } catch (error) {
       for (const bound of opened.values()) bound.close()
@@ -126,13 +123,13 @@ export class Listener {
   }
 
   #newServer(callerSocket?: string): Server | TlsServer {
-    const { headersTimeoutMs } = this.#options
+    const { headersTimeoutMs } = this.options
     const tls = callerSocket === undefined ? this.tls : undefined
     const server = tls === undefined ? createServer(HTTP) : tls.newServer(HTTP, headersTimeoutMs)
     // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
     server.maxHeadersCount = 0
     server.on('connection', (socket: Socket) => {
-      if (this.#connections.has(socket) || !this.#accept(socket)) return
+      if (!this.#connections.has(socket) && !this.#accept(socket)) return
       if (tls === undefined) this.#open(socket, callerSocket)
       else {
         this.#handshakes.add(socket)
@@ -140,56 +137,45 @@ export class Listener {
       }
     })
     server.on('secureConnection', (socket: TLSSocket) => this.#open(socket, undefined, tls?.certificateOf(socket)))
-    server.on('tlsClientError', (error: Error) => this.#handshakeFailed(error))
+    // Anyone on the network can make handshakes fail, so this is logged at the level debug.
+    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.options.observer.handshakeFailed(code))
     server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(server, message, socket, firstBytes))
     server.on('connect', (message, socket) => this.#connections.get(socket)?.takeLast(message))
     server.on('clientError', (error, socket) => this.#inputBroken(error, socket))
     return keepConnections(server)
   }
 
-  #handshakeFailed(error: Error): void {
-    const reason = 'code' in error ? String(error.code) : 'unknown'
-    // A reset: a probe that opens a connection and closes it.
-    if (reason === 'ECONNRESET' || this.#reported.has(reason)) return
-    this.#reported.add(reason)
-    setTimeout(() => this.#reported.delete(reason), HANDSHAKE_REPORT_MS).unref()
-    this.#options.observer.handshakesFailed(reason)
-  }
-
   #open(socket: Socket, callerSocket: string | undefined, certificate?: ClientCertificate): void {
-    if (this.#connections.has(socket)) return
+    const known = this.#connections.get(socket)
+    if (known !== undefined) {
+      known.takeRequests() // it has gone back to the server, and has a new parser
+      return
+    }
     const carrier = carrierOf(socket)
     this.#handshakes.delete(carrier)
     // A tunnel may end one side first. During its handshake, a connection that ends one side is over.
     socket.allowHalfOpen = true
     carrier.allowHalfOpen = true
     this.#connections.set(socket, new ClientConnection(socket, this, callerSocket, certificate))
-    socket.once('close', () => {
-      this.#connections.delete(socket)
-      if (this.#connections.size === 0) this.#onEmpty?.()
-    })
+    socket.once('close', () => this.#connections.delete(socket))
   }
 
   /** Makes room for `socket`, or destroys it and returns false. */
   #accept(socket: Socket): boolean {
-    const isFull = this.#connections.size + this.#handshakes.size >= this.limit.most
-    if (isFull && this.limit.refuse()) this.#options.observer.connectionsRefused(this.limit)
-    const isForeign = !this.#options.allowsRemote && !isLocalPeer(socket)
-    const isRefused = isFull && (isForeign || !this.#makeRoom())
-    if (isRefused || this.#isDraining) socket.destroy()
-    return !isRefused && !this.#isDraining
+    if (this.#connections.size + this.#handshakes.size < this.limit.most) return true
+    if (this.limit.refuse()) this.options.observer.connectionsRefused(this.limit)
+    const mayTakeAPlace = this.options.allowsRemote || isLocalPeer(socket)
+    if (mayTakeAPlace && this.#makeRoom()) return true
+    socket.destroy()
+    return false
   }
 
   /** Ends a connection that has not proved yet who it is, or else the one that has been idle for longest. */
   #makeRoom(): boolean {
     const [handshake] = this.#handshakes
     const [verifying] = this.#verifying
-    let victim: Socket | undefined = handshake
-    if (victim === undefined && verifying !== undefined) {
-      verifying.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
-      victim = verifying.connection.socket
-    }
-    victim ??= this.#longestIdle()
+    if (handshake === undefined) verifying?.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
+    const victim = handshake ?? verifying?.connection.socket ?? this.#longestIdle()
     if (victim === undefined) return false
     victim.destroy()
     this.#handshakes.delete(victim)
@@ -206,66 +192,60 @@ export class Listener {
     return oldest?.socket
   }
 
-  /** Starts a request. `problem`: the bytes that came are no request, and `message` is empty. */
-  begin(connection: ClientConnection, message: IncomingMessage, response: ClientResponse, problem?: RefusalCode): void {
+  /** Starts a request. `problem`: the bytes that came are no request, and the message is empty. */
+  begin(arrival: Arrival, problem?: RefusalCode): void {
     this.requestsInFlight++
-    const arrival = new Arrival(connection, message, response, this.#options, this.#requestEnded)
-    if (problem === undefined) this.#proceed(arrival, connection)
+    if (problem === undefined) this.#admit(arrival)
     else arrival.fail({ code: problem })
   }
 
-  #proceed(arrival: Arrival, sender: Sender): void {
-    const { connection, response } = arrival
-    const admission = this.#admit(arrival, sender)
-    if (this.#isEnding) response.keepsAlive = false
-    if (admission.verdict !== 'admitted') {
-      // On its next connection, the client may have a better certificate, or the proxy the CA.
-      if (connection.certificate?.problem !== undefined) response.keepsAlive = false
-      if (admission.verdict === 'unverified') this.#verify(arrival, admission.token)
-      else arrival.fail(admission)
+  /** `verified`: who sent its JWT, or why that names no caller. */
+  #admit(arrival: Arrival, verified?: Caller | CallerRefusal): void {
+    const { connection, message, rules } = arrival
+    if (!connection.isLocal && !this.options.allowsRemote) {
+      arrival.fail({ code: 'remote_refused' })
       return
     }
-    arrival.usage = admission.caller?.usage
-    if (arrival.usage !== undefined) arrival.usage.inFlight++
-    const exchange = new Exchange(this.#gateway, admission, arrival)
-    connection.current = exchange
-    exchange.start()
-  }
-
-  /** `requestsInFlight` counts this request already. */
-  #admit({ connection, message, rules }: Arrival, sender: Sender): Admission {
-    if (!connection.isLocal && !this.#options.allowsRemote) return { verdict: 'refused', code: 'remote_refused' }
-    const admission = admit(message, rules, this.#options.newRequestId, sender)
-    if (admission.verdict !== 'admitted') return admission
-    const { orgId, caller } = admission
-    if (this.#isDraining) return { verdict: 'refused', code: 'draining', orgId, caller }
-    const limit = this.#limitReached(caller)
-    return limit === undefined ? admission : { verdict: 'refused', code: 'overloaded', orgId, caller, limit }
-  }
-
-  #limitReached(caller: Caller | undefined): Failure['limit'] {
-    if (this.requestsInFlight - this.#verifying.size > this.#options.maxInFlight) return 'listen.maxInFlight'
-    return caller?.hasRoom === false ? 'callers[].maxInFlight' : undefined
+    const admission = admit(message, rules, this.options.newRequestId, connection, verified)
+    if (admission.verdict === 'unverified') void this.#verify(arrival, admission.token)
+    else if (admission.verdict === 'refused') arrival.fail(admission)
+    else this.#start(arrival, admission)
   }
 
   /** Verifies a JWT that is not known yet, then goes on under the rules that the request began with. */
-  #verify(arrival: Arrival, token: string): void {
-    const { connection, rules } = arrival
+  async #verify(arrival: Arrival, token: string): Promise<void> {
     this.#verifying.add(arrival)
-    connection.current = arrival
-    const goOn = (verified: Caller | CallerRefusal) => {
-      if (!this.#verifying.delete(arrival)) return
-      const { callerSocket } = connection
-      this.#proceed(arrival, { callerSocket, verified })
+    arrival.connection.current = arrival
+    const verified = await arrival.rules.callers?.verify(token).catch(() => 'malformed token' as const)
+    if (this.#verifying.delete(arrival)) this.#admit(arrival, verified)
+  }
+
+  #start(arrival: Arrival, admission: Admitted): void {
+    const { orgId, caller } = admission
+    const lack = this.#lackOfRoom(caller)
+    if (lack !== undefined) {
+      arrival.fail({ ...lack, orgId, caller })
+      return
     }
-    const verifying = rules.callers?.verify(token) ?? Promise.resolve('unknown key' as const)
-    verifying.then(goOn, () => goOn('malformed token'))
+    arrival.usage = caller?.usage
+    if (arrival.usage !== undefined) arrival.usage.inFlight++
+    const exchange = new Exchange(this.#gateway, admission, arrival)
+    arrival.connection.current = exchange
+    exchange.start()
+  }
+
+  /** Why an admitted request is not started. `requestsInFlight` counts it already. */
+  #lackOfRoom(caller: Caller | undefined): Failure | undefined {
+    if (this.#isDraining) return { code: 'draining' }
+    const inFlight = this.requestsInFlight - this.#verifying.size
+    if (inFlight > this.options.maxInFlight) return { code: 'overloaded', limit: 'listen.maxInFlight' }
+    return caller?.hasRoom === false ? { code: 'overloaded', limit: 'callers[].maxInFlight' } : undefined
   }
 
   #upgrade(server: Server | TlsServer, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
     const connection = this.#connections.get(socket)
     if (!offersWebSocket(message)) {
-      connection?.ignoreOffer(server, message, firstBytes)
+      connection?.inTurn(() => ignoreOffer(server, connection.socket, message, firstBytes))
       return
     }
     if (firstBytes.length > 0) socket.unshift(firstBytes) // they belong to the tunnel
@@ -282,8 +262,7 @@ export class Listener {
     else connection.inputBroken('request_invalid')
   }
 
-  // One function for all requests: a closure for each would be garbage.
-  readonly #requestEnded = (arrival: Arrival): void => {
+  requestEnded(arrival: Arrival): void {
     this.requestsInFlight--
     this.#verifying.delete(arrival)
     if (arrival.usage !== undefined) arrival.usage.inFlight--
@@ -291,7 +270,7 @@ export class Listener {
 
   /** From now on, each response says that its connection closes, so that clients open their next one elsewhere. */
   announceEnd(): void {
-    this.#isEnding = true
+    this.isEnding = true
     for (const connection of this.#connections.values()) connection.announceEnd()
   }
 
@@ -310,10 +289,8 @@ export class Listener {
     this.#isDraining = true
     for (const socket of this.#handshakes) socket.destroy()
     this.#finish(() => true)
-    if (this.#connections.size === 0) return
-    await new Promise<void>((resolve) => {
-      this.#onEmpty = resolve
-    })
+    const sockets = [...this.#connections.keys()]
+    await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve))))
   }
 
   /** Breaks off what is left. Returns the number of connections that were busy. */

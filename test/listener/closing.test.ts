@@ -3,6 +3,7 @@
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
@@ -10,7 +11,8 @@ import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startBoth, startProxy } from '../support/start-proxy.ts'
 
-const BILLING = 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]\n'
+const withSocket = (path: string) => `callers: [{name: billing, socket: ${path}, orgs: [acme]}]\n`
+const BILLING = withSocket('$FOLDER/billing.sock')
 
 test('a half-sent head on a socket that a reload removed: the connection is closed, even if its client goes on sending', async () => {
   await using service = await startService()
@@ -27,10 +29,7 @@ test('a half-sent head on a socket that a reload removed: the connection is clos
   client.write('GET /v2/next HTTP/1.1\r\n')
   // The proxy has read these bytes once it has answered a later request of another connection.
   expect((await request(proxy.at('billing.sock'), get('/v2/x', 'acme'))).status).toBe(200)
-  await writeFile(
-    proxy.at('proxy.yaml'),
-    BILLING.replace('billing.sock', 'other.sock').replace('$FOLDER', proxy.at('.')),
-  )
+  await writeFile(proxy.at('proxy.yaml'), withSocket(proxy.at('other.sock')))
   await proxy.app.reload()
   client.resume()
   await ended
@@ -66,26 +65,19 @@ test('a stopping proxy does not keep bytes that a client sends after its last re
 })
 
 /** On a unix socket: its buffers in the system are small. Some of these sizes have left the service, but not the proxy. */
-const SIZES = Array.from({ length: 40 }, (_, i) => (64 + 16 * i) * 1024)
-
-interface SlowReader {
-  readonly size: number
-  readonly path: string
-  readonly client: RawClient
-}
+const SIZES = Array.from({ length: 40 }, (_, i) => (200 + 4 * i) * 1024)
 
 /** Clients that have sent a request, read nothing, and whose responses the service has begun to send. */
-async function slowReaders(service: Service, socket: string): Promise<SlowReader[]> {
-  const readers: SlowReader[] = []
-  for (const size of SIZES) {
+async function slowReaders(service: Service, socket: string) {
+  const readers = SIZES.map(async (size) => {
     const client = await RawClient.connect(socket)
     client.socket.pause()
     client.send(get(`/v2/${size}`, 'acme'))
-    readers.push({ size, path: `/v2/${size}`, client })
-  }
+    return { size, path: `/v2/${size}`, client }
+  })
   await service.origin.waitFor(() => service.requests.length === SIZES.length)
   await hasRead(socket)
-  return readers
+  return Promise.all(readers)
 }
 
 /** The proxy has read and written what it can once it has answered a later request. */
@@ -103,8 +95,7 @@ describe('a response counts as ended when the client has been sent all of it', (
     let stopped: Promise<unknown> = Promise.resolve()
     if (what === 'a stop') stopped = proxy.app.drain()
     else {
-      const other = BILLING.replace('billing.sock', 'other.sock').replace('$FOLDER', proxy.at('.'))
-      await writeFile(proxy.at('proxy.yaml'), other)
+      await writeFile(proxy.at('proxy.yaml'), withSocket(proxy.at('other.sock')))
       await proxy.app.reload()
     }
     await new Promise((resolve) => setTimeout(resolve, 50))
@@ -197,6 +188,22 @@ test('from the announcement of a stop on, each response closes its connection', 
   expect(responses.map((each) => fieldOf(each, 'connection'))).toEqual(['close', 'close', 'close', 'close'])
   expect(responses.map(({ status }) => status)).toEqual([200, 200, 200, 400])
 })
+
+test.each([0, 1, 2, 3, 4, 5])(
+  'a stop that is announced after %i turns: a response that keeps its connection is not the last',
+  async (turns) => {
+    const gate = new Gate()
+    const { proxy } = await startBoth({ script: () => gate.pass().then(() => ({ content: 'x' })) })
+    await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
+    await gate.untilWaiting(1)
+    gate.open()
+    for (let i = 0; i < turns; i++) await nextTurn()
+    proxy.app.setNotReady()
+    const isKept = fieldOf(await client.response(), 'connection') === 'keep-alive'
+    client.send(get('/v2/x', 'acme'))
+    expect((await client.untilClosed()).bytes.toString().startsWith('HTTP/1.1 200')).toBe(isKept)
+  },
+)
 
 test('a request that has arrived when the proxy stops, but was not read yet, is answered', async () => {
   const { proxy } = await startBoth()
