@@ -39,15 +39,8 @@ class Upload implements ContentSource {
   }
 }
 
-interface Meeting extends Disposable {
-  readonly recorder: Recorder
-  readonly upload: Upload
-  /** The end of the connection at the service, which has unread bytes. */
-  readonly service: Socket
-  readonly origin: Origin
-}
-
-async function meet(isSecure: boolean, fields: { readonly contentLength?: number | undefined } = {}): Promise<Meeting> {
+/** `service` of the result is the end of the connection at the service, which has unread bytes. */
+async function meet(isSecure: boolean, fields: { readonly contentLength?: number | undefined } = {}) {
   const server: Server = isSecure ? createTlsServer(certificate('localhost')) : createServer()
   const { port, [Symbol.asyncDispose]: stop } = await listening(server, isSecure ? 'localhost' : '127.0.0.1')
   const secureContext = createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') })
