@@ -32,7 +32,6 @@ export class Connection implements AttemptPlace {
   #hasMuchContent = false
   /** True once the connection takes no more attempts. It may be a tunnel. */
   #isClosed = false
-  #wasReset = false
   /** For the next read. Undefined if the last one is still in use. */
   #buffer: Buffer | undefined
   /** Monotonic milliseconds. No request is taken after it. */
@@ -62,10 +61,7 @@ export class Connection implements AttemptPlace {
 
   #opened(socket: Socket): void {
     this.#socket = socket
-    socket.on('error', (error) => {
-      this.#wasReset = true
-      this.destroy(originError(error))
-    })
+    socket.on('error', (error) => this.destroy(originError(error)))
     socket.on('end', () => this.#inputEnded(socket))
     socket.on('close', () => this.destroy())
     socket.on('drain', () => this.#content?.resume())
@@ -184,9 +180,9 @@ export class Connection implements AttemptPlace {
   #inputEnded(socket: Socket): void {
     if (this.#isClosed) return
     // Node reports a reset right behind data as an end. But then the socket has no peer; behind a FIN it has one.
-    if (socket.remoteAddress === undefined) this.#wasReset = true
+    const wasReset = socket.remoteAddress === undefined
     // A reset may have cut content that ends with its connection.
-    if (!this.#wasReset && this.attempt !== undefined && this.#parser.finish()) return
+    if (!wasReset && this.attempt !== undefined && this.#parser.finish()) return
     this.destroy()
   }
 

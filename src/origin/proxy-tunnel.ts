@@ -57,6 +57,7 @@ export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Pro
 function isExempt(noProxy: string, host: string, port: number): boolean {
   if (noProxy === '*') return true
   return noProxy.split(/[\s,]+/).some((entry) => {
+    if (host === `[${entry}]`) return true // an IPv6 address, whose end looks like a port
     const [, name = entry, entryPort] = /^(.+):(\d+)$/.exec(entry) ?? []
     const domain = name.replace(/^\*?\./, '').toLowerCase()
     if (domain === '' || (entryPort !== undefined && Number(entryPort) !== port)) return false

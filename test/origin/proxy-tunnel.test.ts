@@ -211,6 +211,7 @@ describe('which proxy', () => {
     ['https://api.example:8443', 'api.example'],
     ['http://127.0.0.1:8080', '127.0.0.1'],
     ['http://[::1]:8080', '[::1]'],
+    ['http://[::1]:8080', 'localhost,127.0.0.1,::1'],
     ['http://[::1]:8080', '[::1]:8080'],
     ['https://api.example', '*'],
   ])('%s is reached directly with NO_PROXY=%s', async (url, noProxy) => {
