@@ -219,11 +219,7 @@ function declaresContent({ coding, length = '0' }: RequestFindings): boolean {
 }
 
 /** False for a request that offers other protocols only, or whose `Connection` does not name the offer. */
-export function offersWebSocket({ rawHeaders }: RequestHead): boolean {
-  return asksForWebSocket(gatherFields(rawHeaders))
-}
-
-function asksForWebSocket({ upgrade, connection }: RequestFindings): boolean {
+export function asksForWebSocket({ upgrade, connection }: RequestFindings): boolean {
   if (upgrade === undefined || !/\bwebsocket\b/i.test(upgrade)) return false
   return namedByConnection(connection)?.has('upgrade') === true
 }

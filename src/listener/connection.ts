@@ -3,25 +3,17 @@
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Peer } from '../callers/callers.ts'
-import type { Failure, RefusalCode } from '../errors.ts'
+import type { RefusalCode } from '../errors.ts'
+import type { Exchange } from '../gateway/exchange.ts'
 import { ClientResponse } from '../http/client-response.ts'
 import { discardInput, resetNow, takeRequests } from '../http/node-internals.ts'
-import type { AbandonCode } from '../http/request-record.ts'
 import { Arrival } from './arrival.ts'
 import { isLocalPeer } from './bind.ts'
 import type { Listener } from './server.ts'
 import type { ClientCertificate } from './tls.ts'
 
-/** The current request, as its connection sees it. */
-export interface CurrentRequest {
-  /** True while it needs more content of the client, which sends none. */
-  readonly awaitsClient?: boolean
-  /** Looks at its time limits. `now` is monotonic milliseconds. */
-  check?(now: number): void
-  fail(failure: Failure): void
-  /** Ends it without an answer. */
-  abandon(code: AbandonCode): void
-}
+/** The current request, as its connection sees it. One that is not admitted yet waits for no content, and has no time limits. */
+export type CurrentRequest = Pick<Exchange, 'fail' | 'abandon'> & Partial<Pick<Exchange, 'awaitsClient' | 'check'>>
 
 export interface WaitLimits {
   readonly headersTimeoutMs: number

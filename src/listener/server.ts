@@ -9,10 +9,11 @@ import type { TLSSocket } from 'node:tls'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import { Exchange, type Gateway } from '../gateway/exchange.ts'
+import { gatherFields } from '../http/fields.ts'
 import { ignoreOffer } from '../http/node-20.ts'
 import { carrierOf, discardInput, keepConnections } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
-import { type AdmissionRules, type Admitted, admit, offersWebSocket } from './admission.ts'
+import { type AdmissionRules, type Admitted, admit, asksForWebSocket } from './admission.ts'
 import type { Arrival } from './arrival.ts'
 import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
 import { ClientConnection, type WaitLimits } from './connection.ts'
@@ -50,9 +51,8 @@ export class Listener {
   readonly tls: ListenerTls | undefined
   /** TCP connections whose TLS handshake goes on, the oldest first. */
   readonly #handshakes = new Set<Socket>()
-  #bound: Bound | undefined
-  /** The sockets of callers, by path. */
-  readonly #callerSockets = new Map<string, Bound>()
+  /** The sockets of callers by path, and the common address under `undefined`. */
+  readonly #bound = new Map<string | undefined, Bound>()
   #sweep: NodeJS.Timeout | undefined
   readonly limit: ConnectionLimit
   /** Every response is the last one of its connection. */
@@ -75,7 +75,8 @@ export class Listener {
   /** Resolves with the address as it stands in a URL. */
   async listen(): Promise<string> {
     const { address, socketMode, inheritedSockets } = this.options
-    this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
+    const bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
+    this.#bound.set(undefined, bound)
     const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = this.options
     const ofService = Math.min(this.#gateway.responseTimeoutMs, this.#gateway.idleTimeoutMs)
     const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs, ofService)
@@ -84,7 +85,7 @@ export class Listener {
       for (const connection of this.#connections.values()) connection.check(now, this.options)
     }
     this.#sweep = setInterval(check, Math.min(1_000, Math.max(20, least / 4))).unref()
-    return this.#bound.address
+    return bound.address
   }
 
   /**
@@ -95,20 +96,20 @@ export class Listener {
     const opened = new Map<string, Bound>()
     try {
       for (const path of paths) {
-        if (this.#callerSockets.has(path)) continue
+        if (this.#bound.has(path)) continue
         opened.set(path, await bind({ kind: 'unix', path }, () => this.#newServer(path), this.options.socketMode))
       }
     } catch (error) {
       for (const bound of opened.values()) bound.close()
       throw error
     }
-    for (const [path, bound] of this.#callerSockets) {
-      if (paths.includes(path)) continue
+    for (const [path, bound] of this.#bound) {
+      if (path === undefined || paths.includes(path)) continue
       bound.close()
-      this.#callerSockets.delete(path)
+      this.#bound.delete(path)
       this.#finish(({ callerSocket }) => callerSocket === path)
     }
-    for (const [path, bound] of opened) this.#callerSockets.set(path, bound)
+    for (const [path, bound] of opened) this.#bound.set(path, bound)
   }
 
   /** Takes over other certificates. If a CA of clients is gone, connections with a client certificate end. @throws if they do not fit. */
@@ -244,7 +245,7 @@ export class Listener {
 
   #upgrade(server: Server | TlsServer, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
     const connection = this.#connections.get(socket)
-    if (!offersWebSocket(message)) {
+    if (!asksForWebSocket(gatherFields(message.rawHeaders))) {
       connection?.inTurn(() => ignoreOffer(server, connection.socket, message, firstBytes))
       return
     }
@@ -274,15 +275,10 @@ export class Listener {
     for (const connection of this.#connections.values()) connection.announceEnd()
   }
 
-  #stopListening(): void {
-    this.#bound?.close()
-    for (const bound of this.#callerSockets.values()) bound.close()
-  }
-
   /** Stops listening. Resolves when every connection has finished its current request. */
   async drain(): Promise<void> {
     this.announceEnd()
-    this.#stopListening()
+    for (const bound of this.#bound.values()) bound.close()
     // Takes the requests that have arrived, but were not read yet.
     await nextTurn()
     await nextTurn()
@@ -296,7 +292,7 @@ export class Listener {
   /** Breaks off what is left. Returns the number of connections that were busy. */
   close(): number {
     clearInterval(this.#sweep)
-    this.#stopListening()
+    for (const bound of this.#bound.values()) bound.close()
     for (const socket of this.#handshakes) socket.destroy()
     const connections = [...this.#connections.values()]
     const broken = connections.filter(({ isBusy }) => isBusy).length

@@ -7,8 +7,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
+import type { OriginScript } from '../support/origin-connection.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
+import { startService } from '../support/service.ts'
 import { startBoth, startProxy } from '../support/start-proxy.ts'
 
 const withSocket = (path: string) => `callers: [{name: billing, socket: ${path}, orgs: [acme]}]\n`
@@ -67,8 +68,12 @@ test('a stopping proxy does not keep bytes that a client sends after its last re
 /** On a unix socket: its buffers in the system are small. Some of these sizes have left the service, but not the proxy. */
 const SIZES = Array.from({ length: 40 }, (_, i) => (200 + 4 * i) * 1024)
 
-/** Clients that have sent a request, read nothing, and whose responses the service has begun to send. */
-async function slowReaders(service: Service, socket: string) {
+/** A proxy, and clients that have sent a request, read nothing, and whose responses the service has begun to send. */
+async function slowReaders({ timeout = '60s', isStopping = false } = {}) {
+  const script: OriginScript = ({ target }) => ({ content: Buffer.alloc(Number(target.slice(4)), 'x') })
+  const { service, proxy } = await startBoth({ script }, { 'shutdown.timeout': timeout }, { 'proxy.yaml': BILLING })
+  if (isStopping) proxy.app.setNotReady()
+  const socket = proxy.at('billing.sock')
   const readers = SIZES.map(async (size) => {
     const client = await RawClient.connect(socket)
     client.socket.pause()
@@ -77,7 +82,7 @@ async function slowReaders(service: Service, socket: string) {
   })
   await service.origin.waitFor(() => service.requests.length === SIZES.length)
   await hasRead(socket)
-  return Promise.all(readers)
+  return { service, proxy, socket, readers: await Promise.all(readers) }
 }
 
 /** The proxy has read and written what it can once it has answered a later request. */
@@ -85,13 +90,9 @@ async function hasRead(socket: string): Promise<void> {
   for (let i = 0; i < 5; i++) await request(socket, get('/v2/0', 'acme'))
 }
 
-const sized = () => startService({ script: ({ target }) => ({ content: Buffer.alloc(Number(target.slice(4)), 'x') }) })
-
 describe('a response counts as ended when the client has been sent all of it', () => {
   test.each(['a stop', 'a reload that removes its socket'])('%s truncates nothing', async (what) => {
-    await using service = await sized()
-    await using proxy = await startProxy(service, { 'shutdown.timeout': '60s' }, { 'proxy.yaml': BILLING })
-    const readers = await slowReaders(service, proxy.at('billing.sock'))
+    const { proxy, readers } = await slowReaders()
     let stopped: Promise<unknown> = Promise.resolve()
     if (what === 'a stop') stopped = proxy.app.drain()
     else {
@@ -110,9 +111,7 @@ describe('a response counts as ended when the client has been sent all of it', (
   })
 
   test('at the deadline, the log says of each whether it was delivered', async () => {
-    await using service = await sized()
-    await using proxy = await startProxy(service, { 'shutdown.timeout': '100ms' }, { 'proxy.yaml': BILLING })
-    const readers = await slowReaders(service, proxy.at('billing.sock'))
+    const { proxy, readers } = await slowReaders({ timeout: '100ms' })
     expect(await proxy.app.drain()).toBeGreaterThan(0)
     for (const { size, path, client } of readers) {
       client.socket.resume()
@@ -128,11 +127,9 @@ describe('a response counts as ended when the client has been sent all of it', (
 
 describe('behind a response that its client has not read yet', () => {
   test('a request with an offer that is ignored is answered, even if the proxy stops meanwhile', async () => {
-    await using service = await sized()
-    await using proxy = await startProxy(service, { 'shutdown.timeout': '60s' }, { 'proxy.yaml': BILLING })
-    const readers = await slowReaders(service, proxy.at('billing.sock'))
+    const { proxy, socket, readers } = await slowReaders()
     for (const { client } of readers) client.send(get('/v2/1', 'acme', 'Connection: Upgrade', 'Upgrade: h2c'))
-    await hasRead(proxy.at('billing.sock'))
+    await hasRead(socket)
     const drained = proxy.app.drain()
     const next: string[] = []
     for (const { client, size } of readers) {
@@ -148,12 +145,9 @@ describe('behind a response that its client has not read yet', () => {
   })
 
   test('no request goes on if that response closes the connection', async () => {
-    await using service = await sized()
-    await using proxy = await startProxy(service, {}, { 'proxy.yaml': BILLING })
-    proxy.app.setNotReady()
-    const readers = await slowReaders(service, proxy.at('billing.sock'))
+    const { service, socket, readers } = await slowReaders({ isStopping: true })
     for (const { client } of readers) client.send(get('/v2/1', 'acme'))
-    await hasRead(proxy.at('billing.sock'))
+    await hasRead(socket)
     for (const { client, size } of readers) {
       client.socket.resume()
       expect((await client.response()).content).toHaveLength(size)

@@ -211,8 +211,7 @@ describe('the port', () => {
     expect((await send({}, reports)).status).toBe(200)
     const failed = () => proxy.logs.filter(({ msg }) => msg === 'TLS handshake of a client failed')
     await proxy.until(() => failed().length > 1, 'the second line')
-    const reasons = failed().map(({ reason }) => reason)
-    expect(reasons).toEqual(['ERR_SSL_HTTP_REQUEST', 'ERR_SSL_UNSUPPORTED_PROTOCOL'])
+    expect(failed().map(({ reason }) => reason)).toEqual(['ERR_SSL_HTTP_REQUEST', 'ERR_SSL_UNSUPPORTED_PROTOCOL'])
   })
 
   test('speaks HTTP/1.1, never h2', async () => {
