@@ -7,6 +7,8 @@
 /** How one token ended. `deadMs` is `Infinity` for a token that outlived the expected end. */
 export interface Ending {
   readonly org: string
+  /** Monotonic milliseconds. */
+  readonly mintedAt: number
   readonly aliveMs: number
   readonly deadMs: number
 }
@@ -20,6 +22,10 @@ interface DeathAgesOptions {
   readonly tolerance: number
 }
 
+/** Requests that overtake each other on their way may differ by this. */
+const ONE_MOMENT_MS = 20
+/** So many orgs whose tokens may have ended at one moment are no accident. */
+const ORGS_AT_ONCE = 3
 /** Share of the endings that must agree. */
 const AGREEING_SHARE = 4 / 5
 /** A token that was not used for a larger part of its life says too little about its end. */
@@ -28,6 +34,8 @@ const MAX_UNSEEN_SHARE = 0.6
 export class DeathAges {
   /** The age at which tokens die; undefined if it is unknown or not regular. */
   endMs: number | undefined
+  /** Nothing tells the age of these tokens from another reason that ended all of them at one moment. */
+  areAtOnce = false
   readonly #options: DeathAgesOptions
   readonly #endings: Ending[] = []
 
@@ -51,8 +59,22 @@ export class DeathAges {
     this.#endings.push(ending)
     if (this.#endings.length > this.#options.capacity) this.#endings.shift()
     const ages = this.#endings.map(({ deadMs }) => deadMs).filter(Number.isFinite)
-    this.endMs = ages.sort((a, b) => a - b).find((ageMs) => this.#isRegular(ageMs))
+    this.areAtOnce = this.#areAtOnce()
+    this.endMs = this.areAtOnce ? undefined : ages.sort((a, b) => a - b).find((ageMs) => this.#isRegular(ageMs))
     return isUsual
+  }
+
+  #areAtOnce(): boolean {
+    const deaths = this.#endings.filter(isTelling)
+    const livedOn = deaths.some((death) =>
+      this.#endings.some(({ mintedAt, aliveMs }) => {
+        const lastSeenAt = mintedAt + aliveMs
+        return mintedAt < diedAt(death) && lastSeenAt > diedAt(death) + ONE_MOMENT_MS
+      }),
+    )
+    const togetherWith = (death: Ending) =>
+      deaths.filter((other) => other.mintedAt < diedAt(death) && death.mintedAt < diedAt(other))
+    return !livedOn && deaths.some((death) => new Set(togetherWith(death).map(({ org }) => org)).size >= ORGS_AT_ONCE)
   }
 
   /** True if enough tokens died at this age, and most could have died at it. */
@@ -69,6 +91,10 @@ export class DeathAges {
     const { tolerance } = this.#options
     return aliveMs <= ageMs * (1 + tolerance) && deadMs >= ageMs * (1 - tolerance)
   }
+}
+
+function diedAt({ mintedAt, deadMs }: Ending): number {
+  return mintedAt + deadMs
 }
 
 function isTelling({ aliveMs, deadMs }: Ending): boolean {

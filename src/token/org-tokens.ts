@@ -106,9 +106,11 @@ export class OrgTokens {
   #isReplacement = false
   /** Left to live to its end, so that a longer life is noticed. */
   #isExplored = false
-  #looksAhead: boolean
-  /** Spreads the mints ahead of tokens that were minted together: 50 to 100. */
-  #jitterPercent = 0
+  /**
+   * 0 to 999. Spreads the mints ahead of tokens that were minted together, and decides which of them are minted ahead while that
+   * seldom brings another token.
+   */
+  #lot = 0
   #failures = 0
   #hasPassingFailure = false
   /** After a failure, or a mint that brought nothing new, no request waits for another mint before. */
@@ -126,7 +128,6 @@ export class OrgTokens {
     this.current = token
     this.rules = rules
     this.habits = habits
-    this.#looksAhead = habits.ahead.areGood(1 - random)
     this.#draw(random)
   }
 
@@ -179,7 +180,13 @@ export class OrgTokens {
     if (kind === 'repeatable') return ageMs < this.endMs || this.#isExplored ? undefined : 'expired'
     if (this.#condemned?.token === current && this.mayMintAfterRejection(now)) return 'rejected'
     if (kind === 'handshake' && ageMs > this.#assumedLifeMs / 2) return 'handshake'
-    return this.#isSafe(current, now) ? undefined : 'expired'
+    const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.#looksAhead)
+    return isInTime ? undefined : 'expired'
+  }
+
+  /** False for most tokens if the endpoint seldom has another before the end of the present one. */
+  get #looksAhead(): boolean {
+    return this.habits.ahead.areGood(1 - this.#lot / 1_000)
   }
 
   /** True for one request in a second, which tries a token. */
@@ -225,6 +232,7 @@ export class OrgTokens {
   get #learnedEndMs(): number | undefined {
     const { deaths } = this.habits
     const told = this.current.expectedLifeMs
+    if (deaths.areAtOnce) return told
     const shared = told !== undefined && deaths.agreeWith(told) ? Math.min(told, deaths.endMs ?? told) : deaths.endMs
     const isShared = shared !== undefined && this.#own?.agreeWith(shared) !== false
     return this.#own?.endMs ?? (isShared ? shared : told)
@@ -234,7 +242,13 @@ export class OrgTokens {
     const endMs = this.#learnedEndMs ?? Number.POSITIVE_INFINITY
     const aliveMs = this.acceptedAt - this.current.mintedAt
     if (aliveMs <= endMs * (1 + OUTLIVED_SHARE) || aliveMs <= this.#outlivedMs) return
-    if (this.#outlivedMs === 0) this.habits.deaths.add({ org: this.org, aliveMs, deadMs: Number.POSITIVE_INFINITY })
+    if (this.#outlivedMs === 0)
+      this.habits.deaths.add({
+        org: this.org,
+        mintedAt: this.current.mintedAt,
+        aliveMs,
+        deadMs: Number.POSITIVE_INFINITY,
+      })
     this.#outlivedMs = Math.floor(aliveMs)
     this.#own = undefined
     this.#hasDied = false
@@ -251,7 +265,7 @@ export class OrgTokens {
     const { endMs } = this
     if (this.#isExplored || !Number.isFinite(endMs)) return this.current.statedLifeMs
     const gapMs = this.#uses === 0 ? 0 : (this.acceptedAt - this.current.mintedAt) / this.#uses
-    const comesMs = this.rules.looksFarAhead ? (gapMs * this.#jitterPercent) / 100 : 0
+    const comesMs = this.rules.looksFarAhead ? gapMs * (1 / 2 + this.#lot / 2_000) : 0
     const workMs = 2 * this.habits.mintMs + this.habits.delayMs(now)
     const latestMs = Math.min(endMs * AHEAD_SHARE, MAX_AHEAD_MS)
     return endMs - Math.min(Math.max(comesMs + workMs, endMs * MIN_AHEAD_SHARE), latestMs)
@@ -312,7 +326,7 @@ export class OrgTokens {
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
     const rejectedAt = this.rejectedInRow > 0 ? Math.min(sentAt, this.#rejectedSince) : sentAt
     const deadMs = Math.max(rejectedAt - token.mintedAt, aliveMs)
-    this.#condemned = { token, death: { org: this.org, aliveMs, deadMs }, isUnrepeated }
+    this.#condemned = { token, death: { org: this.org, mintedAt: token.mintedAt, aliveMs, deadMs }, isUnrepeated }
   }
 
   /** Another token was accepted where this one was rejected. */
@@ -327,7 +341,7 @@ export class OrgTokens {
     const isUsual = deaths.add(death)
     this.#outlivedMs = 0
     this.#hasDied = true
-    if (isUsual && this.#own === undefined) return
+    if (deaths.areAtOnce || (isUsual && this.#own === undefined)) return
     this.#own ??= new DeathAges({ capacity: 4, minDeaths: 2, minOrgs: 1, tolerance: 0.02 })
     this.#own.add(death)
     if (deaths.endMs !== undefined && this.#own.agreeWith(deaths.endMs)) this.#own = undefined
@@ -414,7 +428,6 @@ export class OrgTokens {
   take(token: AccessToken, now: number, random: number): boolean {
     this.#failures = 0
     this.#hasPassingFailure = false
-    this.#looksAhead = this.habits.ahead.areGood(1 - random)
     if (token.equals(this.current)) {
       const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
       this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
@@ -446,7 +459,7 @@ export class OrgTokens {
     // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
     const share = isKnown || !this.rules.looksFarAhead ? EXPLORED_SHARE : DOUBTED_EXPLORED_SHARE
     this.#isExplored = this.rules.learns && this.current.expectedLifeMs === undefined && random < share
-    this.#jitterPercent = 50 + Math.round(random * 50)
+    this.#lot = Math.floor(random * 1_000)
   }
 
   /** `isPassing`: it was no refusal of the org. */

@@ -1,76 +1,32 @@
 import { expect, test } from 'vitest'
 import { DeathAges } from '../../src/token/death-ages.ts'
 
-function agesAfter(endings: readonly [org: string, aliveMs: number, deadMs: number][]): number | undefined {
+/** `a 90-100@5` is a token of the org `a` that was minted at 5, accepted at the age of 90 and rejected at that of 100. */
+function agesAfter(endings: string): DeathAges {
   const ages = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, tolerance: 0.05 })
-  for (const [org, aliveMs, deadMs] of endings) ages.add({ org, aliveMs, deadMs })
-  return ages.endMs
+  endings.split(', ').forEach((ending, i) => {
+    const [, org = '', aliveMs, deadMs, mintedAt = 1_000 * i] = /^(\S+) (\d+)-(\w+)@?(\d+)?$/.exec(ending) ?? []
+    ages.add({ org, mintedAt: Number(mintedAt), aliveMs: Number(aliveMs), deadMs: Number(deadMs) })
+  })
+  return ages
 }
 
-test.each<[string, readonly [string, number, number][], number | undefined]>([
-  [
-    'three orgs at one age',
-    [
-      ['a', 90, 101],
-      ['b', 95, 100],
-      ['c', 80, 104],
-    ],
-    100,
-  ],
-  [
-    'two orgs',
-    [
-      ['a', 90, 101],
-      ['b', 95, 100],
-      ['b', 80, 104],
-    ],
-    undefined,
-  ],
-  [
-    'three ages',
-    [
-      ['a', 90, 100],
-      ['b', 190, 200],
-      ['c', 290, 300],
-    ],
-    undefined,
-  ],
-  [
-    'one in five lives longer',
-    [
-      ['a', 90, 100],
-      ['b', 90, 100],
-      ['c', 90, 100],
-      ['c', 90, 100],
-      ['d', 150, Infinity],
-    ],
-    100,
-  ],
-  [
-    'one in four lives longer',
-    [
-      ['a', 90, 100],
-      ['b', 90, 100],
-      ['c', 90, 100],
-      ['d', 150, Infinity],
-    ],
-    undefined,
-  ],
-  [
-    'tokens that were not used for most of their lives',
-    [
-      ['a', 10, 100],
-      ['b', 20, 100],
-      ['c', 30, 100],
-    ],
-    undefined,
-  ],
+test.each([
+  ['three orgs at one age', 'a 90-101, b 95-100, c 80-104', 100],
+  ['two orgs', 'a 90-101, b 95-100, b 80-104', undefined],
+  ['three ages', 'a 90-100, b 190-200, c 290-300', undefined],
+  ['one in five lives longer', 'a 90-100, b 90-100, c 90-100, c 90-100, d 150-Infinity', 100],
+  ['one in four lives longer', 'a 90-100, b 90-100, c 90-100, d 150-Infinity', undefined],
+  ['tokens that were not used for most of their lives', 'a 10-100, b 20-100, c 30-100', undefined],
+  ['three orgs at one moment', 'a 90-100@0, b 90-100@0, c 90-100@1', undefined],
+  ['two orgs at one moment, and one later', 'a 90-100@0, b 90-100@0, c 90-100@500', 100],
+  ['three at one moment, which one has outlived', 'a 90-100@0, b 90-100@0, c 90-100@1, d 90-100@50', 100],
 ])('%s', (_, endings, endMs) => {
-  expect(agesAfter(endings)).toBe(endMs)
+  expect(agesAfter(endings).endMs).toBe(endMs)
 })
 
 test('the oldest endings are forgotten', () => {
-  const old = Array.from({ length: 12 }, (_, i): [string, number, number] => [`old-${i}`, 90, 100])
-  const young = Array.from({ length: 12 }, (_, i): [string, number, number] => [`young-${i}`, 45, 50])
-  expect(agesAfter([...old, ...young])).toBe(50)
+  const old = Array.from({ length: 12 }, (_, i) => `old-${i} 90-100`)
+  const young = Array.from({ length: 12 }, (_, i) => `young-${i} 45-50`)
+  expect(agesAfter([...old, ...young].join(', ')).endMs).toBe(50)
 })
