@@ -1,7 +1,9 @@
 /**
- * The ages at which tokens died, and whether they are regular enough to foresee the next death. Pure.
+ * The ages at which tokens died lately, and whether they are regular enough to foresee the next death. Pure.
  *
- * A death is known as an interval: the service accepted the token at one age and rejected it at a later one.
+ * A death is known as an interval: the service accepted the token at one age and rejected it at a later one. If tokens of
+ * several orgs died together, all tokens may have ended at that moment, whatever their age: a change of keys, or the end of an
+ * hour. Their age counts as soon as a token that lived at the same time is accepted later.
  */
 
 /** How one token ended. `deadMs` is `Infinity` for a token that outlived the expected end. */
@@ -13,90 +15,80 @@ export interface Ending {
   readonly deadMs: number
 }
 
-interface DeathAgesOptions {
-  readonly capacity: number
-  /** Deaths at one age, and orgs that had them, before the age counts as regular. */
-  readonly minDeaths: number
-  readonly minOrgs: number
-  /** Two ages that differ by a smaller share are the same: mints and requests take time. */
-  readonly tolerance: number
-}
-
-/** Requests that overtake each other on their way may differ by this. */
-const ONE_MOMENT_MS = 20
-/** So many orgs whose tokens may have ended at one moment are no accident. */
-const ORGS_AT_ONCE = 3
+const CAPACITY = 12
+/** Deaths at one age, and orgs that had them, before the age counts as regular; also the orgs that may have died together. */
+const MIN_DEATHS = 3
+const MIN_ORGS = 3
+/** Two ages that differ by a smaller share are the same: mints and requests take time. */
+const TOLERANCE = 0.05
 /** Share of the endings that must agree. */
 const AGREEING_SHARE = 4 / 5
 /** A token that was not used for a larger part of its life says too little about its end. */
 const MAX_UNSEEN_SHARE = 0.6
+/** Requests that overtake each other on their way differ by less. */
+const OVERTAKING_MS = 20
 
 export class DeathAges {
   /** The age at which tokens die; undefined if it is unknown or not regular. */
   endMs: number | undefined
-  /** Nothing tells the age of these tokens from another reason that ended all of them at one moment. */
-  areAtOnce = false
-  readonly #options: DeathAgesOptions
+  /** A token that was minted before this, and is accepted after `diedAt`, is a survivor. */
+  bornBefore = Number.NEGATIVE_INFINITY
+  diedAt = 0
   readonly #endings: Ending[] = []
+  /** Minted later than this, a token was not among those that may have died together. */
+  #togetherBefore = Number.NEGATIVE_INFINITY
+  readonly #together = new Set<string>()
 
-  constructor(options: DeathAgesOptions) {
-    this.#options = options
-  }
-
-  /** True if a token has outlived the end that was expected lately. */
-  get isDoubted(): boolean {
-    return this.#endings.some(({ deadMs }) => deadMs === Number.POSITIVE_INFINITY)
+  /** These deaths may have another reason than the age of the tokens. */
+  get mayHaveDiedTogether(): boolean {
+    return Number.isFinite(this.bornBefore) && this.#together.size >= MIN_ORGS
   }
 
   /** True if every token could have died at this age. */
   agreeWith(ageMs: number): boolean {
-    return this.#endings.every((ending) => this.#agrees(ending, ageMs))
+    return this.#endings.every((ending) => agrees(ending, ageMs))
   }
 
-  /** Returns true if the ending was to be expected. */
-  add(ending: Ending): boolean {
-    const isUsual = this.endMs !== undefined && this.#agrees(ending, this.endMs)
+  add(ending: Ending): void {
     this.#endings.push(ending)
-    if (this.#endings.length > this.#options.capacity) this.#endings.shift()
-    const ages = this.#endings.map(({ deadMs }) => deadMs).filter(Number.isFinite)
-    this.areAtOnce = this.#areAtOnce()
-    this.endMs = this.areAtOnce ? undefined : ages.sort((a, b) => a - b).find((ageMs) => this.#isRegular(ageMs))
-    return isUsual
+    if (this.#endings.length > CAPACITY) this.#endings.shift()
+    const { org, mintedAt, aliveMs, deadMs } = ending
+    if (mintedAt >= this.#togetherBefore) {
+      this.#together.clear()
+      this.#togetherBefore = mintedAt + aliveMs
+      this.bornBefore = this.#togetherBefore
+      this.diedAt = mintedAt + deadMs + OVERTAKING_MS
+    }
+    this.#together.add(org)
+    this.#judge()
   }
 
-  #areAtOnce(): boolean {
-    const deaths = this.#endings.filter(isTelling)
-    const livedOn = deaths.some((death) =>
-      this.#endings.some(({ mintedAt, aliveMs }) => {
-        const lastSeenAt = mintedAt + aliveMs
-        return mintedAt < diedAt(death) && lastSeenAt > diedAt(death) + ONE_MOMENT_MS
-      }),
-    )
-    const togetherWith = (death: Ending) =>
-      deaths.filter((other) => other.mintedAt < diedAt(death) && death.mintedAt < diedAt(other))
-    return !livedOn && deaths.some((death) => new Set(togetherWith(death).map(({ org }) => org)).size >= ORGS_AT_ONCE)
+  noteSurvivor(): void {
+    this.bornBefore = Number.NEGATIVE_INFINITY
+    this.#judge()
+  }
+
+  #judge(): void {
+    const ages = this.#endings.map(({ deadMs }) => deadMs).filter(Number.isFinite)
+    const endMs = ages.sort((a, b) => a - b).find((ageMs) => this.#isRegular(ageMs))
+    this.endMs = this.mayHaveDiedTogether ? undefined : endMs
   }
 
   /** True if enough tokens died at this age, and most could have died at it. */
   #isRegular(ageMs: number): boolean {
-    const { minDeaths, minOrgs } = this.#options
-    const agreeing = this.#endings.filter((ending) => this.#agrees(ending, ageMs))
+    const agreeing = this.#endings.filter((ending) => agrees(ending, ageMs))
     const deaths = agreeing.filter(isTelling)
-    if (deaths.length < minDeaths || agreeing.length < this.#endings.length * AGREEING_SHARE) return false
-    return new Set(deaths.map(({ org }) => org)).size >= minOrgs
-  }
-
-  /** True if a token that ended like this could have died at `ageMs`. */
-  #agrees({ aliveMs, deadMs }: Ending, ageMs: number): boolean {
-    const { tolerance } = this.#options
-    return aliveMs <= ageMs * (1 + tolerance) && deadMs >= ageMs * (1 - tolerance)
+    if (deaths.length < MIN_DEATHS || agreeing.length < this.#endings.length * AGREEING_SHARE) return false
+    return new Set(deaths.map(({ org }) => org)).size >= MIN_ORGS
   }
 }
 
-function diedAt({ mintedAt, deadMs }: Ending): number {
-  return mintedAt + deadMs
+/** True if a token that ended like this could have died at `ageMs`. */
+export function agrees({ aliveMs, deadMs }: Ending, ageMs: number): boolean {
+  return aliveMs <= ageMs * (1 + TOLERANCE) && deadMs >= ageMs * (1 - TOLERANCE)
 }
 
-function isTelling({ aliveMs, deadMs }: Ending): boolean {
+/** True if the age of the death is known well enough. */
+export function isTelling({ aliveMs, deadMs }: Ending): boolean {
   return Number.isFinite(deadMs) && deadMs - aliveMs <= deadMs * MAX_UNSEEN_SHARE
 }

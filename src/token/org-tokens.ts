@@ -9,7 +9,7 @@
  */
 
 import type { OrgId } from '../http/org-id.ts'
-import { DeathAges, type Ending } from './death-ages.ts'
+import { agrees, type Ending, isTelling } from './death-ages.ts'
 import type { ServiceHabits, TokenRules } from './service-habits.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 import type { Turns } from './turns.ts'
@@ -49,8 +49,10 @@ const MAX_AHEAD_MS = 30_000
 const MIN_AHEAD_SHARE = 1 / 100
 /** This share of the tokens lives to its end, so that a longer life is noticed. */
 const EXPLORED_SHARE = 1 / 24
-/** The same while the end is known from other orgs only, or a token has outlived it lately. */
-const DOUBTED_EXPLORED_SHARE = 1 / 2
+/** The same while the end is known from other orgs only. */
+const UNKNOWN_EXPLORED_SHARE = 1 / 2
+/** After a token has outlived the regular end of its org, none is minted ahead until so many have died at theirs. */
+const DOUBTS = 3
 /** A token that is accepted at a greater age than expected, by this share, lives longer. */
 const OUTLIVED_SHARE = 0.05
 /** A request that cannot be repeated keeps this distance from the end. */
@@ -104,8 +106,8 @@ export class OrgTokens {
   /** No request tries out the new token, or a rejected one, before. */
   #scoutedUntil = 0
   #isReplacement = false
-  /** Left to live to its end, so that a longer life is noticed. */
-  #isExplored = false
+  /** The current token is left to live to its end, so that a longer life is noticed. */
+  #isDrawn = false
   /**
    * 0 to 999. Spreads the mints ahead of tokens that were minted together, and decides which of them are minted ahead while that
    * seldom brings another token.
@@ -117,9 +119,10 @@ export class OrgTokens {
   #nextMintAt = 0
   #condemned: Condemned | undefined
   #grievances: Grievances | undefined
-  #own: DeathAges | undefined
-  /** A token of this org has died, and none has outlived the expected end since. */
-  #hasDied = false
+  /** The last death of a token of this org, unless one has outlived the expected end since. */
+  #lastDeath: Ending | undefined
+  /** Deaths in a row at the age of the last one. */
+  #regularDeaths = 0
   /** Tokens of this org are known to live longer. */
   #outlivedMs = 0
 
@@ -189,6 +192,10 @@ export class OrgTokens {
     return this.habits.ahead.areGood(1 - this.#lot / 1_000)
   }
 
+  get #isExplored(): boolean {
+    return this.#isDrawn || this.habits.doubts > 0
+  }
+
   /** True for one request in a second, which tries a token. */
   #isScout(now: number): boolean {
     if (now < this.#scoutedUntil) return false
@@ -232,10 +239,10 @@ export class OrgTokens {
   get #learnedEndMs(): number | undefined {
     const { deaths } = this.habits
     const told = this.current.expectedLifeMs
-    if (deaths.areAtOnce) return told
     const shared = told !== undefined && deaths.agreeWith(told) ? Math.min(told, deaths.endMs ?? told) : deaths.endMs
-    const isShared = shared !== undefined && this.#own?.agreeWith(shared) !== false
-    return this.#own?.endMs ?? (isShared ? shared : told)
+    const own = this.#lastDeath
+    if (shared !== undefined && (own === undefined || agrees(own, shared))) return shared
+    return this.#regularDeaths > 1 ? own?.deadMs : told
   }
 
   #noteOutlived(): void {
@@ -249,9 +256,10 @@ export class OrgTokens {
         aliveMs,
         deadMs: Number.POSITIVE_INFINITY,
       })
+    if (this.#lastDeath !== undefined && agrees(this.#lastDeath, endMs)) this.habits.doubts = DOUBTS
     this.#outlivedMs = Math.floor(aliveMs)
-    this.#own = undefined
-    this.#hasDied = false
+    this.#lastDeath = undefined
+    this.#regularDeaths = 0
   }
 
   /** A token that has lived for long will probably live on. */
@@ -287,6 +295,8 @@ export class OrgTokens {
         this.habits.noteFormer(false, sentAt)
       return false
     }
+    const { deaths } = this.habits
+    if (token.mintedAt < deaths.bornBefore && sentAt > deaths.diedAt) deaths.noteSurvivor()
     const isWatched = this.#isWatched
     this.#uses += 1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
@@ -338,13 +348,14 @@ export class OrgTokens {
     if (!this.rules.learns) return
     const { death } = condemned
     const { deaths } = this.habits
-    const isUsual = deaths.add(death)
+    deaths.add(death)
     this.#outlivedMs = 0
-    this.#hasDied = true
-    if (deaths.areAtOnce || (isUsual && this.#own === undefined)) return
-    this.#own ??= new DeathAges({ capacity: 4, minDeaths: 2, minOrgs: 1, tolerance: 0.02 })
-    this.#own.add(death)
-    if (deaths.endMs !== undefined && this.#own.agreeWith(deaths.endMs)) this.#own = undefined
+    if (deaths.mayHaveDiedTogether || !isTelling(death)) return
+    const before = this.#lastDeath
+    const isRegular = before !== undefined && agrees(death, before.deadMs)
+    if (isRegular) this.habits.doubts = Math.max(0, this.habits.doubts - 1)
+    this.#regularDeaths = isRegular ? this.#regularDeaths + 1 : 1
+    this.#lastDeath = isRegular ? { ...death, deadMs: Math.min(death.deadMs, before.deadMs) } : death
   }
 
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
@@ -455,10 +466,10 @@ export class OrgTokens {
 
   /** Draws the lot of a new token. None of another process that knows its life is explored: each would meet its end. */
   #draw(random: number): void {
-    const isKnown = (this.#hasDied || this.#condemned !== undefined) && !this.habits.deaths.isDoubted
+    const isKnown = this.#lastDeath !== undefined || this.#condemned !== undefined
     // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
-    const share = isKnown || !this.rules.looksFarAhead ? EXPLORED_SHARE : DOUBTED_EXPLORED_SHARE
-    this.#isExplored = this.rules.learns && this.current.expectedLifeMs === undefined && random < share
+    const share = isKnown || !this.rules.looksFarAhead ? EXPLORED_SHARE : UNKNOWN_EXPLORED_SHARE
+    this.#isDrawn = this.rules.learns && this.current.expectedLifeMs === undefined && random < share
     this.#lot = Math.floor(random * 1_000)
   }
 

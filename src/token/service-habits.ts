@@ -74,7 +74,9 @@ export interface TokenRules {
 }
 
 export class ServiceHabits {
-  readonly deaths = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, tolerance: 0.05 })
+  readonly deaths = new DeathAges()
+  /** After a token has outlived the regular end of its org: so many regular deaths are awaited before ends are trusted again. */
+  doubts = 0
   /** Waiting until a token is known that the service has never accepted. */
   readonly waiting = new Odds()
   /** Waiting until a young token is known everywhere that the service has accepted from other requests. */

@@ -3,7 +3,7 @@ import { DeathAges } from '../../src/token/death-ages.ts'
 
 /** `a 90-100@5` is a token of the org `a` that was minted at 5, accepted at the age of 90 and rejected at that of 100. */
 function agesAfter(endings: string): DeathAges {
-  const ages = new DeathAges({ capacity: 12, minDeaths: 3, minOrgs: 3, tolerance: 0.05 })
+  const ages = new DeathAges()
   endings.split(', ').forEach((ending, i) => {
     const [, org = '', aliveMs, deadMs, mintedAt = 1_000 * i] = /^(\S+) (\d+)-(\w+)@?(\d+)?$/.exec(ending) ?? []
     ages.add({ org, mintedAt: Number(mintedAt), aliveMs: Number(aliveMs), deadMs: Number(deadMs) })
@@ -20,9 +20,15 @@ test.each([
   ['tokens that were not used for most of their lives', 'a 10-100, b 20-100, c 30-100', undefined],
   ['three orgs at one moment', 'a 90-100@0, b 90-100@0, c 90-100@1', undefined],
   ['two orgs at one moment, and one later', 'a 90-100@0, b 90-100@0, c 90-100@500', 100],
-  ['three at one moment, which one has outlived', 'a 90-100@0, b 90-100@0, c 90-100@1, d 90-100@50', 100],
 ])('%s', (_, endings, endMs) => {
   expect(agesAfter(endings).endMs).toBe(endMs)
+})
+
+test('a token that lived when the others died, and is accepted later, tells that their age was the reason', () => {
+  const ages = agesAfter('a 90-100@0, b 90-100@0, c 90-100@1')
+  expect(ages).toMatchObject({ mayHaveDiedTogether: true, bornBefore: 90, diedAt: 120 })
+  ages.noteSurvivor()
+  expect(ages).toMatchObject({ mayHaveDiedTogether: false, endMs: 100 })
 })
 
 test('the oldest endings are forgotten', () => {
