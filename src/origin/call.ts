@@ -21,7 +21,7 @@ export function call(
     const chunks: Buffer[] = []
     let length = 0
     let head: ResponseHead | undefined
-    const settle = ({ status, fields }: ResponseHead) => resolve({ status, fields, content: Buffer.concat(chunks) })
+    const succeed = ({ status, fields }: ResponseHead) => resolve({ status, fields, content: Buffer.concat(chunks) })
     const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
     // After a stall of this process the answer may be there already: it is read before the immediate runs.
     const expireAfter = (delayMs: number) => setTimeout(() => setImmediate(expire), delayMs)
@@ -30,7 +30,7 @@ export function call(
       responseHead(given) {
         head = given
         if (head.status >= 200 && head.status <= 299) return
-        settle(head)
+        succeed(head)
         clearTimeout(timer)
         timer = expireAfter(READ_AWAY_MS)
       },
@@ -44,7 +44,7 @@ export function call(
 
       responseEnd() {
         clearTimeout(timer)
-        if (head !== undefined) settle(head)
+        if (head !== undefined) succeed(head)
       },
 
       attemptFailed(_, error) {

@@ -41,17 +41,17 @@ export class Connector {
   }
 
   /**
-   * What is read goes to `reader`, unless there is none or a tunnel: then the socket is a stream like any other. Calls `done`
-   * once. Returns a function that gives up; `done` is not called then.
+   * What is read goes to `reader`. Without one, and in a tunnel, the socket is a stream like any other. Calls `done` once.
+   * Returns a function that gives up; `done` is not called then.
    */
   open(reader: SocketReader | undefined, done: (result: Socket | OriginError) => void): () => void {
     const { tunnel, connectTimeoutMs } = this.#options
     let socket: Socket | undefined
     let endTunnel: (() => void) | undefined
-    let isSettled = false
-    const settle = (result?: Socket | Error) => {
-      if (isSettled) return
-      isSettled = true
+    let isOver = false
+    const finish = (result?: Socket | Error) => {
+      if (isOver) return
+      isOver = true
       clearTimeout(timer)
       if (result === undefined || result instanceof Error) {
         endTunnel?.()
@@ -61,21 +61,21 @@ export class Connector {
     }
     const watch = (opening: Socket) => {
       socket = opening
-      opening.once(this.#isSecure ? 'secureConnect' : 'connect', () => settle(opening))
-      opening.on('error', settle)
+      opening.once(this.#isSecure ? 'secureConnect' : 'connect', () => finish(opening))
+      opening.on('error', finish)
       // If the peer closes during the TLS handshake, `close` is the only event.
-      opening.once('close', () => settle(new OriginError('connection_terminated', 'closed while connecting')))
+      opening.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
     }
-    const expire = () => settle(new OriginError('connection_timeout', 'no connection in time'))
+    const expire = () => finish(new OriginError('connection_timeout', 'no connection in time'))
     const timer = setTimeout(expire, connectTimeoutMs)
     if (tunnel === undefined) watch(this.#connect(reader))
     endTunnel = tunnel?.((carrier) => {
-      if (carrier instanceof Error) settle(carrier)
-      else if (isSettled) carrier.destroy()
+      if (carrier instanceof Error) finish(carrier)
+      else if (isOver) carrier.destroy()
       else if (this.#isSecure) watch(this.#secure({ socket: carrier }))
-      else settle(carrier)
+      else finish(carrier)
     })
-    return () => settle()
+    return () => finish()
   }
 
   #connect(reader: SocketReader | undefined): Socket {
