@@ -105,7 +105,8 @@ export class OrgTokens {
   #rejectedSince = 0
   /** No request tries out the new token, or a rejected one, before. */
   #scoutedUntil = 0
-  #isReplacement = false
+  /** The current token was minted after the one before had been rejected. */
+  isReplacement = false
   /** The current token is left to live to its end, so that a longer life is noticed. */
   #isDrawn = false
   /**
@@ -376,7 +377,7 @@ export class OrgTokens {
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
   isUselessAt(now: number): boolean {
-    return this.#isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.rules.rejectedCooldownMs
+    return this.isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.rules.rejectedCooldownMs
   }
 
   noteUselessMint(now: number): void {
@@ -448,7 +449,9 @@ export class OrgTokens {
       return false
     }
     const isCondemned = this.isBeingReplaced || this.#condemned?.token === this.current
-    this.#isReplacement = isCondemned
+    // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
+    const rejectedAt = this.current.mintedAt + (this.#condemned?.death.deadMs ?? 0)
+    this.isReplacement = isCondemned && token.mintedAt >= Math.floor(rejectedAt)
     this.former = isCondemned || this.habits.endsFormer(now) ? undefined : this.current
     this.current = token
     this.quietUntil = 0

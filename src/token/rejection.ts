@@ -151,7 +151,7 @@ export class Rejection {
     this.#noteVainWait()
     // A request that was sent later was accepted: the token is good.
     const isGood = !isYoung && tokens.acceptedAt > sentAt
-    if (isGood || this.#hasMinted) return this.#giveUp(tokens, now)
+    if (isGood || (this.#hasMinted && tokens.isReplacement)) return this.#giveUp(tokens, now)
     if (tokens.isUselessAt(now) || !tokens.mayMintAfterRejection(now, this.#kind)) return undefined
     tokens.condemn(sentAt, false)
     tokens.isBeingReplaced = true
