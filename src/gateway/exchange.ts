@@ -348,6 +348,7 @@ export class Exchange implements AttemptSink {
     }
   }
 
+  /** Anything but a known failure is a fault of this program. */
   #caught(error: unknown): void {
     if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
     else {

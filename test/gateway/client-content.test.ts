@@ -7,8 +7,6 @@ import { head } from '../support/case-table.ts'
 import { listening } from '../support/listening.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 
-const MAX_BYTES = 32 * 1024 * 1024
-
 test.each([1, 1_024, 8_000])('%i octets, request after request on one connection', async (length) => {
   const seen: unknown[] = []
   const server = createServer((message: IncomingMessage, response: ServerResponse) => {
@@ -31,7 +29,7 @@ test.each([1, 1_024, 8_000])('%i octets, request after request on one connection
 test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
   'content beyond the memory for repeats is forwarded, but not kept: %s',
   async (framing) => {
-    const memory = { mostPerRequest: 10, takenBytes: MAX_BYTES - 10 }
+    const memory = { mostPerRequest: 10, takenBytes: 32 * 1024 * 1024 - 10 }
     const contents: ClientContent[] = []
     const server = createServer((message: IncomingMessage, response: ServerResponse) => {
       const length = framing === 'Content-Length: 6' ? 6 : undefined
