@@ -137,7 +137,7 @@ export class Connection implements AttemptPlace {
   protocolSwitched(head: ResponseHead, firstBytes: Buffer): void {
     const client = this.attempt?.request.webSocketClient
     const socket = this.#socket
-    if (client === undefined || socket === undefined) throw new OriginError('http_protocol_error', 'a 101 unasked')
+    if (client === undefined || socket === undefined) throw new OriginError('http_protocol_error', 'an unexpected 101')
     if (head.upgrade !== 'websocket') throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
     this.attempt?.sink.responseHead(head)
     this.#detach()
