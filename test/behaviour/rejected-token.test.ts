@@ -160,6 +160,16 @@ test('a rejection that stalls does not delay the repeat: its connection is close
   await service.origin.waitFor(() => stalled?.connection.peerEnd !== undefined, 'the end of the stalled connection')
 })
 
+test('a service that rejects an upload, and reads no more of it, does not keep the rest of it waiting', async () => {
+  await using service = await startStrictService((seen, connection) => {
+    connection.socket.pause()
+    return stalling(seen, connection)
+  })
+  await using proxy = await startWithDeadToken(service, { 'replay.maxBody': '16MiB' })
+  await using client = await RawClient.sending(proxy.port, post('/v2/x', 'acme', Buffer.alloc(16 * 1024 * 1024)))
+  expect((await client.response('POST')).status).toBe(200)
+})
+
 test('a rejection that stalls before its mint has ended waits for the mint', async () => {
   const gate = new Gate()
   await using service = await startStrictService(stalling)
