@@ -105,7 +105,7 @@ export class Rejection {
 
   /** Decides after a rejection if the org's tokens were forgotten while the request was under way. */
   nextWithout({ challenge }: Answer): Step {
-    if (this.isRepeated || !this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
+    if (this.#hasMinted || !this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
     return this.#mint('minted')
   }
 

@@ -115,12 +115,18 @@ export class TokenCache {
 
   async #mintFor(org: OrgId, reason: MintReason, options: ObtainOptions): Promise<TokenLookup> {
     const result = this.#mints.has(org) ? 'joined' : 'miss'
+    const patienceMs = this.#patienceMs(org, options.kind)
     try {
-      return { token: await this.#awaitMint(org, reason, options, this.#patienceMs(org, options.kind)), result }
+      return { token: await this.#awaitMint(org, reason, options, patienceMs), result }
     } catch (error) {
       const tokens = this.#orgs.peek(org)
       const now = this.#now()
-      if (tokens === undefined || !tokens.servesAt(now)) throw error
+      if (tokens === undefined || !tokens.servesAt(now)) {
+        const restMs = this.#options.mintTimeoutMs - patienceMs
+        if (restMs === 0) throw error
+        // The token that it could have gone on with has been rejected meanwhile, or purged.
+        return { token: await this.#awaitMint(org, reason, options, restMs), result }
+      }
       const isOverdue = now - tokens.current.mintedAt >= tokens.endMs
       if (isOverdue && isRefusal(error)) throw error
       return { token: tokens.current, result: 'stale' }

@@ -241,6 +241,16 @@ describe('a young token', () => {
     expect(stage.kinds).toEqual(['unsettled'])
   })
 
+  test('that is forgotten while a request waits for it: one mint', async () => {
+    const stage = new Stage()
+    stage.answer = from(2)
+    const request = stage.request()
+    await stage.pass(200)
+    stage.cache.purge()
+    expect((await stage.outcome(request)).status).toBe(200)
+    expect(stage.mints).toBe(2)
+  })
+
   test('those who wait take turns: the service sees few tries, however many wait', async () => {
     const stage = new Stage()
     stage.answer = ({ ageMs }) => (ageMs < 2_000 ? 401 : 200)

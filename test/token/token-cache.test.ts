@@ -3,6 +3,7 @@ import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
 import type { AccessToken } from '../../src/token/token-source.ts'
+import { eventually } from '../support/changes.ts'
 import { ManualClock } from '../support/clock.ts'
 import { TOKEN_CACHE_OPTIONS } from '../support/token-cache-options.ts'
 import { ScriptedSource, settled } from './scripted-source.ts'
@@ -310,6 +311,18 @@ describe('past the expected end', () => {
     expect(source.last.options.reason).toBe('expired')
     const fresh = await source.last.issue()
     expect(await obtained).toEqual({ token: fresh, result: 'miss' })
+  })
+
+  test('a request that waits little loses its token meanwhile: it waits on', async () => {
+    const fixture = setUp()
+    const { cache, source, clock } = fixture
+    await withToken(fixture)
+    clock.advance(LIFETIME_MS)
+    const obtained = cache.obtain(ACME, REPEATABLE)
+    cache.purge()
+    await eventually(() => source.mints.length === 3 || undefined, 'the next wait')
+    const fresh = await source.last.issue()
+    expect((await obtained).token).toBe(fresh)
   })
 
   test.each([
