@@ -101,7 +101,7 @@ export class ClientConnection implements Peer {
    * the connection (RFC 9112 §9.6).
    */
   #takesRequest(): boolean {
-    if (!this.isBusy) return !this.#hasEnded
+    if (!this.isBusy) return true
     const { isEnded = false, keepsAlive = false } = this.#arrival?.response ?? {}
     if (isEnded && keepsAlive && !this.#isLastRequest && this.#next === undefined) return true
     this.#closeBehindResponse()
@@ -167,7 +167,6 @@ export class ClientConnection implements Peer {
   /** A client that ends its side has left. What was written by then still goes out. */
   #inputEnded(): void {
     if (this.#arrival === undefined) return
-    this.#isLastRequest = true
     this.#next = undefined
     // If the client reads on after all, it must not take a broken response for a complete one.
     if (!this.#arrival.response.isEnded) resetNow(this.socket)
@@ -191,8 +190,7 @@ export class ClientConnection implements Peer {
    * head has begun to arrive counts as current.
    */
   finish(): void {
-    const hasBegun = this.isBusy || (!this.#hasEnded && this.socket.bytesRead > this.#idleBytes)
-    if (hasBegun) this.#closeBehindResponse()
+    if (this.isBusy || this.socket.bytesRead > this.#idleBytes) this.#closeBehindResponse()
     else this.#linger()
   }
 
