@@ -71,6 +71,8 @@ const startWith = (url: string, settings: ProxySettings = {}) =>
     { 'proxy.yaml': `${batchFrom(url)}  - {name: other, keyFiles: [other.key], orgs: ["*"]}\n`, 'other.key': NEXT_KEY },
   )
 
+const fieldsWith = (key: string) => `Host: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${key}\r\n\r\n`
+
 interface Sent {
   readonly key?: string | undefined
   readonly org?: string
@@ -237,8 +239,7 @@ test('made-up tokens that wait for a key set keep nobody out', async () => {
   const flood: RawClient[] = []
   const attack = async () => {
     const token = await sign(issuer, { claims: { jti: `made-up-${flood.length}` } })
-    const fields = `Host: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${token}`
-    flood.push(await RawClient.sending(small.port, `GET /v2/x HTTP/1.1\r\n${fields}\r\n\r\n`))
+    flood.push(await RawClient.sending(small.port, `GET /v2/x HTTP/1.1\r\n${fieldsWith(token)}`))
   }
   for (let i = 0; i < CONNECTIONS; i++) await attack()
   await eventually(async () => (await inFlight(small)) === CONNECTIONS || undefined, 'as many requests as connections')
@@ -252,27 +253,29 @@ test('made-up tokens that wait for a key set keep nobody out', async () => {
   for (const client of flood) await client[Symbol.asyncDispose]()
 })
 
-test('a request whose client leaves during the verification ends', async () => {
+test('a request whose client leaves during the verification ends, and never reaches the service', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
-  server.answer = () => undefined // never answers
+  let release = () => {}
+  server.answer = (response) => {
+    release = () => response.end(issuer.jwks)
+  }
   await using waiting = await startWith(server.url)
-  const client = await RawClient.connect(waiting.port)
-  client.send(
-    `GET /v2/gone HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
-  )
+  const key = await sign(issuer)
+  const client = await RawClient.sending(waiting.port, `GET /v2/gone HTTP/1.1\r\n${fieldsWith(key)}`)
   await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
   await client[Symbol.asyncDispose]()
   expect(await waiting.logOf('/v2/gone')).toMatchObject({ status: 499, code: 'client_closed' })
+  release()
+  expect(await send({ on: waiting.port, key })).toBe(200)
+  expect(service.requests.map(({ target }) => target)).not.toContain('/v2/gone')
 })
 
 test('a request whose caller is still verified at the deadline of a stop is logged as draining, not as left by its client', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
   server.answer = () => undefined
   await using stopping = await startWith(server.url, { 'shutdown.timeout': '100ms' })
-  await using client = await RawClient.connect(stopping.port)
-  client.send(
-    `GET /v2/never HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
-  )
+  const fields = fieldsWith(await sign(issuer))
+  await using _client = await RawClient.sending(stopping.port, `GET /v2/never HTTP/1.1\r\n${fields}`)
   await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
   await stopping.app.drain()
   expect(await stopping.logOf('/v2/never')).toMatchObject({ status: 0, code: 'draining' })
@@ -285,10 +288,8 @@ test('a request whose caller is verified while the proxy stops gets 503 draining
     release = () => response.end(issuer.jwks)
   }
   await using stopping = await startWith(server.url)
-  await using client = await RawClient.connect(stopping.port)
-  client.send(
-    `GET /v2/late HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${await sign(issuer)}\r\n\r\n`,
-  )
+  const fields = fieldsWith(await sign(issuer))
+  await using client = await RawClient.sending(stopping.port, `GET /v2/late HTTP/1.1\r\n${fields}`)
   await eventually(async () => (await inFlight(stopping)) === 1 || undefined, 'a request in flight')
   await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
   const drained = stopping.app.drain()
