@@ -5,10 +5,10 @@
 
 import { MAX_CERTIFICATE_FILE_BYTES } from '../config/files.ts'
 import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.ts'
-import { ConfigRefused, type Files } from '../config/problem.ts'
+import { ConfigRefused, type Files, WHOLE_FILE } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { RELOADABLE, type SettingKey } from '../config/settings.ts'
-import { WatchedFile } from '../watched-file.ts'
+import { digestOf, WatchedFile } from '../watched-file.ts'
 
 export type Reload =
   | {
@@ -29,6 +29,8 @@ interface ConfigReloadOptions {
   readonly apply: (config: Config) => Promise<void>
   readonly report: (reload: Reload) => void
 }
+
+const EMPTY = digestOf(Buffer.alloc(0))
 
 export class ConfigReload {
   readonly #options: ConfigReloadOptions
@@ -88,6 +90,11 @@ export class ConfigReload {
     const taken = keys.filter((key) => RELOADABLE.has(key) && hasChanged(key, this.#running))
     const waiting = keys.filter((key) => !RELOADABLE.has(key) && hasChanged(key, loaded))
     if (taken.length + waiting.length === 0) return { outcome: 'unchanged' }
+    // Somebody writes it at this moment. Nothing in it would be allowed to everybody.
+    if ([...latest.files.values()].includes(EMPTY)) {
+      const message = 'is empty: it may be only half written; write {} if nothing is to be set'
+      throw new ConfigRefused([{ at: WHOLE_FILE, source: 'now', message }], latest.files)
+    }
     await apply(latest.config)
     this.#running = latest
     this.takenOverAt = new Date()

@@ -126,7 +126,7 @@ describe('what a reload applies', () => {
     const first = await send()
     await reloadWith(`origin: {caFile: ${CA_FILE}}\n`)
     expect([first, await send()]).toEqual(['token_endpoint_unavailable', 200])
-    await reloadWith('')
+    await reloadWith('{}')
     service.origin.present(certificate('localhost')) // resets the connections
     expect(await send()).toBe('tls_certificate_error')
   })
@@ -187,6 +187,8 @@ describe('all or nothing', () => {
     expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
     expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
     expect(await ready()).toContain('the last reload was refused')
+    await reloadWith('') // as while somebody writes it
+    expect(await send()).toBe('caller_refused')
   })
 
   test.each(['proxy.yaml', 'billing.key'])('%s that is restored is no problem any more', async (name) => {
