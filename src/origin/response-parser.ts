@@ -131,7 +131,6 @@ export class ResponseParser {
 
   /** RFC 9112 §6.3. */
   #frame(head: ResponseHead): void {
-    this.#remaining = 0
     this.#expects = 'end of the content'
     head.hasContent = !this.#isHead && head.status !== NO_CONTENT && head.status !== NOT_MODIFIED
     // An origin that declares content of a 204 may send it (RFC 9110 §8.6). It would be read as the next response.

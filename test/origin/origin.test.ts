@@ -37,7 +37,7 @@ describe('a connection', () => {
   })
 
   test('for a retry replaces a free one if the pool is full', async () => {
-    await using pool = await startOriginPool(undefined, { connections: 1 })
+    await using pool = await startOriginPool(() => ({ fields: ['Keep-Alive', 'timeout=600'] }), { connections: 1 })
     await pool.send('/pooled').ended()
     await pool.send('/fresh', FRESH).ended()
     await pool.left(pool.connectionOf('/pooled'))
@@ -241,6 +241,19 @@ describe('an aborted attempt', () => {
     expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
     await pool.send('/next').ended()
     expect(pool.connectionOf('/given-up')).toBeUndefined()
+  })
+
+  test('and aborted again disturbs nobody who waits', async () => {
+    const cue = onCue()
+    await using pool = await startOriginPool(cue.script, { connections: 1 })
+    const [, given, next] = [pool.send('/busy'), pool.send('/given-up'), pool.send('/next')]
+    for (let i = 0; i < 2; i++) given.attempt.abort(reason)
+    expect(given.told).toEqual(['failed'])
+    await pool.seen(1)
+    cue.answer('/busy')
+    await pool.seen(2)
+    cue.answer('/next')
+    await next.ended()
   })
 
   test('after its end does not disturb the next attempt on the connection', async () => {
