@@ -137,6 +137,8 @@ describe('the pool', () => {
     await using pool = await startOriginPool(cue.script, { connections: 1 })
     const targets = ['/1', '/2', '/3', '/4', '/5']
     const sent = targets.map((target) => pool.send(target))
+    const given = pool.send('/given-up')
+    for (let i = 0; i < 2; i++) given.attempt.abort(new Error('given up')) // the second time disturbs nobody
     expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 5 })
     for (const [i, target] of targets.entries()) {
       await pool.seen(i + 1)
@@ -241,19 +243,6 @@ describe('an aborted attempt', () => {
     expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
     await pool.send('/next').ended()
     expect(pool.connectionOf('/given-up')).toBeUndefined()
-  })
-
-  test('and aborted again disturbs nobody who waits', async () => {
-    const cue = onCue()
-    await using pool = await startOriginPool(cue.script, { connections: 1 })
-    const [, given, next] = [pool.send('/busy'), pool.send('/given-up'), pool.send('/next')]
-    for (let i = 0; i < 2; i++) given.attempt.abort(reason)
-    expect(given.told).toEqual(['failed'])
-    await pool.seen(1)
-    cue.answer('/busy')
-    await pool.seen(2)
-    cue.answer('/next')
-    await next.ended()
   })
 
   test('after its end does not disturb the next attempt on the connection', async () => {

@@ -20,12 +20,7 @@ export class Recorder implements AttemptSink {
   readonly #changes = new Changes()
 
   constructor(request: Partial<OriginRequest> = {}) {
-    const basis: OriginRequest = {
-      method: 'GET',
-      target: '/',
-      fields: ['host', 'origin.example'],
-    }
-    this.attempt = new Attempt({ ...basis, ...request }, this)
+    this.attempt = new Attempt({ method: 'GET', target: '/', fields: ['host', 'origin.example'], ...request }, this)
   }
 
   get content(): Buffer {
