@@ -44,7 +44,7 @@ export class TokenSide {
     this.#events = events
     this.credentials = new AppCredentials(config.appId, config.appSecret, {
       secretSwitched: (secret) => {
-        this.pauses.credentialsChanged()
+        this.pauses.resume(REJECTED)
         fleet?.secretReplaced(secret)
       },
       secretJudged: (outcome) => events.secretReloaded(outcome, appSecretFile),

@@ -308,8 +308,7 @@ export class Exchange implements AttemptSink {
     const { credentials } = this.#gateway
     if (status >= 200 && status <= 299) credentials.accepted(key)
     if (status !== UNAUTHORIZED) return undefined
-    key.isRejected = true
-    const other = credentials.alternativeTo(key)
+    const other = credentials.rejected(key)
     if (other === undefined || !this.#isRepeatable || this.#record.token === 'replayed') return undefined
     return Promise.resolve(other)
   }

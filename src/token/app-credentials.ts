@@ -10,7 +10,7 @@ import { Redacted, Secret } from '../secret.ts'
 export class AppKey extends Secret {
   readonly secret: Secret
   wasAccepted = false
-  /** The last answer of the service to it was a 401: set by whoever got it. */
+  /** The last answer of the service to it was a 401. */
   isRejected = false
 
   constructor(appId: string, secret: Secret) {
@@ -58,9 +58,10 @@ export class AppCredentials extends Redacted {
     return true
   }
 
-  /** The key to try after this one was rejected. */
-  alternativeTo(rejected: AppKey): AppKey | undefined {
-    return rejected === this.key ? this.#former : this.key
+  /** Returns the key to try next. */
+  rejected(key: AppKey): AppKey | undefined {
+    key.isRejected = true
+    return key === this.key ? this.#former : this.key
   }
 
   accepted(key: AppKey): void {

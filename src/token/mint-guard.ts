@@ -3,16 +3,18 @@
  *
  * The way of a mint: `MintPauses` admits it, unless its org or all orgs are paused; `MintQueue` gives it a turn in the budget;
  * the endpoint is called; the outcome goes back to `MintPauses`. If the call failed in a way that may pass, the mint goes the
- * same way again while the time for a mint lasts. A call that has begun goes on for longer than any request waits: its token
- * serves the next one. While it hangs, short calls beside it notice when the endpoint is back.
+ * same way again while the time for a mint lasts.
+ *
+ * A call goes on for longer than any request waits: its token serves the next one. After some time it is *slow*, and is broken
+ * off if it is in the way. Later it *hangs*: that is a failure, and brief calls beside it notice when the endpoint is back.
  */
 
 import { performance } from 'node:perf_hooks'
-import { TokenError } from '../errors.ts'
+import { TokenError, type TokenErrorCode } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import { type MintPass, MintPauses, type MintPausesOptions } from './mint-pauses.ts'
+import { MintPauses, type MintPausesOptions } from './mint-pauses.ts'
 import { MintQueue } from './mint-queue.ts'
-import type { AccessToken, MintOptions, TokenSource } from './token-source.ts'
+import { AccessToken, type MintNotSent, type MintOptions, type TokenSource } from './token-source.ts'
 
 export interface MintGuardOptions extends Partial<MintPausesOptions> {
   /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
@@ -21,23 +23,14 @@ export interface MintGuardOptions extends Partial<MintPausesOptions> {
   readonly mintRate: number
 }
 
-/** After these, the next call may bring a token. */
-const PASSING: readonly string[] = ['token_endpoint_unavailable', 'token_endpoint_timeout', 'token_response_invalid']
-const NO_ANSWER = 'The token endpoint takes calls, but does not answer in time.'
-/** A retry begins only if this share of the time for a mint is left, and as much time as the last call took. */
-const LEAST_TIME_FOR_RETRY = 1 / 20
-/** A call may take so many times as long as the slowest answer took lately before it counts as slow. */
-const SLOW_FACTOR = 2
+/** A call is slow after this share of the time for a mint, or so many times as long as the slowest answer took lately. */
+const SLOW = { share: 1 / 5, shareBeforeFirstAnswer: 3 / 5, factor: 2 }
 /** With each quicker answer, the longest time that an answer took counts for this much less. */
 const SLOWEST_DECAY = 15 / 16
-/** The least time after which a call counts as slow, as a share of the time for a mint. */
-const SLOW_SHARE = 1 / 5
-/** The same before the first answer. */
-const UNKNOWN_SLOW_SHARE = 3 / 5
 /** Calls that are slow may hold this share of the places. */
 const SLOW_SHARE_OF_PLACES = 1 / 4
-/** Between two calls beside one that hangs, in times that a call takes until it is slow: they hold few places. */
-const PAUSE_BESIDE = 3
+/** Of the time for a mint: a retry begins only if so much is left, and so often the age of a call is looked at. */
+const LEAST_SHARE = 1 / 50
 
 export class MintGuard implements TokenSource {
   readonly pauses: MintPauses
@@ -45,8 +38,9 @@ export class MintGuard implements TokenSource {
   readonly #source: TokenSource
   readonly #queue: MintQueue
   readonly #now: () => number
-  /** What breaks off each call that is under way, and when the call began. The oldest first. */
-  readonly #calls = new Map<AbortController, number>()
+  /** One for each call that is under way, the oldest first: does what its age asks for. */
+  readonly #calls = new Set<(isInTheWay: boolean) => void>()
+  #timer: NodeJS.Timeout | undefined
   /** The time of the slowest answer lately. Undefined before the first one. */
   #slowestMs: number | undefined
 
@@ -56,137 +50,106 @@ export class MintGuard implements TokenSource {
     this.#source = source
     this.#now = now
     this.#queue = new MintQueue(options.mintConcurrency, options.mintRate, now)
-    this.pauses = new MintPauses({ now, random, observer })
+    const refuseWaiting = (error: MintNotSent) => this.#queue.refuseAll(error)
+    this.pauses = new MintPauses({ now, random, observer, refuseWaiting })
   }
 
   /**
-   * `hanging`: another call for the org.
+   * `hanging`: the call for the org beside which brief ones are made, until one brings a token or the endpoint answers otherwise.
    * @throws {TokenError} `MintNotSent` if no call was made
    */
-  async mint(org: OrgId, options: MintOptions = {}, hanging?: AbortController): Promise<AccessToken> {
+  async mint(org: OrgId, options: MintOptions = {}, hanging?: AbortSignal): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
-    const { reason = 'cold', requester } = options
     const deadlineAt = this.#now() + mintTimeoutMs
-    const first = this.pauses.admit(org)
-    for (let pass = first; ; pass = this.pauses.admit(org)) {
-      const turn = this.#queue.enter(reason !== 'cold', deadlineAt, requester)
-      this.#makeRoom()
-      const leave = await turn.catch((error: unknown) => {
-        this.pauses.abandon(pass)
-        throw error
-      })
+    const wasWell = this.pauses.retryInMs(org) === undefined
+    for (;;) {
       const startedAt = this.#now()
       try {
-        return await this.#call(pass, options, hanging)
+        return await this.#call(org, options, hanging)
       } catch (error) {
-        // A probe is not repeated: its failure has begun the next pause.
-        const mayPass = error instanceof TokenError && PASSING.includes(error.code)
-        const mayRepeat = mayPass && first.probes.length === 0 && this.pauses.code === undefined
+        const retryInMs = this.pauses.retryInMs(org)
+        if (retryInMs === undefined) throw error
         // A call that outlasts the requests would give them a timeout in place of this error.
-        const callMs = Math.max(this.#now() - startedAt, mintTimeoutMs * LEAST_TIME_FOR_RETRY)
-        if (!mayRepeat || this.#now() + this.pauses.leftMs(org) + callMs >= deadlineAt) throw error
-      } finally {
-        leave()
+        const callMs = Math.max(this.#now() - startedAt, mintTimeoutMs * LEAST_SHARE)
+        const hasTime = this.#now() + retryInMs + callMs < deadlineAt
+        // A probe is not repeated: its failure has begun the next pause.
+        const mayRepeat = wasWell && hasTime && this.pauses.code === undefined
+        if (!mayRepeat && hanging === undefined) throw error
+        await sleep(hanging === undefined ? retryInMs : mintTimeoutMs * SLOW.share * SLOW.factor)
+        hanging?.throwIfAborted()
       }
-      await sleep(this.pauses.leftMs(org))
     }
   }
 
-  async #call(pass: MintPass, options: MintOptions, hanging?: AbortController): Promise<AccessToken> {
+  async #call(org: OrgId, options: MintOptions, hanging?: AbortSignal): Promise<AccessToken> {
     const { mintTimeoutMs } = this.#options
+    const { reason = 'cold', requester } = options
+    const pass = this.pauses.admit(org, this.#slowMs)
+    const isTroubled = pass.probes.length > 0
+    const leave = await this.#queue.enter(reason !== 'cold', mintTimeoutMs, requester, isTroubled)
     const startedAt = this.#now()
     const call = new AbortController()
-    hanging?.signal.addEventListener('abort', () => call.abort())
-    const slowMs = this.#slowMs
-    const patienceMs = this.#slowestMs === undefined ? mintTimeoutMs * SLOW_FACTOR : mintTimeoutMs
-    // A probe that hangs puts off the discovery of a recovery.
-    const hangsMs = pass.isProbeOfAll ? slowMs : Math.max(patienceMs, slowMs)
-    // After a stall of this process, answers that are there already are read before the immediate runs.
-    const after = (delayMs: number, act: () => void) =>
-      setTimeout(() => setImmediate(() => this.#calls.has(call) && act()), delayMs)
-    const slow = after(slowMs, () => {
-      if (hanging !== undefined) call.abort()
-      this.#makeRoom()
-    })
-    let hangs: NodeJS.Timeout | undefined
-    const beside = new Promise<AccessToken>((resolve, reject) => {
-      hangs = after(hangsMs, () => {
-        this.#failed(pass, new TokenError('token_endpoint_timeout', NO_ANSWER, { hint: NO_ANSWER }))
-        this.#mintBeside(call, pass.org, options, slowMs * PAUSE_BESIDE).then(resolve, reject)
-      })
-    })
-    this.#calls.set(call, startedAt)
-    try {
-      const answer = this.#source.mint(pass.org, { ...options, signal: call.signal })
-      return await Promise.race([answer.then((token) => this.#succeeded(pass, startedAt, token)), beside])
-    } catch (error) {
-      const { aborted } = call.signal
-      const failure = aborted ? new TokenError('token_endpoint_unavailable', NO_ANSWER, { hint: NO_ANSWER }) : error
-      const isNeeded = hanging?.signal.aborted !== true
-      if (failure instanceof TokenError && isNeeded) this.#failed(pass, failure, aborted)
-      else this.pauses.abandon(pass)
-      throw failure
-    } finally {
-      clearTimeout(slow)
-      clearTimeout(hangs)
-      this.#calls.delete(call)
-      call.abort() // also the one beside it, or the one that hangs
-    }
-  }
-
-  /** While a call hangs, makes others for its org, one at a time, until one brings a token, or the org is refused. */
-  async #mintBeside(hanging: AbortController, org: OrgId, options: MintOptions, pauseMs: number): Promise<AccessToken> {
-    for (;;) {
-      await sleep(pauseMs)
-      if (hanging.signal.aborted) return new Promise(() => undefined)
-      try {
-        return await this.mint(org, options, hanging)
-      } catch (error) {
-        // Else the endpoint still hangs, or the org has no leave for a call.
-        if (error instanceof TokenError && error.code === 'org_access_refused') throw error
+    const { signal } = call
+    hanging?.addEventListener('abort', () => call.abort(hanging.reason))
+    let hangs = false
+    const look = (isInTheWay: boolean) => {
+      const ageMs = this.#now() - startedAt
+      if (ageMs < this.#slowMs) return
+      const patienceMs = mintTimeoutMs * (this.#slowestMs === undefined ? SLOW.factor : 1)
+      if (hanging !== undefined || isInTheWay) call.abort(noAnswer('token_endpoint_unavailable'))
+      else if (!hangs && (isTroubled || ageMs >= patienceMs)) {
+        hangs = true
+        this.pauses.ended(pass, noAnswer('token_endpoint_timeout'))
+        const end = (outcome: unknown) => call.abort(outcome)
+        this.mint(org, options, signal).then(end, end)
       }
     }
-  }
-
-  #succeeded(pass: MintPass, startedAt: number, token: AccessToken): AccessToken {
-    this.#slowestMs = Math.max(this.#now() - startedAt, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
-    const wasPaused = this.pauses.code !== undefined
-    this.pauses.settle(pass)
-    // The endpoint is back. What it has not answered until now, it will not answer.
-    if (wasPaused && this.pauses.code === undefined) this.#breakOffSlow(0)
-    return token
-  }
-
-  #failed(pass: MintPass, error: TokenError, isBrokenOff = false): void {
-    const refusal = this.pauses.settle(pass, error, isBrokenOff)
-    if (refusal === undefined) return
-    this.#queue.refuseAll(refusal)
-    this.#makeRoom()
+    this.#calls.add(look)
+    // After a stall of this process, answers that are there already are read before the immediate runs.
+    this.#timer ??= setInterval(() => setImmediate(() => this.#lookAtCalls()), mintTimeoutMs * LEAST_SHARE)
+    try {
+      hanging?.throwIfAborted()
+      const token = await this.#source.mint(org, { ...options, signal })
+      this.#slowestMs = Math.max(this.#now() - startedAt, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
+      this.pauses.ended(pass)
+      return token
+    } catch (error) {
+      const outcome: unknown = signal.aborted ? signal.reason : error
+      if (outcome instanceof AccessToken) return outcome
+      if (outcome instanceof TokenError) this.pauses.ended(pass, outcome, signal.aborted)
+      throw outcome
+    } finally {
+      this.#calls.delete(look)
+      leave()
+      call.abort() // also those beside it
+    }
   }
 
   /**
-   * Breaks off calls that are slow, if they keep others out, or if requests should not wait for them in a pause. The oldest go
-   * on: if the endpoint has become slow, they are the first to show it.
+   * A slow call is in the way if others need its place, or if requests should not wait for it in a pause. The oldest go on: if
+   * the endpoint has become slow, they are the first to show it.
    */
-  #makeRoom(): void {
+  #lookAtCalls(): void {
     const isPaused = this.pauses.code !== undefined
-    if (!isPaused && !this.#queue.isShortOfPlaces) return
-    this.#breakOffSlow(isPaused ? 1 : Math.max(1, Math.floor(this.#options.mintConcurrency * SLOW_SHARE_OF_PLACES)))
+    const kept = isPaused ? 1 : Math.max(1, Math.floor(this.#options.mintConcurrency * SLOW_SHARE_OF_PLACES))
+    const isTight = isPaused || this.#queue.isShortOfPlaces
+    for (const [older, look] of [...this.#calls].entries()) look(isTight && older >= kept)
+    if (this.#calls.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
   }
 
-  /** All but the oldest, as many as `kept`. */
-  #breakOffSlow(kept: number): void {
-    const latest = this.#now() - this.#slowMs
-    const slow = Array.from(this.#calls).filter(([, startedAt]) => startedAt <= latest)
-    for (const [call] of slow.slice(kept)) call.abort()
-  }
-
-  /** A call that has no answer after this time is slow. What an answer tells counts for the calls under way, too. */
+  /** What an answer tells counts for the calls under way, too. */
   get #slowMs(): number {
     const { mintTimeoutMs } = this.#options
-    if (this.#slowestMs === undefined) return mintTimeoutMs * UNKNOWN_SLOW_SHARE
-    return Math.max(mintTimeoutMs * SLOW_SHARE, this.#slowestMs * SLOW_FACTOR)
+    if (this.#slowestMs === undefined) return mintTimeoutMs * SLOW.shareBeforeFirstAnswer
+    return Math.max(mintTimeoutMs * SLOW.share, this.#slowestMs * SLOW.factor)
   }
+}
+
+function noAnswer(code: TokenErrorCode): TokenError {
+  const hint = 'The token endpoint takes calls, but does not answer in time.'
+  return new TokenError(code, hint, { hint })
 }
 
 /** Does not keep the process alive. A timer may be early by a part of a millisecond. */

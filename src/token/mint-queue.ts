@@ -13,7 +13,8 @@ interface Waiter {
   readonly isKnown: boolean
   /** The number of mints that its requester asked for lately. */
   readonly rank: number
-  readonly deadlineAt: number
+  /** The latest time for its turn. */
+  readonly lastAt: number
   readonly go: (leave: () => void) => void
   readonly refuse: (error: MintNotSent) => void
   readonly timer: NodeJS.Timeout
@@ -54,20 +55,20 @@ export class MintQueue {
 
   /**
    * Resolves when the call may be made, with what gives its place back: to be called once, when the call has ended. A mint that
-   * no request asked for counts as asked for by the queue.
-   * @throws {OverBudget} at once if its turn would come too late for `deadlineAt`; also when its time is over, and when others
+   * no request asked for counts as asked for by the queue. A mint whose calls fail goes last: it may hold its place for long.
+   * @throws {OverBudget} at once if its turn would take nearly all of `patienceMs`; also when it has, and when others
    * who go first take its place in the queue
    */
-  enter(isKnown: boolean, deadlineAt: number, requester: Requester = this): Promise<() => void> {
-    const rank = this.#countAsk(requester)
+  enter(isKnown: boolean, patienceMs: number, requester: Requester = this, goesLast = false): Promise<() => void> {
+    const rank = goesLast ? Number.POSITIVE_INFINITY : this.#countAsk(requester)
     return new Promise((go, refuse) => {
-      const timer = setTimeout(() => this.#refuse(waiter), (deadlineAt - this.#now()) * LONGEST_WAIT_SHARE)
-      const waiter: Waiter = { isKnown, rank, deadlineAt, go, refuse, timer }
+      const longestMs = patienceMs * LONGEST_WAIT_SHARE
+      const timer = setTimeout(() => this.#refuse(waiter), longestMs)
+      const waiter: Waiter = { isKnown, rank, lastAt: this.#now() + longestMs, go, refuse, timer }
       this.#waiters.splice(this.#waiters.findLastIndex((other) => other.rank <= rank) + 1, 0, waiter)
       this.#letGo()
       const last = this.#waiters.findLast((other) => other.isKnown === isKnown)
-      const leftMs = (last?.deadlineAt ?? deadlineAt) - this.#now()
-      if (last !== undefined && this.#expectedWaitMs(isKnown) >= leftMs * LONGEST_WAIT_SHARE) this.#refuse(last)
+      if (last !== undefined && this.#now() + this.#expectedWaitMs(isKnown) >= last.lastAt) this.#refuse(last)
     })
   }
 

@@ -40,7 +40,7 @@ export class TokenEndpoint implements TokenSource {
         if (!(error instanceof TokenError) || error.code !== 'app_credentials_rejected') throw error
         tried.add(key)
         await this.#options.rereadSecret?.()
-        const other = this.#credentials.alternativeTo(key)
+        const other = this.#credentials.rejected(key)
         if (other === undefined || tried.has(other)) throw error
         key = other
       }
@@ -63,8 +63,7 @@ export class TokenEndpoint implements TokenSource {
       return token
     } catch (cause) {
       const error = translateMintError(cause)
-      if (error.code === 'app_credentials_rejected') key.isRejected = true
-      else if (error.code === 'org_access_refused') this.#credentials.accepted(key) // a refusal of the org, not of the App
+      if (error.code === 'org_access_refused') this.#credentials.accepted(key) // a refusal of the org, not of the App
       observer?.mintSettled?.({ org, url, reason, requestId, outcome: error.code, durationMs: durationMs(), error })
       throw error
     }

@@ -13,6 +13,8 @@ const LIMITED = 'token_endpoint_rate_limited'
 const DOWN = 'token_endpoint_unavailable'
 const FAILURES = [DOWN, 'token_response_invalid', 'token_endpoint_timeout'] as const
 type Outcome = TokenErrorCode | undefined
+/** A probe that has no outcome after this time makes way for the next. */
+const PROBE_MS = 1_000
 
 class World {
   readonly clock = new ManualClock(1_000)
@@ -26,12 +28,12 @@ class World {
     },
   })
 
-  begin(org: string): MintPass {
-    return this.pauses.admit(org as OrgId)
+  begin(org: string, probeMs = PROBE_MS): MintPass {
+    return this.pauses.admit(org as OrgId, probeMs)
   }
 
   end(pass: MintPass, code?: TokenErrorCode, retryAfterSeconds?: number): void {
-    this.pauses.settle(pass, code && new TokenError(code, 'scripted', { retryAfterSeconds }))
+    this.pauses.ended(pass, code && new TokenError(code, 'scripted', { retryAfterSeconds }))
   }
 
   /** One call from admission to outcome. Returns the refusal if there was no call. */
@@ -48,7 +50,7 @@ class World {
   /** Undefined if a call for the org is allowed. Makes none. */
   refusalOf(org: string): MintNotSent | undefined {
     try {
-      this.pauses.abandon(this.begin(org))
+      this.begin(org, 0)
       return undefined
     } catch (error) {
       if (error instanceof MintNotSent) return error
@@ -106,7 +108,7 @@ describe('an org whose trouble is its own', () => {
     world.clock.advance(1)
     world.call('healthy')
     for (const pass of hanging) world.end(pass, 'token_endpoint_timeout')
-    for (const pass of broken) world.pauses.settle(pass, new TokenError('token_endpoint_timeout', 'scripted'), true)
+    for (const pass of broken) world.pauses.ended(pass, new TokenError('token_endpoint_timeout', 'scripted'), true)
     expect(world.events).toEqual([])
     expect(world.refusalOf('broken-1')).toBeDefined()
   })
@@ -193,9 +195,9 @@ describe('the probe of a pause of all', () => {
     world.clock.advance(150)
     for (const lengthMs of [300, 600, 800, 800]) {
       const probe = world.begin('down-0')
-      expect(probe.isProbeOfAll).toBe(true)
+      expect(probe.probes).toHaveLength(2)
       expect(world.refusalOf('down-1')).toBeDefined()
-      world.pauses.settle(probe, new TokenError('token_endpoint_timeout', 'scripted'), lengthMs === 600)
+      world.pauses.ended(probe, new TokenError('token_endpoint_timeout', 'scripted'), lengthMs === 600)
       world.clock.advance(lengthMs - 1)
       expect(world.refusalOf('down-0')).toBeDefined()
       world.clock.advance(1)
@@ -218,11 +220,11 @@ describe('the probe of a pause of all', () => {
     const underway = ['x', 'y', 'z'].map((org) => world.begin(org))
     world.goDown()
     world.clock.advance(150)
-    const probe = world.begin('down-0')
+    world.begin('down-0')
     for (const pass of underway) world.end(pass, DOWN)
     expect(world.refusalOf('down-1')).toBeDefined()
-    world.pauses.abandon(probe)
-    expect(world.refusalOf('down-1')).toBeUndefined()
+    world.clock.advance(PROBE_MS)
+    expect(world.refusalOf('down-1'), 'it has had its time').toBeUndefined()
   })
 })
 
@@ -256,7 +258,7 @@ describe('a limit', () => {
   test('is ended by an operator, and not by a changed secret', () => {
     const world = new World()
     for (const org of ['a', 'b']) world.call(org, LIMITED, 60)
-    world.pauses.credentialsChanged()
+    world.pauses.resume(REJECTED)
     expect(world.refusalOf('a')).toBeDefined()
     const told = { code: LIMITED, leftMs: 60_000, hint: undefined, isOfAll: true, orgs: ['b', 'a'] }
     expect(world.pauses.status).toEqual(told)
@@ -270,7 +272,7 @@ describe('a limit', () => {
 test('a changed secret ends the pauses because of the old one', () => {
   const world = new World()
   for (const org of ['a', 'b']) world.call(org, REJECTED)
-  world.pauses.credentialsChanged()
+  world.pauses.resume(REJECTED)
   for (const org of ['a', 'b', 'c']) expect(world.refusalOf(org)).toBeUndefined()
 })
 
@@ -304,11 +306,7 @@ describe('whatever happens in whatever order', () => {
         if (each.endsAt > index) continue
         underway.splice(underway.indexOf(each), 1)
         const { pass, step } = each
-        if (step.isAbandoned) {
-          world.pauses.abandon(pass)
-          continue
-        }
-        world.end(pass, outcomeOf(step), step.retryAfterSeconds)
+        if (!step.isAbandoned) world.end(pass, outcomeOf(step), step.retryAfterSeconds)
       }
     }
     steps.forEach((step, index) => {
@@ -317,7 +315,8 @@ describe('whatever happens in whatever order', () => {
       const org = `org-${step.org}`
       if (underway.some(({ pass }) => pass.org === org) || world.refusalOf(org) !== undefined) return
       underway.push({ pass: world.begin(org), step, endsAt: index + step.lasts })
-      const probes = underway.flatMap((each) => each.pass.probes)
+      const isInTime = ({ admittedAt }: MintPass) => world.clock.now() - admittedAt < PROBE_MS
+      const probes = underway.flatMap(({ pass }) => (isInTime(pass) ? pass.probes : []))
       expect(new Set(probes).size, 'one probe of each pause').toBe(probes.length)
     })
     end(Number.POSITIVE_INFINITY)

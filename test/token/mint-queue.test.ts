@@ -20,9 +20,9 @@ interface Seen {
 }
 
 /** Enters the queue, and records the time of admission or the refusal. */
-function watch(queue: MintQueue, isKnown: boolean, waitMs = 60_000, requester?: Requester): Seen {
+function watch(queue: MintQueue, isKnown: boolean, waitMs = 60_000, requester?: Requester, goesLast = false): Seen {
   const seen: Seen = {}
-  queue.enter(isKnown, now() + waitMs, requester).then(
+  queue.enter(isKnown, waitMs, requester, goesLast).then(
     (leave) => Object.assign(seen, { enteredAt: now(), leave }),
     (error: unknown) => Object.assign(seen, { error }),
   )
@@ -89,11 +89,12 @@ test('a mint that has waited for nearly all its time is refused', async () => {
 })
 
 describe('orgs that had a token before', () => {
-  test('go before new orgs, but for one turn in four', async () => {
+  test('go before new orgs, but for one turn in four; those that fail go last', async () => {
     const queue = new MintQueue(1, 1_000, now)
     const first = watch(queue, KNOWN)
+    const failing = watch(queue, KNOWN, 60_000, {}, true)
     const all = [...many(2, () => watch(queue, COLD)), ...many(5, () => watch(queue, KNOWN))]
-    for (const next of [first, all[2], all[3], all[0], all[4], all[5], all[6], all[1]]) {
+    for (const next of [first, all[2], all[3], all[0], all[4], all[5], all[6], all[1], failing]) {
       await advance(1)
       expect(next?.leave).toBeDefined()
       next?.leave?.()
@@ -178,7 +179,7 @@ test('with any arrivals, neither bound is exceeded, and no place is lost', async
     let [underway, most] = [0, 0]
     for (const { isKnown, requester, pauseMs, durationMs, patienceMs } of arrivals) {
       await advance(pauseMs)
-      queue.enter(isKnown, now() + patienceMs, requester).then(
+      queue.enter(isKnown, patienceMs, requester).then(
         (leave) => {
           starts.push(now())
           underway += 1
