@@ -99,6 +99,8 @@ export class OrgTokens {
   suspectedInRow = 0
   /** A request has told what a status other than those of the configuration means. */
   hasTried = false
+  /** A request that could not be repeated: the service rejected it, perhaps because it did not know the current token yet. */
+  unsettled: { readonly kind: string; readonly sentAt: number } | undefined
   #firstAcceptedAt = -1
   #uses = 0
   /** When the first of the rejected requests in a row was sent. */
@@ -359,6 +361,13 @@ export class OrgTokens {
     this.#lastDeath = isRegular ? { ...death, deadMs: Math.min(death.deadMs, before.deadMs) } : death
   }
 
+  /** The service accepted a request like the one that is `unsettled`. */
+  noteSettled(token: AccessToken, sentAt: number): void {
+    if (token !== this.current || this.unsettled === undefined || sentAt < this.unsettled.sentAt) return
+    this.unsettled = undefined
+    this.habits.settled(sentAt - token.mintedAt, sentAt)
+  }
+
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
   noteFormerEnded(token: AccessToken, sentAt: number, now: number): void {
     if (this.former === token) this.former = undefined
@@ -461,6 +470,7 @@ export class OrgTokens {
     this.#uses = 0
     this.rejectedInRow = 0
     this.suspectedInRow = 0
+    this.unsettled = undefined
     this.#scoutedUntil = 0
     this.#nextMintAt = 0
     this.#draw(random)

@@ -164,6 +164,10 @@ export class Rejection {
     if (token !== current || acceptedAt > sentAt) return
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
     this.#kindIfPassed = isYoung ? 'unsettled' : 'unexplained'
+    if (isYoung && !habits.again.areProven) {
+      tokens.unsettled = { kind: this.#kind, sentAt }
+      if (acceptedAt < 0) habits.unsettled(current.mintedAt + rules.settleTimeMs)
+    }
     const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
     if (!isRetired || !tokens.mayMintAfterRejection(now, this.#kind)) return
     if (tokens.isUselessAt(now)) tokens.noteUselessMint(now)
@@ -182,7 +186,6 @@ export class Rejection {
     const isInDelay = habits.hasDelay(now) && sentAt - current.mintedAt < habits.delayMs(now)
     if (!mayHelp && !isInDelay) return undefined
     const settledAt = current.mintedAt + rules.settleTimeMs
-    if (isNew) habits.unsettled(settledAt)
     if (mayHelp) this.#waitOdds = odds
     this.#remedy = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.

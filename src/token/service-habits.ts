@@ -163,8 +163,8 @@ export class ServiceHabits {
 
   /** The age at which a new token is probably known everywhere. Zero if tokens work at once. */
   delayMs(now: number): number {
-    if (this.hasDelay(now)) return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, this.#rules.settleTimeMs)
-    return now < this.#unknownUntil ? this.#rules.settleTimeMs : 0
+    if (!this.hasDelay(now)) return now < this.#unknownUntil ? this.#rules.settleTimeMs : 0
+    return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, this.#rules.settleTimeMs)
   }
 
   mintTook(durationMs: number): void {

@@ -159,8 +159,10 @@ export class TokenCache {
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) return
     if (tokens.noteAccepted(token, sentAt)) tokens.turns?.end()
-    const { kindsByRight } = tokens
-    if (kindsByRight !== undefined && kindsByRight.size > 0) kindsByRight.delete(kindOf(request))
+    if (tokens.unsettled === undefined && !tokens.kindsByRight?.size) return
+    const kind = kindOf(request)
+    tokens.kindsByRight?.delete(kind)
+    if (tokens.unsettled?.kind === kind) tokens.noteSettled(token, sentAt)
   }
 
   /**

@@ -114,6 +114,11 @@ export const SERVICES = {
     forbiddenShare: 0.1,
     forbiddenStatus: 403,
   },
+  'uploads alone, unknown to two of three back ends for up to 2 s': {
+    lifeMs: always(30 * S),
+    delaysMs: (random) => [0, between(0, 2_000)(random), between(0, 2_000)(random)],
+    load: { onceShare: 1 },
+  },
   'uploads alone, all of them forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 1, load: { onceShare: 1 } },
 } satisfies Record<string, ServiceKind>
 
