@@ -59,6 +59,7 @@ export class TokenSide {
         mintTimeoutMs: settings.mintTimeout,
         mintConcurrency: settings.mintConcurrency,
         mintRate: settings.mintRate,
+        stopped: this.#stopped.signal,
         observer: {
           mintsPaused: (code, pauseMs) => {
             if (this.#stopped.signal.aborted) return

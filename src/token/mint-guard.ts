@@ -21,6 +21,8 @@ export interface MintGuardOptions extends Partial<MintPausesOptions> {
   readonly mintTimeoutMs: number
   readonly mintConcurrency: number
   readonly mintRate: number
+  /** The process stops: nothing is repeated any more. */
+  readonly stopped?: AbortSignal
 }
 
 /** A call is slow after this share of the time for a mint, or so many times as long as the slowest answer took lately. */
@@ -59,7 +61,7 @@ export class MintGuard implements TokenSource {
    * @throws {TokenError} `MintNotSent` if no call was made
    */
   async mint(org: OrgId, options: MintOptions = {}, hanging?: AbortSignal): Promise<AccessToken> {
-    const { mintTimeoutMs } = this.#options
+    const { mintTimeoutMs, stopped } = this.#options
     const deadlineAt = this.#now() + mintTimeoutMs
     const wasWell = this.pauses.retryInMs(org) === undefined
     for (;;) {
@@ -68,7 +70,7 @@ export class MintGuard implements TokenSource {
         return await this.#call(org, options, hanging)
       } catch (error) {
         const retryInMs = this.pauses.retryInMs(org)
-        if (retryInMs === undefined) throw error
+        if (retryInMs === undefined || stopped?.aborted) throw error
         // A call that outlasts the requests would give them a timeout in place of this error.
         const callMs = Math.max(this.#now() - startedAt, mintTimeoutMs * LEAST_SHARE)
         const hasTime = this.#now() + retryInMs + callMs < deadlineAt

@@ -33,14 +33,14 @@ interface Condemned {
 }
 
 /** Rejections that had nothing to do with the token. Few orgs have any. */
-interface Grievances {
+interface OtherRejections {
   /** Mints in a row that did not help. */
   useless: number
   /** The token of the last of them. */
   uselessToken: AccessToken | undefined
   noMintUntil: number
-  /** Kinds of requests that are rejected by right. The oldest is forgotten first. */
-  readonly kinds: Set<string>
+  /** Of requests that are rejected by right. The oldest is forgotten first. */
+  readonly shapes: Set<string>
 }
 
 /** The last tenth of a life, but no more than 30 s, is for a mint ahead of the end. */
@@ -69,9 +69,9 @@ const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
 /** The same if the service has rejected the token. */
 const SAME_DEAD_TOKEN_MS = 250
-const MAX_KINDS = 32
-/** If more kinds are rejected by right, a new kind has to wait for the cool-down, too. */
-const MAX_KNOWN_KINDS = 3
+const MAX_SHAPES = 32
+/** If more shapes of requests are rejected by right, a new one has to wait for the cool-down, too. */
+const MAX_KNOWN_SHAPES = 3
 /** Each useless mint makes the cool-down so many times as long, up to so many cool-downs. */
 const COOLDOWN_GROWTH = 4
 const MAX_COOLDOWNS = 4
@@ -100,11 +100,9 @@ export class OrgTokens {
   /** A request has told what a status other than those of the configuration means. */
   hasTried = false
   /** A request that could not be repeated: the service rejected it, perhaps because it did not know the current token yet. */
-  unsettled: { readonly kind: string; readonly sentAt: number } | undefined
+  unsettled: { readonly shape: string; readonly sentAt: number } | undefined
   #firstAcceptedAt = -1
   #uses = 0
-  /** When the first of the rejected requests in a row was sent. */
-  #rejectedSince = 0
   /** No request tries out the new token, or a rejected one, before. */
   #scoutedUntil = 0
   /** The current token was minted after the one before had been rejected. */
@@ -121,7 +119,7 @@ export class OrgTokens {
   /** After a failure, or a mint that brought nothing new, no request waits for another mint before. */
   #nextMintAt = 0
   #condemned: Condemned | undefined
-  #grievances: Grievances | undefined
+  #others: OtherRejections | undefined
   /** The last death of a token of this org, unless one has outlived the expected end since. */
   #lastDeath: Ending | undefined
   /** Deaths in a row at the age of the last one. */
@@ -319,8 +317,7 @@ export class OrgTokens {
   }
 
   /** A request was rejected that was sent with the current token. Counts each request once. */
-  noteRejected(sentAt: number): void {
-    if (this.rejectedInRow === 0) this.#rejectedSince = sentAt
+  noteRejected(): void {
     this.rejectedInRow += 1
     this.quietUntil = 0
   }
@@ -337,8 +334,7 @@ export class OrgTokens {
     this.quietUntil = 0
     if (this.#condemned?.token === token) return
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
-    const rejectedAt = this.rejectedInRow > 0 ? Math.min(sentAt, this.#rejectedSince) : sentAt
-    const deadMs = Math.max(rejectedAt - token.mintedAt, aliveMs)
+    const deadMs = Math.max(sentAt - token.mintedAt, aliveMs)
     this.#condemned = { token, death: { org: this.org, mintedAt: token.mintedAt, aliveMs, deadMs }, isUnrepeated }
   }
 
@@ -347,7 +343,7 @@ export class OrgTokens {
     const condemned = this.#condemned
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
-    if (this.#grievances !== undefined) this.#grievances.useless = 0
+    if (this.#others !== undefined) this.#others.useless = 0
     if (!this.rules.learns) return
     const { death } = condemned
     const { deaths } = this.habits
@@ -376,52 +372,52 @@ export class OrgTokens {
 
   // ---- rejections that are not about the token
 
-  /** True if a rejection may cause a mint now. A kind of request that is not the one rejected by right may, too. */
-  mayMintAfterRejection(now: number, kind = ''): boolean {
-    const grievances = this.#grievances
-    if (grievances === undefined || !this.isCoolingDownAt(now)) return true
-    const isOtherKind = grievances.kinds.size > 0 && !grievances.kinds.has(kind)
-    return isOtherKind && this.acceptedAt >= 0 && grievances.kinds.size <= MAX_KNOWN_KINDS
+  /** True if a rejection may cause a mint now. A request of another shape than those that are rejected by right may, too. */
+  mayMintAfterRejection(now: number, shape = ''): boolean {
+    const others = this.#others
+    if (others === undefined || !this.isCoolingDownAt(now)) return true
+    const isOther = others.shapes.size > 0 && !others.shapes.has(shape)
+    return isOther && this.acceptedAt >= 0 && others.shapes.size <= MAX_KNOWN_SHAPES
   }
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
-  isUselessAt(now: number): boolean {
+  hasReplacedInVain(now: number): boolean {
     return this.isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.rules.rejectedCooldownMs
   }
 
   noteUselessMint(now: number): void {
-    const grievances = this.#grieve()
+    const others = this.#keptOthers()
     // Requests that waited for one mint tell of it once.
-    if (grievances.uselessToken === this.current && now < grievances.noMintUntil) return
-    grievances.uselessToken = this.current
-    const cooldowns = Math.min(COOLDOWN_GROWTH ** grievances.useless, MAX_COOLDOWNS)
-    grievances.useless += 1
-    grievances.noMintUntil = now + this.rules.rejectedCooldownMs * cooldowns
+    if (others.uselessToken === this.current && now < others.noMintUntil) return
+    others.uselessToken = this.current
+    const cooldowns = Math.min(COOLDOWN_GROWTH ** others.useless, MAX_COOLDOWNS)
+    others.useless += 1
+    others.noMintUntil = now + this.rules.rejectedCooldownMs * cooldowns
     this.#condemned = undefined
   }
 
   isCoolingDownAt(now: number): boolean {
-    return this.#grievances !== undefined && now < this.#grievances.noMintUntil
+    return this.#others !== undefined && now < this.#others.noMintUntil
   }
 
   /** The service has rejected the current token from the start, as it did the one before. */
-  get isUseless(): boolean {
-    return this.acceptedAt < 0 && this.#grievances?.uselessToken === this.current
+  get hasNoGoodToken(): boolean {
+    return this.acceptedAt < 0 && this.#others?.uselessToken === this.current
   }
 
-  markRejectedByRight(kind: string): void {
-    const { kinds } = this.#grieve()
-    kinds.add(kind)
-    if (kinds.size > MAX_KINDS) for (const oldest of [...kinds].slice(0, 1)) kinds.delete(oldest)
+  markRejectedByRight(shape: string): void {
+    const { shapes } = this.#keptOthers()
+    shapes.add(shape)
+    if (shapes.size > MAX_SHAPES) for (const oldest of [...shapes].slice(0, 1)) shapes.delete(oldest)
   }
 
-  get kindsByRight(): Set<string> | undefined {
-    return this.#grievances?.kinds
+  get shapesByRight(): Set<string> | undefined {
+    return this.#others?.shapes
   }
 
-  #grieve(): Grievances {
-    this.#grievances ??= { useless: 0, uselessToken: undefined, noMintUntil: 0, kinds: new Set() }
-    return this.#grievances
+  #keptOthers(): OtherRejections {
+    this.#others ??= { useless: 0, uselessToken: undefined, noMintUntil: 0, shapes: new Set() }
+    return this.#others
   }
 
   /**
@@ -453,7 +449,7 @@ export class OrgTokens {
       const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
       this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
       if (this.isBeingReplaced)
-        this.#grieve().noMintUntil = Math.max(this.#grieve().noMintUntil, now + SAME_DEAD_TOKEN_MS)
+        this.#keptOthers().noMintUntil = Math.max(this.#keptOthers().noMintUntil, now + SAME_DEAD_TOKEN_MS)
       this.isBeingReplaced = false
       return false
     }

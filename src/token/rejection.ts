@@ -71,7 +71,7 @@ const MAX_BY_RIGHT_IN_ROW = 5
 
 export class Rejection {
   readonly request: RejectedRequest
-  readonly #kind: string
+  readonly #shape: string
   readonly #rejected = new Set<AccessToken>()
   /** The remedy that was tried last. */
   #remedy: Remedy | undefined
@@ -90,7 +90,7 @@ export class Rejection {
 
   constructor(request: RejectedRequest) {
     this.request = request
-    this.#kind = kindOf(request)
+    this.#shape = shapeOf(request)
   }
 
   get isRepeated(): boolean {
@@ -134,12 +134,12 @@ export class Rejection {
     this.#tries += 1
     if (this.#remedy === 'again') habits.again.note(false)
     if (INSUFFICIENT_SCOPE.test(answer.challenge)) return undefined
-    if (isFirst && token === current) tokens.noteRejected(sentAt)
+    if (isFirst && token === current) tokens.noteRejected()
     this.#rejected.add(token)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(answer, tokens, now)
     const hasWaitedLong = this.#remedy === 'waited' && now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS
     if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
-    const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.kindsByRight?.has(this.#kind)
+    const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
     if (isUsual && !this.isRepeated) return undefined
     if (!this.#rejected.has(current)) {
       this.#noteVainWait()
@@ -152,7 +152,7 @@ export class Rejection {
     // A request that was sent later was accepted: the token is good.
     const isGood = !isYoung && tokens.acceptedAt > sentAt
     if (isGood || (this.#hasMinted && tokens.isReplacement)) return this.#giveUp(tokens, now)
-    if (tokens.isUselessAt(now) || !tokens.mayMintAfterRejection(now, this.#kind)) return undefined
+    if (tokens.hasReplacedInVain(now) || !tokens.mayMintAfterRejection(now, this.#shape)) return undefined
     tokens.condemn(sentAt, false)
     tokens.isBeingReplaced = true
     return this.#mint('minted')
@@ -165,12 +165,12 @@ export class Rejection {
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
     this.#kindIfPassed = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung && !habits.again.areProven) {
-      tokens.unsettled = { kind: this.#kind, sentAt }
+      tokens.unsettled = { shape: this.#shape, sentAt }
       if (acceptedAt < 0) habits.unsettled(current.mintedAt + rules.settleTimeMs)
     }
     const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
-    if (!isRetired || !tokens.mayMintAfterRejection(now, this.#kind)) return
-    if (tokens.isUselessAt(now)) tokens.noteUselessMint(now)
+    if (!isRetired || !tokens.mayMintAfterRejection(now, this.#shape)) return
+    if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now)
     else tokens.condemn(sentAt, true)
   }
 
@@ -219,7 +219,7 @@ export class Rejection {
     if (token === current) {
       tokens.noteSuspected()
       if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return undefined
-      if (!tokens.mayMintAfterRejection(sentAt, this.#kind)) return undefined
+      if (!tokens.mayMintAfterRejection(sentAt, this.#shape)) return undefined
       // While no request of the org gets through, each org has a trial of its own.
       const isUrgent = tokens.suspectedInRow > 1 && !tokens.hasTried
       if (!isUrgent && !habits.mayTryAt(now)) return undefined
@@ -267,7 +267,7 @@ export class Rejection {
     // The endpoint gave the same token again. It may give another in a moment.
     if (this.#hasMinted && tokens.current === first) return
     if (this.#hasMinted) tokens.noteUselessMint(now)
-    tokens.markRejectedByRight(this.#kind)
+    tokens.markRejectedByRight(this.#shape)
   }
 
   #noteVainWait(): void {
@@ -287,7 +287,7 @@ export class Rejection {
   }
 }
 
-/** Requests that look alike have the same kind: the method, and the path without the parts that name single things. */
-export function kindOf({ method, path }: Pick<RejectedRequest, 'method' | 'path'>): string {
+/** Requests that look alike have the same shape: the method, and the path without the parts that name single things. */
+export function shapeOf({ method, path }: Pick<RejectedRequest, 'method' | 'path'>): string {
   return `${method} ${path.replace(/[^/]*\d[^/]*/g, '*')}`
 }

@@ -12,7 +12,7 @@ import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
 import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
-import { type Answer, kindOf, type RejectedRequest, type Rejection } from './rejection.ts'
+import { type Answer, type RejectedRequest, type Rejection, shapeOf } from './rejection.ts'
 import { ServiceHabits, type TokenRules } from './service-habits.ts'
 import type { AccessToken, Asker, MintReason, TokenSource } from './token-source.ts'
 import { Turns } from './turns.ts'
@@ -159,10 +159,10 @@ export class TokenCache {
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) return
     if (tokens.noteAccepted(token, sentAt)) tokens.turns?.end()
-    if (tokens.unsettled === undefined && !tokens.kindsByRight?.size) return
-    const kind = kindOf(request)
-    tokens.kindsByRight?.delete(kind)
-    if (tokens.unsettled?.kind === kind) tokens.noteSettled(token, sentAt)
+    if (tokens.unsettled === undefined && !tokens.shapesByRight?.size) return
+    const shape = shapeOf(request)
+    tokens.shapesByRight?.delete(shape)
+    if (tokens.unsettled?.shape === shape) tokens.noteSettled(token, sentAt)
   }
 
   /**
@@ -314,7 +314,7 @@ export class TokenCache {
 
   /** Orgs for which the service accepts no token, not even a new one. */
   orgsWithRejectedTokens(): OrgId[] {
-    return [...this.#orgs.values()].filter(({ isUseless }) => isUseless).map(({ org }) => org)
+    return [...this.#orgs.values()].filter(({ hasNoGoodToken }) => hasNoGoodToken).map(({ org }) => org)
   }
 
   /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */

@@ -114,7 +114,7 @@ export const SERVICES = {
     forbiddenShare: 0.1,
     forbiddenStatus: 403,
   },
-  'uploads alone, unknown to two of three back ends for up to 2 s': {
+  'uploads alone, late at two back ends of three': {
     lifeMs: always(30 * S),
     delaysMs: (random) => [0, between(0, 2_000)(random), between(0, 2_000)(random)],
     load: { onceShare: 1 },
