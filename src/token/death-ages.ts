@@ -6,7 +6,7 @@
  * hour. Their age counts as soon as a token that lived at the same time is accepted later.
  */
 
-/** How one token ended. `deadMs` is `Infinity` for a token that outlived the expected end. */
+/** How one token ended. */
 export interface Ending {
   readonly org: string
   /** Monotonic milliseconds. */
@@ -27,6 +27,8 @@ const AGREEING_SHARE = 4 / 5
 const MAX_UNSEEN_SHARE = 0.6
 /** Requests that overtake each other on their way differ by less. */
 const OVERTAKING_MS = 20
+/** Mints differ by so many times their mean, and the ages of tokens with them. */
+const MINTS = 2
 
 export class DeathAges {
   /** The age at which tokens die; undefined if it is unknown or not regular. */
@@ -34,6 +36,11 @@ export class DeathAges {
   /** A token that was minted before this, and is accepted after `diedAt`, is a survivor. */
   bornBefore = Number.NEGATIVE_INFINITY
   diedAt = 0
+  /** An accepted token of a greater age shows that some orgs' tokens live longer. `Infinity` if there is nothing to show. */
+  disprovedAfterMs = Number.POSITIVE_INFINITY
+  /** Tokens of some orgs live longer than this. */
+  #longerMs = 0
+  #slackMs = 0
   readonly #endings: Ending[] = []
   /** Minted later than this, a token was not among those that may have died together. */
   #togetherBefore = Number.NEGATIVE_INFINITY
@@ -49,7 +56,14 @@ export class DeathAges {
     return this.#endings.every((ending) => agrees(ending, ageMs))
   }
 
-  add(ending: Ending): void {
+  /** The age at which the tokens of any org probably die. */
+  get endOfAllMs(): number | undefined {
+    return Number.isFinite(this.disprovedAfterMs) ? this.endMs : undefined
+  }
+
+  /** `mintMs` is the mean time of a mint. */
+  add(ending: Ending, mintMs: number): void {
+    this.#slackMs = MINTS * mintMs + OVERTAKING_MS
     this.#endings.push(ending)
     if (this.#endings.length > CAPACITY) this.#endings.shift()
     const { org, mintedAt, aliveMs, deadMs } = ending
@@ -68,10 +82,16 @@ export class DeathAges {
     this.#judge()
   }
 
+  disprove(): void {
+    this.#longerMs = this.disprovedAfterMs
+    this.disprovedAfterMs = Number.POSITIVE_INFINITY
+  }
+
   #judge(): void {
-    const ages = this.#endings.map(({ deadMs }) => deadMs).filter(Number.isFinite)
-    const endMs = ages.sort((a, b) => a - b).find((ageMs) => this.#isRegular(ageMs))
-    this.endMs = this.mayHaveDiedTogether ? undefined : endMs
+    const ages = this.#endings.map(({ deadMs }) => deadMs).toSorted((a, b) => a - b)
+    this.endMs = this.mayHaveDiedTogether ? undefined : ages.find((ageMs) => this.#isRegular(ageMs))
+    const { endMs = 0 } = this
+    this.disprovedAfterMs = endMs > this.#longerMs ? endMs + this.#slackMs : Number.POSITIVE_INFINITY
   }
 
   /** True if enough tokens died at this age, and most could have died at it. */
@@ -90,5 +110,5 @@ export function agrees({ aliveMs, deadMs }: Ending, ageMs: number): boolean {
 
 /** True if the age of the death is known well enough. */
 export function isTelling({ aliveMs, deadMs }: Ending): boolean {
-  return Number.isFinite(deadMs) && deadMs - aliveMs <= deadMs * MAX_UNSEEN_SHARE
+  return deadMs - aliveMs <= deadMs * MAX_UNSEEN_SHARE
 }

@@ -49,8 +49,6 @@ const MAX_AHEAD_MS = 30_000
 const MIN_AHEAD_SHARE = 1 / 100
 /** This share of the tokens lives to its end, so that a longer life is noticed. */
 const EXPLORED_SHARE = 1 / 24
-/** The same while the end is known from other orgs only. */
-const UNKNOWN_EXPLORED_SHARE = 1 / 2
 /** After a token has outlived the regular end of its org, none is minted ahead until so many have died at theirs. */
 const DOUBTS = 3
 /** A token that is accepted at a greater age than expected, by this share, lives longer. */
@@ -124,8 +122,6 @@ export class OrgTokens {
   #lastDeath: Ending | undefined
   /** Deaths in a row at the age of the last one. */
   #regularDeaths = 0
-  /** Tokens of this org are known to live longer. */
-  #outlivedMs = 0
 
   constructor(org: OrgId, token: AccessToken, rules: TokenRules, habits: ServiceHabits, random: number) {
     this.org = org
@@ -231,34 +227,25 @@ export class OrgTokens {
   get endMs(): number {
     const { learns, lifetimeMs } = this.rules
     const learnedMs = this.#learnedEndMs ?? Number.POSITIVE_INFINITY
-    const isOutlived = learnedMs * (1 + OUTLIVED_SHARE) < this.#outlivedMs
-    const expectedMs = isOutlived ? Number.POSITIVE_INFINITY : learnedMs
-    return Math.min(learns ? expectedMs : lifetimeMs, this.current.statedLifeMs)
+    return Math.min(learns ? learnedMs : lifetimeMs, this.current.statedLifeMs)
   }
 
   /** The org's own deaths count first, those of others only where it has none that say otherwise. */
   get #learnedEndMs(): number | undefined {
     const { deaths } = this.habits
-    const told = this.current.expectedLifeMs
-    const shared = told !== undefined && deaths.agreeWith(told) ? Math.min(told, deaths.endMs ?? told) : deaths.endMs
     const own = this.#lastDeath
-    if (shared !== undefined && (own === undefined || agrees(own, shared))) return shared
-    return this.#regularDeaths > 1 ? own?.deadMs : told
+    if (own !== undefined && deaths.endMs !== undefined && agrees(own, deaths.endMs)) return deaths.endMs
+    if (this.#regularDeaths > 1) return own?.deadMs
+    const told = this.current.expectedLifeMs
+    const ofAll = own === undefined ? deaths.endOfAllMs : undefined
+    return told !== undefined && deaths.agreeWith(told) ? Math.min(told, ofAll ?? told) : (ofAll ?? told)
   }
 
   #noteOutlived(): void {
-    const endMs = this.#learnedEndMs ?? Number.POSITIVE_INFINITY
+    const { endMs } = this
     const aliveMs = this.acceptedAt - this.current.mintedAt
-    if (aliveMs <= endMs * (1 + OUTLIVED_SHARE) || aliveMs <= this.#outlivedMs) return
-    if (this.#outlivedMs === 0)
-      this.habits.deaths.add({
-        org: this.org,
-        mintedAt: this.current.mintedAt,
-        aliveMs,
-        deadMs: Number.POSITIVE_INFINITY,
-      })
-    if (this.#lastDeath !== undefined && agrees(this.#lastDeath, endMs)) this.habits.doubts = DOUBTS
-    this.#outlivedMs = Math.floor(aliveMs)
+    if (this.#lastDeath === undefined || aliveMs <= endMs * (1 + OUTLIVED_SHARE)) return
+    if (agrees(this.#lastDeath, endMs)) this.habits.doubts = DOUBTS
     this.#lastDeath = undefined
     this.#regularDeaths = 0
   }
@@ -297,6 +284,7 @@ export class OrgTokens {
       return false
     }
     const { deaths } = this.habits
+    if (sentAt - token.mintedAt > deaths.disprovedAfterMs) deaths.disprove()
     if (token.mintedAt < deaths.bornBefore && sentAt > deaths.diedAt) deaths.noteSurvivor()
     const isWatched = this.#isWatched
     this.#uses += 1
@@ -347,8 +335,7 @@ export class OrgTokens {
     if (!this.rules.learns) return
     const { death } = condemned
     const { deaths } = this.habits
-    deaths.add(death)
-    this.#outlivedMs = 0
+    deaths.add(death, this.habits.mintMs)
     if (deaths.mayHaveDiedTogether || !isTelling(death)) return
     const before = this.#lastDeath
     const isRegular = before !== undefined && agrees(death, before.deadMs)
@@ -475,10 +462,7 @@ export class OrgTokens {
 
   /** Draws the lot of a new token. None of another process that knows its life is explored: each would meet its end. */
   #draw(random: number): void {
-    const isKnown = this.#lastDeath !== undefined || this.#condemned !== undefined
-    // In a fleet, only the replica that mints explores, and each org dies at one replica in many.
-    const share = isKnown || !this.rules.looksFarAhead ? EXPLORED_SHARE : UNKNOWN_EXPLORED_SHARE
-    this.#isDrawn = this.rules.learns && this.current.expectedLifeMs === undefined && random < share
+    this.#isDrawn = this.rules.learns && this.current.expectedLifeMs === undefined && random < EXPLORED_SHARE
     this.#lot = Math.floor(random * 1_000)
   }
 

@@ -5,8 +5,8 @@ import { DeathAges } from '../../src/token/death-ages.ts'
 function agesAfter(endings: string): DeathAges {
   const ages = new DeathAges()
   endings.split(', ').forEach((ending, i) => {
-    const [, org = '', aliveMs, deadMs, mintedAt = 1_000 * i] = /^(\S+) (\d+)-(\w+)@?(\d+)?$/.exec(ending) ?? []
-    ages.add({ org, mintedAt: Number(mintedAt), aliveMs: Number(aliveMs), deadMs: Number(deadMs) })
+    const [, org = '', aliveMs, deadMs, mintedAt = 1_000 * i] = /^(\S+) (\d+)-(\d+)@?(\d+)?$/.exec(ending) ?? []
+    ages.add({ org, mintedAt: Number(mintedAt), aliveMs: Number(aliveMs), deadMs: Number(deadMs) }, 5)
   })
   return ages
 }
@@ -15,8 +15,8 @@ test.each([
   ['three orgs at one age', 'a 90-101, b 95-100, c 80-104', 100],
   ['two orgs', 'a 90-101, b 95-100, b 80-104', undefined],
   ['three ages', 'a 90-100, b 190-200, c 290-300', undefined],
-  ['one in five lives longer', 'a 90-100, b 90-100, c 90-100, c 90-100, d 150-Infinity', 100],
-  ['one in four lives longer', 'a 90-100, b 90-100, c 90-100, d 150-Infinity', undefined],
+  ['one in five lives longer', 'a 90-100, b 90-100, c 90-100, c 90-100, d 150-160', 100],
+  ['one in four lives longer', 'a 90-100, b 90-100, c 90-100, d 150-160', undefined],
   ['tokens that were not used for most of their lives', 'a 10-100, b 20-100, c 30-100', undefined],
   ['three orgs at one moment', 'a 90-100@0, b 90-100@0, c 90-100@1', undefined],
   ['two orgs at one moment, and one later', 'a 90-100@0, b 90-100@0, c 90-100@500', 100],
@@ -29,6 +29,16 @@ test('a token that lived when the others died, and is accepted later, tells that
   expect(ages).toMatchObject({ mayHaveDiedTogether: true, bornBefore: 90, diedAt: 120 })
   ages.noteSurvivor()
   expect(ages).toMatchObject({ mayHaveDiedTogether: false, endMs: 100 })
+})
+
+test('a token that is accepted at a greater age tells that this is not the age of all orgs, until a greater one is regular', () => {
+  const ages = agesAfter('a 90-100, b 90-100, c 90-100')
+  expect(ages).toMatchObject({ endMs: 100, endOfAllMs: 100, disprovedAfterMs: 130 })
+  ages.disprove()
+  expect(ages).toMatchObject({ endMs: 100, endOfAllMs: undefined })
+  for (const org of [...'efghijklmnop']) ages.add({ org, mintedAt: 9_000, aliveMs: 190, deadMs: 200 }, 5)
+  ages.noteSurvivor()
+  expect(ages).toMatchObject({ endMs: 200, endOfAllMs: 200 })
 })
 
 test('the oldest endings are forgotten', () => {
