@@ -88,7 +88,11 @@ export class MintGuard implements TokenSource {
     const { reason = 'cold', requester } = options
     const pass = this.pauses.admit(org, this.#slowMs)
     const isTroubled = pass.probes.length > 0
-    const leave = await this.#queue.enter(reason !== 'cold', mintTimeoutMs, requester, isTroubled)
+    const turn = this.#queue.enter(reason !== 'cold', mintTimeoutMs, requester, isTroubled)
+    const leave = await turn.catch((error: unknown) => {
+      this.pauses.abandon(pass)
+      throw error
+    })
     const startedAt = this.#now()
     const call = new AbortController()
     const { signal } = call
@@ -119,6 +123,7 @@ export class MintGuard implements TokenSource {
       const outcome: unknown = signal.aborted ? signal.reason : error
       if (outcome instanceof AccessToken) return outcome
       if (outcome instanceof TokenError) this.pauses.ended(pass, outcome, signal.aborted)
+      else this.pauses.abandon(pass)
       throw outcome
     } finally {
       this.#calls.delete(look)

@@ -39,12 +39,14 @@ interface Pause {
   until: number
 }
 
-/** Leave for one call. */
+/** Leave for one call. Goes back to `ended` or `abandon`. */
 export interface MintPass {
   readonly org: OrgId
   readonly admittedAt: number
   /** The pauses that are over and whose probe this call is. */
   readonly probes: readonly Pause[]
+  /** These have been moved on to this instant. */
+  readonly probesUntil: number
 }
 
 /**
@@ -91,8 +93,14 @@ export class MintPauses {
     const probes = [ofAll, own].filter((pause) => pause !== undefined).toSorted((a, b) => b.until - a.until)
     const [last] = probes
     if (last !== undefined && admittedAt < last.until) throw this.#refusal(last)
-    for (const pause of probes) pause.until = admittedAt + probeMs
-    return { org, admittedAt, probes }
+    const probesUntil = admittedAt + probeMs
+    for (const pause of probes) pause.until = probesUntil
+    return { org, admittedAt, probes, probesUntil }
+  }
+
+  /** The call was not made, or was not waited for: the next one may be the probe. */
+  abandon({ admittedAt, probes, probesUntil }: MintPass): void {
+    for (const pause of probes) if (pause.until === probesUntil) pause.until = admittedAt
   }
 
   /**

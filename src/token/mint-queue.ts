@@ -11,7 +11,7 @@ import { type MintNotSent, OverBudget, type Requester } from './token-source.ts'
 interface Waiter {
   /** The org had a token before. */
   readonly isKnown: boolean
-  /** The number of mints that its requester asked for lately. */
+  /** The number of mints that its requester asked for lately, and a setback if the calls for the org fail. */
   readonly rank: number
   /** The latest time for its turn. */
   readonly lastAt: number
@@ -34,6 +34,8 @@ export class MintQueue {
   readonly #concurrency: number
   readonly #intervalMs: number
   readonly #burstMs: number
+  /** A mint whose calls fail ranks as if its requester had asked for so many more: it may hold its place for long. */
+  readonly #setback: number
   readonly #now: () => number
   /** Lowest rank first. */
   readonly #waiters: Waiter[] = []
@@ -50,17 +52,18 @@ export class MintQueue {
     this.#concurrency = concurrency
     this.#intervalMs = 1_000 / (ratePerSecond - burst + 1) // so that no second has more than the rate
     this.#burstMs = (burst - 1) * this.#intervalMs + ROUNDING_MS
+    this.#setback = ratePerSecond
     this.#now = now
   }
 
   /**
    * Resolves when the call may be made, with what gives its place back: to be called once, when the call has ended. A mint that
-   * no request asked for counts as asked for by the queue. A mint whose calls fail goes last: it may hold its place for long.
+   * no request asked for counts as asked for by the queue. `isTroubled`: the last calls for the org have failed.
    * @throws {OverBudget} at once if its turn would take nearly all of `patienceMs`; also when it has, and when others
    * who go first take its place in the queue
    */
-  enter(isKnown: boolean, patienceMs: number, requester: Requester = this, goesLast = false): Promise<() => void> {
-    const rank = goesLast ? Number.POSITIVE_INFINITY : this.#countAsk(requester)
+  enter(isKnown: boolean, patienceMs: number, requester: Requester = this, isTroubled = false): Promise<() => void> {
+    const rank = this.#countAsk(requester) + (isTroubled ? this.#setback : 0)
     return new Promise((go, refuse) => {
       const longestMs = patienceMs * LONGEST_WAIT_SHARE
       const timer = setTimeout(() => this.#refuse(waiter), longestMs)

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { MintGuard, type MintGuardOptions } from '../../src/token/mint-guard.ts'
-import { AccessToken, type MintOptions, type TokenSource } from '../../src/token/token-source.ts'
+import { AccessToken, type MintOptions, OverBudget, type TokenSource } from '../../src/token/token-source.ts'
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 0 })
@@ -136,6 +136,22 @@ describe('a passing failure', () => {
   })
 })
 
+test('a probe that gets no turn leaves its place to the next', async () => {
+  const world = new World({ mintRate: 1 })
+  world.endpoint.behave = () => 7_000
+  world.mint('slow')
+  await advance(7_000)
+  world.endpoint.behave = (org) => (org === 'sick' && now() < 13_000 ? failing(DOWN)() : 0)
+  world.mint('sick')
+  await advance(6_000)
+  world.mintAll(6, 'org')
+  const probe = world.mint('sick')
+  await advance(6_000)
+  const next = world.mint('sick')
+  await advance(1_000)
+  expect([probe.error?.constructor, next.code]).toEqual([OverBudget, 'ok'])
+})
+
 describe('the endpoint is down', () => {
   test('no calls but single probes, the rest fail at once; ten minutes later it is back within 5 s', async () => {
     const world = new World()
@@ -201,26 +217,23 @@ describe('the endpoint is down', () => {
     expect(oldest, 'a call from before the recovery is not waited for').toMatchObject({ code: 'ok' })
   })
 
-  test.each([1, 2])(
-    'it hangs for %i orgs alone and comes back: these do not wait for the end of their calls',
-    async (count) => {
-      const world = new World()
-      world.mint('warm')
-      await advance(10)
-      world.endpoint.behave = hanging
-      const outcomes = world.mintAll(count, 'org')
-      await advance(12_000)
-      expect(world.endpoint.underway, 'one call beside each').toBeLessThanOrEqual(2 * count)
-      world.endpoint.behave = () => 30
-      await advance(5_000)
-      expect(codes(outcomes)).toEqual(['ok'])
-      expect(world.endpoint.underway).toBe(0)
-      const calls = world.endpoint.calls.length
-      await advance(60_000)
-      expect(world.endpoint.calls).toHaveLength(calls)
-      expect(vi.getTimerCount()).toBe(0)
-    },
-  )
+  test.each([1, 2])('it hangs for %i orgs alone and comes back: these do not wait for their calls', async (count) => {
+    const world = new World()
+    world.mint('warm')
+    await advance(10)
+    world.endpoint.behave = hanging
+    const outcomes = world.mintAll(count, 'org')
+    await advance(12_000)
+    expect(world.endpoint.underway, 'one call beside each').toBeLessThanOrEqual(2 * count)
+    world.endpoint.behave = () => 30
+    await advance(5_000)
+    expect(codes(outcomes)).toEqual(['ok'])
+    expect(world.endpoint.underway).toBe(0)
+    const calls = world.endpoint.calls.length
+    await advance(60_000)
+    expect(world.endpoint.calls).toHaveLength(calls)
+    expect(vi.getTimerCount()).toBe(0)
+  })
 
   test('it hangs for an org and then refuses it: the refusal is passed on', async () => {
     const world = new World()

@@ -38,29 +38,26 @@ class World {
 
   /** One call from admission to outcome. Returns the refusal if there was no call. */
   call(org: string, code?: TokenErrorCode, retryAfterSeconds?: number): MintNotSent | undefined {
-    try {
-      this.end(this.begin(org), code, retryAfterSeconds)
-      return undefined
-    } catch (error) {
-      if (error instanceof MintNotSent) return error
-      throw error
-    }
+    return refusalBy(() => this.end(this.begin(org), code, retryAfterSeconds))
   }
 
   /** Undefined if a call for the org is allowed. Makes none. */
   refusalOf(org: string): MintNotSent | undefined {
-    try {
-      this.begin(org, 0)
-      return undefined
-    } catch (error) {
-      if (error instanceof MintNotSent) return error
-      throw error
-    }
+    return refusalBy(() => this.begin(org, 0))
   }
 
   /** Orgs that had no trouble fail until all are paused. */
   goDown(prefix = 'down'): void {
     for (let i = 0; i < 12; i += 1) this.call(`${prefix}-${i}`, DOWN)
+  }
+}
+
+function refusalBy(run: () => unknown): MintNotSent | undefined {
+  try {
+    run()
+  } catch (error) {
+    if (error instanceof MintNotSent) return error
+    throw error
   }
 }
 

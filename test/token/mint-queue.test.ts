@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { MintQueue } from '../../src/token/mint-queue.ts'
-import { MintNotSent, OverBudget, type Requester } from '../../src/token/token-source.ts'
+import { OverBudget, type Requester } from '../../src/token/token-source.ts'
 import { fc } from '../support/properties.ts'
 
 beforeEach(() => {
@@ -20,9 +20,9 @@ interface Seen {
 }
 
 /** Enters the queue, and records the time of admission or the refusal. */
-function watch(queue: MintQueue, isKnown: boolean, waitMs = 60_000, requester?: Requester, goesLast = false): Seen {
+function watch(queue: MintQueue, isKnown: boolean, waitMs = 60_000, requester?: Requester, isTroubled = false): Seen {
   const seen: Seen = {}
-  queue.enter(isKnown, waitMs, requester, goesLast).then(
+  queue.enter(isKnown, waitMs, requester, isTroubled).then(
     (leave) => Object.assign(seen, { enteredAt: now(), leave }),
     (error: unknown) => Object.assign(seen, { error }),
   )
@@ -88,18 +88,16 @@ test('a mint that has waited for nearly all its time is refused', async () => {
   expect(waiting.enteredAt).toBeUndefined()
 })
 
-describe('orgs that had a token before', () => {
-  test('go before new orgs, but for one turn in four; those that fail go last', async () => {
-    const queue = new MintQueue(1, 1_000, now)
-    const first = watch(queue, KNOWN)
-    const failing = watch(queue, KNOWN, 60_000, {}, true)
-    const all = [...many(2, () => watch(queue, COLD)), ...many(5, () => watch(queue, KNOWN))]
-    for (const next of [first, all[2], all[3], all[0], all[4], all[5], all[6], all[1], failing]) {
-      await advance(1)
-      expect(next?.leave).toBeDefined()
-      next?.leave?.()
-    }
-  })
+test('orgs that had a token before go before new orgs, but for one turn in four; those that fail go later', async () => {
+  const queue = new MintQueue(1, 1_000, now)
+  const first = watch(queue, KNOWN)
+  const failing = watch(queue, KNOWN, 60_000, {}, true)
+  const all = [...many(2, () => watch(queue, COLD)), ...many(5, () => watch(queue, KNOWN))]
+  for (const next of [first, all[2], all[3], all[0], all[4], all[5], all[6], all[1], failing]) {
+    await advance(1)
+    expect(next?.leave).toBeDefined()
+    next?.leave?.()
+  }
 })
 
 describe('mints are shared between requesters', () => {
@@ -108,9 +106,12 @@ describe('mints are shared between requesters', () => {
     const [rejected, b, c] = [{}, {}, {}]
     const flood = many(40, () => watch(queue, KNOWN, 60_000, rejected))
     const others = [watch(queue, KNOWN, 60_000, b), watch(queue, COLD, 60_000, c)]
+    const failing = watch(queue, KNOWN, 60_000, {}, true)
     await advance(500)
     expect(startsOf(flood).length).toBeGreaterThan(3)
     expect(startsOf(others)).toHaveLength(2)
+    await advance(1_000)
+    expect(failing.enteredAt, 'an org whose last call failed').toBeDefined()
   })
 
   test('in a full queue, a newcomer replaces the last', async () => {
@@ -149,17 +150,6 @@ describe('mints are shared between requesters', () => {
       pauseMs > 10_000 ? [true, false] : [false, true],
     )
   })
-})
-
-test('nobody waits for a call that will not be sent', async () => {
-  const queue = new MintQueue(1, 100, now)
-  watch(queue, KNOWN)
-  const waiting = [watch(queue, KNOWN), watch(queue, COLD)]
-  const error = new MintNotSent('token_endpoint_unavailable', 'paused')
-  queue.refuseAll(error)
-  await advance(0)
-  expect(waiting.map((seen) => seen.error)).toEqual([error, error])
-  expect(vi.getTimerCount()).toBe(0)
 })
 
 test('with any arrivals, neither bound is exceeded, and no place is lost', async () => {
