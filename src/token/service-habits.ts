@@ -10,6 +10,8 @@ import type { TokenObserver } from './token-source.ts'
 
 /** After so many failures in a row, something is tried for this share of the requests, and for fewer after each failure. */
 const PATIENCE = 3
+/** Each success in a row makes up for one further failure, up to so many. */
+const MAX_CREDIT = 5
 const FIRST_SHARE = 1 / 16
 const SHARE_DECAY = 2
 const LEAST_SHARE = 1 / 1_000
@@ -53,7 +55,7 @@ export class Odds {
   }
 
   note(hasHelped: boolean): void {
-    this.#failures = hasHelped ? 0 : this.#failures + 1
+    this.#failures = hasHelped ? Math.max(Math.min(this.#failures, 0) - 1, -MAX_CREDIT) : this.#failures + 1
     this.#hasHelped ||= hasHelped
   }
 }

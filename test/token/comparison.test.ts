@@ -43,7 +43,7 @@ const EXPECTED: Readonly<Record<keyof typeof SERVICES, Expected>> = {
   'a tenth of the requests is forbidden': [0.25, 1.3, 0.002],
   'a third is forbidden, irregular lifetimes': [0.25, 1.1, UNFORESEEN],
   'one request in fifty meets a bad back end': [0.3, 1.2, 0.04],
-  'one request in five meets a bad back end': [0.5, 1.1, 0.25],
+  'one request in five meets a bad back end': [0.2, 1.1, 0.25],
   'tokens end with 403': [1.2, 0.3, 0.002],
   'tokens end with 419, irregular lifetimes': [1.1, 1.1, UNFORESEEN],
   'mints take 3 s': [1.2, 0.1, 0.005],
