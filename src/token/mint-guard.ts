@@ -45,6 +45,8 @@ export class MintGuard implements TokenSource {
   #timer: NodeJS.Timeout | undefined
   /** The time of the slowest answer lately. Undefined before the first one. */
   #slowestMs: number | undefined
+  /** When the latest of the calls began that were answered. */
+  #latestAnswered = Number.NEGATIVE_INFINITY
 
   constructor(options: MintGuardOptions, source: TokenSource) {
     const { now = () => performance.now(), random = Math.random, observer } = options
@@ -97,17 +99,17 @@ export class MintGuard implements TokenSource {
     const call = new AbortController()
     const { signal } = call
     hanging?.addEventListener('abort', () => call.abort(hanging.reason))
-    let hangs = false
+    let beside: AbortController | undefined
     const look = (isInTheWay: boolean) => {
       const ageMs = this.#now() - startedAt
       if (ageMs < this.#slowMs) return
       const patienceMs = mintTimeoutMs * (this.#slowestMs === undefined ? SLOW.factor : 1)
       if (hanging !== undefined || isInTheWay) call.abort(noAnswer('token_endpoint_unavailable'))
-      else if (!hangs && (isTroubled || ageMs >= patienceMs)) {
-        hangs = true
+      else if (beside === undefined && (isTroubled || ageMs >= patienceMs)) {
+        beside = new AbortController()
         this.pauses.ended(pass, noAnswer('token_endpoint_timeout'))
         const end = (outcome: unknown) => call.abort(outcome)
-        this.mint(org, options, signal).then(end, end)
+        this.mint(org, options, beside.signal).then(end, end)
       }
     }
     this.#calls.add(look)
@@ -116,7 +118,11 @@ export class MintGuard implements TokenSource {
     try {
       hanging?.throwIfAborted()
       const token = await this.#source.mint(org, { ...options, signal })
-      this.#slowestMs = Math.max(this.#now() - startedAt, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
+      const tookMs = this.#now() - startedAt
+      // Calls that began later have been answered: only this org is so slow.
+      const isOwn = tookMs > mintTimeoutMs && startedAt < this.#latestAnswered
+      if (!isOwn) this.#slowestMs = Math.max(tookMs, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
+      this.#latestAnswered = Math.max(this.#latestAnswered, startedAt)
       this.pauses.ended(pass)
       return token
     } catch (error) {
@@ -128,7 +134,7 @@ export class MintGuard implements TokenSource {
     } finally {
       this.#calls.delete(look)
       leave()
-      call.abort() // also those beside it
+      beside?.abort()
     }
   }
 
