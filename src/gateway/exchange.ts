@@ -334,7 +334,7 @@ export class Exchange implements AttemptSink {
 
   /** All of the service's response is here. */
   complete(): void {
-    if (this.#isOver) return
+    if (this.#isOver || this.#response.socket.destroyed) return // the client has left, and `abandon` follows
     try {
       if (this.#response.end()) this.#end()
       else {

@@ -19,6 +19,8 @@ export class ClientResponse {
   hasStarted = false
   /** True once the last of it has been written, or waits for nothing but its turn. */
   isEnded = false
+  /** True once the last of it has been written. */
+  isWritten = false
   /** True once the system has taken all of it. */
   isFlushed = false
   /** Called when the system has taken all of it. Not called if the connection breaks before. */
@@ -79,6 +81,7 @@ export class ClientResponse {
 
   /** Writes the last of it. Returns true if the system has taken everything. */
   end(): boolean {
+    this.isWritten = true
     if (this.#isChunked) this.#text += '0\r\n\r\n'
     // Under TLS no write is done at once, and an empty one behind it would cost a system call of its own.
     if (!('encrypted' in this.socket)) this.flush()
@@ -92,6 +95,7 @@ export class ClientResponse {
     this.#text = ''
     this.hasStarted = true
     this.isEnded = true
+    this.isWritten = true
     this.socket.write(last, 'latin1', (error) => {
       if (error != null) return
       this.isFlushed = true

@@ -169,7 +169,7 @@ export class ClientConnection implements Peer {
     if (this.#arrival === undefined) return
     this.#next = undefined
     // If the client reads on after all, it must not take a broken response for a complete one.
-    if (!this.#arrival.response.isEnded) resetNow(this.socket)
+    if (!this.#arrival.response.isWritten) resetNow(this.socket)
   }
 
   #closed(): void {

@@ -50,9 +50,8 @@ describe('a request in flight is answered, and what follows it is not', () => {
   ])('%s', async (_, bytes) => {
     const { client, targets } = await sent(bytes)
     gate.open()
-    const response = await client.response()
-    expect([response.status, response.content.toString()]).toEqual([200, '/v2/1'])
-    expect(fieldOf(response, 'connection')).toBe('close')
+    const answer = await client.response()
+    expect([answer.content.toString(), fieldOf(answer, 'connection')]).toEqual(['/v2/1', 'close'])
     expect((await client.untilClosed()).bytes.toString()).toBe('')
     expect(targets()).toEqual(['/v2/1'])
   })
@@ -104,15 +103,17 @@ describe('a client that ends its side has left', async () => {
     ['HTTP/1.1', 'while it waits', '', 499],
     ['HTTP/1.1', 'inside a response with a length', 'Content-Length: 100\r\n\r\nfirst', 200],
     ['HTTP/1.0', 'inside a response that ends with its connection', 'X: y\r\n\r\nfirst', 200],
-  ])('%s, %s: the exchange with the service ends at once', async (version, _, writes, status) => {
+    ['HTTP/1.0', 'at its last byte', 'Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n', 200, '1\r\n.\r\n0\r\n\r\n'],
+  ])('%s, %s: the exchange with the service ends at once', async (version, _, writes, status, rest = '') => {
     const target = table.writing(writes === '' ? '' : `HTTP/1.1 200 OK\r\n${writes}`)
     await using client = await RawClient.sending(table.proxy.port, get(target, 'acme').replace('HTTP/1.1', version))
-    await (writes === '' ? table.arrival(target) : client.untilBytes('first'))
+    await client.untilBytes(writes === '' ? '' : 'first')
+    ;(await table.arrival(target)).connection.write(rest)
     client.endSending()
     if (writes !== '') expect((await client.response()).isComplete).toBe(false)
     else expect((await client.untilClosed()).bytes.toString()).toBe('')
     expect(await table.proxy.logOf(target)).toMatchObject({ code: 'client_closed', status })
-    await table.abandoned(target)
+    if (rest === '') await table.abandoned(target)
   })
 })
 
