@@ -348,6 +348,7 @@ export class OrgTokens {
   noteSettled(token: AccessToken, sentAt: number): void {
     if (token !== this.current || this.unsettled === undefined || sentAt < this.unsettled.sentAt) return
     this.unsettled = undefined
+    this.habits.waitingOnce.note(true)
     this.habits.settled(sentAt - token.mintedAt, sentAt)
   }
 

@@ -167,6 +167,9 @@ export class Rejection {
     if (isYoung && !habits.again.areProven) {
       tokens.unsettled = { shape: this.#shape, sentAt }
       if (acceptedAt < 0) habits.unsettled(current.mintedAt + rules.settleTimeMs)
+    } else if (tokens.unsettled !== undefined && acceptedAt < 0) {
+      tokens.unsettled = undefined
+      habits.waitingOnce.note(false)
     }
     const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
     if (!isRetired || !tokens.mayMintAfterRejection(now, this.#shape)) return

@@ -83,6 +83,8 @@ export class ServiceHabits {
   readonly waiting = new Odds()
   /** Waiting until a young token is known everywhere that the service has accepted from other requests. */
   readonly waitingPartly = new Odds()
+  /** Waiting until a young token is known, for requests that cannot be repeated. */
+  readonly waitingOnce = new Odds()
   /** Repeating a request with the very token that was rejected. */
   readonly again = new Odds()
   /** Minting ahead of a token's end: fails if the endpoint gives the same token again. */
@@ -156,7 +158,7 @@ export class ServiceHabits {
 
   /** The service rejected a young token that it has never accepted. It may know the token at `settledAt` at the latest. */
   unsettled(settledAt: number): void {
-    this.#unknownUntil = Math.max(this.#unknownUntil, settledAt)
+    if (this.waitingOnce.areGood(1)) this.#unknownUntil = Math.max(this.#unknownUntil, settledAt)
   }
 
   hasDelay(now: number): boolean {
