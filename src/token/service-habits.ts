@@ -8,10 +8,10 @@
 import { DeathAges } from './death-ages.ts'
 import type { TokenObserver } from './token-source.ts'
 
-/** After so many failures in a row, something is tried for this share of the requests, and for fewer after each failure. */
-const PATIENCE = 3
 /** Each success in a row makes up for one further failure, up to so many. */
 const MAX_CREDIT = 5
+/** After so many failures in a row, something is tried for this share of the requests, and for fewer after each failure. */
+const PATIENCE = 3
 const FIRST_SHARE = 1 / 16
 const SHARE_DECAY = 2
 const LEAST_SHARE = 1 / 1_000
