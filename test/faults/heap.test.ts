@@ -116,10 +116,7 @@ test(`${FAULTS} faults, until the heap has settled`, () =>
     await using proxy = spawnProxy({ env: { ...env, ...environmentOf(IMPATIENT) }, nodeArgs: PROBE_ARGS })
     const { port } = await proxy.ready()
     const probe = await ProcessProbe.attach(proxy)
-    const started = async () => {
-      const now = await probe.resources()
-      return now['Timeout'] === undefined ? now : undefined
-    }
+    const started = () => probe.resources().then((now) => (now['Timeout'] === undefined ? now : undefined))
     const before = await eventually(started, 'the end of the timers of the start')
     const settled = async () => {
       const now = await probe.resources()

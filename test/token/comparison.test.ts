@@ -45,7 +45,6 @@ const EXPECTED: Readonly<Record<keyof typeof SERVICES, Expected>> = {
   'one request in fifty meets a bad back end': [0.3, 1.2, 0.04],
   'one request in five meets a bad back end': [0.2, 1.1, 0.25],
   'tokens end with 403': [1.2, 0.3, 0.002],
-  'tokens end with 419, irregular lifetimes': [1.1, 1.1, UNFORESEEN],
   'mints take 3 s': [1.2, 0.1, 0.005],
   'a JWT that states its end': [1.1, 0.1, 0.001],
   'a tenth is forbidden, and unknown to all back ends for up to 3 s': FORBIDDEN_AND_LATE,

@@ -93,15 +93,12 @@ class Stage {
   /** Lets time pass until the request has ended. */
   async outcome(request: Promise<number | string>): Promise<{ status: number | string; tookMs: number }> {
     const startedAt = this.world.now()
-    let status: number | string | undefined
-    let endedAt = startedAt
-    request.then((ended) => {
-      status = ended
-      endedAt = this.world.now()
-    })
-    for (let waitedMs = 0; status === undefined && waitedMs < 60_000; waitedMs += 50) await this.pass(50)
-    if (status === undefined) throw new Error('the request has not ended after a minute')
-    return { status, tookMs: endedAt - startedAt }
+    const ended = request.then((status) => ({ status, tookMs: this.world.now() - startedAt }))
+    let isOver = false
+    ended.then(() => (isOver = true))
+    for (let waitedMs = 0; !isOver && waitedMs < 60_000; waitedMs += 50) await this.pass(50)
+    if (!isOver) throw new Error('the request has not ended after a minute')
+    return ended
   }
 
   async send(kind?: RequestKind, path?: string): Promise<{ status: number | string; tookMs: number }> {

@@ -83,10 +83,6 @@ export const SERVICES = {
   'one request in fifty meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.02 },
   'one request in five meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.2 },
   'tokens end with 403': { lifeMs: always(30 * S), endStatus: 403 },
-  'tokens end with 419, irregular lifetimes': {
-    lifeMs: (_org, _now, random) => between(10 * S, MIN)(random),
-    endStatus: 419,
-  },
   'mints take 3 s': { lifeMs: always(30 * S), mintMs: 3 * S },
   'a JWT that states its end': { lifeMs: always(MIN), statesEnd: true },
   'a tenth is forbidden, and unknown to all back ends for up to 3 s': {
