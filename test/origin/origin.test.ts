@@ -27,9 +27,10 @@ describe('a connection', () => {
     expect(pool.server.connections).toHaveLength(1)
   })
 
-  test('that is new is opened for a retry, and kept after it', async () => {
-    await using pool = await startOriginPool()
+  test('that is new is opened for a retry, and kept after it; one that breaks leaves the others alone', async () => {
+    await using pool = await startOriginPool(({ target }, to) => (target === '/broken' ? to.reset() : {}))
     await pool.send('/pooled').ended()
+    await pool.send('/broken', FRESH).failed()
     const fresh = await pool.send('/fresh', FRESH).ended()
     expect(fresh.attempt).toMatchObject({ isConnected: true, isReused: false })
     expect(pool.connectionOf('/fresh')).not.toBe(pool.connectionOf('/pooled'))
