@@ -77,7 +77,7 @@ export class Exchange implements AttemptSink {
   readonly #record: RequestRecord
   readonly #content: ClientContent | undefined
   #attempt: Attempt | undefined
-  /** The key of a request as the bare App. */
+  /** Of the attempt: the token of the org, or the key of the App if the request goes as the bare App. */
   #credential: AccessToken | AppKey | undefined
   /** When the token of the attempt was sent, for its age. Monotonic milliseconds. */
   #sentAt = 0
@@ -191,7 +191,7 @@ export class Exchange implements AttemptSink {
 
   #limitPassed(now: number): void {
     if (!this.#response.hasStarted && this.awaitsClient) this.#progressedAt = now
-    else if (this.#attempt?.isConnected !== false) this.fail({ code: 'http_response_timeout' })
+    else if (this.#attempt?.isSent !== false) this.fail({ code: 'http_response_timeout' })
     else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
     else this.fail({ code: 'connection_timeout' })
   }
@@ -249,7 +249,7 @@ export class Exchange implements AttemptSink {
   }
 
   responseEnd(): void {
-    this.#response.isEnded = true
+    this.#response.isComplete = true
     if (completed.push(this) === 1) setImmediate(completeAll)
   }
 
@@ -274,7 +274,7 @@ export class Exchange implements AttemptSink {
    */
   #mayUseNewConnection(attempt: Attempt, failure: OriginError): boolean {
     if (this.#hasNewConnection) return false
-    if (!attempt.isConnected) return failure.code === 'connection_refused' || failure.code === 'connection_terminated'
+    if (!attempt.isSent) return failure.code === 'connection_refused' || failure.code === 'connection_terminated'
     if (attempt.hasResponse || !attempt.isReused || failure.code !== 'connection_terminated') return false
     return this.#content === undefined && IDEMPOTENT.has(this.#request.method)
   }

@@ -17,8 +17,8 @@ export class ClientResponse {
   keepsAlive: boolean
   /** True once a byte of it may have reached the client. */
   hasStarted = false
-  /** True once the last of it has been written, or waits for nothing but its turn. */
-  isEnded = false
+  /** True once all of it is here, though the last of it may still wait for its turn to be written. */
+  isComplete = false
   /** True once the last of it has been written. */
   isWritten = false
   /** True once the system has taken all of it. */
@@ -94,7 +94,7 @@ export class ClientResponse {
   endWith(last: string): void {
     this.#text = ''
     this.hasStarted = true
-    this.isEnded = true
+    this.isComplete = true
     this.isWritten = true
     this.socket.write(last, 'latin1', (error) => {
       if (error != null) return

@@ -41,7 +41,7 @@ export function joinPieces(message: IncomingMessage): void {
   }
 }
 
-/** One such piece is passed on in each turn of the event loop: parsing a read of tiny chunks takes 15 ms, and others want to run in between. */
+/** One joined piece is passed on in each turn of the event loop: parsing a read of tiny chunks takes 15 ms, and others want to run in between. */
 let passing = Promise.resolve()
 
 /**
@@ -84,9 +84,9 @@ const OTHER_PROTOCOL_FOLLOWS = 2
 
 /**
  * Takes the requests of a connection from Node's parser. `takesRequest` is called after each head; if it returns false, Node
- * emits `clientError` with the code `HPE_PAUSED`. Without it, Node parses all requests that come in one read, 3,600 in 64 KiB,
- * and keeps some 4 KiB for each until the first has been answered. Otherwise `take` gets the request, and no `request` event
- * follows: Node would make a `ServerResponse`, which costs 3 µs.
+ * emits `clientError` with the code `HPE_PAUSED`. If it never did, Node would parse all requests that come in one read, 3,600
+ * in 64 KiB, and keep some 4 KiB for each until the first has been answered. Otherwise `take` gets the request, and no `request`
+ * event follows: Node would make a `ServerResponse`, which costs 3 µs.
  *
  * A head that offers another protocol causes an `upgrade` event with all bytes behind it, even if it declares content. Node 20
  * and 24 do that by themselves; Node 26 would insert a stream.

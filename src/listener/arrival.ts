@@ -1,4 +1,4 @@
-/** A request until it is admitted. The answers to those that go no further are given here, and each leaves a record. */
+/** A request as it arrived. If it is not admitted, its answer is given here and leaves a record; if it is, an exchange goes on with it. */
 
 import type { IncomingMessage } from 'node:http'
 import { performance } from 'node:perf_hooks'

@@ -42,7 +42,7 @@ export class ClientConnection implements Peer {
   readonly #listener: Listener
   /** The current request, until its response has been flushed. */
   #arrival: Arrival | undefined
-  /** Set by the listener. Undefined for a request that was answered at once. */
+  /** The same request while it waits for something, so that it can be ended. Set by the listener. */
   current: CurrentRequest | undefined
   /** Starts a request that arrived when all of the response before it had been written, but not all of it flushed. */
   #next: (() => void) | undefined
@@ -70,7 +70,7 @@ export class ClientConnection implements Peer {
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())
-    this.takeRequests()
+    this.readRequests()
   }
 
   get isBusy(): boolean {
@@ -87,7 +87,7 @@ export class ClientConnection implements Peer {
   }
 
   /** From the parser that Node has just attached. */
-  takeRequests(): void {
+  readRequests(): void {
     takeRequests(
       this.socket,
       () => this.#takesRequest(),
@@ -102,8 +102,8 @@ export class ClientConnection implements Peer {
    */
   #takesRequest(): boolean {
     if (!this.isBusy) return true
-    const { isEnded = false, keepsAlive = false } = this.#arrival?.response ?? {}
-    if (isEnded && keepsAlive && !this.#isLastRequest && this.#next === undefined) return true
+    const { isComplete = false, keepsAlive = false } = this.#arrival?.response ?? {}
+    if (isComplete && keepsAlive && !this.#isLastRequest && this.#next === undefined) return true
     this.#closeBehindResponse()
     return false
   }
@@ -160,7 +160,7 @@ export class ClientConnection implements Peer {
     }
     this.#closeBehindResponse()
     // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
-    const isInContent = this.#arrival?.message.complete === false && !this.#arrival.response.isEnded
+    const isInContent = this.#arrival?.message.complete === false && !this.#arrival.response.isComplete
     if (isInContent) this.current?.fail({ code: problem })
   }
 
@@ -200,7 +200,7 @@ export class ClientConnection implements Peer {
    */
   announceEnd(): void {
     const { response } = this.#arrival ?? {}
-    if (response?.hasStarted === false && !response.isEnded) response.keepsAlive = false
+    if (response?.hasStarted === false && !response.isComplete) response.keepsAlive = false
   }
 
   #closeBehindResponse(): void {

@@ -149,7 +149,7 @@ export class Listener {
   #open(socket: Socket, callerSocket: string | undefined, certificate?: ClientCertificate): void {
     const known = this.#connections.get(socket)
     if (known !== undefined) {
-      known.takeRequests() // it has gone back to the server, and has a new parser
+      known.readRequests() // it has gone back to the server, and has a new parser
       return
     }
     const carrier = carrierOf(socket)

@@ -42,7 +42,7 @@ export interface OriginRequest {
   readonly target: string
   /** A flat list of names and values, without framing fields and connection options. */
   readonly fields: readonly string[]
-  /** Undefined, too, once the content has been written. */
+  /** Undefined if there is none, and once content in memory has been written. */
   content?: Buffer | ContentSource | undefined
   /** Declared length in octets; undefined if the length is not known. */
   readonly contentLength?: number | undefined
@@ -68,7 +68,7 @@ export class Attempt {
   /** The limit that the attempt met when it had to wait for a connection. */
   queuedFor: Limit | undefined
   /** True once the request is being written, so that bytes may have been sent. */
-  isConnected = false
+  isSent = false
   /** True if the connection has carried an exchange before. */
   isReused = false
   /** True once a byte of the response has arrived. */

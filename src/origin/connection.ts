@@ -89,7 +89,7 @@ export class Connection implements AttemptPlace {
     if (attempt === undefined || this.#socket === undefined) return
     try {
       const { request, sink } = attempt
-      attempt.isConnected = true
+      attempt.isSent = true
       sink.connected?.()
       this.#parser.expect(request.method === 'HEAD')
       this.#hasMuchContent = !isJoined(request)
@@ -108,7 +108,7 @@ export class Connection implements AttemptPlace {
   /** The first `length` octets of `bytes` are new. */
   received(bytes: Buffer, length: number): void {
     const { attempt } = this
-    if (attempt?.isConnected !== true) {
+    if (attempt?.isSent !== true) {
       // No request has been sent. These bytes must not become the response to the next one.
       this.destroy()
       return
@@ -128,8 +128,8 @@ export class Connection implements AttemptPlace {
     // A service that answers early may never read the rest of the request, even if the kernel took it whole. Or it closes
     // although it said otherwise.
     const mayBeUnread = this.#hasMuchContent && head.status >= MULTIPLE_CHOICES
-    const isSent = this.#content?.isOver !== false && this.#socket?.writableLength === 0
-    if (mayBeUnread || !isSent || attempt?.request.webSocketClient !== undefined) head.persists = false
+    const isAllSent = this.#content?.isOver !== false && this.#socket?.writableLength === 0
+    if (mayBeUnread || !isAllSent || attempt?.request.webSocketClient !== undefined) head.persists = false
     attempt?.sink.responseHead(head)
   }
 
@@ -194,7 +194,7 @@ export class Connection implements AttemptPlace {
   /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
   destroy(reason: Error = CLOSED): void {
     const attempt = this.#close()
-    if (attempt?.isReused === true && !attempt.isConnected) this.#pool.dispatch(attempt)
+    if (attempt?.isReused === true && !attempt.isSent) this.#pool.dispatch(attempt)
     else attempt?.sink.attemptFailed(attempt, reason)
   }
 

@@ -10,7 +10,7 @@ import type { Connection } from './connection.ts'
 /** Receives the events of the responses, content in order. */
 export type ResponseEvents = Pick<Connection, 'responseHead' | 'protocolSwitched' | 'responseContent' | 'responseEnd'>
 
-/** Comes behind the `#remaining` octets of content. `nothing`: parsing has ended. */
+/** What has to come next, behind `#remaining` octets of content. `nothing`: parsing has ended. */
 type Expects =
   | 'nothing'
   | 'head'

@@ -32,7 +32,7 @@ describe('a connection', () => {
     await pool.send('/pooled').ended()
     await pool.send('/broken', FRESH).failed()
     const fresh = await pool.send('/fresh', FRESH).ended()
-    expect(fresh.attempt).toMatchObject({ isConnected: true, isReused: false })
+    expect(fresh.attempt).toMatchObject({ isSent: true, isReused: false })
     expect(pool.connectionOf('/fresh')).not.toBe(pool.connectionOf('/pooled'))
     expect(pool.origin.stats).toEqual({ connected: 2, free: 2, pending: 0 })
   })

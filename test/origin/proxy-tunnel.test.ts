@@ -129,7 +129,7 @@ describe('a proxy that opens no tunnel', () => {
     const error = await recorder.failed()
     expect(error).toMatchObject({ code })
     expect(recorder.told).toEqual(['failed'])
-    expect(recorder.attempt.isConnected).toBe(false)
+    expect(recorder.attempt.isSent).toBe(false)
     expect(pool.server.connections).toEqual([])
     const shown = inspect(error, { depth: 20, showHidden: true }) + String(error.stack)
     for (const form of [PASSWORD, ENCODED, Buffer.from(CREDENTIALS).toString('base64')])
