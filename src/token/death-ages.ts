@@ -33,7 +33,7 @@ const MINTS = 2
 export class DeathAges {
   /** The age at which tokens die; undefined if it is unknown or not regular. */
   endMs: number | undefined
-  /** A token that was minted before this, and is accepted after `diedAt`, is a survivor. */
+  /** A token that was minted before this, and is accepted after `diedAt`, is a survivor. `-Infinity` once there was one. */
   bornBefore = Number.NEGATIVE_INFINITY
   diedAt = 0
   /** An accepted token of a greater age shows that some orgs' tokens live longer. `Infinity` if there is nothing to show. */

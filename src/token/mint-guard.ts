@@ -31,6 +31,8 @@ const SLOW = { share: 1 / 5, shareBeforeFirstAnswer: 3 / 5, factor: 2 }
 const SLOWEST_DECAY = 15 / 16
 /** Calls that are slow may hold this share of the places. */
 const SLOW_SHARE_OF_PLACES = 1 / 4
+/** Of the time for a mint: the pause between two calls beside one that hangs. */
+const PAUSE_BESIDE_SHARE = 2 / 5
 /** Of the time for a mint: a retry begins only if so much is left, and so often the age of a call is looked at. */
 const LEAST_SHARE = 1 / 50
 
@@ -59,7 +61,8 @@ export class MintGuard implements TokenSource {
   }
 
   /**
-   * `hanging`: the call for the org beside which brief ones are made, until one brings a token or the endpoint answers otherwise.
+   * `hanging`: this mint goes on beside a call that hangs, and ends with it. It makes brief calls, one after the other, until one
+   * brings a token or the endpoint answers otherwise.
    * @throws {TokenError} `MintNotSent` if no call was made
    */
   async mint(org: OrgId, options: MintOptions = {}, hanging?: AbortSignal): Promise<AccessToken> {
@@ -79,7 +82,7 @@ export class MintGuard implements TokenSource {
         // A probe is not repeated: its failure has begun the next pause.
         const mayRepeat = wasWell && hasTime && this.pauses.code === undefined
         if (!mayRepeat && hanging === undefined) throw error
-        await sleep(hanging === undefined ? retryInMs : mintTimeoutMs * SLOW.share * SLOW.factor)
+        await sleep(hanging === undefined ? retryInMs : mintTimeoutMs * PAUSE_BESIDE_SHARE)
         hanging?.throwIfAborted()
       }
     }
@@ -103,6 +106,7 @@ export class MintGuard implements TokenSource {
     const look = (isInTheWay: boolean) => {
       const ageMs = this.#now() - startedAt
       if (ageMs < this.#slowMs) return
+      // Before the first answer, nobody knows what is usual.
       const patienceMs = mintTimeoutMs * (this.#slowestMs === undefined ? SLOW.factor : 1)
       if (hanging !== undefined || isInTheWay) call.abort(noAnswer('token_endpoint_unavailable'))
       else if (beside === undefined && (isTroubled || ageMs >= patienceMs)) {

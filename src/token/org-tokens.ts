@@ -95,10 +95,10 @@ export class OrgTokens {
   rejectedInRow = 0
   /** The same with a status that ends tokens at other services. */
   suspectedInRow = 0
-  /** A request has told what a status other than those of the configuration means. */
-  hasTried = false
-  /** A request that could not be repeated: the service rejected it, perhaps because it did not know the current token yet. */
-  unsettled: { readonly shape: string; readonly sentAt: number } | undefined
+  /** A request of this org was repeated to learn what such a status means. */
+  hadTrial = false
+  /** The last request that was rejected while the current token was young, and could not be repeated. */
+  rejectedYoung: { readonly shape: string; readonly sentAt: number } | undefined
   #firstAcceptedAt = -1
   #uses = 0
   /** No request tries out the new token, or a rejected one, before. */
@@ -344,12 +344,12 @@ export class OrgTokens {
     this.#lastDeath = isRegular ? { ...death, deadMs: Math.min(death.deadMs, before.deadMs) } : death
   }
 
-  /** The service accepted a request like the one that is `unsettled`. */
-  noteSettled(token: AccessToken, sentAt: number): void {
-    if (token !== this.current || this.unsettled === undefined || sentAt < this.unsettled.sentAt) return
-    this.unsettled = undefined
+  /** The service accepted a request like the one that was `rejectedYoung`: it knows the token now. */
+  noteKnown(token: AccessToken, sentAt: number): void {
+    if (token !== this.current || this.rejectedYoung === undefined || sentAt < this.rejectedYoung.sentAt) return
+    this.rejectedYoung = undefined
     this.habits.waitingOnce.note(true)
-    this.habits.settled(sentAt - token.mintedAt, sentAt)
+    this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
   }
 
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
@@ -374,7 +374,7 @@ export class OrgTokens {
   }
 
   noteUselessMint(now: number): void {
-    const others = this.#keptOthers()
+    const others = this.#ensureOthers()
     // Requests that waited for one mint tell of it once.
     if (others.uselessToken === this.current && now < others.noMintUntil) return
     others.uselessToken = this.current
@@ -394,7 +394,7 @@ export class OrgTokens {
   }
 
   markRejectedByRight(shape: string): void {
-    const { shapes } = this.#keptOthers()
+    const { shapes } = this.#ensureOthers()
     shapes.add(shape)
     if (shapes.size > MAX_SHAPES) for (const oldest of [...shapes].slice(0, 1)) shapes.delete(oldest)
   }
@@ -403,7 +403,7 @@ export class OrgTokens {
     return this.#others?.shapes
   }
 
-  #keptOthers(): OtherRejections {
+  #ensureOthers(): OtherRejections {
     this.#others ??= { useless: 0, uselessToken: undefined, noMintUntil: 0, shapes: new Set() }
     return this.#others
   }
@@ -437,7 +437,7 @@ export class OrgTokens {
       const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
       this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
       if (this.isBeingReplaced)
-        this.#keptOthers().noMintUntil = Math.max(this.#keptOthers().noMintUntil, now + SAME_DEAD_TOKEN_MS)
+        this.#ensureOthers().noMintUntil = Math.max(this.#ensureOthers().noMintUntil, now + SAME_DEAD_TOKEN_MS)
       this.isBeingReplaced = false
       return false
     }
@@ -454,7 +454,7 @@ export class OrgTokens {
     this.#uses = 0
     this.rejectedInRow = 0
     this.suspectedInRow = 0
-    this.unsettled = undefined
+    this.rejectedYoung = undefined
     this.#scoutedUntil = 0
     this.#nextMintAt = 0
     this.#draw(random)

@@ -139,8 +139,8 @@ export class Rejection {
     if (!this.request.isRepeatable) return this.#noteUnrepeated(answer, tokens, now)
     const hasWaitedLong = this.#remedy === 'waited' && now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS
     if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
-    const isUsual = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
-    if (isUsual && !this.isRepeated) return undefined
+    const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
+    if (isByRight && !this.isRepeated) return undefined
     if (!this.#rejected.has(current)) {
       this.#noteVainWait()
       return this.#use('newer', current)
@@ -165,14 +165,14 @@ export class Rejection {
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
     this.#kindIfPassed = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung && !habits.again.areProven) {
-      tokens.unsettled = { shape: this.#shape, sentAt }
-      if (acceptedAt < 0) habits.unsettled(current.mintedAt + rules.settleTimeMs)
-    } else if (tokens.unsettled !== undefined && acceptedAt < 0) {
-      tokens.unsettled = undefined
+      tokens.rejectedYoung = { shape: this.#shape, sentAt }
+      if (acceptedAt < 0) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
+    } else if (tokens.rejectedYoung !== undefined && acceptedAt < 0) {
+      tokens.rejectedYoung = undefined
       habits.waitingOnce.note(false)
     }
-    const isRetired = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
-    if (!isRetired || !tokens.mayMintAfterRejection(now, this.#shape)) return
+    const mayHaveEnded = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
+    if (!mayHaveEnded || !tokens.mayMintAfterRejection(now, this.#shape)) return
     if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now)
     else tokens.condemn(sentAt, true)
   }
@@ -224,10 +224,10 @@ export class Rejection {
       if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return undefined
       if (!tokens.mayMintAfterRejection(sentAt, this.#shape)) return undefined
       // While no request of the org gets through, each org has a trial of its own.
-      const isUrgent = tokens.suspectedInRow > 1 && !tokens.hasTried
+      const isUrgent = tokens.suspectedInRow > 1 && !tokens.hadTrial
       if (!isUrgent && !habits.mayTryAt(now)) return undefined
       tokens.condemn(sentAt, false)
-      tokens.hasTried = true
+      tokens.hadTrial = true
     }
     this.#trialStatus = status
     this.#rejected.add(token)
@@ -256,11 +256,11 @@ export class Rejection {
     if (first !== undefined && remedy === 'newer') tokens.noteFormerEnded(first, this.#first?.sentAt ?? sentAt, now)
     if (remedy === 'again') habits.again.note(true)
     // The new token is known later than now, nobody knows when.
-    if (remedy === 'former') habits.settled(Math.max(0, this.#firstAt - tokens.current.mintedAt) * 2, now)
+    if (remedy === 'former') habits.learnDelay(Math.max(0, this.#firstAt - tokens.current.mintedAt) * 2, now)
     if (remedy !== 'waited') return
     this.#waitOdds?.note(true)
     // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
-    if (!habits.again.areProven) habits.settled(sentAt - token.mintedAt, now)
+    if (!habits.again.areProven) habits.learnDelay(sentAt - token.mintedAt, now)
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */

@@ -77,7 +77,7 @@ export interface TokenRules {
 
 export class ServiceHabits {
   readonly deaths = new DeathAges()
-  /** After a token has outlived the regular end of its org: so many regular deaths are awaited before ends are trusted again. */
+  /** So many regular deaths are awaited before ends are trusted again: a token has outlived the regular end of its org. */
   doubts = 0
   /** Waiting until a token is known that the service has never accepted. */
   readonly waiting = new Odds()
@@ -149,7 +149,7 @@ export class ServiceHabits {
   }
 
   /** New tokens are known everywhere at about this age: the service rejected one that was younger. */
-  settled(ageMs: number, now: number): void {
+  learnDelay(ageMs: number, now: number): void {
     this.#unknownUntil = Number.NEGATIVE_INFINITY
     if (ageMs < this.#delayMs && this.hasDelay(now)) return
     this.#delayMs = ageMs
@@ -157,7 +157,7 @@ export class ServiceHabits {
   }
 
   /** The service rejected a young token that it has never accepted. It may know the token at `settledAt` at the latest. */
-  unsettled(settledAt: number): void {
+  expectDelay(settledAt: number): void {
     if (this.waitingOnce.areGood(1)) this.#unknownUntil = Math.max(this.#unknownUntil, settledAt)
   }
 

@@ -159,10 +159,10 @@ export class TokenCache {
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) return
     if (tokens.noteAccepted(token, sentAt)) tokens.turns?.end()
-    if (tokens.unsettled === undefined && !tokens.shapesByRight?.size) return
+    if (tokens.rejectedYoung === undefined && !tokens.shapesByRight?.size) return
     const shape = shapeOf(request)
     tokens.shapesByRight?.delete(shape)
-    if (tokens.unsettled?.shape === shape) tokens.noteSettled(token, sentAt)
+    if (tokens.rejectedYoung?.shape === shape) tokens.noteKnown(token, sentAt)
   }
 
   /**
