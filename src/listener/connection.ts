@@ -159,6 +159,7 @@ export class ClientConnection implements Peer {
       return
     }
     this.#closeBehindResponse()
+    this.#next = undefined // its content may be what is broken
     // Broken content breaks its request. Broken bytes behind a complete request do not: it may have been carried out.
     const isInContent = this.#arrival?.message.complete === false && !this.#arrival.response.isComplete
     if (isInContent) this.current?.fail({ code: problem })
