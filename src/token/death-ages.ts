@@ -67,12 +67,14 @@ export class DeathAges {
     this.#endings.push(ending)
     if (this.#endings.length > CAPACITY) this.#endings.shift()
     const { org, mintedAt, aliveMs, deadMs } = ending
+    const seenAt = mintedAt + aliveMs
+    const diedAt = mintedAt + deadMs + OVERTAKING_MS
     if (mintedAt >= this.#togetherBefore) {
       this.#together.clear()
-      this.#togetherBefore = mintedAt + aliveMs
-      this.bornBefore = this.#togetherBefore
-      this.diedAt = mintedAt + deadMs + OVERTAKING_MS
-    }
+      this.#togetherBefore = seenAt
+      this.bornBefore = seenAt
+      this.diedAt = diedAt
+    } else if (seenAt > this.diedAt || this.#togetherBefore > diedAt) this.bornBefore = Number.NEGATIVE_INFINITY
     this.#together.add(org)
     this.#judge()
   }

@@ -52,7 +52,7 @@ const EXPECTED: Readonly<Record<keyof typeof SERVICES, Expected>> = {
   'all tokens end at each minute, and are unknown for up to 2 s': [1.1, 1.1, UNFORESEEN],
   'good tokens are rejected for 3 s, and the endpoint fails for 100 s': [1.2, 1, 0.02, 1.2],
   'tokens end with 403, and a tenth is forbidden with 403': [0.6, 0.4, UNFORESEEN],
-  'uploads alone, late at two back ends of three': [1.2, 0.3, 0.012],
+  'uploads alone, late at two back ends of three': [1.2, 0.3, 0.003],
   'uploads alone, all of them forbidden': [0.25, 0.2, 0],
 }
 

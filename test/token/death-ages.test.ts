@@ -19,6 +19,8 @@ test.each([
   ['one in four lives longer', 'a 90-100, b 90-100, c 90-100, d 150-160', undefined],
   ['tokens that were not used for most of their lives', 'a 10-100, b 20-100, c 30-100', undefined],
   ['three orgs at one moment', 'a 90-100@0, b 90-100@0, c 90-100@1', undefined],
+  ['three orgs at one moment, and one that was accepted then', 'a 90-100@0, b 90-100@0, c 90-100@1, d 90-100@50', 100],
+  ['the same, told in another order', 'd 90-100@50, a 90-100@0, b 90-100@0, c 90-100@1', 100],
   ['two orgs at one moment, and one later', 'a 90-100@0, b 90-100@0, c 90-100@500', 100],
 ])('%s', (_, endings, endMs) => {
   expect(agesAfter(endings).endMs).toBe(endMs)
