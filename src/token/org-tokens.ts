@@ -238,14 +238,17 @@ export class OrgTokens {
     if (this.#regularDeaths > 1) return own?.deadMs
     const told = this.current.expectedLifeMs
     const ofAll = own === undefined ? deaths.endOfAllMs : undefined
-    return told !== undefined && deaths.agreeWith(told) ? Math.min(told, ofAll ?? told) : (ofAll ?? told)
+    if (told === undefined || ofAll === undefined) return ofAll ?? told
+    return deaths.agreeWith(told) ? Math.min(told, ofAll) : ofAll
   }
 
   #noteOutlived(): void {
+    const own = this.#lastDeath
+    if (own === undefined) return
     const { endMs } = this
     const aliveMs = this.acceptedAt - this.current.mintedAt
-    if (this.#lastDeath === undefined || aliveMs <= endMs * (1 + OUTLIVED_SHARE)) return
-    if (agrees(this.#lastDeath, endMs)) this.habits.doubts = DOUBTS
+    if (aliveMs <= endMs * (1 + OUTLIVED_SHARE)) return
+    if (agrees(own, endMs)) this.habits.doubts = DOUBTS
     this.#lastDeath = undefined
     this.#regularDeaths = 0
   }
