@@ -235,7 +235,7 @@ export function causeOf({ limit, hint }: Failure): string | undefined {
   return limit === undefined ? hint : LIMITS[limit]
 }
 
-export type TokenErrorOptions = ErrorOptions & Pick<Failure, 'hint' | 'retryAfterSeconds' | 'tokenEndpointStatus'>
+export type TokenErrorOptions = ErrorOptions & Pick<Failure, 'retryAfterSeconds' | 'tokenEndpointStatus'>
 
 abstract class FailureError<Code extends ErrorCode> extends Error implements Failure {
   readonly code: Code
@@ -243,7 +243,7 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
   readonly tokenEndpointStatus: number | undefined
   readonly hint: string | undefined
 
-  constructor(code: Code, message: string, options: TokenErrorOptions = {}) {
+  constructor(code: Code, message: string, options: TokenErrorOptions & Pick<Failure, 'hint'> = {}) {
     super(message, options)
     this.code = code
     this.retryAfterSeconds = options.retryAfterSeconds
@@ -252,8 +252,12 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
   }
 }
 
-/** Thrown by everything that mints. The message is for the log: it never holds a secret, a token or a response body. */
-export class TokenError extends FailureError<TokenErrorCode> {}
+/** Thrown by everything that mints. The message is the hint, too: it never holds a secret, a token or a response body. */
+export class TokenError extends FailureError<TokenErrorCode> {
+  constructor(code: TokenErrorCode, hint: string, options?: TokenErrorOptions) {
+    super(code, hint, { ...options, hint })
+  }
+}
 
 /** An exchange with the origin that gave no usable response. `overloaded`: the machine had no file descriptor or buffer left. */
 export class OriginError extends FailureError<OriginErrorCode> {

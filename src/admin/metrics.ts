@@ -2,7 +2,7 @@
 
 import { LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import type { RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
-import { MINT_REASONS, REJECTION_KINDS, SECRET_RELOAD_OUTCOMES, type SettledMint } from '../token/token-source.ts'
+import { MINT_REASONS, REJECTION_KINDS, type SettledMint } from '../token/token-source.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'
 
@@ -23,6 +23,7 @@ export interface Gauges {
 }
 
 const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused'] as const
+const SECRET_OUTCOMES = ['loaded', 'accepted', 'rejected', 'unusable'] as const
 
 const MINT_OUTCOMES = ['ok', ...keysOf(TOKEN_PROBLEMS)] as const
 const LOOKUPS = keysOf<TokenResult>({ hit: 0, refreshing: 0, miss: 0, joined: 0, stale: 0, replayed: 0 })
@@ -79,7 +80,7 @@ const tokenCounts = () => ({
   ),
   mintDurations: new Histogram('oap_mint_duration_seconds', 'Duration of one call of the token endpoint.', BOUNDS_MS),
   rejections: new Counter('oap_token_rejection_kinds_total', 'Rejected tokens, by kind.', ['kind'], REJECTION_KINDS),
-  secretReloads: new Counter('oap_secret_reloads_total', 'Changes of the secret.', ['outcome'], SECRET_RELOAD_OUTCOMES),
+  secretReloads: new Counter('oap_secret_reloads_total', 'Changes of the secret.', ['outcome'], SECRET_OUTCOMES),
   reloads: new Counter('oap_config_reloads_total', 'Reloads of the configuration.', ['outcome'], RELOAD_OUTCOMES),
 })
 
@@ -121,8 +122,8 @@ export class Metrics {
     this.errors.requestEnded(record)
   }
 
-  mintSettled({ reason, outcome, durationMs }: SettledMint): void {
-    this.tokens.mints.add(reason, outcome)
+  mintSettled({ reason, durationMs, error }: SettledMint): void {
+    this.tokens.mints.add(reason, error?.code ?? 'ok')
     this.tokens.mintDurations.record(durationMs)
   }
 

@@ -4,7 +4,8 @@ import type { Metrics } from '../admin/metrics.ts'
 import type { KeySetsObserver } from '../callers/key-sets.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
 import type { ListenerObserver } from '../listener/server.ts'
-import type { SecretReloadOutcome, TokenObserver } from '../token/token-source.ts'
+import type { SecretState } from '../token/app-credentials.ts'
+import type { TokenObserver } from '../token/token-source.ts'
 import type { Log } from './log.ts'
 import type { Reload } from './reload.ts'
 
@@ -14,7 +15,7 @@ export interface Events extends ListenerObserver, KeySetEvents, Required<TokenOb
   configReloaded(reload: Reload): void
   /** The orgs of `tokens.warm` have been tried. */
   warmed(orgs: number, failed: number): void
-  secretReloaded(outcome: Exclude<SecretReloadOutcome, 'unusable'>, file: string | undefined): void
+  secretReloaded(outcome: SecretState, file: string | undefined): void
   secretUnusable(file: string, problem: string): void
 }
 
@@ -62,11 +63,12 @@ export function eventsOf(log: Log, metrics: Metrics): Events {
     keySetRecovered: (url) => logger.info({ url }, 'key set of callers usable now'),
 
     mintSettled(mint) {
-      const { org: orgId, requestId, url, reason, outcome, error } = mint
+      const { org: orgId, requestId, url, reason, error } = mint
       metrics.mintSettled(mint)
-      if (outcome === 'ok') return
+      if (error === undefined) return
+      const { code: outcome, message: detail } = error
       const durationMs = Math.round(mint.durationMs)
-      logger.warn({ orgId, requestId, url, reason, outcome, durationMs, detail: error?.message }, 'mint failed')
+      logger.warn({ orgId, requestId, url, reason, outcome, durationMs, detail }, 'mint failed')
     },
     warmed(orgs, failed) {
       if (failed === 0) logger.info({ orgs }, 'warm orgs minted')
@@ -81,8 +83,6 @@ export function eventsOf(log: Log, metrics: Metrics): Events {
     tokenEvicted() {
       metrics.evictions++
     },
-    orgRefused: (orgId, { tokenEndpointStatus }) =>
-      logger.debug({ orgId, tokenEndpointStatus }, 'org refused by the token endpoint'),
     mintsPaused: (code, pauseMs) => logger.warn({ code, pauseMs: Math.round(pauseMs) }, 'mints paused'),
     mintsResumed: () => logger.info('mints resumed'),
 

@@ -7,8 +7,8 @@ import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
 import { tunnelFor } from '../origin/proxy-tunnel.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
-import { TokenEndpoint, type TokenEndpointOptions } from '../token/token-endpoint.ts'
-import type { TokenObserver } from '../token/token-source.ts'
+import { type TokenEndpointOptions, tokenEndpoint } from '../token/token-endpoint.ts'
+import type { TokenObserver, TokenSource } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 
 /** The certificates of TLS with the service; undefined for those of the runtime. */
@@ -44,9 +44,9 @@ export function openTokenEndpoint(
   credentials: AppCredentials,
   observer: TokenObserver,
   rereadSecret?: () => Promise<void>,
-): TokenEndpoint {
+): TokenSource {
   const timeoutMs = tokens.mintTimeout * LONGEST_CALL
   const callOnce: TokenEndpointOptions['call'] = (target, fields, signal) =>
     call(origin, { method: 'POST', target, fields }, timeoutMs, signal)
-  return new TokenEndpoint({ baseUrl, call: callOnce, observer, rereadSecret }, credentials)
+  return tokenEndpoint({ baseUrl, credentials, call: callOnce, observer, rereadSecret })
 }

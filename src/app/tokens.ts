@@ -4,6 +4,7 @@ import { randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
+import { TokenError } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Origin } from '../origin/origin.ts'
@@ -11,7 +12,7 @@ import { AppCredentials } from '../token/app-credentials.ts'
 import { MintGuard } from '../token/mint-guard.ts'
 import type { MintPauses } from '../token/mint-pauses.ts'
 import { TokenCache } from '../token/token-cache.ts'
-import { MintNotSent, OverBudget } from '../token/token-source.ts'
+import { OverBudget } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
 import { openTokenEndpoint } from './origin.ts'
@@ -42,12 +43,12 @@ export class TokenSide {
     this.#warmOrgs = settings.warm
     this.#origin = origin
     this.#events = events
-    this.credentials = new AppCredentials(config.appId, config.appSecret, {
-      secretSwitched: (secret) => {
+    this.credentials = new AppCredentials(config.appId, config.appSecret, (state, nowInUse) => {
+      if (nowInUse !== undefined) {
         this.pauses.resume(REJECTED)
-        fleet?.secretReplaced(secret)
-      },
-      secretJudged: (outcome) => events.secretReloaded(outcome, appSecretFile),
+        fleet?.secretReplaced(nowInUse)
+      }
+      events.secretReloaded(state, appSecretFile)
     })
     // What our own end breaks off tells nothing of the endpoint.
     const mintSettled: Events['mintSettled'] = (mint) => {
@@ -97,14 +98,14 @@ export class TokenSide {
 
   /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
-    const { key, wereAccepted } = this.credentials
-    return this.pauses.code === REJECTED || (key.isRejected && !wereAccepted)
+    const { isRejected, wereAccepted } = this.credentials
+    return this.pauses.code === REJECTED || (isRejected && !wereAccepted)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
   get secretProblem(): string | undefined {
     const rejected = 'holds a secret that the token endpoint rejects: correct it'
-    return this.#secretFile?.problem ?? (this.credentials.judgement === 'rejected' ? rejected : undefined)
+    return this.#secretFile?.problem ?? (this.credentials.state === 'rejected' ? rejected : undefined)
   }
 
   /**
@@ -133,11 +134,11 @@ export class TokenSide {
         await this.tokens.warm(org)
         return true
       } catch (error) {
-        if (signal.aborted || !(error instanceof MintNotSent)) return false
-        const { retryAfterSeconds = 1 } = error
-        if (!(error instanceof OverBudget)) pauses += retryAfterSeconds
+        const seconds = error instanceof TokenError ? error.retryAfterSeconds : undefined
+        if (signal.aborted || seconds === undefined) return false
+        if (!(error instanceof OverBudget)) pauses += seconds
         if (pauses > LONGEST_WARM_PAUSE_SECONDS) return false
-        await sleep(retryAfterSeconds * 1_000, undefined, { signal }).catch(() => undefined)
+        await sleep(seconds * 1_000, undefined, { signal }).catch(() => undefined)
       }
     }
   }
@@ -171,9 +172,7 @@ export class TokenSide {
   #watchSecret(path: string): WatchedFile {
     return new WatchedFile({
       path,
-      onContent: (bytes) => {
-        if (this.credentials.offer(parseSecretBytes(bytes))) this.#events.secretReloaded('loaded', path)
-      },
+      onContent: (bytes) => this.credentials.offer(parseSecretBytes(bytes)),
       onProblem: (problem) => this.#events.secretUnusable(path, problem),
     })
   }

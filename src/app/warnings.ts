@@ -1,7 +1,6 @@
 /** What the parts say about bad states that last, in words that tell what to do. */
 
 import type { WarningChecks } from '../admin/warnings.ts'
-import { type TokenErrorCode, titleOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Listener } from '../listener/server.ts'
 import type { Log } from './log.ts'
@@ -19,7 +18,7 @@ export function warningsOf(
     mints_paused() {
       const pause = side.pauses.status
       if (!pause?.isOfAll) return undefined
-      const text = `No Org gets a new token: ${pause.hint ?? causeOf(pause.code)} Tokens that are held go on working. ${RESUME}`
+      const text = `No Org gets a new token: ${pause.hint} Tokens that are held go on working. ${RESUME}`
       return { text, leftMs: pause.leftMs }
     },
     orgs_paused() {
@@ -27,7 +26,7 @@ export function warningsOf(
       if (pause === undefined || pause.isOfAll) return undefined
       const { orgs, code, leftMs, hint } = pause
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
-      const text = `No new token for ${named(orgs)}: ${hint ?? causeOf(code)} The call is POST /v2/orgs/ORG/access below baseUrl. ${RESUME}`
+      const text = `No new token for ${named(orgs)}: ${hint} The call is POST /v2/orgs/ORG/access below baseUrl. ${RESUME}`
       return { text, leftMs: leftMs > 0 ? leftMs : undefined }
     },
     app_credentials_rejected() {
@@ -89,7 +88,3 @@ function named(orgs: readonly string[]): string {
 }
 
 const RESUME = 'To try again at once: POST /tokens/resume.'
-
-function causeOf(code: TokenErrorCode): string {
-  return `${titleOf(code)}.`
-}

@@ -208,8 +208,7 @@ function open({ keys, org }: SharedMint, found: StoredToken, mintedAt: number): 
   // Only a replica with this secret and format can have sealed it, so its shape needs no check.
   const [askedAtMs, statedLifeMs, expectedLifeMs, text]: TokenContent = JSON.parse(opened)
   if (askedAtMs !== found.askedAtMs || keys.markOf(org, text) !== found.mark) return undefined
-  const expiresAt = statedLifeMs === null ? undefined : mintedAt + statedLifeMs
-  return new AccessToken(text, mintedAt, expiresAt, expectedLifeMs ?? Number.POSITIVE_INFINITY)
+  return new AccessToken(text, mintedAt, statedLifeMs ?? undefined, expectedLifeMs ?? Number.POSITIVE_INFINITY)
 }
 
 function textOf(token: AccessToken): string {

@@ -1,7 +1,7 @@
 /**
- * The App's id with two secrets: the one in use, and the one before it. A changed secret is used from the next call on. If the
- * service answers 401 to one, the other is tried, and what works is kept. So a file that is half-written or wrong, and a service
- * that takes over the new secret later, cost no request.
+ * The App's id with two secrets: that of the file, and the last one before it that is known to work. A changed secret is used
+ * from the next call on. If the service answers 401 to one, the other is tried, and what works is kept. So a file that is
+ * half-written or wrong, and a service that takes over the new secret later, cost no request.
  */
 
 import { Redacted, Secret } from '../secret.ts'
@@ -9,9 +9,6 @@ import { Redacted, Secret } from '../secret.ts'
 /** One secret, as the value of the `Authorization` field: the Basic scheme (RFC 7617), rendered once. */
 export class AppKey extends Secret {
   readonly secret: Secret
-  wasAccepted = false
-  /** The last answer of the service to it was a 401. */
-  isRejected = false
 
   constructor(appId: string, secret: Secret) {
     super(`Basic ${Buffer.from(`${appId}:${secret.reveal()}`, 'utf8').toString('base64')}`)
@@ -19,67 +16,61 @@ export class AppKey extends Secret {
   }
 }
 
-export interface AppCredentialsObserver {
-  secretSwitched?(secret: Secret): void
-  /** What the service said to the secret that was offered last. Told once for each change. */
-  secretJudged?(outcome: 'accepted' | 'rejected'): void
-}
+/** Of the secret of the file. While it is `rejected`, the one before it is in use, because the service accepts that. */
+export type SecretState = 'loaded' | 'accepted' | 'rejected'
 
 export class AppCredentials extends Redacted {
   readonly #appId: string
-  readonly #observer: AppCredentialsObserver
-  /** To be used now. */
-  key: AppKey
-  #former: AppKey | undefined
-  /** The key of the secret that was offered last. */
+  readonly #onChange: (state: SecretState, inUse?: Secret) => void
   #latest: AppKey
-  /** Of the secret that was offered last. While it is `rejected`, the one before it is in use. */
-  judgement: 'accepted' | 'rejected' | undefined = 'accepted'
+  #former: AppKey | undefined
+  state: SecretState = 'accepted'
+  /** The last answer of the service to the secret of the file was a 401. */
+  isRejected = false
+  /** The service has accepted some secret. */
+  wereAccepted = false
 
-  constructor(appId: string, secret: Secret, observer: AppCredentialsObserver = {}) {
+  /** `inUse` is the secret that is used from now on, if it is another one. */
+  constructor(appId: string, secret: Secret, onChange = (_: SecretState, _inUse?: Secret) => {}) {
     super()
     this.#appId = appId
-    this.#observer = observer
-    this.key = new AppKey(appId, secret)
-    this.#latest = this.key
+    this.#onChange = onChange
+    this.#latest = new AppKey(appId, secret)
   }
 
-  get wereAccepted(): boolean {
-    return this.key.wasAccepted || this.#former?.wasAccepted === true
+  /** To be used now. */
+  get key(): AppKey {
+    return this.state === 'rejected' && this.#former !== undefined ? this.#former : this.#latest
   }
 
-  /** The secret of the file, to be used from now on. Returns false if it is no other than the last time. */
-  offer(secret: Secret): boolean {
-    if (this.#latest.secret.equals(secret)) return false
-    const known = [this.key, this.#former].find((key) => key?.secret.equals(secret))
-    this.#latest = known ?? new AppKey(this.#appId, secret)
-    this.judgement = undefined
-    this.#use(this.#latest)
-    return true
+  /** The secret of the file, to be used from now on. */
+  offer(secret: Secret): void {
+    if (this.#latest.secret.equals(secret)) return
+    // Half a secret, read while its file was written, must not drive out one that works.
+    const kept = this.state === 'accepted' ? this.#latest : this.#former
+    this.#former = kept?.secret.equals(secret) ? this.#latest : kept
+    this.#latest = new AppKey(this.#appId, secret)
+    this.isRejected = false
+    this.state = 'loaded'
+    this.#onChange('loaded', secret)
   }
 
   /** Returns the key to try next. */
   rejected(key: AppKey): AppKey | undefined {
-    key.isRejected = true
-    return key === this.key ? this.#former : this.key
+    if (key !== this.#latest) return this.#latest
+    this.isRejected = true
+    return this.#former
   }
 
   accepted(key: AppKey): void {
-    key.wasAccepted = true
-    key.isRejected = false
-    if (key === this.#former && this.key.isRejected) this.#use(key)
-    const judgement = key === this.#latest ? 'accepted' : 'rejected'
-    if (judgement === this.judgement || (judgement === 'rejected' && !this.#latest.isRejected)) return
-    this.judgement = judgement
-    this.#observer.secretJudged?.(judgement)
-  }
-
-  #use(key: AppKey): void {
-    const former = this.key
-    if (key === former) return
-    // Half a secret, read while its file was written, must not drive out one that works.
-    if (former.wasAccepted || this.#former === undefined || this.#former === key) this.#former = former
-    this.key = key
-    this.#observer.secretSwitched?.(key.secret)
+    this.wereAccepted = true
+    if (key === this.#latest) this.isRejected = false
+    // A call with the former secret may have begun before the change: it succeeds late, which is no news.
+    else if (key !== this.#former || !this.isRejected) return
+    const state = key === this.#latest ? 'accepted' : 'rejected'
+    if (state === this.state) return
+    const isInUse = key === this.key
+    this.state = state
+    this.#onChange(state, isInUse ? undefined : key.secret)
   }
 }

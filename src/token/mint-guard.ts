@@ -14,7 +14,7 @@ import { TokenError, type TokenErrorCode } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { MintPauses, type MintPausesOptions } from './mint-pauses.ts'
 import { MintQueue } from './mint-queue.ts'
-import { AccessToken, type MintNotSent, type MintOptions, type TokenSource } from './token-source.ts'
+import { AccessToken, type MintOptions, type TokenSource } from './token-source.ts'
 
 export interface MintGuardOptions extends Partial<MintPausesOptions> {
   /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
@@ -56,14 +56,14 @@ export class MintGuard implements TokenSource {
     this.#source = source
     this.#now = now
     this.#queue = new MintQueue(options.mintConcurrency, options.mintRate, now)
-    const refuseWaiting = (error: MintNotSent) => this.#queue.refuseAll(error)
+    const refuseWaiting = (error: TokenError) => this.#queue.refuseAll(error)
     this.pauses = new MintPauses({ now, random, observer, refuseWaiting })
   }
 
   /**
    * `hanging`: this mint goes on beside a call that hangs, and ends with it. It makes brief calls, one after the other, until one
    * brings a token or the endpoint answers otherwise.
-   * @throws {TokenError} `MintNotSent` if no call was made
+   * @throws {TokenError}
    */
   async mint(org: OrgId, options: MintOptions = {}, hanging?: AbortSignal): Promise<AccessToken> {
     const { mintTimeoutMs, stopped } = this.#options
@@ -165,8 +165,7 @@ export class MintGuard implements TokenSource {
 }
 
 function noAnswer(code: TokenErrorCode): TokenError {
-  const hint = 'The token endpoint takes calls, but does not answer in time.'
-  return new TokenError(code, hint, { hint })
+  return new TokenError(code, 'The token endpoint takes calls, but does not answer in time.')
 }
 
 /** Does not keep the process alive. A timer may be early by a part of a millisecond. */

@@ -10,16 +10,16 @@
  */
 
 import { LRUCache } from 'lru-cache'
-import type { TokenError } from '../errors.ts'
+import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import { MintNotSent, type TokenObserver } from './token-source.ts'
+import type { TokenObserver } from './token-source.ts'
 
 export interface MintPausesOptions {
   readonly now: () => number
   readonly random: () => number
   readonly observer?: TokenObserver | undefined
   /** A pause of all begins: all who wait for a call wait in vain. */
-  readonly refuseWaiting?: (error: MintNotSent) => void
+  readonly refuseWaiting?: (error: TokenError) => void
 }
 
 const REJECTED = 'app_credentials_rejected'
@@ -34,7 +34,7 @@ interface Pause {
   readonly since: number
   readonly lengthMs: number
   /** Names the cause of the failure that began it. */
-  readonly hint: string | undefined
+  readonly hint: string
   /** The next call after this is the probe, and moves it on. */
   until: number
 }
@@ -84,7 +84,7 @@ export class MintPauses {
 
   /**
    * If the call is a probe, the next one may go ahead after `probeMs`, or when this one has ended.
-   * @throws {MintNotSent} in a pause
+   * @throws {TokenError} in a pause
    */
   admit(org: OrgId, probeMs: number): MintPass {
     const admittedAt = this.#options.now()
@@ -190,7 +190,7 @@ export class MintPauses {
     const toldMs = code === LIMITED ? (error.retryAfterSeconds ?? 0) * 1_000 : 0
     const until = now + (toldMs > 0 ? toldMs : lengthMs * (0.5 + this.#options.random() / 2))
     if (before !== undefined && !isProbe && (code !== LIMITED || until <= before.until)) return before
-    return { code, since: before?.since ?? admittedAt, until, lengthMs, hint: error.hint }
+    return { code, since: before?.since ?? admittedAt, until, lengthMs, hint: error.message }
   }
 
   #resumeAll(): void {
@@ -198,11 +198,8 @@ export class MintPauses {
     this.#all = []
   }
 
-  #refusal({ code, until, hint }: Pause): MintNotSent {
+  #refusal({ code, until, hint }: Pause): TokenError {
     const seconds = Math.max(1, Math.ceil((until - this.#options.now()) / 1_000))
-    return new MintNotSent(code, 'not called, in a pause', {
-      retryAfterSeconds: code === REJECTED ? undefined : seconds,
-      hint,
-    })
+    return new TokenError(code, hint, { retryAfterSeconds: code === REJECTED ? undefined : seconds })
   }
 }

@@ -6,7 +6,8 @@
  *   connection nor a caller whose tokens are always rejected holds up another's mint.
  */
 
-import { type MintNotSent, OverBudget, type Requester } from './token-source.ts'
+import type { TokenError } from '../errors.ts'
+import { OverBudget } from './token-source.ts'
 
 interface Waiter {
   /** The org had a token before. */
@@ -16,7 +17,7 @@ interface Waiter {
   /** The latest time for its turn. */
   readonly lastAt: number
   readonly go: (leave: () => void) => void
-  readonly refuse: (error: MintNotSent) => void
+  readonly refuse: (error: TokenError) => void
   readonly timer: NodeJS.Timeout
 }
 
@@ -40,7 +41,7 @@ export class MintQueue {
   /** Lowest rank first. */
   readonly #waiters: Waiter[] = []
   /** How often a requester asked lately. A connection that has closed is forgotten. */
-  readonly #asks = new WeakMap<Requester, { readonly count: number; readonly at: number }>()
+  readonly #asks = new WeakMap<object, { readonly count: number; readonly at: number }>()
   #underway = 0
   #turns = 0
   /** When the next call would begin if all came evenly. */
@@ -62,7 +63,7 @@ export class MintQueue {
    * @throws {OverBudget} at once if its turn would take nearly all of `patienceMs`; also when it has, and when others
    * who go first take its place in the queue
    */
-  enter(isKnown: boolean, patienceMs: number, requester: Requester = this, isTroubled = false): Promise<() => void> {
+  enter(isKnown: boolean, patienceMs: number, requester: object = this, isTroubled = false): Promise<() => void> {
     const rank = this.#countAsk(requester) + (isTroubled ? this.#setback : 0)
     return new Promise((go, refuse) => {
       const longestMs = patienceMs * LONGEST_WAIT_SHARE
@@ -76,7 +77,7 @@ export class MintQueue {
   }
 
   /** Nobody has to wait for a call that will not be made. */
-  refuseAll(error: MintNotSent): void {
+  refuseAll(error: TokenError): void {
     for (const waiter of this.#waiters.slice()) this.#refuse(waiter, error)
   }
 
@@ -109,7 +110,7 @@ export class MintQueue {
     }
   }
 
-  #refuse(waiter: Waiter, error?: MintNotSent): void {
+  #refuse(waiter: Waiter, error?: TokenError): void {
     const seconds = Math.ceil(this.#expectedWaitMs(waiter.isKnown) / 1_000)
     this.#remove(waiter)
     waiter.refuse(error ?? new OverBudget(Math.max(1, seconds)))
@@ -127,7 +128,7 @@ export class MintQueue {
     return this.#dueAt - this.#burstMs + ahead * this.#intervalMs - this.#now()
   }
 
-  #countAsk(requester: Requester): number {
+  #countAsk(requester: object): number {
     const now = this.#now()
     const { count, at } = this.#asks.get(requester) ?? { count: 0, at: now }
     const lately = count * 2 ** ((at - now) / HALF_LIFE_MS)

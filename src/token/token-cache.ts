@@ -212,7 +212,7 @@ export class TokenCache {
     const tokens = this.#orgs.peek(org)
     const now = this.#now()
     if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(true, now, this.#random())
-    throw new TokenError('token_endpoint_timeout', `no token within ${Math.round(patienceMs)} ms`)
+    throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
   }
 
   #mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
@@ -261,7 +261,6 @@ export class TokenCache {
     const now = this.#now()
     if (isRefusal(error)) {
       this.#refusals.set(org, { error, refusedAt: now })
-      this.#options.observer?.orgRefused?.(org, error)
     }
     this.#orgs.peek(org)?.noteMintFailed(!isRefusal(error), now, this.#random())
   }

@@ -4,67 +4,39 @@
  */
 
 import { gunzipSync } from 'node:zlib'
-import { OriginError, type OriginErrorCode, TokenError } from '../errors.ts'
+import { z } from 'zod'
+import { causeOf, OriginError, PROBLEMS, TokenError, type TokenErrorCode, type TokenErrorOptions } from '../errors.ts'
 import type { EndpointAnswer } from '../http/response-head.ts'
 import { AccessToken } from './token-source.ts'
 
-/**
- * The token of a success. `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day.
- * @throws {TokenError}
- */
-export function readToken(reply: EndpointAnswer, startedAt: number, wallNowMs: number): AccessToken {
-  const { status, fields, content } = reply
-  refuseUnlessOk(status, fields, wallNowMs)
-  const token = readOrgAccessToken(decode(fields, content))
-  if (token === undefined) throw new TokenError('token_response_invalid', `${NO_TOKEN} ${ADVICE}`, { hint: NO_TOKEN })
-  const date = Date.parse(fieldValue(fields, 'date') ?? '')
-  const lifeMs = jwtLifeMs(token, Number.isNaN(date) ? wallNowMs : date)
-  return new AccessToken(token, startedAt, lifeMs === undefined ? undefined : startedAt + lifeMs)
-}
-
-/** Some services compress whatever was asked for. */
-function decode(fields: readonly string[], content: Buffer): Buffer {
-  const coding = fieldValue(fields, 'content-encoding')?.toLowerCase()
-  if (coding !== 'gzip' && coding !== 'x-gzip') return content
-  try {
-    return gunzipSync(content, { maxOutputLength: MAX_DECODED_BYTES })
-  } catch {
-    return Buffer.alloc(0)
+/** `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day. */
+export function meaningOf(answer: EndpointAnswer, startedAt: number, wallNowMs: number): AccessToken | TokenError {
+  const { status, fields } = answer
+  const failure = (code: TokenErrorCode, says = '', options?: TokenErrorOptions) =>
+    new TokenError(code, `The token endpoint answered ${status}${says}.`, options)
+  if (status < 300) {
+    const token = readOrgAccessToken(answer)
+    if (token === undefined) return failure('token_response_invalid', WITHOUT_TOKEN)
+    const answeredAt = Date.parse(fieldValue(fields, 'date') ?? '') || wallNowMs
+    return new AccessToken(token, startedAt, jwtLifeMs(token, answeredAt))
   }
-}
-
-const MAX_DECODED_BYTES = 64 * 1024
-const NO_TOKEN = 'The token endpoint answered without a usable orgAccessToken, as a web page does.'
-/** For the log and `check`. The problem that a client gets has it already. */
-const ADVICE = 'Check baseUrl.'
-
-function refuseUnlessOk(status: number, fields: readonly string[], wallNowMs: number): void {
-  const answered = `The token endpoint answered ${status}`
-  if (status >= 200 && status <= 299) return
-  if (status < 400) {
-    const hint = `${answered}, a redirect.`
-    throw new TokenError('token_response_invalid', `${hint} ${ADVICE}`, { hint })
-  }
-  if (status === 401) throw new TokenError('app_credentials_rejected', answered)
+  if (status < 400) return failure('token_response_invalid', ', a redirect')
+  if (status === 401) return failure('app_credentials_rejected', ': it rejects the App credentials')
   const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), wallNowMs)
-  if (status === 429 || ((status === 403 || status === 503) && saysLimit(fields, retryAfterSeconds))) {
-    const hint = `The token endpoint limits the rate of calls: it answered ${status}.`
-    throw new TokenError('token_endpoint_rate_limited', hint, { retryAfterSeconds, hint })
+  const saysLimit = retryAfterSeconds !== undefined || LIMIT_FIELDS.some((name) => fieldValue(fields, name) === '0')
+  if (status === 429 || ((status === 403 || status === 503) && saysLimit)) {
+    return failure('token_endpoint_rate_limited', ': it limits the rate of calls', { retryAfterSeconds })
   }
-  if (status === 408 || status >= 500) {
-    throw new TokenError('token_endpoint_unavailable', answered, { hint: `${answered}.` })
-  }
+  if (status === 408 || status >= 500) return failure('token_endpoint_unavailable')
   // With a wrong path in baseUrl, every org gets this status.
   const isOfPath = status === 404 || status === 405
-  const hint = isOfPath ? `${answered}, as a wrong address does: if every Org is refused, check baseUrl.` : undefined
-  throw new TokenError('org_access_refused', hint ?? answered, { tokenEndpointStatus: status, hint })
+  return failure('org_access_refused', isOfPath ? WRONG_PATH : '', { tokenEndpointStatus: status })
 }
 
+const WITHOUT_TOKEN = ' without a usable orgAccessToken, as a web page does'
+const WRONG_PATH = ', as a wrong address does: if every Org is refused, check baseUrl'
 /** Many services tell a limit with another status than 429. */
-function saysLimit(fields: readonly string[], retryAfterSeconds = 0): boolean {
-  const isUsedUp = (name: string) => fieldValue(fields, name)?.trim() === '0'
-  return retryAfterSeconds > 0 || isUsedUp('x-ratelimit-remaining') || isUsedUp('ratelimit-remaining')
-}
+const LIMIT_FIELDS = ['x-ratelimit-remaining', 'ratelimit-remaining']
 
 /** Undefined if there is none, or if several contradict each other. */
 function fieldValue(fields: readonly string[], name: string): string | undefined {
@@ -72,25 +44,20 @@ function fieldValue(fields: readonly string[], name: string): string | undefined
   return values.length === 1 ? values[0] : undefined
 }
 
-/** Every string of a JSON text in order; the second group is set if the string is a member's name. */
-const JSON_STRINGS = /("(?:[^"\\]|\\.)*")(\s*:)?/g
-const MEMBER = 'orgAccessToken'
+const MEMBER_NAME = /"orgAccessToken"\s*:/g
+/** Visible ASCII without white space is one word of a field value (RFC 9110 §5.5). */
+const REPLY = z.object({ orgAccessToken: z.string().regex(/^[\x21-\x7e]{1,16384}$/) })
 
 /** The token, or undefined if there is none to rely on. */
-export function readOrgAccessToken(content: Buffer): string | undefined {
-  const text = new TextDecoder().decode(content) // without a byte order mark
-  const reply = parseJson(text)
-  if (typeof reply !== 'object' || reply === null || !Object.hasOwn(reply, MEMBER)) return undefined
-  const token: unknown = Reflect.get(reply, MEMBER)
-  const names = Array.from(text.matchAll(JSON_STRINGS), ([, name = '', colon]) => colon && parseJson(name))
-  // With two members of that name, parsers differ in which one counts (RFC 8259 §4).
-  const isUnique = names.filter((name) => name === MEMBER).length === 1
-  return isUnique && AccessToken.isUsable(token) ? token : undefined
-}
-
-function parseJson(text: string): unknown {
+export function readOrgAccessToken({ fields, content }: Omit<EndpointAnswer, 'status'>): string | undefined {
   try {
-    return JSON.parse(text)
+    // Some services compress whatever was asked for.
+    const isGzip = /^(?:x-)?gzip$/i.test(fieldValue(fields, 'content-encoding') ?? '')
+    const plain = isGzip ? gunzipSync(content, { maxOutputLength: 64 * 1024 }) : content
+    const text = new TextDecoder().decode(plain) // without a byte order mark
+    // With two members of that name, parsers differ in which one counts (RFC 8259 §4).
+    if ((text.match(MEMBER_NAME) ?? []).length > 1) return undefined
+    return REPLY.parse(JSON.parse(text)).orgAccessToken
   } catch {
     return undefined
   }
@@ -98,6 +65,7 @@ function parseJson(text: string): unknown {
 
 /** If less time is left, the difference says more about two clocks than about the token. */
 const MIN_REST_MS = 1_000
+const CLAIMS = z.object({ exp: z.number(), iat: z.number().catch(Number.POSITIVE_INFINITY) })
 
 /**
  * The life that a JWT states, in milliseconds from its mint (RFC 7519 §4.1): the greater of `exp` − `iat`, both by the clock of
@@ -105,60 +73,40 @@ const MIN_REST_MS = 1_000
  * the token is no JWT, or states no end that lies ahead. It is read once, never verified.
  */
 export function jwtLifeMs(token: string, answeredAt: number): number | undefined {
-  const parts = token.split('.')
-  if (parts.length !== 3) return undefined
-  const claims = parseJson(Buffer.from(parts[1] ?? '', 'base64url').toString('utf8'))
-  const exp = secondsOf(claims, 'exp')
-  const restMs = exp * 1_000 - answeredAt
-  if (!Number.isFinite(restMs) || restMs < MIN_REST_MS) return undefined
-  const wholeMs = (exp - secondsOf(claims, 'iat')) * 1_000
-  return wholeMs > restMs ? wholeMs : restMs
-}
-
-function secondsOf(claims: unknown, name: 'exp' | 'iat'): number {
-  const value: unknown = typeof claims === 'object' && claims !== null ? Reflect.get(claims, name) : undefined
-  return typeof value === 'number' ? value : Number.NaN
+  try {
+    const [, payload = '', signature] = token.split('.')
+    if (signature === undefined) return undefined
+    const { exp, iat } = CLAIMS.parse(JSON.parse(Buffer.from(payload, 'base64url').toString()))
+    const restMs = exp * 1_000 - answeredAt
+    return restMs < MIN_REST_MS ? undefined : Math.max(restMs, (exp - iat) * 1_000)
+  } catch {
+    return undefined
+  }
 }
 
 /** A longer wait would keep orgs out because of one odd answer. */
 const MAX_RETRY_AFTER_SECONDS = 300
-/** `Date.parse` alone takes nearly anything for a date. */
-const HTTP_DATE = /^\w{3,9}, .+ GMT$/
 
-/** `Retry-After` (RFC 9110 §10.2.3) as whole seconds from now. Undefined if it is missing or not well-formed. */
-export function parseRetryAfter(value: string | undefined, wallNowMs: number): number | undefined {
-  if (value === undefined) return undefined
-  if (/^\d+$/.test(value)) return Math.min(Number(value), MAX_RETRY_AFTER_SECONDS)
-  const restMs = HTTP_DATE.test(value) ? Date.parse(value) - wallNowMs : Number.NaN
-  if (Number.isNaN(restMs)) return undefined
-  return Math.min(Math.max(Math.ceil(restMs / 1_000), 0), MAX_RETRY_AFTER_SECONDS)
+/** `Retry-After` (RFC 9110 §10.2.3) in whole seconds from now. Undefined if it names no time that lies ahead. */
+export function parseRetryAfter(value = '', wallNowMs: number): number | undefined {
+  const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - wallNowMs) / 1_000)
+  return seconds > 0 ? Math.min(seconds, MAX_RETRY_AFTER_SECONDS) : undefined
 }
 
-const UNREACHABLE = 'The token endpoint cannot be reached (%): check baseUrl and the network.'
-const BROKEN = 'The answer of the token endpoint is broken (%).'
-/** One sentence for callers and the log; `%` stands for the cause. None if the problem's code says enough. */
-const HINTS: Readonly<Partial<Record<OriginErrorCode, string>>> = {
-  connection_refused: UNREACHABLE,
-  connection_timeout: UNREACHABLE,
-  connection_terminated: 'The token endpoint closed the connection without an answer (%).',
-  dns_error: 'The host name of the token endpoint cannot be resolved (%): check baseUrl and the DNS server.',
-  tls_protocol_error: 'TLS with the token endpoint failed (%): check that baseUrl names an https port.',
-  overloaded: 'The proxy has no room for another connection (%): raise its limits.',
-  http_protocol_error: BROKEN,
-  http_response_incomplete: BROKEN,
-}
+/** The call was sent. Of the other failures, what the problem of a request advises is right for a mint, too. */
+const SENT = /^(?:http_|connection_terminated)/
 
-/** Says what it means for a token that the call failed. Names the system's code, never what was sent or received. */
-export function translateMintError(cause: unknown): TokenError {
-  if (cause instanceof TokenError) return cause
-  if (!(cause instanceof OriginError)) {
-    return new TokenError('token_endpoint_unavailable', 'The call of the token endpoint failed.', { cause })
-  }
+/** The call failed. Names the system's code, never what was sent or received. */
+export function meaningOfFailure(cause: unknown): TokenError {
+  const failed = 'The call of the token endpoint failed'
+  if (!(cause instanceof OriginError)) return new TokenError('token_endpoint_unavailable', `${failed}.`, { cause })
   const { code, cause: error } = cause
+  const { status, detail: advice } = PROBLEMS[code]
   const detail = error instanceof Error && 'code' in error ? String(error.code) : cause.message
-  const hint = HINTS[code]?.replace('%', () => detail) ?? cause.hint
-  const isTimeout = code === 'connection_timeout' || code === 'http_response_timeout'
-  const failure = isTimeout ? 'token_endpoint_timeout' : 'token_endpoint_unavailable'
-  const meaning = HINTS[code] === BROKEN ? 'token_response_invalid' : failure
-  return new TokenError(meaning, hint ?? cause.message, { cause, hint })
+  const isSent = SENT.test(code)
+  const what = causeOf(cause) ?? `${isSent ? failed : 'The token endpoint cannot be reached'} (${detail}).`
+  const isBroken = code === 'http_protocol_error' || code === 'http_response_incomplete'
+  const unavailable = status === 504 ? 'token_endpoint_timeout' : 'token_endpoint_unavailable'
+  const meaning = isBroken ? 'token_response_invalid' : unavailable
+  return new TokenError(meaning, isSent ? what : `${what} ${advice}`, { cause })
 }

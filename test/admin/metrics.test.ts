@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest'
 import { Histogram, renderFamilies } from '../../src/admin/counts.ts'
 import { Metrics } from '../../src/admin/metrics.ts'
-import { PROBLEMS } from '../../src/errors.ts'
+import { PROBLEMS, TokenError, type TokenErrorCode } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import type { RequestRecord } from '../../src/http/request-record.ts'
 import { parseExposition } from './exposed.ts'
@@ -72,9 +72,10 @@ test.each([
 test('lookups, repeats and mints are counted by outcome, without the Org', async () => {
   const metrics = new Metrics()
   const mint = { org: 'canary-org' as OrgId, url: 'http://localhost/' }
-  metrics.mintSettled({ ...mint, reason: 'cold', outcome: 'ok', durationMs: 30 })
-  metrics.mintSettled({ ...mint, reason: 'refresh', outcome: 'token_endpoint_timeout', durationMs: 5_000 })
-  metrics.mintSettled({ ...mint, reason: 'cold', outcome: 'org_access_refused', durationMs: 0 })
+  metrics.mintSettled({ ...mint, reason: 'cold', durationMs: 30, error: undefined })
+  const failed = (code: TokenErrorCode) => new TokenError(code, 'scripted')
+  metrics.mintSettled({ ...mint, reason: 'refresh', durationMs: 5_000, error: failed('token_endpoint_timeout') })
+  metrics.mintSettled({ ...mint, reason: 'cold', durationMs: 0, error: failed('org_access_refused') })
   for (const outcome of ['accepted', 'accepted', 'passed'] as const) metrics.requests.replays.add(outcome)
   const lookups = [{ token: 'miss' }, { token: 'hit' }, { token: 'hit' }, { token: 'none' }] as const
   const { value, totals, text } = await measured([...lookups], metrics)

@@ -50,7 +50,7 @@ test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', a
   await using proxy = await startProxy(service, ADMIN)
   for (const org of ['a', 'b']) expect((await request(proxy.port, get('/v2/x', org))).status).toBe(503)
   const [paused] = (await warningsOf(proxy)).filter(({ code }) => code === 'mints_paused')
-  expect(paused?.text).toContain('The token endpoint limits the rate of calls: it answered 429.')
+  expect(paused?.text).toContain('The token endpoint answered 429: it limits the rate of calls.')
   expect(Date.parse(paused?.until ?? '') - Date.now()).toBeGreaterThan(60_000)
   expect(await proxy.metric('oap_warnings{code="mints_paused"}')).toBe(1)
   expect(await proxy.metric('oap_mints_paused_seconds')).toBeGreaterThan(60)
@@ -79,7 +79,9 @@ test('rejected App credentials are told: at once if they were never accepted, la
   expect((await request(proxy.port, get('/v2/x', 'globex'))).status).toBe(502)
   const [told, ...others] = await warningsOf(proxy)
   expect([told?.code, others]).toEqual(['orgs_paused', []])
-  expect(told?.text).toContain('No new token for globex: App credentials rejected')
+  expect(told?.text).toContain(
+    'No new token for globex: The token endpoint answered 401: it rejects the App credentials.',
+  )
   expect((await request(proxy.port, get('/v2/x', 'initech'))).status).toBe(502)
   expect((await warningsOf(proxy)).map(({ code }) => code)).toContain('app_credentials_rejected')
 })

@@ -46,10 +46,15 @@ test.each([
     1,
     /org_access_refused\n {2}POST .*as a wrong address does.*check baseUrl\.\n {2}Check the org id/s,
   ],
-  ['403', { status: 403 }, 1, /org_access_refused\n.*answered 403\n {2}Check the org id, and that the Org has linked/s],
-  ['401', { status: 401 }, 1, /app_credentials_rejected\n.*answered 401\n {2}Check appId and the App secret/s],
+  ['403', { status: 403 }, 1, /org_access_refused\n.*answered 403\.\n {2}Check the org id/s],
+  [
+    '401',
+    { status: 401 },
+    1,
+    /app_credentials_rejected\n.*401: it rejects the App credentials\.\n {2}Check appId and/s,
+  ],
   ['a web page', { status: 200, content: '<html>' }, 1, /token_response_invalid\n.*as a web page does/s],
-  ['429', { status: 429 }, 1, /token_endpoint_rate_limited\n.*answered 429\.\n$/s],
+  ['429', { status: 429 }, 1, /token_endpoint_rate_limited\n.*answered 429: it limits the rate of calls\.\n$/s],
 ] as const)('--mint: %s', async (_, reply: Reply | undefined, expected, pattern) => {
   await using service = await startService({ mint: (mint) => reply ?? mint.issue() })
   const { baseUrl: OAP_BASE_URL, appId: OAP_APP_ID, appSecret: OAP_APP_SECRET } = service

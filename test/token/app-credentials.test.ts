@@ -25,9 +25,8 @@ describe('two secrets', () => {
   class Rotation {
     readonly events: string[] = []
     accepted: readonly string[] = ['a']
-    readonly #credentials = new AppCredentials('app', new Secret('a'), {
-      secretSwitched: (secret) => this.events.push(`uses ${secret.reveal()}`),
-      secretJudged: (outcome) => this.events.push(outcome),
+    readonly #credentials = new AppCredentials('app', new Secret('a'), (state, inUse) => {
+      this.events.push(inUse === undefined ? state : `${state}: uses ${inUse.reveal()}`)
     })
 
     offer(...secrets: string[]): void {
@@ -53,11 +52,7 @@ describe('two secrets', () => {
     }
 
     get isLatestRejected(): boolean {
-      return this.#credentials.judgement === 'rejected'
-    }
-
-    get wereAccepted(): boolean {
-      return this.#credentials.wereAccepted
+      return this.#credentials.state === 'rejected'
     }
   }
 
@@ -70,7 +65,7 @@ describe('two secrets', () => {
     rotation.accepted = ['b']
     expect([rotation.mint(), rotation.mint()]).toEqual(['a b', 'b'])
     expect(rotation.isLatestRejected).toBe(false)
-    expect(rotation.events).toEqual(['uses b', 'uses a', 'rejected', 'uses b', 'accepted'])
+    expect(rotation.events).toEqual(['loaded: uses b', 'rejected: uses a', 'accepted: uses b'])
   })
 
   test('half a secret does not drive out the one that works, also before the first mint', () => {
@@ -79,6 +74,18 @@ describe('two secrets', () => {
       if (isWarm) rotation.mint()
       rotation.offer('ha', 'half', 'other')
       expect([rotation.mint(), rotation.mint()]).toEqual(['other a', 'a'])
+    }
+  })
+
+  test('a file that goes back to the secret before, judged or not: each is tried once', () => {
+    for (const isJudged of [true, false]) {
+      const rotation = new Rotation()
+      rotation.offer('b')
+      if (isJudged) rotation.mint()
+      rotation.offer('a')
+      expect(rotation.mint()).toBe('a')
+      rotation.accepted = []
+      expect(rotation.mint()).toBe('a b failed')
     }
   })
 
@@ -95,11 +102,13 @@ describe('two secrets', () => {
   })
 
   test('the same file again is no news, and a late success of the old secret does not bring it back', () => {
-    const credentials = new AppCredentials('app', new Secret('a'))
+    const states: string[] = []
+    const credentials = new AppCredentials('app', new Secret('a'), (state) => states.push(state))
     const old = credentials.key
-    expect(credentials.offer(new Secret('b'))).toBe(true)
+    credentials.offer(new Secret('b'))
     credentials.accepted(old)
-    expect(credentials.offer(new Secret('b'))).toBe(false)
+    credentials.offer(new Secret('b'))
     expect(credentials.key.secret.reveal()).toBe('b')
+    expect(states).toEqual(['loaded'])
   })
 })

@@ -5,8 +5,8 @@ import { call } from '../../src/origin/call.ts'
 import { Origin, type OriginOptions } from '../../src/origin/origin.ts'
 import { Secret } from '../../src/secret.ts'
 import { AppCredentials } from '../../src/token/app-credentials.ts'
-import { TokenEndpoint, type TokenEndpointOptions } from '../../src/token/token-endpoint.ts'
-import type { SettledMint } from '../../src/token/token-source.ts'
+import { type TokenEndpointOptions, tokenEndpoint } from '../../src/token/token-endpoint.ts'
+import type { SettledMint, TokenSource } from '../../src/token/token-source.ts'
 import type { Service } from '../support/service.ts'
 
 export const ACME = 'acme' as OrgId
@@ -14,7 +14,7 @@ export const GLOBEX = 'globex' as OrgId
 
 export class EndpointUnderTest implements AsyncDisposable {
   readonly credentials: AppCredentials
-  readonly endpoint: TokenEndpoint
+  readonly endpoint: TokenSource
   readonly mints: SettledMint[] = []
   readonly #origin: Origin
 
@@ -27,15 +27,13 @@ export class EndpointUnderTest implements AsyncDisposable {
     const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, ...options }
     this.#origin = new Origin(origin)
     this.credentials = new AppCredentials(appId, new Secret(appSecret))
-    this.endpoint = new TokenEndpoint(
-      {
-        baseUrl,
-        call: (target, fields, signal) => call(this.#origin, { method: 'POST', target, fields }, timeoutMs, signal),
-        observer: { mintSettled: (mint) => this.mints.push(mint) },
-        ...options,
-      },
-      this.credentials,
-    )
+    this.endpoint = tokenEndpoint({
+      baseUrl,
+      credentials: this.credentials,
+      call: (target, fields, signal) => call(this.#origin, { method: 'POST', target, fields }, timeoutMs, signal),
+      observer: { mintSettled: (mint) => this.mints.push(mint) },
+      ...options,
+    })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -4,7 +4,6 @@ import { describe, expect, test } from 'vitest'
 import { TokenError, type TokenErrorCode } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { type MintPass, MintPauses } from '../../src/token/mint-pauses.ts'
-import { MintNotSent } from '../../src/token/token-source.ts'
 import { ManualClock } from '../support/clock.ts'
 import { fc } from '../support/properties.ts'
 
@@ -37,12 +36,12 @@ class World {
   }
 
   /** One call from admission to outcome. Returns the refusal if there was no call. */
-  call(org: string, code?: TokenErrorCode, retryAfterSeconds?: number): MintNotSent | undefined {
+  call(org: string, code?: TokenErrorCode, retryAfterSeconds?: number): TokenError | undefined {
     return refusalBy(() => this.end(this.begin(org), code, retryAfterSeconds))
   }
 
   /** Undefined if a call for the org is allowed. Makes none. */
-  refusalOf(org: string): MintNotSent | undefined {
+  refusalOf(org: string): TokenError | undefined {
     return refusalBy(() => this.begin(org, 0))
   }
 
@@ -52,11 +51,11 @@ class World {
   }
 }
 
-function refusalBy(run: () => unknown): MintNotSent | undefined {
+function refusalBy(run: () => unknown): TokenError | undefined {
   try {
     run()
   } catch (error) {
-    if (error instanceof MintNotSent) return error
+    if (error instanceof TokenError) return error
     throw error
   }
 }
@@ -114,7 +113,7 @@ describe('an org whose trouble is its own', () => {
     const world = new World()
     world.call('sick', DOWN)
     world.clock.advance(250_000)
-    expect(world.pauses.status).toEqual({ code: DOWN, leftMs: 0, hint: undefined, isOfAll: false, orgs: ['sick'] })
+    expect(world.pauses.status).toEqual({ code: DOWN, leftMs: 0, hint: 'scripted', isOfAll: false, orgs: ['sick'] })
     expect(world.begin('sick').probes).toHaveLength(1)
     world.clock.advance(60_000)
     expect(world.pauses.status).toBeUndefined()
@@ -256,7 +255,7 @@ describe('a limit', () => {
     for (const org of ['a', 'b']) world.call(org, LIMITED, 60)
     world.pauses.resume(REJECTED)
     expect(world.refusalOf('a')).toBeDefined()
-    const told = { code: LIMITED, leftMs: 60_000, hint: undefined, isOfAll: true, orgs: ['b', 'a'] }
+    const told = { code: LIMITED, leftMs: 60_000, hint: 'scripted', isOfAll: true, orgs: ['b', 'a'] }
     expect(world.pauses.status).toEqual(told)
     world.pauses.resume()
     for (const org of ['a', 'b', 'c']) expect(world.refusalOf(org)).toBeUndefined()

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { MintQueue } from '../../src/token/mint-queue.ts'
-import { OverBudget, type Requester } from '../../src/token/token-source.ts'
+import { OverBudget } from '../../src/token/token-source.ts'
 import { fc } from '../support/properties.ts'
 
 beforeEach(() => {
@@ -20,7 +20,7 @@ interface Seen {
 }
 
 /** Enters the queue, and records the time of admission or the refusal. */
-function watch(queue: MintQueue, isKnown: boolean, waitMs = 60_000, requester?: Requester, isTroubled = false): Seen {
+function watch(queue: MintQueue, isKnown: boolean, waitMs = 60_000, requester?: object, isTroubled = false): Seen {
   const seen: Seen = {}
   queue.enter(isKnown, waitMs, requester, isTroubled).then(
     (leave) => Object.assign(seen, { enteredAt: now(), leave }),

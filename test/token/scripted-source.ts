@@ -26,7 +26,7 @@ export class PendingMint {
 
   /** A new token, unless it is given. */
   async issue(name = this.#nextName(), expiresAt?: number): Promise<AccessToken> {
-    const token = new AccessToken(name, this.#mintedAt, expiresAt)
+    const token = new AccessToken(name, this.#mintedAt, expiresAt && expiresAt - this.#mintedAt)
     this.#resolve(token)
     await settled()
     return token

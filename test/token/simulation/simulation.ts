@@ -221,8 +221,8 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
       mint: async (org) => {
         const mintedAt = world.now()
         const issued = await mint(world, service, Number(org.slice(4)), random)
-        const expiresAt = service.kind.statesEnd === true ? mintedAt + issued.lifeMs : undefined
-        const token = new AccessToken(issued.name, mintedAt, expiresAt)
+        const statedLifeMs = service.kind.statesEnd === true ? issued.lifeMs : undefined
+        const token = new AccessToken(issued.name, mintedAt, statedLifeMs)
         names.set(token, issued.name)
         return token
       },
