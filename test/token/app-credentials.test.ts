@@ -105,6 +105,7 @@ describe('two secrets', () => {
     const states: string[] = []
     const credentials = new AppCredentials('app', new Secret('a'), (state) => states.push(state))
     const old = credentials.key
+    credentials.rejected(old)
     credentials.offer(new Secret('b'))
     credentials.accepted(old)
     credentials.offer(new Secret('b'))

@@ -99,6 +99,10 @@ test('after a 401 to half a secret, and to the whole one that the service does n
   await client.endpoint.mint(ACME)
   const rejected = 'app_credentials_rejected'
   expect(client.mints.map(({ error }) => error?.code)).toEqual([undefined, rejected, rejected, undefined])
+  // The service rejects both: each is tried once.
+  service.tokens.script = () => ({ status: 401 })
+  expect((await failureOf(client.endpoint.mint(ACME))).code).toBe(rejected)
+  expect(client.mints).toHaveLength(6)
 })
 
 describe('no connection', () => {
@@ -205,6 +209,14 @@ test('content without end is broken off at its limit', async () => {
   expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_response_invalid' })
   await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
   expect(sentBytes).toBeLessThan(16 * 1024 * 1024)
+})
+
+test('a refusal of the org proves the App credentials', async () => {
+  await using service = await startService()
+  await using client = new EndpointUnderTest(service)
+  service.tokens.script = () => ({ status: 403 })
+  await failureOf(client.endpoint.mint(ACME))
+  expect(client.credentials.wereAccepted).toBe(true)
 })
 
 test('no failure contains the secret, the App key or the reply of the endpoint', async () => {
