@@ -255,7 +255,10 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
 /** Thrown by everything that mints. The message is the hint, too: it never holds a secret, a token or a response body. */
 export class TokenError extends FailureError<TokenErrorCode> {
   constructor(code: TokenErrorCode, hint: string, options?: TokenErrorOptions) {
+    const { stackTraceLimit } = Error
+    Error.stackTraceLimit = 0 // nothing prints the stack, and a flood makes thousands of these in a second
     super(code, hint, { ...options, hint })
+    Error.stackTraceLimit = stackTraceLimit
   }
 }
 
