@@ -9,7 +9,7 @@
  */
 
 import type { OrgId } from '../http/org-id.ts'
-import { agrees, type Ending, isTelling } from './death-ages.ts'
+import { type Death, OrgLifetime } from './lifetimes.ts'
 import type { ServiceHabits, TokenRules } from './service-habits.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 import type { Turns } from './turns.ts'
@@ -27,7 +27,7 @@ export type Choice =
 /** A token that the service rejected although it was old enough to be known everywhere. */
 interface Condemned {
   readonly token: AccessToken
-  readonly death: Ending
+  readonly death: Death
   /** No request is repeated with the successor, so the first request that the service accepts confirms the death. */
   readonly isUnrepeated: boolean
 }
@@ -43,16 +43,6 @@ interface OtherRejections {
   readonly shapes: Set<string>
 }
 
-/** The last tenth of a life, but no more than 30 s, is for a mint ahead of the end. */
-const AHEAD_SHARE = 1 / 10
-const MAX_AHEAD_MS = 30_000
-const MIN_AHEAD_SHARE = 1 / 100
-/** This share of the tokens lives to its end, so that a longer life is noticed. */
-const EXPLORED_SHARE = 1 / 24
-/** After a token has outlived the regular end of its org, none is minted ahead until so many have died at theirs. */
-const DOUBTS = 3
-/** A token that is accepted at a greater age than expected, by this share, lives longer. */
-const OUTLIVED_SHARE = 0.05
 /** A request that cannot be repeated keeps this distance from the end. */
 const SAFE_SHARE = 1 / 50
 const SAFE_MS = 100
@@ -105,38 +95,28 @@ export class OrgTokens {
   #scoutedUntil = 0
   /** The current token was minted after the one before had been rejected. */
   isReplacement = false
-  /** The current token is left to live to its end, so that a longer life is noticed. */
-  #isDrawn = false
-  /**
-   * 0 to 999. Spreads the mints ahead of tokens that were minted together, and decides which of them are minted ahead while that
-   * seldom brings another token.
-   */
-  #lot = 0
   #failures = 0
   #hasPassingFailure = false
   /** After a failure, or a mint that brought nothing new, no request waits for another mint before. */
   #nextMintAt = 0
   #condemned: Condemned | undefined
   #others: OtherRejections | undefined
-  /** The last death of a token of this org, unless one has outlived the expected end since. */
-  #lastDeath: Ending | undefined
-  /** Deaths in a row at the age of the last one. */
-  #regularDeaths = 0
+  readonly #life: OrgLifetime
 
   constructor(org: OrgId, token: AccessToken, rules: TokenRules, habits: ServiceHabits, random: number) {
     this.org = org
     this.current = token
     this.rules = rules
     this.habits = habits
-    this.#draw(random)
+    this.#life = new OrgLifetime(habits.lifetimes, rules, token, random)
   }
 
   // ---- which token a request gets
 
   /** Runs for a request that is not answered by `quietUntil`. */
   choose(kind: RequestKind, now: number): Choice {
-    this.#noteOutlived()
     const { current } = this
+    this.#life.noteAlive(this.acceptedAt - current.mintedAt)
     const former = this.usableFormer(now)
     const isRepeatable = kind === 'repeatable'
     if (this.isBeingReplaced) {
@@ -177,20 +157,16 @@ export class OrgTokens {
   #reasonToMint(kind: RequestKind, now: number): MintReason | undefined {
     const { current } = this
     const ageMs = now - current.mintedAt
-    if (kind === 'repeatable') return ageMs < this.endMs || this.#isExplored ? undefined : 'expired'
+    if (kind === 'repeatable') return ageMs < this.endMs || this.#life.isExplored ? undefined : 'expired'
     if (this.#condemned?.token === current && this.mayMintAfterRejection(now)) return 'rejected'
-    if (kind === 'handshake' && ageMs > this.#assumedLifeMs / 2) return 'handshake'
+    if (kind === 'handshake' && ageMs > this.endMs / 2) return 'handshake'
     const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.#looksAhead)
     return isInTime ? undefined : 'expired'
   }
 
   /** False for most tokens if the endpoint seldom has another before the end of the present one. */
   get #looksAhead(): boolean {
-    return this.habits.ahead.areGood(1 - this.#lot / 1_000)
-  }
-
-  get #isExplored(): boolean {
-    return this.#isDrawn || this.habits.doubts > 0
+    return this.habits.ahead.areGood(1 - this.#life.lot / 1_000)
   }
 
   /** True for one request in a second, which tries a token. */
@@ -225,49 +201,12 @@ export class OrgTokens {
 
   /** The age at which the current token will probably end. `Infinity` if nothing is known. */
   get endMs(): number {
-    const { learns, lifetimeMs } = this.rules
-    const learnedMs = this.#learnedEndMs ?? Number.POSITIVE_INFINITY
-    return Math.min(learns ? learnedMs : lifetimeMs, this.current.statedLifeMs)
+    return this.#life.endMs
   }
 
-  /** The org's own deaths count first, those of others only where it has none that say otherwise. */
-  get #learnedEndMs(): number | undefined {
-    const { deaths } = this.habits
-    const own = this.#lastDeath
-    if (own !== undefined && deaths.endMs !== undefined && agrees(own, deaths.endMs)) return deaths.endMs
-    if (this.#regularDeaths > 1) return own?.deadMs
-    const told = this.current.expectedLifeMs
-    const ofAll = own === undefined ? deaths.endOfAllMs : undefined
-    if (told === undefined || ofAll === undefined) return ofAll ?? told
-    return deaths.agreeWith(told) ? Math.min(told, ofAll) : ofAll
-  }
-
-  #noteOutlived(): void {
-    const own = this.#lastDeath
-    if (own === undefined) return
-    const { endMs } = this
-    const aliveMs = this.acceptedAt - this.current.mintedAt
-    if (aliveMs <= endMs * (1 + OUTLIVED_SHARE)) return
-    if (agrees(own, endMs)) this.habits.doubts = DOUBTS
-    this.#lastDeath = undefined
-    this.#regularDeaths = 0
-  }
-
-  /** A token that has lived for long will probably live on. */
-  get #assumedLifeMs(): number {
-    if (Number.isFinite(this.endMs)) return this.endMs
-    return Math.max(this.rules.lifetimeMs, 4 * (this.acceptedAt - this.current.mintedAt))
-  }
-
-  /** The age for a mint ahead of the end: so early that one request will come, and that the new token is known by then. */
   #aheadMs(now: number): number {
-    const { endMs } = this
-    if (this.#isExplored || !Number.isFinite(endMs)) return this.current.statedLifeMs
     const gapMs = this.#uses === 0 ? 0 : (this.acceptedAt - this.current.mintedAt) / this.#uses
-    const comesMs = this.rules.looksFarAhead ? gapMs * (1 / 2 + this.#lot / 2_000) : 0
-    const workMs = 2 * this.habits.mintMs + this.habits.delayMs(now)
-    const latestMs = Math.min(endMs * AHEAD_SHARE, MAX_AHEAD_MS)
-    return endMs - Math.min(Math.max(comesMs + workMs, endMs * MIN_AHEAD_SHARE), latestMs)
+    return this.#life.aheadMs(gapMs, 2 * this.habits.mintMs + this.habits.delayMs(now))
   }
 
   // ---- what the service says
@@ -286,9 +225,7 @@ export class OrgTokens {
         this.habits.noteFormer(false, sentAt)
       return false
     }
-    const { deaths } = this.habits
-    if (sentAt - token.mintedAt > deaths.disprovedAfterMs) deaths.disprove()
-    if (token.mintedAt < deaths.bornBefore && sentAt > deaths.diedAt) deaths.noteSurvivor()
+    this.#life.noteAccepted(sentAt)
     const isWatched = this.#isWatched
     this.#uses += 1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
@@ -326,7 +263,7 @@ export class OrgTokens {
     if (this.#condemned?.token === token) return
     const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
     const deadMs = Math.max(sentAt - token.mintedAt, aliveMs)
-    this.#condemned = { token, death: { org: this.org, mintedAt: token.mintedAt, aliveMs, deadMs }, isUnrepeated }
+    this.#condemned = { token, death: { mintedAt: token.mintedAt, aliveMs, deadMs }, isUnrepeated }
   }
 
   /** Another token was accepted where this one was rejected. */
@@ -335,16 +272,10 @@ export class OrgTokens {
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
     if (this.#others !== undefined) this.#others.useless = 0
-    if (!this.rules.learns) return
     const { death } = condemned
-    const { deaths } = this.habits
-    deaths.add(death, this.habits.mintMs)
-    if (deaths.mayHaveDiedTogether || !isTelling(death)) return
-    const before = this.#lastDeath
-    const isRegular = before !== undefined && agrees(death, before.deadMs)
-    if (isRegular) this.habits.doubts = Math.max(0, this.habits.doubts - 1)
-    this.#regularDeaths = isRegular ? this.#regularDeaths + 1 : 1
-    this.#lastDeath = isRegular ? { ...death, deadMs: Math.min(death.deadMs, before.deadMs) } : death
+    // If it was young enough to live on, its successor may have ended it.
+    const isCertain = death.deadMs >= this.endMs || death.mintedAt + death.deadMs < this.current.mintedAt
+    if (isCertain) this.#life.noteDeath(death, this.habits.mintMs)
   }
 
   /** The service accepted a request like the one that was `rejectedYoung`: it knows the token now. */
@@ -448,6 +379,7 @@ export class OrgTokens {
     // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
     const rejectedAt = this.current.mintedAt + (this.#condemned?.death.deadMs ?? 0)
     this.isReplacement = isCondemned && token.mintedAt >= Math.floor(rejectedAt)
+    this.#life.take(token, random)
     this.former = isCondemned || this.habits.endsFormer(now) ? undefined : this.current
     this.current = token
     this.quietUntil = 0
@@ -460,14 +392,7 @@ export class OrgTokens {
     this.rejectedYoung = undefined
     this.#scoutedUntil = 0
     this.#nextMintAt = 0
-    this.#draw(random)
     return true
-  }
-
-  /** Draws the lot of a new token. None of another process that knows its life is explored: each would meet its end. */
-  #draw(random: number): void {
-    this.#isDrawn = this.rules.learns && this.current.expectedLifeMs === undefined && random < EXPLORED_SHARE
-    this.#lot = Math.floor(random * 1_000)
   }
 
   /** `isPassing`: it was no refusal of the org. */

@@ -5,7 +5,7 @@
  * A belief that never helps is dropped: what failed a few times in a row is tried for one request in many.
  */
 
-import { DeathAges } from './death-ages.ts'
+import { Lifetimes } from './lifetimes.ts'
 import type { TokenObserver } from './token-source.ts'
 
 /** Each success in a row makes up for one further failure, up to so many. */
@@ -76,9 +76,7 @@ export interface TokenRules {
 }
 
 export class ServiceHabits {
-  readonly deaths = new DeathAges()
-  /** So many regular deaths are awaited before ends are trusted again: a token has outlived the regular end of its org. */
-  doubts = 0
+  readonly lifetimes = new Lifetimes()
   /** Waiting until a token is known that the service has never accepted. */
   readonly waiting = new Odds()
   /** Waiting until a young token is known everywhere that the service has accepted from other requests. */

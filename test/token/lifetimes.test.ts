@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest'
+import { Lifetimes, OrgLifetime } from '../../src/token/lifetimes.ts'
+import { AccessToken } from '../../src/token/token-source.ts'
+import { TOKEN_CACHE_OPTIONS } from '../support/token-cache-options.ts'
+
+const MINT_MS = 5
+/** No token is left to live past its expected end. */
+const RANDOM = 0.999
+const NONE = Number.POSITIVE_INFINITY
+
+/** `a 90-100@5` is a token of the org `a` that was minted at 5, accepted at the age of 90 and rejected at that of 100. */
+function orgAfter(events: string, asked: string, toldMs?: number): OrgLifetime {
+  const all = new Lifetimes()
+  const orgs = new Map<string, OrgLifetime>()
+  const orgOf = (name: string, mintedAt: number) => {
+    const token = new AccessToken('token', mintedAt, undefined, toldMs)
+    const org = orgs.get(name) ?? new OrgLifetime(all, TOKEN_CACHE_OPTIONS, token, RANDOM)
+    orgs.set(name, org)
+    org.take(token, RANDOM)
+    return org
+  }
+  events.split(', ').forEach((event, i) => {
+    const [, name = '', aliveMs, deadMs, at = 1_000 * i] = /^(\S+) (\d+)(?:-(\d+))?(?:@(\d+))?$/.exec(event) ?? []
+    const mintedAt = Number(at)
+    const org = orgOf(name, mintedAt)
+    org.noteAccepted(mintedAt + Number(aliveMs))
+    org.noteAlive(Number(aliveMs))
+    if (deadMs !== undefined) org.noteDeath({ mintedAt, aliveMs: Number(aliveMs), deadMs: Number(deadMs) }, MINT_MS)
+  })
+  return orgOf(asked, 1_000_000)
+}
+
+const REGULAR = 'a 90-100, b 90-100, c 90-100'
+const TOGETHER = 'a 90-100@0, b 90-100@0, c 90-100@1'
+
+test.each([
+  ['three orgs at one age', 'a 90-101, b 95-100, c 80-104', 'new', 100],
+  ['two orgs', 'a 90-101, b 95-100, b 80-104', 'new', NONE],
+  ['three ages', 'a 90-100, b 190-200, c 290-300', 'new', NONE],
+  ['three orgs at one moment', TOGETHER, 'new', NONE],
+  ['three orgs at one moment, and one that was accepted then', `${TOGETHER}, d 90-100@50`, 'new', 100],
+  ['the same, told in another order', `d 90-100@50, ${TOGETHER}`, 'new', 100],
+  ['three orgs at one moment, and a token of that time is accepted later', `${TOGETHER}, d 125@5`, 'new', 100],
+  ['two orgs at one moment, and one later', 'a 90-100@0, b 90-100@0, c 90-100@500', 'new', 100],
+  ['tokens of some orgs live longer', `${REGULAR}, d 200`, 'new', NONE],
+  ['tokens of some orgs live longer, asked by another', `${REGULAR}, d 200`, 'a', 100],
+  ['one own death at another age', `${REGULAR}, d 190-200`, 'd', NONE],
+  ['two own deaths at another age', `${REGULAR}, d 190-200, d 190-200`, 'd', 200],
+  ['a token outlives the death before it', `${REGULAR}, d 190-200, d 300`, 'a', 'left'],
+  ['the same, and then three die as the ones before', `d 190-200, d 300, ${REGULAR}, ${REGULAR}`, 'a', 100],
+])('%s', (_, events, asked, endMs) => {
+  const org = orgAfter(events, asked)
+  expect(org.isExplored ? 'left' : org.endMs).toBe(endMs)
+})
+
+test('what another process expects counts if it is less, and where the org has no regular deaths', () => {
+  expect([50, 150].map((toldMs) => orgAfter(REGULAR, 'new', toldMs).endMs)).toEqual([50, 100])
+  expect(orgAfter('a 190-200, a 190-200', 'a', 250).endMs).toBe(200)
+})
