@@ -89,7 +89,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       log.setVolume(latest.log)
       live.config = latest
       // What failed for lack of trust may work now.
-      if (secureContext !== live.secureContext) side.pauses.resume()
+      if (secureContext !== live.secureContext) side.guard.resume()
       live.secureContext = secureContext
     },
   })
@@ -120,7 +120,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     metrics,
     gauges: () => {
       const { connected, free, pending } = origin.stats
-      const mintPause = side.pauses.status
+      const mintPause = side.guard.status
       return {
         requestsInFlight: listener.requestsInFlight,
         requestsWaitingForToken: gateway.waiting,
@@ -141,7 +141,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         return purged.length
       },
     },
-    resumeMints: () => side.pauses.resume(),
+    resumeMints: () => side.guard.resume(),
     warnings: warningsOf(side, listener, log, reload, fleet),
     fleet: fleet?.store,
   }

@@ -10,7 +10,6 @@ import type { OrgId } from '../http/org-id.ts'
 import type { Origin } from '../origin/origin.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
 import { MintGuard } from '../token/mint-guard.ts'
-import type { MintPauses } from '../token/mint-pauses.ts'
 import { TokenCache } from '../token/token-cache.ts'
 import { OverBudget } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
@@ -27,8 +26,7 @@ const REJECTED = 'app_credentials_rejected'
 export class TokenSide {
   readonly credentials: AppCredentials
   readonly tokens: TokenCache
-  /** Of the mints of all orgs or of single ones. */
-  readonly pauses: MintPauses
+  readonly guard: MintGuard
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
   readonly #events: Events
@@ -45,7 +43,7 @@ export class TokenSide {
     this.#events = events
     this.credentials = new AppCredentials(config.appId, config.appSecret, (state, nowInUse) => {
       if (nowInUse !== undefined) {
-        this.pauses.resume(REJECTED)
+        this.guard.resume(REJECTED)
         fleet?.secretReplaced(nowInUse)
       }
       events.secretReloaded(state, appSecretFile)
@@ -55,12 +53,11 @@ export class TokenSide {
       if (!this.#stopped.signal.aborted) events.mintSettled(mint)
     }
     const endpoint = openTokenEndpoint(config, origin, this.credentials, { mintSettled }, () => this.reloadSecret())
-    const guard = new MintGuard(
+    this.guard = new MintGuard(
       {
         mintTimeoutMs: settings.mintTimeout,
         mintConcurrency: settings.mintConcurrency,
         mintRate: settings.mintRate,
-        stopped: this.#stopped.signal,
         observer: {
           mintsPaused: (code, pauseMs) => {
             if (this.#stopped.signal.aborted) return
@@ -72,7 +69,6 @@ export class TokenSide {
       },
       endpoint,
     )
-    this.pauses = guard.pauses
     this.tokens = new TokenCache(
       {
         maxOrgs: settings.maxOrgs,
@@ -86,20 +82,20 @@ export class TokenSide {
         looksFarAhead: fleet === undefined,
         observer: events,
       },
-      fleet?.inFrontOf(guard) ?? guard,
+      fleet?.inFrontOf(this.guard) ?? this.guard,
     )
     if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile)
   }
 
   /** The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. */
   get areCredentialsRejected(): boolean {
-    return this.pauses.code === REJECTED && !this.credentials.wereAccepted
+    return this.guard.code === REJECTED && !this.credentials.wereAccepted
   }
 
   /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
     const { isRejected, wereAccepted } = this.credentials
-    return this.pauses.code === REJECTED || (isRejected && !wereAccepted)
+    return this.guard.code === REJECTED || (isRejected && !wereAccepted)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
@@ -160,10 +156,10 @@ export class TokenSide {
   #probeAfter(pauseMs: number): void {
     clearTimeout(this.#probe)
     this.#probe = setTimeout(() => {
-      if (this.pauses.code !== REJECTED) return
+      if (this.guard.code !== REJECTED) return
       this.#probeAfter(pauseMs) // unless another pause begins
       // Any of them: the trouble of one may be its own.
-      const orgs = this.pauses.status?.orgs ?? []
+      const orgs = this.guard.status?.orgs ?? []
       const org = orgs[randomInt(Math.max(orgs.length, 1))]
       if (org !== undefined) this.tokens.warm(org).catch(() => undefined)
     }, pauseMs).unref()

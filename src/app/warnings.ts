@@ -16,13 +16,13 @@ export function warningsOf(
 ): WarningChecks {
   return {
     mints_paused() {
-      const pause = side.pauses.status
+      const pause = side.guard.status
       if (!pause?.isOfAll) return undefined
       const text = `No Org gets a new token: ${pause.hint} Tokens that are held go on working. ${RESUME}`
       return { text, leftMs: pause.leftMs }
     },
     orgs_paused() {
-      const pause = side.pauses.status
+      const pause = side.guard.status
       if (pause === undefined || pause.isOfAll) return undefined
       const { orgs, code, leftMs, hint } = pause
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that

@@ -1,171 +1,307 @@
 /**
  * Stands between the cache and the token endpoint, so that neither trouble there nor a flood here becomes a storm of mints.
  *
- * The way of a mint: `MintPauses` admits it, unless its org or all orgs are paused; `MintQueue` gives it a turn in the budget;
- * the endpoint is called; the outcome goes back to `MintPauses`. If the call failed in a way that may pass, the mint goes the
- * same way again while the time for a mint lasts.
+ * A mint is admitted unless there is a pause, waits for its turn in the budget, and calls the endpoint. If the call fails in a
+ * way that may pass, the mint goes the same way again while its time lasts.
  *
- * A call goes on for longer than any request waits: its token serves the next one. After some time it is *slow*, and is broken
- * off if it is in the way. Later it *hangs*: that is a failure, and brief calls beside it notice when the endpoint is back.
+ * One org's trouble is its own: a 401, a limit or a failure pauses that org, longer each time. All orgs are paused only if the
+ * trouble is not one org's: a second org meets the same 401 or limit, or several orgs fail in a row, and no call succeeds in
+ * between. When that pause is over, one call goes ahead as the probe. Its outcome ends the pause or starts a longer one.
+ *
+ * A call that takes too long has failed, but may go on, late, beside the next call for its org: that one notices when the
+ * endpoint is back, and the late one brings its token if the endpoint has only become slow.
  */
 
 import { performance } from 'node:perf_hooks'
-import { TokenError, type TokenErrorCode } from '../errors.ts'
+import { LRUCache } from 'lru-cache'
+import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
-import { MintPauses, type MintPausesOptions } from './mint-pauses.ts'
-import { MintQueue } from './mint-queue.ts'
-import { AccessToken, type MintOptions, type TokenSource } from './token-source.ts'
+import { type MintBudget, MintQueue } from './mint-queue.ts'
+import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
 
-export interface MintGuardOptions extends Partial<MintPausesOptions> {
-  /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
-  readonly mintTimeoutMs: number
-  readonly mintConcurrency: number
-  readonly mintRate: number
-  /** The process stops: nothing is repeated any more. */
-  readonly stopped?: AbortSignal
+export interface MintGuardOptions extends MintBudget {
+  readonly observer?: TokenObserver
+  readonly now?: () => number
+  readonly random?: () => number
 }
 
-/** A call is slow after this share of the time for a mint, or so many times as long as the slowest answer took lately. */
-const SLOW = { share: 1 / 5, shareBeforeFirstAnswer: 3 / 5, factor: 2 }
-/** With each quicker answer, the longest time that an answer took counts for this much less. */
-const SLOWEST_DECAY = 15 / 16
-/** Calls that are slow may hold this share of the places. */
-const SLOW_SHARE_OF_PLACES = 1 / 4
-/** Of the time for a mint: the pause between two calls beside one that hangs. */
-const PAUSE_BESIDE_SHARE = 2 / 5
+const REJECTED = 'app_credentials_rejected'
+const LIMITED = 'token_endpoint_rate_limited'
+const DOWN = 'token_endpoint_unavailable'
+type PauseCode = typeof REJECTED | typeof LIMITED | typeof DOWN
+
+/** Of one org or of all. */
+interface Pause {
+  readonly code: PauseCode
+  /** When the first of the calls began that failed in a row. */
+  readonly since: number
+  readonly lengthMs: number
+  /** Names the cause of the failure that began it. */
+  readonly hint: string
+  until: number
+  /** The last call that went ahead at the end of a pause of all. If it has no outcome, the next one goes ahead at `until`. */
+  probe?: Call
+}
+
+interface Call {
+  readonly org: OrgId
+  /** The last calls failed, for the org or for all. */
+  readonly isTroubled: boolean
+  startedAt: number
+  /** It took too long, and nobody waits for it. */
+  isLate: boolean
+  readonly breakOff: AbortController
+  resolve(token: AccessToken): void
+  reject(error: unknown): void
+}
+
+/**
+ * Each pause is twice the one before; the longest decides how soon a recovery is seen. All orgs are paused after so many failed
+ * calls of so many orgs in a row.
+ */
+const FAILURE = { firstMs: 150, longestMs: 800, calls: 12, orgs: 3 }
+/** A 401, or a limit of unknown length. */
+const REFUSAL = { firstMs: 1_000, longestMs: 4_000, calls: 2, orgs: 2 }
+/**
+ * While the endpoint is down for all, orgs probe it so much after the end of the pause: otherwise those that always fail, or
+ * unknown ones, would make every probe if they ask often, and keep up a pause that only they deserve.
+ */
+const PROBES_AFTER_MS = { known: -800, new: 0, failing: 400 }
+/** While calls of others have succeeded so lately, an org that failed before them fails by itself. */
+const LATELY_MS = 10_000
+/** So long after its pause, the trouble of an org that asks no more is forgotten. */
+const REMEMBERED_MS = 5 * 60_000
+const MAX_TROUBLED_ORGS = 10_000
+/** A call takes too long after so many times the usual time, but not before this share of the time for a mint. */
+const HANGS = { factor: 4, leastShare: 1 }
+/** The same if others need its place, or if the last calls failed, for its org or for all. */
+const SLOW = { factor: 3 / 2, leastShare: 2 / 5 }
+/** Of the time for a mint: the usual time, until the first answer tells. */
+const FIRST_USUAL_SHARE = 1 / 2
+/** Calls that take too long may hold this share of the places. */
+const LATE_SHARE_OF_PLACES = 1 / 4
 /** Of the time for a mint: a retry begins only if so much is left, and so often the age of a call is looked at. */
 const LEAST_SHARE = 1 / 50
 
 export class MintGuard implements TokenSource {
-  readonly pauses: MintPauses
   readonly #options: MintGuardOptions
   readonly #source: TokenSource
-  readonly #queue: MintQueue
   readonly #now: () => number
-  /** One for each call that is under way, the oldest first: does what its age asks for. */
-  readonly #calls = new Set<(isInTheWay: boolean) => void>()
+  readonly #queue: MintQueue
+  /** Under way, the oldest first. */
+  readonly #calls = new Set<Call>()
+  readonly #pauses: LRUCache<OrgId, Pause>
+  #pauseOfAll: Pause | undefined
+  /** The orgs of the last calls that failed in each way, since the last success. */
+  readonly #failed = new Map<PauseCode, readonly OrgId[]>()
+  #succeededAt = Number.NEGATIVE_INFINITY
+  /** Tokens that came late, for the next mint. */
+  readonly #lateTokens: LRUCache<OrgId, AccessToken>
+  /** The call that began last of those that were answered: others may be slow by themselves. */
+  #answered: { readonly startedAt: number; readonly tookMs: number }
   #timer: NodeJS.Timeout | undefined
-  /** The time of the slowest answer lately. Undefined before the first one. */
-  #slowestMs: number | undefined
-  /** When the latest of the calls began that were answered. */
-  #latestAnswered = Number.NEGATIVE_INFINITY
 
   constructor(options: MintGuardOptions, source: TokenSource) {
-    const { now = () => performance.now(), random = Math.random, observer } = options
+    const { mintTimeoutMs, now = () => performance.now() } = options
+    const bounds = { max: MAX_TROUBLED_ORGS, ttl: REMEMBERED_MS, ttlResolution: 0, perf: { now } }
     this.#options = options
     this.#source = source
     this.#now = now
-    this.#queue = new MintQueue(options.mintConcurrency, options.mintRate, now)
-    const refuseWaiting = (error: TokenError) => this.#queue.refuseAll(error)
-    this.pauses = new MintPauses({ now, random, observer, refuseWaiting })
+    this.#queue = new MintQueue(options, now)
+    this.#pauses = new LRUCache(bounds)
+    this.#lateTokens = new LRUCache(bounds)
+    this.#answered = { startedAt: Number.NEGATIVE_INFINITY, tookMs: mintTimeoutMs * FIRST_USUAL_SHARE }
   }
 
-  /**
-   * `hanging`: this mint goes on beside a call that hangs, and ends with it. It makes brief calls, one after the other, until one
-   * brings a token or the endpoint answers otherwise.
-   * @throws {TokenError}
-   */
-  async mint(org: OrgId, options: MintOptions = {}, hanging?: AbortSignal): Promise<AccessToken> {
-    const { mintTimeoutMs, stopped } = this.#options
+  /** @throws {TokenError} */
+  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+    const late = this.#lateTokens.get(org)
+    if (late !== undefined && this.#lateTokens.delete(org)) return late
+    const { mintTimeoutMs } = this.#options
     const deadlineAt = this.#now() + mintTimeoutMs
-    const wasWell = this.pauses.retryInMs(org) === undefined
+    const wasWell = !this.#pauses.has(org)
     for (;;) {
       const startedAt = this.#now()
       try {
-        return await this.#call(org, options, hanging)
+        return await this.#call(org, options)
       } catch (error) {
-        const retryInMs = this.pauses.retryInMs(org)
-        if (retryInMs === undefined || stopped?.aborted) throw error
+        const pause = this.#pauses.peek(org)
         // A call that outlasts the requests would give them a timeout in place of this error.
         const callMs = Math.max(this.#now() - startedAt, mintTimeoutMs * LEAST_SHARE)
-        const hasTime = this.#now() + retryInMs + callMs < deadlineAt
+        const mayPass = pause?.code === DOWN && pause.until + callMs < deadlineAt
         // A probe is not repeated: its failure has begun the next pause.
-        const mayRepeat = wasWell && hasTime && this.pauses.code === undefined
-        if (!mayRepeat && hanging === undefined) throw error
-        await sleep(hanging === undefined ? retryInMs : mintTimeoutMs * PAUSE_BESIDE_SHARE)
-        hanging?.throwIfAborted()
+        if (!wasWell || !mayPass || this.#pauseOfAll !== undefined) throw error
+        await sleep(pause.until - this.#now())
       }
     }
   }
 
-  async #call(org: OrgId, options: MintOptions, hanging?: AbortSignal): Promise<AccessToken> {
-    const { mintTimeoutMs } = this.#options
+  async #call(org: OrgId, options: MintOptions): Promise<AccessToken> {
     const { reason = 'cold', requester } = options
-    const pass = this.pauses.admit(org, this.#slowMs)
-    const isTroubled = pass.probes.length > 0
-    const turn = this.#queue.enter(reason !== 'cold', mintTimeoutMs, requester, isTroubled)
-    const leave = await turn.catch((error: unknown) => {
-      this.pauses.abandon(pass)
-      throw error
-    })
-    const startedAt = this.#now()
-    const call = new AbortController()
-    const { signal } = call
-    hanging?.addEventListener('abort', () => call.abort(hanging.reason))
-    let beside: AbortController | undefined
-    const look = (isInTheWay: boolean) => {
-      const ageMs = this.#now() - startedAt
-      if (ageMs < this.#slowMs) return
-      // Before the first answer, nobody knows what is usual.
-      const patienceMs = mintTimeoutMs * (this.#slowestMs === undefined ? SLOW.factor : 1)
-      if (hanging !== undefined || isInTheWay) call.abort(noAnswer('token_endpoint_unavailable'))
-      else if (beside === undefined && (isTroubled || ageMs >= patienceMs)) {
-        beside = new AbortController()
-        this.pauses.ended(pass, noAnswer('token_endpoint_timeout'))
-        const end = (outcome: unknown) => call.abort(outcome)
-        this.mint(org, options, beside.signal).then(end, end)
-      }
-    }
-    this.#calls.add(look)
+    const call = this.#admit(org, reason !== 'cold')
+    const leave = await this.#queue.enter(reason !== 'cold', requester, call.isTroubled)
+    call.startedAt = this.#now()
+    this.#calls.add(call)
     // After a stall of this process, answers that are there already are read before the immediate runs.
-    this.#timer ??= setInterval(() => setImmediate(() => this.#lookAtCalls()), mintTimeoutMs * LEAST_SHARE)
-    try {
-      hanging?.throwIfAborted()
-      const token = await this.#source.mint(org, { ...options, signal })
-      const tookMs = this.#now() - startedAt
-      // Calls that began later have been answered: only this org is so slow.
-      const isOwn = tookMs > mintTimeoutMs && startedAt < this.#latestAnswered
-      if (!isOwn) this.#slowestMs = Math.max(tookMs, (this.#slowestMs ?? 0) * SLOWEST_DECAY)
-      this.#latestAnswered = Math.max(this.#latestAnswered, startedAt)
-      this.pauses.ended(pass)
-      return token
-    } catch (error) {
-      const outcome: unknown = signal.aborted ? signal.reason : error
-      if (outcome instanceof AccessToken) return outcome
-      if (outcome instanceof TokenError) this.pauses.ended(pass, outcome, signal.aborted)
-      else this.pauses.abandon(pass)
-      throw outcome
-    } finally {
-      this.#calls.delete(look)
-      leave()
-      beside?.abort()
-    }
+    const look = () => setImmediate(() => this.#lookAtCalls())
+    this.#timer ??= setInterval(look, this.#options.mintTimeoutMs * LEAST_SHARE)
+    return await new Promise((resolve, reject) => {
+      Object.assign(call, { resolve, reject })
+      this.#source
+        .mint(org, { ...options, signal: call.breakOff.signal })
+        .then(this.#succeeded.bind(this, call), this.#fails.bind(this, call))
+        .finally(() => {
+          this.#calls.delete(call)
+          leave()
+        })
+    })
   }
 
-  /**
-   * A slow call is in the way if others need its place, or if requests should not wait for it in a pause. The oldest go on: if
-   * the endpoint has become slow, they are the first to show it.
-   */
+  /** @throws {TokenError} in a pause */
+  #admit(org: OrgId, isKnown: boolean): Call {
+    const startedAt = this.#now()
+    const own = this.#pauses.peek(org)
+    const all = this.#pauseOfAll
+    const isTroubled = own !== undefined || all !== undefined
+    const group = own !== undefined ? 'failing' : isKnown ? 'known' : 'new'
+    const afterMs = all?.code === DOWN ? PROBES_AFTER_MS[group] : 0
+    if (own !== undefined && startedAt < own.until) throw refusal(own, startedAt)
+    if (all !== undefined && startedAt < all.until + afterMs) throw refusal(all, startedAt)
+    const nobody = { resolve: () => {}, reject: () => {} }
+    const call = { org, isTroubled, startedAt, isLate: false, breakOff: new AbortController(), ...nobody }
+    if (all !== undefined) Object.assign(all, { probe: call, until: startedAt + this.#limitMs(SLOW) })
+    return call
+  }
+
+  /** The oldest of the calls that take too long go on: if the endpoint has become slow, they are the first to show it. */
   #lookAtCalls(): void {
-    const isPaused = this.pauses.code !== undefined
-    const kept = isPaused ? 1 : Math.max(1, Math.floor(this.#options.mintConcurrency * SLOW_SHARE_OF_PLACES))
-    const isTight = isPaused || this.#queue.isShortOfPlaces
-    for (const [older, look] of [...this.#calls].entries()) look(isTight && older >= kept)
+    const mayBeLate = Math.floor(this.#options.mintConcurrency * LATE_SHARE_OF_PLACES)
+    for (const [older, call] of [...this.#calls].entries()) {
+      const isInTheWay = older >= mayBeLate && this.#queue.isShortOfPlaces
+      const isBrief = isInTheWay || call.isTroubled
+      const limitMs = isInTheWay && call.isTroubled ? 0 : this.#limitMs(isBrief ? SLOW : HANGS)
+      if (call.isLate || this.#now() - call.startedAt < limitMs) continue
+      const goesOn = older < mayBeLate && !this.#callsOf(call.org).some(({ isLate }) => isLate)
+      const code = isBrief ? DOWN : 'token_endpoint_timeout'
+      const error = new TokenError(code, 'The token endpoint takes calls, but does not answer in time.')
+      this.#fails(call, error, isInTheWay)
+      call.isLate = true
+      if (!goesOn) call.breakOff.abort()
+    }
     if (this.#calls.size > 0) return
     clearInterval(this.#timer)
     this.#timer = undefined
   }
 
   /** What an answer tells counts for the calls under way, too. */
-  get #slowMs(): number {
-    const { mintTimeoutMs } = this.#options
-    if (this.#slowestMs === undefined) return mintTimeoutMs * SLOW.shareBeforeFirstAnswer
-    return Math.max(mintTimeoutMs * SLOW.share, this.#slowestMs * SLOW.factor)
+  #limitMs({ factor, leastShare }: typeof SLOW): number {
+    return Math.max(this.#options.mintTimeoutMs * leastShare, this.#answered.tookMs * factor)
+  }
+
+  #callsOf(org: OrgId): Call[] {
+    return [...this.#calls].filter((call) => call.org === org)
+  }
+
+  #succeeded(call: Call, token: AccessToken): void {
+    const { org, startedAt } = call
+    if (startedAt > this.#answered.startedAt) this.#answered = { startedAt, tookMs: this.#now() - startedAt }
+    this.#noteWell(call)
+    const calls = this.#callsOf(org)
+    if (calls.every(({ isLate }) => isLate)) this.#lateTokens.set(org, token)
+    for (const each of calls) {
+      each.resolve(token)
+      each.isLate = true
+      if (each !== call) each.breakOff.abort()
+    }
+  }
+
+  #noteWell(call: Call): void {
+    this.#succeededAt = this.#now()
+    this.#failed.clear()
+    this.#pauses.delete(call.org)
+    // A call that began before a limit may still succeed.
+    if (this.code !== LIMITED || this.#pauseOfAll?.probe === call) this.#resumeAll()
+  }
+
+  /** A call that is in the way of others says nothing about their orgs. */
+  #fails(call: Call, error: unknown, isInTheWay = false): void {
+    call.reject(error)
+    if (call.isLate || !(error instanceof TokenError)) return
+    // The refusal of an org proves the credentials, and that the endpoint works.
+    if (error.code === 'org_access_refused') this.#noteWell(call)
+    else this.#pause(call, error, isInTheWay)
+  }
+
+  #pause(call: Call, error: TokenError, isInTheWay: boolean): void {
+    const code = error.code === REJECTED || error.code === LIMITED ? error.code : DOWN
+    if (code !== DOWN && this.code === DOWN) this.#resumeAll() // the endpoint answers
+    const now = this.#now()
+    const all = this.#pauseOfAll
+    const isProbe = all?.probe === call
+    const pause = this.#pauseAfter(isProbe ? all : this.#pauses.peek(call.org), call, error, code)
+    this.#pauses.set(call.org, pause, { ttl: pause.until - now + REMEMBERED_MS })
+    const isAlone = pause.since < this.#succeededAt && now - this.#succeededAt <= LATELY_MS
+    const isShared = !isInTheWay && !isAlone && this.#isShared(call.org, code)
+    // Calls that were under way when the pause of all began leave it as it is, unless they are told of a limit with a later end.
+    const isLater = code === LIMITED && all?.code === LIMITED && pause.until > all.until
+    if (!isProbe && !isLater && (all !== undefined || !isShared)) return
+    this.#pauseOfAll = { ...pause }
+    this.#options.observer?.mintsPaused?.(code, Math.max(pause.until - now, 0))
+    this.#queue.refuseAll(refusal(pause, now))
+  }
+
+  #pauseAfter(before: Pause | undefined, call: Call, error: TokenError, code: PauseCode): Pause {
+    const { random = Math.random } = this.#options
+    const { firstMs, longestMs } = code === DOWN ? FAILURE : REFUSAL
+    const lengthMs = before?.code === code ? Math.min(before.lengthMs * 2, longestMs) : firstMs
+    const toldMs = code === LIMITED ? (error.retryAfterSeconds ?? 0) * 1_000 : 0
+    const until = this.#now() + (toldMs > 0 ? toldMs : lengthMs * (0.5 + random() / 2))
+    return { code, since: before?.since ?? call.startedAt, lengthMs, hint: error.message, until }
+  }
+
+  /** True if so many calls in a row failed in this way that it is no longer the trouble of one org. */
+  #isShared(org: OrgId, code: PauseCode): boolean {
+    const { calls, orgs } = code === DOWN ? FAILURE : REFUSAL
+    const failed = [...(this.#failed.get(code) ?? []), org].slice(-calls)
+    this.#failed.set(code, failed)
+    return failed.length === calls && new Set(failed).size >= orgs
+  }
+
+  #resumeAll(): void {
+    if (this.#pauseOfAll !== undefined) this.#options.observer?.mintsResumed?.()
+    this.#pauseOfAll = undefined
+  }
+
+  /** Ends all pauses; because of a changed App secret, only those that the old one caused. */
+  resume(only?: PauseCode): void {
+    for (const [org, { code }] of [...this.#pauses.entries()]) if (code === (only ?? code)) this.#pauses.delete(org)
+    this.#failed.clear()
+    if (this.code === (only ?? this.code)) this.#resumeAll()
+  }
+
+  /** The reason of the pause of all orgs, if there is one. */
+  get code(): PauseCode | undefined {
+    return this.#pauseOfAll?.code
+  }
+
+  /**
+   * The pause of all orgs; without one, the latest pause of a single org. The next call may be made after `leftMs`; `orgs` are
+   * those whose own calls fail, the latest first.
+   */
+  get status() {
+    // Between two pauses the trouble goes on, unless a success of another org shows that it may have passed.
+    const troubled = Array.from(this.#pauses.entries()).filter(([, { until }]) => this.#succeededAt < until)
+    const pause = this.#pauseOfAll ?? troubled[0]?.[1]
+    if (pause === undefined) return undefined
+    const { code, until, hint } = pause
+    const leftMs = Math.max(until - this.#now(), 0)
+    return { code, leftMs, hint, isOfAll: this.code !== undefined, orgs: troubled.map(([org]) => org) }
   }
 }
 
-function noAnswer(code: TokenErrorCode): TokenError {
-  return new TokenError(code, 'The token endpoint takes calls, but does not answer in time.')
+function refusal({ code, until, hint }: Pause, now: number): TokenError {
+  const seconds = Math.max(1, Math.ceil((until - now) / 1_000))
+  return new TokenError(code, hint, { retryAfterSeconds: code === REJECTED ? undefined : seconds })
 }
 
 /** Does not keep the process alive. A timer may be early by a part of a millisecond. */

@@ -12,10 +12,10 @@ import { OverBudget } from './token-source.ts'
 interface Waiter {
   /** The org had a token before. */
   readonly isKnown: boolean
-  /** The number of mints that its requester asked for lately, and a setback if the calls for the org fail. */
+  /** The last calls failed, for the org or for all. */
+  readonly isTroubled: boolean
+  /** The number of mints that its requester asked for lately, and a setback in trouble. */
   readonly rank: number
-  /** The latest time for its turn. */
-  readonly lastAt: number
   readonly go: (leave: () => void) => void
   readonly refuse: (error: TokenError) => void
   readonly timer: NodeJS.Timeout
@@ -25,19 +25,24 @@ interface Waiter {
 const BURST_SHARE = 1 / 10
 /** One in so many turns goes to a new org, if one waits. */
 const COLD_TURN = 4
-/** Of the time that is left. */
+/** Of the time for a mint. */
 const LONGEST_WAIT_SHARE = 0.9
 /** The weight of an ask halves in this time. */
 const HALF_LIFE_MS = 5_000
 const ROUNDING_MS = 0.001
 
+export interface MintBudget {
+  /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
+  readonly mintTimeoutMs: number
+  readonly mintConcurrency: number
+  readonly mintRate: number
+}
+
 export class MintQueue {
-  readonly #concurrency: number
+  readonly #budget: MintBudget
+  readonly #now: () => number
   readonly #intervalMs: number
   readonly #burstMs: number
-  /** A mint whose calls fail ranks as if its requester had asked for so many more: it may hold its place for long. */
-  readonly #setback: number
-  readonly #now: () => number
   /** Lowest rank first. */
   readonly #waiters: Waiter[] = []
   /** How often a requester asked lately. A connection that has closed is forgotten. */
@@ -48,31 +53,32 @@ export class MintQueue {
   #dueAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
 
-  constructor(concurrency: number, ratePerSecond: number, now: () => number) {
-    const burst = Math.max(1, Math.floor(ratePerSecond * BURST_SHARE))
-    this.#concurrency = concurrency
-    this.#intervalMs = 1_000 / (ratePerSecond - burst + 1) // so that no second has more than the rate
-    this.#burstMs = (burst - 1) * this.#intervalMs + ROUNDING_MS
-    this.#setback = ratePerSecond
+  constructor(budget: MintBudget, now: () => number) {
+    const burst = Math.max(1, Math.floor(budget.mintRate * BURST_SHARE))
+    this.#budget = budget
     this.#now = now
+    this.#intervalMs = 1_000 / (budget.mintRate - burst + 1) // so that no second has more than the rate
+    this.#burstMs = (burst - 1) * this.#intervalMs + ROUNDING_MS
   }
 
   /**
    * Resolves when the call may be made, with what gives its place back: to be called once, when the call has ended. A mint that
-   * no request asked for counts as asked for by the queue. `isTroubled`: the last calls for the org have failed.
-   * @throws {OverBudget} at once if its turn would take nearly all of `patienceMs`; also when it has, and when others
-   * who go first take its place in the queue
+   * no request asked for counts as asked for by the queue. `isTroubled`: it follows calls that failed.
+   * @throws {OverBudget} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
    */
-  enter(isKnown: boolean, patienceMs: number, requester: object = this, isTroubled = false): Promise<() => void> {
-    const rank = this.#countAsk(requester) + (isTroubled ? this.#setback : 0)
+  enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<() => void> {
+    const { mintTimeoutMs, mintRate } = this.#budget
+    const longestMs = mintTimeoutMs * LONGEST_WAIT_SHARE
+    const rank = this.#countAsk(requester) + (isTroubled ? mintRate : 0)
     return new Promise((go, refuse) => {
-      const longestMs = patienceMs * LONGEST_WAIT_SHARE
       const timer = setTimeout(() => this.#refuse(waiter), longestMs)
-      const waiter: Waiter = { isKnown, rank, lastAt: this.#now() + longestMs, go, refuse, timer }
+      const waiter: Waiter = { isKnown, isTroubled, rank, go, refuse, timer }
       this.#waiters.splice(this.#waiters.findLastIndex((other) => other.rank <= rank) + 1, 0, waiter)
       this.#letGo()
-      const last = this.#waiters.findLast((other) => other.isKnown === isKnown)
-      if (last !== undefined && this.#now() + this.#expectedWaitMs(isKnown) >= last.lastAt) this.#refuse(last)
+      if (this.#lastWaitMs < longestMs) return
+      const cold = this.#waiters.filter((other) => !other.isKnown)
+      const hasMostTurns = cold.length * COLD_TURN <= this.#waiters.length
+      this.#refuse(this.#waiters.findLast((other) => other.isKnown === hasMostTurns) ?? waiter)
     })
   }
 
@@ -81,15 +87,15 @@ export class MintQueue {
     for (const waiter of this.#waiters.slice()) this.#refuse(waiter, error)
   }
 
-  /** All places are taken, and somebody waits for one. */
+  /** All places are taken, and an org without trouble waits for one. */
   get isShortOfPlaces(): boolean {
-    return this.#underway >= this.#concurrency && this.#waiters.length > 0
+    return this.#underway >= this.#budget.mintConcurrency && this.#waiters.some(({ isTroubled }) => !isTroubled)
   }
 
   /** Lets all go whose turn has come. If all places are taken, the next call that ends goes on; if the rate is used up, the clock does. */
   #letGo(): void {
     clearTimeout(this.#timer)
-    while (this.#underway < this.#concurrency) {
+    while (this.#underway < this.#budget.mintConcurrency) {
       const isColdTurn = this.#turns % COLD_TURN === COLD_TURN - 1
       const waiter = this.#waiters.find(({ isKnown }) => isKnown !== isColdTurn) ?? this.#waiters[0]
       if (waiter === undefined) return
@@ -110,22 +116,20 @@ export class MintQueue {
     }
   }
 
+  /** How long the last has to wait at least. */
+  get #lastWaitMs(): number {
+    return this.#dueAt - this.#burstMs + (this.#waiters.length - 1) * this.#intervalMs - this.#now()
+  }
+
   #refuse(waiter: Waiter, error?: TokenError): void {
-    const seconds = Math.ceil(this.#expectedWaitMs(waiter.isKnown) / 1_000)
+    const seconds = Math.max(1, Math.ceil(this.#lastWaitMs / 1_000))
     this.#remove(waiter)
-    waiter.refuse(error ?? new OverBudget(Math.max(1, seconds)))
+    waiter.refuse(error ?? new OverBudget(seconds))
   }
 
   #remove(waiter: Waiter): void {
     clearTimeout(waiter.timer)
     this.#waiters.splice(this.#waiters.indexOf(waiter), 1)
-  }
-
-  /** Of the last known org, or of the last new one. */
-  #expectedWaitMs(isKnown: boolean): number {
-    const alike = this.#waiters.filter((waiter) => waiter.isKnown === isKnown).length
-    const ahead = Math.min(this.#waiters.length, alike * (isKnown ? COLD_TURN / (COLD_TURN - 1) : COLD_TURN)) - 1
-    return this.#dueAt - this.#burstMs + ahead * this.#intervalMs - this.#now()
   }
 
   #countAsk(requester: object): number {

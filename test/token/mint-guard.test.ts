@@ -2,7 +2,8 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { MintGuard, type MintGuardOptions } from '../../src/token/mint-guard.ts'
-import { AccessToken, type MintOptions, OverBudget, type TokenSource } from '../../src/token/token-source.ts'
+import { AccessToken, type MintOptions, type MintReason, type TokenSource } from '../../src/token/token-source.ts'
+import { fc } from '../support/properties.ts'
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 0 })
@@ -12,7 +13,10 @@ afterEach(() => {
 })
 
 const now = () => Date.now()
+const REJECTED = 'app_credentials_rejected'
+const LIMITED = 'token_endpoint_rate_limited'
 const DOWN = 'token_endpoint_unavailable'
+const FAILURES = [DOWN, 'token_response_invalid', 'token_endpoint_timeout'] as const
 const CALL_TIMEOUT_MS = 30_000
 
 /** A token endpoint that follows `behave`, and records every call. */
@@ -21,17 +25,11 @@ class Endpoint implements TokenSource {
   underway = 0
   brokenOff = 0
   /** Returns the time of the answer, or throws the failure. */
-  behave: (org: string) => number = () => 0
-  /** Undefined: calls do not fail by themselves. */
-  failsAfterMs: number | undefined
+  behave: (org: string) => number | Promise<number> = () => 0
 
   async mint(org: OrgId, { signal }: MintOptions = {}): Promise<AccessToken> {
     this.calls.push({ org, at: now() })
-    if (this.failsAfterMs !== undefined) {
-      await new Promise((resolve) => setTimeout(resolve, this.failsAfterMs))
-      throw new TokenError(DOWN, 'scripted')
-    }
-    const answerMs = this.behave(org)
+    const answerMs = await this.behave(org)
     if (answerMs > 0) await this.#take(answerMs, signal)
     return new AccessToken(`token-${this.calls.length}`, now())
   }
@@ -53,10 +51,13 @@ const failing = (code: TokenErrorCode, options?: TokenErrorOptions) => (): never
 }
 const hanging = () => Number.POSITIVE_INFINITY
 
+type Code = TokenErrorCode | undefined
+
 interface Outcome {
   code?: TokenErrorCode | 'ok'
   error?: TokenError
   tookMs?: number
+  isCalled?: boolean
 }
 
 class World {
@@ -73,7 +74,7 @@ class World {
         now,
         random: () => 1,
         observer: {
-          mintsPaused: (code) => this.events.push(`paused ${code}`),
+          mintsPaused: (code, pauseMs) => this.events.push(`paused ${code} ${pauseMs}`),
           mintsResumed: () => this.events.push('resumed'),
         },
         ...options,
@@ -95,6 +96,35 @@ class World {
 
   mintAll(count: number, prefix: string): Outcome[] {
     return Array.from({ length: count }, (_, i) => this.mint(`${prefix}-${i}`))
+  }
+
+  /** One mint whose call ends at once in this way, if one is made. */
+  async call(org: string, code?: Code, retryAfterSeconds?: number, reason: MintReason = 'cold'): Promise<Outcome> {
+    this.endpoint.behave = code === undefined ? () => 0 : failing(code, { retryAfterSeconds })
+    const calls = this.endpoint.calls.length
+    const outcome = this.mint(org, { requester: {}, reason })
+    await advance(0)
+    return { ...outcome, isCalled: this.endpoint.calls.length > calls }
+  }
+
+  /** One whose call ends when the test says so, and how. */
+  async begin(org: string): Promise<(code?: Code, retryAfterSeconds?: number) => Promise<void>> {
+    let end = (_: number | Promise<never>): void => undefined
+    const answer = new Promise<number>((resolve) => {
+      end = resolve
+    })
+    this.endpoint.behave = () => answer
+    this.mint(org)
+    await advance(0)
+    return async (code, retryAfterSeconds) => {
+      end(code === undefined ? 0 : Promise.reject(new TokenError(code, 'scripted', { retryAfterSeconds })))
+      await advance(0)
+    }
+  }
+
+  /** Orgs that had no trouble fail until all are paused. */
+  async goDown(prefix = 'down'): Promise<void> {
+    for (let i = 0; i < 12; i += 1) await this.call(`${prefix}-${i}`, DOWN)
   }
 }
 
@@ -136,7 +166,7 @@ describe('a passing failure', () => {
   test('is not tried again if the next call could end after the time for a mint', async () => {
     const world = new World({ mintTimeoutMs: 1_000 })
     const { endpoint } = world
-    endpoint.failsAfterMs = 400
+    endpoint.behave = () => new Promise((_, reject) => setTimeout(reject, 400, new TokenError(DOWN, 'scripted')))
     const outcome = world.mint()
     await advance(2_000)
     expect(endpoint.calls.map(({ at }) => at)).toEqual([0, 551])
@@ -151,28 +181,13 @@ test('a call that has its answer is not broken off: the rest is read, and its co
   expect(mint.mock.calls[0]?.[1]?.signal?.aborted).toBe(false)
 })
 
-test('a probe that gets no turn leaves its place to the next', async () => {
-  const world = new World({ mintRate: 1 })
-  world.endpoint.behave = (org) => (org === 'sick' && now() < 13_000 ? failing(DOWN)() : 7_000)
-  world.mint('slow')
-  await advance(7_000)
-  world.mint('sick')
-  await advance(6_000)
-  world.mintAll(6, 'org')
-  const probe = world.mint('sick')
-  await advance(6_000)
-  const next = world.mint('sick')
-  await advance(7_000)
-  expect([probe.error?.constructor, next.code]).toEqual([OverBudget, 'ok'])
-})
-
 describe('the endpoint is down', () => {
   test('no calls but single probes, the rest fail at once; ten minutes later it is back within 5 s', async () => {
     const world = new World()
     world.endpoint.behave = failing(DOWN)
     world.mintAll(5, 'first')
     await advance(5_000)
-    expect(world.events).toContain(`paused ${DOWN}`)
+    expect(world.guard.code).toBe(DOWN)
     const callsBefore = world.endpoint.calls.length
     for (let i = 0; i < 6_000; i += 1) {
       const outcome = world.mint(`org-${i % 50}`)
@@ -194,73 +209,82 @@ describe('the endpoint is down', () => {
     expect(codes(orgs)).toEqual(['ok'])
   })
 
-  test('it becomes slow, as if it hung: the oldest call goes on and shows that it works, the others are broken off', async () => {
+  test('it becomes slow, as if it hung: the oldest calls go on, and show that it works', async () => {
     const world = await warmWorld()
     world.endpoint.behave = () => 7_000
     const outcomes = world.mintAll(20, 'org')
     await advance(5_200)
-    expect(world.events).toEqual([`paused ${DOWN}`])
-    expect([codes(outcomes.slice(0, 1)), codes(outcomes.slice(1))]).toEqual([[undefined], [DOWN]])
+    expect(world.events).toEqual([`paused ${DOWN} 150`])
+    expect(codes(outcomes)).toEqual(['token_endpoint_timeout'])
+    expect(world.endpoint.underway).toBe(8)
     await advance(1_820)
-    expect(outcomes[0]?.code).toBe('ok')
-    expect(world.events).toEqual([`paused ${DOWN}`, 'resumed'])
+    expect(world.events).toEqual([`paused ${DOWN} 150`, 'resumed'])
+    const first = world.mint('org-0')
+    await advance(0)
+    expect(first, 'the late token').toMatchObject({ code: 'ok', tookMs: 0 })
     const next = world.mint('another')
     await advance(7_000)
     expect(next, 'now it is known to be slow').toMatchObject({ code: 'ok', tookMs: 7_000 })
   })
 
-  test('it hangs and comes back: a probe that hangs does not put off the recovery', async () => {
-    const world = await warmWorld()
-    world.endpoint.behave = hanging
-    const [oldest = {}] = world.mintAll(10, 'org')
-    await advance(20_000)
-    world.mint('a')
-    await advance(1_010)
-    world.endpoint.behave = () => 30
-    const backAt = now()
-    for (let outcome: Outcome = {}; outcome.code !== 'ok'; await advance(50)) {
-      outcome = world.mint('b')
-      await advance(50)
-    }
-    expect(now() - backAt).toBeLessThan(5_000)
-    await advance(2_000)
-    expect(oldest, 'a call from before the recovery is not waited for').toMatchObject({ code: 'ok' })
-  })
-
-  test.each([1, 2])('it hangs for %i orgs alone and comes back: these do not wait for their calls', async (count) => {
+  test.each([1, 2, 10])('it hangs for %i orgs and comes back, slower: noticed within 5 s', async (count) => {
     const world = await warmWorld()
     world.endpoint.behave = hanging
     const outcomes = world.mintAll(count, 'org')
-    await advance(12_000)
-    expect(world.endpoint.underway, 'one call beside each').toBeLessThanOrEqual(2 * count)
-    world.endpoint.behave = () => 30
-    await advance(5_000)
-    expect(codes(outcomes)).toEqual(['ok'])
-    expect(world.endpoint.underway).toBe(0)
-    const calls = world.endpoint.calls.length
+    let isBack = false
+    // Each asks again when its mint has ended: the cache makes one at a time.
+    const ask = async () => {
+      await advance(100)
+      isBack = outcomes.some(({ code }) => code === 'ok')
+      outcomes.forEach(({ code }, i) => {
+        if (code !== undefined) outcomes[i] = world.mint(`org-${i}`)
+      })
+    }
+    for (let i = 0; i < 200; i += 1) await ask()
+    expect(world.endpoint.underway, 'at most one call beside each').toBeLessThanOrEqual(2 * count)
+    world.endpoint.behave = () => 1_500
+    const backAt = now()
+    while (!isBack) await ask()
+    expect(now() - backAt).toBeLessThan(5_000)
+    for (let i = 0; i < 40; i += 1) await ask()
     await advance(60_000)
-    expect(world.endpoint.calls).toHaveLength(calls)
-    expect(vi.getTimerCount()).toBe(0)
+    expect(codes(outcomes)).toEqual(['ok'])
+    expect([world.endpoint.underway, vi.getTimerCount()]).toEqual([0, 0])
   })
 
-  test('it hangs for an org and then refuses it: the refusal is passed on', async () => {
+  test('one org hangs, then refuses: the refusal is passed on, and the late call is broken off with the next token', async () => {
     const world = await warmWorld()
     world.endpoint.behave = hanging
     const outcome = world.mint('org')
-    await advance(12_000)
-    world.endpoint.behave = failing('org_access_refused')
-    await advance(5_000)
-    expect(outcome.code).toBe('org_access_refused')
+    await advance(6_000)
+    expect(outcome).toMatchObject({ code: 'token_endpoint_timeout' })
+    expect(await world.call('org', 'org_access_refused')).toMatchObject({ code: 'org_access_refused' })
+    expect(world.endpoint.underway).toBe(1)
+    expect(await world.call('org')).toMatchObject({ code: 'ok' })
     expect(world.endpoint.underway).toBe(0)
+    expect(world.guard.status).toBeUndefined()
   })
 
-  test('a call beside one that hangs ends with it', async () => {
+  test('a late token ends the next call for its org, and is given out once', async () => {
     const world = await warmWorld()
-    world.endpoint.behave = () => (world.endpoint.calls.length === 2 ? 8_500 : hanging())
-    const outcome = world.mint('org')
-    await advance(8_500)
-    expect([outcome.code, world.endpoint.calls.length]).toEqual(['ok', 3])
+    world.endpoint.behave = () => (world.endpoint.calls.length === 2 ? 6_500 : hanging())
+    world.mint('org')
+    await advance(6_000)
+    const next = world.mint('org')
+    await advance(500)
+    expect([next.code, world.endpoint.calls.length]).toEqual(['ok', 3])
     expect(world.endpoint.underway).toBe(0)
+    expect(await world.call('org')).toMatchObject({ code: 'ok', isCalled: true })
+  })
+
+  test('with one place, a call that hangs does not keep it', async () => {
+    const world = new World({ mintConcurrency: 1 })
+    world.endpoint.behave = (org) => (org === 'hangs' ? hanging() : 30)
+    world.mint('hangs')
+    await advance(0)
+    const next = world.mint('next')
+    await advance(4_000)
+    expect(next.code).toBe('ok')
   })
 
   test('also mints that wait for their turn are refused', async () => {
@@ -273,7 +297,7 @@ describe('the endpoint is down', () => {
     await advance(10)
     expect(codes(outcomes)).toEqual(['token_endpoint_rate_limited'])
     expect(world.endpoint.calls.length).toBe(3)
-    world.guard.pauses.resume()
+    world.guard.resume()
     world.endpoint.behave = () => 0
     const resumed = world.mint('org-5')
     await advance(500)
@@ -317,7 +341,7 @@ describe('a slow endpoint', () => {
     await advance(5_000)
     expect(codes(outcomes)).toEqual(['ok'])
     expect(world.endpoint.brokenOff).toBe(brokenOff)
-    expect(world.events).not.toContain(`paused ${DOWN}`)
+    expect(world.events.filter((event) => event.startsWith('paused'))).toEqual([])
   })
 
   test.each([0, 10, 28_000])(
@@ -345,4 +369,295 @@ describe('a slow endpoint', () => {
       expect(world.events.filter((event) => event.startsWith('paused'))).toEqual([])
     },
   )
+})
+
+/** So short that nothing is tried again. */
+const ONCE = { mintTimeoutMs: 150, mintRate: 1e9 }
+
+describe('an org whose trouble is its own', () => {
+  test.each([
+    [REJECTED, [1_000, 2_000, 4_000, 4_000]],
+    [LIMITED, [1_000, 2_000, 4_000, 4_000]],
+    [DOWN, [150, 300, 600, 800, 800]],
+  ] as const)('%s: pauses that org, longer each time, and no other', async (code, lengths) => {
+    const world = new World(ONCE)
+    for (const lengthMs of lengths) {
+      await world.call('sick', code)
+      await advance(lengthMs - 1)
+      expect(await world.call('sick')).toMatchObject({ code, isCalled: false })
+      await advance(1)
+    }
+    expect(await world.call('sick')).toMatchObject({ code: 'ok' })
+    expect(world.events).toEqual([])
+    await world.call('sick', code)
+    await advance(lengths[0])
+    expect(await world.call('sick'), 'a success starts the pauses anew').toMatchObject({ code: 'ok' })
+  })
+
+  test('forty that fail always, and one that is healthy: they do not pause it again', async () => {
+    const world = new World(ONCE)
+    const sick = Array.from({ length: 40 }, (_, i) => `sick-${i}`)
+    for (let i = 0; i < 4; i += 1) {
+      for (const org of sick.slice(i * 10, i * 10 + 10)) await world.call(org, DOWN)
+      await advance(1)
+      await world.call('healthy')
+    }
+    for (let round = 0; round < 100; round += 1) {
+      await advance(5_000)
+      for (const org of sick) await world.call(org, DOWN)
+      expect(await world.call('healthy'), `in round ${round}`).toMatchObject({ code: 'ok' })
+    }
+    expect(world.events).toEqual([])
+  })
+
+  test('its trouble is forgotten five minutes after its pause, and told until then, or until another succeeds', async () => {
+    const world = new World(ONCE)
+    await advance(1)
+    await world.call('sick', DOWN)
+    await advance(250_000)
+    expect(world.guard.status).toEqual({ code: DOWN, leftMs: 0, hint: 'scripted', isOfAll: false, orgs: ['sick'] })
+    await advance(60_000)
+    expect(world.guard.status).toBeUndefined()
+    await world.call('other', DOWN)
+    await advance(1_000)
+    await world.call('healthy')
+    expect(world.guard.status).toBeUndefined()
+  })
+
+  test('ten thousand are remembered; the least recent is forgotten first', async () => {
+    const world = new World(ONCE)
+    const limit = failing(LIMITED, { retryAfterSeconds: 60 })
+    world.endpoint.behave = (org) => (org === 'healthy' ? 0 : limit())
+    for (let i = 0; i <= 10_000; i += 1) {
+      await expect(world.guard.mint(`org-${i}` as OrgId)).rejects.toThrow()
+      await world.guard.mint('healthy' as OrgId)
+    }
+    expect(await world.call('org-1')).toMatchObject({ code: LIMITED })
+    expect(await world.call('org-0')).toMatchObject({ code: 'ok' })
+  })
+})
+
+describe('all orgs are paused', () => {
+  test.each([REJECTED, LIMITED] as const)('by the %s of a second org, if none succeeds in between', async (code) => {
+    for (const isPaused of [true, false]) {
+      const world = new World(ONCE)
+      await world.call('a', code)
+      if (!isPaused) await world.call('healthy')
+      await world.call('b', code)
+      expect(world.guard.code).toBe(isPaused ? code : undefined)
+      expect(await world.call('new')).toMatchObject({ isCalled: !isPaused })
+      world.guard.resume(REJECTED) // the secret has changed
+      expect(await world.call('a')).toMatchObject({ isCalled: code === REJECTED })
+    }
+  })
+
+  test.each(FAILURES)('by the failures of three orgs in a row: %s', async (code) => {
+    const world = new World(ONCE)
+    for (let i = 0; i < 60; i += 1) {
+      await world.call(`org-${i % 2}`, code)
+      await advance(800)
+    }
+    expect(world.guard.code, 'two orgs').toBeUndefined()
+    await world.call('third', code)
+    expect(world.events).toEqual([`paused ${DOWN} 150`])
+  })
+
+  test('not by an endpoint that fails every other time', async () => {
+    const world = new World(ONCE)
+    for (let i = 0; i < 1_000; i += 1) await world.call(`org-${i % 50}`, i % 2 === 0 ? DOWN : undefined)
+    expect(world.events).toEqual([])
+  })
+
+  test.each([undefined, 'org_access_refused', REJECTED] as const)(
+    'while it is down, until it answers: %s',
+    async (outcome) => {
+      const world = new World(ONCE)
+      await world.goDown()
+      await advance(150)
+      await world.call('new', outcome)
+      expect(world.guard.code).toBeUndefined()
+      expect(world.events).toEqual([`paused ${DOWN} 150`, 'resumed'])
+    },
+  )
+
+  test.each([0, 11_000])(
+    'again %i ms after a recovery, also if most orgs were not heard of in between',
+    async (waitMs) => {
+      const world = new World(ONCE)
+      await world.goDown()
+      await advance(1_000)
+      await world.call('down-0')
+      expect(world.guard.code).toBeUndefined()
+      await advance(waitMs)
+      await world.goDown(waitMs === 0 ? 'others' : 'down')
+      expect(world.guard.code).toBe(DOWN)
+    },
+  )
+})
+
+describe('the probe of a pause of all', () => {
+  test('is one call at its end; its failure starts a longer pause, and so does one without an answer', async () => {
+    const world = new World(ONCE)
+    await world.goDown()
+    for (const lengthMs of [150, 300, 600, 800, 800]) {
+      await advance(lengthMs - 1)
+      expect(await world.call('new'), `${lengthMs} ms`).toMatchObject({ isCalled: false })
+      await advance(1)
+      const end = await world.begin(`new-${lengthMs}-${now()}`)
+      expect(await world.call('other')).toMatchObject({ isCalled: false })
+      await end('token_endpoint_timeout')
+    }
+    await advance(800)
+    await world.begin('hangs')
+    await advance(113) // three quarters of the time for a mint
+    expect(await world.call('another')).toMatchObject({ isCalled: true, code: 'ok' })
+  })
+
+  test('is soonest made by orgs that had a token, and latest by those that fail, however often these ask', async () => {
+    const world = new World(ONCE)
+    await world.goDown()
+    const probes: string[] = []
+    for (let i = 0; i < 200; i += 1) {
+      await advance(20)
+      const asks = i % 60 === 20 ? ['known'] : []
+      for (const org of [...asks, `unknown-${i}`, `down-${i % 12}`]) {
+        const reason = org === 'known' ? 'expired' : 'cold'
+        if ((await world.call(org, DOWN, undefined, reason)).isCalled) probes.push(org)
+      }
+      if (probes.includes('known')) break
+    }
+    expect(probes.at(-1)).toBe('known')
+    expect(probes.filter((org) => org.startsWith('down'))).toEqual([])
+    expect(await world.call('healthy', undefined, undefined, 'rejected')).toMatchObject({ code: 'ok' })
+    expect(world.guard.code).toBeUndefined()
+  })
+
+  test('failures of calls that were under way neither lengthen the pause nor end the probe', async () => {
+    const world = new World({ ...ONCE, mintTimeoutMs: 1_000 })
+    const underway = [await world.begin('x'), await world.begin('y'), await world.begin('z')]
+    world.endpoint.behave = failing(DOWN)
+    world.mintAll(12, 'down')
+    await advance(550)
+    const calls = world.endpoint.calls.length
+    await world.begin('new')
+    for (const end of underway) await end(DOWN)
+    expect(world.endpoint.calls.length).toBe(calls + 1)
+    expect(await world.call('other')).toMatchObject({ isCalled: false })
+    await advance(750)
+    expect(await world.call('other'), 'it has had its time').toMatchObject({ isCalled: true })
+  })
+})
+
+describe('a limit', () => {
+  test.each([
+    ['a success', undefined],
+    ['a failure', DOWN],
+    ['a 401', REJECTED],
+    ['a shorter limit', LIMITED],
+  ] as const)('of all is kept to its end, also after %s of a call that was under way', async (_, outcome) => {
+    const world = new World(ONCE)
+    const underway = [await world.begin('x'), await world.begin('y')]
+    for (const org of ['a', 'b']) await world.call(org, LIMITED, 60)
+    for (const end of underway) await end(outcome, 10)
+    expect((await world.call('new')).error).toMatchObject({ code: LIMITED, retryAfterSeconds: 60 })
+    await advance(60_000)
+    const end = await world.begin('new')
+    for (const org of ['other', 'a']) expect(await world.call(org)).toMatchObject({ isCalled: false })
+    await end()
+    expect(await world.call('other')).toMatchObject({ code: 'ok' })
+  })
+
+  test('a later end that a call under way is told moves the end', async () => {
+    const world = new World(ONCE)
+    const end = await world.begin('x')
+    for (const org of ['a', 'b']) await world.call(org, LIMITED, 10)
+    await end(LIMITED, 20)
+    expect((await world.call('new')).error).toMatchObject({ retryAfterSeconds: 20 })
+  })
+
+  test('is ended by an operator, and not by a changed secret', async () => {
+    const world = new World(ONCE)
+    for (const org of ['a', 'b']) await world.call(org, LIMITED, 60)
+    world.guard.resume(REJECTED)
+    const told = { code: LIMITED, leftMs: 60_000, hint: 'scripted', isOfAll: true, orgs: ['b', 'a'] }
+    expect(world.guard.status).toEqual(told)
+    world.guard.resume()
+    expect(world.guard.status).toBeUndefined()
+    expect(world.events.at(-1)).toBe('resumed')
+    for (const org of ['a', 'b', 'c']) expect(await world.call(org)).toMatchObject({ code: 'ok' })
+  })
+})
+
+describe('whatever happens in whatever order', () => {
+  const step = fc.record({
+    org: fc.integer({ min: 0, max: 7 }),
+    outcome: fc.constantFrom<Code[]>(undefined, 'org_access_refused', REJECTED, LIMITED, ...FAILURES),
+    retryAfterSeconds: fc.constantFrom(undefined, 0, 1, 5, 60),
+    lastsMs: fc.constantFrom(0, 30, 600, 3_000),
+    pauseMs: fc.constantFrom(0, 1, 100, 250, 1_000, 5_000),
+  })
+  type Step = typeof step extends fc.Arbitrary<infer T> ? T : never
+
+  /** Plays the steps; `outcomeOf` may replace an outcome. Then all works for four seconds, so that no call is under way. */
+  async function play(steps: readonly Step[], outcomeOf: (step: Step) => Code): Promise<World> {
+    vi.clearAllTimers()
+    const world = new World({ mintRate: 1e6 })
+    const isMinting = new Set<number>()
+    for (const step of steps) {
+      await advance(step.pauseMs)
+      if (isMinting.has(step.org)) continue
+      isMinting.add(step.org)
+      const { lastsMs, retryAfterSeconds } = step
+      const code = outcomeOf(step)
+      const fail = (_: unknown, reject: (error: Error) => void) =>
+        setTimeout(() => reject(new TokenError(code ?? DOWN, 'scripted', { retryAfterSeconds })), lastsMs)
+      world.endpoint.behave = () => (code === undefined ? lastsMs : new Promise(fail))
+      const done = () => isMinting.delete(step.org)
+      world.guard.mint(`org-${step.org}` as OrgId).then(done, done)
+      await advance(0)
+    }
+    world.endpoint.behave = () => 0
+    await advance(4_000)
+    return world
+  }
+
+  const runs = { numRuns: 100 }
+  const steps = fc.array(step, { maxLength: 60 })
+  const all = Array.from({ length: 9 }, (_, i) => `org-${i}`)
+  const succeed = async (world: World, orgs: readonly string[]) => {
+    for (const org of orgs) expect((await world.call(org)).code, org).toBe('ok')
+  }
+
+  test('one or two failing orgs never pause another', async () => {
+    const run = async (list: Step[], code: Code) => {
+      for (const outcomeOf of [
+        ({ org, outcome }: Step) => (org === 0 ? outcome : undefined),
+        ({ org }: Step) => (org < 2 ? code : undefined),
+      ]) {
+        const world = await play(list, outcomeOf)
+        await succeed(world, all.slice(2))
+        expect(world.events).toEqual([])
+      }
+    }
+    await fc.assert(fc.asyncProperty(steps, fc.constantFrom(...FAILURES), run), runs)
+  })
+
+  test('nothing is stuck: after a recovery, every org succeeds after the longest pause', async () => {
+    const run = async (list: Step[]) => {
+      const world = await play(list, ({ outcome }) => outcome)
+      await advance(60_000)
+      await succeed(world, all)
+      expect(world.guard.code).toBeUndefined()
+    }
+    await fc.assert(fc.asyncProperty(steps, run), runs)
+  })
+
+  test('after failures alone, every org succeeds within two seconds', async () => {
+    const run = async (list: Step[]) => {
+      const world = await play(list, ({ outcome }) => outcome && DOWN)
+      await advance(2_000)
+      await succeed(world, all)
+    }
+    await fc.assert(fc.asyncProperty(steps, run), runs)
+  })
 })

@@ -19,10 +19,14 @@ interface Seen {
   error?: unknown
 }
 
+function queueOf(mintConcurrency: number, mintRate: number, mintTimeoutMs = 60_000): MintQueue {
+  return new MintQueue({ mintConcurrency, mintRate, mintTimeoutMs }, now)
+}
+
 /** Enters the queue, and records the time of admission or the refusal. */
-function watch(queue: MintQueue, isKnown: boolean, waitMs = 60_000, requester?: object, isTroubled = false): Seen {
+function watch(queue: MintQueue, isKnown: boolean, requester?: object, isTroubled = false): Seen {
   const seen: Seen = {}
-  queue.enter(isKnown, waitMs, requester, isTroubled).then(
+  queue.enter(isKnown, requester, isTroubled).then(
     (leave) => Object.assign(seen, { enteredAt: now(), leave }),
     (error: unknown) => Object.assign(seen, { error }),
   )
@@ -46,7 +50,7 @@ test.each([
   [4, 9, 2_000],
   [0.5, 3, 4_000],
 ])('never more than %d in any second', async (rate, calls, lastAt) => {
-  const queue = new MintQueue(1_000, rate, now)
+  const queue = queueOf(1_000, rate)
   await advance(1_000)
   const list = many(calls, () => watch(queue, KNOWN))
   await advance(10_000)
@@ -58,8 +62,8 @@ test.each([
 })
 
 test('a mint that could not be served in time is refused at once, with Retry-After', async () => {
-  const queue = new MintQueue(1_000, 10, now)
-  const list = many(100, () => watch(queue, KNOWN, 3_950))
+  const queue = queueOf(1_000, 10, 3_950)
+  const list = many(100, () => watch(queue, KNOWN))
   await advance(0)
   const refused = refusedOf(list)
   expect(refused).toHaveLength(64)
@@ -69,16 +73,21 @@ test('a mint that could not be served in time is refused at once, with Retry-Aft
   }
   await advance(4_000)
   expect(startsOf(list)).toHaveLength(100 - refused.length)
-  many(30, () => watch(queue, COLD))
-  const known = many(10, () => watch(queue, KNOWN, 2_000))
+  const cold = many(40, () => watch(queue, COLD))
+  const known = many(20, () => watch(queue, KNOWN))
   await advance(0)
   expect(refusedOf(known), 'of four turns, three are theirs').toEqual([])
+  expect(refusedOf(cold)).toHaveLength(24)
+  const last = many(20, () => watch(queue, KNOWN))
+  await advance(0)
+  expect(refusedOf(cold), 'one is for new orgs').toHaveLength(30)
+  expect(refusedOf([...known, ...last])).toHaveLength(14)
 })
 
 test('a mint that has waited for nearly all its time is refused', async () => {
-  const queue = new MintQueue(1, 100, now)
+  const queue = queueOf(1, 100, 1_000)
   const first = watch(queue, KNOWN)
-  const waiting = watch(queue, KNOWN, 1_000) // the rate would admit it
+  const waiting = watch(queue, KNOWN) // the rate would admit it
   await advance(899)
   expect(waiting).toEqual({})
   await advance(1)
@@ -88,10 +97,10 @@ test('a mint that has waited for nearly all its time is refused', async () => {
   expect(waiting.enteredAt).toBeUndefined()
 })
 
-test('orgs that had a token before go before new orgs, but for one turn in four; those that fail go later', async () => {
-  const queue = new MintQueue(1, 1_000, now)
+test('orgs that had a token before go before new orgs, but for one turn in four; those in trouble go later', async () => {
+  const queue = queueOf(1, 1_000)
   const first = watch(queue, KNOWN)
-  const failing = watch(queue, KNOWN, 60_000, {}, true)
+  const failing = watch(queue, KNOWN, {}, true)
   const all = [...many(2, () => watch(queue, COLD)), ...many(5, () => watch(queue, KNOWN))]
   for (const next of [first, all[2], all[3], all[0], all[4], all[5], all[6], all[1], failing]) {
     await advance(1)
@@ -100,13 +109,23 @@ test('orgs that had a token before go before new orgs, but for one turn in four;
   }
 })
 
+test('is short of places while an org without trouble waits for one', async () => {
+  const queue = queueOf(1, 1_000)
+  watch(queue, KNOWN)
+  expect(queue.isShortOfPlaces).toBe(false)
+  watch(queue, KNOWN, {}, true)
+  expect(queue.isShortOfPlaces).toBe(false)
+  watch(queue, COLD)
+  expect(queue.isShortOfPlaces).toBe(true)
+})
+
 describe('mints are shared between requesters', () => {
   test('a caller that asks again and again for known orgs holds up no other', async () => {
-    const queue = new MintQueue(100, 10, now)
+    const queue = queueOf(100, 10)
     const [rejected, b, c] = [{}, {}, {}]
-    const flood = many(40, () => watch(queue, KNOWN, 60_000, rejected))
-    const others = [watch(queue, KNOWN, 60_000, b), watch(queue, COLD, 60_000, c)]
-    const failing = watch(queue, KNOWN, 60_000, {}, true)
+    const flood = many(40, () => watch(queue, KNOWN, rejected))
+    const others = [watch(queue, KNOWN, b), watch(queue, COLD, c)]
+    const failing = watch(queue, KNOWN, {}, true)
     await advance(500)
     expect(startsOf(flood).length).toBeGreaterThan(3)
     expect(startsOf(others)).toHaveLength(2)
@@ -115,13 +134,13 @@ describe('mints are shared between requesters', () => {
   })
 
   test('in a full queue, a newcomer replaces the last', async () => {
-    const queue = new MintQueue(1_000, 100, now)
+    const queue = queueOf(1_000, 100, 5_000)
     const [flooding, fresh] = [{}, {}]
-    const flood = many(1_000, () => watch(queue, COLD, 5_000, flooding))
+    const flood = many(1_000, () => watch(queue, COLD, flooding))
     await advance(0)
     const refused = refusedOf(flood).length
     const timers = vi.getTimerCount()
-    const newcomer = watch(queue, COLD, 5_000, fresh)
+    const newcomer = watch(queue, COLD, fresh)
     await advance(0)
     expect(refusedOf(flood)).toHaveLength(refused + 1)
     expect(vi.getTimerCount(), 'one timer for each that waits').toBe(timers)
@@ -133,15 +152,15 @@ describe('mints are shared between requesters', () => {
     [6_000, 'count: the other goes first', [false, true]],
     [30_000, 'no longer count', [true, false]],
   ])('requests of %d ms ago %s', async (pauseMs, _, expected) => {
-    const queue = new MintQueue(1, 100, now)
+    const queue = queueOf(1, 100)
     const [busy, first, second] = [{}, {}, {}]
     for (let i = 0; i < 50; i += 1) {
-      const seen = watch(queue, COLD, 60_000, busy)
+      const seen = watch(queue, COLD, busy)
       await advance(20)
       seen.leave?.()
     }
     await advance(pauseMs)
-    const seen = [first, busy, second].map((requester) => watch(queue, COLD, 60_000, requester))
+    const seen = [first, busy, second].map((requester) => watch(queue, COLD, requester))
     await advance(0)
     seen[0]?.leave?.()
     await advance(20)
@@ -157,17 +176,16 @@ test('with any arrivals, neither bound is exceeded, and no place is lost', async
     requester: fc.constantFrom(...requesters),
     pauseMs: fc.integer({ min: 0, max: 400 }),
     durationMs: fc.integer({ min: 0, max: 800 }),
-    patienceMs: fc.integer({ min: 0, max: 5_000 }),
   })
   type Arrival = typeof arrival extends fc.Arbitrary<infer T> ? T : never
-  const run = async (arrivals: Arrival[], places: number, rate: number) => {
+  const run = async (arrivals: Arrival[], places: number, rate: number, patienceMs: number) => {
     vi.setSystemTime(0)
-    const queue = new MintQueue(places, rate, now)
+    const queue = queueOf(places, rate, patienceMs)
     const starts: number[] = []
     let [underway, most] = [0, 0]
-    for (const { isKnown, requester, pauseMs, durationMs, patienceMs } of arrivals) {
+    for (const { isKnown, requester, pauseMs, durationMs } of arrivals) {
       await advance(pauseMs)
-      queue.enter(isKnown, patienceMs, requester).then(
+      queue.enter(isKnown, requester).then(
         (leave) => {
           starts.push(now())
           underway += 1
@@ -189,5 +207,8 @@ test('with any arrivals, neither bound is exceeded, and no place is lost', async
     expect(last.enteredAt).toBe(now())
   }
   const [places, rate] = [fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 20 })]
-  await fc.assert(fc.asyncProperty(fc.array(arrival, { maxLength: 60 }), places, rate, run), { numRuns: 40 })
+  const patienceMs = fc.integer({ min: 10, max: 5_000 })
+  await fc.assert(fc.asyncProperty(fc.array(arrival, { maxLength: 60 }), places, rate, patienceMs, run), {
+    numRuns: 40,
+  })
 })
