@@ -1,7 +1,7 @@
 /**
  * How long tokens live, as far as their deaths tell. Pure.
  *
- * The own deaths of an org count first, and it takes two in a row at one age. Before that it shares the age at which tokens of
+ * An org whose tokens died at an age of their own twice in a row gets that age. The others share the age at which tokens of
  * several orgs died. Too great an age costs little. Too small a one costs mints, until a token is accepted that is older.
  */
 
@@ -21,8 +21,9 @@ const KEPT_DEATHS = 12
 const MIN_DEATHS = 3
 /** Two ages that differ by a smaller share are the same: mints and requests take time. */
 const TOLERANCE = 0.05
-/** The ages of tokens of one life differ by two mints, and by requests that overtake each other on their way. */
-const MINTS = 2
+/** A token that is accepted at a greater age, by this share, shows that some live longer. */
+const OUTLIVED_SHARE = 0.01
+/** Requests that overtake each other on their way differ by less. */
 const OVERTAKING_MS = 20
 /** After a token has outlived the death before it, none is minted ahead until so many have died at the age of the one before. */
 const DOUBTS = 3
@@ -35,68 +36,51 @@ const MIN_AHEAD_SHARE = 1 / 100
 
 /** What is known of all orgs. */
 export class Lifetimes {
-  /** The age at which tokens of several orgs died. */
-  #usualMs: number | undefined
   /** All tokens are left to live to their ends until so many have died as expected. */
   doubts = 0
-  readonly #deaths = new Map<object, Death>()
-  #slackMs = 0
   /** The greatest age of an accepted token. */
-  #oldestMs = 0
+  oldestMs = 0
   /** The last deaths may all have come between these instants, whatever the ages: a change of keys, or the end of an hour. */
   #momentFrom = Number.NEGATIVE_INFINITY
   #momentTo = Number.NEGATIVE_INFINITY
   #together = 0
+  #deaths: (readonly [org: object, death: Death])[] = []
+  #usualMs = Number.POSITIVE_INFINITY
 
   get mayHaveDiedTogether(): boolean {
     return this.#together >= MIN_DEATHS
   }
 
-  get usualMs(): number | undefined {
-    return this.mayHaveDiedTogether ? undefined : this.#usualMs
+  /** The age at which tokens of several orgs died. `Infinity` if there is none. */
+  get usualMs(): number {
+    return this.mayHaveDiedTogether ? Number.POSITIVE_INFINITY : this.#usualMs
   }
 
   /** The same, if no token of any org has lived longer. */
-  get endMs(): number | undefined {
-    const { usualMs = 0 } = this
-    return usualMs + this.#slackMs < this.#oldestMs ? undefined : this.usualMs
+  get endMs(): number {
+    return this.usualMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? Number.POSITIVE_INFINITY : this.usualMs
   }
 
-  /** A token was accepted at `sentAt`. Runs for every request. */
+  /** A token was accepted that may show that not all died together. Runs for every request. */
   noteAccepted(mintedAt: number, sentAt: number): void {
-    if (mintedAt < this.#momentFrom && sentAt > this.#momentTo) this.#noteSurvivor()
+    if (mintedAt < this.#momentFrom && sentAt > this.#momentTo) this.#together = Number.NEGATIVE_INFINITY
   }
 
-  noteAlive(aliveMs: number): void {
-    if (aliveMs > this.#oldestMs) this.#oldestMs = aliveMs
-  }
-
-  /** `org` is any object that stands for it. `mintMs` is the mean time of a mint. */
-  noteDeath(org: object, death: Death, mintMs: number): void {
-    this.#slackMs = MINTS * mintMs + OVERTAKING_MS
-    this.#noteMoment(death)
-    this.#deaths.delete(org)
-    this.#deaths.set(org, death)
-    const [oldest] = this.#deaths.keys()
-    if (this.#deaths.size > KEPT_DEATHS && oldest !== undefined) this.#deaths.delete(oldest)
-    const deaths = [...this.#deaths.values()]
-    const ages = deaths.map(({ deadMs }) => deadMs).toSorted((a, b) => a - b)
-    this.#usualMs = ages.find((ageMs) => deaths.filter((each) => agrees(each, ageMs)).length >= MIN_DEATHS)
-  }
-
-  #noteMoment({ mintedAt, aliveMs, deadMs }: Death): void {
-    const isNew = mintedAt > this.#momentTo
-    const from = mintedAt + aliveMs
-    const to = mintedAt + deadMs + OVERTAKING_MS
-    this.#momentFrom = isNew ? from : Math.max(this.#momentFrom, from)
-    this.#momentTo = isNew ? to : Math.min(this.#momentTo, to)
-    this.#together = isNew ? 1 : this.#together + 1
-    if (this.#momentFrom > this.#momentTo) this.#noteSurvivor()
-  }
-
-  #noteSurvivor(): void {
-    this.#together = Number.NEGATIVE_INFINITY
-    this.#momentFrom = Number.NEGATIVE_INFINITY
+  /** `org` is any object that stands for it. */
+  noteDeath(org: object, death: Death): void {
+    const from = death.mintedAt + death.aliveMs
+    const to = death.mintedAt + death.deadMs + OVERTAKING_MS
+    if (death.mintedAt > this.#momentTo) {
+      this.#momentFrom = from
+      this.#momentTo = to
+      this.#together = 0
+    }
+    const isApart = from > this.#momentTo || to < this.#momentFrom
+    this.#together = isApart ? Number.NEGATIVE_INFINITY : this.#together + 1
+    this.#deaths = [...this.#deaths.filter(([other]) => other !== org), [org, death] as const].slice(-KEPT_DEATHS)
+    const ages = this.#deaths.map(([, each]) => each.deadMs).toSorted((a, b) => a - b)
+    const isUsual = (ageMs: number) => this.#deaths.filter(([, each]) => agrees(each, ageMs)).length >= MIN_DEATHS
+    this.#usualMs = ages.find(isUsual) ?? Number.POSITIVE_INFINITY
   }
 }
 
@@ -105,11 +89,12 @@ export class OrgLifetime {
   readonly #all: Lifetimes
   readonly #rules: TokenRules
   #token: AccessToken
-  /** The last death, unless a token has outlived it since, and how many in a row came at its age, and at no usual one. */
-  #death: Death | undefined
-  #inRow = 0
   /** 0 to 999, drawn for each token: spreads the mints ahead of those that were minted together. */
   lot = 0
+  /** The last death, unless a token has outlived it since. */
+  #death: Death | undefined
+  /** It came at the age of the one before, and at no usual one. */
+  #isOwnAge = false
 
   constructor(all: Lifetimes, rules: TokenRules, token: AccessToken, random: number) {
     this.#all = all
@@ -123,32 +108,25 @@ export class OrgLifetime {
     this.lot = Math.floor(random * 1_000)
   }
 
-  /** The token was accepted at `sentAt`. Runs for every request. */
-  noteAccepted(sentAt: number): void {
-    this.#all.noteAccepted(this.#token.mintedAt, sentAt)
-  }
-
   /** The service has accepted the token at this age. */
   noteAlive(aliveMs: number): void {
-    this.#all.noteAlive(aliveMs)
+    if (aliveMs > this.#all.oldestMs) this.#all.oldestMs = aliveMs
     if (this.#death === undefined || aliveMs <= this.#death.deadMs * (1 + TOLERANCE)) return
     this.#death = undefined
-    this.#inRow = 0
     this.#all.doubts = DOUBTS
   }
 
   /** A token of the org has ended: the present one, or one before. */
-  noteDeath(death: Death, mintMs: number): void {
+  noteDeath(death: Death): void {
     if (!this.#rules.learns) return
     const all = this.#all
-    all.noteDeath(this, death, mintMs)
+    all.noteDeath(this, death)
     if (all.mayHaveDiedTogether) return
     const before = this.#death
     const isRegular = before !== undefined && agrees(death, before.deadMs)
     if (isRegular) all.doubts = Math.max(0, all.doubts - 1)
-    const isUsual = all.usualMs !== undefined && agrees(death, all.usualMs)
-    this.#inRow = isRegular && !isUsual ? this.#inRow + 1 : 1
     this.#death = isRegular ? { ...death, deadMs: Math.min(death.deadMs, before.deadMs) } : death
+    this.#isOwnAge = isRegular && !agrees(death, all.usualMs)
   }
 
   /** The age at which the token will probably end. `Infinity` if nothing is known. */
@@ -158,12 +136,11 @@ export class OrgLifetime {
   }
 
   get #learnedMs(): number {
-    const { usualMs, endMs } = this.#all
-    const { expectedLifeMs: toldMs = Number.POSITIVE_INFINITY } = this.#token
     const own = this.#death
-    if (own === undefined) return Math.min(toldMs, endMs ?? Number.POSITIVE_INFINITY)
-    if (this.#inRow > 1) return own.deadMs
-    return usualMs !== undefined && agrees(own, usualMs) ? Math.min(toldMs, usualMs) : toldMs
+    if (own !== undefined && this.#isOwnAge) return own.deadMs
+    const { usualMs, endMs } = this.#all
+    const sharedMs = own !== undefined && agrees(own, usualMs) ? usualMs : endMs
+    return Math.min(sharedMs, this.#token.expectedLifeMs ?? Number.POSITIVE_INFINITY)
   }
 
   /** The token is left to live to its end. None of another process that knows its life: each would meet its end. */

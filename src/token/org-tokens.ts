@@ -225,7 +225,7 @@ export class OrgTokens {
         this.habits.noteFormer(false, sentAt)
       return false
     }
-    this.#life.noteAccepted(sentAt)
+    this.habits.lifetimes.noteAccepted(token.mintedAt, sentAt)
     const isWatched = this.#isWatched
     this.#uses += 1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
@@ -272,10 +272,7 @@ export class OrgTokens {
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
     if (this.#others !== undefined) this.#others.useless = 0
-    const { death } = condemned
-    // If it was young enough to live on, its successor may have ended it.
-    const isCertain = death.deadMs >= this.endMs || death.mintedAt + death.deadMs < this.current.mintedAt
-    if (isCertain) this.#life.noteDeath(death, this.habits.mintMs)
+    this.#life.noteDeath(condemned.death)
   }
 
   /** The service accepted a request like the one that was `rejectedYoung`: it knows the token now. */
