@@ -38,16 +38,18 @@ interface Pause {
   readonly lengthMs: number
   /** Names the cause of the failure that began it. */
   readonly hint: string
+  /** Calls that were admitted later are probes of a pause of all. */
+  readonly beganAt: number
+  /** A probe moves it on: if that brings no outcome, the next one goes ahead. */
   until: number
-  /** The last call that went ahead at the end of a pause of all. If it has no outcome, the next one goes ahead at `until`. */
-  probe?: Call
 }
 
 interface Call {
   readonly org: OrgId
   /** The last calls failed, for the org or for all. */
   readonly isTroubled: boolean
-  startedAt: number
+  readonly admittedAt: number
+  readonly startedAt: number
   /** It took too long, and nobody waits for it. */
   isLate: boolean
   readonly breakOff: AbortController
@@ -138,17 +140,19 @@ export class MintGuard implements TokenSource {
 
   async #call(org: OrgId, options: MintOptions): Promise<AccessToken> {
     const { reason = 'cold', requester } = options
-    const call = this.#admit(org, reason !== 'cold')
-    const leave = await this.#queue.enter(reason !== 'cold', requester, call.isTroubled)
-    call.startedAt = this.#now()
-    this.#calls.add(call)
+    const isKnown = reason !== 'cold'
+    const admittedAt = this.#now()
+    const isTroubled = this.#admit(org, isKnown)
+    const leave = await this.#queue.enter(isKnown, requester, isTroubled)
     // After a stall of this process, answers that are there already are read before the immediate runs.
     const look = () => setImmediate(() => this.#lookAtCalls())
     this.#timer ??= setInterval(look, this.#options.mintTimeoutMs * LEAST_SHARE)
     return await new Promise((resolve, reject) => {
-      Object.assign(call, { resolve, reject })
+      const [startedAt, breakOff] = [this.#now(), new AbortController()]
+      const call = { org, isTroubled, admittedAt, startedAt, isLate: false, breakOff, resolve, reject }
+      this.#calls.add(call)
       this.#source
-        .mint(org, { ...options, signal: call.breakOff.signal })
+        .mint(org, { ...options, signal: breakOff.signal })
         .then(this.#succeeded.bind(this, call), this.#fails.bind(this, call))
         .finally(() => {
           this.#calls.delete(call)
@@ -157,20 +161,17 @@ export class MintGuard implements TokenSource {
     })
   }
 
-  /** @throws {TokenError} in a pause */
-  #admit(org: OrgId, isKnown: boolean): Call {
-    const startedAt = this.#now()
+  /** Returns true if the last calls failed, for the org or for all. @throws {TokenError} in a pause */
+  #admit(org: OrgId, isKnown: boolean): boolean {
+    const now = this.#now()
     const own = this.#pauses.peek(org)
     const all = this.#pauseOfAll
-    const isTroubled = own !== undefined || all !== undefined
     const group = own !== undefined ? 'failing' : isKnown ? 'known' : 'new'
     const afterMs = all?.code === DOWN ? PROBES_AFTER_MS[group] : 0
-    if (own !== undefined && startedAt < own.until) throw refusal(own, startedAt)
-    if (all !== undefined && startedAt < all.until + afterMs) throw refusal(all, startedAt)
-    const nobody = { resolve: () => {}, reject: () => {} }
-    const call = { org, isTroubled, startedAt, isLate: false, breakOff: new AbortController(), ...nobody }
-    if (all !== undefined) Object.assign(all, { probe: call, until: startedAt + this.#limitMs(SLOW) })
-    return call
+    if (own !== undefined && now < own.until) throw refusal(own, now)
+    if (all !== undefined && now < all.until + afterMs) throw refusal(all, now)
+    if (all !== undefined) all.until = now + this.#limitMs(SLOW)
+    return own !== undefined || all !== undefined
   }
 
   /** The oldest of the calls that take too long go on: if the endpoint has become slow, they are the first to show it. */
@@ -220,7 +221,7 @@ export class MintGuard implements TokenSource {
     this.#failed.clear()
     this.#pauses.delete(call.org)
     // A call that began before a limit may still succeed.
-    if (this.code !== LIMITED || this.#pauseOfAll?.probe === call) this.#resumeAll()
+    if (this.code !== LIMITED || this.#isProbe(call)) this.#resumeAll()
   }
 
   /** A call that is in the way of others says nothing about their orgs. */
@@ -233,30 +234,32 @@ export class MintGuard implements TokenSource {
   }
 
   #pause(call: Call, error: TokenError, isInTheWay: boolean): void {
+    const { random = Math.random, observer } = this.#options
     const code = error.code === REJECTED || error.code === LIMITED ? error.code : DOWN
     if (code !== DOWN && this.code === DOWN) this.#resumeAll() // the endpoint answers
-    const now = this.#now()
     const all = this.#pauseOfAll
-    const isProbe = all?.probe === call
-    const pause = this.#pauseAfter(isProbe ? all : this.#pauses.peek(call.org), call, error, code)
-    this.#pauses.set(call.org, pause, { ttl: pause.until - now + REMEMBERED_MS })
-    const isAlone = pause.since < this.#succeededAt && now - this.#succeededAt <= LATELY_MS
-    const isShared = !isInTheWay && !isAlone && this.#isShared(call.org, code)
-    // Calls that were under way when the pause of all began leave it as it is, unless they are told of a limit with a later end.
-    const isLater = code === LIMITED && all?.code === LIMITED && pause.until > all.until
-    if (!isProbe && !isLater && (all !== undefined || !isShared)) return
-    this.#pauseOfAll = { ...pause }
-    this.#options.observer?.mintsPaused?.(code, Math.max(pause.until - now, 0))
-    this.#queue.refuseAll(refusal(pause, now))
-  }
-
-  #pauseAfter(before: Pause | undefined, call: Call, error: TokenError, code: PauseCode): Pause {
-    const { random = Math.random } = this.#options
+    const isProbe = this.#isProbe(call)
+    const before = isProbe ? all : this.#pauses.peek(call.org)
     const { firstMs, longestMs } = code === DOWN ? FAILURE : REFUSAL
     const lengthMs = before?.code === code ? Math.min(before.lengthMs * 2, longestMs) : firstMs
     const toldMs = code === LIMITED ? (error.retryAfterSeconds ?? 0) * 1_000 : 0
-    const until = this.#now() + (toldMs > 0 ? toldMs : lengthMs * (0.5 + random() / 2))
-    return { code, since: before?.since ?? call.startedAt, lengthMs, hint: error.message, until }
+    const now = this.#now()
+    const until = now + (toldMs > 0 ? toldMs : lengthMs * (0.5 + random() / 2))
+    const since = before?.since ?? call.admittedAt
+    const pause: Pause = { code, since, lengthMs, hint: error.message, beganAt: now, until }
+    this.#pauses.set(call.org, pause, { ttl: until - now + REMEMBERED_MS })
+    const isAlone = since < this.#succeededAt && now - this.#succeededAt <= LATELY_MS
+    const isShared = !isInTheWay && !isAlone && this.#isShared(call.org, code)
+    // Calls that were under way when the pause of all began leave it as it is, unless they are told of a limit with a later end.
+    const isLater = code === LIMITED && all?.code === LIMITED && until > all.until
+    if (!isProbe && !isLater && (all !== undefined || !isShared)) return
+    this.#pauseOfAll = { ...pause }
+    observer?.mintsPaused?.(code, until - now)
+    this.#queue.refuseAll(refusal(pause, now))
+  }
+
+  #isProbe(call: Call): boolean {
+    return this.#pauseOfAll !== undefined && call.admittedAt > this.#pauseOfAll.beganAt
   }
 
   /** True if so many calls in a row failed in this way that it is no longer the trouble of one org. */
