@@ -12,7 +12,6 @@ import type { OrgId } from '../http/org-id.ts'
 import { type Death, OrgLifetime } from './lifetimes.ts'
 import type { ServiceHabits, TokenRules } from './service-habits.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
-import type { Turns } from './turns.ts'
 
 /** `once`: a request that cannot be repeated. */
 export type RequestKind = 'repeatable' | 'once' | 'handshake'
@@ -22,7 +21,6 @@ export type Choice =
   | { readonly token: AccessToken; readonly result: 'hit' | 'stale'; readonly behind?: MintReason | undefined }
   | { readonly wait: 'mint'; readonly reason: MintReason }
   | { readonly wait: 'until'; readonly at: number }
-  | { readonly wait: 'settled' }
 
 /** A token that the service rejected although it was old enough to be known everywhere. */
 interface Condemned {
@@ -32,37 +30,23 @@ interface Condemned {
   readonly isUnrepeated: boolean
 }
 
-/** Rejections that had nothing to do with the token. Few orgs have any. */
-interface OtherRejections {
-  /** Mints in a row that did not help. */
-  useless: number
-  /** The token of the last of them. */
-  uselessToken: AccessToken | undefined
-  noMintUntil: number
-  /** Of requests that are rejected by right. The oldest is forgotten first. */
-  readonly shapes: Set<string>
-}
-
 /** A request that cannot be repeated keeps this distance from the end. */
 const SAFE_SHARE = 1 / 50
 const SAFE_MS = 100
 /** A token that was accepted so long ago counts as accepted lately. */
 const LATELY_MS = 10_000
-/** A token that a request tries out is not tried by another for this time. */
-const SCOUT_MS = 1_000
+/** A token that a request tries is not tried by another for this time, while there is a better one or none. */
+const NEXT_TRY_MS = 1_000
+/** The same while requests wait for nothing else. */
+export const TURN_MS = 150
 /** At least every second a hit looks at everything that is known. */
 const QUIET_MS = 1_000
 /** If a mint gave the same token again, this share of its life passes before the next mint. */
 const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
-/** The same if the service has rejected the token. */
-const SAME_DEAD_TOKEN_MS = 250
 const MAX_SHAPES = 32
 /** If more shapes of requests are rejected by right, a new one has to wait for the cool-down, too. */
 const MAX_KNOWN_SHAPES = 3
-/** Each useless mint makes the cool-down so many times as long, up to so many cool-downs. */
-const COOLDOWN_GROWTH = 4
-const MAX_COOLDOWNS = 4
 /** Pauses between mints behind requests while these fail: doubled each time, and jittered. */
 const FIRST_PAUSE_MS = 100
 const MAX_PAUSE_MS = 5_000
@@ -77,8 +61,10 @@ export class OrgTokens {
   quietUntil = 0
   /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
   isBeingReplaced = false
-  /** While requests wait for a token that the service has never accepted. */
-  turns: Turns | undefined
+  /** Requests wait for the current token, which the service has never accepted, and take turns in trying it. */
+  isAwaited = false
+  /** Called when the current token is accepted or replaced. Few orgs have any. */
+  #sleepers: Set<() => void> | undefined
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
   /** Requests that were rejected since the service last accepted the current token. */
@@ -91,16 +77,18 @@ export class OrgTokens {
   rejectedYoung: { readonly shape: string; readonly sentAt: number } | undefined
   #firstAcceptedAt = -1
   #uses = 0
-  /** No request tries out the new token, or a rejected one, before. */
-  #scoutedUntil = 0
+  /** No request tries the new token, or a rejected one, before. */
+  #nextTryAt = 0
   /** The current token was minted after the one before had been rejected. */
   isReplacement = false
   #failures = 0
-  #hasPassingFailure = false
   /** After a failure, or a mint that brought nothing new, no request waits for another mint before. */
   #nextMintAt = 0
   #condemned: Condemned | undefined
-  #others: OtherRejections | undefined
+  /** A mint did not help: a rejection causes no other before. */
+  #noMintUntil = 0
+  /** Shapes of requests that are rejected by right, the oldest first. Few orgs have any. */
+  shapesByRight: Set<string> | undefined
   readonly #life: OrgLifetime
 
   constructor(org: OrgId, token: AccessToken, rules: TokenRules, habits: ServiceHabits, random: number) {
@@ -121,29 +109,30 @@ export class OrgTokens {
     const isRepeatable = kind === 'repeatable'
     if (this.isBeingReplaced) {
       // While no other can be had, a request tries the token now and then: the service may have been wrong.
-      const mayTry = isRepeatable && this.#failures > 0 && !this.#isOver(now) && this.#isScout(now)
+      const mayTry = isRepeatable && this.#failures > 0 && !this.#isOver(now) && this.#mayTry(now, NEXT_TRY_MS)
       return mayTry ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
     if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
-    if (this.turns !== undefined) return { wait: 'settled' }
+    if (this.isAwaited && now < current.mintedAt + this.rules.settleTimeMs) {
+      if (!isRepeatable) return { wait: 'until', at: current.mintedAt + this.rules.settleTimeMs }
+      return this.#mayTry(now, TURN_MS) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
+    }
     const settledAt = current.mintedAt + this.habits.delayMs(now)
     if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
     if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
-    const isPausing = this.isPausingAt(now)
-    const reason = this.#reasonToMint(kind, now)
-    if (reason !== undefined) {
-      const behind = isPausing ? undefined : reason
-      // While mints fail, no request waits for the next failure.
-      const goesOn = isPausing || (isRepeatable && this.#hasPassingFailure)
-      return goesOn
-        ? { token: current, result: this.#failures > 0 ? 'stale' : 'hit', behind }
-        : { wait: 'mint', reason }
-    }
     const aheadAt = current.mintedAt + this.#aheadMs(now)
-    if (now >= aheadAt && this.#looksAhead && !isPausing) return { token: current, result: 'hit', behind: 'refresh' }
-    const isQuiet = isRepeatable && former === undefined && !this.#isWatched
-    if (isQuiet) this.quietUntil = Math.floor(Math.min(now + QUIET_MS, aheadAt))
-    return { token: current, result: 'hit' }
+    const due = this.#reasonToMint(kind, now) ?? (now >= aheadAt && this.#looksAhead ? 'refresh' : undefined)
+    if (due === undefined) {
+      const isQuiet = isRepeatable && former === undefined && !this.#isWatched
+      if (isQuiet) this.quietUntil = Math.floor(Math.min(now + QUIET_MS, aheadAt))
+      return { token: current, result: 'hit' }
+    }
+    // While mints fail, no request waits for the next failure.
+    const isBehind = due === 'refresh' || (isRepeatable && this.#failures > 0)
+    const isPausing = this.isPausingAt(now)
+    if (!isBehind && !isPausing) return { wait: 'mint', reason: due }
+    const isStale = this.#failures > 0 && due !== 'refresh'
+    return { token: current, result: isStale ? 'stale' : 'hit', behind: isPausing ? undefined : due }
   }
 
   /** True if the former token is more certainly good than the current one, which the service may not know yet. */
@@ -151,7 +140,7 @@ export class OrgTokens {
     const isSettled = now - this.current.mintedAt >= this.habits.delayMs(now)
     if (kind === 'handshake' || (isSettled && this.acceptedAt >= 0)) return false
     if (kind === 'once') return this.#isSafe(former, now)
-    return now - former.mintedAt < this.endMs && !(isSettled && this.#isScout(now))
+    return now - former.mintedAt < this.endMs && !(isSettled && this.#mayTry(now, NEXT_TRY_MS))
   }
 
   #reasonToMint(kind: RequestKind, now: number): MintReason | undefined {
@@ -159,7 +148,7 @@ export class OrgTokens {
     const ageMs = now - current.mintedAt
     if (kind === 'repeatable') return ageMs < this.endMs || this.#life.isExplored ? undefined : 'expired'
     if (this.#condemned?.token === current && this.mayMintAfterRejection(now)) return 'rejected'
-    if (kind === 'handshake' && ageMs > this.endMs / 2) return 'handshake'
+    if (kind === 'handshake' && ageMs > this.#assumedLifeMs / 2) return 'handshake'
     const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.#looksAhead)
     return isInTime ? undefined : 'expired'
   }
@@ -169,11 +158,29 @@ export class OrgTokens {
     return this.habits.ahead.areGood(1 - this.#life.lot / 1_000)
   }
 
-  /** True for one request in a second, which tries a token. */
-  #isScout(now: number): boolean {
-    if (now < this.#scoutedUntil) return false
-    this.#scoutedUntil = Math.floor(now + SCOUT_MS)
+  /** True for one request, which tries the current token. The next one may try it after `pauseMs`. */
+  #mayTry(now: number, pauseMs: number): boolean {
+    if (now < this.#nextTryAt) return false
+    this.#nextTryAt = Math.floor(now + pauseMs)
     return true
+  }
+
+  /** Requests wait until the service accepts the current token, or until it is old enough. */
+  awaitAcceptance(now: number): void {
+    if (this.isAwaited) return
+    this.isAwaited = true
+    this.#nextTryAt = Math.floor(now + TURN_MS)
+  }
+
+  get sleepers(): Set<() => void> {
+    this.#sleepers ??= new Set()
+    return this.#sleepers
+  }
+
+  /** The current token was accepted, replaced or forgotten: nobody waits for it any more. */
+  wake(): void {
+    this.isAwaited = false
+    for (const wake of this.#sleepers ?? []) wake()
   }
 
   /** The current token is past the end that it states, unless the endpoint has given it again a moment ago. */
@@ -204,6 +211,12 @@ export class OrgTokens {
     return this.#life.endMs
   }
 
+  /** A token that has lived for long will probably live on. */
+  get #assumedLifeMs(): number {
+    if (Number.isFinite(this.endMs)) return this.endMs
+    return Math.max(this.rules.lifetimeMs, 4 * (this.acceptedAt - this.current.mintedAt))
+  }
+
   #aheadMs(now: number): number {
     const gapMs = this.#uses === 0 ? 0 : (this.acceptedAt - this.current.mintedAt) / this.#uses
     return this.#life.aheadMs(gapMs, 2 * this.habits.mintMs + this.habits.delayMs(now))
@@ -218,18 +231,18 @@ export class OrgTokens {
     )
   }
 
-  /** The service accepted a request with `token` that was sent at `sentAt`. Returns true if waiting requests may go on. */
-  noteAccepted(token: AccessToken, sentAt: number): boolean {
+  /** The service accepted a request with `token` that was sent at `sentAt`. */
+  noteAccepted(token: AccessToken, sentAt: number): void {
     if (token !== this.current) {
-      if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs)
-        this.habits.noteFormer(false, sentAt)
-      return false
+      if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.former.note(true)
+      return
     }
     this.habits.lifetimes.noteAccepted(token.mintedAt, sentAt)
     const isWatched = this.#isWatched
     this.#uses += 1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
-    if (!isWatched) return false
+    if (!isWatched) return
+    this.wake()
     this.rejectedInRow = 0
     this.suspectedInRow = 0
     const condemned = this.#condemned
@@ -241,29 +254,25 @@ export class OrgTokens {
       this.#condemned = undefined
       this.isBeingReplaced = false
     }
-    return true
   }
 
   /** A request was rejected that was sent with the current token. Counts each request once. */
-  noteRejected(): void {
-    this.rejectedInRow += 1
-    this.quietUntil = 0
-  }
-
-  /** Most often, such a status says something else. */
-  noteSuspected(): void {
-    this.suspectedInRow += 1
+  noteRejected(isSuspect: boolean): void {
+    if (isSuspect) this.suspectedInRow += 1
+    else this.rejectedInRow += 1
     this.quietUntil = 0
   }
 
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
   condemn(sentAt: number, isUnrepeated: boolean): void {
-    const token = this.current
+    const { current: token, acceptedAt } = this
+    if (!isUnrepeated) this.isBeingReplaced = true
     this.quietUntil = 0
     if (this.#condemned?.token === token) return
-    const aliveMs = Math.max(this.acceptedAt - token.mintedAt, 0)
-    const deadMs = Math.max(sentAt - token.mintedAt, aliveMs)
-    this.#condemned = { token, death: { mintedAt: token.mintedAt, aliveMs, deadMs }, isUnrepeated }
+    const { mintedAt } = token
+    const aliveMs = Math.max(acceptedAt - mintedAt, 0)
+    const deadMs = Math.max(sentAt - mintedAt, aliveMs)
+    this.#condemned = { token, death: { mintedAt, aliveMs, deadMs }, isUnrepeated }
   }
 
   /** Another token was accepted where this one was rejected. */
@@ -271,7 +280,6 @@ export class OrgTokens {
     const condemned = this.#condemned
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
-    if (this.#others !== undefined) this.#others.useless = 0
     this.#life.noteDeath(condemned.death)
   }
 
@@ -279,24 +287,23 @@ export class OrgTokens {
   noteKnown(token: AccessToken, sentAt: number): void {
     if (token !== this.current || this.rejectedYoung === undefined || sentAt < this.rejectedYoung.sentAt) return
     this.rejectedYoung = undefined
-    this.habits.waitingOnce.note(true)
+    this.habits.waiting.note(true)
     this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
   }
 
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
-  noteFormerEnded(token: AccessToken, sentAt: number, now: number): void {
+  noteFormerEnded(token: AccessToken, sentAt: number): void {
     if (this.former === token) this.former = undefined
-    if (sentAt - token.mintedAt < this.endMs && sentAt >= this.current.mintedAt) this.habits.noteFormer(true, now)
+    if (sentAt - token.mintedAt < this.endMs && sentAt >= this.current.mintedAt) this.habits.former.note(false)
   }
 
   // ---- rejections that are not about the token
 
   /** True if a rejection may cause a mint now. A request of another shape than those that are rejected by right may, too. */
   mayMintAfterRejection(now: number, shape = ''): boolean {
-    const others = this.#others
-    if (others === undefined || !this.isCoolingDownAt(now)) return true
-    const isOther = others.shapes.size > 0 && !others.shapes.has(shape)
-    return isOther && this.acceptedAt >= 0 && others.shapes.size <= MAX_KNOWN_SHAPES
+    const { size = 0 } = this.shapesByRight ?? {}
+    const isOther = size > 0 && size <= MAX_KNOWN_SHAPES && !this.shapesByRight?.has(shape)
+    return !this.isCoolingDownAt(now) || (isOther && this.acceptedAt >= 0)
   }
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
@@ -304,39 +311,25 @@ export class OrgTokens {
     return this.isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.rules.rejectedCooldownMs
   }
 
-  noteUselessMint(now: number): void {
-    const others = this.#ensureOthers()
-    // Requests that waited for one mint tell of it once.
-    if (others.uselessToken === this.current && now < others.noMintUntil) return
-    others.uselessToken = this.current
-    const cooldowns = Math.min(COOLDOWN_GROWTH ** others.useless, MAX_COOLDOWNS)
-    others.useless += 1
-    others.noMintUntil = now + this.rules.rejectedCooldownMs * cooldowns
+  noteUselessMint(now: number, cooldowns = 1): void {
+    this.#noMintUntil = now + this.rules.rejectedCooldownMs * cooldowns
     this.#condemned = undefined
   }
 
   isCoolingDownAt(now: number): boolean {
-    return this.#others !== undefined && now < this.#others.noMintUntil
+    return now < this.#noMintUntil
   }
 
   /** The service has rejected the current token from the start, as it did the one before. */
   get hasNoGoodToken(): boolean {
-    return this.acceptedAt < 0 && this.#others?.uselessToken === this.current
+    return this.acceptedAt < 0 && this.isReplacement && this.#noMintUntil > this.current.mintedAt
   }
 
   markRejectedByRight(shape: string): void {
-    const { shapes } = this.#ensureOthers()
-    shapes.add(shape)
-    if (shapes.size > MAX_SHAPES) for (const oldest of [...shapes].slice(0, 1)) shapes.delete(oldest)
-  }
-
-  get shapesByRight(): Set<string> | undefined {
-    return this.#others?.shapes
-  }
-
-  #ensureOthers(): OtherRejections {
-    this.#others ??= { useless: 0, uselessToken: undefined, noMintUntil: 0, shapes: new Set() }
-    return this.#others
+    this.shapesByRight ??= new Set()
+    this.shapesByRight.add(shape)
+    if (this.shapesByRight.size > MAX_SHAPES)
+      for (const oldest of [...this.shapesByRight].slice(0, 1)) this.shapesByRight.delete(oldest)
   }
 
   /**
@@ -363,12 +356,10 @@ export class OrgTokens {
   /** Takes the token that a mint brought. Returns false if it is the current one again. */
   take(token: AccessToken, now: number, random: number): boolean {
     this.#failures = 0
-    this.#hasPassingFailure = false
     if (token.equals(this.current)) {
       const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
       this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
-      if (this.isBeingReplaced)
-        this.#ensureOthers().noMintUntil = Math.max(this.#ensureOthers().noMintUntil, now + SAME_DEAD_TOKEN_MS)
+      this.isReplacement = this.isBeingReplaced
       this.isBeingReplaced = false
       return false
     }
@@ -377,7 +368,7 @@ export class OrgTokens {
     const rejectedAt = this.current.mintedAt + (this.#condemned?.death.deadMs ?? 0)
     this.isReplacement = isCondemned && token.mintedAt >= Math.floor(rejectedAt)
     this.#life.take(token, random)
-    this.former = isCondemned || this.habits.endsFormer(now) ? undefined : this.current
+    this.former = isCondemned || !this.habits.former.areGood(random) ? undefined : this.current
     this.current = token
     this.quietUntil = 0
     this.isBeingReplaced = false
@@ -387,18 +378,17 @@ export class OrgTokens {
     this.rejectedInRow = 0
     this.suspectedInRow = 0
     this.rejectedYoung = undefined
-    this.#scoutedUntil = 0
+    this.#nextTryAt = 0
     this.#nextMintAt = 0
+    this.wake()
     return true
   }
 
-  /** `isPassing`: it was no refusal of the org. */
-  noteMintFailed(isPassing: boolean, now: number, random: number): void {
+  noteMintFailed(now: number, random: number): void {
     // One request's trouble, perhaps: the others need not go without a token for it.
     if (this.rejectedInRow < 2 && this.acceptedAt >= 0) this.isBeingReplaced = false
     const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** this.#failures, MAX_PAUSE_MS) * (0.5 + random / 2)
     this.#failures += 1
-    this.#hasPassingFailure = isPassing
     this.#nextMintAt = Math.floor(now + pauseMs)
   }
 }

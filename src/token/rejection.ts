@@ -4,8 +4,8 @@
  */
 
 import type { OrgId } from '../http/org-id.ts'
-import type { OrgTokens } from './org-tokens.ts'
-import type { Meaning, Odds } from './service-habits.ts'
+import { type OrgTokens, TURN_MS } from './org-tokens.ts'
+import type { Meaning } from './service-habits.ts'
 import type { AccessToken, Asker, RejectionKind } from './token-source.ts'
 
 /** The request, as far as it matters for its token. */
@@ -34,18 +34,17 @@ export interface Answer {
 export type Step =
   | { readonly step: 'pass'; readonly isAccepted?: boolean; readonly kind?: RejectionKind }
   | { readonly step: 'use'; readonly token: AccessToken; readonly delayMs: number }
-  | { readonly step: 'turn'; readonly token: AccessToken }
+  | { readonly step: 'turn' }
   | { readonly step: 'mint' }
 
 const PASS: Step = { step: 'pass' }
 
-type Remedy = 'newer' | 'former' | 'waited' | 'again' | 'minted' | 'trial'
+type Remedy = 'newer' | 'former' | 'waited' | 'again' | 'minted'
 
 /** What the rejection turned out to be if its remedy has helped. */
 const KINDS: Readonly<Record<Remedy, RejectionKind>> = {
   newer: 'expired',
   minted: 'expired',
-  trial: 'expired',
   former: 'unsettled',
   waited: 'unsettled',
   again: 'not_the_token',
@@ -53,19 +52,17 @@ const KINDS: Readonly<Record<Remedy, RejectionKind>> = {
 
 /** RFC 6750 §3.1: the token is good, and the request needs more rights than it gives. */
 const INSUFFICIENT_SCOPE = /error="?insufficient_scope/i
-/** A request waits for young tokens no longer than the settle time and this. */
-const LAST_WAIT_MS = 1_000
-/** Pauses before the next try of a token that other requests use already. */
-const FIRST_PAUSE_MS = 50
-const MAX_PAUSE_MS = 200
+/** The pause before the same token is tried a second time. */
+const AGAIN_MS = 50
 /** Repeats with the same token where bad back ends are everyday. */
 const MAX_AGAIN = 4
 /** The service accepted the token a moment ago. */
 const MOMENT_MS = 5_000
+/** A request waits for young tokens no longer than the settle time and this. */
+const LAST_WAIT_MS = 1_000
 const MAX_TRIES = 60
-/** A young token was accepted before. If more requests than this in a row are rejected for this time, it has ended. */
-const MAX_DELAYED_IN_ROW = 3
-const MAX_DELAYED_MS = 1_000
+/** A mint for a request that cannot be repeated helps only the next one, so those that do not help are made more rarely. */
+const UNREPEATED_COOLDOWNS = 4
 /** If so many requests in a row are rejected, the token is the reason after all. */
 const MAX_BY_RIGHT_IN_ROW = 5
 
@@ -77,16 +74,14 @@ export class Rejection {
   #remedy: Remedy | undefined
   /** The status whose meaning the repeat under way is to tell. */
   #trialStatus: number | undefined
-  /** The first answer that rejected a token, and its arrival. */
-  #first: Answer | undefined
+  /** When the request was sent that was rejected first, and when the rejection came. */
+  #firstSentAt = 0
   #firstAt = 0
   #tries = 0
   #agains = 0
   #hasMinted = false
-  /** This request waits, and its outcome will count for these odds. */
-  #waitOdds: Odds | undefined
-  /** What the rejection is if the request is not repeated. */
-  #kindIfPassed: RejectionKind = 'not_the_token'
+  /** This request waits because that may help. */
+  #isWaiting = false
 
   constructor(request: RejectedRequest) {
     this.request = request
@@ -99,82 +94,98 @@ export class Rejection {
 
   /** A trial got no new token. The same answer again is better for the client than a failure of our own. */
   giveUpTrial(): boolean {
+    const isTrial = this.#trialStatus !== undefined
     this.#trialStatus = undefined
-    return this.#remedy === 'trial'
+    return isTrial
   }
 
   /** Decides after a rejection if the org's tokens were forgotten while the request was under way. */
   nextWithout({ challenge }: Answer): Step {
     if (this.#hasMinted || !this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
-    return this.#mint('minted')
+    return this.#mint()
   }
 
   /** Decides after a response. `tokens` may have changed since the request was sent. `random` is a share of one. */
   next(answer: Answer, tokens: OrgTokens, now: number, random: number): Step {
     const { habits } = tokens
     const meaning = habits.meaningOf(answer.status)
-    const isSuspect = meaning === 'suspect' && (!this.isRepeated || this.#remedy === 'trial')
-    if (meaning !== 'rejected' && !isSuspect) return this.#end(answer, meaning, tokens, now)
-    const step = isSuspect ? this.#try(answer, tokens, now) : this.#findRemedy(answer, tokens, now, random)
+    const isRejected = meaning === 'rejected' || (meaning === 'suspect' && this.#isTrial(answer, tokens, now))
+    if (this.#remedy === 'again' && meaning !== 'neither') habits.again.note(!isRejected)
+    if (!isRejected) return this.#end(answer, meaning, tokens, now)
+    const step = this.#findRemedy(answer, tokens, now, random)
+    if (this.#isWaiting && (step === undefined || this.#remedy !== 'waited')) {
+      this.#isWaiting = false
+      habits.waiting.note(false)
+    }
     if (step !== undefined) return step
-    if (this.#trialStatus !== undefined) habits.trialFailed(now)
-    if (isSuspect) return PASS
-    return { step: 'pass', kind: this.isRepeated ? 'not_the_token' : this.#kindIfPassed }
+    if (this.#trialStatus === undefined) return { step: 'pass', kind: 'not_the_token' }
+    habits.trialFailed(now)
+    return PASS
+  }
+
+  /** The status may say that a token has ended. A repeat with another token tells. */
+  #isTrial({ token, sentAt, status }: Answer, tokens: OrgTokens, now: number): boolean {
+    if (this.isRepeated) return status === this.#trialStatus
+    if (!this.request.isRepeatable) return false
+    if (token === tokens.current) {
+      tokens.noteRejected(true)
+      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return false
+      // While no request of the org gets through, each org has a trial of its own.
+      const isUrgent = tokens.suspectedInRow > 1 && !tokens.hadTrial
+      if (!isUrgent && !tokens.habits.mayTryAt(now)) return false
+      tokens.hadTrial = true
+    }
+    this.#trialStatus = status
+    return true
   }
 
   /** The first remedy that may still help; undefined if there is none. */
-  #findRemedy(answer: Answer, tokens: OrgTokens, now: number, random: number): Step | undefined {
-    const { token, sentAt } = answer
-    const { current, habits, rules } = tokens
-    const isFirst = this.#first === undefined
-    if (isFirst) {
-      this.#first = answer
-      this.#firstAt = now
-    }
+  #findRemedy({ token, sentAt, challenge }: Answer, tokens: OrgTokens, now: number, random: number): Step | undefined {
+    if (INSUFFICIENT_SCOPE.test(challenge)) return undefined
     this.#tries += 1
-    if (this.#remedy === 'again') habits.again.note(false)
-    if (INSUFFICIENT_SCOPE.test(answer.challenge)) return undefined
-    if (isFirst && token === current) tokens.noteRejected()
     this.#rejected.add(token)
-    if (!this.request.isRepeatable) return this.#noteUnrepeated(answer, tokens, now)
-    const hasWaitedLong = this.#remedy === 'waited' && now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS
-    if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
+    if (this.#tries === 1) {
+      this.#firstSentAt = sentAt
+      this.#firstAt = now
+      if (token === tokens.current && this.#trialStatus === undefined) tokens.noteRejected(false)
+    }
+    if (token === tokens.former) tokens.former = undefined
+    if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
     if (isByRight && !this.isRepeated) return undefined
-    if (!this.#rejected.has(current)) {
-      this.#noteVainWait()
-      return this.#use('newer', current)
-    }
+    const { current, rules } = tokens
+    const hasWaitedLong = this.#remedy === 'waited' && now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS
+    if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
+    if (!this.#rejected.has(current)) return this.#use('newer', current)
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
     const step = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
     if (step !== undefined) return step
-    this.#noteVainWait()
     // A request that was sent later was accepted: the token is good.
     const isGood = !isYoung && tokens.acceptedAt > sentAt
     if (isGood || (this.#hasMinted && tokens.isReplacement)) return this.#giveUp(tokens, now)
     if (tokens.hasReplacedInVain(now) || !tokens.mayMintAfterRejection(now, this.#shape)) return undefined
     tokens.condemn(sentAt, false)
-    tokens.isBeingReplaced = true
-    return this.#mint('minted')
+    return this.#mint()
   }
 
   /** The client gets the rejection at once, and the next request of the org profits from it. */
-  #noteUnrepeated({ token, sentAt }: Answer, tokens: OrgTokens, now: number): undefined {
+  #noteUnrepeated(token: AccessToken, sentAt: number, tokens: OrgTokens, now: number): Step {
     const { current, acceptedAt, habits, rules } = tokens
-    if (token !== current || acceptedAt > sentAt) return
+    if (token !== current || acceptedAt > sentAt) return { step: 'pass', kind: 'not_the_token' }
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
-    this.#kindIfPassed = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung && !habits.again.areProven) {
       tokens.rejectedYoung = { shape: this.#shape, sentAt }
       if (acceptedAt < 0) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
     } else if (tokens.rejectedYoung !== undefined && acceptedAt < 0) {
       tokens.rejectedYoung = undefined
-      habits.waitingOnce.note(false)
+      habits.waiting.note(false)
     }
     const mayHaveEnded = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
-    if (!mayHaveEnded || !tokens.mayMintAfterRejection(now, this.#shape)) return
-    if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now)
-    else tokens.condemn(sentAt, true)
+    if (mayHaveEnded && tokens.mayMintAfterRejection(now, this.#shape)) {
+      if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now, UNREPEATED_COOLDOWNS)
+      else tokens.condemn(sentAt, true)
+    }
+    return { step: 'pass', kind: isYoung ? 'unsettled' : 'unexplained' }
   }
 
   /** A young token: real services copy tokens to their back ends, and some do not know a new one for seconds. */
@@ -183,89 +194,50 @@ export class Rejection {
     const former = tokens.usableFormer(now)
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
-    if (!isNew && tokens.rejectedInRow > MAX_DELAYED_IN_ROW && now - acceptedAt > MAX_DELAYED_MS) return undefined
-    const odds = isNew ? habits.waiting : habits.waitingPartly
-    const mayHelp = (this.#waitOdds !== undefined || odds.areGood(random)) && !(isNew && tokens.isCoolingDownAt(now))
-    const isInDelay = habits.hasDelay(now) && sentAt - current.mintedAt < habits.delayMs(now)
+    if (!isNew && this.#trialStatus !== undefined) return undefined
+    const mayHelp = (this.#isWaiting || habits.waiting.areGood(random)) && !(isNew && tokens.isCoolingDownAt(now))
+    const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!mayHelp && !isInDelay) return undefined
-    const settledAt = current.mintedAt + rules.settleTimeMs
-    if (mayHelp) this.#waitOdds = odds
+    this.#isWaiting ||= mayHelp
+    if (mayHelp) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
     this.#remedy = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
-    if (isNew) return { step: 'turn', token: current }
-    const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** (this.#tries - 1), MAX_PAUSE_MS)
-    return this.#use('waited', current, Math.min(pauseMs, Math.max(settledAt - now, 0)))
+    if (isNew) {
+      tokens.awaitAcceptance(now)
+      return { step: 'turn' }
+    }
+    return this.#use('waited', current, Math.min(TURN_MS, Math.max(current.mintedAt + rules.settleTimeMs - now, 0)))
   }
 
   /** The service accepted the token a moment ago, or meanwhile: one back end, or this request, may be the reason. */
-  #tryAgain(sentAt: number, tokens: OrgTokens, random: number): Step | undefined {
-    const { current, acceptedAt, rejectedInRow } = tokens
-    const { again } = tokens.habits
-    this.#noteVainWait()
-    const isAlone = rejectedInRow < 2 || again.areProven
-    const wasGood = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS && isAlone
+  #tryAgain(sentAt: number, { current, acceptedAt, habits: { again } }: OrgTokens, random: number): Step | undefined {
     if (this.#agains >= (again.areProven ? MAX_AGAIN : 1)) return undefined
+    const wasGood = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS
     if (acceptedAt <= sentAt && !(wasGood && again.areGood(random))) return undefined
     this.#agains += 1
-    return this.#use('again', current, this.#agains === 1 ? 0 : FIRST_PAUSE_MS)
-  }
-
-  /** The status may say that a token has ended. One repeat with another token tells. */
-  #try({ token, sentAt, status, challenge }: Answer, tokens: OrgTokens, now: number): Step | undefined {
-    const { current, habits, rules } = tokens
-    if (this.#remedy === 'trial') {
-      // The new token may not be known yet.
-      const isUnknown = token === current && tokens.acceptedAt < 0 && sentAt - current.mintedAt < rules.settleTimeMs
-      return isUnknown && this.#trialStatus !== undefined ? { step: 'turn', token } : undefined
-    }
-    if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return undefined
-    if (token === current) {
-      tokens.noteSuspected()
-      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return undefined
-      if (!tokens.mayMintAfterRejection(sentAt, this.#shape)) return undefined
-      // While no request of the org gets through, each org has a trial of its own.
-      const isUrgent = tokens.suspectedInRow > 1 && !tokens.hadTrial
-      if (!isUrgent && !habits.mayTryAt(now)) return undefined
-      tokens.condemn(sentAt, false)
-      tokens.hadTrial = true
-    }
-    this.#trialStatus = status
-    this.#rejected.add(token)
-    return token === current ? this.#mint('trial') : this.#use('trial', current)
+    return this.#use('again', current, this.#agains === 1 ? 0 : AGAIN_MS)
   }
 
   /** Ends the request: nothing in the response speaks against the token. Learns from what was tried. */
-  #end(answer: Answer, meaning: Meaning, tokens: OrgTokens, now: number): Step {
+  #end({ token, sentAt }: Answer, meaning: Meaning, tokens: OrgTokens, now: number): Step {
     const remedy = this.#remedy
-    if (remedy === undefined || (remedy === 'trial' && meaning !== 'accepted')) return PASS
-    const isAccepted = meaning !== 'neither'
+    if (remedy === undefined) return PASS
+    if (meaning !== 'accepted') return { step: 'pass', kind: 'not_the_token' }
     const { habits } = tokens
-    if (this.#trialStatus !== undefined) {
-      if (meaning === 'suspect') habits.trialFailed(now)
-      if (meaning !== 'accepted') return PASS
-      habits.learnStatus(this.#trialStatus)
-    }
-    if (isAccepted) this.#noteHelped(remedy, answer, tokens, now)
-    return { step: 'pass', isAccepted, kind: isAccepted ? KINDS[remedy] : 'not_the_token' }
-  }
-
-  #noteHelped(remedy: Remedy, { token, sentAt }: Answer, tokens: OrgTokens, now: number): void {
-    const { habits } = tokens
+    if (this.#trialStatus !== undefined) habits.learnStatus(this.#trialStatus)
     const [first] = this.#rejected
-    if (first !== undefined && first !== token) tokens.confirmDeath(first)
-    if (first !== undefined && remedy === 'newer') tokens.noteFormerEnded(first, this.#first?.sentAt ?? sentAt, now)
-    if (remedy === 'again') habits.again.note(true)
-    // The new token is known later than now, nobody knows when.
-    if (remedy === 'former') habits.learnDelay(Math.max(0, this.#firstAt - tokens.current.mintedAt) * 2, now)
-    if (remedy !== 'waited') return
-    this.#waitOdds?.note(true)
+    if (first !== undefined && first !== token) {
+      tokens.confirmDeath(first)
+      if (remedy === 'newer') tokens.noteFormerEnded(first, this.#firstSentAt)
+    }
+    if (this.#isWaiting) habits.waiting.note(true)
     // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
-    if (!habits.again.areProven) habits.learnDelay(sentAt - token.mintedAt, now)
+    if (remedy === 'waited' && !habits.again.areProven) habits.learnDelay(sentAt - token.mintedAt, now)
+    return { step: 'pass', isAccepted: true, kind: KINDS[remedy] }
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */
   #giveUp(tokens: OrgTokens, now: number): undefined {
-    this.#noteVainWait()
     const [first] = this.#rejected
     // The endpoint gave the same token again. It may give another in a moment.
     if (this.#hasMinted && tokens.current === first) return
@@ -273,19 +245,14 @@ export class Rejection {
     tokens.markRejectedByRight(this.#shape)
   }
 
-  #noteVainWait(): void {
-    this.#waitOdds?.note(false)
-    this.#waitOdds = undefined
-  }
-
   #use(remedy: Remedy, token: AccessToken, delayMs = 0): Step {
     this.#remedy = remedy
     return { step: 'use', token, delayMs }
   }
 
-  #mint(remedy: 'minted' | 'trial'): Step {
-    this.#remedy = remedy
-    this.#hasMinted ||= remedy === 'minted'
+  #mint(): Step {
+    this.#remedy = 'minted'
+    this.#hasMinted = true
     return { step: 'mint' }
   }
 }

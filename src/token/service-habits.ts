@@ -10,15 +10,11 @@ import type { TokenObserver } from './token-source.ts'
 
 /** Each success in a row makes up for one further failure, up to so many. */
 const MAX_CREDIT = 5
-/** After so many failures in a row, something is tried for this share of the requests, and for fewer after each failure. */
+/** After so many failures in a row, something is tried for this share of the requests. */
 const PATIENCE = 3
-const FIRST_SHARE = 1 / 16
-const SHARE_DECAY = 2
-const LEAST_SHARE = 1 / 1_000
-/** A delay of new tokens, and that they end the ones before, is expected for so long after it was last seen. */
+const TRIED_SHARE = 1 / 200
+/** A delay of new tokens is expected for so long after it was last seen. */
 const MEMORY_MS = 10 * 60_000
-/** One token may end before its time for another reason. */
-const FORMERS_ENDED = 2
 /** The expected delay is a little longer than the longest that was seen. */
 const DELAY_MARGIN = 1.25
 const DELAY_MARGIN_MS = 50
@@ -26,10 +22,8 @@ const DELAY_MARGIN_MS = 50
 const MINT_SHARE = 1 / 8
 /** Statuses with which some services answer a token that has ended. Most often they mean something else. */
 const SUSPECTS: ReadonlySet<number> = new Set([400, 403, 419, 440, 498])
-/** After trials that did not help: the first pause for all orgs, and how much longer each further pause is, up to the last. */
-const FIRST_PAUSE_MS = 10_000
-const PAUSE_GROWTH = 8
-const LAST_PAUSE_MS = 10 * 60_000
+/** After a trial of such a status that did not help, there is no other for this time, but one for each org. */
+const TRIAL_PAUSE_MS = 10 * 60_000
 
 /** `accepted`: the token is good. `suspect`: it may have ended. `neither`: a failure of the service, which says nothing. */
 export type Meaning = 'accepted' | 'rejected' | 'suspect' | 'neither'
@@ -46,8 +40,7 @@ export class Odds {
 
   /** True if it should be tried now. `random` is a share of one. */
   areGood(random: number): boolean {
-    const excess = this.#failures - this.#patience
-    return excess < 0 || random < Math.max(FIRST_SHARE / SHARE_DECAY ** excess, LEAST_SHARE)
+    return this.#failures < this.#patience || random < TRIED_SHARE
   }
 
   get areProven(): boolean {
@@ -77,14 +70,12 @@ export interface TokenRules {
 
 export class ServiceHabits {
   readonly lifetimes = new Lifetimes()
-  /** Waiting until a token is known that the service has never accepted. */
+  /** Waiting until a young token is known. */
   readonly waiting = new Odds()
-  /** Waiting until a young token is known everywhere that the service has accepted from other requests. */
-  readonly waitingPartly = new Odds()
-  /** Waiting until a young token is known, for requests that cannot be repeated. */
-  readonly waitingOnce = new Odds()
   /** Repeating a request with the very token that was rejected. */
   readonly again = new Odds()
+  /** Keeping a token when its successor is there: fails if the successor has ended it. */
+  readonly former = new Odds(2)
   /** Minting ahead of a token's end: fails if the endpoint gives the same token again. */
   readonly ahead = new Odds(2)
   /** Statuses that turned out to end tokens, beside those of the configuration. */
@@ -94,9 +85,6 @@ export class ServiceHabits {
   readonly #rejectedStatuses: Set<number>
   readonly #rules: TokenRules
   #noTrialUntil = 0
-  #trialPauseMs = FIRST_PAUSE_MS
-  #formersEnded = 0
-  #formerEndedAt = Number.NEGATIVE_INFINITY
   #delayMs = 0
   #delaySeenAt = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
@@ -130,21 +118,10 @@ export class ServiceHabits {
 
   /** The repeat had the same answer. */
   trialFailed(now: number): void {
-    this.#noTrialUntil = now + this.#trialPauseMs
-    this.#trialPauseMs = Math.min(this.#trialPauseMs * PAUSE_GROWTH, LAST_PAUSE_MS)
+    this.#noTrialUntil = now + TRIAL_PAUSE_MS
   }
 
   // ---- tokens
-
-  endsFormer(now: number): boolean {
-    return this.#formersEnded >= FORMERS_ENDED && now - this.#formerEndedAt < MEMORY_MS
-  }
-
-  /** A token that should have lived on was rejected after its successor was minted, or was accepted. */
-  noteFormer(hasEnded: boolean, now: number): void {
-    this.#formersEnded = hasEnded ? this.#formersEnded + 1 : 0
-    if (hasEnded) this.#formerEndedAt = now
-  }
 
   /** New tokens are known everywhere at about this age: the service rejected one that was younger. */
   learnDelay(ageMs: number, now: number): void {
@@ -154,9 +131,9 @@ export class ServiceHabits {
     this.#delaySeenAt = now
   }
 
-  /** The service rejected a young token that it has never accepted. It may know the token at `settledAt` at the latest. */
+  /** The service rejected a young token. It may know such tokens at `settledAt` at the latest. */
   expectDelay(settledAt: number): void {
-    if (this.waitingOnce.areGood(1)) this.#unknownUntil = Math.max(this.#unknownUntil, settledAt)
+    if (this.waiting.areGood(1)) this.#unknownUntil = Math.max(this.#unknownUntil, settledAt)
   }
 
   hasDelay(now: number): boolean {

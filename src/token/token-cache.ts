@@ -15,7 +15,6 @@ import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
 import { type Answer, type RejectedRequest, type Rejection, shapeOf } from './rejection.ts'
 import { ServiceHabits, type TokenRules } from './service-habits.ts'
 import type { AccessToken, Asker, MintReason, TokenSource } from './token-source.ts'
-import { Turns } from './turns.ts'
 
 export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
@@ -65,9 +64,9 @@ export class TokenCache {
     this.#random = random
     this.#orgs = new LRUCache({
       max: maxOrgs,
-      dispose: ({ turns }, org, reason) => {
+      dispose: (tokens, org, reason) => {
         if (reason === 'evict') observer?.tokenEvicted?.(org)
-        turns?.end()
+        tokens.wake()
       },
     })
     this.#refusals = new LRUCache({ max: maxOrgs })
@@ -92,53 +91,35 @@ export class TokenCache {
    * @throws {TokenError}
    */
   async obtain(org: OrgId, options: ObtainOptions): Promise<TokenLookup> {
-    let minted: TokenLookup | undefined
-    for (;;) {
+    for (let minted: TokenLookup | undefined; ; ) {
       const tokens = this.#orgs.get(org)
       const choice: Choice = tokens?.choose(options.kind, this.#now()) ?? { wait: 'mint', reason: 'cold' }
       if ('token' in choice) {
         const lookup = this.#give(org, choice)
         return minted === undefined ? lookup : { token: lookup.token, result: minted.result }
       }
-      if (choice.wait === 'until') await this.#pause(choice.at - this.#now())
-      else if (choice.wait === 'settled') {
-        await this.#turn(org, options.kind === 'repeatable')
-        const token = this.#orgs.peek(org)?.current
-        if (token !== undefined && options.kind === 'repeatable') return { token, result: minted?.result ?? 'hit' }
-      } else if (minted !== undefined) return minted
+      if (choice.wait === 'until') await this.#sleepUntil(choice.at, tokens)
+      else if (minted !== undefined) return minted
       else {
-        minted = await this.#mintFor(org, choice.reason, options)
-        if (options.kind === 'repeatable' || minted.result === 'stale') return minted
+        const result = this.#mints.has(org) ? 'joined' : 'miss'
+        const patienceMs = this.#patienceMs(tokens, options.kind)
+        try {
+          minted = { token: await this.#awaitMint(org, choice.reason, options, patienceMs), result }
+        } catch (error) {
+          const present = this.#orgs.peek(org)
+          if (present?.servesAt(this.#now()) === true) minted = { token: present.current, result: 'stale' }
+          // The token that it could have gone on with may have been rejected meanwhile, or purged: then it waits on.
+          else if (isRefusal(error) || patienceMs === this.#options.mintTimeoutMs) throw error
+        }
       }
-    }
-  }
-
-  async #mintFor(org: OrgId, reason: MintReason, options: ObtainOptions): Promise<TokenLookup> {
-    const result = this.#mints.has(org) ? 'joined' : 'miss'
-    const patienceMs = this.#patienceMs(org, options.kind)
-    try {
-      return { token: await this.#awaitMint(org, reason, options, patienceMs), result }
-    } catch (error) {
-      const tokens = this.#orgs.peek(org)
-      const now = this.#now()
-      if (tokens === undefined || !tokens.servesAt(now)) {
-        const restMs = this.#options.mintTimeoutMs - patienceMs
-        if (restMs === 0) throw error
-        // The token that it could have gone on with has been rejected meanwhile, or purged.
-        return { token: await this.#awaitMint(org, reason, options, restMs), result }
-      }
-      const isOverdue = now - tokens.current.mintedAt >= tokens.endMs
-      if (isOverdue && isRefusal(error)) throw error
-      return { token: tokens.current, result: 'stale' }
     }
   }
 
   /** A request that can be repeated waits little longer than usual if it can go on with a token that was not rejected. */
-  #patienceMs(org: OrgId, kind: RequestKind): number {
+  #patienceMs(tokens: OrgTokens | undefined, kind: RequestKind): number {
     const { mintTimeoutMs } = this.#options
     const patienceMs = Math.min(Math.max(PATIENCE * this.habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
-    const mayGoOn = kind === 'repeatable' && this.#orgs.peek(org)?.servesAt(this.#now() + patienceMs) === true
-    return mayGoOn ? patienceMs : mintTimeoutMs
+    return kind === 'repeatable' && tokens?.servesAt(this.#now() + patienceMs) === true ? patienceMs : mintTimeoutMs
   }
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
@@ -158,7 +139,7 @@ export class TokenCache {
   accepted(org: OrgId, token: AccessToken, sentAt: number, request: Pick<RejectedRequest, 'method' | 'path'>): void {
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) return
-    if (tokens.noteAccepted(token, sentAt)) tokens.turns?.end()
+    tokens.noteAccepted(token, sentAt)
     if (tokens.rejectedYoung === undefined && !tokens.shapesByRight?.size) return
     const shape = shapeOf(request)
     tokens.shapesByRight?.delete(shape)
@@ -183,7 +164,7 @@ export class TokenCache {
       case 'use':
         return this.#pause(step.delayMs).then(() => step.token)
       case 'turn':
-        return this.#turn(org, true).then(() => this.#orgs.peek(org)?.current ?? step.token)
+        return this.obtain(org, { ...rejection.request, kind: 'repeatable' }).then(({ token }) => token)
       case 'mint':
         return this.#awaitMint(org, 'rejected', rejection.request).catch((error: unknown) => {
           if (rejection.giveUpTrial()) return answer.token
@@ -211,7 +192,7 @@ export class TokenCache {
     // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
     const tokens = this.#orgs.peek(org)
     const now = this.#now()
-    if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(true, now, this.#random())
+    if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(now, this.#random())
     throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
   }
 
@@ -253,7 +234,6 @@ export class TokenCache {
     }
     const isNew = tokens.take(token, this.#now(), this.#random())
     if (reason === 'refresh') this.habits.ahead.note(isNew)
-    if (isNew) tokens.turns?.end()
     return tokens.current
   }
 
@@ -262,24 +242,22 @@ export class TokenCache {
     if (isRefusal(error)) {
       this.#refusals.set(org, { error, refusedAt: now })
     }
-    this.#orgs.peek(org)?.noteMintFailed(!isRefusal(error), now, this.#random())
+    this.#orgs.peek(org)?.noteMintFailed(now, this.#random())
   }
 
   // ---- waiting
 
-  /** Resolves when a request may use the token that the service has never accepted. */
-  #turn(org: OrgId, mayTry: boolean): Promise<void> {
-    const tokens = this.#orgs.peek(org)
-    if (tokens === undefined) return Promise.resolve()
-    tokens.turns ??= new Turns({
-      lastAt: tokens.current.mintedAt + this.#options.settleTimeMs,
-      now: this.#now,
-      pause: (delayMs) => this.#pause(delayMs),
-      onEnd: () => {
-        tokens.turns = undefined
-      },
+  /** Resolves at the instant, or when the current token of the org is accepted or replaced. */
+  #sleepUntil(at: number, tokens: OrgTokens | undefined): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = () => {
+        stopTimer()
+        tokens?.sleepers.delete(wake)
+        resolve()
+      }
+      const stopTimer = this.#startTimer(wake, at - this.#now())
+      tokens?.sleepers.add(wake)
     })
-    return tokens.turns.wait(mayTry)
   }
 
   async #pause(delayMs: number): Promise<void> {

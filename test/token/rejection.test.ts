@@ -257,7 +257,7 @@ describe('a young token', () => {
       requests.push(stage.request(i % 10 === 9 ? 'once' : 'repeatable'))
     }
     for (const request of requests) expect((await stage.outcome(request)).status).toBe(200)
-    expect(stage.sent.filter(({ ageMs }) => ageMs < 2_000).length).toBeLessThan(15)
+    expect(stage.sent.filter(({ ageMs }) => ageMs < 2_000).length).toBeLessThan(20)
   })
 
   test('if a client that waits its turn has left, the next one tries', async () => {
@@ -415,7 +415,7 @@ describe('a rejection that is not about the token', () => {
       expect((await stage.send()).status).toBe(401)
       await stage.pass(25)
     }
-    expect(stage.mints).toBeLessThanOrEqual(3)
+    expect(stage.mints).toBeLessThanOrEqual(4)
     const dead = stage.mints
     stage.answer = from(dead + 1)
     await stage.pass(45_000)
