@@ -80,7 +80,7 @@ const HANGS = { factor: 4, leastShare: 1 }
 const SLOW = { factor: 3 / 2, leastShare: 2 / 5 }
 /** Of the time for a mint: the usual time, until the first answer tells. */
 const FIRST_USUAL_SHARE = 1 / 2
-/** Calls that take too long may hold this share of the places. */
+/** Calls that take too long may hold this share of the places while others wait. */
 const LATE_SHARE_OF_PLACES = 1 / 4
 /** Of the time for a mint: a retry begins only if so much is left, and so often the age of a call is looked at. */
 const LEAST_SHARE = 1 / 50
@@ -176,13 +176,14 @@ export class MintGuard implements TokenSource {
 
   /** The oldest of the calls that take too long go on: if the endpoint has become slow, they are the first to show it. */
   #lookAtCalls(): void {
-    const mayBeLate = Math.floor(this.#options.mintConcurrency * LATE_SHARE_OF_PLACES)
+    const lateCalls = Math.floor(this.#options.mintConcurrency * LATE_SHARE_OF_PLACES)
     for (const [older, call] of [...this.#calls].entries()) {
-      const isInTheWay = older >= mayBeLate && this.#queue.isShortOfPlaces
+      const isInTheWay = older >= lateCalls && this.#queue.isShortOfPlaces
       const isBrief = isInTheWay || call.isTroubled
       const limitMs = isInTheWay && call.isTroubled ? 0 : this.#limitMs(isBrief ? SLOW : HANGS)
+      if (call.isLate && isInTheWay) call.breakOff.abort()
       if (call.isLate || this.#now() - call.startedAt < limitMs) continue
-      const goesOn = older < mayBeLate && !this.#callsOf(call.org).some(({ isLate }) => isLate)
+      const goesOn = older < Math.max(1, lateCalls) && !this.#callsOf(call.org).some(({ isLate }) => isLate)
       const code = isBrief ? DOWN : 'token_endpoint_timeout'
       const error = new TokenError(code, 'The token endpoint takes calls, but does not answer in time.')
       this.#fails(call, error, isInTheWay)
@@ -224,7 +225,7 @@ export class MintGuard implements TokenSource {
     if (this.code !== LIMITED || this.#isProbe(call)) this.#resumeAll()
   }
 
-  /** A call that is in the way of others says nothing about their orgs. */
+  /** A call that was in the way of others says nothing about their orgs. */
   #fails(call: Call, error: unknown, isInTheWay = false): void {
     call.reject(error)
     if (call.isLate || !(error instanceof TokenError)) return

@@ -283,14 +283,22 @@ describe('the endpoint is down', () => {
     expect(await world.call('org')).toMatchObject({ code: 'ok', isCalled: true })
   })
 
-  test('with one place, a call that hangs does not keep it', async () => {
+  test('with one place, a call that hangs does not keep it from others, but may go on alone', async () => {
     const world = new World({ mintConcurrency: 1 })
-    world.endpoint.behave = (org) => (org === 'hangs' ? hanging() : 30)
-    world.mint('hangs')
-    await advance(0)
-    const next = world.mint('next')
-    await advance(4_000)
-    expect(next.code).toBe('ok')
+    world.endpoint.behave = (org) => (org === 'hangs' ? 7_000 : 30)
+    for (const waitMs of [0, 6_000]) {
+      await world.call('quick')
+      world.endpoint.behave = (org) => (org === 'hangs' ? 7_000 : 30)
+      world.mint('hangs')
+      await advance(waitMs)
+      const next = world.mint('next')
+      await advance(4_000)
+      expect(next.code).toBe('ok')
+    }
+    world.endpoint.behave = () => 7_000
+    world.mint('alone')
+    await advance(7_000)
+    expect(await world.call('alone')).toMatchObject({ code: 'ok', isCalled: false })
   })
 
   test('also mints that wait for their turn are refused', async () => {
