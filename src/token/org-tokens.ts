@@ -8,13 +8,18 @@
  * and a rejection of a token that is younger than the settle time condemns nothing as long as waiting may help.
  */
 
-import type { OrgId } from '../http/org-id.ts'
 import { type Death, OrgLifetime } from './lifetimes.ts'
 import type { ServiceHabits, TokenRules } from './service-habits.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 
 /** `once`: a request that cannot be repeated. */
 export type RequestKind = 'repeatable' | 'once' | 'handshake'
+
+/** What tells which requests are alike. */
+export interface RequestLine {
+  readonly method: string
+  readonly path: string
+}
 
 /** `behind` asks for a mint behind the request. */
 export type Choice =
@@ -52,9 +57,8 @@ const FIRST_PAUSE_MS = 100
 const MAX_PAUSE_MS = 5_000
 
 export class OrgTokens {
-  readonly org: OrgId
-  readonly rules: TokenRules
   readonly habits: ServiceHabits
+  readonly rules: TokenRules
   current: AccessToken
   former: AccessToken | undefined
   /** Until this instant a request that can be repeated gets the current token, whatever else is known. */
@@ -91,12 +95,11 @@ export class OrgTokens {
   shapesByRight: Set<string> | undefined
   readonly #life: OrgLifetime
 
-  constructor(org: OrgId, token: AccessToken, rules: TokenRules, habits: ServiceHabits, random: number) {
-    this.org = org
+  constructor(token: AccessToken, habits: ServiceHabits, random: number) {
     this.current = token
-    this.rules = rules
     this.habits = habits
-    this.#life = new OrgLifetime(habits.lifetimes, rules, token, random)
+    this.rules = habits.rules
+    this.#life = new OrgLifetime(habits.lifetimes, habits.rules, token, random)
   }
 
   // ---- which token a request gets
@@ -231,8 +234,9 @@ export class OrgTokens {
     )
   }
 
-  /** The service accepted a request with `token` that was sent at `sentAt`. */
-  noteAccepted(token: AccessToken, sentAt: number): void {
+  /** The service accepted `request`, which was sent at `sentAt` with `token`. Runs for every request. */
+  noteAccepted(token: AccessToken, sentAt: number, request: RequestLine): void {
+    if (this.rejectedYoung !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, shapeOf(request))
     if (token !== this.current) {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.former.note(true)
       return
@@ -254,6 +258,16 @@ export class OrgTokens {
       this.#condemned = undefined
       this.isBeingReplaced = false
     }
+  }
+
+  /** Requests of this shape are not rejected by right. If one was rejected while the token was young, the token is known now. */
+  #noteAllowed(token: AccessToken, sentAt: number, shape: string): void {
+    this.shapesByRight?.delete(shape)
+    const young = this.rejectedYoung
+    if (young?.shape !== shape || token !== this.current || sentAt < young.sentAt) return
+    this.rejectedYoung = undefined
+    this.habits.waiting.note(true)
+    this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
   }
 
   /** A request was rejected that was sent with the current token. Counts each request once. */
@@ -281,14 +295,6 @@ export class OrgTokens {
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
     this.#life.noteDeath(condemned.death)
-  }
-
-  /** The service accepted a request like the one that was `rejectedYoung`: it knows the token now. */
-  noteKnown(token: AccessToken, sentAt: number): void {
-    if (token !== this.current || this.rejectedYoung === undefined || sentAt < this.rejectedYoung.sentAt) return
-    this.rejectedYoung = undefined
-    this.habits.waiting.note(true)
-    this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
   }
 
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
@@ -391,4 +397,9 @@ export class OrgTokens {
     this.#failures += 1
     this.#nextMintAt = Math.floor(now + pauseMs)
   }
+}
+
+/** Requests that look alike have the same shape: the method, and the path without the parts that name single things. */
+export function shapeOf({ method, path }: RequestLine): string {
+  return `${method} ${path.replace(/[^/]*\d[^/]*/g, '*')}`
 }

@@ -4,15 +4,13 @@
  */
 
 import type { OrgId } from '../http/org-id.ts'
-import { type OrgTokens, TURN_MS } from './org-tokens.ts'
+import { type OrgTokens, type RequestLine, shapeOf, TURN_MS } from './org-tokens.ts'
 import type { Meaning } from './service-habits.ts'
 import type { AccessToken, Asker, RejectionKind } from './token-source.ts'
 
 /** The request, as far as it matters for its token. */
-export interface RejectedRequest extends Asker {
+export interface RejectedRequest extends RequestLine, Asker {
   readonly org: OrgId
-  readonly method: string
-  readonly path: string
   /** False if the content was not kept. */
   readonly isRepeatable: boolean
   readonly isHandshake: boolean
@@ -28,11 +26,10 @@ export interface Answer {
 }
 
 /**
- * What the cache does for the request. `pass`: the client gets the response. `isAccepted`: its token is good. `kind` tells what
- * the rejection before it turned out to be. `turn`: waits with all others for a token that nobody could use yet.
+ * What the cache does for the request. `pass`: the client gets the response. `kind` tells what the rejection turned out to be. `turn`: waits with all others for a token that nobody could use yet.
  */
 export type Step =
-  | { readonly step: 'pass'; readonly isAccepted?: boolean; readonly kind?: RejectionKind }
+  | { readonly step: 'pass'; readonly kind?: RejectionKind }
   | { readonly step: 'use'; readonly token: AccessToken; readonly delayMs: number }
   | { readonly step: 'turn' }
   | { readonly step: 'mint' }
@@ -233,7 +230,8 @@ export class Rejection {
     if (this.#isWaiting) habits.waiting.note(true)
     // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
     if (remedy === 'waited' && !habits.again.areProven) habits.learnDelay(sentAt - token.mintedAt, now)
-    return { step: 'pass', isAccepted: true, kind: KINDS[remedy] }
+    tokens.noteAccepted(token, sentAt, this.request)
+    return { step: 'pass', kind: KINDS[remedy] }
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */
@@ -255,9 +253,4 @@ export class Rejection {
     this.#hasMinted = true
     return { step: 'mint' }
   }
-}
-
-/** Requests that look alike have the same shape: the method, and the path without the parts that name single things. */
-export function shapeOf({ method, path }: Pick<RejectedRequest, 'method' | 'path'>): string {
-  return `${method} ${path.replace(/[^/]*\d[^/]*/g, '*')}`
 }

@@ -83,14 +83,14 @@ export class ServiceHabits {
   /** The mean time of a mint lately. */
   mintMs = 0
   readonly #rejectedStatuses: Set<number>
-  readonly #rules: TokenRules
+  readonly rules: TokenRules
   #noTrialUntil = 0
   #delayMs = 0
   #delaySeenAt = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
 
   constructor(rules: TokenRules) {
-    this.#rules = rules
+    this.rules = rules
     this.#rejectedStatuses = new Set(rules.rejectedStatuses)
   }
 
@@ -113,7 +113,7 @@ export class ServiceHabits {
     if (this.#rejectedStatuses.has(status)) return
     this.#rejectedStatuses.add(status)
     this.learnedStatuses.push(status)
-    this.#rules.observer?.statusLearned?.(status)
+    this.rules.observer?.statusLearned?.(status)
   }
 
   /** The repeat had the same answer. */
@@ -142,8 +142,8 @@ export class ServiceHabits {
 
   /** The age at which a new token is probably known everywhere. Zero if tokens work at once. */
   delayMs(now: number): number {
-    if (!this.hasDelay(now)) return now < this.#unknownUntil ? this.#rules.settleTimeMs : 0
-    return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, this.#rules.settleTimeMs)
+    if (!this.hasDelay(now)) return now < this.#unknownUntil ? this.rules.settleTimeMs : 0
+    return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, this.rules.settleTimeMs)
   }
 
   mintTook(durationMs: number): void {

@@ -11,8 +11,8 @@ import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
-import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
-import { type Answer, type RejectedRequest, type Rejection, shapeOf } from './rejection.ts'
+import { type Choice, OrgTokens, type RequestKind, type RequestLine } from './org-tokens.ts'
+import type { Answer, Rejection } from './rejection.ts'
 import { ServiceHabits, type TokenRules } from './service-habits.ts'
 import type { AccessToken, Asker, MintReason, TokenSource } from './token-source.ts'
 
@@ -135,15 +135,9 @@ export class TokenCache {
 
   // ---- after the service has answered
 
-  /** The service accepted a request that was sent at `sentAt`. Runs on every request. */
-  accepted(org: OrgId, token: AccessToken, sentAt: number, request: Pick<RejectedRequest, 'method' | 'path'>): void {
-    const tokens = this.#orgs.peek(org)
-    if (tokens === undefined) return
-    tokens.noteAccepted(token, sentAt)
-    if (tokens.rejectedYoung === undefined && !tokens.shapesByRight?.size) return
-    const shape = shapeOf(request)
-    tokens.shapesByRight?.delete(shape)
-    if (tokens.rejectedYoung?.shape === shape) tokens.noteKnown(token, sentAt)
+  /** The service accepted `request`, which was sent at `sentAt`. Runs for every request. */
+  accepted(org: OrgId, token: AccessToken, sentAt: number, request: RequestLine): void {
+    this.#orgs.peek(org)?.noteAccepted(token, sentAt, request)
   }
 
   /**
@@ -158,7 +152,6 @@ export class TokenCache {
     const step = tokens ? rejection.next(answer, tokens, this.#now(), this.#random()) : rejection.nextWithout(answer)
     switch (step.step) {
       case 'pass':
-        if (step.isAccepted === true) this.accepted(org, answer.token, answer.sentAt, rejection.request)
         if (step.kind !== undefined) this.#options.observer?.tokenRejected?.(org, step.kind)
         return undefined
       case 'use':
@@ -229,7 +222,7 @@ export class TokenCache {
     this.#refusals.delete(org)
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) {
-      this.#orgs.set(org, new OrgTokens(org, token, this.#options, this.habits, this.#random()))
+      this.#orgs.set(org, new OrgTokens(token, this.habits, this.#random()))
       return token
     }
     const isNew = tokens.take(token, this.#now(), this.#random())
@@ -291,7 +284,7 @@ export class TokenCache {
 
   /** Orgs for which the service accepts no token, not even a new one. */
   orgsWithRejectedTokens(): OrgId[] {
-    return [...this.#orgs.values()].filter(({ hasNoGoodToken }) => hasNoGoodToken).map(({ org }) => org)
+    return Array.from(this.#orgs.entries()).flatMap(([org, { hasNoGoodToken }]) => (hasNoGoodToken ? org : []))
   }
 
   /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */
