@@ -46,7 +46,7 @@ interface Pause {
 
 interface Call {
   readonly org: OrgId
-  /** The last calls failed, for the org or for all. */
+  /** The last call for the org took too long, or the calls for all fail. */
   readonly isTroubled: boolean
   readonly admittedAt: number
   readonly startedAt: number
@@ -76,7 +76,7 @@ const REMEMBERED_MS = 5 * 60_000
 const MAX_TROUBLED_ORGS = 10_000
 /** A call takes too long after so many times the usual time, but not before this share of the time for a mint. */
 const HANGS = { factor: 4, leastShare: 1 }
-/** The same if others need its place, or if the last calls failed, for its org or for all. */
+/** The same if others need its place, or if the last call for its org took too long, or the calls for all fail. */
 const SLOW = { factor: 3 / 2, leastShare: 2 / 5 }
 /** Of the time for a mint: the usual time, until the first answer tells. */
 const FIRST_USUAL_SHARE = 1 / 2
@@ -84,6 +84,7 @@ const FIRST_USUAL_SHARE = 1 / 2
 const LATE_SHARE_OF_PLACES = 1 / 4
 /** Of the time for a mint: a retry begins only if so much is left, and so often the age of a call is looked at. */
 const LEAST_SHARE = 1 / 50
+const TOOK_TOO_LONG = 'The token endpoint takes calls, but does not answer in time.'
 
 export class MintGuard implements TokenSource {
   readonly #options: MintGuardOptions
@@ -161,7 +162,7 @@ export class MintGuard implements TokenSource {
     })
   }
 
-  /** Returns true if the last calls failed, for the org or for all. @throws {TokenError} in a pause */
+  /** Returns true if the last call for the org took too long, or the calls for all fail. @throws {TokenError} in a pause */
   #admit(org: OrgId, isKnown: boolean): boolean {
     const now = this.#now()
     const own = this.#pauses.peek(org)
@@ -171,7 +172,7 @@ export class MintGuard implements TokenSource {
     if (own !== undefined && now < own.until) throw refusal(own, now)
     if (all !== undefined && now < all.until + afterMs) throw refusal(all, now)
     if (all !== undefined) all.until = now + this.#limitMs(SLOW)
-    return own !== undefined || all !== undefined
+    return own?.hint === TOOK_TOO_LONG || all !== undefined
   }
 
   /** The oldest of the calls that take too long go on: if the endpoint has become slow, they are the first to show it. */
@@ -185,7 +186,7 @@ export class MintGuard implements TokenSource {
       if (call.isLate || this.#now() - call.startedAt < limitMs) continue
       const goesOn = older < Math.max(1, lateCalls) && !this.#callsOf(call.org).some(({ isLate }) => isLate)
       const code = isBrief ? DOWN : 'token_endpoint_timeout'
-      const error = new TokenError(code, 'The token endpoint takes calls, but does not answer in time.')
+      const error = new TokenError(code, TOOK_TOO_LONG)
       this.#fails(call, error, isInTheWay)
       call.isLate = true
       if (!goesOn) call.breakOff.abort()
@@ -247,7 +248,14 @@ export class MintGuard implements TokenSource {
     const now = this.#now()
     const until = now + (toldMs > 0 ? toldMs : lengthMs * (0.5 + random() / 2))
     const since = before?.since ?? call.admittedAt
-    const pause: Pause = { code, since, lengthMs, hint: error.message, beganAt: now, until }
+    const pause: Pause = {
+      code,
+      since,
+      lengthMs,
+      hint: error.message,
+      beganAt: now,
+      until,
+    }
     this.#pauses.set(call.org, pause, { ttl: until - now + REMEMBERED_MS })
     const isAlone = since < this.#succeededAt && now - this.#succeededAt <= LATELY_MS
     const isShared = !isInTheWay && !isAlone && this.#isShared(call.org, code)

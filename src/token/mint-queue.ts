@@ -12,7 +12,7 @@ import { OverBudget } from './token-source.ts'
 interface Waiter {
   /** The org had a token before. */
   readonly isKnown: boolean
-  /** The last calls failed, for the org or for all. */
+  /** The last call for the org took too long, or the calls for all fail. */
   readonly isTroubled: boolean
   /** The number of mints that its requester asked for lately, and a setback in trouble. */
   readonly rank: number
@@ -63,7 +63,7 @@ export class MintQueue {
 
   /**
    * Resolves when the call may be made, with what gives its place back: to be called once, when the call has ended. A mint that
-   * no request asked for counts as asked for by the queue. `isTroubled`: it follows calls that failed.
+   * no request asked for counts as asked for by the queue. `isTroubled`: it may hold its place for long.
    * @throws {OverBudget} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
    */
   enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<() => void> {
