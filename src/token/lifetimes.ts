@@ -46,6 +46,7 @@ export class Lifetimes {
   #together = 0
   #deaths: (readonly [org: object, death: Death])[] = []
   #usualMs = Number.POSITIVE_INFINITY
+  #leastMs = Number.POSITIVE_INFINITY
 
   get mayHaveDiedTogether(): boolean {
     return this.#together >= MIN_DEATHS
@@ -59,6 +60,12 @@ export class Lifetimes {
   /** The same, if no token of any org has lived longer. */
   get endMs(): number {
     return this.usualMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? Number.POSITIVE_INFINITY : this.usualMs
+  }
+
+  /** The least age at which a token of any org died lately, if none has lived longer. */
+  get leastMs(): number {
+    const isDoubtful = this.mayHaveDiedTogether || this.#leastMs * (1 + OUTLIVED_SHARE) < this.oldestMs
+    return isDoubtful ? Number.POSITIVE_INFINITY : this.#leastMs
   }
 
   /** A token was accepted that may show that not all died together. Runs for every request. */
@@ -79,6 +86,7 @@ export class Lifetimes {
     this.#together = isApart ? Number.NEGATIVE_INFINITY : this.#together + 1
     this.#deaths = [...this.#deaths.filter(([other]) => other !== org), [org, death] as const].slice(-KEPT_DEATHS)
     const ages = this.#deaths.map(([, each]) => each.deadMs).toSorted((a, b) => a - b)
+    this.#leastMs = ages[0] ?? Number.POSITIVE_INFINITY
     const isUsual = (ageMs: number) => this.#deaths.filter(([, each]) => agrees(each, ageMs)).length >= MIN_DEATHS
     this.#usualMs = ages.find(isUsual) ?? Number.POSITIVE_INFINITY
   }
@@ -133,6 +141,11 @@ export class OrgLifetime {
   get endMs(): number {
     const { learns, lifetimeMs } = this.#rules
     return Math.min(learns ? this.#learnedMs : lifetimeMs, this.#token.statedLifeMs)
+  }
+
+  /** The same for requests that cannot be repeated: one death of any org makes an age doubtful. */
+  get safeMs(): number {
+    return this.#rules.learns ? Math.min(this.endMs, this.#all.leastMs) : this.endMs
   }
 
   get #learnedMs(): number {

@@ -194,8 +194,8 @@ export class OrgTokens {
 
   #isSafe(token: AccessToken, now: number): boolean {
     const ageMs = now - token.mintedAt
-    const { endMs } = this
-    if (Number.isFinite(endMs)) return ageMs < endMs - Math.max(endMs * SAFE_SHARE, SAFE_MS)
+    const { safeMs } = this.#life
+    if (Number.isFinite(safeMs)) return ageMs < safeMs - Math.max(safeMs * SAFE_SHARE, SAFE_MS)
     return ageMs < this.rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
   }
 

@@ -56,3 +56,7 @@ test('what another process expects counts if it is less, and where the org has n
   expect([50, 150].map((toldMs) => orgAfter(REGULAR, 'new', toldMs).endMs)).toEqual([50, 100])
   expect(orgAfter('a 190-200, a 190-200', 'a', 250).endMs).toBe(200)
 })
+
+test('one death of any org makes its age doubtful, until a token is accepted that is older', () => {
+  expect(['a 90-100', 'a 90-100, b 102'].map((events) => orgAfter(events, 'new').safeMs)).toEqual([100, NONE])
+})
