@@ -125,7 +125,6 @@ export class ServiceHabits {
 
   /** New tokens are known everywhere at about this age: the service rejected one that was younger. */
   learnDelay(ageMs: number, now: number): void {
-    this.#unknownUntil = Number.NEGATIVE_INFINITY
     if (ageMs < this.#delayMs && this.hasDelay(now)) return
     this.#delayMs = ageMs
     this.#delaySeenAt = now
