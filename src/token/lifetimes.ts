@@ -21,8 +21,6 @@ const KEPT_DEATHS = 12
 const MIN_DEATHS = 3
 /** Two ages that differ by a smaller share are the same: mints and requests take time. */
 const TOLERANCE = 0.05
-/** A token that is accepted at a greater age, by this share, shows that some live longer. */
-const OUTLIVED_SHARE = 0.01
 /** Requests that overtake each other on their way differ by less. */
 const OVERTAKING_MS = 20
 /** After a token has outlived the death before it, none is minted ahead until so many have died at the age of the one before. */
@@ -59,12 +57,12 @@ export class Lifetimes {
 
   /** The same, if no token of any org has lived longer. */
   get endMs(): number {
-    return this.usualMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? Number.POSITIVE_INFINITY : this.usualMs
+    return this.usualMs * (1 + TOLERANCE) < this.oldestMs ? Number.POSITIVE_INFINITY : this.usualMs
   }
 
   /** The least age at which a token of any org died lately, if none has lived longer. */
   get leastMs(): number {
-    const isDoubtful = this.mayHaveDiedTogether || this.#leastMs * (1 + OUTLIVED_SHARE) < this.oldestMs
+    const isDoubtful = this.mayHaveDiedTogether || this.#leastMs * (1 + TOLERANCE) < this.oldestMs
     return isDoubtful ? Number.POSITIVE_INFINITY : this.#leastMs
   }
 
@@ -87,7 +85,8 @@ export class Lifetimes {
     this.#deaths = [...this.#deaths.filter(([other]) => other !== org), [org, death] as const].slice(-KEPT_DEATHS)
     const ages = this.#deaths.map(([, each]) => each.deadMs).toSorted((a, b) => a - b)
     this.#leastMs = ages[0] ?? Number.POSITIVE_INFINITY
-    const isUsual = (ageMs: number) => this.#deaths.filter(([, each]) => agrees(each, ageMs)).length >= MIN_DEATHS
+    const least = Math.max(this.#deaths.length / 2, MIN_DEATHS)
+    const isUsual = (ageMs: number) => this.#deaths.filter(([, each]) => agrees(each, ageMs)).length >= least
     this.#usualMs = ages.find(isUsual) ?? Number.POSITIVE_INFINITY
   }
 }
@@ -120,8 +119,8 @@ export class OrgLifetime {
   noteAlive(aliveMs: number): void {
     if (aliveMs > this.#all.oldestMs) this.#all.oldestMs = aliveMs
     if (this.#death === undefined || aliveMs <= this.#death.deadMs * (1 + TOLERANCE)) return
+    if (agrees(this.#death, this.#learnedMs)) this.#all.doubts = DOUBTS
     this.#death = undefined
-    this.#all.doubts = DOUBTS
   }
 
   /** A token of the org has ended: the present one, or one before. */

@@ -42,13 +42,16 @@ const SAFE_MS = 100
 const LATELY_MS = 10_000
 /** A token that a request tries is not tried by another for this time, while there is a better one or none. */
 const NEXT_TRY_MS = 1_000
-/** The same while requests wait for nothing else. */
-export const TURN_MS = 150
+/** The same while requests wait for nothing else. Of an older token, this share of its age. */
+const TURN_MS = 150
+const TURN_SHARE = 1 / 10
 /** At least every second a hit looks at everything that is known. */
 const QUIET_MS = 1_000
 /** If a mint gave the same token again, this share of its life passes before the next mint. */
 const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
+/** The same if the service had rejected that token: the endpoint may have another any moment. */
+const SAME_DEAD_TOKEN_MS = 250
 const MAX_SHAPES = 32
 /** If more shapes of requests are rejected by right, a new one has to wait for the cool-down, too. */
 const MAX_KNOWN_SHAPES = 3
@@ -118,7 +121,7 @@ export class OrgTokens {
     if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
     if (this.isAwaited && now < current.mintedAt + this.rules.settleTimeMs) {
       if (!isRepeatable) return { wait: 'until', at: current.mintedAt + this.rules.settleTimeMs }
-      return this.#mayTry(now, TURN_MS) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
+      return this.#mayTry(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
     }
     const settledAt = current.mintedAt + this.habits.delayMs(now)
     if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
@@ -162,7 +165,7 @@ export class OrgTokens {
   }
 
   /** True for one request, which tries the current token. The next one may try it after `pauseMs`. */
-  #mayTry(now: number, pauseMs: number): boolean {
+  #mayTry(now: number, pauseMs = this.turnMs(now)): boolean {
     if (now < this.#nextTryAt) return false
     this.#nextTryAt = Math.floor(now + pauseMs)
     return true
@@ -172,7 +175,11 @@ export class OrgTokens {
   awaitAcceptance(now: number): void {
     if (this.isAwaited) return
     this.isAwaited = true
-    this.#nextTryAt = Math.floor(now + TURN_MS)
+    this.#nextTryAt = Math.floor(now + this.turnMs(now))
+  }
+
+  turnMs(now: number): number {
+    return Math.max(TURN_MS, (now - this.current.mintedAt) * TURN_SHARE)
   }
 
   get sleepers(): Set<() => void> {
@@ -280,7 +287,6 @@ export class OrgTokens {
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
   condemn(sentAt: number, isUnrepeated: boolean): void {
     const { current: token, acceptedAt } = this
-    if (!isUnrepeated) this.isBeingReplaced = true
     this.quietUntil = 0
     if (this.#condemned?.token === token) return
     const { mintedAt } = token
@@ -362,14 +368,15 @@ export class OrgTokens {
   /** Takes the token that a mint brought. Returns false if it is the current one again. */
   take(token: AccessToken, now: number, random: number): boolean {
     this.#failures = 0
+    const isCondemned = this.isBeingReplaced || this.#condemned?.token === this.current
     if (token.equals(this.current)) {
       const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
       this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
-      this.isReplacement = this.isBeingReplaced
+      if (isCondemned) this.#noMintUntil = Math.max(this.#noMintUntil, now + SAME_DEAD_TOKEN_MS)
+      this.isReplacement = isCondemned
       this.isBeingReplaced = false
       return false
     }
-    const isCondemned = this.isBeingReplaced || this.#condemned?.token === this.current
     // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
     const rejectedAt = this.current.mintedAt + (this.#condemned?.death.deadMs ?? 0)
     this.isReplacement = isCondemned && token.mintedAt >= Math.floor(rejectedAt)

@@ -4,7 +4,7 @@
  */
 
 import type { OrgId } from '../http/org-id.ts'
-import { type OrgTokens, type RequestLine, shapeOf, TURN_MS } from './org-tokens.ts'
+import { type OrgTokens, type RequestLine, shapeOf } from './org-tokens.ts'
 import type { Meaning } from './service-habits.ts'
 import type { AccessToken, Asker, RejectionKind } from './token-source.ts'
 
@@ -116,14 +116,14 @@ export class Rejection {
     }
     if (step !== undefined) return step
     if (this.#trialStatus === undefined) return { step: 'pass', kind: 'not_the_token' }
-    habits.trialFailed(now)
+    if (this.isRepeated) habits.trialFailed(now)
     return PASS
   }
 
   /** The status may say that a token has ended. A repeat with another token tells. */
-  #isTrial({ token, sentAt, status }: Answer, tokens: OrgTokens, now: number): boolean {
+  #isTrial({ token, sentAt, status, challenge }: Answer, tokens: OrgTokens, now: number): boolean {
     if (this.isRepeated) return status === this.#trialStatus
-    if (!this.request.isRepeatable) return false
+    if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return false
     if (token === tokens.current) {
       tokens.noteRejected(true)
       if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return false
@@ -162,6 +162,8 @@ export class Rejection {
     if (isGood || (this.#hasMinted && tokens.isReplacement)) return this.#giveUp(tokens, now)
     if (tokens.hasReplacedInVain(now) || !tokens.mayMintAfterRejection(now, this.#shape)) return undefined
     tokens.condemn(sentAt, false)
+    // Nobody else waits for a trial.
+    tokens.isBeingReplaced ||= this.#trialStatus === undefined
     return this.#mint()
   }
 
@@ -195,7 +197,7 @@ export class Rejection {
     const mayHelp = (this.#isWaiting || habits.waiting.areGood(random)) && !(isNew && tokens.isCoolingDownAt(now))
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!mayHelp && !isInDelay) return undefined
-    this.#isWaiting ||= mayHelp
+    this.#isWaiting ||= mayHelp && this.#trialStatus === undefined
     if (mayHelp) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
     this.#remedy = 'waited'
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
@@ -203,7 +205,8 @@ export class Rejection {
       tokens.awaitAcceptance(now)
       return { step: 'turn' }
     }
-    return this.#use('waited', current, Math.min(TURN_MS, Math.max(current.mintedAt + rules.settleTimeMs - now, 0)))
+    const restMs = Math.max(current.mintedAt + rules.settleTimeMs - now, 0)
+    return this.#use('waited', current, Math.min(tokens.turnMs(now), restMs))
   }
 
   /** The service accepted the token a moment ago, or meanwhile: one back end, or this request, may be the reason. */
@@ -221,7 +224,7 @@ export class Rejection {
     if (remedy === undefined) return PASS
     if (meaning !== 'accepted') return { step: 'pass', kind: 'not_the_token' }
     const { habits } = tokens
-    if (this.#trialStatus !== undefined) habits.learnStatus(this.#trialStatus)
+    if (this.#trialStatus !== undefined && !this.#rejected.has(token)) habits.learnStatus(this.#trialStatus)
     const [first] = this.#rejected
     if (first !== undefined && first !== token) {
       tokens.confirmDeath(first)

@@ -123,7 +123,7 @@ export class TokenCache {
   }
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
-    if (behind === undefined) return { token, result }
+    if (behind === undefined || this.#refusalOf(org) !== undefined) return { token, result }
     this.#mint(org, behind)
     return { token, result: result === 'hit' ? 'refreshing' : result }
   }
@@ -170,8 +170,8 @@ export class TokenCache {
 
   /** Joins the mint that is under way, or starts one, and waits for it no longer than the limit. */
   async #awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = this.#options.mintTimeoutMs) {
-    const refusal = this.#refusals.get(org)
-    if (refusal !== undefined && this.#now() - refusal.refusedAt < this.#options.refusalTtlMs) throw refusal.error
+    const refusal = this.#refusalOf(org)
+    if (refusal !== undefined) throw refusal
     let stopTimer = (): void => undefined
     const limit = new Promise<undefined>((resolve) => {
       stopTimer = this.#startTimer(() => resolve(undefined), patienceMs)
@@ -187,6 +187,11 @@ export class TokenCache {
     const now = this.#now()
     if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(now, this.#random())
     throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
+  }
+
+  #refusalOf(org: OrgId): TokenError | undefined {
+    const refusal = this.#refusals.get(org)
+    return refusal && this.#now() - refusal.refusedAt < this.#options.refusalTtlMs ? refusal.error : undefined
   }
 
   #mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {

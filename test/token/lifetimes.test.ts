@@ -33,7 +33,7 @@ const REGULAR = 'a 90-100, b 90-100, c 90-100'
 const TOGETHER = 'a 90-100@0, b 90-100@0, c 90-100@1'
 
 test.each([
-  ['three orgs at one age', 'a 90-101, b 95-100, c 80-104', 'new', 100],
+  ['three orgs at one age, and one a little older', 'a 90-101, b 95-100, c 80-104, d 104', 'new', 100],
   ['two orgs', 'a 90-101, b 95-100, b 80-104', 'new', NONE],
   ['three ages', 'a 90-100, b 190-200, c 290-300', 'new', NONE],
   ['three orgs at one moment', TOGETHER, 'new', NONE],
@@ -45,8 +45,10 @@ test.each([
   ['tokens of some orgs live longer, asked by another', `${REGULAR}, d 200`, 'a', 100],
   ['one own death at another age', `${REGULAR}, d 190-200`, 'd', NONE],
   ['two own deaths at another age', `${REGULAR}, d 190-200, d 190-200`, 'd', 200],
-  ['a token outlives the death before it', `${REGULAR}, d 190-200, d 300`, 'a', 'left'],
-  ['the same, and then three die as the ones before', `d 190-200, d 300, ${REGULAR}, ${REGULAR}`, 'a', 100],
+  ['an age at which most do not die', `${REGULAR}, d 190-200, e 290-300, f 390-400, g 490-500`, 'a', NONE],
+  ['a token outlives the usual age', `${REGULAR}, c 110`, 'a', 'left'],
+  ['the same, and then three die as the ones before', `${REGULAR}, c 110, ${REGULAR}, ${REGULAR}`, 'a', 100],
+  ['a token outlives an odd death before it', `${REGULAR}, d 190-200, d 300`, 'a', 100],
 ])('%s', (_, events, asked, endMs) => {
   const org = orgAfter(events, asked)
   expect(org.isExplored ? 'left' : org.endMs).toBe(endMs)
@@ -58,5 +60,5 @@ test('what another process expects counts if it is less, and where the org has n
 })
 
 test('one death of any org makes its age doubtful, until a token is accepted that is older', () => {
-  expect(['a 90-100', 'a 90-100, b 102'].map((events) => orgAfter(events, 'new').safeMs)).toEqual([100, NONE])
+  expect(['a 90-100', 'a 90-100, b 106'].map((events) => orgAfter(events, 'new').safeMs)).toEqual([100, NONE])
 })
