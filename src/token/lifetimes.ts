@@ -21,6 +21,9 @@ const KEPT_DEATHS = 12
 const MIN_DEATHS = 3
 /** Two ages that differ by a smaller share are the same: mints and requests take time. */
 const TOLERANCE = 0.05
+/** A token that is accepted at a greater age, by this share, shows that some live longer. Who cannot take a risk asks for more. */
+const OUTLIVED_SHARE = 0.01
+const CAUTIOUS_SHARE = 0.03
 /** Requests that overtake each other on their way differ by less. */
 const OVERTAKING_MS = 20
 /** After a token has outlived the death before it, none is minted ahead until so many have died at the age of the one before. */
@@ -57,12 +60,12 @@ export class Lifetimes {
 
   /** The same, if no token of any org has lived longer. */
   get endMs(): number {
-    return this.usualMs * (1 + TOLERANCE) < this.oldestMs ? Number.POSITIVE_INFINITY : this.usualMs
+    return this.usualMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? Number.POSITIVE_INFINITY : this.usualMs
   }
 
   /** The least age at which a token of any org died lately, if none has lived longer. */
   get leastMs(): number {
-    const isDoubtful = this.mayHaveDiedTogether || this.#leastMs * (1 + TOLERANCE) < this.oldestMs
+    const isDoubtful = this.mayHaveDiedTogether || this.#leastMs * (1 + CAUTIOUS_SHARE) < this.oldestMs
     return isDoubtful ? Number.POSITIVE_INFINITY : this.#leastMs
   }
 
