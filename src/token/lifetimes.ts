@@ -21,8 +21,9 @@ const KEPT_DEATHS = 12
 const MIN_DEATHS = 3
 /** Two ages that differ by a smaller share are the same: mints and requests take time. */
 const TOLERANCE = 0.05
-/** A token that is accepted at a greater age, by this share, shows that some live longer. Who cannot take a risk asks for more. */
+/** A token that is accepted at a greater age, by this share, shows that some live longer. */
 const OUTLIVED_SHARE = 0.01
+/** The same for requests that cannot be repeated: they keep away from an age until more shows that it is harmless. */
 const CAUTIOUS_SHARE = 0.03
 /** Requests that overtake each other on their way differ by less. */
 const OVERTAKING_MS = 20
@@ -37,6 +38,7 @@ const MIN_AHEAD_SHARE = 1 / 100
 
 /** What is known of all orgs. */
 export class Lifetimes {
+  readonly rules: TokenRules
   /** All tokens are left to live to their ends until so many have died as expected. */
   doubts = 0
   /** The greatest age of an accepted token. */
@@ -48,6 +50,10 @@ export class Lifetimes {
   #deaths: (readonly [org: object, death: Death])[] = []
   #usualMs = Number.POSITIVE_INFINITY
   #leastMs = Number.POSITIVE_INFINITY
+
+  constructor(rules: TokenRules) {
+    this.rules = rules
+  }
 
   get mayHaveDiedTogether(): boolean {
     return this.#together >= MIN_DEATHS
@@ -97,7 +103,6 @@ export class Lifetimes {
 /** What is known of the tokens of one org. */
 export class OrgLifetime {
   readonly #all: Lifetimes
-  readonly #rules: TokenRules
   #token: AccessToken
   /** 0 to 999, drawn for each token: spreads the mints ahead of those that were minted together. */
   lot = 0
@@ -106,9 +111,8 @@ export class OrgLifetime {
   /** It came at the age of the one before, and at no usual one. */
   #isOwnAge = false
 
-  constructor(all: Lifetimes, rules: TokenRules, token: AccessToken, random: number) {
+  constructor(all: Lifetimes, token: AccessToken, random: number) {
     this.#all = all
-    this.#rules = rules
     this.#token = token
     this.take(token, random)
   }
@@ -128,7 +132,7 @@ export class OrgLifetime {
 
   /** A token of the org has ended: the present one, or one before. */
   noteDeath(death: Death): void {
-    if (!this.#rules.learns) return
+    if (!this.#all.rules.learns) return
     const all = this.#all
     all.noteDeath(this, death)
     if (all.mayHaveDiedTogether) return
@@ -141,13 +145,13 @@ export class OrgLifetime {
 
   /** The age at which the token will probably end. `Infinity` if nothing is known. */
   get endMs(): number {
-    const { learns, lifetimeMs } = this.#rules
+    const { learns, lifetimeMs } = this.#all.rules
     return Math.min(learns ? this.#learnedMs : lifetimeMs, this.#token.statedLifeMs)
   }
 
   /** The same for requests that cannot be repeated: one death of any org makes an age doubtful. */
   get safeMs(): number {
-    return this.#rules.learns ? Math.min(this.endMs, this.#all.leastMs) : this.endMs
+    return this.#all.rules.learns ? Math.min(this.endMs, this.#all.leastMs) : this.endMs
   }
 
   get #learnedMs(): number {
@@ -160,7 +164,7 @@ export class OrgLifetime {
 
   /** The token is left to live to its end. None of another process that knows its life: each would meet its end. */
   get isExplored(): boolean {
-    const isDrawn = this.#rules.learns && this.lot < EXPLORED && this.#token.expectedLifeMs === undefined
+    const isDrawn = this.#all.rules.learns && this.lot < EXPLORED && this.#token.expectedLifeMs === undefined
     return isDrawn || this.#all.doubts > 0
   }
 
@@ -171,7 +175,7 @@ export class OrgLifetime {
   aheadMs(gapMs: number, workMs: number): number {
     const { endMs } = this
     if (this.isExplored || !Number.isFinite(endMs)) return this.#token.statedLifeMs
-    const comesMs = this.#rules.looksFarAhead ? gapMs * (1 / 2 + this.lot / 2_000) : 0
+    const comesMs = this.#all.rules.looksFarAhead ? gapMs * (1 / 2 + this.lot / 2_000) : 0
     const latestMs = Math.min(endMs * AHEAD_SHARE, MAX_AHEAD_MS)
     return endMs - Math.min(Math.max(comesMs + workMs, endMs * MIN_AHEAD_SHARE), latestMs)
   }

@@ -248,14 +248,7 @@ export class MintGuard implements TokenSource {
     const now = this.#now()
     const until = now + (toldMs > 0 ? toldMs : lengthMs * (0.5 + random() / 2))
     const since = before?.since ?? call.admittedAt
-    const pause: Pause = {
-      code,
-      since,
-      lengthMs,
-      hint: error.message,
-      beganAt: now,
-      until,
-    }
+    const pause: Pause = { code, since, lengthMs, hint: error.message, beganAt: now, until }
     this.#pauses.set(call.org, pause, { ttl: until - now + REMEMBERED_MS })
     const isAlone = since < this.#succeededAt && now - this.#succeededAt <= LATELY_MS
     const isShared = !isInTheWay && !isAlone && this.#isShared(call.org, code)

@@ -61,7 +61,6 @@ const MAX_PAUSE_MS = 5_000
 
 export class OrgTokens {
   readonly habits: ServiceHabits
-  readonly rules: TokenRules
   current: AccessToken
   former: AccessToken | undefined
   /** Until this instant a request that can be repeated gets the current token, whatever else is known. */
@@ -101,8 +100,11 @@ export class OrgTokens {
   constructor(token: AccessToken, habits: ServiceHabits, random: number) {
     this.current = token
     this.habits = habits
-    this.rules = habits.rules
-    this.#life = new OrgLifetime(habits.lifetimes, habits.rules, token, random)
+    this.#life = new OrgLifetime(habits.lifetimes, token, random)
+  }
+
+  get rules(): TokenRules {
+    return this.habits.rules
   }
 
   // ---- which token a request gets

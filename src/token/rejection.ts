@@ -26,7 +26,8 @@ export interface Answer {
 }
 
 /**
- * What the cache does for the request. `pass`: the client gets the response. `kind` tells what the rejection turned out to be. `turn`: waits with all others for a token that nobody could use yet.
+ * What the cache does for the request. `pass`: the client gets the response, and `kind` tells what the rejection turned out to
+ * be. `turn`: the request waits with all others for a token that nobody could use yet.
  */
 export type Step =
   | { readonly step: 'pass'; readonly kind?: RejectionKind }

@@ -69,7 +69,7 @@ export interface TokenRules {
 }
 
 export class ServiceHabits {
-  readonly lifetimes = new Lifetimes()
+  readonly lifetimes: Lifetimes
   /** Waiting until a young token is known. */
   readonly waiting = new Odds()
   /** Repeating a request with the very token that was rejected. */
@@ -91,6 +91,7 @@ export class ServiceHabits {
 
   constructor(rules: TokenRules) {
     this.rules = rules
+    this.lifetimes = new Lifetimes(rules)
     this.#rejectedStatuses = new Set(rules.rejectedStatuses)
   }
 

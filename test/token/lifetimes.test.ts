@@ -9,11 +9,11 @@ const NONE = Number.POSITIVE_INFINITY
 
 /** `a 90-100@5` is a token of the org `a` that was minted at 5, accepted at the age of 90 and rejected at that of 100. */
 function orgAfter(events: string, asked: string, toldMs?: number): OrgLifetime {
-  const all = new Lifetimes()
+  const all = new Lifetimes(TOKEN_CACHE_OPTIONS)
   const orgs = new Map<string, OrgLifetime>()
   const orgOf = (name: string, mintedAt: number) => {
     const token = new AccessToken('token', mintedAt, undefined, toldMs)
-    const org = orgs.get(name) ?? new OrgLifetime(all, TOKEN_CACHE_OPTIONS, token, RANDOM)
+    const org = orgs.get(name) ?? new OrgLifetime(all, token, RANDOM)
     orgs.set(name, org)
     org.take(token, RANDOM)
     return org
