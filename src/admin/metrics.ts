@@ -1,8 +1,8 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
 import { LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
-import type { RepeatOutcome, RequestRecord, TokenResult } from '../http/request-record.ts'
-import { MINT_REASONS, REJECTION_KINDS, type SettledMint } from '../token/token-source.ts'
+import { REJECTION_KINDS, type RepeatOutcome, type RequestRecord, type TokenResult } from '../http/request-record.ts'
+import { MINT_REASONS, type SettledMint } from '../token/token-source.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'
 
@@ -106,7 +106,7 @@ export class Metrics {
   }
 
   requestEnded(record: RequestRecord): void {
-    const { method, status, code, token, repeat, reason, caller } = record
+    const { method, status, code, token, repeat, rejection, reason, caller } = record
     const durationMs = record.endedAt - record.startedAt
     this.requests.responses.add(METHODS.has(method) ? method : OTHER, status)
     this.requests.durations.record(durationMs)
@@ -114,6 +114,7 @@ export class Metrics {
     if (status !== SWITCHING_PROTOCOLS) this.requests.overheads.record(durationMs - waitedForOriginMs(record))
     if (token !== 'none') this.requests.lookups.add(token)
     if (repeat !== undefined) this.requests.replays.add(repeat)
+    if (rejection !== undefined) this.tokens.rejections.add(rejection)
     if (caller !== undefined) this.requests.callers.add(caller, statusClassOf(status))
     if (code === undefined && status < 400) return
     if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)

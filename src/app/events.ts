@@ -25,8 +25,10 @@ export function eventsOf(log: Log, metrics: Metrics): Events {
   const { tokens, store } = metrics
   return {
     requestEnded(record) {
+      const { orgId, rejection: kind } = record
       log.request(record)
       metrics.requestEnded(record)
+      if (kind !== undefined) logger.debug({ orgId, kind }, 'token rejected by the service')
     },
     /** Writes the stack without the message, which may quote a value of the request. */
     programFailed(error, requestId) {
@@ -73,10 +75,6 @@ export function eventsOf(log: Log, metrics: Metrics): Events {
     warmed(orgs, failed) {
       if (failed === 0) logger.info({ orgs }, 'warm orgs minted')
       else logger.warn({ orgs, failed }, 'some warm orgs have no token')
-    },
-    tokenRejected(orgId, kind) {
-      tokens.rejections.add(kind)
-      logger.debug({ orgId, kind }, 'token rejected by the service')
     },
     statusLearned: (status) =>
       logger.warn({ status }, 'the service ends tokens with a status that tokens.rejectedStatuses does not name'),

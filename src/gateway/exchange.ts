@@ -26,10 +26,10 @@ import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.t
 import type { Origin } from '../origin/origin.ts'
 import { type AppCredentials, AppKey } from '../token/app-credentials.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
-import { Rejection } from '../token/rejection.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
+import { RejectedToken } from './rejected-token.ts'
 
 export interface Gateway {
   /** Requests that wait for a token. */
@@ -82,7 +82,7 @@ export class Exchange implements AttemptSink {
   /** When the token of the attempt was sent, for its age. Monotonic milliseconds. */
   #sentAt = 0
   /** Set from the first rejection on. */
-  #rejection: Rejection | undefined
+  #rejection: RejectedToken | undefined
   #hasNewConnection = false
   /** The longest time without progress. */
   #limitMs = Number.POSITIVE_INFINITY
@@ -295,11 +295,13 @@ export class Exchange implements AttemptSink {
     const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request
     const requester = caller ?? this.#received.connection
     const isRepeatable = this.#isRepeatable
-    this.#rejection ??= new Rejection({ org: orgId, method, path, isRepeatable, isHandshake, requester, requestId })
-    const next = tokens.judge(this.#rejection, { token: credential, sentAt, status, challenge: head.challenge })
+    const rejected = { org: orgId, method, path, isRepeatable, isHandshake, requester, requestId }
+    this.#rejection ??= new RejectedToken(tokens, rejected)
+    const next = this.#rejection.judge({ token: credential, sentAt, status, challenge: head.challenge })
     const isRejected = tokens.habits.meaningOf(status) === 'rejected'
     // Until the repeat is answered, it counts as failed.
     this.#record.repeat = next === undefined ? repeatOutcome(this.#rejection, isRejected) : 'failed'
+    this.#record.rejection = this.#rejection.kind
     return next
   }
 
@@ -424,7 +426,7 @@ function readAway(attempt: Attempt): Promise<void> {
 const UNREAD = new OriginError('http_response_incomplete', 'a rejection that is not read to its end')
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
 
-function repeatOutcome(rejection: Rejection, isRejected: boolean): RepeatOutcome | undefined {
+function repeatOutcome(rejection: RejectedToken, isRejected: boolean): RepeatOutcome | undefined {
   if (rejection.isRepeated) return isRejected ? 'rejected' : 'accepted'
   if (!isRejected) return undefined
   return rejection.request.isRepeatable ? 'passed' : 'refused'

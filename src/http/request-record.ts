@@ -49,6 +49,8 @@ export class RequestRecord {
   detail: string | undefined
   /** Set if the service rejected the token. */
   repeat: RepeatOutcome | undefined
+  /** What the rejection turned out to be. */
+  rejection: RejectionKind | undefined
   /** `none`: the request needed no token, or got none. */
   token: TokenResult | 'none' = 'none'
   bytesIn = 0
@@ -68,6 +70,14 @@ export class RequestRecord {
  * answer. `refused`: the request could not be repeated. `passed`: the org was in its cool-down, so the client got the rejection.
  */
 export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
+
+/**
+ * What a rejection turned out to be. `expired`: a newer token was accepted in its place. `unsettled`: the token was too young
+ * to be known to all of the service. `not_the_token`: the service accepts the token for other requests, or rejects the request
+ * with any token. `unexplained`: the request could not be repeated.
+ */
+export const REJECTION_KINDS = ['expired', 'unsettled', 'not_the_token', 'unexplained'] as const
+export type RejectionKind = (typeof REJECTION_KINDS)[number]
 
 export interface GatewayObserver {
   requestEnded(record: RequestRecord): void

@@ -12,7 +12,6 @@ import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
 import { type Choice, OrgTokens, type RequestKind, type RequestLine } from './org-tokens.ts'
-import type { Answer, Rejection } from './rejection.ts'
 import { ServiceHabits, type TokenRules } from './service-habits.ts'
 import type { AccessToken, Asker, MintReason, TokenSource } from './token-source.ts'
 
@@ -49,9 +48,9 @@ export class TokenCache {
   readonly #options: TokenCacheOptions
   readonly #orgs: LRUCache<OrgId, OrgTokens>
   readonly #refusals: LRUCache<OrgId, { readonly error: TokenError; readonly refusedAt: number }>
-  readonly #now: () => number
+  readonly now: () => number
   readonly #startTimer: typeof startTimer
-  readonly #random: () => number
+  readonly random: () => number
   readonly habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
 
@@ -59,9 +58,9 @@ export class TokenCache {
     const { maxOrgs, observer, now = () => performance.now(), random = Math.random } = options
     this.#source = source
     this.#options = options
-    this.#now = now
+    this.now = now
     this.#startTimer = options.startTimer ?? startTimer
-    this.#random = random
+    this.random = random
     this.#orgs = new LRUCache({
       max: maxOrgs,
       dispose: (tokens, org, reason) => {
@@ -79,7 +78,7 @@ export class TokenCache {
   get(org: OrgId, kind: RequestKind): TokenLookup | undefined {
     const tokens = this.#orgs.get(org)
     if (tokens === undefined) return undefined
-    const now = this.#now()
+    const now = this.now()
     if (now < tokens.quietUntil && kind === 'repeatable') return { token: tokens.current, result: 'hit' }
     const choice = tokens.choose(kind, now)
     return 'token' in choice ? this.#give(org, choice) : undefined
@@ -93,7 +92,7 @@ export class TokenCache {
   async obtain(org: OrgId, options: ObtainOptions): Promise<TokenLookup> {
     for (let minted: TokenLookup | undefined; ; ) {
       const tokens = this.#orgs.get(org)
-      const choice: Choice = tokens?.choose(options.kind, this.#now()) ?? { wait: 'mint', reason: 'cold' }
+      const choice: Choice = tokens?.choose(options.kind, this.now()) ?? { wait: 'mint', reason: 'cold' }
       if ('token' in choice) {
         const lookup = this.#give(org, choice)
         return minted === undefined ? lookup : { token: lookup.token, result: minted.result }
@@ -107,7 +106,7 @@ export class TokenCache {
           minted = { token: await this.#awaitMint(org, choice.reason, options, patienceMs), result }
         } catch (error) {
           const present = this.#orgs.peek(org)
-          if (present?.servesAt(this.#now()) === true) minted = { token: present.current, result: 'stale' }
+          if (present?.servesAt(this.now()) === true) minted = { token: present.current, result: 'stale' }
           // The token that it could have gone on with may have been rejected meanwhile, or purged: then it waits on.
           else if (isRefusal(error) || patienceMs === this.#options.mintTimeoutMs) throw error
         }
@@ -119,7 +118,7 @@ export class TokenCache {
   #patienceMs(tokens: OrgTokens | undefined, kind: RequestKind): number {
     const { mintTimeoutMs } = this.#options
     const patienceMs = Math.min(Math.max(PATIENCE * this.habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
-    return kind === 'repeatable' && tokens?.servesAt(this.#now() + patienceMs) === true ? patienceMs : mintTimeoutMs
+    return kind === 'repeatable' && tokens?.servesAt(this.now() + patienceMs) === true ? patienceMs : mintTimeoutMs
   }
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
@@ -140,30 +139,14 @@ export class TokenCache {
     this.#orgs.peek(org)?.noteAccepted(token, sentAt, request)
   }
 
-  /**
-   * Takes note of a response whose status does not mean `accepted`, or that answers a repeat. Resolves with the token
-   * for the next repeat; undefined if the client gets the response. The promise rejects with a `TokenError` if there is no
-   * token.
-   */
-  judge(rejection: Rejection, answer: Answer): Promise<AccessToken> | undefined {
-    const { org } = rejection.request
-    const tokens = this.#orgs.peek(org)
-    if (tokens === undefined && this.habits.meaningOf(answer.status) !== 'rejected') return undefined
-    const step = tokens ? rejection.next(answer, tokens, this.#now(), this.#random()) : rejection.nextWithout(answer)
-    switch (step.step) {
-      case 'pass':
-        if (step.kind !== undefined) this.#options.observer?.tokenRejected?.(org, step.kind)
-        return undefined
-      case 'use':
-        return this.#pause(step.delayMs).then(() => step.token)
-      case 'turn':
-        return this.obtain(org, { ...rejection.request, kind: 'repeatable' }).then(({ token }) => token)
-      case 'mint':
-        return this.#awaitMint(org, 'rejected', rejection.request).catch((error: unknown) => {
-          if (rejection.giveUpTrial()) return answer.token
-          throw error
-        })
-    }
+  /** Undefined if the org has no token. */
+  peek(org: OrgId): OrgTokens | undefined {
+    return this.#orgs.peek(org)
+  }
+
+  /** Waits for the successor of a token that was rejected. @throws {TokenError} */
+  replace(org: OrgId, asker: Asker): Promise<AccessToken> {
+    return this.#awaitMint(org, 'rejected', asker)
   }
 
   // ---- mints
@@ -184,27 +167,27 @@ export class TokenCache {
     }
     // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
     const tokens = this.#orgs.peek(org)
-    const now = this.#now()
-    if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(now, this.#random())
+    const now = this.now()
+    if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(now, this.random())
     throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
   }
 
   #refusalOf(org: OrgId): TokenError | undefined {
     const refusal = this.#refusals.get(org)
-    return refusal && this.#now() - refusal.refusedAt < this.#options.refusalTtlMs ? refusal.error : undefined
+    return refusal && this.now() - refusal.refusedAt < this.#options.refusalTtlMs ? refusal.error : undefined
   }
 
   #mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
     const underway = this.#mints.get(org)
     if (underway !== undefined) return underway
     const tokens = this.#orgs.peek(org)
-    const startedAt = this.#now()
+    const startedAt = this.now()
     const expectedLifeMs = known(tokens?.endMs)
     const mint: Promise<AccessToken> = this.#source
       .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, requester, requestId })
       .then(
         (token) => {
-          this.habits.mintTook(this.#now() - startedAt)
+          this.habits.mintTook(this.now() - startedAt)
           return this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token
         },
         (error: unknown) => {
@@ -227,20 +210,20 @@ export class TokenCache {
     this.#refusals.delete(org)
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) {
-      this.#orgs.set(org, new OrgTokens(token, this.habits, this.#random()))
+      this.#orgs.set(org, new OrgTokens(token, this.habits, this.random()))
       return token
     }
-    const isNew = tokens.take(token, this.#now(), this.#random())
+    const isNew = tokens.take(token, this.now(), this.random())
     if (reason === 'refresh') this.habits.ahead.note(isNew)
     return tokens.current
   }
 
   #noteFailure(org: OrgId, error: unknown): void {
-    const now = this.#now()
+    const now = this.now()
     if (isRefusal(error)) {
       this.#refusals.set(org, { error, refusedAt: now })
     }
-    this.#orgs.peek(org)?.noteMintFailed(now, this.#random())
+    this.#orgs.peek(org)?.noteMintFailed(now, this.random())
   }
 
   // ---- waiting
@@ -253,12 +236,12 @@ export class TokenCache {
         tokens?.sleepers.delete(wake)
         resolve()
       }
-      const stopTimer = this.#startTimer(wake, at - this.#now())
+      const stopTimer = this.#startTimer(wake, at - this.now())
       tokens?.sleepers.add(wake)
     })
   }
 
-  async #pause(delayMs: number): Promise<void> {
+  async pause(delayMs: number): Promise<void> {
     if (delayMs > 0) await new Promise<void>((resolve) => this.#startTimer(resolve, delayMs))
   }
 
@@ -294,7 +277,7 @@ export class TokenCache {
 
   /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */
   status() {
-    const now = this.#now()
+    const now = this.now()
     const refused = Array.from(this.#refusals.entries()).filter(
       ([, { refusedAt }]) => now - refusedAt < REFUSAL_SHOWN_MS,
     )

@@ -75,19 +75,9 @@ export interface SettledMint extends Pick<Asker, 'requestId'> {
   readonly error: TokenError | undefined
 }
 
-/**
- * What a rejection turned out to be. `expired`: a newer token was accepted in its place. `unsettled`: the token was too young
- * to be known to all of the service. `not_the_token`: the service accepts the token for other requests, or rejects the request
- * with any token. `unexplained`: the request could not be repeated.
- */
-export const REJECTION_KINDS = ['expired', 'unsettled', 'not_the_token', 'unexplained'] as const
-export type RejectionKind = (typeof REJECTION_KINDS)[number]
-
 /** Events for the metrics and the log. None of them holds a token or a secret. Each method is optional and must not throw. */
 export interface TokenObserver {
   mintSettled?(mint: SettledMint): void
-  /** The service answered that a token is no longer good, and the request has ended. */
-  tokenRejected?(org: OrgId, kind: RejectionKind): void
   /** The service ends tokens with this status, which `tokens.rejectedStatuses` does not name. */
   statusLearned?(status: number): void
   tokenEvicted?(org: OrgId): void

@@ -21,6 +21,7 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
     endedAt: 1_000,
     token: 'hit',
     repeat: undefined,
+    rejection: undefined,
     bytesIn: 0,
     bytesOut: 0,
     ...given,

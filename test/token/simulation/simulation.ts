@@ -5,9 +5,10 @@
  */
 
 import { TokenError } from '../../../src/errors.ts'
+import { RejectedToken } from '../../../src/gateway/rejected-token.ts'
 import type { OrgId } from '../../../src/http/org-id.ts'
+import type { RejectionKind } from '../../../src/http/request-record.ts'
 import type { RequestKind } from '../../../src/token/org-tokens.ts'
-import { Rejection } from '../../../src/token/rejection.ts'
 import { TokenCache } from '../../../src/token/token-cache.ts'
 import { AccessToken } from '../../../src/token/token-source.ts'
 import type { Random } from '../../support/seed.ts'
@@ -254,10 +255,11 @@ export async function throughCache(
   now: () => number,
   { org, kind, path }: ProxiedRequest,
   send: (token: AccessToken) => Promise<ServiceAnswer>,
+  onRejection?: (kind: RejectionKind) => void,
 ): Promise<number> {
   const request = { method: 'GET', path }
   let { token } = cache.get(org, kind) ?? (await cache.obtain(org, { kind }))
-  let rejection: Rejection | undefined
+  let rejection: RejectedToken | undefined
   for (;;) {
     const sentAt = now()
     const { status, challenge = '' } = await send(token)
@@ -265,7 +267,7 @@ export async function throughCache(
       cache.accepted(org, token, sentAt, request)
       return status
     }
-    rejection ??= new Rejection({
+    rejection ??= new RejectedToken(cache, {
       ...request,
       org,
       isRepeatable: kind === 'repeatable',
@@ -273,8 +275,11 @@ export async function throughCache(
       requester: undefined,
       requestId: undefined,
     })
-    const next = cache.judge(rejection, { token, sentAt, status, challenge })
-    if (next === undefined) return status
+    const next = rejection.judge({ token, sentAt, status, challenge })
+    if (next === undefined) {
+      if (rejection.kind !== undefined) onRejection?.(rejection.kind)
+      return status
+    }
     token = await next
   }
 }

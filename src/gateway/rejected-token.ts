@@ -4,9 +4,11 @@
  */
 
 import type { OrgId } from '../http/org-id.ts'
-import { type OrgTokens, type RequestLine, shapeOf } from './org-tokens.ts'
-import type { Meaning } from './service-habits.ts'
-import type { AccessToken, Asker, RejectionKind } from './token-source.ts'
+import type { RejectionKind } from '../http/request-record.ts'
+import { type OrgTokens, type RequestLine, shapeOf } from '../token/org-tokens.ts'
+import type { Meaning } from '../token/service-habits.ts'
+import type { TokenCache } from '../token/token-cache.ts'
+import type { AccessToken, Asker } from '../token/token-source.ts'
 
 /** The request, as far as it matters for its token. */
 export interface RejectedRequest extends RequestLine, Asker {
@@ -24,18 +26,6 @@ export interface Answer {
   /** `WWW-Authenticate`; empty if the response has none. */
   readonly challenge: string
 }
-
-/**
- * What the cache does for the request. `pass`: the client gets the response, and `kind` tells what the rejection turned out to
- * be. `turn`: the request waits with all others for a token that nobody could use yet.
- */
-export type Step =
-  | { readonly step: 'pass'; readonly kind?: RejectionKind }
-  | { readonly step: 'use'; readonly token: AccessToken; readonly delayMs: number }
-  | { readonly step: 'turn' }
-  | { readonly step: 'mint' }
-
-const PASS: Step = { step: 'pass' }
 
 type Remedy = 'newer' | 'former' | 'waited' | 'again' | 'minted'
 
@@ -64,8 +54,13 @@ const UNREPEATED_COOLDOWNS = 4
 /** If so many requests in a row are rejected, the token is the reason after all. */
 const MAX_BY_RIGHT_IN_ROW = 5
 
-export class Rejection {
+type Repeat = Promise<AccessToken>
+
+export class RejectedToken {
   readonly request: RejectedRequest
+  /** Set when the request has ended, if its token was rejected. */
+  kind: RejectionKind | undefined
+  readonly #cache: TokenCache
   readonly #shape: string
   readonly #rejected = new Set<AccessToken>()
   /** The remedy that was tried last. */
@@ -75,13 +70,14 @@ export class Rejection {
   /** When the request was sent that was rejected first, and when the rejection came. */
   #firstSentAt = 0
   #firstAt = 0
-  #tries = 0
   #agains = 0
+  #tries = 0
   #hasMinted = false
   /** This request waits because that may help. */
   #isWaiting = false
 
-  constructor(request: RejectedRequest) {
+  constructor(cache: TokenCache, request: RejectedRequest) {
+    this.#cache = cache
     this.request = request
     this.#shape = shapeOf(request)
   }
@@ -90,35 +86,34 @@ export class Rejection {
     return this.#remedy !== undefined
   }
 
-  /** A trial got no new token. The same answer again is better for the client than a failure of our own. */
-  giveUpTrial(): boolean {
-    const isTrial = this.#trialStatus !== undefined
-    this.#trialStatus = undefined
-    return isTrial
-  }
-
-  /** Decides after a rejection if the org's tokens were forgotten while the request was under way. */
-  nextWithout({ challenge }: Answer): Step {
-    if (this.#hasMinted || !this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return PASS
-    return this.#mint()
-  }
-
-  /** Decides after a response. `tokens` may have changed since the request was sent. `random` is a share of one. */
-  next(answer: Answer, tokens: OrgTokens, now: number, random: number): Step {
-    const { habits } = tokens
+  /**
+   * Takes note of a response whose status does not mean `accepted`, or that answers a repeat. Resolves with the token
+   * for the next repeat; undefined if the client gets the response. The promise rejects with a `TokenError` if there is no
+   * token.
+   */
+  judge(answer: Answer): Repeat | undefined {
+    const { habits, now } = this.#cache
+    const tokens = this.#cache.peek(this.request.org)
     const meaning = habits.meaningOf(answer.status)
-    const isRejected = meaning === 'rejected' || (meaning === 'suspect' && this.#isTrial(answer, tokens, now))
+    if (tokens === undefined) return meaning === 'rejected' ? this.#judgeWithout(answer) : undefined
+    const isRejected = meaning === 'rejected' || (meaning === 'suspect' && this.#isTrial(answer, tokens, now()))
     if (this.#remedy === 'again' && meaning !== 'neither') habits.again.note(!isRejected)
-    if (!isRejected) return this.#end(answer, meaning, tokens, now)
-    const step = this.#findRemedy(answer, tokens, now, random)
-    if (this.#isWaiting && (step === undefined || this.#remedy !== 'waited')) {
+    if (!isRejected) return this.#end(answer, meaning, tokens, now())
+    const repeat = this.#findRemedy(answer, tokens, now())
+    if (this.#isWaiting && (repeat === undefined || this.#remedy !== 'waited')) {
       this.#isWaiting = false
       habits.waiting.note(false)
     }
-    if (step !== undefined) return step
-    if (this.#trialStatus === undefined) return { step: 'pass', kind: 'not_the_token' }
-    if (this.isRepeated) habits.trialFailed(now)
-    return PASS
+    if (repeat !== undefined) return repeat
+    if (this.#trialStatus === undefined) this.kind ??= 'not_the_token'
+    else if (this.isRepeated) habits.trialFailed(now())
+    return undefined
+  }
+
+  /** The tokens of the org were forgotten while the request was under way. */
+  #judgeWithout({ token, challenge }: Answer): Repeat | undefined {
+    const mayHelp = !this.#hasMinted && this.request.isRepeatable && !INSUFFICIENT_SCOPE.test(challenge)
+    return mayHelp ? this.#mint(token) : undefined
   }
 
   /** The status may say that a token has ended. A repeat with another token tells. */
@@ -138,7 +133,7 @@ export class Rejection {
   }
 
   /** The first remedy that may still help; undefined if there is none. */
-  #findRemedy({ token, sentAt, challenge }: Answer, tokens: OrgTokens, now: number, random: number): Step | undefined {
+  #findRemedy({ token, sentAt, challenge }: Answer, tokens: OrgTokens, now: number): Repeat | undefined {
     if (INSUFFICIENT_SCOPE.test(challenge)) return undefined
     this.#tries += 1
     this.#rejected.add(token)
@@ -156,8 +151,8 @@ export class Rejection {
     if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
-    const step = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
-    if (step !== undefined) return step
+    const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now) : this.#tryAgain(sentAt, tokens)
+    if (repeat !== undefined) return repeat
     // A request that was sent later was accepted: the token is good.
     const isGood = !isYoung && tokens.acceptedAt > sentAt
     if (isGood || (this.#hasMinted && tokens.isReplacement)) return this.#giveUp(tokens, now)
@@ -165,14 +160,15 @@ export class Rejection {
     tokens.condemn(sentAt, false)
     // Nobody else waits for a trial.
     tokens.isBeingReplaced ||= this.#trialStatus === undefined
-    return this.#mint()
+    return this.#mint(token)
   }
 
   /** The client gets the rejection at once, and the next request of the org profits from it. */
-  #noteUnrepeated(token: AccessToken, sentAt: number, tokens: OrgTokens, now: number): Step {
+  #noteUnrepeated(token: AccessToken, sentAt: number, tokens: OrgTokens, now: number): undefined {
     const { current, acceptedAt, habits, rules } = tokens
-    if (token !== current || acceptedAt > sentAt) return { step: 'pass', kind: 'not_the_token' }
+    if (token !== current || acceptedAt > sentAt) return
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
+    this.kind = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung && !habits.again.areProven) {
       tokens.rejectedYoung = { shape: this.#shape, sentAt }
       if (acceptedAt < 0) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
@@ -181,49 +177,49 @@ export class Rejection {
       habits.waiting.note(false)
     }
     const mayHaveEnded = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
-    if (mayHaveEnded && tokens.mayMintAfterRejection(now, this.#shape)) {
-      if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now, UNREPEATED_COOLDOWNS)
-      else tokens.condemn(sentAt, true)
-    }
-    return { step: 'pass', kind: isYoung ? 'unsettled' : 'unexplained' }
+    if (!mayHaveEnded || !tokens.mayMintAfterRejection(now, this.#shape)) return
+    if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now, UNREPEATED_COOLDOWNS)
+    else tokens.condemn(sentAt, true)
   }
 
   /** A young token: real services copy tokens to their back ends, and some do not know a new one for seconds. */
-  #waitUntilKnown(sentAt: number, tokens: OrgTokens, now: number, random: number): Step | undefined {
+  #waitUntilKnown(sentAt: number, tokens: OrgTokens, now: number): Repeat | undefined {
     const { current, acceptedAt, habits, rules } = tokens
     const former = tokens.usableFormer(now)
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
     if (!isNew && this.#trialStatus !== undefined) return undefined
-    const mayHelp = (this.#isWaiting || habits.waiting.areGood(random)) && !(isNew && tokens.isCoolingDownAt(now))
+    const mayHelp = this.#isWaiting || habits.waiting.areGood(this.#cache.random())
+    const isHopeful = mayHelp && !(isNew && tokens.isCoolingDownAt(now))
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
-    if (!mayHelp && !isInDelay) return undefined
-    this.#isWaiting ||= mayHelp && this.#trialStatus === undefined
-    if (mayHelp) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
-    this.#remedy = 'waited'
+    if (!isHopeful && !isInDelay) return undefined
+    this.#isWaiting ||= isHopeful && this.#trialStatus === undefined
+    if (isHopeful) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) {
+      this.#remedy = 'waited'
       tokens.awaitAcceptance(now)
-      return { step: 'turn' }
+      return this.#cache.obtain(this.request.org, { ...this.request, kind: 'repeatable' }).then((found) => found.token)
     }
     const restMs = Math.max(current.mintedAt + rules.settleTimeMs - now, 0)
     return this.#use('waited', current, Math.min(tokens.turnMs(now), restMs))
   }
 
   /** The service accepted the token a moment ago, or meanwhile: one back end, or this request, may be the reason. */
-  #tryAgain(sentAt: number, { current, acceptedAt, habits: { again } }: OrgTokens, random: number): Step | undefined {
+  #tryAgain(sentAt: number, { current, acceptedAt, habits: { again } }: OrgTokens): Repeat | undefined {
     if (this.#agains >= (again.areProven ? MAX_AGAIN : 1)) return undefined
     const wasGood = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS
-    if (acceptedAt <= sentAt && !(wasGood && again.areGood(random))) return undefined
+    if (acceptedAt <= sentAt && !(wasGood && again.areGood(this.#cache.random()))) return undefined
     this.#agains += 1
     return this.#use('again', current, this.#agains === 1 ? 0 : AGAIN_MS)
   }
 
   /** Ends the request: nothing in the response speaks against the token. Learns from what was tried. */
-  #end({ token, sentAt }: Answer, meaning: Meaning, tokens: OrgTokens, now: number): Step {
+  #end({ token, sentAt }: Answer, meaning: Meaning, tokens: OrgTokens, now: number): undefined {
     const remedy = this.#remedy
-    if (remedy === undefined) return PASS
-    if (meaning !== 'accepted') return { step: 'pass', kind: 'not_the_token' }
+    if (remedy === undefined) return
+    this.kind = meaning === 'accepted' ? KINDS[remedy] : 'not_the_token'
+    if (meaning !== 'accepted') return
     const { habits } = tokens
     if (this.#trialStatus !== undefined && !this.#rejected.has(token)) habits.learnStatus(this.#trialStatus)
     const [first] = this.#rejected
@@ -235,7 +231,6 @@ export class Rejection {
     // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
     if (remedy === 'waited' && !habits.again.areProven) habits.learnDelay(sentAt - token.mintedAt, now)
     tokens.noteAccepted(token, sentAt, this.request)
-    return { step: 'pass', kind: KINDS[remedy] }
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */
@@ -247,14 +242,19 @@ export class Rejection {
     tokens.markRejectedByRight(this.#shape)
   }
 
-  #use(remedy: Remedy, token: AccessToken, delayMs = 0): Step {
+  #use(remedy: Remedy, token: AccessToken, delayMs = 0): Repeat {
     this.#remedy = remedy
-    return { step: 'use', token, delayMs }
+    return this.#cache.pause(delayMs).then(() => token)
   }
 
-  #mint(): Step {
+  #mint(rejected: AccessToken): Repeat {
     this.#remedy = 'minted'
     this.#hasMinted = true
-    return { step: 'mint' }
+    return this.#cache.replace(this.request.org, this.request).catch((error: unknown) => {
+      if (this.#trialStatus === undefined) throw error
+      // The same answer again is better for the client than a failure of our own.
+      this.#trialStatus = undefined
+      return rejected
+    })
   }
 }

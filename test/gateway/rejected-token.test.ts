@@ -3,11 +3,12 @@
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
+import type { RejectionKind } from '../../src/http/request-record.ts'
 import type { RequestKind } from '../../src/token/org-tokens.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
-import { AccessToken, type RejectionKind } from '../../src/token/token-source.ts'
+import { AccessToken } from '../../src/token/token-source.ts'
 import { TOKEN_CACHE_OPTIONS } from '../support/token-cache-options.ts'
-import { throughCache, World } from './simulation/simulation.ts'
+import { throughCache, World } from '../token/simulation/simulation.ts'
 
 const ACME = 'acme' as OrgId
 const SETTLE_MS = 5_000
@@ -53,7 +54,6 @@ class Stage {
         startTimer: this.world.startTimer,
         random: () => 0.999,
         observer: {
-          tokenRejected: (_org, kind) => this.kinds.push(kind),
           statusLearned: (status) => this.learned.push(status),
         },
         ...options,
@@ -85,7 +85,8 @@ class Stage {
       await this.world.sleep(this.roundTripMs / 2)
       return typeof answer === 'number' ? { status: answer } : answer
     }
-    return throughCache(this.cache, this.world.now, { org, kind, path }, send).catch((error: unknown) =>
+    const note = (kind: RejectionKind) => this.kinds.push(kind)
+    return throughCache(this.cache, this.world.now, { org, kind, path }, send, note).catch((error: unknown) =>
       error instanceof TokenError ? error.code : String(error),
     )
   }
