@@ -99,7 +99,7 @@ export class RejectedToken {
     const isRejected = meaning === 'rejected' || (meaning === 'suspect' && this.#isTrial(answer, tokens, now()))
     if (this.#remedy === 'again' && meaning !== 'neither') habits.again.note(!isRejected)
     if (!isRejected) return this.#end(answer, meaning, tokens, now())
-    const repeat = this.#findRemedy(answer, tokens, now())
+    const repeat = this.#findRemedy(answer, tokens, now(), this.#cache.random())
     if (this.#isWaiting && (repeat === undefined || this.#remedy !== 'waited')) {
       this.#isWaiting = false
       habits.waiting.note(false)
@@ -133,7 +133,12 @@ export class RejectedToken {
   }
 
   /** The first remedy that may still help; undefined if there is none. */
-  #findRemedy({ token, sentAt, challenge }: Answer, tokens: OrgTokens, now: number): Repeat | undefined {
+  #findRemedy(
+    { token, sentAt, challenge }: Answer,
+    tokens: OrgTokens,
+    now: number,
+    random: number,
+  ): Repeat | undefined {
     if (INSUFFICIENT_SCOPE.test(challenge)) return undefined
     this.#tries += 1
     this.#rejected.add(token)
@@ -151,7 +156,7 @@ export class RejectedToken {
     if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
-    const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now) : this.#tryAgain(sentAt, tokens)
+    const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
     if (repeat !== undefined) return repeat
     // A request that was sent later was accepted: the token is good.
     const isGood = !isYoung && tokens.acceptedAt > sentAt
@@ -183,13 +188,13 @@ export class RejectedToken {
   }
 
   /** A young token: real services copy tokens to their back ends, and some do not know a new one for seconds. */
-  #waitUntilKnown(sentAt: number, tokens: OrgTokens, now: number): Repeat | undefined {
+  #waitUntilKnown(sentAt: number, tokens: OrgTokens, now: number, random: number): Repeat | undefined {
     const { current, acceptedAt, habits, rules } = tokens
     const former = tokens.usableFormer(now)
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
     if (!isNew && this.#trialStatus !== undefined) return undefined
-    const mayHelp = this.#isWaiting || habits.waiting.areGood(this.#cache.random())
+    const mayHelp = this.#isWaiting || habits.waiting.areGood(random)
     const isHopeful = mayHelp && !(isNew && tokens.isCoolingDownAt(now))
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!isHopeful && !isInDelay) return undefined
@@ -206,10 +211,10 @@ export class RejectedToken {
   }
 
   /** The service accepted the token a moment ago, or meanwhile: one back end, or this request, may be the reason. */
-  #tryAgain(sentAt: number, { current, acceptedAt, habits: { again } }: OrgTokens): Repeat | undefined {
+  #tryAgain(sentAt: number, { current, acceptedAt, habits: { again } }: OrgTokens, random: number): Repeat | undefined {
     if (this.#agains >= (again.areProven ? MAX_AGAIN : 1)) return undefined
     const wasGood = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS
-    if (acceptedAt <= sentAt && !(wasGood && again.areGood(this.#cache.random()))) return undefined
+    if (acceptedAt <= sentAt && !(wasGood && again.areGood(random))) return undefined
     this.#agains += 1
     return this.#use('again', current, this.#agains === 1 ? 0 : AGAIN_MS)
   }
