@@ -96,10 +96,11 @@ export class RejectedToken {
     const tokens = this.#cache.peek(this.request.org)
     const meaning = habits.meaningOf(answer.status)
     if (tokens === undefined) return meaning === 'rejected' ? this.#judgeWithout(answer) : undefined
+    const random = this.#cache.random()
     const isRejected = meaning === 'rejected' || (meaning === 'suspect' && this.#isTrial(answer, tokens, now()))
     if (this.#remedy === 'again' && meaning !== 'neither') habits.again.note(!isRejected)
     if (!isRejected) return this.#end(answer, meaning, tokens, now())
-    const repeat = this.#findRemedy(answer, tokens, now(), this.#cache.random())
+    const repeat = this.#findRemedy(answer, tokens, now(), random)
     if (this.#isWaiting && (repeat === undefined || this.#remedy !== 'waited')) {
       this.#isWaiting = false
       habits.waiting.note(false)
