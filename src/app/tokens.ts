@@ -8,10 +8,9 @@ import { TokenError } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Origin } from '../origin/origin.ts'
-import { AppCredentials } from '../token/app-credentials.ts'
+import { AppCredentials, AppKey } from '../token/app-credentials.ts'
 import { MintGuard } from '../token/mint-guard.ts'
 import { TokenCache } from '../token/token-cache.ts'
-import { OverBudget } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
 import { openTokenEndpoint } from './origin.ts'
@@ -41,11 +40,9 @@ export class TokenSide {
     this.#warmOrgs = settings.warm
     this.#origin = origin
     this.#events = events
-    this.credentials = new AppCredentials(config.appId, config.appSecret, (state, nowInUse) => {
-      if (nowInUse !== undefined) {
-        this.guard.resume(REJECTED)
-        fleet?.secretReplaced(nowInUse)
-      }
+    this.credentials = new AppCredentials(new AppKey(config.appId, config.appSecret), (state, inUse) => {
+      this.guard.resume(REJECTED)
+      fleet?.secretReplaced(inUse)
       events.secretReloaded(state, appSecretFile)
     })
     // What our own end breaks off tells nothing of the endpoint.
@@ -84,7 +81,7 @@ export class TokenSide {
       },
       fleet?.inFrontOf(this.guard) ?? this.guard,
     )
-    if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile)
+    if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile, config.appId)
   }
 
   /** The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. */
@@ -94,8 +91,8 @@ export class TokenSide {
 
   /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
-    const { isRejected, wereAccepted } = this.credentials
-    return this.guard.code === REJECTED || (isRejected && !wereAccepted)
+    const { key, wereAccepted } = this.credentials
+    return this.guard.code === REJECTED || (key.isRejected && !wereAccepted)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
@@ -132,7 +129,7 @@ export class TokenSide {
       } catch (error) {
         const seconds = error instanceof TokenError ? error.retryAfterSeconds : undefined
         if (signal.aborted || seconds === undefined) return false
-        if (!(error instanceof OverBudget)) pauses += seconds
+        if (this.guard.status !== undefined) pauses += seconds
         if (pauses > LONGEST_WARM_PAUSE_SECONDS) return false
         await sleep(seconds * 1_000, undefined, { signal }).catch(() => undefined)
       }
@@ -165,10 +162,10 @@ export class TokenSide {
     }, pauseMs).unref()
   }
 
-  #watchSecret(path: string): WatchedFile {
+  #watchSecret(path: string, appId: string): WatchedFile {
     return new WatchedFile({
       path,
-      onContent: (bytes) => this.credentials.offer(parseSecretBytes(bytes)),
+      onContent: (bytes) => this.credentials.offer(new AppKey(appId, parseSecretBytes(bytes))),
       onProblem: (problem) => this.#events.secretUnusable(path, problem),
     })
   }

@@ -8,7 +8,7 @@ import { type Setting, settings } from '../config/settings.ts'
 import type { Environment } from '../config/sources.ts'
 import { PROBLEMS } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
-import { AppCredentials } from '../token/app-credentials.ts'
+import { AppCredentials, AppKey } from '../token/app-credentials.ts'
 import type { SettledMint } from '../token/token-source.ts'
 
 /** Resolves with the exit code. @throws {ConfigRefused} */
@@ -92,7 +92,7 @@ async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const origin = await openOrigin(config, 1, { secureContext })
   try {
     return await new Promise((resolve, reject) => {
-      const credentials = new AppCredentials(appId, appSecret)
+      const credentials = new AppCredentials(new AppKey(appId, appSecret))
       openTokenEndpoint(config, origin, credentials, { mintSettled: resolve }).mint(org).catch(reject)
     })
   } finally {

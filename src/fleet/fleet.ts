@@ -170,7 +170,7 @@ export class Fleet {
     }
     const keys = this.#keys
     // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
-    if (keys !== mint.keys) this.#release(mint)
+    if (keys.nameOf(org) !== mint.keys.nameOf(org)) this.#release(mint)
     const text = textOf(token)
     const statedMs = Number.isFinite(statedLifeMs) ? statedLifeMs : null
     const content: TokenContent = [askedAtMs, statedMs, expectedLifeMs ?? null, text]

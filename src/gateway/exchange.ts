@@ -311,7 +311,7 @@ export class Exchange implements AttemptSink {
     if (status >= 200 && status <= 299) credentials.accepted(key)
     if (status !== UNAUTHORIZED) return undefined
     const other = credentials.rejected(key)
-    if (other === undefined || !this.#isRepeatable || this.#record.token === 'replayed') return undefined
+    if (other === key || !this.#isRepeatable || this.#record.token === 'replayed') return undefined
     return Promise.resolve(other)
   }
 

@@ -4,14 +4,16 @@
  * half-written or wrong, and a service that takes over the new secret later, cost no request.
  */
 
-import { Redacted, Secret } from '../secret.ts'
+import { Secret } from '../secret.ts'
 
 /** One secret, as the value of the `Authorization` field: the Basic scheme (RFC 7617), rendered once. */
 export class AppKey extends Secret {
   readonly secret: Secret
+  /** The last answer of the service to it was a 401. */
+  isRejected = false
 
   constructor(appId: string, secret: Secret) {
-    super(`Basic ${Buffer.from(`${appId}:${secret.reveal()}`, 'utf8').toString('base64')}`)
+    super(`Basic ${Buffer.from(`${appId}:${secret.reveal()}`).toString('base64')}`)
     this.secret = secret
   }
 }
@@ -19,58 +21,48 @@ export class AppKey extends Secret {
 /** Of the secret of the file. While it is `rejected`, the one before it is in use, because the service accepts that. */
 export type SecretState = 'loaded' | 'accepted' | 'rejected'
 
-export class AppCredentials extends Redacted {
-  readonly #appId: string
-  readonly #onChange: (state: SecretState, inUse?: Secret) => void
+export class AppCredentials {
+  readonly #onChange: (state: SecretState, inUse: Secret) => void
   #latest: AppKey
-  #former: AppKey | undefined
+  #former: AppKey
+  /** In use. */
+  key: AppKey
   state: SecretState = 'accepted'
-  /** The last answer of the service to the secret of the file was a 401. */
-  isRejected = false
-  /** The service has accepted some secret. */
   wereAccepted = false
 
-  /** `inUse` is the secret that is used from now on, if it is another one. */
-  constructor(appId: string, secret: Secret, onChange = (_: SecretState, _inUse?: Secret) => {}) {
-    super()
-    this.#appId = appId
+  constructor(key: AppKey, onChange = (_: SecretState, _inUse: Secret) => {}) {
     this.#onChange = onChange
-    this.#latest = new AppKey(appId, secret)
+    this.key = this.#former = this.#latest = key
   }
 
-  /** To be used now. */
-  get key(): AppKey {
-    return this.state === 'rejected' && this.#former !== undefined ? this.#former : this.#latest
-  }
-
-  /** The secret of the file, to be used from now on. */
-  offer(secret: Secret): void {
-    if (this.#latest.secret.equals(secret)) return
+  /** Has the secret of the file, and is to be used from now on. */
+  offer(key: AppKey): void {
+    if (this.#latest.equals(key)) return
     // Half a secret, read while its file was written, must not drive out one that works.
     const kept = this.state === 'accepted' ? this.#latest : this.#former
-    this.#former = kept?.secret.equals(secret) ? this.#latest : kept
-    this.#latest = new AppKey(this.#appId, secret)
-    this.isRejected = false
-    this.state = 'loaded'
-    this.#onChange('loaded', secret)
+    this.#former = kept.equals(key) ? this.#latest : kept
+    this.#latest = key
+    this.#use(key, 'loaded')
   }
 
-  /** Returns the key to try next. */
-  rejected(key: AppKey): AppKey | undefined {
-    if (key !== this.#latest) return this.#latest
-    this.isRejected = true
-    return this.#former
+  /** Returns the key to try next; the same one if there is no other. */
+  rejected(key: AppKey): AppKey {
+    key.isRejected = true
+    return key === this.#latest ? this.#former : this.#latest
   }
 
   accepted(key: AppKey): void {
     this.wereAccepted = true
-    if (key === this.#latest) this.isRejected = false
+    key.isRejected = false
+    if (key === this.#latest) this.#use(key, 'accepted')
     // A call with the former secret may have begun before the change: it succeeds late, which is no news.
-    else if (key !== this.#former || !this.isRejected) return
-    const state = key === this.#latest ? 'accepted' : 'rejected'
-    if (state === this.state) return
-    const isInUse = key === this.key
+    else if (key === this.#former && this.#latest.isRejected) this.#use(key, 'rejected')
+  }
+
+  #use(key: AppKey, state: SecretState): void {
+    if (key === this.key && state === this.state) return
+    this.key = key
     this.state = state
-    this.#onChange(state, isInUse ? undefined : key.secret)
+    this.#onChange(state, key.secret)
   }
 }

@@ -6,8 +6,7 @@
  *   connection nor a caller whose tokens are always rejected holds up another's mint.
  */
 
-import type { TokenError } from '../errors.ts'
-import { OverBudget } from './token-source.ts'
+import { TokenError } from '../errors.ts'
 
 interface Waiter {
   /** The org had a token before. */
@@ -30,6 +29,7 @@ const LONGEST_WAIT_SHARE = 0.9
 /** The weight of an ask halves in this time. */
 const HALF_LIFE_MS = 5_000
 const ROUNDING_MS = 0.001
+const OVER_BUDGET = 'The proxy has used up its budget for mints: see tokens.mintRate and tokens.mintConcurrency.'
 
 export interface MintBudget {
   /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
@@ -64,7 +64,7 @@ export class MintQueue {
   /**
    * Resolves when the call may be made, with what gives its place back: to be called once, when the call has ended. A mint that
    * no request asked for counts as asked for by the queue. `isTroubled`: it may hold its place for long.
-   * @throws {OverBudget} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
+   * @throws {TokenError} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
    */
   enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<() => void> {
     const { mintTimeoutMs, mintRate } = this.#budget
@@ -124,7 +124,7 @@ export class MintQueue {
   #refuse(waiter: Waiter, error?: TokenError): void {
     const seconds = Math.max(1, Math.ceil(this.#lastWaitMs / 1_000))
     this.#remove(waiter)
-    waiter.refuse(error ?? new OverBudget(seconds))
+    waiter.refuse(error ?? new TokenError('token_endpoint_unavailable', OVER_BUDGET, { retryAfterSeconds: seconds }))
   }
 
   #remove(waiter: Waiter): void {

@@ -1,11 +1,9 @@
 /**
- * The words of this folder. A *mint* is one call of the token endpoint, and brings an access token of one org.
- *
- * Everything that mints is a `TokenSource`. The cache asks the guard for a token, and the guard asks the endpoint. In a fleet,
- * the shared tokens stand between cache and guard. Each of them reports to one `TokenObserver`.
+ * The words of this folder. A *mint* is one call of the token endpoint, and brings an access token of one org. The cache asks
+ * the guard for a token, and the guard asks the endpoint. In a fleet, the shared tokens stand between cache and guard.
  */
 
-import { TokenError, type TokenErrorCode } from '../errors.ts'
+import type { TokenError, TokenErrorCode } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { Secret } from '../secret.ts'
 
@@ -32,16 +30,12 @@ export class AccessToken extends Secret {
 export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected', 'handshake'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
 
-/** Who causes a mint. */
-export interface Asker {
-  /** The client connection or the caller that waits. Sources share their budget out fairly between them. */
-  readonly requester?: object | undefined
+export interface MintOptions {
+  readonly reason?: MintReason
   /** Id of the request that caused the mint, for the log. */
   readonly requestId?: string | undefined
-}
-
-export interface MintOptions extends Asker {
-  readonly reason?: MintReason
+  /** The client connection or the caller that waits. Sources share their budget out fairly between them. */
+  readonly requester?: object | undefined
   /** The token that the caller holds and wants replaced. A source that shares tokens never answers with it. */
   readonly replaces?: AccessToken | undefined
   /** What the caller believes of the life of this org's tokens. A source that shares tokens tells it to other replicas. */
@@ -50,26 +44,17 @@ export interface MintOptions extends Asker {
   readonly signal?: AbortSignal | undefined
 }
 
+/** Who causes a mint. */
+export type Asker = Pick<MintOptions, 'requester' | 'requestId'>
+
 export interface TokenSource {
-  /**
-   * A token of `org`, new or at least other than `replaces`.
-   * @throws {TokenError}
-   */
+  /** A token of `org`, new or at least other than `replaces`. @throws {TokenError} */
   mint(org: OrgId, options?: MintOptions): Promise<AccessToken>
 }
 
-/** No token, because the proxy has used up its own budget for the endpoint. */
-export class OverBudget extends TokenError {
-  constructor(retryAfterSeconds: number) {
-    const hint = 'The proxy has used up its budget for mints: see tokens.mintRate and tokens.mintConcurrency.'
-    super('token_endpoint_unavailable', hint, { retryAfterSeconds })
-  }
-}
-
-export interface SettledMint extends Pick<Asker, 'requestId'> {
+export interface SettledMint extends Pick<MintOptions, 'requestId'>, Required<Pick<MintOptions, 'reason'>> {
   readonly org: OrgId
   readonly url: string
-  readonly reason: MintReason
   readonly durationMs: number
   /** Undefined if the call brought a token. */
   readonly error: TokenError | undefined
@@ -83,6 +68,5 @@ export interface TokenObserver {
   tokenEvicted?(org: OrgId): void
   /** The endpoint is not called for any org for `pauseMs`. Then one call is the probe. */
   mintsPaused?(code: TokenErrorCode, pauseMs: number): void
-  /** The last such pause has ended. */
   mintsResumed?(): void
 }

@@ -82,6 +82,6 @@ test('the problem and the log name a wrong address; the log also names the reque
     orgId: 'acme',
     requestId: problem.requestId,
     url: `${service.baseUrl}/v2/orgs/acme/access`,
-    detail: expect.stringContaining('answered 404, as a wrong address does'),
+    detail: expect.stringContaining('answered 404: if it refuses every Org, check baseUrl'),
   })
 })

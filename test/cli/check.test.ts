@@ -40,8 +40,7 @@ test('the secret is masked, and warnings follow', async () => {
 
 test.each([
   ['a token', undefined, 0, /^mint: got a token for acme\n {2}POST \S+ \(\d+ ms\)\n$/],
-  ['404', { status: 404 }, 1, /_refused\n {2}POST .*as a wrong address does.*check baseUrl\.\n {2}Check the org id/s],
-  ['403', { status: 403 }, 1, /org_access_refused\n.*answered 403\.\n {2}Check the org id/s],
+  ['403', { status: 403 }, 1, /org_access_refused\n.*answered 403: .*, check baseUrl\.\n {2}Check the org id/s],
   ['401', { status: 401 }, 1, /credentials_rejected\n.*401: it rejects the App credentials\.\n {2}Check appId/s],
   ['a web page', { status: 200, content: '<html>' }, 1, /token_response_invalid\n.*as a web page does/s],
   ['429', { status: 429 }, 1, /token_endpoint_rate_limited\n.*answered 429: it limits the rate of calls\.\n$/s],

@@ -4,7 +4,7 @@ import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { Secret } from '../../src/secret.ts'
-import { AppCredentials } from '../../src/token/app-credentials.ts'
+import { AppCredentials, AppKey } from '../../src/token/app-credentials.ts'
 import { AccessToken } from '../../src/token/token-source.ts'
 import { Canaries, randomMarker, randomSecret } from '../support/canaries.ts'
 import { startService } from '../support/service.ts'
@@ -20,7 +20,7 @@ const canaries = new Canaries()
 // `test/config/load.test.ts` has the configuration.
 test.each<[string, object]>([
   ['a Secret', new Secret(secret)],
-  ['the credentials', new AppCredentials('app', new Secret(secret))],
+  ['the credentials', new AppCredentials(new AppKey('app', new Secret(secret)))],
   ['a token', new AccessToken(token, 0, undefined)],
 ])('%s', (_, value) => {
   const texts = [

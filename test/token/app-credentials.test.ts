@@ -1,21 +1,22 @@
 import { inspect } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { Secret } from '../../src/secret.ts'
-import { AppCredentials } from '../../src/token/app-credentials.ts'
+import { AppCredentials, AppKey } from '../../src/token/app-credentials.ts'
 import { Canaries, randomSecret } from '../support/canaries.ts'
 
+const keyOf = (secret: string) => new AppKey('app', new Secret(secret))
 const decode = (authorization: string) => Buffer.from(authorization.replace('Basic ', ''), 'base64').toString('utf8')
 
 test('the App key is the base64 of id and secret, whatever the secret holds', () => {
-  const { key } = new AppCredentials('app-1', new Secret('a:b/ü€"'))
+  const key = new AppKey('app-1', new Secret('a:b/ü€"'))
   expect(key.reveal()).toMatch(/^Basic [A-Za-z0-9+/]+=*$/)
   expect(decode(key.reveal())).toBe('app-1:a:b/ü€"')
 })
 
 test('nothing that prints the credentials prints the secret', () => {
   const secret = randomSecret()
-  const credentials = new AppCredentials('app', new Secret(secret))
-  credentials.offer(new Secret(`${secret}-2`))
+  const credentials = new AppCredentials(keyOf(secret))
+  credentials.offer(keyOf(`${secret}-2`))
   const printed = [String(credentials), JSON.stringify({ credentials }), inspect({ credentials }, { depth: 9 })]
   expect(new Canaries().add('secret', secret).search(printed.join('\n'))).toEqual([])
 })
@@ -25,12 +26,12 @@ describe('two secrets', () => {
   class Rotation {
     readonly events: string[] = []
     accepted: readonly string[] = ['a']
-    readonly #credentials = new AppCredentials('app', new Secret('a'), (state, inUse) => {
-      this.events.push(inUse === undefined ? state : `${state}: uses ${inUse.reveal()}`)
+    readonly #credentials = new AppCredentials(keyOf('a'), (state, inUse) => {
+      this.events.push(`${state}: uses ${inUse.reveal()}`)
     })
 
     offer(...secrets: string[]): void {
-      for (const secret of secrets) this.#credentials.offer(new Secret(secret))
+      for (const secret of secrets) this.#credentials.offer(keyOf(secret))
     }
 
     /** The secrets that one mint tried. */
@@ -38,7 +39,7 @@ describe('two secrets', () => {
       const first = this.#credentials.key
       if (this.#call(first)) return first.secret.reveal()
       const other = this.#credentials.rejected(first)
-      if (other === undefined) return `${first.secret.reveal()} failed`
+      if (other === first) return `${first.secret.reveal()} failed`
       const tried = `${first.secret.reveal()} ${other.secret.reveal()}`
       if (this.#call(other)) return tried
       this.#credentials.rejected(other)
@@ -103,12 +104,12 @@ describe('two secrets', () => {
 
   test('the same file again is no news, and a late success of the old secret does not bring it back', () => {
     const states: string[] = []
-    const credentials = new AppCredentials('app', new Secret('a'), (state) => states.push(state))
+    const credentials = new AppCredentials(keyOf('a'), (state) => states.push(state))
     const old = credentials.key
     credentials.rejected(old)
-    credentials.offer(new Secret('b'))
+    credentials.offer(keyOf('b'))
     credentials.accepted(old)
-    credentials.offer(new Secret('b'))
+    credentials.offer(keyOf('b'))
     expect(credentials.key.secret.reveal()).toBe('b')
     expect(states).toEqual(['loaded'])
   })

@@ -4,7 +4,7 @@ import type { OrgId } from '../../src/http/org-id.ts'
 import { call } from '../../src/origin/call.ts'
 import { Origin, type OriginOptions } from '../../src/origin/origin.ts'
 import { Secret } from '../../src/secret.ts'
-import { AppCredentials } from '../../src/token/app-credentials.ts'
+import { AppCredentials, AppKey } from '../../src/token/app-credentials.ts'
 import { type TokenEndpointOptions, tokenEndpoint } from '../../src/token/token-endpoint.ts'
 import type { SettledMint, TokenSource } from '../../src/token/token-source.ts'
 import type { Service } from '../support/service.ts'
@@ -26,7 +26,7 @@ export class EndpointUnderTest implements AsyncDisposable {
     const baseUrl = new URL(service.baseUrl)
     const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, ...options }
     this.#origin = new Origin(origin)
-    this.credentials = new AppCredentials(appId, new Secret(appSecret))
+    this.credentials = new AppCredentials(new AppKey(appId, new Secret(appSecret)))
     this.endpoint = tokenEndpoint({
       baseUrl,
       credentials: this.credentials,

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { TokenError } from '../../src/errors.ts'
 import { MintQueue } from '../../src/token/mint-queue.ts'
-import { OverBudget } from '../../src/token/token-source.ts'
 import { fc } from '../support/properties.ts'
 
 beforeEach(() => {
@@ -68,7 +68,7 @@ test('a mint that could not be served in time is refused at once, with Retry-Aft
   const refused = refusedOf(list)
   expect(refused).toHaveLength(64)
   for (const { error } of refused) {
-    expect(error).toBeInstanceOf(OverBudget)
+    expect(error).toBeInstanceOf(TokenError)
     expect(error).toMatchObject({ code: 'token_endpoint_unavailable', retryAfterSeconds: 4 })
   }
   await advance(4_000)

@@ -109,7 +109,7 @@ describe.concurrent('no answer: the client and the log get the cause:', () => {
     const service = await startService()
     await service.origin.stop()
     await expectCause(
-      'The token endpoint cannot be reached (ECONNREFUSED). Check that the service at baseUrl is running and reachable.',
+      'The call of the token endpoint failed (ECONNREFUSED). Check that the service at baseUrl is running and reachable.',
       service,
     )
   })
@@ -117,7 +117,7 @@ describe.concurrent('no answer: the client and the log get the cause:', () => {
   test('no such name', async () => {
     await using service = await startService()
     const cause =
-      /The token endpoint cannot be reached \((ENOTFOUND|EAI_AGAIN)\)\. Check the host name in baseUrl and the DNS server/
+      /The call of the token endpoint failed \((ENOTFOUND|EAI_AGAIN)\)\. Check the host name in baseUrl and the DNS server/
     await expectCause(cause, service, { baseUrl: 'https://no-such-host.invalid' })
   })
 
