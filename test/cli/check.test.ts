@@ -42,7 +42,12 @@ test.each([
   ['a token', undefined, 0, /^mint: got a token for acme\n {2}POST \S+ \(\d+ ms\)\n$/],
   ['403', { status: 403 }, 1, /org_access_refused\n.*answered 403: .*, check baseUrl\.\n {2}Check the org id/s],
   ['401', { status: 401 }, 1, /credentials_rejected\n.*401: it rejects the App credentials\.\n {2}Check appId/s],
-  ['a web page', { status: 200, content: '<html>' }, 1, /token_response_invalid\n.*as a web page does/s],
+  [
+    'a web page',
+    { status: 200, content: '<html>' },
+    1,
+    /_invalid\n.*200 without a usable orgAccessToken\.\n {2}Check/s,
+  ],
   ['429', { status: 429 }, 1, /token_endpoint_rate_limited\n.*answered 429: it limits the rate of calls\.\n$/s],
 ] as const)('--mint: %s', async (_, reply: Reply | undefined, expected, pattern) => {
   await using service = await startService({ mint: (mint) => reply ?? mint.issue() })

@@ -217,7 +217,7 @@ test('a refusal of the org proves the App credentials', async () => {
   await using client = new EndpointUnderTest(service)
   service.tokens.script = () => ({ status: 403 })
   await failureOf(client.endpoint.mint(ACME))
-  expect(client.credentials.wereAccepted).toBe(true)
+  expect(client.credentials).toMatchObject({ wereAccepted: true, key: { isRejected: false } })
 })
 
 test('no failure contains the secret, the App key or the reply of the endpoint', async () => {

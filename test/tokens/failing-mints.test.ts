@@ -108,16 +108,12 @@ describe.concurrent('no answer: the client and the log get the cause:', () => {
   test('refused', async () => {
     const service = await startService()
     await service.origin.stop()
-    await expectCause(
-      'The call of the token endpoint failed (ECONNREFUSED). Check that the service at baseUrl is running and reachable.',
-      service,
-    )
+    await expectCause('The call of the token endpoint failed (ECONNREFUSED).', service)
   })
 
   test('no such name', async () => {
     await using service = await startService()
-    const cause =
-      /The call of the token endpoint failed \((ENOTFOUND|EAI_AGAIN)\)\. Check the host name in baseUrl and the DNS server/
+    const cause = /The call of the token endpoint failed \((ENOTFOUND|EAI_AGAIN)\)\./
     await expectCause(cause, service, { baseUrl: 'https://no-such-host.invalid' })
   })
 
