@@ -86,13 +86,13 @@ export class TokenSide {
 
   /** The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. */
   get areCredentialsRejected(): boolean {
-    return this.guard.code === REJECTED && !this.credentials.wereAccepted
+    return this.guard.pauseOfAll?.code === REJECTED && !this.credentials.wereAccepted
   }
 
   /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
     const { key, wereAccepted } = this.credentials
-    return this.guard.code === REJECTED || (key.isRejected && !wereAccepted)
+    return this.guard.pauseOfAll?.code === REJECTED || (key.isRejected && !wereAccepted)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
@@ -153,7 +153,7 @@ export class TokenSide {
   #probeAfter(pauseMs: number): void {
     clearTimeout(this.#probe)
     this.#probe = setTimeout(() => {
-      if (this.guard.code !== REJECTED) return
+      if (this.guard.pauseOfAll?.code !== REJECTED) return
       this.#probeAfter(pauseMs) // unless another pause begins
       // Any of them: the trouble of one may be its own.
       const orgs = this.guard.status?.orgs ?? []

@@ -11,7 +11,6 @@ import { TokenError } from '../errors.ts'
 interface Waiter {
   /** The org had a token before. */
   readonly isKnown: boolean
-  /** The last call for the org took too long, or the calls for all fail. */
   readonly isTroubled: boolean
   /** The number of mints that its requester asked for lately, and a setback in trouble. */
   readonly rank: number
@@ -20,15 +19,14 @@ interface Waiter {
   readonly timer: NodeJS.Timeout
 }
 
-/** This share of the calls in a second may begin at once. The others follow evenly, so that a flood keeps nobody out for long. */
-const BURST_SHARE = 1 / 10
 /** One in so many turns goes to a new org, if one waits. */
 const COLD_TURN = 4
 /** Of the time for a mint. */
-const LONGEST_WAIT_SHARE = 0.9
-/** The weight of an ask halves in this time. */
-const HALF_LIFE_MS = 5_000
-const ROUNDING_MS = 0.001
+export const LONGEST_WAIT_SHARE = 0.9
+/** Asks are counted anew after this time. */
+const COUNTED_MS = 10_000
+/** A timer cannot wait for less. */
+const TICK_MS = 1
 const OVER_BUDGET = 'The proxy has used up its budget for mints: see tokens.mintRate and tokens.mintConcurrency.'
 
 export interface MintBudget {
@@ -41,24 +39,20 @@ export interface MintBudget {
 export class MintQueue {
   readonly #budget: MintBudget
   readonly #now: () => number
-  readonly #intervalMs: number
-  readonly #burstMs: number
   /** Lowest rank first. */
   readonly #waiters: Waiter[] = []
   /** How often a requester asked lately. A connection that has closed is forgotten. */
-  readonly #asks = new WeakMap<object, { readonly count: number; readonly at: number }>()
+  #asks = new WeakMap<object, number>()
+  #countedUntil = Number.NEGATIVE_INFINITY
   #underway = 0
   #turns = 0
-  /** When the next call would begin if all came evenly. */
-  #dueAt = Number.NEGATIVE_INFINITY
+  /** When the rate admits the next call. */
+  #nextAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
 
   constructor(budget: MintBudget, now: () => number) {
-    const burst = Math.max(1, Math.floor(budget.mintRate * BURST_SHARE))
     this.#budget = budget
     this.#now = now
-    this.#intervalMs = 1_000 / (budget.mintRate - burst + 1) // so that no second has more than the rate
-    this.#burstMs = (burst - 1) * this.#intervalMs + ROUNDING_MS
   }
 
   /**
@@ -67,9 +61,8 @@ export class MintQueue {
    * @throws {TokenError} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
    */
   enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<() => void> {
-    const { mintTimeoutMs, mintRate } = this.#budget
-    const longestMs = mintTimeoutMs * LONGEST_WAIT_SHARE
-    const rank = this.#countAsk(requester) + (isTroubled ? mintRate : 0)
+    const longestMs = this.#budget.mintTimeoutMs * LONGEST_WAIT_SHARE
+    const rank = this.#countAsk(requester) + (isTroubled ? this.#budget.mintRate : 0)
     return new Promise((go, refuse) => {
       const timer = setTimeout(() => this.#refuse(waiter), longestMs)
       const waiter: Waiter = { isKnown, isTroubled, rank, go, refuse, timer }
@@ -99,13 +92,12 @@ export class MintQueue {
       const isColdTurn = this.#turns % COLD_TURN === COLD_TURN - 1
       const waiter = this.#waiters.find(({ isKnown }) => isKnown !== isColdTurn) ?? this.#waiters[0]
       if (waiter === undefined) return
-      const startedAt = this.#now()
-      const waitMs = this.#dueAt - this.#burstMs - startedAt
-      if (waitMs > 0) {
-        this.#timer = setTimeout(() => this.#letGo(), Math.ceil(waitMs))
+      const now = this.#now()
+      if (this.#nextAt - now >= TICK_MS) {
+        this.#timer = setTimeout(() => this.#letGo(), Math.ceil(this.#nextAt - now))
         return
       }
-      this.#dueAt = Math.max(this.#dueAt, startedAt) + this.#intervalMs
+      this.#nextAt = Math.max(this.#nextAt, now) + 1_000 / this.#budget.mintRate
       this.#underway += 1
       this.#turns += 1
       this.#remove(waiter)
@@ -118,7 +110,7 @@ export class MintQueue {
 
   /** How long the last has to wait at least. */
   get #lastWaitMs(): number {
-    return this.#dueAt - this.#burstMs + (this.#waiters.length - 1) * this.#intervalMs - this.#now()
+    return this.#nextAt + ((this.#waiters.length - 1) * 1_000) / this.#budget.mintRate - this.#now()
   }
 
   #refuse(waiter: Waiter, error?: TokenError): void {
@@ -133,10 +125,12 @@ export class MintQueue {
   }
 
   #countAsk(requester: object): number {
-    const now = this.#now()
-    const { count, at } = this.#asks.get(requester) ?? { count: 0, at: now }
-    const lately = count * 2 ** ((at - now) / HALF_LIFE_MS)
-    this.#asks.set(requester, { count: lately + 1, at: now })
-    return Math.floor(lately)
+    if (this.#now() >= this.#countedUntil) {
+      this.#asks = new WeakMap()
+      this.#countedUntil = this.#now() + COUNTED_MS
+    }
+    const asked = this.#asks.get(requester) ?? 0
+    this.#asks.set(requester, asked + 1)
+    return asked
   }
 }
