@@ -69,8 +69,6 @@ export class OrgTokens {
   isBeingReplaced = false
   /** Requests wait for the current token, which the service has never accepted, and take turns in trying it. */
   isAwaited = false
-  /** Called when the current token is accepted or replaced. Few orgs have any. */
-  #sleepers: Set<() => void> | undefined
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
   /** Requests that were rejected since the service last accepted the current token. */
@@ -184,17 +182,6 @@ export class OrgTokens {
     return Math.max(TURN_MS, (now - this.current.mintedAt) * TURN_SHARE)
   }
 
-  get sleepers(): Set<() => void> {
-    this.#sleepers ??= new Set()
-    return this.#sleepers
-  }
-
-  /** The current token was accepted, replaced or forgotten: nobody waits for it any more. */
-  wake(): void {
-    this.isAwaited = false
-    for (const wake of this.#sleepers ?? []) wake()
-  }
-
   /** The current token is past the end that it states, unless the endpoint has given it again a moment ago. */
   #isOver(now: number): boolean {
     const isGivenAgain = this.#failures === 0 && this.isPausingAt(now)
@@ -255,7 +242,7 @@ export class OrgTokens {
     this.#uses += 1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     if (!isWatched) return
-    this.wake()
+    this.isAwaited = false
     this.rejectedInRow = 0
     this.suspectedInRow = 0
     const condemned = this.#condemned
@@ -395,7 +382,7 @@ export class OrgTokens {
     this.rejectedYoung = undefined
     this.#nextTryAt = 0
     this.#nextMintAt = 0
-    this.wake()
+    this.isAwaited = false
     return true
   }
 

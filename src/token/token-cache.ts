@@ -42,6 +42,8 @@ const REFUSAL_SHOWN_MS = 5 * 60_000
 /** Usual times of a mint, and the least time, before a request goes on with a token that may have ended. */
 const PATIENCE = 4
 const LEAST_PATIENCE_MS = 250
+/** A request that waits for a token that others try looks so often whether it works. */
+const LOOK_MS = 50
 
 export class TokenCache {
   readonly #source: TokenSource
@@ -63,9 +65,8 @@ export class TokenCache {
     this.random = random
     this.#orgs = new LRUCache({
       max: maxOrgs,
-      dispose: (tokens, org, reason) => {
+      dispose: (_tokens, org, reason) => {
         if (reason === 'evict') observer?.tokenEvicted?.(org)
-        tokens.wake()
       },
     })
     this.#refusals = new LRUCache({ max: maxOrgs })
@@ -97,7 +98,7 @@ export class TokenCache {
         const lookup = this.#give(org, choice)
         return minted === undefined ? lookup : { token: lookup.token, result: minted.result }
       }
-      if (choice.wait === 'until') await this.#sleepUntil(choice.at, tokens)
+      if (choice.wait === 'until') await this.pause(Math.min(choice.at - this.now(), LOOK_MS))
       else if (minted !== undefined) return minted
       else {
         const result = this.#mints.has(org) ? 'joined' : 'miss'
@@ -227,19 +228,6 @@ export class TokenCache {
   }
 
   // ---- waiting
-
-  /** Resolves at the instant, or when the current token of the org is accepted or replaced. */
-  #sleepUntil(at: number, tokens: OrgTokens | undefined): Promise<void> {
-    return new Promise((resolve) => {
-      const wake = () => {
-        stopTimer()
-        tokens?.sleepers.delete(wake)
-        resolve()
-      }
-      const stopTimer = this.#startTimer(wake, at - this.now())
-      tokens?.sleepers.add(wake)
-    })
-  }
 
   async pause(delayMs: number): Promise<void> {
     if (delayMs > 0) await new Promise<void>((resolve) => this.#startTimer(resolve, delayMs))
