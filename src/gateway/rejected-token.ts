@@ -67,9 +67,8 @@ export class RejectedToken {
   #remedy: Remedy | undefined
   /** The status whose meaning the repeat under way is to tell. */
   #trialStatus: number | undefined
-  /** When the request was sent that was rejected first, and when the rejection came. */
+  /** When the request was sent that was rejected first. */
   #firstSentAt = 0
-  #firstAt = 0
   #agains = 0
   #tries = 0
   #hasMinted = false
@@ -123,7 +122,7 @@ export class RejectedToken {
     if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return false
     if (token === tokens.current) {
       tokens.noteRejected(true)
-      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt || tokens.isPausingAt(sentAt)) return false
+      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt) return false
       // While no request of the org gets through, each org has a trial of its own.
       const isUrgent = tokens.suspectedInRow > 1 && !tokens.hadTrial
       if (!isUrgent && !tokens.habits.mayTryAt(now)) return false
@@ -145,7 +144,6 @@ export class RejectedToken {
     this.#rejected.add(token)
     if (this.#tries === 1) {
       this.#firstSentAt = sentAt
-      this.#firstAt = now
       if (token === tokens.current && this.#trialStatus === undefined) tokens.noteRejected(false)
     }
     if (token === tokens.former) tokens.former = undefined
@@ -153,7 +151,7 @@ export class RejectedToken {
     const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
     if (isByRight && !this.isRepeated) return undefined
     const { current, rules } = tokens
-    const hasWaitedLong = this.#remedy === 'waited' && now - this.#firstAt > rules.settleTimeMs + LAST_WAIT_MS
+    const hasWaitedLong = this.#remedy === 'waited' && sentAt - this.#firstSentAt > rules.settleTimeMs + LAST_WAIT_MS
     if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
@@ -175,7 +173,7 @@ export class RejectedToken {
     if (token !== current || acceptedAt > sentAt) return
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
-    if (isYoung && !habits.again.areProven) {
+    if (isYoung) {
       tokens.rejectedYoung = { shape: this.#shape, sentAt }
       if (acceptedAt < 0) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
     } else if (tokens.rejectedYoung !== undefined && acceptedAt < 0) {
@@ -234,8 +232,7 @@ export class RejectedToken {
       if (remedy === 'newer') tokens.noteFormerEnded(first, this.#firstSentAt)
     }
     if (this.#isWaiting) habits.waiting.note(true)
-    // Where bad back ends are everyday, a young token that is rejected now and then shows nothing.
-    if (remedy === 'waited' && !habits.again.areProven) habits.learnDelay(sentAt - token.mintedAt, now)
+    if (remedy === 'waited') habits.learnDelay(sentAt - token.mintedAt, now)
     tokens.noteAccepted(token, sentAt, this.request)
   }
 

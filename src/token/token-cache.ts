@@ -39,9 +39,8 @@ export type OrgStatus = ReturnType<TokenCache['status']>[number]
 
 /** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
 const REFUSAL_SHOWN_MS = 5 * 60_000
-/** Usual times of a mint, and the least time, before a request goes on with a token that may have ended. */
-const PATIENCE = 4
-const LEAST_PATIENCE_MS = 250
+/** A request waits so long for a new token before it goes on with one that may have ended. */
+const PATIENCE_MS = 500
 /** A request that waits for a token that others try looks so often whether it works. */
 const LOOK_MS = 50
 
@@ -69,7 +68,12 @@ export class TokenCache {
         if (reason === 'evict') observer?.tokenEvicted?.(org)
       },
     })
-    this.#refusals = new LRUCache({ max: maxOrgs })
+    this.#refusals = new LRUCache({
+      max: maxOrgs,
+      ttl: Math.max(REFUSAL_SHOWN_MS, options.refusalTtlMs),
+      ttlResolution: 0,
+      perf: { now },
+    })
     this.habits = new ServiceHabits(options)
   }
 
@@ -115,11 +119,10 @@ export class TokenCache {
     }
   }
 
-  /** A request that can be repeated waits little longer than usual if it can go on with a token that was not rejected. */
+  /** A request that can be repeated waits little if it can go on with a token that was not rejected. */
   #patienceMs(tokens: OrgTokens | undefined, kind: RequestKind): number {
-    const { mintTimeoutMs } = this.#options
-    const patienceMs = Math.min(Math.max(PATIENCE * this.habits.mintMs, LEAST_PATIENCE_MS), mintTimeoutMs)
-    return kind === 'repeatable' && tokens?.servesAt(this.now() + patienceMs) === true ? patienceMs : mintTimeoutMs
+    const mayGoOn = kind === 'repeatable' && tokens?.servesAt(this.now() + PATIENCE_MS) === true
+    return Math.min(mayGoOn ? PATIENCE_MS : Number.POSITIVE_INFINITY, this.#options.mintTimeoutMs)
   }
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
@@ -266,11 +269,7 @@ export class TokenCache {
   /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */
   status() {
     const now = this.now()
-    const refused = Array.from(this.#refusals.entries()).filter(
-      ([, { refusedAt }]) => now - refusedAt < REFUSAL_SHOWN_MS,
-    )
-    const orgs = new Set([...this.#orgs.keys(), ...refused.map(([org]) => org)])
-    return Array.from(orgs, (org) => {
+    return Array.from(new Set([...this.#orgs.keys(), ...this.#refusals.keys()]), (org) => {
       const tokens = this.#orgs.peek(org)
       const refusal = this.#refusals.peek(org)
       return {
