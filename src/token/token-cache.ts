@@ -39,8 +39,8 @@ export type OrgStatus = ReturnType<TokenCache['status']>[number]
 
 /** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
 const REFUSAL_SHOWN_MS = 5 * 60_000
-/** A request waits so long for a new token before it goes on with one that may have ended. */
-const PATIENCE_MS = 500
+/** A request waits twice the usual time and this for a new token before it goes on with one that may have ended. */
+const PATIENCE_MS = 250
 /** A request that waits for a token that others try looks so often whether it works. */
 const LOOK_MS = 50
 
@@ -121,8 +121,9 @@ export class TokenCache {
 
   /** A request that can be repeated waits little if it can go on with a token that was not rejected. */
   #patienceMs(tokens: OrgTokens | undefined, kind: RequestKind): number {
-    const mayGoOn = kind === 'repeatable' && tokens?.servesAt(this.now() + PATIENCE_MS) === true
-    return Math.min(mayGoOn ? PATIENCE_MS : Number.POSITIVE_INFINITY, this.#options.mintTimeoutMs)
+    const { mintTimeoutMs } = this.#options
+    const patienceMs = Math.min(PATIENCE_MS + 2 * this.habits.mintMs, mintTimeoutMs)
+    return kind === 'repeatable' && tokens?.servesAt(this.now() + patienceMs) === true ? patienceMs : mintTimeoutMs
   }
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {

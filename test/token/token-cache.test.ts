@@ -344,7 +344,7 @@ describe('past the expected end', () => {
 
   test.each([
     ['as long as a mint may take if its token has stated its end', 40_000, 60_000],
-    ['a little if it can go on with its token', undefined, 500],
+    ['a little if it can go on with its token', undefined, 250],
   ])('a request waits %s', async (_, lifeMs, waitMs) => {
     const delays: number[] = []
     const startTimer = (_run: () => void, delayMs: number) => {
