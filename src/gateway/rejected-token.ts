@@ -121,10 +121,10 @@ export class RejectedToken {
     if (this.isRepeated) return status === this.#trialStatus
     if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return false
     if (token === tokens.current) {
-      tokens.noteRejected(true)
+      tokens.noteRejected()
       if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt) return false
       // While no request of the org gets through, each org has a trial of its own.
-      const isUrgent = tokens.suspectedInRow > 1 && !tokens.hadTrial
+      const isUrgent = tokens.rejectedInRow > 1 && !tokens.hadTrial
       if (!isUrgent && !tokens.habits.mayTryAt(now)) return false
       tokens.hadTrial = true
     }
@@ -144,7 +144,7 @@ export class RejectedToken {
     this.#rejected.add(token)
     if (this.#tries === 1) {
       this.#firstSentAt = sentAt
-      if (token === tokens.current && this.#trialStatus === undefined) tokens.noteRejected(false)
+      if (token === tokens.current && this.#trialStatus === undefined) tokens.noteRejected()
     }
     if (token === tokens.former) tokens.former = undefined
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
@@ -158,7 +158,7 @@ export class RejectedToken {
     const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
     if (repeat !== undefined) return repeat
     // A request that was sent later was accepted: the token is good.
-    const isGood = !isYoung && tokens.acceptedAt > sentAt
+    const isGood = tokens.acceptedAt > sentAt
     if (isGood || (this.#hasMinted && tokens.isReplacement)) return this.#giveUp(tokens, now)
     if (tokens.hasReplacedInVain(now) || !tokens.mayMintAfterRejection(now, this.#shape)) return undefined
     tokens.condemn(sentAt, false)

@@ -71,10 +71,8 @@ export class OrgTokens {
   isAwaited = false
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
-  /** Requests that were rejected since the service last accepted the current token. */
+  /** Requests that were rejected, or may have been, since the service last accepted the current token. */
   rejectedInRow = 0
-  /** The same with a status that ends tokens at other services. */
-  suspectedInRow = 0
   /** A request of this org was repeated to learn what such a status means. */
   hadTrial = false
   /** The last request that was rejected while the current token was young, and could not be repeated. */
@@ -225,9 +223,7 @@ export class OrgTokens {
 
   /** The next acceptance of the current token changes something: it is the first, or the first after a rejection. */
   get #isWatched(): boolean {
-    return (
-      this.acceptedAt < 0 || this.rejectedInRow + this.suspectedInRow > 0 || this.#condemned?.token === this.current
-    )
+    return this.acceptedAt < 0 || this.rejectedInRow > 0 || this.#condemned?.token === this.current
   }
 
   /** The service accepted `request`, which was sent at `sentAt` with `token`. Runs for every request. */
@@ -244,7 +240,6 @@ export class OrgTokens {
     if (!isWatched) return
     this.isAwaited = false
     this.rejectedInRow = 0
-    this.suspectedInRow = 0
     const condemned = this.#condemned
     if (this.#firstAcceptedAt < 0) {
       this.#firstAcceptedAt = Math.floor(sentAt)
@@ -262,14 +257,12 @@ export class OrgTokens {
     const young = this.rejectedYoung
     if (young?.shape !== shape || token !== this.current || sentAt < young.sentAt) return
     this.rejectedYoung = undefined
-    this.habits.waiting.note(true)
     this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
   }
 
   /** A request was rejected that was sent with the current token. Counts each request once. */
-  noteRejected(isSuspect: boolean): void {
-    if (isSuspect) this.suspectedInRow += 1
-    else this.rejectedInRow += 1
+  noteRejected(): void {
+    this.rejectedInRow += 1
     this.quietUntil = 0
   }
 
@@ -378,7 +371,6 @@ export class OrgTokens {
     this.#firstAcceptedAt = -1
     this.#uses = 0
     this.rejectedInRow = 0
-    this.suspectedInRow = 0
     this.rejectedYoung = undefined
     this.#nextTryAt = 0
     this.#nextMintAt = 0
