@@ -198,9 +198,9 @@ export class RejectedToken {
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!isHopeful && !isInDelay) return undefined
     this.#isWaiting ||= isHopeful && this.#trialStatus === undefined
-    if (isHopeful) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) {
+      if (isHopeful) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
       this.#remedy = 'waited'
       tokens.awaitAcceptance(now)
       return this.#cache.obtain(this.request.org, { ...this.request, kind: 'repeatable' }).then((found) => found.token)

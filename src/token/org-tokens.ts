@@ -28,9 +28,8 @@ export type Choice =
   | { readonly wait: 'until'; readonly at: number }
 
 /** A token that the service rejected although it was old enough to be known everywhere. */
-interface Condemned {
+interface Condemned extends Death {
   readonly token: AccessToken
-  readonly death: Death
   /** No request is repeated with the successor, so the first request that the service accepts confirms the death. */
   readonly isUnrepeated: boolean
 }
@@ -245,7 +244,7 @@ export class OrgTokens {
       this.#firstAcceptedAt = Math.floor(sentAt)
       if (condemned?.isUnrepeated === true) this.confirmDeath(condemned.token)
     }
-    if (condemned?.token === token && sentAt > token.mintedAt + condemned.death.deadMs) {
+    if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
       this.#condemned = undefined
       this.isBeingReplaced = false
     }
@@ -273,8 +272,7 @@ export class OrgTokens {
     if (this.#condemned?.token === token) return
     const { mintedAt } = token
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
-    const deadMs = Math.max(sentAt - mintedAt, aliveMs)
-    this.#condemned = { token, death: { mintedAt, aliveMs, deadMs }, isUnrepeated }
+    this.#condemned = { token, mintedAt, aliveMs, deadMs: Math.max(sentAt - mintedAt, aliveMs), isUnrepeated }
   }
 
   /** Another token was accepted where this one was rejected. */
@@ -282,7 +280,8 @@ export class OrgTokens {
     const condemned = this.#condemned
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
-    this.#life.noteDeath(condemned.death)
+    const { mintedAt, aliveMs, deadMs } = condemned
+    this.#life.noteDeath({ mintedAt, aliveMs, deadMs })
   }
 
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
@@ -360,7 +359,7 @@ export class OrgTokens {
       return false
     }
     // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
-    const rejectedAt = this.current.mintedAt + (this.#condemned?.death.deadMs ?? 0)
+    const rejectedAt = this.current.mintedAt + (this.#condemned?.deadMs ?? 0)
     this.isReplacement = isCondemned && token.mintedAt >= Math.floor(rejectedAt)
     this.#life.take(token, random)
     this.former = isCondemned || !this.habits.former.areGood(random) ? undefined : this.current
@@ -379,8 +378,6 @@ export class OrgTokens {
   }
 
   noteMintFailed(now: number, random: number): void {
-    // One request's trouble, perhaps: the others need not go without a token for it.
-    if (this.rejectedInRow < 2 && this.acceptedAt >= 0) this.isBeingReplaced = false
     const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** this.#failures, MAX_PAUSE_MS) * (0.5 + random / 2)
     this.#failures += 1
     this.#nextMintAt = Math.floor(now + pauseMs)
