@@ -1,8 +1,9 @@
 /**
  * How long tokens live, as far as their deaths tell. Pure.
  *
- * An org whose tokens died at an age of their own twice in a row gets that age. The others share the age at which tokens of
- * several orgs died. Too great an age costs little. Too small a one costs mints, until a token is accepted that is older.
+ * An org's own last death counts if the one before agrees with it, or those of other orgs. Where an org has none that counts, the
+ * age at which tokens of several orgs died is expected, unless a token of any org has lived longer. Too great an age costs
+ * little. Too small a one costs mints, until a token is accepted that is older.
  */
 
 import type { TokenRules } from './service-habits.ts'
@@ -16,6 +17,8 @@ export interface Death {
   readonly deadMs: number
 }
 
+type OrgDeath = readonly [org: object, death: Death]
+
 /** Of so many orgs the last death is kept, and so many must agree. */
 const KEPT_DEATHS = 12
 const MIN_DEATHS = 3
@@ -23,10 +26,6 @@ const MIN_DEATHS = 3
 const TOLERANCE = 0.05
 /** A token that is accepted at a greater age, by this share, shows that some live longer. */
 const OUTLIVED_SHARE = 0.01
-/** The same for requests that cannot be repeated: they keep away from an age until more shows that it is harmless. */
-const CAUTIOUS_SHARE = 0.03
-/** Requests that overtake each other on their way differ by less. */
-const OVERTAKING_MS = 20
 /** After a token has outlived the death before it, none is minted ahead until so many have died at the age of the one before. */
 const DOUBTS = 3
 /** Of a thousand tokens, so many are left to live to their end, so that a longer life is noticed. */
@@ -34,7 +33,8 @@ const EXPLORED = 42
 /** The last tenth of a life, but no more than 30 s, is for a mint ahead of the end. */
 const AHEAD_SHARE = 1 / 10
 const MAX_AHEAD_MS = 30_000
-const MIN_AHEAD_SHARE = 1 / 100
+const MIN_AHEAD_SHARE = 1 / 200
+const UNKNOWN = Number.POSITIVE_INFINITY
 
 /** What is known of all orgs. */
 export class Lifetimes {
@@ -46,33 +46,27 @@ export class Lifetimes {
   /** The last deaths may all have come between these instants, whatever the ages: a change of keys, or the end of an hour. */
   #momentFrom = Number.NEGATIVE_INFINITY
   #momentTo = Number.NEGATIVE_INFINITY
+  /** How many they are, or less than none if one of them has shown that they did not. */
   #together = 0
-  #deaths: (readonly [org: object, death: Death])[] = []
-  #usualMs = Number.POSITIVE_INFINITY
-  #leastMs = Number.POSITIVE_INFINITY
+  #deaths: OrgDeath[] = []
+  #usualMs = UNKNOWN
 
   constructor(rules: TokenRules) {
     this.rules = rules
   }
 
-  get mayHaveDiedTogether(): boolean {
-    return this.#together >= MIN_DEATHS
-  }
-
-  /** The age at which tokens of several orgs died. `Infinity` if there is none. */
-  get usualMs(): number {
-    return this.mayHaveDiedTogether ? Number.POSITIVE_INFINITY : this.#usualMs
-  }
-
-  /** The same, if no token of any org has lived longer. */
+  /** The least age at which tokens of several orgs died, if none has lived longer. `Infinity` if there is none. */
   get endMs(): number {
-    return this.usualMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? Number.POSITIVE_INFINITY : this.usualMs
+    return this.#unlessOutlived(this.#usualMs)
   }
 
-  /** The least age at which a token of any org died lately, if none has lived longer. */
+  /** The same with one death of any org. */
   get leastMs(): number {
-    const isDoubtful = this.mayHaveDiedTogether || this.#leastMs * (1 + CAUTIOUS_SHARE) < this.oldestMs
-    return isDoubtful ? Number.POSITIVE_INFINITY : this.#leastMs
+    return this.#unlessOutlived(leastOf(this.#deaths))
+  }
+
+  #unlessOutlived(ageMs: number): number {
+    return ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? UNKNOWN : ageMs
   }
 
   /** A token was accepted that may show that not all died together. Runs for every request. */
@@ -80,24 +74,38 @@ export class Lifetimes {
     if (mintedAt < this.#momentFrom && sentAt > this.#momentTo) this.#together = Number.NEGATIVE_INFINITY
   }
 
-  /** `org` is any object that stands for it. */
-  noteDeath(org: object, death: Death): void {
-    const from = death.mintedAt + death.aliveMs
-    const to = death.mintedAt + death.deadMs + OVERTAKING_MS
-    if (death.mintedAt > this.#momentTo) {
+  /** True if the last deaths may all have come at one moment, this one too. Then their ages teach nothing. */
+  mayHaveDiedTogether({ mintedAt, aliveMs, deadMs }: Death): boolean {
+    const from = mintedAt + aliveMs
+    const to = mintedAt + deadMs
+    if (mintedAt > this.#momentTo) {
       this.#momentFrom = from
       this.#momentTo = to
-      this.#together = 0
+      this.#together = Math.max(Math.floor(this.#together / 2), 0)
     }
     const isApart = from > this.#momentTo || to < this.#momentFrom
     this.#together = isApart ? Number.NEGATIVE_INFINITY : this.#together + 1
-    this.#deaths = [...this.#deaths.filter(([other]) => other !== org), [org, death] as const].slice(-KEPT_DEATHS)
-    const ages = this.#deaths.map(([, each]) => each.deadMs).toSorted((a, b) => a - b)
-    this.#leastMs = ages[0] ?? Number.POSITIVE_INFINITY
-    const least = Math.max(this.#deaths.length / 2, MIN_DEATHS)
-    const isUsual = (ageMs: number) => this.#deaths.filter(([, each]) => agrees(each, ageMs)).length >= least
-    this.#usualMs = ages.find(isUsual) ?? Number.POSITIVE_INFINITY
+    if (this.#together < MIN_DEATHS) return false
+    this.#deaths = []
+    this.#usualMs = UNKNOWN
+    return true
   }
+
+  /** `org` is any object that stands for it. Returns the age at which tokens of several orgs died, if this one did. */
+  noteDeath(org: object, death: Death): number {
+    this.#deaths = [...this.#deaths.filter(([other]) => other !== org), [org, death] as const].slice(-KEPT_DEATHS)
+    this.#usualMs = Math.min(...this.#deaths.map(([, each]) => this.#sharedMs(each)))
+    return this.#sharedMs(death)
+  }
+
+  #sharedMs({ deadMs }: Death): number {
+    const alike = this.#deaths.filter(([, death]) => agrees(death, deadMs))
+    return alike.length < MIN_DEATHS ? UNKNOWN : leastOf(alike)
+  }
+}
+
+function leastOf(deaths: readonly OrgDeath[]): number {
+  return Math.min(...deaths.map(([, { deadMs }]) => deadMs))
 }
 
 /** What is known of the tokens of one org. */
@@ -108,8 +116,8 @@ export class OrgLifetime {
   lot = 0
   /** The last death, unless a token has outlived it since. */
   #death: Death | undefined
-  /** It came at the age of the one before, and at no usual one. */
-  #isOwnAge = false
+  /** Its age, if the death before agrees, or those of other orgs. */
+  #ageMs = UNKNOWN
 
   constructor(all: Lifetimes, token: AccessToken, random: number) {
     this.#all = all
@@ -128,19 +136,18 @@ export class OrgLifetime {
     if (this.#death === undefined || aliveMs <= this.#death.deadMs * (1 + TOLERANCE)) return
     if (agrees(this.#death, this.#learnedMs)) this.#all.doubts = DOUBTS
     this.#death = undefined
+    this.#ageMs = UNKNOWN
   }
 
   /** A token of the org has ended: the present one, or one before. */
   noteDeath(death: Death): void {
-    if (!this.#all.rules.learns) return
     const all = this.#all
-    all.noteDeath(this, death)
-    if (all.mayHaveDiedTogether) return
+    if (!all.rules.learns || all.mayHaveDiedTogether(death)) return
     const before = this.#death
     const isRegular = before !== undefined && agrees(death, before.deadMs)
     if (isRegular) all.doubts = Math.max(0, all.doubts - 1)
-    this.#death = isRegular ? { ...death, deadMs: Math.min(death.deadMs, before.deadMs) } : death
-    this.#isOwnAge = isRegular && !agrees(death, all.usualMs)
+    this.#ageMs = Math.min(all.noteDeath(this, death), isRegular ? Math.min(death.deadMs, before.deadMs) : UNKNOWN)
+    this.#death = death
   }
 
   /** The age at which the token will probably end. `Infinity` if nothing is known. */
@@ -155,11 +162,7 @@ export class OrgLifetime {
   }
 
   get #learnedMs(): number {
-    const own = this.#death
-    if (own !== undefined && this.#isOwnAge) return own.deadMs
-    const { usualMs, endMs } = this.#all
-    const sharedMs = own !== undefined && agrees(own, usualMs) ? usualMs : endMs
-    return Math.min(sharedMs, this.#token.expectedLifeMs ?? Number.POSITIVE_INFINITY)
+    return Math.min(this.#ageMs, this.#all.endMs, this.#token.expectedLifeMs ?? UNKNOWN)
   }
 
   /** The token is left to live to its end. None of another process that knows its life: each would meet its end. */
@@ -169,15 +172,14 @@ export class OrgLifetime {
   }
 
   /**
-   * The age for a mint ahead of the end: so early that one request will come, and that the new token is known by then. Requests
-   * come every `gapMs`, and a token is known `workMs` after the request that asks for it.
+   * The age for a mint ahead of the end: so early that one request will come, and that the new token is known by then. The one
+   * before came `gapMs` ago, and a token is known `workMs` after the request that asks for it.
    */
   aheadMs(gapMs: number, workMs: number): number {
     const { endMs } = this
     if (this.isExplored || !Number.isFinite(endMs)) return this.#token.statedLifeMs
-    const comesMs = this.#all.rules.looksFarAhead ? gapMs * (1 / 2 + this.lot / 2_000) : 0
-    const latestMs = Math.min(endMs * AHEAD_SHARE, MAX_AHEAD_MS)
-    return endMs - Math.min(Math.max(comesMs + workMs, endMs * MIN_AHEAD_SHARE), latestMs)
+    const comesMs = this.#all.rules.looksFarAhead ? gapMs * (this.lot / 1_000) : 0
+    return endMs - Math.min(comesMs + workMs + endMs * MIN_AHEAD_SHARE, endMs * AHEAD_SHARE, MAX_AHEAD_MS)
   }
 }
 

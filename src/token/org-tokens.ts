@@ -77,7 +77,6 @@ export class OrgTokens {
   /** The last request that was rejected while the current token was young, and could not be repeated. */
   rejectedYoung: { readonly shape: string; readonly sentAt: number } | undefined
   #firstAcceptedAt = -1
-  #uses = 0
   /** No request tries the new token, or a rejected one, before. */
   #nextTryAt = 0
   /** The current token was minted after the one before had been rejected. */
@@ -214,7 +213,7 @@ export class OrgTokens {
   }
 
   #aheadMs(now: number): number {
-    const gapMs = this.#uses === 0 ? 0 : (this.acceptedAt - this.current.mintedAt) / this.#uses
+    const gapMs = this.acceptedAt < 0 ? 0 : now - this.acceptedAt
     return this.#life.aheadMs(gapMs, 2 * this.habits.mintMs + this.habits.delayMs(now))
   }
 
@@ -234,7 +233,6 @@ export class OrgTokens {
     }
     this.habits.lifetimes.noteAccepted(token.mintedAt, sentAt)
     const isWatched = this.#isWatched
-    this.#uses += 1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     if (!isWatched) return
     this.isAwaited = false
@@ -275,13 +273,13 @@ export class OrgTokens {
     this.#condemned = { token, mintedAt, aliveMs, deadMs: Math.max(sentAt - mintedAt, aliveMs), isUnrepeated }
   }
 
-  /** Another token was accepted where this one was rejected. */
+  /** Another token was accepted where this one was rejected. If that was minted before, it may have ended this one. */
   confirmDeath(token: AccessToken): void {
     const condemned = this.#condemned
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
     const { mintedAt, aliveMs, deadMs } = condemned
-    this.#life.noteDeath({ mintedAt, aliveMs, deadMs })
+    if (this.isReplacement) this.#life.noteDeath({ mintedAt, aliveMs, deadMs })
   }
 
   /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
@@ -368,7 +366,6 @@ export class OrgTokens {
     this.isBeingReplaced = false
     this.acceptedAt = -1
     this.#firstAcceptedAt = -1
-    this.#uses = 0
     this.rejectedInRow = 0
     this.rejectedYoung = undefined
     this.#nextTryAt = 0

@@ -31,24 +31,30 @@ function orgAfter(events: string, asked: string, toldMs?: number): OrgLifetime {
 
 const REGULAR = 'a 90-100, b 90-100, c 90-100'
 const TOGETHER = 'a 90-100@0, b 90-100@0, c 90-100@1'
+const LATER = 'a 90-100@2, b 90-100@2, c 90-100@2'
 
 test.each([
   ['three orgs at one age, and one a little older', 'a 90-101, b 95-100, c 80-104, d 101', 'new', 100],
   ['two orgs', 'a 90-101, b 95-100, b 80-104', 'new', NONE],
   ['three ages', 'a 90-100, b 190-200, c 290-300', 'new', NONE],
   ['three orgs at one moment', TOGETHER, 'new', NONE],
-  ['three orgs at one moment, and one that was accepted then', `${TOGETHER}, d 90-100@50`, 'new', 100],
+  ['three orgs at one moment, and one that was accepted then', `${TOGETHER}, d 90-100@50, ${REGULAR}`, 'new', 100],
   ['the same, told in another order', `d 90-100@50, ${TOGETHER}`, 'new', 100],
-  ['three orgs at one moment, and a token of that time is accepted later', `${TOGETHER}, d 40@85`, 'new', 100],
+  [
+    'three orgs at one moment, and a token of that time is accepted later',
+    `${TOGETHER}, d 40@85, ${LATER}`,
+    'new',
+    100,
+  ],
   ['two orgs at one moment, and one later', 'a 90-100@0, b 90-100@0, c 90-100@500', 'new', 100],
   ['tokens of some orgs live longer', `${REGULAR}, d 200`, 'new', NONE],
-  ['tokens of some orgs live longer, asked by another', `${REGULAR}, d 200`, 'a', 100],
+  ['tokens of some orgs live longer, asked by another', `${REGULAR}, d 200`, 'c', 100],
   ['one own death at another age', `${REGULAR}, d 190-200`, 'd', NONE],
   ['two own deaths at another age', `${REGULAR}, d 190-200, d 190-200`, 'd', 200],
   ['an age at which most do not die', `${REGULAR}, d 190-200, e 290-300, f 390-400, g 490-500`, 'a', NONE],
   ['a token outlives the usual age', `${REGULAR}, c 110`, 'a', 'left'],
   ['the same, and then three die as the ones before', `${REGULAR}, c 110, ${REGULAR}, ${REGULAR}`, 'a', 100],
-  ['a token outlives an odd death before it', `${REGULAR}, d 190-200, d 300`, 'a', 100],
+  ['a token outlives an odd death before it', `${REGULAR}, d 190-200, d 300`, 'c', 100],
 ])('%s', (_, events, asked, endMs) => {
   const org = orgAfter(events, asked)
   expect(org.isExplored ? 'left' : org.endMs).toBe(endMs)

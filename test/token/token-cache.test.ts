@@ -233,12 +233,12 @@ describe('requests that cannot be repeated', () => {
     const { cache, source, clock } = fixture
     const token = await withToken(fixture)
     clock.advance(LIFETIME_MS * 0.97)
-    expect(cache.get(ACME, 'once')).toEqual({ token, result: 'hit' })
+    expect(cache.get(ACME, 'once')?.token).toBe(token)
     clock.advance(LIFETIME_MS * 0.011)
     expect(cache.get(ACME, 'once')).toBeUndefined()
     const obtained = cache.obtain(ACME, { kind: 'once' })
     const fresh = await source.last.issue()
-    expect(await obtained).toEqual({ token: fresh, result: 'miss' })
+    expect(await obtained).toEqual({ token: fresh, result: 'joined' })
   })
 
   test('get the present token if there is no better one', async () => {
@@ -365,9 +365,9 @@ describe('past the expected end', () => {
     const fixture = setUp({ learns: true })
     const { cache, source, clock } = fixture
     await withToken(fixture, ACME, 40_000)
-    clock.advance(39_599)
+    clock.advance(35_900)
     expect(cache.get(ACME, 'repeatable')?.result).toBe('hit')
-    clock.advance(100)
+    clock.advance(3_799)
     expect(cache.get(ACME, 'repeatable')?.result).toBe('refreshing')
     await source.last.fail('token_endpoint_unavailable')
     clock.advance(400)
