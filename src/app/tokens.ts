@@ -55,16 +55,16 @@ export class TokenSide {
         mintTimeoutMs: settings.mintTimeout,
         mintConcurrency: settings.mintConcurrency,
         mintRate: settings.mintRate,
-        observer: {
-          mintsPaused: (code, pauseMs) => {
-            if (this.#stopped.signal.aborted) return
-            events.mintsPaused(code, pauseMs)
-            if (code === REJECTED) this.#probeAfter(pauseMs)
-          },
-          mintsResumed: () => events.mintsResumed(),
-        },
       },
       endpoint,
+      {
+        mintsPaused: (code, pauseMs) => {
+          if (this.#stopped.signal.aborted) return
+          events.mintsPaused(code, pauseMs)
+          if (code === REJECTED) this.#probeAfter(pauseMs)
+        },
+        mintsResumed: () => events.mintsResumed(),
+      },
     )
     this.tokens = new TokenCache(
       {

@@ -18,15 +18,15 @@ export function warningsOf(
     mints_paused() {
       const pause = side.guard.status
       if (!pause?.isOfAll) return undefined
-      const text = `No Org gets a new token: ${pause.hint} Tokens that are held go on working. ${RESUME}`
+      const text = `No Org gets a new token: ${pause.cause.message} Tokens that are held go on working. ${RESUME}`
       return { text, leftMs: pause.leftMs }
     },
     orgs_paused() {
       const pause = side.guard.status
       if (pause === undefined || pause.isOfAll) return undefined
-      const { orgs, code, leftMs, hint } = pause
+      const { orgs, code, leftMs, cause } = pause
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
-      const text = `No new token for ${named(orgs)}: ${hint} The call is POST /v2/orgs/ORG/access below baseUrl. ${RESUME}`
+      const text = `No new token for ${named(orgs)}: ${cause.message} The call is POST /v2/orgs/ORG/access below baseUrl. ${RESUME}`
       return { text, leftMs: leftMs > 0 ? leftMs : undefined }
     },
     app_credentials_rejected() {

@@ -10,18 +10,11 @@
  * endpoint is back, and the late one brings its token if the endpoint has only become slow.
  */
 
-import { performance } from 'node:perf_hooks'
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import { LONGEST_WAIT_SHARE, type MintBudget, MintQueue } from './mint-queue.ts'
 import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
-
-export interface MintGuardOptions extends MintBudget {
-  readonly observer?: TokenObserver
-  readonly now?: () => number
-  readonly random?: () => number
-}
 
 const REJECTED = 'app_credentials_rejected'
 const LIMITED = 'token_endpoint_rate_limited'
@@ -34,8 +27,9 @@ interface Pause {
   readonly cause: TokenError
   /** So many calls failed in a row. */
   readonly failures: number
-  readonly beganAt: number
   readonly until: number
+  /** Of a pause of all: outcomes count from now on. Before, they are those of calls that were under way when it began. */
+  readonly isProbed?: boolean
 }
 
 interface Call {
@@ -55,8 +49,7 @@ const FAILURE = { firstMs: 150, longestMs: 800, calls: 12, orgs: 3 }
 /** A 401, or a limit of unknown length. */
 const REFUSAL = { firstMs: 1_000, longestMs: 4_000, calls: 2, orgs: 2 }
 /** So long after its pause, the trouble of an org that asks no more is forgotten. */
-const REMEMBERED_MS = 5 * 60_000
-const MAX_TROUBLED_ORGS = 10_000
+const REMEMBERED = { ttl: 5 * 60_000, max: 10_000, ttlResolution: 0 }
 /** A call takes too long after so many times the usual time, but not before the time for a mint is over. */
 const HANGS_FACTOR = 4
 /** Of that time, for a call that is troubled or whose place others need. It decides how soon a recovery is seen. */
@@ -68,54 +61,45 @@ const LOOK_SHARE = 1 / 50
 const HANGS = new TokenError(DOWN, 'The token endpoint takes calls, but does not answer in time.')
 
 export class MintGuard implements TokenSource {
-  readonly #options: MintGuardOptions
+  readonly #budget: MintBudget
   readonly #source: TokenSource
-  readonly #now: () => number
+  readonly #observer: TokenObserver
   readonly #queue: MintQueue
   /** Under way, the oldest first. */
   readonly #calls = new Set<Call>()
-  readonly #pauses: LRUCache<OrgId, Pause>
+  readonly #pauses = new LRUCache<OrgId, Pause>(REMEMBERED)
   /** Pauses of orgs that were well at the last success. */
   readonly #begun = new Map<OrgId, Pause>()
   pauseOfAll: Pause | undefined
   /** Tokens that came late, for the next mint. */
-  readonly #lateTokens: LRUCache<OrgId, AccessToken>
+  readonly #lateTokens = new LRUCache<OrgId, AccessToken>(REMEMBERED)
   #succeededAt = Number.NEGATIVE_INFINITY
   /** Until the first answer tells, calls may take this long. */
   #usualMs: number
   #timer: NodeJS.Timeout | undefined
 
-  constructor(options: MintGuardOptions, source: TokenSource) {
-    const { mintTimeoutMs, now = () => performance.now() } = options
-    const bounds = { max: MAX_TROUBLED_ORGS, ttl: REMEMBERED_MS, ttlResolution: 0, perf: { now } }
-    this.#options = options
+  constructor(budget: MintBudget, source: TokenSource, observer: TokenObserver = {}) {
+    this.#budget = budget
     this.#source = source
-    this.#now = now
-    this.#queue = new MintQueue(options, now)
-    this.#pauses = new LRUCache(bounds)
-    this.#lateTokens = new LRUCache(bounds)
-    this.#usualMs = mintTimeoutMs / 2
+    this.#observer = observer
+    this.#queue = new MintQueue(budget)
+    this.#usualMs = budget.mintTimeoutMs / 2
   }
 
   /** @throws {TokenError} */
   async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
     const late = this.#lateTokens.get(org)
     if (late !== undefined && this.#lateTokens.delete(org)) return late
-    const deadlineAt = this.#now() + this.#options.mintTimeoutMs * LONGEST_WAIT_SHARE
+    const lastAt = performance.now() + this.#budget.mintTimeoutMs * LONGEST_WAIT_SHARE
     const wasWell = !this.#pauses.has(org)
     for (;;) {
-      const startedAt = this.#now()
       try {
         return await this.#call(org, options)
       } catch (error) {
         const pause = this.#pauses.peek(org)
-        // A call that outlasts the requests would give them a timeout in place of this error.
-        const mayPass = pause?.code === DOWN && pause.until + this.#now() - startedAt < deadlineAt
         // A probe is not repeated: its failure has begun the next pause.
-        if (!wasWell || !mayPass || this.pauseOfAll !== undefined) throw error
-        // A timer may be early by a part of a millisecond. This one does not keep the process alive.
-        const restMs = Math.ceil(pause.until - this.#now()) + 1
-        await new Promise((resolve) => setTimeout(resolve, restMs).unref())
+        if (!wasWell || pause?.code !== DOWN || pause.until > lastAt || this.pauseOfAll !== undefined) throw error
+        await new Promise((resolve) => setTimeout(resolve, pause.until - performance.now()).unref())
       }
     }
   }
@@ -126,10 +110,10 @@ export class MintGuard implements TokenSource {
     const isTroubled = this.#admit(org, isKnown)
     const leave = await this.#queue.enter(isKnown, requester, isTroubled)
     // After a stall of this process, answers that are there already are read before the immediate runs.
-    const look = () => setImmediate(() => this.#lookAtCalls())
-    this.#timer ??= setInterval(look, this.#options.mintTimeoutMs * LOOK_SHARE)
+    const lookMs = this.#budget.mintTimeoutMs * LOOK_SHARE
+    this.#timer ??= setInterval(() => setImmediate(() => this.#lookAtCalls()), lookMs)
     return await new Promise((resolve, reject) => {
-      const [startedAt, breakOff] = [this.#now(), new AbortController()]
+      const [startedAt, breakOff] = [performance.now(), new AbortController()]
       const call = { org, startedAt, isTroubled, isLate: false, breakOff, resolve, reject }
       this.#calls.add(call)
       this.#source
@@ -144,7 +128,7 @@ export class MintGuard implements TokenSource {
 
   /** Returns true if the call may hold its place for long. @throws {TokenError} in a pause */
   #admit(org: OrgId, isKnown: boolean): boolean {
-    const now = this.#now()
+    const now = performance.now()
     const own = this.#pauses.peek(org)
     const all = this.pauseOfAll
     if (own !== undefined && now < own.until) throw refusal(own, now)
@@ -153,21 +137,21 @@ export class MintGuard implements TokenSource {
     const aheadMs = all.code === DOWN && isKnown && own === undefined ? FAILURE.longestMs : 0
     if (now < all.until - aheadMs) throw refusal(all, now)
     // If the probe brings no outcome by then, the next one goes ahead.
-    this.pauseOfAll = { ...all, until: now + this.#limitMs(true) }
+    this.pauseOfAll = { ...all, isProbed: true, until: now + this.#limitMs(true) }
     return true
   }
 
   /** The oldest of the calls that take too long go on: if the endpoint has become slow, they are the first to show it. */
   #lookAtCalls(): void {
-    const mayHang = Math.floor(this.#options.mintConcurrency * LATE_SHARE_OF_PLACES)
+    const mayHang = Math.floor(this.#budget.mintConcurrency * LATE_SHARE_OF_PLACES)
     for (const [older, call] of [...this.#calls].entries()) {
       const isInTheWay = older >= mayHang && this.#queue.isShortOfPlaces
       const limitMs = isInTheWay && call.isTroubled ? 0 : this.#limitMs(isInTheWay || call.isTroubled)
-      if (this.#now() - call.startedAt < limitMs) continue
+      if (performance.now() - call.startedAt < limitMs) continue
       this.#failed(call, HANGS, isInTheWay)
       call.isLate = true
-      const goesOn = older < Math.max(1, mayHang) && this.#callsOf(call.org)[0] === call
-      if (isInTheWay || !goesOn) call.breakOff.abort()
+      const first = [...this.#calls].find(({ org }) => org === call.org)
+      if (isInTheWay || older >= Math.max(1, mayHang) || call !== first) call.breakOff.abort()
     }
     if (this.#calls.size > 0) return
     clearInterval(this.#timer)
@@ -176,19 +160,15 @@ export class MintGuard implements TokenSource {
 
   /** What an answer tells counts for the calls under way, too. */
   #limitMs(isBrief: boolean): number {
-    const limitMs = Math.max(this.#options.mintTimeoutMs, this.#usualMs * HANGS_FACTOR)
+    const limitMs = Math.max(this.#budget.mintTimeoutMs, this.#usualMs * HANGS_FACTOR)
     return isBrief ? limitMs * BRIEF_SHARE : limitMs
-  }
-
-  #callsOf(org: OrgId): Call[] {
-    return [...this.#calls].filter((call) => call.org === org)
   }
 
   #succeeded(call: Call, token: AccessToken): void {
     // If another call was quicker, this one may be slow by itself.
-    if (call.startedAt >= this.#succeededAt) this.#usualMs = this.#now() - call.startedAt
+    if (call.startedAt >= this.#succeededAt) this.#usualMs = performance.now() - call.startedAt
     this.#noteWell(call)
-    const calls = this.#callsOf(call.org)
+    const calls = [...this.#calls].filter(({ org }) => org === call.org)
     if (calls.every(({ isLate }) => isLate)) this.#lateTokens.set(call.org, token)
     for (const each of calls) {
       each.resolve(token)
@@ -198,15 +178,11 @@ export class MintGuard implements TokenSource {
   }
 
   #noteWell(call: Call): void {
-    this.#succeededAt = this.#now()
+    this.#succeededAt = performance.now()
     this.#begun.clear()
     this.#pauses.delete(call.org)
     // A call that began before a limit may still succeed.
-    if (this.pauseOfAll?.code !== LIMITED || this.#isProbe(call)) this.#resumeAll()
-  }
-
-  #isProbe({ startedAt }: Call): boolean {
-    return this.pauseOfAll !== undefined && startedAt > this.pauseOfAll.beganAt
+    if (this.pauseOfAll?.code !== LIMITED || this.pauseOfAll.isProbed) this.#resumeAll()
   }
 
   /** A call that was in the way of others says nothing about their orgs. */
@@ -218,27 +194,25 @@ export class MintGuard implements TokenSource {
       this.#noteWell(call)
       return
     }
-    const { random = Math.random, observer } = this.#options
     const code: PauseCode = cause.code === REJECTED || cause.code === LIMITED ? cause.code : DOWN
-    const isProbe = this.#isProbe(call)
     // An endpoint that answers a probe in another way is no longer in the same trouble.
-    if (isProbe && this.pauseOfAll?.code !== code) this.#resumeAll()
+    if (this.pauseOfAll?.isProbed && this.pauseOfAll.code !== code) this.#resumeAll()
     const all = this.pauseOfAll
     const own = this.#pauses.peek(call.org)
-    const before = (isProbe ? all : undefined) ?? own
+    const before = all?.isProbed ? all : own
     const failures = before?.code === code ? before.failures + 1 : 1
     const { firstMs, longestMs } = code === DOWN ? FAILURE : REFUSAL
     const toldMs = code === LIMITED ? (cause.retryAfterSeconds ?? 0) * 1_000 : 0
-    const lengthMs = toldMs || Math.min(firstMs * 2 ** (failures - 1), longestMs) * (0.5 + random() / 2)
-    const now = this.#now()
-    const pause = { code, cause, failures, beganAt: now, until: now + lengthMs }
-    this.#pauses.set(call.org, pause, { ttl: lengthMs + REMEMBERED_MS })
+    const lengthMs = toldMs || Math.min(firstMs * 2 ** (failures - 1), longestMs) * (0.5 + Math.random() / 2)
+    const now = performance.now()
+    const pause = { code, cause, failures, until: now + lengthMs }
+    this.#pauses.set(call.org, pause, { ttl: lengthMs + REMEMBERED.ttl })
     if (own === undefined || this.#begun.has(call.org)) this.#begun.set(call.org, pause)
     // Calls that were under way when the pause began leave it as it is, unless they are told of a limit with a later end.
     const isLater = code === LIMITED && all?.code === LIMITED && pause.until > all.until
-    if (all === undefined ? isInTheWay || !this.#isShared(code) : !isProbe && !isLater) return
+    if (all === undefined ? isInTheWay || !this.#isShared(code) : !all.isProbed && !isLater) return
     this.pauseOfAll = pause
-    observer?.mintsPaused?.(code, lengthMs)
+    this.#observer.mintsPaused?.(code, lengthMs)
     this.#queue.refuseAll(refusal(pause, now))
   }
 
@@ -250,7 +224,7 @@ export class MintGuard implements TokenSource {
   }
 
   #resumeAll(): void {
-    if (this.pauseOfAll !== undefined) this.#options.observer?.mintsResumed?.()
+    if (this.pauseOfAll !== undefined) this.#observer.mintsResumed?.()
     this.pauseOfAll = undefined
   }
 
@@ -267,9 +241,8 @@ export class MintGuard implements TokenSource {
     const troubled = Array.from(this.#pauses.entries()).filter(([, { until }]) => this.#succeededAt < until)
     const pause = this.pauseOfAll ?? troubled[0]?.[1]
     if (pause === undefined) return undefined
-    const leftMs = Math.max(pause.until - this.#now(), 0)
-    const isOfAll = this.pauseOfAll !== undefined
-    return { code: pause.code, leftMs, hint: pause.cause.message, isOfAll, orgs: troubled.map(([org]) => org) }
+    const leftMs = Math.max(pause.until - performance.now(), 0)
+    return { ...pause, leftMs, isOfAll: pause === this.pauseOfAll, orgs: troubled.map(([org]) => org) }
   }
 }
 

@@ -25,8 +25,6 @@ const COLD_TURN = 4
 export const LONGEST_WAIT_SHARE = 0.9
 /** Asks are counted anew after this time. */
 const COUNTED_MS = 10_000
-/** A timer cannot wait for less. */
-const TICK_MS = 1
 const OVER_BUDGET = 'The proxy has used up its budget for mints: see tokens.mintRate and tokens.mintConcurrency.'
 
 export interface MintBudget {
@@ -38,7 +36,7 @@ export interface MintBudget {
 
 export class MintQueue {
   readonly #budget: MintBudget
-  readonly #now: () => number
+  readonly #longestMs: number
   /** Lowest rank first. */
   readonly #waiters: Waiter[] = []
   /** How often a requester asked lately. A connection that has closed is forgotten. */
@@ -50,9 +48,9 @@ export class MintQueue {
   #nextAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
 
-  constructor(budget: MintBudget, now: () => number) {
+  constructor(budget: MintBudget) {
     this.#budget = budget
-    this.#now = now
+    this.#longestMs = budget.mintTimeoutMs * LONGEST_WAIT_SHARE
   }
 
   /**
@@ -61,14 +59,20 @@ export class MintQueue {
    * @throws {TokenError} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
    */
   enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<() => void> {
-    const longestMs = this.#budget.mintTimeoutMs * LONGEST_WAIT_SHARE
-    const rank = this.#countAsk(requester) + (isTroubled ? this.#budget.mintRate : 0)
+    if (performance.now() >= this.#countedUntil) {
+      this.#asks = new WeakMap()
+      this.#countedUntil = performance.now() + COUNTED_MS
+    }
+    const asked = this.#asks.get(requester) ?? 0
+    this.#asks.set(requester, asked + 1)
+    const rank = asked + (isTroubled ? this.#budget.mintRate : 0)
     return new Promise((go, refuse) => {
-      const timer = setTimeout(() => this.#refuse(waiter), longestMs)
+      const timer = setTimeout(() => this.#refuse(waiter), this.#longestMs)
       const waiter: Waiter = { isKnown, isTroubled, rank, go, refuse, timer }
       this.#waiters.splice(this.#waiters.findLastIndex((other) => other.rank <= rank) + 1, 0, waiter)
       this.#letGo()
-      if (this.#lastWaitMs < longestMs) return
+      const waitMs = this.#nextAt + ((this.#waiters.length - 1) * 1_000) / this.#budget.mintRate - performance.now()
+      if (waitMs < this.#longestMs) return
       const cold = this.#waiters.filter((other) => !other.isKnown)
       const hasMostTurns = cold.length * COLD_TURN <= this.#waiters.length
       this.#refuse(this.#waiters.findLast((other) => other.isKnown === hasMostTurns) ?? waiter)
@@ -92,8 +96,9 @@ export class MintQueue {
       const isColdTurn = this.#turns % COLD_TURN === COLD_TURN - 1
       const waiter = this.#waiters.find(({ isKnown }) => isKnown !== isColdTurn) ?? this.#waiters[0]
       if (waiter === undefined) return
-      const now = this.#now()
-      if (this.#nextAt - now >= TICK_MS) {
+      const now = performance.now()
+      // A timer cannot wait for less than a millisecond.
+      if (this.#nextAt - now >= 1) {
         this.#timer = setTimeout(() => this.#letGo(), Math.ceil(this.#nextAt - now))
         return
       }
@@ -108,29 +113,14 @@ export class MintQueue {
     }
   }
 
-  /** How long the last has to wait at least. */
-  get #lastWaitMs(): number {
-    return this.#nextAt + ((this.#waiters.length - 1) * 1_000) / this.#budget.mintRate - this.#now()
-  }
-
   #refuse(waiter: Waiter, error?: TokenError): void {
-    const seconds = Math.max(1, Math.ceil(this.#lastWaitMs / 1_000))
+    const retryAfterSeconds = Math.ceil(this.#longestMs / 1_000)
     this.#remove(waiter)
-    waiter.refuse(error ?? new TokenError('token_endpoint_unavailable', OVER_BUDGET, { retryAfterSeconds: seconds }))
+    waiter.refuse(error ?? new TokenError('token_endpoint_unavailable', OVER_BUDGET, { retryAfterSeconds }))
   }
 
   #remove(waiter: Waiter): void {
     clearTimeout(waiter.timer)
     this.#waiters.splice(this.#waiters.indexOf(waiter), 1)
-  }
-
-  #countAsk(requester: object): number {
-    if (this.#now() >= this.#countedUntil) {
-      this.#asks = new WeakMap()
-      this.#countedUntil = this.#now() + COUNTED_MS
-    }
-    const asked = this.#asks.get(requester) ?? 0
-    this.#asks.set(requester, asked + 1)
-    return asked
   }
 }

@@ -4,7 +4,7 @@ import { MintQueue } from '../../src/token/mint-queue.ts'
 import { fc } from '../support/properties.ts'
 
 beforeEach(() => {
-  vi.useFakeTimers({ now: 0, toFake: ['setTimeout', 'clearTimeout', 'Date'] })
+  vi.useFakeTimers({ now: 0, toFake: ['setTimeout', 'clearTimeout', 'Date', 'performance'] })
 })
 afterEach(() => {
   vi.useRealTimers()
@@ -20,7 +20,7 @@ interface Seen {
 }
 
 function queueOf(mintConcurrency: number, mintRate: number, mintTimeoutMs = 60_000): MintQueue {
-  return new MintQueue({ mintConcurrency, mintRate, mintTimeoutMs }, now)
+  return new MintQueue({ mintConcurrency, mintRate, mintTimeoutMs })
 }
 
 /** Enters the queue, and records the time of admission or the refusal. */
