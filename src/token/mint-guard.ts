@@ -56,8 +56,8 @@ const HANGS_FACTOR = 4
 const BRIEF_SHARE = 2 / 5
 /** Calls that take too long may hold this share of the places while others wait. */
 const LATE_SHARE_OF_PLACES = 1 / 4
-/** Of the time for a mint: how often the age of a call is looked at. */
-const LOOK_SHARE = 1 / 50
+/** So often the age of the calls is looked at. */
+const LOOK_MS = 50
 const HANGS = new TokenError(DOWN, 'The token endpoint takes calls, but does not answer in time.')
 
 export class MintGuard implements TokenSource {
@@ -110,8 +110,7 @@ export class MintGuard implements TokenSource {
     const isTroubled = this.#admit(org, isKnown)
     const leave = await this.#queue.enter(isKnown, requester, isTroubled)
     // After a stall of this process, answers that are there already are read before the immediate runs.
-    const lookMs = this.#budget.mintTimeoutMs * LOOK_SHARE
-    this.#timer ??= setInterval(() => setImmediate(() => this.#lookAtCalls()), lookMs)
+    this.#timer ??= setInterval(() => setImmediate(() => this.#lookAtCalls()), LOOK_MS)
     return await new Promise((resolve, reject) => {
       const [startedAt, breakOff] = [performance.now(), new AbortController()]
       const call = { org, startedAt, isTroubled, isLate: false, breakOff, resolve, reject }

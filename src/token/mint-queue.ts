@@ -36,7 +36,6 @@ export interface MintBudget {
 
 export class MintQueue {
   readonly #budget: MintBudget
-  readonly #longestMs: number
   /** Lowest rank first. */
   readonly #waiters: Waiter[] = []
   /** How often a requester asked lately. A connection that has closed is forgotten. */
@@ -50,7 +49,6 @@ export class MintQueue {
 
   constructor(budget: MintBudget) {
     this.#budget = budget
-    this.#longestMs = budget.mintTimeoutMs * LONGEST_WAIT_SHARE
   }
 
   /**
@@ -59,6 +57,7 @@ export class MintQueue {
    * @throws {TokenError} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
    */
   enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<() => void> {
+    const longestMs = this.#budget.mintTimeoutMs * LONGEST_WAIT_SHARE
     if (performance.now() >= this.#countedUntil) {
       this.#asks = new WeakMap()
       this.#countedUntil = performance.now() + COUNTED_MS
@@ -67,12 +66,12 @@ export class MintQueue {
     this.#asks.set(requester, asked + 1)
     const rank = asked + (isTroubled ? this.#budget.mintRate : 0)
     return new Promise((go, refuse) => {
-      const timer = setTimeout(() => this.#refuse(waiter), this.#longestMs)
+      const timer = setTimeout(() => this.#refuse(waiter), longestMs)
       const waiter: Waiter = { isKnown, isTroubled, rank, go, refuse, timer }
       this.#waiters.splice(this.#waiters.findLastIndex((other) => other.rank <= rank) + 1, 0, waiter)
       this.#letGo()
       const waitMs = this.#nextAt + ((this.#waiters.length - 1) * 1_000) / this.#budget.mintRate - performance.now()
-      if (waitMs < this.#longestMs) return
+      if (waitMs < longestMs) return
       const cold = this.#waiters.filter((other) => !other.isKnown)
       const hasMostTurns = cold.length * COLD_TURN <= this.#waiters.length
       this.#refuse(this.#waiters.findLast((other) => other.isKnown === hasMostTurns) ?? waiter)
@@ -114,7 +113,7 @@ export class MintQueue {
   }
 
   #refuse(waiter: Waiter, error?: TokenError): void {
-    const retryAfterSeconds = Math.ceil(this.#longestMs / 1_000)
+    const retryAfterSeconds = Math.ceil(this.#budget.mintTimeoutMs / 1_000)
     this.#remove(waiter)
     waiter.refuse(error ?? new TokenError('token_endpoint_unavailable', OVER_BUDGET, { retryAfterSeconds }))
   }
