@@ -96,10 +96,11 @@ export class MintGuard implements TokenSource {
       try {
         return await this.#call(org, options)
       } catch (error) {
-        const pause = this.#pauses.peek(org)
-        // A probe is not repeated: its failure has begun the next pause.
-        if (!wasWell || pause?.code !== DOWN || pause.until > lastAt || this.pauseOfAll !== undefined) throw error
-        await new Promise((resolve) => setTimeout(resolve, pause.until - performance.now()).unref())
+        const pause = wasWell ? this.#pauses.peek(org) : undefined
+        const restMs = (pause?.until ?? 0) - performance.now()
+        // A probe is not repeated: its failure has begun the next pause. A lack of budget has begun none.
+        if (pause?.code !== DOWN || restMs <= 0 || pause.until > lastAt || this.pauseOfAll !== undefined) throw error
+        await new Promise((resolve) => setTimeout(resolve, restMs).unref())
       }
     }
   }
@@ -206,7 +207,7 @@ export class MintGuard implements TokenSource {
     const now = performance.now()
     const pause = { code, cause, failures, until: now + lengthMs }
     this.#pauses.set(call.org, pause, { ttl: lengthMs + REMEMBERED.ttl })
-    if (own === undefined || this.#begun.has(call.org)) this.#begun.set(call.org, pause)
+    if (all === undefined && (own === undefined || this.#begun.has(call.org))) this.#begun.set(call.org, pause)
     // Calls that were under way when the pause began leave it as it is, unless they are told of a limit with a later end.
     const isLater = code === LIMITED && all?.code === LIMITED && pause.until > all.until
     if (all === undefined ? isInTheWay || !this.#isShared(code) : !all.isProbed && !isLater) return

@@ -167,6 +167,14 @@ describe('a passing failure', () => {
   })
 })
 
+test('a mint whose next attempt has no room in the budget is over', async () => {
+  const world = new World({ mintRate: 1, mintTimeoutMs: 1_300 })
+  world.endpoint.behave = failing(DOWN)
+  const [outcome] = [world.mint('acme'), world.mint('other')]
+  await advance(200)
+  expect(outcome).toMatchObject({ code: DOWN, tookMs: 150 })
+})
+
 test('a call that has its answer is not broken off: the rest is read, and its connection kept', async () => {
   const world = new World()
   const mint = vi.spyOn(world.endpoint, 'mint')
