@@ -46,9 +46,9 @@ const AGAIN_MS = 50
 const MAX_AGAIN = 4
 /** The service accepted the token a moment ago. */
 const MOMENT_MS = 5_000
-/** A request waits for young tokens no longer than the settle time and this. */
-const LAST_WAIT_MS = 1_000
 const MAX_TRIES = 60
+/** After a trial of a status that did not help, there is no other for this time, but one for each org. */
+const TRIAL_PAUSE_MS = 10 * 60_000
 /** A mint for a request that cannot be repeated helps only the next one, so those that do not help are made more rarely. */
 const UNREPEATED_COOLDOWNS = 4
 /** If so many requests in a row are rejected, the token is the reason after all. */
@@ -72,8 +72,8 @@ export class RejectedToken {
   #agains = 0
   #tries = 0
   #hasMinted = false
-  /** This request waits because that may help. */
-  #isWaiting = false
+  /** This request waits because that may help; false once it did not. */
+  #isWaiting: boolean | undefined
 
   constructor(cache: TokenCache, request: RejectedRequest) {
     this.#cache = cache
@@ -106,7 +106,7 @@ export class RejectedToken {
     }
     if (repeat !== undefined) return repeat
     if (this.#trialStatus === undefined) this.kind ??= 'not_the_token'
-    else if (this.isRepeated) habits.trialFailed(now())
+    else if (this.isRepeated) habits.noTrialUntil = now() + TRIAL_PAUSE_MS
     return undefined
   }
 
@@ -121,11 +121,11 @@ export class RejectedToken {
     if (this.isRepeated) return status === this.#trialStatus
     if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return false
     if (token === tokens.current) {
-      tokens.noteRejected()
+      tokens.rejectedInRow += 1
       if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt) return false
       // While no request of the org gets through, each org has a trial of its own.
       const isUrgent = tokens.rejectedInRow > 1 && !tokens.hadTrial
-      if (!isUrgent && !tokens.habits.mayTryAt(now)) return false
+      if (!isUrgent && now < tokens.habits.noTrialUntil) return false
       tokens.hadTrial = true
     }
     this.#trialStatus = status
@@ -144,15 +144,14 @@ export class RejectedToken {
     this.#rejected.add(token)
     if (this.#tries === 1) {
       this.#firstSentAt = sentAt
-      if (token === tokens.current && this.#trialStatus === undefined) tokens.noteRejected()
+      if (token === tokens.current && this.#trialStatus === undefined) tokens.rejectedInRow += 1
     }
     if (token === tokens.former) tokens.former = undefined
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
     if (isByRight && !this.isRepeated) return undefined
     const { current, rules } = tokens
-    const hasWaitedLong = this.#remedy === 'waited' && sentAt - this.#firstSentAt > rules.settleTimeMs + LAST_WAIT_MS
-    if (hasWaitedLong || this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
+    if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
     const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
     const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
@@ -193,11 +192,10 @@ export class RejectedToken {
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
     if (!isNew && this.#trialStatus !== undefined) return undefined
-    const mayHelp = this.#isWaiting || habits.waiting.areGood(random)
-    const isHopeful = mayHelp && !(isNew && tokens.isCoolingDownAt(now))
+    const isHopeful = this.#isWaiting ?? habits.waiting.areGood(random)
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!isHopeful && !isInDelay) return undefined
-    this.#isWaiting ||= isHopeful && this.#trialStatus === undefined
+    if (isHopeful && this.#trialStatus === undefined) this.#isWaiting = true
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) {
       if (isHopeful) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
@@ -229,7 +227,8 @@ export class RejectedToken {
     const [first] = this.#rejected
     if (first !== undefined && first !== token) {
       tokens.confirmDeath(first)
-      if (remedy === 'newer') tokens.noteFormerEnded(first, this.#firstSentAt)
+      // The former token was rejected after the successor was minted: perhaps that has ended it.
+      if (remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt) habits.former.note(false)
     }
     if (this.#isWaiting) habits.waiting.note(true)
     if (remedy === 'waited') habits.learnDelay(sentAt - token.mintedAt, now)

@@ -44,8 +44,6 @@ const NEXT_TRY_MS = 1_000
 /** The same while requests wait for nothing else. Of an older token, this share of its age. */
 const TURN_MS = 150
 const TURN_SHARE = 1 / 10
-/** At least every second a hit looks at everything that is known. */
-const QUIET_MS = 1_000
 /** If a mint gave the same token again, this share of its life passes before the next mint. */
 const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
@@ -62,21 +60,18 @@ export class OrgTokens {
   readonly habits: ServiceHabits
   current: AccessToken
   former: AccessToken | undefined
-  /** Until this instant a request that can be repeated gets the current token, whatever else is known. */
-  quietUntil = 0
   /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
   isBeingReplaced = false
   /** Requests wait for the current token, which the service has never accepted, and take turns in trying it. */
   isAwaited = false
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
-  /** Requests that were rejected, or may have been, since the service last accepted the current token. */
+  /** Requests whose token was rejected, or may have been, since the service last accepted the current token. */
   rejectedInRow = 0
   /** A request of this org was repeated to learn what such a status means. */
   hadTrial = false
   /** The last request that was rejected while the current token was young, and could not be repeated. */
   rejectedYoung: { readonly shape: string; readonly sentAt: number } | undefined
-  #firstAcceptedAt = -1
   /** No request tries the new token, or a rejected one, before. */
   #nextTryAt = 0
   /** The current token was minted after the one before had been rejected. */
@@ -87,7 +82,7 @@ export class OrgTokens {
   #condemned: Condemned | undefined
   /** A mint did not help: a rejection causes no other before. */
   #noMintUntil = 0
-  /** Shapes of requests that are rejected by right, the oldest first. Few orgs have any. */
+  /** Shapes of requests that are rejected by right. Few orgs have any. */
   shapesByRight: Set<string> | undefined
   readonly #life: OrgLifetime
 
@@ -103,7 +98,7 @@ export class OrgTokens {
 
   // ---- which token a request gets
 
-  /** Runs for a request that is not answered by `quietUntil`. */
+  /** Runs on every request. */
   choose(kind: RequestKind, now: number): Choice {
     const { current } = this
     this.#life.noteAlive(this.acceptedAt - current.mintedAt)
@@ -115,20 +110,16 @@ export class OrgTokens {
       return mayTry ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
     if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
-    if (this.isAwaited && now < current.mintedAt + this.rules.settleTimeMs) {
-      if (!isRepeatable) return { wait: 'until', at: current.mintedAt + this.rules.settleTimeMs }
+    const isAwaited = this.isAwaited && now < current.mintedAt + this.rules.settleTimeMs
+    if (isAwaited && isRepeatable) {
       return this.#mayTry(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
     }
-    const settledAt = current.mintedAt + this.habits.delayMs(now)
+    const settledAt = current.mintedAt + (isAwaited ? this.rules.settleTimeMs : this.habits.delayMs(now))
     if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
     if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
     const aheadAt = current.mintedAt + this.#aheadMs(now)
     const due = this.#reasonToMint(kind, now) ?? (now >= aheadAt && this.#looksAhead ? 'refresh' : undefined)
-    if (due === undefined) {
-      const isQuiet = isRepeatable && former === undefined && !this.#isWatched
-      if (isQuiet) this.quietUntil = Math.floor(Math.min(now + QUIET_MS, aheadAt))
-      return { token: current, result: 'hit' }
-    }
+    if (due === undefined) return { token: current, result: 'hit' }
     // While mints fail, no request waits for the next failure.
     const isBehind = due === 'refresh' || (isRepeatable && this.#failures > 0)
     const isPausing = this.isPausingAt(now)
@@ -194,7 +185,7 @@ export class OrgTokens {
   usableFormer(now: number): AccessToken | undefined {
     const { former } = this
     if (former === undefined) return undefined
-    const hasSettled = this.#firstAcceptedAt >= 0 && now >= this.#firstAcceptedAt + this.rules.settleTimeMs
+    const hasSettled = this.acceptedAt >= 0 && now >= this.current.mintedAt + this.rules.settleTimeMs
     if (hasSettled || now - former.mintedAt >= former.statedLifeMs) this.former = undefined
     return this.former
   }
@@ -219,11 +210,6 @@ export class OrgTokens {
 
   // ---- what the service says
 
-  /** The next acceptance of the current token changes something: it is the first, or the first after a rejection. */
-  get #isWatched(): boolean {
-    return this.acceptedAt < 0 || this.rejectedInRow > 0 || this.#condemned?.token === this.current
-  }
-
   /** The service accepted `request`, which was sent at `sentAt` with `token`. Runs for every request. */
   noteAccepted(token: AccessToken, sentAt: number, request: RequestLine): void {
     if (this.rejectedYoung !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, shapeOf(request))
@@ -232,16 +218,12 @@ export class OrgTokens {
       return
     }
     this.habits.lifetimes.noteAccepted(token.mintedAt, sentAt)
-    const isWatched = this.#isWatched
+    const isFirst = this.acceptedAt < 0
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
-    if (!isWatched) return
     this.isAwaited = false
     this.rejectedInRow = 0
     const condemned = this.#condemned
-    if (this.#firstAcceptedAt < 0) {
-      this.#firstAcceptedAt = Math.floor(sentAt)
-      if (condemned?.isUnrepeated === true) this.confirmDeath(condemned.token)
-    }
+    if (isFirst && condemned?.isUnrepeated === true) this.confirmDeath(condemned.token)
     if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
       this.#condemned = undefined
       this.isBeingReplaced = false
@@ -257,16 +239,9 @@ export class OrgTokens {
     this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
   }
 
-  /** A request was rejected that was sent with the current token. Counts each request once. */
-  noteRejected(): void {
-    this.rejectedInRow += 1
-    this.quietUntil = 0
-  }
-
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
   condemn(sentAt: number, isUnrepeated: boolean): void {
     const { current: token, acceptedAt } = this
-    this.quietUntil = 0
     if (this.#condemned?.token === token) return
     const { mintedAt } = token
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
@@ -282,19 +257,13 @@ export class OrgTokens {
     if (this.isReplacement) this.#life.noteDeath({ mintedAt, aliveMs, deadMs })
   }
 
-  /** The former token was rejected, and a newer one helped. If it was young enough to live on, its successor has ended it. */
-  noteFormerEnded(token: AccessToken, sentAt: number): void {
-    if (this.former === token) this.former = undefined
-    if (sentAt - token.mintedAt < this.endMs && sentAt >= this.current.mintedAt) this.habits.former.note(false)
-  }
-
   // ---- rejections that are not about the token
 
   /** True if a rejection may cause a mint now. A request of another shape than those that are rejected by right may, too. */
   mayMintAfterRejection(now: number, shape = ''): boolean {
     const { size = 0 } = this.shapesByRight ?? {}
     const isOther = size > 0 && size <= MAX_KNOWN_SHAPES && !this.shapesByRight?.has(shape)
-    return !this.isCoolingDownAt(now) || (isOther && this.acceptedAt >= 0)
+    return now >= this.#noMintUntil || (isOther && this.acceptedAt >= 0)
   }
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
@@ -307,10 +276,6 @@ export class OrgTokens {
     this.#condemned = undefined
   }
 
-  isCoolingDownAt(now: number): boolean {
-    return now < this.#noMintUntil
-  }
-
   /** The service has rejected the current token from the start, as it did the one before. */
   get hasNoGoodToken(): boolean {
     return this.acceptedAt < 0 && this.isReplacement && this.#noMintUntil > this.current.mintedAt
@@ -319,8 +284,7 @@ export class OrgTokens {
   markRejectedByRight(shape: string): void {
     this.shapesByRight ??= new Set()
     this.shapesByRight.add(shape)
-    if (this.shapesByRight.size > MAX_SHAPES)
-      for (const oldest of [...this.shapesByRight].slice(0, 1)) this.shapesByRight.delete(oldest)
+    if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
   }
 
   /**
@@ -362,10 +326,8 @@ export class OrgTokens {
     this.#life.take(token, random)
     this.former = isCondemned || !this.habits.former.areGood(random) ? undefined : this.current
     this.current = token
-    this.quietUntil = 0
     this.isBeingReplaced = false
     this.acceptedAt = -1
-    this.#firstAcceptedAt = -1
     this.rejectedInRow = 0
     this.rejectedYoung = undefined
     this.#nextTryAt = 0

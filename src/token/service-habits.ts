@@ -11,19 +11,15 @@ import type { TokenObserver } from './token-source.ts'
 /** Each success in a row makes up for one further failure, up to so many. */
 const MAX_CREDIT = 5
 /** After so many failures in a row, something is tried for this share of the requests. */
-const PATIENCE = 3
+const PATIENCE = 2
 const TRIED_SHARE = 1 / 200
 /** A delay of new tokens is expected for so long after it was last seen. */
 const MEMORY_MS = 10 * 60_000
 /** The expected delay is a little longer than the longest that was seen. */
 const DELAY_MARGIN = 1.25
 const DELAY_MARGIN_MS = 50
-/** The part of a new time in the mean time of a mint. */
-const MINT_SHARE = 1 / 8
 /** Statuses with which some services answer a token that has ended. Most often they mean something else. */
 const SUSPECTS: ReadonlySet<number> = new Set([400, 403, 419, 440, 498])
-/** After a trial of such a status that did not help, there is no other for this time, but one for each org. */
-const TRIAL_PAUSE_MS = 10 * 60_000
 
 /** `accepted`: the token is good. `suspect`: it may have ended. `neither`: a failure of the service, which says nothing. */
 export type Meaning = 'accepted' | 'rejected' | 'suspect' | 'neither'
@@ -32,19 +28,14 @@ export type Meaning = 'accepted' | 'rejected' | 'suspect' | 'neither'
 export class Odds {
   #failures = 0
   #hasHelped = false
-  readonly #patience: number
-
-  constructor(patience = PATIENCE) {
-    this.#patience = patience
-  }
 
   /** True if it should be tried now. `random` is a share of one. */
   areGood(random: number): boolean {
-    return this.#failures < this.#patience || random < TRIED_SHARE
+    return this.#failures < PATIENCE || random < TRIED_SHARE
   }
 
   get areProven(): boolean {
-    return this.#hasHelped && this.#failures < this.#patience
+    return this.#hasHelped && this.#failures < PATIENCE
   }
 
   note(hasHelped: boolean): void {
@@ -75,16 +66,17 @@ export class ServiceHabits {
   /** Repeating a request with the very token that was rejected. */
   readonly again = new Odds()
   /** Keeping a token when its successor is there: fails if the successor has ended it. */
-  readonly former = new Odds(2)
+  readonly former = new Odds()
   /** Minting ahead of a token's end: fails if the endpoint gives the same token again. */
-  readonly ahead = new Odds(2)
+  readonly ahead = new Odds()
   /** Statuses that turned out to end tokens, beside those of the configuration. */
   readonly learnedStatuses: number[] = []
-  /** The mean time of a mint lately. */
+  /** Before, no request is repeated to learn what its status means, but one for each org. */
+  noTrialUntil = 0
+  /** What the last mint took. */
   mintMs = 0
   readonly #rejectedStatuses: Set<number>
   readonly rules: TokenRules
-  #noTrialUntil = 0
   #delayMs = 0
   #delaySeenAt = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
@@ -104,22 +96,12 @@ export class ServiceHabits {
     return status < 500 ? 'accepted' : 'neither'
   }
 
-  /** True if a request may be repeated with a new token, to learn what its status means. */
-  mayTryAt(now: number): boolean {
-    return now >= this.#noTrialUntil
-  }
-
   /** The repeat with a new token was accepted. */
   learnStatus(status: number): void {
     if (this.#rejectedStatuses.has(status)) return
     this.#rejectedStatuses.add(status)
     this.learnedStatuses.push(status)
     this.rules.observer?.statusLearned?.(status)
-  }
-
-  /** The repeat had the same answer. */
-  trialFailed(now: number): void {
-    this.#noTrialUntil = now + TRIAL_PAUSE_MS
   }
 
   // ---- tokens
@@ -144,9 +126,5 @@ export class ServiceHabits {
   delayMs(now: number): number {
     if (!this.hasDelay(now)) return now < this.#unknownUntil ? this.rules.settleTimeMs : 0
     return Math.min(this.#delayMs * DELAY_MARGIN + DELAY_MARGIN_MS, this.rules.settleTimeMs)
-  }
-
-  mintTook(durationMs: number): void {
-    this.mintMs += (durationMs - this.mintMs) * (this.mintMs === 0 ? 1 : MINT_SHARE)
   }
 }

@@ -39,7 +39,7 @@ export type OrgStatus = ReturnType<TokenCache['status']>[number]
 
 /** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
 const REFUSAL_SHOWN_MS = 5 * 60_000
-/** A request waits twice the usual time and this for a new token before it goes on with one that may have ended. */
+/** A request waits twice the time of the last mint and this for a new token before it goes on with one that may have ended. */
 const PATIENCE_MS = 250
 /** A request that waits for a token that others try looks so often whether it works. */
 const LOOK_MS = 50
@@ -81,12 +81,8 @@ export class TokenCache {
 
   /** A token to send now, or undefined if the request has to wait. Runs on every request, so it makes no promise. */
   get(org: OrgId, kind: RequestKind): TokenLookup | undefined {
-    const tokens = this.#orgs.get(org)
-    if (tokens === undefined) return undefined
-    const now = this.now()
-    if (now < tokens.quietUntil && kind === 'repeatable') return { token: tokens.current, result: 'hit' }
-    const choice = tokens.choose(kind, now)
-    return 'token' in choice ? this.#give(org, choice) : undefined
+    const choice = this.#orgs.get(org)?.choose(kind, this.now())
+    return choice !== undefined && 'token' in choice ? this.#give(org, choice) : undefined
   }
 
   /**
@@ -192,7 +188,7 @@ export class TokenCache {
       .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, requester, requestId })
       .then(
         (token) => {
-          this.habits.mintTook(this.now() - startedAt)
+          this.habits.mintMs = this.now() - startedAt
           return this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token
         },
         (error: unknown) => {
