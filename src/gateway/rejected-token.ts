@@ -150,10 +150,10 @@ export class RejectedToken {
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
     if (isByRight && !this.isRepeated) return undefined
-    const { current, rules } = tokens
+    const { current, habits } = tokens
     if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
-    const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
+    const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
     if (repeat !== undefined) return repeat
     // A request that was sent later was accepted: the token is good.
@@ -168,13 +168,13 @@ export class RejectedToken {
 
   /** The client gets the rejection at once, and the next request of the org profits from it. */
   #noteUnrepeated(token: AccessToken, sentAt: number, tokens: OrgTokens, now: number): undefined {
-    const { current, acceptedAt, habits, rules } = tokens
+    const { current, acceptedAt, habits } = tokens
     if (token !== current || acceptedAt > sentAt) return
-    const isYoung = sentAt - current.mintedAt < rules.settleTimeMs
+    const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung) {
       tokens.rejectedYoung = { shape: this.#shape, sentAt }
-      if (acceptedAt < 0) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
+      if (acceptedAt < 0) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
     } else if (tokens.rejectedYoung !== undefined && acceptedAt < 0) {
       tokens.rejectedYoung = undefined
       habits.waiting.note(false)
@@ -187,7 +187,7 @@ export class RejectedToken {
 
   /** A young token: real services copy tokens to their back ends, and some do not know a new one for seconds. */
   #waitUntilKnown(sentAt: number, tokens: OrgTokens, now: number, random: number): Repeat | undefined {
-    const { current, acceptedAt, habits, rules } = tokens
+    const { current, acceptedAt, habits } = tokens
     const former = tokens.usableFormer(now)
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
@@ -198,12 +198,12 @@ export class RejectedToken {
     if (isHopeful && this.#trialStatus === undefined) this.#isWaiting = true
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) {
-      if (isHopeful) habits.expectDelay(current.mintedAt + rules.settleTimeMs)
+      if (isHopeful) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
       this.#remedy = 'waited'
       tokens.awaitAcceptance(now)
       return this.#cache.obtain(this.request.org, { ...this.request, kind: 'repeatable' }).then((found) => found.token)
     }
-    const restMs = Math.max(current.mintedAt + rules.settleTimeMs - now, 0)
+    const restMs = Math.max(current.mintedAt + habits.rules.settleTimeMs - now, 0)
     return this.#use('waited', current, Math.min(tokens.turnMs(now), restMs))
   }
 

@@ -9,7 +9,7 @@
  */
 
 import { type Death, OrgLifetime } from './lifetimes.ts'
-import type { ServiceHabits, TokenRules } from './service-habits.ts'
+import type { ServiceHabits } from './service-habits.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 
 /** `once`: a request that cannot be repeated. */
@@ -92,10 +92,6 @@ export class OrgTokens {
     this.#life = new OrgLifetime(habits.lifetimes, token, random)
   }
 
-  get rules(): TokenRules {
-    return this.habits.rules
-  }
-
   // ---- which token a request gets
 
   /** Runs on every request. */
@@ -110,11 +106,11 @@ export class OrgTokens {
       return mayTry ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
     if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
-    const isAwaited = this.isAwaited && now < current.mintedAt + this.rules.settleTimeMs
+    const isAwaited = this.isAwaited && now < current.mintedAt + this.habits.rules.settleTimeMs
     if (isAwaited && isRepeatable) {
       return this.#mayTry(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
     }
-    const settledAt = current.mintedAt + (isAwaited ? this.rules.settleTimeMs : this.habits.delayMs(now))
+    const settledAt = current.mintedAt + (isAwaited ? this.habits.rules.settleTimeMs : this.habits.delayMs(now))
     if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
     if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
     const aheadAt = current.mintedAt + this.#aheadMs(now)
@@ -141,7 +137,11 @@ export class OrgTokens {
     const ageMs = now - current.mintedAt
     if (kind === 'repeatable') return ageMs < this.endMs || this.#life.isExplored ? undefined : 'expired'
     if (this.#condemned?.token === current && this.mayMintAfterRejection(now)) return 'rejected'
-    if (kind === 'handshake' && ageMs > this.#assumedLifeMs / 2) return 'handshake'
+    // A token that has lived for long will probably live on.
+    const lifeMs = Number.isFinite(this.endMs)
+      ? this.endMs
+      : Math.max(this.habits.rules.lifetimeMs, 4 * (this.acceptedAt - current.mintedAt))
+    if (kind === 'handshake' && ageMs > lifeMs / 2) return 'handshake'
     const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.#looksAhead)
     return isInTime ? undefined : 'expired'
   }
@@ -179,13 +179,13 @@ export class OrgTokens {
     const ageMs = now - token.mintedAt
     const { safeMs } = this.#life
     if (Number.isFinite(safeMs)) return ageMs < safeMs - Math.max(safeMs * SAFE_SHARE, SAFE_MS)
-    return ageMs < this.rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
+    return ageMs < this.habits.rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
   }
 
   usableFormer(now: number): AccessToken | undefined {
     const { former } = this
     if (former === undefined) return undefined
-    const hasSettled = this.acceptedAt >= 0 && now >= this.current.mintedAt + this.rules.settleTimeMs
+    const hasSettled = this.acceptedAt >= 0 && now >= this.current.mintedAt + this.habits.rules.settleTimeMs
     if (hasSettled || now - former.mintedAt >= former.statedLifeMs) this.former = undefined
     return this.former
   }
@@ -195,12 +195,6 @@ export class OrgTokens {
   /** The age at which the current token will probably end. `Infinity` if nothing is known. */
   get endMs(): number {
     return this.#life.endMs
-  }
-
-  /** A token that has lived for long will probably live on. */
-  get #assumedLifeMs(): number {
-    if (Number.isFinite(this.endMs)) return this.endMs
-    return Math.max(this.rules.lifetimeMs, 4 * (this.acceptedAt - this.current.mintedAt))
   }
 
   #aheadMs(now: number): number {
@@ -268,11 +262,13 @@ export class OrgTokens {
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
   hasReplacedInVain(now: number): boolean {
-    return this.isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.rules.rejectedCooldownMs
+    return (
+      this.isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.habits.rules.rejectedCooldownMs
+    )
   }
 
   noteUselessMint(now: number, cooldowns = 1): void {
-    this.#noMintUntil = now + this.rules.rejectedCooldownMs * cooldowns
+    this.#noMintUntil = now + this.habits.rules.rejectedCooldownMs * cooldowns
     this.#condemned = undefined
   }
 

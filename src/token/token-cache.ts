@@ -31,10 +31,6 @@ export interface TokenLookup {
   readonly result: TokenResult
 }
 
-interface ObtainOptions extends Asker {
-  readonly kind: RequestKind
-}
-
 export type OrgStatus = ReturnType<TokenCache['status']>[number]
 
 /** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
@@ -90,7 +86,7 @@ export class TokenCache {
    * and the service is the judge.
    * @throws {TokenError}
    */
-  async obtain(org: OrgId, options: ObtainOptions): Promise<TokenLookup> {
+  async obtain(org: OrgId, options: Asker & { readonly kind: RequestKind }): Promise<TokenLookup> {
     for (let minted: TokenLookup | undefined; ; ) {
       const tokens = this.#orgs.get(org)
       const choice: Choice = tokens?.choose(options.kind, this.now()) ?? { wait: 'mint', reason: 'cold' }
@@ -192,7 +188,11 @@ export class TokenCache {
           return this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token
         },
         (error: unknown) => {
-          if (this.#isCurrent(org, mint)) this.#noteFailure(org, error)
+          if (this.#isCurrent(org, mint)) {
+            const now = this.now()
+            if (isRefusal(error)) this.#refusals.set(org, { error, refusedAt: now })
+            this.#orgs.peek(org)?.noteMintFailed(now, this.random())
+          }
           throw error
         },
       )
@@ -217,14 +217,6 @@ export class TokenCache {
     const isNew = tokens.take(token, this.now(), this.random())
     if (reason === 'refresh') this.habits.ahead.note(isNew)
     return tokens.current
-  }
-
-  #noteFailure(org: OrgId, error: unknown): void {
-    const now = this.now()
-    if (isRefusal(error)) {
-      this.#refusals.set(org, { error, refusedAt: now })
-    }
-    this.#orgs.peek(org)?.noteMintFailed(now, this.random())
   }
 
   // ---- waiting
