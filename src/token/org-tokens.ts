@@ -89,7 +89,7 @@ export class OrgTokens {
   constructor(token: AccessToken, habits: ServiceHabits, random: number) {
     this.current = token
     this.habits = habits
-    this.#life = new OrgLifetime(habits.lifetimes, token, random)
+    this.#life = new OrgLifetime(habits, token, random)
   }
 
   // ---- which token a request gets
@@ -211,7 +211,7 @@ export class OrgTokens {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.former.note(true)
       return
     }
-    this.habits.lifetimes.noteAccepted(token.mintedAt, sentAt)
+    this.habits.lifetimes.noteAccepted(token, sentAt)
     const isFirst = this.acceptedAt < 0
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     this.isAwaited = false

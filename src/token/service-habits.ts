@@ -60,7 +60,7 @@ export interface TokenRules {
 }
 
 export class ServiceHabits {
-  readonly lifetimes: Lifetimes
+  readonly lifetimes = new Lifetimes()
   /** Waiting until a young token is known. */
   readonly waiting = new Odds()
   /** Repeating a request with the very token that was rejected. */
@@ -83,7 +83,6 @@ export class ServiceHabits {
 
   constructor(rules: TokenRules) {
     this.rules = rules
-    this.lifetimes = new Lifetimes(rules)
     this.#rejectedStatuses = new Set(rules.rejectedStatuses)
   }
 
