@@ -1,5 +1,5 @@
 /**
- * Keeps the tokens of each org: gives them out to requests, gets new ones, and finds a way out of rejections.
+ * Keeps the tokens of each org, gives them out to requests, and gets new ones.
  *
  * At most one mint per org runs at a time, and all who need it wait for it. A request that leaves does not end the mint, and a
  * mint that fails does not end the process. Refused orgs are kept apart from tokens, so that a flood of unknown orgs evicts no
