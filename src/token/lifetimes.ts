@@ -10,7 +10,6 @@ import type { AccessToken } from './token-source.ts'
 
 /** The service accepted a token at one age, and rejected it at a later one. */
 export interface Death {
-  /** Monotonic milliseconds. */
   readonly mintedAt: number
   readonly aliveMs: number
   readonly deadMs: number
@@ -37,23 +36,17 @@ export class Lifetimes {
   /** The greatest age of an accepted token. */
   oldestMs = 0
   #deaths: (Death & { readonly org: object })[] = []
+  #leastMs = UNKNOWN
   #usualMs = UNKNOWN
   #last: Death = { mintedAt: 0, aliveMs: 0, deadMs: 0 }
   /** So many may have died together, whatever their ages: a change of keys, or the end of an hour. */
   #together = 0
 
-  /** The least age at which tokens of several orgs died, if none has lived longer. `Infinity` if there is none. */
-  get endMs(): number {
-    return this.#unlessDoubtful(this.#usualMs)
-  }
-
-  /** The same with one death of any org. */
-  get leastMs(): number {
-    return this.#unlessDoubtful(leastOf(this.#deaths))
-  }
-
-  #unlessDoubtful(ageMs: number): number {
-    return this.#together >= MIN_DEATHS || ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? UNKNOWN : ageMs
+  /** The least age at which tokens of several orgs died, or one, if none has lived longer. `Infinity` if there is none. */
+  endMs(of: 'several' | 'one'): number {
+    const ageMs = of === 'several' ? this.#usualMs : this.#leastMs
+    const isOutlived = ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs
+    return isOutlived || this.#together >= MIN_DEATHS ? UNKNOWN : ageMs
   }
 
   /** A token of the time before the last death that is accepted after it did not die with it. Runs for every request. */
@@ -65,15 +58,17 @@ export class Lifetimes {
   /** Returns the age at which tokens of several orgs died, if this one did; `undefined` if all may have died together. */
   noteDeath(org: object, death: Death): number | undefined {
     this.noteAccepted(death, death.mintedAt + death.aliveMs)
+    // A token of a later time died at another moment. Where only one is used at a time, that is no reason to learn nothing.
     if (death.mintedAt > this.#last.mintedAt + this.#last.deadMs) this.#together = Math.floor(this.#together / 2)
     this.#together += 1
     this.#last = death
     if (this.#together >= MIN_DEATHS) return undefined
     this.#deaths = [...this.#deaths.filter((each) => each.org !== org), { ...death, org }].slice(-KEPT_DEATHS)
     const sharedMs = ({ deadMs }: Death) => {
-      const alike = this.#deaths.filter((each) => agrees(each, deadMs))
-      return alike.length < MIN_DEATHS ? UNKNOWN : leastOf(alike)
+      const ages = this.#deaths.filter((each) => agrees(each, deadMs)).map((each) => each.deadMs)
+      return ages.length < MIN_DEATHS ? UNKNOWN : Math.min(...ages)
     }
+    this.#leastMs = Math.min(...this.#deaths.map((each) => each.deadMs))
     this.#usualMs = Math.min(...this.#deaths.map(sharedMs))
     return sharedMs(death)
   }
@@ -125,12 +120,13 @@ export class OrgLifetime {
   get endMs(): number {
     const { lifetimes: all, rules } = this.#habits
     const { statedLifeMs, expectedLifeMs = UNKNOWN } = this.#token
-    return Math.min(statedLifeMs, rules.learns ? Math.min(this.#ageMs, all.endMs, expectedLifeMs) : rules.lifetimeMs)
+    const learnedMs = Math.min(this.#ageMs, all.endMs('several'), expectedLifeMs)
+    return Math.min(statedLifeMs, rules.learns ? learnedMs : rules.lifetimeMs)
   }
 
   /** The same for requests that cannot be repeated: one death of any org makes an age doubtful. */
   get safeMs(): number {
-    return Math.min(this.endMs, this.#habits.lifetimes.leastMs)
+    return Math.min(this.endMs, this.#habits.lifetimes.endMs('one'))
   }
 
   /** The token is left to live to its end. None of another process that knows its life: each would meet its end. */
@@ -142,14 +138,10 @@ export class OrgLifetime {
   /** The age for a mint ahead of the end. Requests come every `gapMs`, and a token is known `workMs` after one asks for it. */
   aheadMs(gapMs: number, workMs: number): number {
     const { endMs } = this
-    if (this.isExplored || !Number.isFinite(endMs)) return this.#token.statedLifeMs
+    if (this.isExplored) return this.#token.statedLifeMs
     const comesMs = this.#habits.rules.looksFarAhead ? gapMs * (this.lot / 1_000) : 0
     return endMs - Math.min(comesMs + workMs, endMs * AHEAD_SHARE, MAX_AHEAD_MS)
   }
-}
-
-function leastOf(deaths: readonly Death[]): number {
-  return Math.min(...deaths.map(({ deadMs }) => deadMs))
 }
 
 /** True if a token that died like this could have died at `ageMs`. */

@@ -247,7 +247,7 @@ export class TokenCache {
 
   /** The age at which most tokens die, or the assumed one. */
   get lifetimeMs(): number {
-    return known(this.habits.lifetimes.endMs) ?? this.#options.lifetimeMs
+    return known(this.habits.lifetimes.endMs('several')) ?? this.#options.lifetimeMs
   }
 
   /** Orgs for which the service accepts no token, not even a new one. */
