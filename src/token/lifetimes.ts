@@ -21,7 +21,7 @@ const MIN_DEATHS = 3
 /** Two ages that differ by a smaller share are the same: mints and requests take time. */
 const TOLERANCE = 0.05
 /** A token that is accepted at a greater age, by this share, shows that some live longer. */
-const OUTLIVED_SHARE = 0.01
+const OUTLIVED_SHARE = 0.005
 /** Of a thousand tokens, so many are left to live to their end, so that a longer life is noticed. */
 const EXPLORED = 42
 /** The last tenth of a life, but no more than 30 s, is for a mint ahead of the end. */
