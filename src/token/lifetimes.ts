@@ -120,13 +120,15 @@ export class OrgLifetime {
   get endMs(): number {
     const { lifetimes: all, rules } = this.#habits
     const { statedLifeMs, expectedLifeMs = UNKNOWN } = this.#token
-    const learnedMs = Math.min(this.#ageMs, all.endMs('several'), expectedLifeMs)
+    // It is told on with the next token: a wrong one would never end.
+    const toldMs = expectedLifeMs * (1 + TOLERANCE) < all.oldestMs ? UNKNOWN : expectedLifeMs
+    const learnedMs = Math.min(this.#ageMs, all.endMs('several'), toldMs)
     return Math.min(statedLifeMs, rules.learns ? learnedMs : rules.lifetimeMs)
   }
 
   /** The same for requests that cannot be repeated: one death of any org makes an age doubtful. */
   get safeMs(): number {
-    return Math.min(this.endMs, this.#habits.lifetimes.endMs('one'))
+    return Math.min(this.endMs, this.#habits.lifetimes.endMs('one'), this.#token.expectedLifeMs ?? UNKNOWN)
   }
 
   /** The token is left to live to its end. None of another process that knows its life: each would meet its end. */

@@ -32,6 +32,8 @@ interface Condemned extends Death {
   readonly token: AccessToken
   /** No request is repeated with the successor, so the first request that the service accepts confirms the death. */
   readonly isUnrepeated: boolean
+  /** When the last request was sent that was rejected. */
+  rejectedAt: number
 }
 
 /** A request that cannot be repeated keeps this distance from the end. */
@@ -236,10 +238,11 @@ export class OrgTokens {
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
   condemn(sentAt: number, isUnrepeated: boolean): void {
     const { current: token, acceptedAt } = this
-    if (this.#condemned?.token === token) return
     const { mintedAt } = token
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
-    this.#condemned = { token, mintedAt, aliveMs, deadMs: Math.max(sentAt - mintedAt, aliveMs), isUnrepeated }
+    const deadMs = Math.max(sentAt - mintedAt, aliveMs)
+    if (this.#condemned?.token === token) this.#condemned.rejectedAt = sentAt
+    else this.#condemned = { token, mintedAt, aliveMs, deadMs, isUnrepeated, rejectedAt: sentAt }
   }
 
   /** Another token was accepted where this one was rejected. If that was minted before, it may have ended this one. */
@@ -317,8 +320,7 @@ export class OrgTokens {
       return false
     }
     // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
-    const rejectedAt = this.current.mintedAt + (this.#condemned?.deadMs ?? 0)
-    this.isReplacement = isCondemned && token.mintedAt >= Math.floor(rejectedAt)
+    this.isReplacement = isCondemned && token.mintedAt >= Math.floor(this.#condemned?.rejectedAt ?? 0)
     this.#life.take(token, random)
     this.former = isCondemned || !this.habits.former.areGood(random) ? undefined : this.current
     this.current = token

@@ -60,8 +60,9 @@ test.each([
   expect(org.isExplored ? 'left' : org.endMs).toBe(endMs)
 })
 
-test('what another process expects counts if it is less, and where the org has no regular deaths', () => {
-  expect([50, 150].map((toldMs) => orgAfter(REGULAR, 'new', toldMs).endMs)).toEqual([50, 100])
+test('what another process expects counts if it is less, and no token has outlived it', () => {
+  expect([50, 95, 150].map((toldMs) => orgAfter(REGULAR, 'new', toldMs).endMs)).toEqual([100, 95, 100])
+  expect(orgAfter(REGULAR, 'new', 50).safeMs).toBe(50)
   expect(orgAfter('a 190-200, a 190-200', 'a', 250).endMs).toBe(200)
 })
 
