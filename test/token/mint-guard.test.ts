@@ -154,17 +154,6 @@ describe('a passing failure', () => {
     await advance(0)
     expect([next.code, other.code]).toEqual([DOWN, undefined])
   })
-
-  // The requests that wait would get a timeout in place of the cause.
-  test('is not tried again if the next call could end after the time for a mint', async () => {
-    const world = new World({ mintTimeoutMs: 1_100 })
-    const { endpoint } = world
-    endpoint.behave = () => new Promise((_, reject) => setTimeout(reject, 400, new TokenError(DOWN, 'scripted')))
-    const outcome = world.mint()
-    await advance(2_000)
-    expect(endpoint.calls.map(({ at }) => at)).toEqual([0, 550])
-    expect(outcome).toMatchObject({ code: DOWN, tookMs: 950 })
-  })
 })
 
 test('a mint whose next attempt has no room in the budget is over', async () => {
