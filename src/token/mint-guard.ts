@@ -50,10 +50,11 @@ const FAILURE = { firstMs: 150, longestMs: 800, calls: 12, orgs: 3 }
 const REFUSAL = { firstMs: 1_000, longestMs: 4_000, calls: 2, orgs: 2 }
 /** So long after its pause, the trouble of an org that asks no more is forgotten. */
 const REMEMBERED = { ttl: 5 * 60_000, max: 10_000, ttlResolution: 0 }
-/** A call takes too long after so many times the usual time, but not before the time for a mint is over. */
-const HANGS_FACTOR = 4
-/** Of that time, for a call that is troubled or whose place others need. It decides how soon a recovery is seen. */
-const BRIEF_SHARE = 2 / 5
+/**
+ * A call takes too long after this share of the time for a mint, or of the time that calls usually take: a slow endpoint is
+ * not yet one that hangs. That of a troubled call decides how soon a recovery is seen.
+ */
+const LIMITS = { usual: 3 / 2, inTheWay: 4 / 5, troubled: 1 / 2 }
 /** Calls that take too long may hold this share of the places while others wait. */
 const LATE_SHARE_OF_PLACES = 1 / 4
 /** So often the age of the calls is looked at. */
@@ -74,8 +75,7 @@ export class MintGuard implements TokenSource {
   /** Tokens that came late, for the next mint. */
   readonly #lateTokens = new LRUCache<OrgId, AccessToken>(REMEMBERED)
   #succeededAt = Number.NEGATIVE_INFINITY
-  /** Until the first answer tells, calls may take this long. */
-  #usualMs: number
+  #usualMs = 0
   #timer: NodeJS.Timeout | undefined
 
   constructor(budget: MintBudget, source: TokenSource, observer: TokenObserver = {}) {
@@ -83,7 +83,6 @@ export class MintGuard implements TokenSource {
     this.#source = source
     this.#observer = observer
     this.#queue = new MintQueue(budget)
-    this.#usualMs = budget.mintTimeoutMs / 2
   }
 
   /** @throws {TokenError} */
@@ -100,7 +99,8 @@ export class MintGuard implements TokenSource {
         const restMs = (pause?.until ?? 0) - performance.now()
         // A probe is not repeated: its failure has begun the next pause. A lack of budget has begun none.
         if (pause?.code !== DOWN || restMs <= 0 || pause.until > lastAt || this.pauseOfAll !== undefined) throw error
-        await new Promise((resolve) => setTimeout(resolve, restMs).unref())
+        // A timer may be early by a part of a millisecond.
+        await new Promise((resolve) => setTimeout(resolve, Math.ceil(restMs) + 1).unref())
       }
     }
   }
@@ -137,7 +137,7 @@ export class MintGuard implements TokenSource {
     const aheadMs = all.code === DOWN && isKnown && own === undefined ? FAILURE.longestMs : 0
     if (now < all.until - aheadMs) throw refusal(all, now)
     // If the probe brings no outcome by then, the next one goes ahead.
-    this.pauseOfAll = { ...all, isProbed: true, until: now + this.#limitMs(true) }
+    this.pauseOfAll = { ...all, isProbed: true, until: now + this.#limitMs(LIMITS.troubled) }
     return true
   }
 
@@ -146,7 +146,8 @@ export class MintGuard implements TokenSource {
     const mayHang = Math.floor(this.#budget.mintConcurrency * LATE_SHARE_OF_PLACES)
     for (const [older, call] of [...this.#calls].entries()) {
       const isInTheWay = older >= mayHang && this.#queue.isShortOfPlaces
-      const limitMs = isInTheWay && call.isTroubled ? 0 : this.#limitMs(isInTheWay || call.isTroubled)
+      const share = call.isTroubled ? LIMITS.troubled : isInTheWay ? LIMITS.inTheWay : LIMITS.usual
+      const limitMs = isInTheWay && call.isTroubled ? 0 : this.#limitMs(share)
       if (performance.now() - call.startedAt < limitMs) continue
       this.#failed(call, HANGS, isInTheWay)
       call.isLate = true
@@ -159,9 +160,8 @@ export class MintGuard implements TokenSource {
   }
 
   /** What an answer tells counts for the calls under way, too. */
-  #limitMs(isBrief: boolean): number {
-    const limitMs = Math.max(this.#budget.mintTimeoutMs, this.#usualMs * HANGS_FACTOR)
-    return isBrief ? limitMs * BRIEF_SHARE : limitMs
+  #limitMs(share: number): number {
+    return Math.max(this.#budget.mintTimeoutMs * share, this.#usualMs * LIMITS.usual)
   }
 
   #succeeded(call: Call, token: AccessToken): void {

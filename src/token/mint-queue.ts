@@ -23,6 +23,8 @@ interface Waiter {
 const COLD_TURN = 4
 /** Of the time for a mint. */
 export const LONGEST_WAIT_SHARE = 0.9
+/** So far calls may run ahead of an even pace, which is slower for that: no second has more than the rate. */
+const BURST_MS = 100
 /** Asks are counted anew after this time. */
 const COUNTED_MS = 10_000
 const OVER_BUDGET = 'The proxy has used up its budget for mints: see tokens.mintRate and tokens.mintConcurrency.'
@@ -36,6 +38,7 @@ export interface MintBudget {
 
 export class MintQueue {
   readonly #budget: MintBudget
+  readonly #intervalMs: number
   /** Lowest rank first. */
   readonly #waiters: Waiter[] = []
   /** How often a requester asked lately. A connection that has closed is forgotten. */
@@ -43,12 +46,13 @@ export class MintQueue {
   #countedUntil = Number.NEGATIVE_INFINITY
   #underway = 0
   #turns = 0
-  /** When the rate admits the next call. */
+  /** When the next call would begin at an even pace. */
   #nextAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
 
   constructor(budget: MintBudget) {
     this.#budget = budget
+    this.#intervalMs = (1_000 + BURST_MS) / budget.mintRate
   }
 
   /**
@@ -70,7 +74,7 @@ export class MintQueue {
       const waiter: Waiter = { isKnown, isTroubled, rank, go, refuse, timer }
       this.#waiters.splice(this.#waiters.findLastIndex((other) => other.rank <= rank) + 1, 0, waiter)
       this.#letGo()
-      const waitMs = this.#nextAt + ((this.#waiters.length - 1) * 1_000) / this.#budget.mintRate - performance.now()
+      const waitMs = this.#nextAt - BURST_MS + (this.#waiters.length - 1) * this.#intervalMs - performance.now()
       if (waitMs < longestMs) return
       const cold = this.#waiters.filter((other) => !other.isKnown)
       const hasMostTurns = cold.length * COLD_TURN <= this.#waiters.length
@@ -96,12 +100,12 @@ export class MintQueue {
       const waiter = this.#waiters.find(({ isKnown }) => isKnown !== isColdTurn) ?? this.#waiters[0]
       if (waiter === undefined) return
       const now = performance.now()
-      // A timer cannot wait for less than a millisecond.
-      if (this.#nextAt - now >= 1) {
-        this.#timer = setTimeout(() => this.#letGo(), Math.ceil(this.#nextAt - now))
+      const waitMs = this.#nextAt - BURST_MS - now
+      if (waitMs > 0) {
+        this.#timer = setTimeout(() => this.#letGo(), Math.ceil(waitMs))
         return
       }
-      this.#nextAt = Math.max(this.#nextAt, now) + 1_000 / this.#budget.mintRate
+      this.#nextAt = Math.max(this.#nextAt, now) + this.#intervalMs
       this.#underway += 1
       this.#turns += 1
       this.#remove(waiter)

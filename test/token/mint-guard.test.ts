@@ -139,8 +139,8 @@ describe('a passing failure', () => {
     endpoint.behave = () => (endpoint.calls.length <= 5 ? failing(code)() : 0)
     const outcome = world.mint()
     await advance(5_000)
-    expect(endpoint.calls.map(({ at }) => at)).toEqual([0, 150, 450, 1_050, 1_850, 2_650])
-    expect(outcome).toEqual({ code: 'ok', tookMs: 2_650 })
+    expect(endpoint.calls.map(({ at }) => at)).toEqual([0, 151, 452, 1_053, 1_854, 2_655])
+    expect(outcome).toEqual({ code: 'ok', tookMs: 2_655 })
     expect(vi.getTimerCount()).toBe(0)
   })
 
@@ -149,7 +149,7 @@ describe('a passing failure', () => {
     world.endpoint.behave = failing(DOWN)
     const outcome = world.mint()
     await advance(5_000)
-    expect(outcome).toMatchObject({ code: DOWN, tookMs: 4_250 })
+    expect(outcome).toMatchObject({ code: DOWN, tookMs: 4_257 })
     const [next, other] = [world.mint(), world.mint('other')]
     await advance(0)
     expect([next.code, other.code]).toEqual([DOWN, undefined])
@@ -161,7 +161,7 @@ test('a mint whose next attempt has no room in the budget is over', async () => 
   world.endpoint.behave = failing(DOWN)
   const [outcome] = [world.mint('acme'), world.mint('other')]
   await advance(200)
-  expect(outcome).toMatchObject({ code: DOWN, tookMs: 150 })
+  expect(outcome).toMatchObject({ code: DOWN, tookMs: 151 })
 })
 
 test('a call that has its answer is not broken off: the rest is read, and its connection kept', async () => {
@@ -201,20 +201,17 @@ describe('the endpoint is down', () => {
 
   test('it becomes slow, as if it hung: the oldest calls go on, and show that it works', async () => {
     const world = await warmWorld()
-    world.endpoint.behave = () => 7_000
+    world.endpoint.behave = () => 9_000
     const outcomes = world.mintAll(20, 'org')
-    await advance(5_200)
+    await advance(7_600)
     expect(world.events).toEqual([`paused ${DOWN} 150`])
     expect(codes(outcomes)).toEqual([DOWN])
     expect(world.endpoint.underway).toBe(8)
-    await advance(1_820)
+    await advance(1_420)
     expect(world.events).toEqual([`paused ${DOWN} 150`, 'resumed'])
-    const first = world.mint('org-0')
+    const next = world.mint('org-0')
     await advance(0)
-    expect(first, 'the late token').toMatchObject({ code: 'ok', tookMs: 0 })
-    const next = [world.mint('another'), world.mint('org-0')]
-    await advance(7_000)
-    for (const each of next) expect(each, 'known to be slow').toMatchObject({ code: 'ok', tookMs: 7_000 })
+    expect(next, 'the late token').toMatchObject({ code: 'ok', tookMs: 0 })
   })
 
   test.each([
@@ -252,7 +249,7 @@ describe('the endpoint is down', () => {
     const world = await warmWorld()
     world.endpoint.behave = hanging
     const outcome = world.mint('org')
-    await advance(6_000)
+    await advance(8_000)
     expect(outcome).toMatchObject({ code: DOWN })
     expect(await world.call('org', 'org_access_refused')).toMatchObject({ code: 'org_access_refused' })
     expect(world.endpoint.underway).toBe(1)
@@ -263,9 +260,9 @@ describe('the endpoint is down', () => {
 
   test('a late token ends the next call for its org, and is given out once', async () => {
     const world = await warmWorld()
-    world.endpoint.behave = () => (world.endpoint.calls.length === 2 ? 6_500 : hanging())
+    world.endpoint.behave = () => (world.endpoint.calls.length === 2 ? 8_500 : hanging())
     world.mint('org')
-    await advance(6_000)
+    await advance(8_000)
     const next = world.mint('org')
     await advance(500)
     expect([next.code, world.endpoint.calls.length]).toEqual(['ok', 3])
@@ -282,12 +279,12 @@ describe('the endpoint is down', () => {
       world.mint('hangs')
       await advance(waitMs)
       const next = world.mint('next')
-      await advance(4_000)
+      await advance(4_100)
       expect(next.code).toBe('ok')
     }
-    world.endpoint.behave = () => 7_000
+    world.endpoint.behave = () => 8_000
     world.mint('alone')
-    await advance(7_000)
+    await advance(8_000)
     expect(await world.call('alone')).toMatchObject({ code: 'ok', isCalled: false })
   })
 
@@ -505,7 +502,7 @@ describe('the probe of a pause of all', () => {
     }
     await advance(800)
     await world.begin('hangs')
-    await advance(120) // four fifths of the time for a mint
+    await advance(75) // half the time for a mint
     expect(await world.call('another')).toMatchObject({ isCalled: true, code: 'ok' })
   })
 

@@ -46,9 +46,9 @@ function mostInOneSecond(starts: number[]): number {
 }
 
 test.each([
-  [20, 70, 3_600],
-  [4, 9, 2_000],
-  [0.5, 3, 4_000],
+  [20, 70, 3_700],
+  [4, 9, 2_100],
+  [0.5, 3, 4_300],
 ])('never more than %d in any second', async (rate, calls, lastAt) => {
   const queue = queueOf(1_000, rate)
   await advance(1_000)
@@ -66,7 +66,7 @@ test('a mint that could not be served in time is refused at once, with Retry-Aft
   const list = many(100, () => watch(queue, KNOWN))
   await advance(0)
   const refused = refusedOf(list)
-  expect(refused).toHaveLength(64)
+  expect(refused).toHaveLength(66)
   for (const { error } of refused) {
     expect(error).toBeInstanceOf(TokenError)
     expect(error).toMatchObject({ code: 'token_endpoint_unavailable', retryAfterSeconds: 4 })
@@ -77,11 +77,11 @@ test('a mint that could not be served in time is refused at once, with Retry-Aft
   const known = many(20, () => watch(queue, KNOWN))
   await advance(0)
   expect(refusedOf(known), 'of four turns, three are theirs').toEqual([])
-  expect(refusedOf(cold)).toHaveLength(24)
+  expect(refusedOf(cold)).toHaveLength(26)
   const last = many(20, () => watch(queue, KNOWN))
   await advance(0)
-  expect(refusedOf(cold), 'one is for new orgs').toHaveLength(30)
-  expect(refusedOf([...known, ...last])).toHaveLength(14)
+  expect(refusedOf(cold), 'one is for new orgs').toHaveLength(31)
+  expect(refusedOf([...known, ...last])).toHaveLength(15)
 })
 
 test('a mint that has waited for nearly all its time is refused', async () => {
