@@ -31,8 +31,8 @@ const UNKNOWN = Number.POSITIVE_INFINITY
 
 /** What is known of all orgs. */
 export class Lifetimes {
-  /** A token has outlived the expected age: all are left to live to their ends until two deaths in a row of an org agree. */
-  isInDoubt = false
+  /** More than none if a token has outlived the expected age: all are left to live to their ends, until enough deaths are regular. */
+  doubts = 0
   /** The greatest age of an accepted token. */
   oldestMs = 0
   #deaths: (Death & { readonly org: object })[] = []
@@ -99,7 +99,7 @@ export class OrgLifetime {
     const all = this.#habits.lifetimes
     if (aliveMs > all.oldestMs) all.oldestMs = aliveMs
     if (this.#death === undefined || aliveMs <= this.#death.deadMs * (1 + TOLERANCE)) return
-    all.isInDoubt ||= agrees(this.#death, this.endMs)
+    if (agrees(this.#death, this.endMs)) all.doubts = MIN_DEATHS
     this.#death = undefined
     this.#ageMs = UNKNOWN
   }
@@ -111,7 +111,7 @@ export class OrgLifetime {
     if (sharedMs === undefined) return
     const before = this.#death
     const isRegular = before !== undefined && agrees(death, before.deadMs)
-    if (isRegular) all.isInDoubt = false
+    if (isRegular) all.doubts -= 1
     this.#ageMs = isRegular ? Math.min(sharedMs, death.deadMs, before.deadMs) : sharedMs
     this.#death = death
   }
@@ -134,7 +134,7 @@ export class OrgLifetime {
   /** The token is left to live to its end. None of another process that knows its life: each would meet its end. */
   get isExplored(): boolean {
     const { lifetimes: all, rules } = this.#habits
-    return all.isInDoubt || (rules.learns && this.lot < EXPLORED && this.#token.expectedLifeMs === undefined)
+    return all.doubts > 0 || (rules.learns && this.lot < EXPLORED && this.#token.expectedLifeMs === undefined)
   }
 
   /** The age for a mint ahead of the end. Requests come every `gapMs`, and a token is known `workMs` after one asks for it. */
