@@ -54,7 +54,7 @@ const REMEMBERED = { ttl: 5 * 60_000, max: 10_000, ttlResolution: 0 }
  * A call takes too long after this share of the time for a mint, or of the time that calls usually take: a slow endpoint is
  * not yet one that hangs. That of a troubled call decides how soon a recovery is seen.
  */
-const LIMITS = { usual: 3 / 2, inTheWay: 4 / 5, troubled: 1 / 2 }
+const LIMITS = { usual: 3 / 2, inTheWay: 2 / 3, troubled: 1 / 2 }
 /** Calls that take too long may hold this share of the places while others wait. */
 const LATE_SHARE_OF_PLACES = 1 / 4
 /** So often the age of the calls is looked at. */
