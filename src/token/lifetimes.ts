@@ -27,6 +27,8 @@ const EXPLORED = 42
 /** The last tenth of a life, but no more than 30 s, is for a mint ahead of the end. */
 const AHEAD_SHARE = 1 / 10
 const MAX_AHEAD_MS = 30_000
+/** Of that, this much is for a request to come. Before, large uploads still use the token, which a mint may end. */
+const COMES_SHARE = 1 / 50
 const UNKNOWN = Number.POSITIVE_INFINITY
 
 /** What is known of all orgs. */
@@ -141,7 +143,7 @@ export class OrgLifetime {
   aheadMs(gapMs: number, workMs: number): number {
     const { endMs } = this
     if (this.isExplored) return this.#token.statedLifeMs
-    const comesMs = this.#habits.rules.looksFarAhead ? gapMs * (this.lot / 1_000) : 0
+    const comesMs = this.#habits.rules.looksFarAhead ? Math.min(gapMs * (this.lot / 1_000), endMs * COMES_SHARE) : 0
     return endMs - Math.min(comesMs + workMs, endMs * AHEAD_SHARE, MAX_AHEAD_MS)
   }
 }
