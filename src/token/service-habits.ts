@@ -11,7 +11,7 @@ import type { TokenObserver } from './token-source.ts'
 /** Each success in a row makes up for one further failure, up to so many. */
 const MAX_CREDIT = 5
 /** After so many failures in a row, something is tried for this share of the requests. */
-const PATIENCE = 2
+const PATIENCE = 3
 const TRIED_SHARE = 1 / 200
 /** A delay of new tokens is expected for so long after it was last seen. */
 const MEMORY_MS = 10 * 60_000
