@@ -320,7 +320,7 @@ describe('a young token', () => {
   test('where waiting never helps, it is soon given up', async () => {
     const stage = new Stage()
     stage.answer = () => 401
-    const first = Array.from({ length: 2 }, (_, i) => stage.request('repeatable', '/', `org-${i}` as OrgId))
+    const first = Array.from({ length: 3 }, (_, i) => stage.request('repeatable', '/', `org-${i}` as OrgId))
     for (const request of first) await stage.outcome(request)
     await stage.pass(SETTLED_MS)
     const later = stage.outcome(stage.request('repeatable', '/', 'another' as OrgId))
