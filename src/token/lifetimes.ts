@@ -23,7 +23,7 @@ const TOLERANCE = 0.05
 /** A token that is accepted at a greater age, by this share, shows that some live longer. */
 const OUTLIVED_SHARE = 0.005
 /** Of a thousand tokens, so many are left to live to their end, so that a longer life is noticed. */
-const EXPLORED = 42
+const EXPLORED = 60
 /** The last tenth of a life, but no more than 30 s, is for a mint ahead of the end. */
 const AHEAD_SHARE = 1 / 10
 const MAX_AHEAD_MS = 30_000
@@ -79,7 +79,7 @@ export class Lifetimes {
 /** What is known of the tokens of one org. */
 export class OrgLifetime {
   readonly #habits: ServiceHabits
-  #token!: AccessToken
+  #token: AccessToken
   /** 0 to 999, drawn for each token: spreads the mints ahead of those that were minted together. */
   lot = 0
   /** The last death, unless a token has outlived it since, and its age if that counts. */
@@ -88,6 +88,7 @@ export class OrgLifetime {
 
   constructor(habits: ServiceHabits, token: AccessToken, random: number) {
     this.#habits = habits
+    this.#token = token
     this.take(token, random)
   }
 
@@ -109,7 +110,9 @@ export class OrgLifetime {
   /** A token of the org has ended: the present one, or one before. */
   noteDeath(death: Death): void {
     const { lifetimes: all, rules } = this.#habits
-    const sharedMs = rules.learns ? all.noteDeath(this, death) : undefined
+    // A token that was seldom used may have died at almost any age.
+    const isVague = death.aliveMs * 2 < death.deadMs
+    const sharedMs = rules.learns && !isVague ? all.noteDeath(this, death) : undefined
     if (sharedMs === undefined) return
     const before = this.#death
     const isRegular = before !== undefined && agrees(death, before.deadMs)
