@@ -147,8 +147,11 @@ export class Fleet {
   /** Asks the source behind. Tells the others the outcome, without making the request wait for that. */
   async #mintAndTell(mint: SharedMint): Promise<AccessToken> {
     try {
+      const startedAt = Math.floor(performance.now())
       const token = await mint.source.mint(mint.org, mint.options)
-      this.#tell(mint, token)
+      // A token that came late, from an earlier call, is older than the others would take it for.
+      if (token.mintedAt < startedAt) this.#release(mint)
+      else this.#tell(mint, token)
       return token
     } catch (error) {
       this.#release(mint)

@@ -1,6 +1,6 @@
 /**
  * One client request and its response. Sends the request to the service, repeats it if that is safe, and relays the
- * response. A *repeat* goes out with a new token after a rejection, and once on a new connection after a connection has
+ * response. A *repeat* goes out after a rejection, with a newer, the former or the same token, and once on a new connection after a connection has
  * failed. A WebSocket handshake is an exchange like any other until a 101 makes its connection a tunnel.
  *
  * This is the hot path: it allocates nothing that the request does not need.

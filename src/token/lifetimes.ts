@@ -15,7 +15,7 @@ export interface Death {
   readonly deadMs: number
 }
 
-/** Of so many orgs the last death is kept, and so many must agree. */
+/** The last deaths of so many orgs are kept, and so many must agree. */
 const KEPT_DEATHS = 12
 const MIN_DEATHS = 3
 /** Two ages that differ by a smaller share are the same: mints and requests take time. */
@@ -24,16 +24,16 @@ const TOLERANCE = 0.05
 const OUTLIVED_SHARE = 0.005
 /** Of a thousand tokens, so many are left to live to their end, so that a longer life is noticed. */
 const EXPLORED = 60
-/** The last tenth of a life, but no more than 30 s, is for a mint ahead of the end. */
+/** A mint ahead begins at most this share of the life before its end, and at most 30 s before it. */
 const AHEAD_SHARE = 1 / 10
 const MAX_AHEAD_MS = 30_000
-/** Of that, this much is for a request to come. Before, large uploads still use the token, which a mint may end. */
+/** At most this share of the life is for a request to come. Large uploads still use the token then, and a mint may end it. */
 const COMES_SHARE = 1 / 50
 const UNKNOWN = Number.POSITIVE_INFINITY
 
 /** What is known of all orgs. */
 export class Lifetimes {
-  /** More than none if a token has outlived the expected age: all are left to live to their ends, until enough deaths are regular. */
+  /** Above zero: a token has outlived the expected age, so none is replaced ahead. Each regular death counts it down. */
   doubts = 0
   /** The greatest age of an accepted token. */
   oldestMs = 0
@@ -41,10 +41,10 @@ export class Lifetimes {
   #leastMs = UNKNOWN
   #usualMs = UNKNOWN
   #last: Death = { mintedAt: 0, aliveMs: 0, deadMs: 0 }
-  /** So many may have died together, whatever their ages: a change of keys, or the end of an hour. */
+  /** Deaths since a token was last seen to survive one: all may have come at one moment, as with a change of keys. */
   #together = 0
 
-  /** The least age at which tokens of several orgs died, or one, if none has lived longer. `Infinity` if there is none. */
+  /** The least age at which tokens of three orgs died, or of one. `Infinity` if there is none, or if a token has lived longer. */
   endMs(of: 'several' | 'one'): number {
     const ageMs = of === 'several' ? this.#usualMs : this.#leastMs
     const isOutlived = ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs
@@ -125,7 +125,7 @@ export class OrgLifetime {
   get endMs(): number {
     const { lifetimes: all, rules } = this.#habits
     const { statedLifeMs, expectedLifeMs = UNKNOWN } = this.#token
-    // It is told on with the next token: a wrong one would never end.
+    // Replicas tell it on with each token, so a wrong one would never go away.
     const toldMs = expectedLifeMs * (1 + TOLERANCE) < all.oldestMs ? UNKNOWN : expectedLifeMs
     const learnedMs = Math.min(this.#ageMs, all.endMs('several'), toldMs)
     return Math.min(statedLifeMs, rules.learns ? learnedMs : rules.lifetimeMs)

@@ -51,8 +51,8 @@ const REFUSAL = { firstMs: 1_000, longestMs: 4_000, calls: 2, orgs: 2 }
 /** So long after its pause, the trouble of an org that asks no more is forgotten. */
 const REMEMBERED = { ttl: 5 * 60_000, max: 10_000, ttlResolution: 0 }
 /**
- * A call takes too long after this share of the time for a mint, or of the time that calls usually take: a slow endpoint is
- * not yet one that hangs. That of a troubled call decides how soon a recovery is seen.
+ * A call takes too long after `mintTimeout` times one of these factors, but not before the first of them times the usual
+ * duration. The factor of troubled calls decides how soon a recovery is seen.
  */
 const LIMITS = { usual: 3 / 2, inTheWay: 2 / 3, troubled: 1 / 2 }
 /** Calls that take too long may hold this share of the places while others wait. */
@@ -88,7 +88,8 @@ export class MintGuard implements TokenSource {
   /** @throws {TokenError} */
   async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
     const late = this.#lateTokens.get(org)
-    if (late !== undefined && this.#lateTokens.delete(org)) return late
+    this.#lateTokens.delete(org)
+    if (late !== undefined && performance.now() - late.mintedAt < late.statedLifeMs) return late
     const lastAt = performance.now() + this.#budget.mintTimeoutMs * LONGEST_WAIT_SHARE
     const wasWell = !this.#pauses.has(org)
     for (;;) {
@@ -157,6 +158,12 @@ export class MintGuard implements TokenSource {
     if (this.#calls.size > 0) return
     clearInterval(this.#timer)
     this.#timer = undefined
+  }
+
+  /** Forgets the token that came late for one org, or those for all. */
+  forget(org?: OrgId): void {
+    if (org === undefined) this.#lateTokens.clear()
+    else this.#lateTokens.delete(org)
   }
 
   /** What an answer tells counts for the calls under way, too. */

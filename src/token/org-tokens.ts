@@ -39,11 +39,11 @@ interface Condemned extends Death {
 /** A request that cannot be repeated keeps this distance from the end. */
 const SAFE_SHARE = 1 / 50
 const SAFE_MS = 100
-/** A token that was accepted so long ago counts as accepted lately. */
+/** A token that was accepted within this time counts as accepted lately. */
 const LATELY_MS = 10_000
-/** A token that a request tries is not tried by another for this time, while there is a better one or none. */
+/** After one request tries a token, others leave it alone for so long if they have another, or if it was rejected. */
 const NEXT_TRY_MS = 1_000
-/** The same while requests wait for nothing else. Of an older token, this share of its age. */
+/** The same while requests wait for this token: the longer of this and a share of its age. */
 const TURN_MS = 150
 const TURN_SHARE = 1 / 10
 /** If a mint gave the same token again, this share of its life passes before the next mint. */
@@ -65,18 +65,18 @@ export class OrgTokens {
   /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
   isBeingReplaced = false
   /** Requests wait for the current token, which the service has never accepted, and take turns in trying it. */
-  isAwaited = false
+  #isAwaited = false
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
   /** Requests whose token was rejected, or may have been, since the service last accepted the current token. */
   rejectedInRow = 0
-  /** A request of this org was repeated to learn what such a status means. */
+  /** A request of this org was repeated to learn what a suspect status means. */
   hadTrial = false
   /** The last request that was rejected while the current token was young, and could not be repeated. */
   rejectedYoung: { readonly shape: string; readonly sentAt: number } | undefined
   /** No request tries the new token, or a rejected one, before. */
   #nextTryAt = 0
-  /** The current token was minted after the one before had been rejected. */
+  /** The current token was minted after the one before had been rejected, or was given again then. */
   isReplacement = false
   #failures = 0
   /** After a failure, or a mint that brought nothing new, no request waits for another mint before. */
@@ -108,7 +108,7 @@ export class OrgTokens {
       return mayTry ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
     if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
-    const isAwaited = this.isAwaited && now < current.mintedAt + this.habits.rules.settleTimeMs
+    const isAwaited = this.#isAwaited && now < current.mintedAt + this.habits.rules.settleTimeMs
     if (isAwaited && isRepeatable) {
       return this.#mayTry(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
     }
@@ -162,8 +162,8 @@ export class OrgTokens {
 
   /** Requests wait until the service accepts the current token, or until it is old enough. */
   awaitAcceptance(now: number): void {
-    if (this.isAwaited) return
-    this.isAwaited = true
+    if (this.#isAwaited) return
+    this.#isAwaited = true
     this.#nextTryAt = Math.floor(now + this.turnMs(now))
   }
 
@@ -216,7 +216,7 @@ export class OrgTokens {
     this.habits.lifetimes.noteAccepted(token, sentAt)
     const isFirst = this.acceptedAt < 0
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
-    this.isAwaited = false
+    this.#isAwaited = false
     this.rejectedInRow = 0
     const condemned = this.#condemned
     if (isFirst && condemned?.isUnrepeated === true) this.confirmDeath(condemned.token)
@@ -302,7 +302,7 @@ export class OrgTokens {
     return now < this.#nextMintAt
   }
 
-  /** True if a request may go on with the current token in place of a new one: the end that is not stated is a guess. */
+  /** True if a request may go on with the current token in place of a new one: an end that it does not state is a guess. */
   servesAt(now: number): boolean {
     return !this.isBeingReplaced && now - this.current.mintedAt < this.current.statedLifeMs
   }
@@ -330,7 +330,7 @@ export class OrgTokens {
     this.rejectedYoung = undefined
     this.#nextTryAt = 0
     this.#nextMintAt = 0
-    this.isAwaited = false
+    this.#isAwaited = false
     return true
   }
 

@@ -10,7 +10,7 @@ import type { TokenObserver } from './token-source.ts'
 
 /** Each success in a row makes up for one further failure, up to so many. */
 const MAX_CREDIT = 5
-/** After so many failures in a row, something is tried for this share of the requests. */
+/** After so many failures in a row, something is tried for only this share of the requests. */
 const PATIENCE = 3
 const TRIED_SHARE = 1 / 200
 /** A delay of new tokens is expected for so long after it was last seen. */
@@ -71,7 +71,7 @@ export class ServiceHabits {
   readonly ahead = new Odds()
   /** Statuses that turned out to end tokens, beside those of the configuration. */
   readonly learnedStatuses: number[] = []
-  /** Before, no request is repeated to learn what its status means, but one for each org. */
+  /** Until then, each org gets at most one trial of what a status means. */
   noTrialUntil = 0
   /** What the last mint took. */
   mintMs = 0

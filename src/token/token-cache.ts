@@ -26,7 +26,7 @@ export interface TokenCacheOptions extends TokenRules {
   readonly random?: () => number
 }
 
-export interface TokenLookup {
+interface TokenLookup {
   readonly token: AccessToken
   readonly result: TokenResult
 }
@@ -35,7 +35,7 @@ export type OrgStatus = ReturnType<TokenCache['status']>[number]
 
 /** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
 const REFUSAL_SHOWN_MS = 5 * 60_000
-/** A request waits twice the time of the last mint and this for a new token before it goes on with one that may have ended. */
+/** A request waits this and twice the time of the last mint before it goes on with a token that may have ended. */
 const PATIENCE_MS = 250
 /** A request that waits for a token that others try looks so often whether it works. */
 const LOOK_MS = 50
@@ -245,7 +245,7 @@ export class TokenCache {
     return this.#orgs.size
   }
 
-  /** The age at which most tokens die, or the assumed one. */
+  /** The least age at which tokens of three orgs died, or the assumed one. */
   get lifetimeMs(): number {
     return known(this.habits.lifetimes.endMs('several')) ?? this.#options.lifetimeMs
   }

@@ -35,7 +35,7 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
         const outcome = await answer.then((got) => meaningOf(got, startedAt, Date.now()), meaningOfFailure)
         const durationMs = performance.now() - startedAt
         const error = outcome instanceof TokenError ? outcome : undefined
-        // A refusal of the org is none of the App.
+        // An endpoint that refuses an org has accepted the App.
         if (error === undefined || error.code === 'org_access_refused') credentials.accepted(key)
         observer.mintSettled?.({ org, url: baseUrl.origin + target, reason, requestId, durationMs, error })
         if (!(outcome instanceof TokenError)) return outcome

@@ -101,7 +101,7 @@ describe('beside a careful client', () => {
   test('the table', () => {
     console.info(
       [
-        '| service | rejections seen | the same, once only | mints | rejections at the service | mean wait, ms |',
+        '| service | rejections seen | by requests that cannot be repeated | mints | rejections at the service | mean wait, ms |',
         '|---|---|---|---|---|---|',
         ...rows,
       ].join('\n'),

@@ -27,6 +27,7 @@ class Endpoint implements TokenSource {
   readonly calls: { readonly org: string; readonly at: number }[] = []
   underway = 0
   brokenOff = 0
+  lifeMs: number | undefined
   /** Returns the time of the answer, or throws the failure. */
   behave: (org: string) => number | Promise<number> = () => 0
 
@@ -34,7 +35,7 @@ class Endpoint implements TokenSource {
     this.calls.push({ org, at: now() })
     const answerMs = await this.behave(org)
     if (answerMs > 0) await this.#take(answerMs, signal)
-    return new AccessToken(`token-${this.calls.length}`, now())
+    return new AccessToken(`token-${this.calls.length}`, now(), this.lifeMs)
   }
 
   async #take(answerMs: number, signal?: AbortSignal): Promise<void> {
@@ -268,6 +269,20 @@ describe('the endpoint is down', () => {
     expect([next.code, world.endpoint.calls.length]).toEqual(['ok', 3])
     expect(world.endpoint.underway).toBe(0)
     expect(await world.call('org')).toMatchObject({ code: 'ok', isCalled: true })
+  })
+
+  test.each([
+    ['is kept', () => undefined, false],
+    ['is forgotten by a purge', (world: World) => world.guard.forget('org' as OrgId), true],
+    ['is not given out after the end that it states', () => advance(4_000), true],
+  ])('a late token %s', async (_, meanwhile, isCalled) => {
+    const world = await warmWorld()
+    world.endpoint.lifeMs = 3_000
+    world.endpoint.behave = () => 9_000
+    world.mint('org')
+    await advance(9_001)
+    await meanwhile(world)
+    expect(await world.call('org')).toMatchObject({ code: 'ok', isCalled })
   })
 
   test('with one place, a call that hangs does not keep it from others, but may go on alone', async () => {
