@@ -81,14 +81,15 @@ test.concurrent.each(outages)('it %s', async (_, script) => {
   }
   expect(warmed).toBeGreaterThan(25)
   expect(median(answers)).toBeLessThan(scaled(FAST_MS / 2))
-  // A busy machine may delay a few of them. None waits for the mint to fail, which takes a second if the endpoint hangs.
+  // Only probes wait for the endpoint, and a busy machine may delay a few others. None waits the second that a mint may take.
+  const probes = service.tokens.mints.length - mintsBefore
   const slow = answers.filter((answer) => answer.durationMs > scaled(FAST_MS)).map((answer) => answer.durationMs)
-  expect(slow.length, `slower than ${FAST_MS} ms: ${slow}`).toBeLessThanOrEqual(answers.length / 20)
+  expect(slow.length, `slower than ${FAST_MS} ms: ${slow}`).toBeLessThanOrEqual(probes + answers.length / 20)
   expect(Math.max(0, ...slow)).toBeLessThan(scaled(MINT_TIMEOUT_MS * 0.75))
   // Orgs that have failed and those that have not take turns of their own. A probe that hangs makes way for the next.
   expect(seen.peak, 'probes at a time').toBeLessThanOrEqual(2 + OUTAGE_MS / scaled(MINT_TIMEOUT_MS))
   // Pauses of a quarter of a second and more, each with one probe at its end.
-  expect(service.tokens.mints.length - mintsBefore).toBeLessThanOrEqual((performance.now() - startedAt) / 180 + 1)
+  expect(probes).toBeLessThanOrEqual((performance.now() - startedAt) / 180 + 1)
 
   service.tokens.script = (mint) => mint.issue()
   const wellAt = performance.now()
