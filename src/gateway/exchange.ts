@@ -1,7 +1,7 @@
 /**
  * One client request and its response. Sends the request to the service, repeats it if that is safe, and relays the
- * response. A *repeat* goes out after a rejection, with a newer, the former or the same token, and once on a new connection after a connection has
- * failed. A WebSocket handshake is an exchange like any other until a 101 makes its connection a tunnel.
+ * response. A *repeat* goes out after a rejection, with another token or with the same one, and once on a new connection
+ * after a connection has failed. A WebSocket handshake is an exchange like any other until a 101 makes its connection a tunnel.
  *
  * This is the hot path: it allocates nothing that the request does not need.
  */
@@ -295,8 +295,15 @@ export class Exchange implements AttemptSink {
     const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request
     const requester = caller ?? this.#received.connection
     const isRepeatable = this.#isRepeatable
-    const rejected = { org: orgId, method, path, isRepeatable, isHandshake, requester, requestId }
-    this.#rejection ??= new RejectedToken(tokens, rejected)
+    this.#rejection ??= new RejectedToken(tokens, {
+      org: orgId,
+      method,
+      path,
+      isRepeatable,
+      isHandshake,
+      requester,
+      requestId,
+    })
     const next = this.#rejection.judge({ token: credential, sentAt, status, challenge: head.challenge })
     const isRejected = tokens.habits.meaningOf(status) === 'rejected'
     // Until the repeat is answered, it counts as failed.

@@ -11,7 +11,7 @@ import type { TokenCache } from '../token/token-cache.ts'
 import type { AccessToken, Asker } from '../token/token-source.ts'
 
 /** The request, as far as it matters for its token. */
-export interface RejectedRequest extends RequestLine, Asker {
+interface RejectedRequest extends RequestLine, Asker {
   readonly org: OrgId
   /** False if the content was not kept. */
   readonly isRepeatable: boolean
@@ -19,7 +19,7 @@ export interface RejectedRequest extends RequestLine, Asker {
 }
 
 /** What the service answered to one try. */
-export interface Answer {
+interface Answer {
   readonly token: AccessToken
   readonly sentAt: number
   readonly status: number

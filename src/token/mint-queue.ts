@@ -21,9 +21,9 @@ interface Waiter {
 
 /** One in so many turns goes to a new org, if one waits. */
 const COLD_TURN = 4
-/** Of the time for a mint. */
+/** A mint waits for its turn for no more than this share of `mintTimeout`. */
 export const LONGEST_WAIT_SHARE = 0.9
-/** So far calls may run ahead of an even pace, which is slower for that: no second has more than the rate. */
+/** Calls may run so far ahead of an even pace. The pace is slower in return, so that no second has more than the rate. */
 const BURST_MS = 100
 /** Asks are counted anew after this time. */
 const COUNTED_MS = 10_000

@@ -74,15 +74,15 @@ export class OrgTokens {
   hadTrial = false
   /** The last request that was rejected while the current token was young, and could not be repeated. */
   rejectedYoung: { readonly shape: string; readonly sentAt: number } | undefined
-  /** No request tries the new token, or a rejected one, before. */
+  /** No request tries the new token, or a rejected one, before this instant. */
   #nextTryAt = 0
   /** The current token was minted after the one before had been rejected, or was given again then. */
   isReplacement = false
   #failures = 0
-  /** After a failure, or a mint that brought nothing new, no request waits for another mint before. */
+  /** After a failure, or a mint that brought nothing new, no request waits for another mint before this instant. */
   #nextMintAt = 0
   #condemned: Condemned | undefined
-  /** A mint did not help: a rejection causes no other before. */
+  /** A mint did not help: a rejection causes no other before this instant. */
   #noMintUntil = 0
   /** Shapes of requests that are rejected by right. Few orgs have any. */
   shapesByRight: Set<string> | undefined
@@ -245,7 +245,7 @@ export class OrgTokens {
     else this.#condemned = { token, mintedAt, aliveMs, deadMs, isUnrepeated, rejectedAt: sentAt }
   }
 
-  /** Another token was accepted where this one was rejected. If that was minted before, it may have ended this one. */
+  /** Another token was accepted where this one was rejected. One that was minted before the rejection may have caused it. */
   confirmDeath(token: AccessToken): void {
     const condemned = this.#condemned
     if (condemned?.token !== token || token === this.current) return

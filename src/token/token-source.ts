@@ -26,7 +26,7 @@ export class AccessToken extends Secret {
   }
 }
 
-/** The purposes of a mint. All but `cold` serve an org that had a token before. */
+/** The purposes of a mint. `cold`: a request for an org that has no token, which comes last in the budget. */
 export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected', 'handshake'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
 
