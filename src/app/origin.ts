@@ -46,7 +46,7 @@ export function openTokenEndpoint(
   rereadSecret?: () => Promise<void>,
 ): TokenSource {
   const timeoutMs = tokens.mintTimeout * LONGEST_CALL
-  const callOnce: TokenEndpointOptions['call'] = (target, fields, signal) =>
-    call(origin, { method: 'POST', target, fields }, timeoutMs, signal)
+  const callOnce: TokenEndpointOptions['call'] = (target, fields, onCall) =>
+    call(origin, { method: 'POST', target, fields }, timeoutMs, onCall)
   return tokenEndpoint({ baseUrl, credentials, call: callOnce, observer, rereadSecret })
 }

@@ -9,15 +9,14 @@ const MAX_CONTENT_BYTES = 64 * 1024
 /** If the content of an answer without success is read within this time, its connection can be used again. */
 const READ_AWAY_MS = 1_000
 
-/** Sends a request without content, once. `signal` breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
+/** Sends a request without content, once. `onCall` is told what breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
 export function call(
   origin: Origin,
   request: Pick<OriginRequest, 'method' | 'target' | 'fields'>,
   timeoutMs: number,
-  signal?: AbortSignal,
+  onCall?: (breakOff: () => void) => void,
 ): Promise<EndpointAnswer> {
   return new Promise((resolve, reject) => {
-    signal?.throwIfAborted()
     const chunks: Buffer[] = []
     let length = 0
     let head: ResponseHead | undefined
@@ -54,7 +53,7 @@ export function call(
       },
     }
     const attempt = new Attempt(request, sink)
-    signal?.addEventListener('abort', () => attempt.abort(new OriginError('http_response_timeout', 'given up')))
+    onCall?.(() => attempt.abort(new OriginError('http_response_timeout', 'given up')))
     origin.dispatch(attempt)
   })
 }

@@ -39,7 +39,7 @@ interface Call {
   readonly isTroubled: boolean
   /** It took too long, and nobody waits for it. */
   isLate: boolean
-  readonly breakOff: AbortController
+  breakOff?: () => void
   resolve(token: AccessToken): void
   reject(error: unknown): void
 }
@@ -67,7 +67,7 @@ export class MintGuard implements TokenSource {
   readonly #observer: TokenObserver
   readonly #queue: MintQueue
   /** Under way, the oldest first. */
-  readonly #calls = new Set<Call>()
+  readonly #calls: Call[] = []
   readonly #pauses = new LRUCache<OrgId, Pause>(REMEMBERED)
   /** Pauses of orgs that were well at the last success. */
   readonly #begun = new Map<OrgId, Pause>()
@@ -114,14 +114,13 @@ export class MintGuard implements TokenSource {
     // After a stall of this process, answers that are there already are read before the immediate runs.
     this.#timer ??= setInterval(() => setImmediate(() => this.#lookAtCalls()), LOOK_MS)
     return await new Promise((resolve, reject) => {
-      const [startedAt, breakOff] = [performance.now(), new AbortController()]
-      const call = { org, startedAt, isTroubled, isLate: false, breakOff, resolve, reject }
-      this.#calls.add(call)
+      const call: Call = { org, startedAt: performance.now(), isTroubled, isLate: false, resolve, reject }
+      this.#calls.push(call)
       this.#source
-        .mint(org, { ...options, signal: breakOff.signal })
+        .mint(org, options, (breakOff) => (call.breakOff = breakOff))
         .then(this.#succeeded.bind(this, call), this.#failed.bind(this, call))
         .finally(() => {
-          this.#calls.delete(call)
+          this.#calls.splice(this.#calls.indexOf(call), 1)
           leave()
         })
     })
@@ -152,10 +151,10 @@ export class MintGuard implements TokenSource {
       if (performance.now() - call.startedAt < limitMs) continue
       this.#failed(call, HANGS, isInTheWay)
       call.isLate = true
-      const first = [...this.#calls].find(({ org }) => org === call.org)
-      if (isInTheWay || older >= Math.max(1, mayHang) || call !== first) call.breakOff.abort()
+      const first = this.#calls.find(({ org }) => org === call.org)
+      if (isInTheWay || older >= Math.max(1, mayHang) || call !== first) call.breakOff?.()
     }
-    if (this.#calls.size > 0) return
+    if (this.#calls.length > 0) return
     clearInterval(this.#timer)
     this.#timer = undefined
   }
@@ -175,18 +174,19 @@ export class MintGuard implements TokenSource {
     // If another call was quicker, this one may be slow by itself.
     if (call.startedAt >= this.#succeededAt) this.#usualMs = performance.now() - call.startedAt
     this.#noteWell(call)
-    const calls = [...this.#calls].filter(({ org }) => org === call.org)
+    const calls = this.#calls.filter(({ org }) => org === call.org)
     if (calls.every(({ isLate }) => isLate)) this.#lateTokens.set(call.org, token)
     for (const each of calls) {
       each.resolve(token)
       each.isLate = true
-      if (each !== call) each.breakOff.abort()
+      if (each !== call) each.breakOff?.()
     }
   }
 
   #noteWell(call: Call): void {
     this.#succeededAt = performance.now()
-    this.#begun.clear()
+    // An empty map would get a new table, too.
+    if (this.#begun.size > 0) this.#begun.clear()
     this.#pauses.delete(call.org)
     // A call that began before a limit may still succeed.
     if (this.pauseOfAll?.code !== LIMITED || this.pauseOfAll.isProbed) this.#resumeAll()

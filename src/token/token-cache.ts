@@ -252,7 +252,12 @@ export class TokenCache {
 
   /** Orgs for which the service accepts no token, not even a new one. */
   orgsWithRejectedTokens(): OrgId[] {
-    return Array.from(this.#orgs.entries()).flatMap(([org, { hasNoGoodToken }]) => (hasNoGoodToken ? org : []))
+    const orgs: OrgId[] = []
+    // Asked every few seconds, so nothing is made for each of perhaps a hundred thousand orgs.
+    this.#orgs.forEach(({ hasNoGoodToken }, org) => {
+      if (hasNoGoodToken) orgs.push(org)
+    })
+    return orgs
   }
 
   /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */

@@ -9,13 +9,13 @@ import { causeOf, OriginError, TokenError, type TokenErrorCode, type TokenErrorO
 import type { EndpointAnswer } from '../http/response-head.ts'
 import { targetPrefix } from '../http/target.ts'
 import type { AppCredentials, AppKey } from './app-credentials.ts'
-import { AccessToken, type TokenObserver, type TokenSource } from './token-source.ts'
+import { AccessToken, type OnCall, type TokenObserver, type TokenSource } from './token-source.ts'
 
 export interface TokenEndpointOptions {
   readonly baseUrl: URL
   readonly credentials: AppCredentials
   /** Sends a POST without content, once. `fields` are names and values in turn. Rejects with an `OriginError`. */
-  readonly call: (target: string, fields: readonly string[], signal?: AbortSignal) => Promise<EndpointAnswer>
+  readonly call: (target: string, fields: readonly string[], onCall?: OnCall) => Promise<EndpointAnswer>
   /** Offers the secret of the file to the credentials. Must not reject. */
   readonly rereadSecret?: (() => Promise<void>) | undefined
   readonly observer: TokenObserver
@@ -25,13 +25,13 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
   const { baseUrl, credentials, call, rereadSecret, observer } = options
   return {
     /** One call, and after a 401 another one with each other secret: the file may have a new one by now. */
-    async mint(org, { reason = 'cold', requestId, signal } = {}) {
+    async mint(org, { reason = 'cold', requestId } = {}, onCall) {
       const target = `${targetPrefix(baseUrl)}/v2/orgs/${encodeURIComponent(org)}/access`
       const tried = new Set<AppKey>()
       for (let { key } = credentials; ; ) {
         const fields = ['host', baseUrl.host, 'authorization', key.reveal(), 'accept-encoding', 'identity']
         const startedAt = performance.now()
-        const answer = call(target, fields, signal)
+        const answer = call(target, fields, onCall)
         const outcome = await answer.then((got) => meaningOf(got, startedAt, Date.now()), meaningOfFailure)
         const durationMs = performance.now() - startedAt
         const error = outcome instanceof TokenError ? outcome : undefined
@@ -100,7 +100,8 @@ const CLAIMS = z.object({ exp: z.number(), iat: z.number().catch(Number.POSITIVE
  */
 export function jwtLifeMs(token: string, answeredAt: number): number | undefined {
   try {
-    const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
+    const [, payload] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
+    if (payload === undefined) return undefined
     const { exp, iat } = CLAIMS.parse(JSON.parse(Buffer.from(payload, 'base64url').toString()))
     const restMs = exp * 1_000 - answeredAt
     return restMs > 0 ? Math.max(restMs, (exp - iat) * 1_000) : undefined

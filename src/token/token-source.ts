@@ -40,16 +40,17 @@ export interface MintOptions {
   readonly replaces?: AccessToken | undefined
   /** What the caller believes of the life of this org's tokens. A source that shares tokens tells it to other replicas. */
   readonly expectedLifeMs?: number | undefined
-  /** Breaks the call off, to make room for others. No request has a part in it: all waiters share one mint. */
-  readonly signal?: AbortSignal | undefined
 }
 
 /** Who causes a mint. */
 export type Asker = Pick<MintOptions, 'requester' | 'requestId'>
 
+/** Is told what breaks a call off, to make room for others. No request has a part in it: all waiters share one mint. */
+export type OnCall = (breakOff: () => void) => void
+
 export interface TokenSource {
   /** A token of `org`, new or at least other than `replaces`. @throws {TokenError} */
-  mint(org: OrgId, options?: MintOptions): Promise<AccessToken>
+  mint(org: OrgId, options?: MintOptions, onCall?: OnCall): Promise<AccessToken>
 }
 
 export interface SettledMint extends Pick<MintOptions, 'requestId'>, Required<Pick<MintOptions, 'reason'>> {

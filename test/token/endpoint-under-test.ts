@@ -30,7 +30,7 @@ export class EndpointUnderTest implements AsyncDisposable {
     this.endpoint = tokenEndpoint({
       baseUrl,
       credentials: this.credentials,
-      call: (target, fields, signal) => call(this.#origin, { method: 'POST', target, fields }, timeoutMs, signal),
+      call: (target, fields, onCall) => call(this.#origin, { method: 'POST', target, fields }, timeoutMs, onCall),
       observer: { mintSettled: (mint) => this.mints.push(mint) },
       ...options,
     })

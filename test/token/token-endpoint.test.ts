@@ -1,12 +1,13 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { inspect } from 'node:util'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { tunnelFor } from '../../src/origin/proxy-tunnel.ts'
 import { Secret } from '../../src/secret.ts'
 import { AppKey } from '../../src/token/app-credentials.ts'
+import type { OnCall } from '../../src/token/token-source.ts'
 import { Canaries } from '../support/canaries.ts'
 import { startConnectProxy } from '../support/connect-proxy.ts'
 import type { Reply } from '../support/origin-connection.ts'
@@ -168,10 +169,10 @@ describe('the deadline applies to the whole call', () => {
   test('a call that is broken off closes its connection', async () => {
     await using service = await startService({ mint: () => undefined })
     await using client = new EndpointUnderTest(service)
-    const abort = new AbortController()
-    const failure = failureOf(client.endpoint.mint(ACME, { signal: abort.signal }))
+    const onCall = vi.fn<OnCall>()
+    const failure = failureOf(client.endpoint.mint(ACME, {}, onCall))
     await service.origin.waitFor((origin) => origin.requests.length === 1, 'the call')
-    abort.abort()
+    onCall.mock.lastCall?.[0]()
     expect(await failure).toMatchObject({ code: 'token_endpoint_timeout' })
     await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
   })
