@@ -144,6 +144,7 @@ export class RejectedToken {
     this.#rejected.add(token)
     if (this.#tries === 1) {
       this.#firstSentAt = sentAt
+      if (tokens.acceptedAt >= 0) tokens.habits.noteRejected(tokens, sentAt)
       if (token === tokens.current && this.#trialStatus === undefined) tokens.rejectedInRow += 1
     }
     if (token === tokens.former) tokens.former = undefined
@@ -158,8 +159,10 @@ export class RejectedToken {
     if (repeat !== undefined) return repeat
     // A request that was sent later was accepted: the token is good.
     const isGood = tokens.acceptedAt > sentAt
-    if (isGood || (this.#hasMinted && tokens.isReplacement)) return this.#giveUp(tokens, now)
-    if (tokens.hasReplacedInVain(now) || !tokens.mayMintAfterRejection(now, this.#shape)) return undefined
+    const holdsOut = this.#holdsOut(tokens, now)
+    if (isGood || (this.#hasMinted && tokens.isReplacement && !holdsOut)) return this.#giveUp(tokens, now)
+    const isInVain = tokens.hasReplacedInVain(now) || !tokens.mayMintAfterRejection(now, this.#shape)
+    if (isInVain && !holdsOut) return undefined
     tokens.condemn(sentAt, false)
     // Nobody else waits for a trial.
     tokens.isBeingReplaced ||= this.#trialStatus === undefined
@@ -192,10 +195,10 @@ export class RejectedToken {
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     const isNew = acceptedAt < 0
     if (!isNew && this.#trialStatus !== undefined) return undefined
-    const isHopeful = this.#isWaiting ?? habits.waiting.areGood(random)
+    const isHopeful = (this.#isWaiting ?? habits.waiting.areGood(random)) || this.#holdsOut(tokens, now)
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!isHopeful && !isInDelay) return undefined
-    if (isHopeful && this.#trialStatus === undefined) this.#isWaiting = true
+    if (isHopeful && this.#trialStatus === undefined) this.#isWaiting ??= true
     // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
     if (isNew) {
       if (isHopeful) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
@@ -205,6 +208,11 @@ export class RejectedToken {
     }
     const restMs = Math.max(current.mintedAt + habits.rules.settleTimeMs - now, 0)
     return this.#use('waited', current, Math.min(tokens.turnMs(now), restMs))
+  }
+
+  /** In an outage, a request holds out as long as a token takes to settle. */
+  #holdsOut(tokens: OrgTokens, now: number): boolean {
+    return tokens.isInOutage(now) && now - this.#firstSentAt < tokens.habits.rules.settleTimeMs
   }
 
   /** The service accepted the token a moment ago, or meanwhile: one back end, or this request, may be the reason. */
@@ -239,7 +247,7 @@ export class RejectedToken {
   #giveUp(tokens: OrgTokens, now: number): undefined {
     const [first] = this.#rejected
     // The endpoint gave the same token again. It may give another in a moment.
-    if (this.#hasMinted && tokens.current === first) return
+    if ((this.#hasMinted && tokens.current === first) || tokens.isInOutage(now)) return
     if (this.#hasMinted) tokens.noteUselessMint(now)
     tokens.markRejectedByRight(this.#shape)
   }

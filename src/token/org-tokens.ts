@@ -208,6 +208,7 @@ export class OrgTokens {
 
   /** The service accepted `request`, which was sent at `sentAt` with `token`. Runs for every request. */
   noteAccepted(token: AccessToken, sentAt: number, request: RequestLine): void {
+    this.habits.noteAccepted(sentAt)
     if (this.rejectedYoung !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, shapeOf(request))
     if (token !== this.current) {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.former.note(true)
@@ -268,6 +269,11 @@ export class OrgTokens {
     return (
       this.isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.habits.rules.rejectedCooldownMs
     )
+  }
+
+  /** Nobody's token works, nor does the new one of this org: mints and waits go on, because the outage may end. */
+  isInOutage(now: number): boolean {
+    return this.acceptedAt < 0 && now < this.habits.outageUntil
   }
 
   noteUselessMint(now: number, cooldowns = 1): void {

@@ -13,6 +13,9 @@ const MAX_CREDIT = 5
 /** After so many failures in a row, something is tried for only this share of the requests. */
 const PATIENCE = 3
 const TRIED_SHARE = 1 / 200
+/** If the service rejects good tokens of so many orgs in a row, it may know no token at all. That is not expected to last longer. */
+const OUTAGE_ORGS = 5
+const OUTAGE_MS = 40_000
 /** A delay of new tokens is expected for so long after it was last seen. */
 const MEMORY_MS = 10 * 60_000
 /** The expected delay is a little longer than the longest that was seen. */
@@ -73,6 +76,10 @@ export class ServiceHabits {
   readonly learnedStatuses: number[] = []
   /** Until then, each org gets at most one trial of what a status means. */
   noTrialUntil = 0
+  /** Until then, a new token that the service rejects may only have come in an outage. */
+  outageUntil = Number.NEGATIVE_INFINITY
+  /** Orgs whose good tokens were rejected since the service last accepted any. */
+  readonly #rejectedOrgs = new Set<object>()
   /** What the last mint took. */
   mintMs = 0
   readonly #rejectedStatuses: Set<number>
@@ -101,6 +108,20 @@ export class ServiceHabits {
     this.#rejectedStatuses.add(status)
     this.learnedStatuses.push(status)
     this.rules.observer?.statusLearned?.(status)
+  }
+
+  // ---- outages
+
+  /** The service has accepted this token of the org before. */
+  noteRejected(org: object, sentAt: number): void {
+    if (this.#rejectedOrgs.add(org).size === OUTAGE_ORGS) this.outageUntil = sentAt + OUTAGE_MS
+  }
+
+  /** The tokens of other orgs may still be those of the outage. Runs for every request. */
+  noteAccepted(sentAt: number): void {
+    if (this.#rejectedOrgs.size === 0) return
+    this.#rejectedOrgs.clear()
+    this.outageUntil = Math.min(this.outageUntil, sentAt + this.rules.settleTimeMs)
   }
 
   // ---- tokens

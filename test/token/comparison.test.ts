@@ -51,6 +51,7 @@ const EXPECTED: Readonly<Record<keyof typeof SERVICES, Expected>> = {
   'a tenth is forbidden, and unknown to two of three back ends for up to 3 s': FORBIDDEN_AND_LATE,
   'all tokens end at each minute, and are unknown for up to 2 s': [1.1, 1.1, UNFORESEEN],
   'good tokens are rejected for 3 s, and the endpoint fails for 100 s': [1.2, 1, 0.02, 1.2],
+  'no token works for 8 s, then only those minted later': [1.2, 1, UNFORESEEN],
   'tokens end with 403, and a tenth is forbidden with 403': [0.6, 0.4, UNFORESEEN],
   'uploads alone, late at two back ends of three': [1.2, 0.3, 0.003],
   'uploads alone, all of them forbidden': [0.25, 0.2, 0],

@@ -104,6 +104,11 @@ export const SERVICES = {
     trouble: [100 * S, 103 * S],
     endpointDown: [100 * S, 200 * S],
   },
+  'no token works for 8 s, then only those minted later': {
+    lifeMs: always(10 * MIN),
+    trouble: [100 * S, 108 * S],
+    endsAllAt: 108 * S,
+  },
   'tokens end with 403, and a tenth is forbidden with 403': {
     lifeMs: (_org, _now, random) => between(10 * S, MIN)(random),
     endStatus: 403,
