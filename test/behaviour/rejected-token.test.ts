@@ -108,7 +108,7 @@ test('a repeat is counted as accepted, rejected or failed, and the connection of
     script: ({ target }, connection) => {
       const isRejected = target === '/v2/rejected' || !seen.has(target)
       seen.add(target)
-      if (isRejected) return { status: 401 }
+      if (isRejected || target === '/v2/forbidden') return { status: target === '/v2/forbidden' ? 403 : 401 }
       if (target !== '/v2/failed') return { content: 'good' }
       connection.reset()
     },
@@ -121,8 +121,11 @@ test('a repeat is counted as accepted, rejected or failed, and the connection of
   expect((await client.response('POST')).status).toBe(200)
   client.send(post('/v2/rejected', 'other', Buffer.from('content')))
   expect((await client.response('POST')).status).toBe(401)
-  for (const outcome of ['accepted', 'rejected', 'failed']) {
-    expect(await proxy.metric(`oap_replays_total{outcome="${outcome}"}`)).toBe(1)
+  // One repeat tells that this status says nothing about the token.
+  client.send(post('/v2/forbidden', 'acme', Buffer.from('content')))
+  expect((await client.response('POST')).status).toBe(403)
+  for (const [outcome, count] of Object.entries({ accepted: 1, rejected: 2, failed: 1 })) {
+    expect(await proxy.metric(`oap_replays_total{outcome="${outcome}"}`)).toBe(count)
   }
 })
 
