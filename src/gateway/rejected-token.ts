@@ -199,8 +199,8 @@ export class RejectedToken {
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!isHopeful && !isInDelay) return undefined
     if (isHopeful && this.#trialStatus === undefined) this.#isWaiting ??= true
-    // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone.
-    if (isNew) {
+    // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone, as in a trial.
+    if (isNew && this.#trialStatus === undefined) {
       if (isHopeful) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
       this.#remedy = 'waited'
       tokens.awaitAcceptance(now)
