@@ -51,6 +51,8 @@ const MAX_TRIES = 60
 const TRIAL_PAUSE_MS = 10 * 60_000
 /** A mint for a request that cannot be repeated helps only the next one, so those that do not help are made more rarely. */
 const UNREPEATED_COOLDOWNS = 4
+/** Permissions change, and some tokens keep those of their time: where requests are rejected by right, an older one is replaced. */
+const BY_RIGHT_MS = 2 * 60_000
 /** If so many requests in a row are rejected, the token is the reason after all. */
 const MAX_BY_RIGHT_IN_ROW = 5
 
@@ -148,10 +150,14 @@ export class RejectedToken {
       if (token === tokens.current && this.#trialStatus === undefined) tokens.rejectedInRow += 1
     }
     if (token === tokens.former) tokens.former = undefined
-    if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
-    const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
-    if (isByRight && !this.isRepeated) return undefined
     const { current, habits } = tokens
+    const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
+    if (isByRight && !this.isRepeated) {
+      const isOld = sentAt - current.mintedAt > BY_RIGHT_MS && !tokens.isPausingAt(now)
+      if (isOld && habits.ahead.areGood(random)) this.#cache.warm(this.request.org, 'refresh').catch(() => undefined)
+      return undefined
+    }
+    if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
@@ -163,7 +169,7 @@ export class RejectedToken {
     if (isGood || (this.#hasMinted && tokens.isReplacement && !holdsOut)) return this.#giveUp(tokens, now)
     const isInVain = tokens.hasReplacedInVain(now) || !tokens.mayMintAfterRejection(now, this.#shape)
     if (isInVain && !holdsOut) return undefined
-    tokens.condemn(sentAt, false)
+    tokens.condemn(sentAt)
     // Nobody else waits for a trial.
     tokens.isBeingReplaced ||= this.#trialStatus === undefined
     return this.#mint(token)
@@ -176,16 +182,19 @@ export class RejectedToken {
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung) {
-      tokens.rejectedYoung = { shape: this.#shape, sentAt }
+      tokens.rejectedYoung = { path: this.request.path, sentAt }
       if (acceptedAt < 0) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
     } else if (tokens.rejectedYoung !== undefined && acceptedAt < 0) {
       tokens.rejectedYoung = undefined
       habits.waiting.note(false)
     }
+    const isSecond = tokens.unrepeated?.shape === this.#shape && tokens.unrepeated.token !== current
+    if (isSecond && !isYoung && acceptedAt >= 0) return this.#giveUp(tokens, now)
+    if (!isSecond) tokens.unrepeated = { shape: this.#shape, token: current }
     const mayHaveEnded = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
     if (!mayHaveEnded || !tokens.mayMintAfterRejection(now, this.#shape)) return
     if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now, UNREPEATED_COOLDOWNS)
-    else tokens.condemn(sentAt, true)
+    else tokens.condemn(sentAt)
   }
 
   /** A young token: real services copy tokens to their back ends, and some do not know a new one for seconds. */
@@ -199,7 +208,7 @@ export class RejectedToken {
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!isHopeful && !isInDelay) return undefined
     if (isHopeful && this.#trialStatus === undefined) this.#isWaiting ??= true
-    // All who wait for a token that nobody could use yet take turns; one that works for others is tried alone, as in a trial.
+    // All who wait for a token that nobody could use yet take turns; a trial, or a token that works for others, is one's own.
     if (isNew && this.#trialStatus === undefined) {
       if (isHopeful) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
       this.#remedy = 'waited'

@@ -30,8 +30,6 @@ export type Choice =
 /** A token that the service rejected although it was old enough to be known everywhere. */
 interface Condemned extends Death {
   readonly token: AccessToken
-  /** No request is repeated with the successor, so the first request that the service accepts confirms the death. */
-  readonly isUnrepeated: boolean
   /** When the last request was sent that was rejected. */
   rejectedAt: number
 }
@@ -73,7 +71,9 @@ export class OrgTokens {
   /** A request of this org was repeated to learn what a suspect status means. */
   hadTrial = false
   /** The last request that was rejected while the current token was young, and could not be repeated. */
-  rejectedYoung: { readonly shape: string; readonly sentAt: number } | undefined
+  rejectedYoung: { readonly path: string; readonly sentAt: number } | undefined
+  /** Requests of this shape were rejected first with this token, could not be repeated, and none was accepted since. */
+  unrepeated: { readonly shape: string; readonly token: AccessToken } | undefined
   /** No request tries the new token, or a rejected one, before this instant. */
   #nextTryAt = 0
   /** The current token was minted after the one before had been rejected, or was given again then. */
@@ -209,18 +209,16 @@ export class OrgTokens {
   /** The service accepted `request`, which was sent at `sentAt` with `token`. Runs for every request. */
   noteAccepted(token: AccessToken, sentAt: number, request: RequestLine): void {
     this.habits.noteAccepted(sentAt)
-    if (this.rejectedYoung !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, shapeOf(request))
+    if (this.unrepeated !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.former.note(true)
       return
     }
     this.habits.lifetimes.noteAccepted(token, sentAt)
-    const isFirst = this.acceptedAt < 0
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     this.#isAwaited = false
     this.rejectedInRow = 0
     const condemned = this.#condemned
-    if (isFirst && condemned?.isUnrepeated === true) this.confirmDeath(condemned.token)
     if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
       this.#condemned = undefined
       this.isBeingReplaced = false
@@ -228,22 +226,25 @@ export class OrgTokens {
   }
 
   /** Requests of this shape are not rejected by right. If one was rejected while the token was young, the token is known now. */
-  #noteAllowed(token: AccessToken, sentAt: number, shape: string): void {
+  #noteAllowed(token: AccessToken, sentAt: number, request: RequestLine): void {
+    const shape = shapeOf(request)
     this.shapesByRight?.delete(shape)
+    if (this.unrepeated?.shape !== shape || token !== this.current) return
+    this.unrepeated = undefined
+    if (this.#condemned !== undefined) this.confirmDeath(this.#condemned.token)
+    // Of requests with different paths, some may be allowed and others not.
     const young = this.rejectedYoung
-    if (young?.shape !== shape || token !== this.current || sentAt < young.sentAt) return
-    this.rejectedYoung = undefined
-    this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
+    if (young?.path === request.path && sentAt >= young.sentAt) this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
   }
 
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
-  condemn(sentAt: number, isUnrepeated: boolean): void {
+  condemn(sentAt: number): void {
     const { current: token, acceptedAt } = this
     const { mintedAt } = token
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
     const deadMs = Math.max(sentAt - mintedAt, aliveMs)
     if (this.#condemned?.token === token) this.#condemned.rejectedAt = sentAt
-    else this.#condemned = { token, mintedAt, aliveMs, deadMs, isUnrepeated, rejectedAt: sentAt }
+    else this.#condemned = { token, mintedAt, aliveMs, deadMs, rejectedAt: sentAt }
   }
 
   /** Another token was accepted where this one was rejected. One that was minted before the rejection may have caused it. */

@@ -125,8 +125,8 @@ export class TokenCache {
   }
 
   /** Mints before anybody asks. @throws {TokenError} */
-  async warm(org: OrgId): Promise<void> {
-    await this.#mint(org, 'warm')
+  async warm(org: OrgId, reason: MintReason = 'warm'): Promise<void> {
+    await this.#mint(org, reason)
   }
 
   // ---- after the service has answered

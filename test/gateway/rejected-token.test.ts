@@ -186,10 +186,11 @@ describe('a settled token', () => {
     expect(stage.mints).toBe(1)
   })
 
-  test('that was forgotten meanwhile: one mint', async () => {
-    const stage = await Stage.settled()
+  test.each([1, 200])('that is forgotten %i ms after a request began: one mint', async (afterMs) => {
+    const stage = afterMs === 1 ? await Stage.settled() : new Stage()
     stage.answer = from(2)
     const request = stage.request()
+    await stage.pass(afterMs)
     stage.cache.purge()
     expect((await stage.outcome(request)).status).toBe(200)
     expect(stage.mints).toBe(2)
@@ -231,16 +232,6 @@ describe('a young token', () => {
       expect(stage.kinds).toEqual(['unsettled'])
     },
   )
-
-  test('that is forgotten while a request waits for it: one mint', async () => {
-    const stage = new Stage()
-    stage.answer = from(2)
-    const request = stage.request()
-    await stage.pass(200)
-    stage.cache.purge()
-    expect((await stage.outcome(request)).status).toBe(200)
-    expect(stage.mints).toBe(2)
-  })
 
   test('those who wait take turns: the service sees few tries, however many wait', async () => {
     const stage = new Stage()
@@ -370,6 +361,9 @@ describe('a rejection that is not about the token', () => {
       await stage.pass(1_000)
     }
     expect(stage.mints).toBe(mints)
+    await stage.pass(60_000)
+    stage.answer = ({ token }) => (token <= mints ? 401 : 200)
+    for (const status of [401, 200]) expect((await stage.send('repeatable', '/v2/admin/1')).status).toBe(status)
   })
 
   test('and the end of the token is noticed beside it', async () => {
@@ -490,11 +484,16 @@ describe('a request that cannot be repeated', () => {
 })
 
 describe('a client that is rejected whatever the token', () => {
-  test.each(['handshake', 'once'] as const)('%s: one mint in a cool-down, however often it tries', async (kind) => {
+  test.each([
+    ['handshake', '/forbidden'],
+    ['once', '/forbidden'],
+    ['once', '/things'],
+  ] as const)('%s, %s beside it: one mint in a cool-down, however often it tries', async (kind, other) => {
     const stage = await Stage.settled()
-    stage.answer = () => 401
+    stage.answer = ({ path }) => (path === '/forbidden' ? 401 : 200)
     for (let i = 0; i < 300; i += 1) {
-      expect((await stage.send(kind)).status).toBe(401)
+      expect((await stage.send(kind, '/forbidden')).status).toBe(401)
+      await stage.send(kind, other)
       await stage.pass(100)
     }
     expect(stage.mints).toBeLessThanOrEqual(6)
@@ -620,6 +619,8 @@ describe('other statuses', () => {
     await stage.pass(3 * ROUND_TRIP_MS)
     expect(stage.mints).toBe(2)
     expect((await stage.send()).tookMs).toBe(ROUND_TRIP_MS)
+    await stage.pass(MINT_MS)
+    expect((await stage.outcome(stage.request('once', '/', 'other' as OrgId))).tookMs).toBeLessThan(100)
     await stage.outcome(trial)
   })
 
