@@ -1,13 +1,12 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { inspect } from 'node:util'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { tunnelFor } from '../../src/origin/proxy-tunnel.ts'
 import { Secret } from '../../src/secret.ts'
 import { AppKey } from '../../src/token/app-credentials.ts'
-import type { OnCall } from '../../src/token/token-source.ts'
 import { Canaries } from '../support/canaries.ts'
 import { startConnectProxy } from '../support/connect-proxy.ts'
 import type { Reply } from '../support/origin-connection.ts'
@@ -169,10 +168,10 @@ describe('the deadline applies to the whole call', () => {
   test('a call that is broken off closes its connection', async () => {
     await using service = await startService({ mint: () => undefined })
     await using client = new EndpointUnderTest(service)
-    const onCall = vi.fn<OnCall>()
-    const failure = failureOf(client.endpoint.mint(ACME, {}, onCall))
+    let breakOff = (): void => undefined
+    const failure = failureOf(client.endpoint.mint(ACME, {}, (given) => (breakOff = given)))
     await service.origin.waitFor((origin) => origin.requests.length === 1, 'the call')
-    onCall.mock.lastCall?.[0]()
+    breakOff()
     expect(await failure).toMatchObject({ code: 'token_endpoint_timeout' })
     await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
   })
