@@ -48,8 +48,15 @@ interface SharedMint {
   askedAtMs: number | undefined
 }
 
-/** What is sealed. Times that nobody knows are null; lives begin at the mint. */
-type TokenContent = [askedAtMs: number, statedLifeMs: number | null, expectedLifeMs: number | null, token: string]
+/** What is sealed. Times that nobody knows are null, as JSON writes `Infinity`; lives begin at the mint. */
+type TokenContent = [
+  askedAtMs: number,
+  statedLifeMs: number | null,
+  expectedLifeMs: number | null,
+  /** The age of the token before, if this one was minted because the service had rejected that. */
+  rejectedAgeMs: number | null,
+  token: string,
+]
 
 export class Fleet {
   readonly store: RedisStore
@@ -161,7 +168,7 @@ export class Fleet {
 
   #tell(mint: SharedMint, token: AccessToken): void {
     const { org, options, owner, askedAtMs } = mint
-    const { replaces, expectedLifeMs } = options
+    const { replaces, expectedLifeMs, reason } = options
     const { statedLifeMs } = token
     const ageMs = Math.max(0, performance.now() - token.mintedAt)
     const restMs = Math.floor(Math.min(statedLifeMs, expectedLifeMs ?? statedLifeMs, MAX_SPAN_MS) - ageMs)
@@ -175,8 +182,8 @@ export class Fleet {
     // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
     if (keys.nameOf(org) !== mint.keys.nameOf(org)) this.#release(mint)
     const text = textOf(token)
-    const statedMs = Number.isFinite(statedLifeMs) ? statedLifeMs : null
-    const content: TokenContent = [askedAtMs, statedMs, expectedLifeMs ?? null, text]
+    const rejectedAgeMs = reason === 'rejected' && replaces ? token.mintedAt - replaces.mintedAt : null
+    const content: TokenContent = [askedAtMs, statedLifeMs, expectedLifeMs ?? null, rejectedAgeMs, text]
     const value = storedValue({
       mark: keys.markOf(org, text),
       askedAtMs,
@@ -205,12 +212,13 @@ export class Fleet {
 }
 
 /** Undefined for a value that no replica with this secret has sealed for this org. */
-function open({ keys, org }: SharedMint, found: StoredToken, mintedAt: number): AccessToken | undefined {
+function open({ keys, org, options }: SharedMint, found: StoredToken, mintedAt: number): AccessToken | undefined {
   const opened = keys.open(org, found.sealed)
   if (opened === undefined) return undefined
   // Only a replica with this secret and format can have sealed it, so its shape needs no check.
-  const [askedAtMs, statedLifeMs, expectedLifeMs, text]: TokenContent = JSON.parse(opened)
+  const [askedAtMs, statedLifeMs, expectedLifeMs, rejectedAgeMs, text]: TokenContent = JSON.parse(opened)
   if (askedAtMs !== found.askedAtMs || keys.markOf(org, text) !== found.mark) return undefined
+  if (rejectedAgeMs !== null) options.onDeathTold?.(rejectedAgeMs)
   return new AccessToken(text, mintedAt, statedLifeMs ?? undefined, expectedLifeMs ?? Number.POSITIVE_INFINITY)
 }
 

@@ -35,10 +35,10 @@ const UNKNOWN = Number.POSITIVE_INFINITY
 export class Lifetimes {
   /** Above zero: a token has outlived the expected age, so none is replaced ahead. Each regular death counts it down. */
   doubts = 0
-  /** The greatest age of an accepted token. */
+  /** The greatest age of an accepted token, and the least of one that died, here or at another replica. */
   oldestMs = 0
+  leastMs = UNKNOWN
   #deaths: (Death & { readonly org: object })[] = []
-  #leastMs = UNKNOWN
   #usualMs = UNKNOWN
   #last: Death = { mintedAt: 0, aliveMs: 0, deadMs: 0 }
   /** Deaths since a token was last seen to survive one: all may have come at one moment, as with a change of keys. */
@@ -46,9 +46,9 @@ export class Lifetimes {
 
   /** The least age at which tokens of three orgs died, or of one. `Infinity` if there is none, or if a token has lived longer. */
   endMs(of: 'several' | 'one'): number {
-    const ageMs = of === 'several' ? this.#usualMs : this.#leastMs
+    const ageMs = of === 'several' ? this.#usualMs : this.leastMs
     const isOutlived = ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs
-    return isOutlived || this.#together >= MIN_DEATHS ? UNKNOWN : ageMs
+    return isOutlived || (of === 'several' && this.#together >= MIN_DEATHS) ? UNKNOWN : ageMs
   }
 
   /** A token of the time before the last death that is accepted after it did not die with it. Runs for every request. */
@@ -59,6 +59,7 @@ export class Lifetimes {
 
   /** Returns the age at which tokens of several orgs died, if this one did; `undefined` if all may have died together. */
   noteDeath(org: object, death: Death): number | undefined {
+    this.leastMs = Math.min(this.leastMs, death.deadMs)
     this.noteAccepted(death, death.mintedAt + death.aliveMs)
     // A token of a later time died at another moment. Where only one is used at a time, that is no reason to learn nothing.
     if (death.mintedAt > this.#last.mintedAt + this.#last.deadMs) this.#together = Math.floor(this.#together / 2)
@@ -70,7 +71,6 @@ export class Lifetimes {
       const ages = this.#deaths.filter((each) => agrees(each, deadMs)).map((each) => each.deadMs)
       return ages.length < MIN_DEATHS ? UNKNOWN : Math.min(...ages)
     }
-    this.#leastMs = Math.min(...this.#deaths.map((each) => each.deadMs))
     this.#usualMs = Math.min(...this.#deaths.map(sharedMs))
     return sharedMs(death)
   }

@@ -180,8 +180,12 @@ export class TokenCache {
     const tokens = this.#orgs.peek(org)
     const startedAt = this.now()
     const expectedLifeMs = known(tokens?.endMs)
+    const { lifetimes, rules } = this.habits
+    const onDeathTold = (ageMs: number) => {
+      if (rules.learns) lifetimes.leastMs = Math.min(lifetimes.leastMs, ageMs)
+    }
     const mint: Promise<AccessToken> = this.#source
-      .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, requester, requestId })
+      .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, onDeathTold, requester, requestId })
       .then(
         (token) => {
           this.habits.mintMs = this.now() - startedAt

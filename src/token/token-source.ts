@@ -40,6 +40,8 @@ export interface MintOptions {
   readonly replaces?: AccessToken | undefined
   /** What the caller believes of the life of this org's tokens. A source that shares tokens tells it to other replicas. */
   readonly expectedLifeMs?: number | undefined
+  /** Is told at which age the token of another replica was rejected, if the new one was minted for that. */
+  readonly onDeathTold?: ((ageMs: number) => void) | undefined
 }
 
 /** Who causes a mint. */
