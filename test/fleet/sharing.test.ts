@@ -77,11 +77,14 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
     expect((await two!.mint('globex')).expectedLifeMs).toBe(Number.POSITIVE_INFINITY)
   })
 
-  test('a rejected token: one mint, and the others take its successor', async () => {
+  test('a rejected token: one mint, and the others take its successor, which tells at which age the first one died', async () => {
     await using replicas = await Replica.start(5, server.port, endpoint)
     const held = await Promise.all(replicas.map((replica) => replica.mint('acme')))
-    const rejected = replicas.map((replica, i) => replica.text('acme', { replaces: held[i], reason: 'rejected' }))
+    const told: number[] = []
+    const options = { reason: 'rejected', onDeathTold: (ageMs: number) => told.push(ageMs) } as const
+    const rejected = replicas.map((replica, i) => replica.text('acme', { ...options, replaces: held[i] }))
     expect(new Set(await Promise.all(rejected))).toEqual(new Set(['acme.2']))
+    expect(told.map((ageMs) => ageMs > 20)).toEqual([true, true, true, true])
     expect(endpoint.calls).toHaveLength(2)
   })
 

@@ -67,6 +67,7 @@ test('what another process expects counts if it is less, and no token has outliv
   expect(orgAfter('a 190-200, a 190-200', 'a', 250).endMs).toBe(200)
 })
 
-test('one death of any org makes its age doubtful, until a token is accepted that is older', () => {
-  expect(['a 90-100', 'a 90-100, b 106'].map((events) => orgAfter(events, 'new').safeMs)).toEqual([100, NONE])
+test('one death of any org makes its age doubtful, also if all may have died at one moment, until a token is accepted that is older', () => {
+  const after = ['a 90-100', TOGETHER, 'a 90-100, b 106'].map((events) => orgAfter(events, 'new').safeMs)
+  expect(after).toEqual([100, 100, NONE])
 })

@@ -266,7 +266,7 @@ describe('requests that cannot be repeated', () => {
 
   test('where nothing is known, a token that was accepted lately is good at any age', async () => {
     const fixture = setUp({ learns: true })
-    const { cache, clock } = fixture
+    const { cache, source, clock } = fixture
     const token = await withToken(fixture)
     clock.advance(LIFETIME_MS * 3)
     expect(cache.get(ACME, 'once')).toBeUndefined()
@@ -274,6 +274,9 @@ describe('requests that cannot be repeated', () => {
     clock.advance(9_000)
     expect(cache.get(ACME, 'once')?.token).toBe(token)
     expect(cache.get(ACME, 'handshake')?.token).toBe(token)
+    cache.warm(GLOBEX)
+    source.last.options.onDeathTold?.(LIFETIME_MS * 3.1)
+    expect(cache.get(ACME, 'once'), 'one of another replica died at about this age').toBeUndefined()
   })
 })
 
