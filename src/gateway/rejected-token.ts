@@ -53,6 +53,8 @@ const TRIAL_PAUSE_MS = 10 * 60_000
 const UNREPEATED_COOLDOWNS = 4
 /** Permissions change, and some tokens keep those of their time: where requests are rejected by right, an older one is replaced. */
 const BY_RIGHT_MS = 2 * 60_000
+/** The same where one back end rejects a token that others accept: it may have lost it. */
+const LOST_MS = 5 * 60_000
 /** If so many requests in a row are rejected, the token is the reason after all. */
 const MAX_BY_RIGHT_IN_ROW = 5
 
@@ -152,11 +154,7 @@ export class RejectedToken {
     if (token === tokens.former) tokens.former = undefined
     const { current, habits } = tokens
     const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
-    if (isByRight && !this.isRepeated) {
-      const isOld = sentAt - current.mintedAt > BY_RIGHT_MS && !tokens.isPausingAt(now)
-      if (isOld && habits.ahead.areGood(random)) this.#cache.warm(this.request.org, 'refresh').catch(() => undefined)
-      return undefined
-    }
+    if (isByRight && !this.isRepeated) return this.#renew(BY_RIGHT_MS, tokens, now)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
@@ -248,8 +246,16 @@ export class RejectedToken {
       if (remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt) habits.former.note(false)
     }
     if (this.#isWaiting) habits.waiting.note(true)
+    if (remedy === 'again') this.#renew(LOST_MS, tokens, now)
     if (remedy === 'waited') habits.learnDelay(sentAt - token.mintedAt, now)
     tokens.noteAccepted(token, sentAt, this.request)
+  }
+
+  /** Mints behind the request if the token is older: rights may have changed, or a back end may have lost the token. */
+  #renew(afterMs: number, tokens: OrgTokens, now: number): undefined {
+    const mayRenew = now - tokens.current.mintedAt > afterMs && !tokens.isPausingAt(now)
+    if (!mayRenew || !tokens.habits.ahead.areGood(this.#cache.random())) return
+    this.#cache.warm(this.request.org, 'refresh').catch(() => undefined)
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */
