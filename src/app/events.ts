@@ -10,8 +10,9 @@ import type { Log } from './log.ts'
 import type { Reload } from './reload.ts'
 
 type KeySetEvents = Omit<KeySetsObserver, 'keySetChanged'>
+type TokenEvents = Required<Omit<TokenObserver, 'lateToken'>>
 
-export interface Events extends ListenerObserver, KeySetEvents, Required<TokenObserver>, StoreObserver {
+export interface Events extends ListenerObserver, KeySetEvents, TokenEvents, StoreObserver {
   configReloaded(reload: Reload): void
   /** The orgs of `tokens.warm` have been tried. */
   warmed(orgs: number, failed: number): void

@@ -64,6 +64,10 @@ export class TokenSide {
           if (code === REJECTED) this.#probeAfter(pauseMs)
         },
         mintsResumed: () => events.mintsResumed(),
+        lateToken: (org, token) => {
+          // A younger one may have ended it.
+          if (token.mintedAt > (this.tokens.peek(org)?.current.mintedAt ?? 0)) this.tokens.take(org, token)
+        },
       },
     )
     this.tokens = new TokenCache(

@@ -9,17 +9,14 @@
 import { TokenError } from '../errors.ts'
 
 interface Waiter {
-  /** The org had a token before. */
   readonly isKnown: boolean
   readonly isTroubled: boolean
   /** The number of mints that its requester asked for lately, and a setback in trouble. */
   readonly rank: number
-  readonly go: (leave: () => void) => void
-  readonly refuse: (error: TokenError) => void
-  readonly timer: NodeJS.Timeout
+  /** Its turn has come, unless there is an error. */
+  readonly end: (error?: TokenError) => void
 }
 
-/** One in so many turns goes to a new org, if one waits. */
 const COLD_TURN = 4
 /** A mint waits for its turn for no more than this share of `mintTimeout`. */
 export const LONGEST_WAIT_SHARE = 0.9
@@ -27,7 +24,8 @@ export const LONGEST_WAIT_SHARE = 0.9
 const BURST_MS = 100
 /** Asks are counted anew after this time. */
 const COUNTED_MS = 10_000
-const OVER_BUDGET = 'The proxy has used up its budget for mints: see tokens.mintRate and tokens.mintConcurrency.'
+const SPENT = 'The proxy has used up its budget for mints: see tokens.mintRate and tokens.mintConcurrency.'
+const OVER_BUDGET = new TokenError('token_endpoint_unavailable', SPENT, { retryAfterSeconds: 5 })
 
 export interface MintBudget {
   /** The wait for a turn, all attempts, and the waits between them. The last call may take longer. */
@@ -37,7 +35,7 @@ export interface MintBudget {
 }
 
 export class MintQueue {
-  readonly #budget: MintBudget
+  readonly budget: MintBudget
   readonly #intervalMs: number
   /** Lowest rank first. */
   readonly #waiters: Waiter[] = []
@@ -46,84 +44,80 @@ export class MintQueue {
   #countedUntil = Number.NEGATIVE_INFINITY
   #underway = 0
   #turns = 0
-  /** When the next call would begin at an even pace. */
+  /** When the rate admits the next call. */
   #nextAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
 
   constructor(budget: MintBudget) {
-    this.#budget = budget
+    this.budget = budget
     this.#intervalMs = (1_000 + BURST_MS) / budget.mintRate
   }
 
   /**
-   * Resolves when the call may be made, with what gives its place back: to be called once, when the call has ended. A mint that
-   * no request asked for counts as asked for by the queue. `isTroubled`: it may hold its place for long.
+   * Resolves when the call may be made; `leave` gives its place back. A mint that no request asked for counts as asked for by
+   * the queue. `isKnown`: the org had a token before. `isTroubled`: the call may hold its place for long.
    * @throws {TokenError} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
    */
-  enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<() => void> {
-    const longestMs = this.#budget.mintTimeoutMs * LONGEST_WAIT_SHARE
+  enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<void> {
+    const longestMs = this.budget.mintTimeoutMs * LONGEST_WAIT_SHARE
     if (performance.now() >= this.#countedUntil) {
       this.#asks = new WeakMap()
       this.#countedUntil = performance.now() + COUNTED_MS
     }
     const asked = this.#asks.get(requester) ?? 0
     this.#asks.set(requester, asked + 1)
-    const rank = asked + (isTroubled ? this.#budget.mintRate : 0)
-    return new Promise((go, refuse) => {
-      const timer = setTimeout(() => this.#refuse(waiter), longestMs)
-      const waiter: Waiter = { isKnown, isTroubled, rank, go, refuse, timer }
+    const rank = asked + (isTroubled ? this.budget.mintRate : 0)
+    return new Promise((resolve, reject) => {
+      const end = (error?: TokenError) => {
+        clearTimeout(timer)
+        this.#waiters.splice(this.#waiters.indexOf(waiter), 1)
+        if (error === undefined) resolve()
+        else reject(error)
+      }
+      const waiter = { isKnown, isTroubled, rank, end }
+      const timer = setTimeout(end, longestMs, OVER_BUDGET)
       this.#waiters.splice(this.#waiters.findLastIndex((other) => other.rank <= rank) + 1, 0, waiter)
       this.#letGo()
-      const waitMs = this.#nextAt - BURST_MS + (this.#waiters.length - 1) * this.#intervalMs - performance.now()
+      const waitMs = this.#nextAt + (this.#waiters.length - 1) * this.#intervalMs - performance.now()
       if (waitMs < longestMs) return
       const cold = this.#waiters.filter((other) => !other.isKnown)
       const hasMostTurns = cold.length * COLD_TURN <= this.#waiters.length
-      this.#refuse(this.#waiters.findLast((other) => other.isKnown === hasMostTurns) ?? waiter)
+      this.#waiters.findLast((other) => other.isKnown === hasMostTurns)?.end(OVER_BUDGET)
     })
+  }
+
+  leave(): void {
+    this.#underway -= 1
+    this.#letGo()
   }
 
   /** Nobody has to wait for a call that will not be made. */
   refuseAll(error: TokenError): void {
-    for (const waiter of this.#waiters.slice()) this.#refuse(waiter, error)
+    for (const waiter of this.#waiters.slice()) waiter.end(error)
   }
 
-  /** All places are taken, and an org without trouble waits for one. */
-  get isShortOfPlaces(): boolean {
-    return this.#underway >= this.#budget.mintConcurrency && this.#waiters.some(({ isTroubled }) => !isTroubled)
+  /** So many orgs without trouble wait for one. */
+  get missingPlaces(): number {
+    const isFull = this.#underway >= this.budget.mintConcurrency
+    return isFull ? this.#waiters.filter(({ isTroubled }) => !isTroubled).length : 0
   }
 
   /** Lets all go whose turn has come. If all places are taken, the next call that ends goes on; if the rate is used up, the clock does. */
   #letGo(): void {
     clearTimeout(this.#timer)
-    while (this.#underway < this.#budget.mintConcurrency) {
+    while (this.#underway < this.budget.mintConcurrency) {
       const isColdTurn = this.#turns % COLD_TURN === COLD_TURN - 1
       const waiter = this.#waiters.find(({ isKnown }) => isKnown !== isColdTurn) ?? this.#waiters[0]
       if (waiter === undefined) return
       const now = performance.now()
-      const waitMs = this.#nextAt - BURST_MS - now
-      if (waitMs > 0) {
-        this.#timer = setTimeout(() => this.#letGo(), Math.ceil(waitMs))
+      if (this.#nextAt > now) {
+        this.#timer = setTimeout(() => this.#letGo(), Math.ceil(this.#nextAt - now))
         return
       }
-      this.#nextAt = Math.max(this.#nextAt, now) + this.#intervalMs
+      this.#nextAt = Math.max(this.#nextAt, now - BURST_MS) + this.#intervalMs
       this.#underway += 1
       this.#turns += 1
-      this.#remove(waiter)
-      waiter.go(() => {
-        this.#underway -= 1
-        this.#letGo()
-      })
+      waiter.end()
     }
-  }
-
-  #refuse(waiter: Waiter, error?: TokenError): void {
-    const retryAfterSeconds = Math.ceil(this.#budget.mintTimeoutMs / 1_000)
-    this.#remove(waiter)
-    waiter.refuse(error ?? new TokenError('token_endpoint_unavailable', OVER_BUDGET, { retryAfterSeconds }))
-  }
-
-  #remove(waiter: Waiter): void {
-    clearTimeout(waiter.timer)
-    this.#waiters.splice(this.#waiters.indexOf(waiter), 1)
   }
 }

@@ -189,7 +189,7 @@ export class TokenCache {
       .then(
         (token) => {
           this.habits.mintMs = this.now() - startedAt
-          return this.#isCurrent(org, mint) ? this.#take(org, token, reason) : token
+          return this.#isCurrent(org, mint) ? this.take(org, token, reason) : token
         },
         (error: unknown) => {
           if (this.#isCurrent(org, mint)) {
@@ -211,7 +211,7 @@ export class TokenCache {
   }
 
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
-  #take(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
+  take(org: OrgId, token: AccessToken, reason?: MintReason): AccessToken {
     this.#refusals.delete(org)
     const tokens = this.#orgs.peek(org)
     if (tokens === undefined) {

@@ -66,6 +66,8 @@ export interface SettledMint extends Pick<MintOptions, 'requestId'>, Required<Pi
 /** Events for the metrics and the log. None of them holds a token or a secret. Each method is optional and must not throw. */
 export interface TokenObserver {
   mintSettled?(mint: SettledMint): void
+  /** A token of a call that had taken too long, so that no mint waits for it. */
+  lateToken?(org: OrgId, token: AccessToken): void
   /** The service ends tokens with this status, which `tokens.rejectedStatuses` does not name. */
   statusLearned?(status: number): void
   tokenEvicted?(org: OrgId): void

@@ -27,7 +27,7 @@ function queueOf(mintConcurrency: number, mintRate: number, mintTimeoutMs = 60_0
 function watch(queue: MintQueue, isKnown: boolean, requester?: object, isTroubled = false): Seen {
   const seen: Seen = {}
   queue.enter(isKnown, requester, isTroubled).then(
-    (leave) => Object.assign(seen, { enteredAt: now(), leave }),
+    () => Object.assign(seen, { enteredAt: now(), leave: () => queue.leave() }),
     (error: unknown) => Object.assign(seen, { error }),
   )
   return seen
@@ -69,7 +69,7 @@ test('a mint that could not be served in time is refused at once, with Retry-Aft
   expect(refused).toHaveLength(66)
   for (const { error } of refused) {
     expect(error).toBeInstanceOf(TokenError)
-    expect(error).toMatchObject({ code: 'token_endpoint_unavailable', retryAfterSeconds: 4 })
+    expect(error).toMatchObject({ code: 'token_endpoint_unavailable', retryAfterSeconds: 5 })
   }
   await advance(4_000)
   expect(startsOf(list)).toHaveLength(100 - refused.length)
@@ -109,14 +109,13 @@ test('orgs that had a token before go before new orgs, but for one turn in four;
   }
 })
 
-test('is short of places while an org without trouble waits for one', async () => {
+test('places are missing for the orgs without trouble that wait for one', () => {
   const queue = queueOf(1, 1_000)
-  watch(queue, KNOWN)
-  expect(queue.isShortOfPlaces).toBe(false)
-  watch(queue, KNOWN, {}, true)
-  expect(queue.isShortOfPlaces).toBe(false)
-  watch(queue, COLD)
-  expect(queue.isShortOfPlaces).toBe(true)
+  const missing = [false, true, false, false].map((isTroubled) => {
+    watch(queue, COLD, {}, isTroubled)
+    return queue.missingPlaces
+  })
+  expect(missing).toEqual([0, 0, 1, 2])
 })
 
 describe('mints are shared between requesters', () => {
@@ -186,13 +185,13 @@ test('with any arrivals, neither bound is exceeded, and no place is lost', async
     for (const { isKnown, requester, pauseMs, durationMs } of arrivals) {
       await advance(pauseMs)
       queue.enter(isKnown, requester).then(
-        (leave) => {
+        () => {
           starts.push(now())
           underway += 1
           most = Math.max(most, underway)
           setTimeout(() => {
             underway -= 1
-            leave()
+            queue.leave()
           }, durationMs)
         },
         () => undefined,
