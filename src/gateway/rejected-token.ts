@@ -148,13 +148,14 @@ export class RejectedToken {
     this.#rejected.add(token)
     if (this.#tries === 1) {
       this.#firstSentAt = sentAt
-      if (tokens.acceptedAt >= 0) tokens.habits.noteRejected(tokens, sentAt)
       if (token === tokens.current && this.#trialStatus === undefined) tokens.rejectedInRow += 1
     }
     if (token === tokens.former) tokens.former = undefined
     const { current, habits } = tokens
     const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
     if (isByRight && !this.isRepeated) return this.#renew(BY_RIGHT_MS, tokens, now)
+    const isDeath = tokens.acceptedAt >= 0 && tokens.mayMintAfterRejection(now, this.#shape)
+    if (this.#tries === 1 && isDeath) habits.noteRejected(tokens, sentAt)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
