@@ -152,10 +152,14 @@ export class RejectedToken {
     }
     if (token === tokens.former) tokens.former = undefined
     const { current, habits } = tokens
-    const isByRight = tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.shapesByRight?.has(this.#shape)
-    if (isByRight && !this.isRepeated) return this.#renew(BY_RIGHT_MS, tokens, now)
-    const isDeath = tokens.acceptedAt >= 0 && tokens.mayMintAfterRejection(now, this.#shape)
-    if (this.#tries === 1 && isDeath) habits.noteRejected(tokens, sentAt)
+    const isInRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
+    if (!isInRow && tokens.shapesByRight?.has(this.#shape) && !this.isRepeated) {
+      return this.#renew(BY_RIGHT_MS, tokens, now)
+    }
+    const wasGood = tokens.acceptedAt >= 0
+    const isUrgent = isInRow && wasGood && !tokens.isPausingAt(now)
+    const mayMint = isUrgent || tokens.mayMintAfterRejection(now, this.#shape)
+    if (this.#tries === 1 && mayMint && wasGood) habits.noteRejected(tokens, sentAt)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
@@ -166,8 +170,7 @@ export class RejectedToken {
     const isGood = tokens.acceptedAt > sentAt
     const holdsOut = this.#holdsOut(tokens, now)
     if (isGood || (this.#hasMinted && tokens.isReplacement && !holdsOut)) return this.#giveUp(tokens, now)
-    const isInVain = tokens.hasReplacedInVain(now) || !tokens.mayMintAfterRejection(now, this.#shape)
-    if (isInVain && !holdsOut) return undefined
+    if ((tokens.hasReplacedInVain(now) || !mayMint) && !holdsOut) return undefined
     tokens.condemn(sentAt)
     // Nobody else waits for a trial.
     tokens.isBeingReplaced ||= this.#trialStatus === undefined
