@@ -145,15 +145,6 @@ describe('a settled token', () => {
     expect(stage.mints).toBe(mints)
   })
 
-  test('that the service accepted a moment ago: repeated once with it, without a mint', async () => {
-    const stage = await Stage.settled()
-    let answers = 0
-    stage.answer = () => (++answers === 1 ? 401 : 200)
-    expect((await stage.send()).status).toBe(200)
-    expect(stage.mints).toBe(1)
-    expect(stage.kinds).toEqual(['not_the_token'])
-  })
-
   test('where the same token never helps, it is soon not tried any more', async () => {
     const stage = await Stage.settled()
     const repeats: number[] = []
@@ -432,7 +423,7 @@ describe('a rejection that is not about the token', () => {
       expect((await stage.send()).status).toBe(200)
       await stage.pass(100)
     }
-    expect(stage.mints).toBe(1)
+    expect([stage.mints, ...new Set(stage.kinds)]).toEqual([1, 'not_the_token'])
     await stage.pass(300_000)
     for (count = 0; count < 7; ) expect((await stage.send()).status).toBe(200)
     expect(stage.mints, 'the back end may have lost the token').toBe(2)
