@@ -70,7 +70,7 @@ export class MintGuard implements TokenSource {
   #succeededAt = Number.NEGATIVE_INFINITY
   #usualMs = 0
   // After a stall of this process, answers that are there already are read before the immediate runs.
-  readonly #timer = setTimeout(() => setImmediate(() => this.#lookAtCalls()), LOOK_EVERY_MS)
+  readonly #timer = setTimeout(() => setImmediate(() => this.#lookAtCalls()), LOOK_EVERY_MS).unref()
 
   constructor(budget: MintBudget, source: TokenSource, observer: TokenObserver = {}) {
     this.#source = source
@@ -139,18 +139,17 @@ export class MintGuard implements TokenSource {
       if (isInTheWay || older >= Math.max(1, mayHang) || call !== first) call.breakOff?.()
       if (isInTheWay) missingPlaces -= 1
       // With few places, none is left for a call that shows how slow the endpoint is: so the next one has more time.
-      if (isInTheWay && mayHang === 0) this.#usualMs = Math.max(this.#usualMs, limitMs)
+      if (isInTheWay && mayHang === 0) this.#usualMs = limitMs
     }
     if (this.#calls.length > 0) this.#timer.refresh()
   }
 
   /** The endpoint works, and has accepted the App: also if it refuses the org, and there is no token. */
   #answered(call: Call, token?: AccessToken): void {
-    const tookMs = performance.now() - call.startedAt
+    const now = performance.now()
     // If another call was quicker, this one may be slow by itself.
-    const isUsual = tookMs < this.#usualMs || call.startedAt >= this.#succeededAt
-    if (token !== undefined && isUsual) this.#usualMs = tookMs
-    this.#succeededAt = performance.now()
+    if (token !== undefined && call.startedAt >= this.#succeededAt) this.#usualMs = now - call.startedAt
+    this.#succeededAt = now
     // An empty map would get a new table, too.
     if (this.#begun.size > 0) this.#begun.clear()
     this.#pauses.delete(call.org)

@@ -385,6 +385,7 @@ describe('a slow endpoint', () => {
         await advance(5_000)
         expect(healthy).toMatchObject({ code: 'ok' })
         expect(healthy.tookMs).toBeLessThan(i > 0 ? 500 : answerMs > 0 ? 2_000 : 4_000)
+        if (i === 0) expect(world.endpoint.brokenOff, 'as many as others wait for').toBeLessThan(12)
         world.mintAgain(outcomes, 'hangs')
       }
       expect(world.events.filter((event) => event.startsWith('paused'))).toEqual([])
