@@ -51,10 +51,11 @@ const MAX_TRIES = 60
 const TRIAL_PAUSE_MS = 10 * 60_000
 /** A mint for a request that cannot be repeated helps only the next one, so those that do not help are made more rarely. */
 const UNREPEATED_COOLDOWNS = 4
-/** Permissions change, and some tokens keep those of their time: where requests are rejected by right, an older one is replaced. */
-const BY_RIGHT_MS = 2 * 60_000
-/** The same where one back end rejects a token that others accept: it may have lost it. */
-const LOST_MS = 5 * 60_000
+/**
+ * An older token is replaced although it is good for other requests: some tokens keep the permissions of their time, and a back
+ * end may lose a token.
+ */
+const RENEWED_MS = 5 * 60_000
 /** If so many requests in a row are rejected, the token is the reason after all. */
 const MAX_BY_RIGHT_IN_ROW = 5
 
@@ -153,9 +154,7 @@ export class RejectedToken {
     if (token === tokens.former) tokens.former = undefined
     const { current, habits } = tokens
     const isInRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
-    if (!isInRow && tokens.shapesByRight?.has(this.#shape) && !this.isRepeated) {
-      return this.#renew(BY_RIGHT_MS, tokens, now)
-    }
+    if (!isInRow && tokens.shapesByRight?.has(this.#shape) && !this.isRepeated) return this.#renew(tokens, now)
     const wasGood = tokens.acceptedAt >= 0
     const isUrgent = isInRow && wasGood && !tokens.isPausingAt(now)
     const mayMint = isUrgent || tokens.mayMintAfterRejection(now, this.#shape)
@@ -250,14 +249,14 @@ export class RejectedToken {
       if (remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt) habits.former.note(false)
     }
     if (this.#isWaiting) habits.waiting.note(true)
-    if (remedy === 'again') this.#renew(LOST_MS, tokens, now)
+    if (remedy === 'again') this.#renew(tokens, now)
     if (remedy === 'waited') habits.learnDelay(sentAt - token.mintedAt, now)
     tokens.noteAccepted(token, sentAt, this.request)
   }
 
-  /** Mints behind the request if the token is older: rights may have changed, or a back end may have lost the token. */
-  #renew(afterMs: number, tokens: OrgTokens, now: number): undefined {
-    const mayRenew = now - tokens.current.mintedAt > afterMs && !tokens.isPausingAt(now)
+  /** Mints behind the request if the token is old. */
+  #renew(tokens: OrgTokens, now: number): undefined {
+    const mayRenew = now - tokens.current.mintedAt > RENEWED_MS && !tokens.isPausingAt(now)
     if (!mayRenew || !tokens.habits.ahead.areGood(this.#cache.random())) return
     this.#cache.warm(this.request.org, 'refresh').catch(() => undefined)
   }

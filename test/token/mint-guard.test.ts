@@ -441,18 +441,6 @@ describe('an org whose trouble is its own', () => {
     await world.call('healthy')
     expect(world.guard.status).toBeUndefined()
   })
-
-  test('ten thousand are remembered; the least recent is forgotten first', async () => {
-    const world = new World(ONCE)
-    const limit = failing(LIMITED, { retryAfterSeconds: 60 })
-    world.endpoint.behave = (org) => (org === 'healthy' ? 0 : limit())
-    for (let i = 0; i <= 10_000; i += 1) {
-      await expect(world.guard.mint(`org-${i}` as OrgId)).rejects.toThrow()
-      await world.guard.mint('healthy' as OrgId)
-    }
-    expect(await world.call('org-1')).toMatchObject({ code: LIMITED })
-    expect(await world.call('org-0')).toMatchObject({ code: 'ok' })
-  })
 })
 
 describe('all orgs are paused', () => {

@@ -4,6 +4,7 @@ import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import { eventually } from '../support/changes.ts'
 import type { Reply } from '../support/origin-connection.ts'
 import { scaled, scaledSetting } from '../support/pace.ts'
 import { fieldOf, problemOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
@@ -235,4 +236,18 @@ test('the content of a request is sent once, however often its mint was retried'
   )
   expect((await client.response('POST')).status).toBe(200)
   expect(service.requests.map((received) => received.content.toString())).toEqual(['hello'])
+})
+
+test('a token that comes after its request has given up serves the next one', async () => {
+  let answer = () => {}
+  const answered = new Promise<void>((resolve) => (answer = resolve))
+  await using service = await startService({ mint: (mint) => answered.then(() => mint.issue()) })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '200ms', 'admin.address': 'localhost:0' })
+  const status = async () => JSON.parse((await proxy.askAdmin('/status')).content)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(504)
+  await eventually(async () => (await status()).warnings.length > 0, 'the call to take too long')
+  answer()
+  await eventually(async () => (await status()).orgs[0]?.state === 'new', 'the token')
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(1)
 })
