@@ -40,7 +40,7 @@ const KINDS: Readonly<Record<Remedy, RejectionKind>> = {
 
 /** RFC 6750 §3.1: the token is good, and the request needs more rights than it gives. */
 const INSUFFICIENT_SCOPE = /error="?insufficient_scope/i
-/** The pause before the same token is tried a second time. */
+/** The first repeat with the same token is sent at once. This is the pause before each further one. */
 const AGAIN_MS = 50
 /** Repeats with the same token where bad back ends are everyday. */
 const MAX_AGAIN = 4
@@ -55,8 +55,8 @@ const UNREPEATED_COOLDOWNS = 4
  * An older token is replaced although it is good for other requests: some tokens keep the permissions of their time, and a back
  * end may lose a token.
  */
-const RENEWED_MS = 5 * 60_000
-/** If so many requests in a row are rejected, the token is the reason after all. */
+const RENEW_AFTER_MS = 5 * 60_000
+/** If more requests in a row are rejected, the token is the reason after all. */
 const MAX_BY_RIGHT_IN_ROW = 5
 
 type Repeat = Promise<AccessToken>
@@ -153,21 +153,22 @@ export class RejectedToken {
     }
     if (token === tokens.former) tokens.former = undefined
     const { current, habits } = tokens
-    const isInRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
-    if (!isInRow && tokens.shapesByRight?.has(this.#shape) && !this.isRepeated) return this.#renew(tokens, now)
+    const isLongRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
+    if (!isLongRow && tokens.shapesByRight?.has(this.#shape) && !this.isRepeated) return this.#renew(tokens, now)
     const wasGood = tokens.acceptedAt >= 0
-    const isUrgent = isInRow && wasGood && !tokens.isPausingAt(now)
+    const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
+    const isUrgent = isLongRow && wasGood && !isYoung && !tokens.isPausingAt(now)
     const mayMint = isUrgent || tokens.mayMintAfterRejection(now, this.#shape)
     if (this.#tries === 1 && mayMint && wasGood) habits.noteRejected(tokens, sentAt)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
-    const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
     if (repeat !== undefined) return repeat
     // A request that was sent later was accepted: the token is good.
     const isGood = tokens.acceptedAt > sentAt
-    const holdsOut = this.#holdsOut(tokens, now)
+    // After a failure, or the same token again, there is a pause in an outage, too.
+    const holdsOut = this.#holdsOut(tokens, now) && !tokens.isPausingAt(now)
     if (isGood || (this.#hasMinted && tokens.isReplacement && !holdsOut)) return this.#giveUp(tokens, now)
     if ((tokens.hasReplacedInVain(now) || !mayMint) && !holdsOut) return undefined
     tokens.condemn(sentAt)
@@ -209,7 +210,7 @@ export class RejectedToken {
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!isHopeful && !isInDelay) return undefined
     if (isHopeful && this.#trialStatus === undefined) this.#isWaiting ??= true
-    // All who wait for a token that nobody could use yet take turns; a trial, or a token that works for others, is one's own.
+    // All who wait for a token that nobody could use yet take turns. A trial takes none, nor does a token that works for others.
     if (isNew && this.#trialStatus === undefined) {
       if (isHopeful) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
       this.#remedy = 'waited'
@@ -228,8 +229,8 @@ export class RejectedToken {
   /** The service accepted the token a moment ago, or meanwhile: one back end, or this request, may be the reason. */
   #tryAgain(sentAt: number, { current, acceptedAt, habits: { again } }: OrgTokens, random: number): Repeat | undefined {
     if (this.#agains >= (again.areProven ? MAX_AGAIN : 1)) return undefined
-    const wasGood = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS
-    if (acceptedAt <= sentAt && !(wasGood && again.areGood(random))) return undefined
+    const wasGoodLately = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS
+    if (acceptedAt <= sentAt && !(wasGoodLately && again.areGood(random))) return undefined
     this.#agains += 1
     return this.#use('again', current, this.#agains === 1 ? 0 : AGAIN_MS)
   }
@@ -256,9 +257,9 @@ export class RejectedToken {
 
   /** Mints behind the request if the token is old. */
   #renew(tokens: OrgTokens, now: number): undefined {
-    const mayRenew = now - tokens.current.mintedAt > RENEWED_MS && !tokens.isPausingAt(now)
+    const mayRenew = now - tokens.current.mintedAt > RENEW_AFTER_MS && !tokens.isPausingAt(now)
     if (!mayRenew || !tokens.habits.ahead.areGood(this.#cache.random())) return
-    this.#cache.warm(this.request.org, 'refresh').catch(() => undefined)
+    this.#cache.replace(this.request.org, this.request, 'refresh').catch(() => undefined)
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */

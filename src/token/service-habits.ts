@@ -13,7 +13,7 @@ const MAX_CREDIT = 5
 /** After so many failures in a row, something is tried for only this share of the requests. */
 const PATIENCE = 3
 const TRIED_SHARE = 1 / 200
-/** If the service rejects good tokens of so many orgs in a row, it may know no token at all. That is not expected to last longer. */
+/** If the service rejects good tokens of so many orgs in a row, it may know no token at all, probably for no longer than `OUTAGE_MS`. */
 const OUTAGE_ORGS = 5
 const OUTAGE_MS = 40_000
 /** A delay of new tokens is expected for so long after it was last seen. */
@@ -76,9 +76,9 @@ export class ServiceHabits {
   readonly learnedStatuses: number[] = []
   /** Until then, each org gets at most one trial of what a status means. */
   noTrialUntil = 0
-  /** Until then, a new token that the service rejects may only have come in an outage. */
+  /** Until then, the service may reject a new token because of an outage. */
   outageUntil = Number.NEGATIVE_INFINITY
-  /** Orgs whose good tokens were rejected since the service last accepted any. */
+  /** Orgs whose good tokens were rejected since the service last accepted any, up to `OUTAGE_ORGS`. */
   readonly #rejectedOrgs = new Set<object>()
   /** What the last mint took. */
   mintMs = 0
@@ -112,14 +112,15 @@ export class ServiceHabits {
 
   // ---- outages
 
-  /** The service has accepted this token of the org before. */
+  /** The service rejected the token of the org, which it had accepted before. */
   noteRejected(org: object, sentAt: number): void {
-    if (this.#rejectedOrgs.add(org).size === OUTAGE_ORGS) this.outageUntil = sentAt + OUTAGE_MS
+    if (this.#rejectedOrgs.size === OUTAGE_ORGS || this.#rejectedOrgs.add(org).size < OUTAGE_ORGS) return
+    this.outageUntil = sentAt + OUTAGE_MS
   }
 
-  /** The tokens of other orgs may still be those of the outage. Runs for every request. */
+  /** After an outage, other orgs may still have tokens of its time. Runs for every request. */
   noteAccepted(sentAt: number): void {
-    if (this.#rejectedOrgs.size === 0) return
+    if (this.#rejectedOrgs.size === 0 || sentAt < this.outageUntil - OUTAGE_MS) return
     this.#rejectedOrgs.clear()
     this.outageUntil = Math.min(this.outageUntil, sentAt + this.rules.settleTimeMs)
   }
@@ -133,7 +134,7 @@ export class ServiceHabits {
     this.#delaySeenAt = now
   }
 
-  /** The service rejected a young token. It may know such tokens at `settledAt` at the latest. */
+  /** The service rejected a young token. It knows such tokens at `settledAt` at the latest. */
   expectDelay(settledAt: number): void {
     if (this.waiting.areGood(1)) this.#unknownUntil = Math.max(this.#unknownUntil, settledAt)
   }

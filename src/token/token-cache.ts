@@ -125,8 +125,8 @@ export class TokenCache {
   }
 
   /** Mints before anybody asks. @throws {TokenError} */
-  async warm(org: OrgId, reason: MintReason = 'warm'): Promise<void> {
-    await this.#mint(org, reason)
+  async warm(org: OrgId): Promise<void> {
+    await this.#mint(org, 'warm')
   }
 
   // ---- after the service has answered
@@ -141,9 +141,9 @@ export class TokenCache {
     return this.#orgs.peek(org)
   }
 
-  /** Waits for the successor of a token that was rejected. @throws {TokenError} */
-  replace(org: OrgId, asker: Asker): Promise<AccessToken> {
-    return this.#awaitMint(org, 'rejected', asker)
+  /** Waits for the successor of a token. @throws {TokenError} */
+  replace(org: OrgId, asker: Asker, reason: MintReason = 'rejected'): Promise<AccessToken> {
+    return this.#awaitMint(org, reason, asker)
   }
 
   // ---- mints

@@ -1,7 +1,7 @@
 /** The ways out of a rejection, with a scripted service and a virtual clock. */
 
 import { describe, expect, test } from 'vitest'
-import { TokenError } from '../../src/errors.ts'
+import { TokenError, type TokenErrorCode } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import type { RejectionKind } from '../../src/http/request-record.ts'
 import type { RequestKind } from '../../src/token/org-tokens.ts'
@@ -40,7 +40,7 @@ class Stage {
   issued = 0
   /** The endpoint gives this name for the next tokens. */
   name: string | undefined
-  endpointFails = false
+  endpointFails: TokenErrorCode | undefined
   /** Of a new token, as it may come from another replica. */
   ageMs = 0
   answer: (sent: Sent) => Answer = () => 200
@@ -53,9 +53,7 @@ class Stage {
         now: this.world.now,
         startTimer: this.world.startTimer,
         random: () => 0.999,
-        observer: {
-          statusLearned: (status) => this.learned.push(status),
-        },
+        observer: { statusLearned: (status) => this.learned.push(status) },
         ...options,
       },
       { mint: () => this.#mint() },
@@ -67,7 +65,7 @@ class Stage {
     this.mints += 1
     const number = this.mints
     await this.world.sleep(MINT_MS)
-    if (this.endpointFails) throw new TokenError('token_endpoint_unavailable', 'scripted')
+    if (this.endpointFails) throw new TokenError(this.endpointFails, 'scripted')
     this.issued = number
     const token = new AccessToken(this.name ?? `token-${number}`, mintedAt)
     this.#numbers.set(token, number)
@@ -128,11 +126,8 @@ describe('a settled token', () => {
     const stage = await Stage.settled()
     await stage.pass(10_000)
     stage.answer = from(2)
-    const { status, tookMs } = await stage.send()
-    expect(status).toBe(200)
-    expect(stage.mints).toBe(2)
-    expect(stage.kinds).toEqual(['expired'])
-    expect(tookMs).toBe(2 * ROUND_TRIP_MS + MINT_MS)
+    expect(await stage.send()).toEqual({ status: 200, tookMs: 2 * ROUND_TRIP_MS + MINT_MS })
+    expect([stage.mints, stage.kinds]).toEqual([2, ['expired']])
   })
 
   test.each([
@@ -149,10 +144,9 @@ describe('a settled token', () => {
     const stage = await Stage.settled()
     const repeats: number[] = []
     for (const [i, ageMs] of [10_000, 31_000, 17_000, 55_000, 23_000, 90_000].entries()) {
-      const death = i + 1
       await stage.pass(ageMs) // irregular, so that no end is expected
       await stage.send()
-      stage.answer = from(death + 1)
+      stage.answer = from(i + 2)
       const before = stage.sent.length
       expect((await stage.send()).status).toBe(200)
       repeats.push(stage.sent.length - before)
@@ -167,8 +161,7 @@ describe('a settled token', () => {
     stage.answer = () => ({ status, challenge: 'Bearer realm="x", error="insufficient_scope"' })
     const before = stage.sent.length
     expect(await stage.send()).toEqual({ status, tookMs: ROUND_TRIP_MS })
-    expect(stage.sent.length - before).toBe(1)
-    expect(stage.mints).toBe(1)
+    expect([stage.sent.length - before, stage.mints]).toEqual([1, 1])
   })
 
   test.each([1, 200])('that is forgotten %i ms after a request began: one mint', async (afterMs) => {
@@ -213,8 +206,7 @@ describe('a young token', () => {
       const { status, tookMs } = await stage.send()
       expect(status).toBe(200)
       expect(tookMs).toBeLessThan(1.13 * delayMs)
-      expect(stage.mints).toBe(1)
-      expect(stage.kinds).toEqual(['unsettled'])
+      expect([stage.mints, stage.kinds]).toEqual([1, ['unsettled']])
     },
   )
 
@@ -381,14 +373,15 @@ describe('a rejection that is not about the token', () => {
 
   test.each([
     { orgs: 10, mints: 2, late: 200 },
+    { orgs: 10, mints: 2, late: 401, name: 'always-the-same' },
     { orgs: 3, mints: 1, late: 401 },
-  ])('an outage of validation that $orgs orgs meet costs each of them $mints mints', async ({ orgs, mints, late }) => {
+  ])('in an outage that $orgs orgs meet, each of them makes $mints mints', async ({ orgs, mints, late, name }) => {
     const stage = await Stage.settled()
     const names = Array.from({ length: orgs }, (_, i) => `org-${i}` as OrgId)
     const send = (org: OrgId) => stage.request('repeatable', '/v2/things', org)
     await Promise.all(names.map((org) => stage.outcome(send(org))))
     await stage.pass(SETTLED_MS)
-    stage.answer = () => 401
+    Object.assign(stage, { name, answer: () => 401 })
     const before = stage.mints
     const first = names.flatMap((org) => [send(org), send(org)])
     await stage.pass(SETTLED_MS + 1_500)
@@ -399,6 +392,14 @@ describe('a rejection that is not about the token', () => {
     expect(new Set(await Promise.all(first))).toEqual(new Set([401]))
     expect(new Set(await Promise.all(second))).toEqual(new Set([late]))
     expect(stage.mints - before).toBe(orgs * mints)
+  })
+
+  test('an outage ends after 40 s, whatever the same orgs or a request from before it tell', () => {
+    const { habits } = new Stage().cache
+    const orgs = [{}, {}, {}, {}, {}]
+    for (const at of [10_000, 20_000]) for (const org of orgs) habits.noteRejected(org, at)
+    habits.noteAccepted(9_000)
+    expect(habits.outageUntil).toBe(50_000)
   })
 
   test('a service that rejects every request costs one mint in a cool-down, and it is noticed when it is well again', async () => {
@@ -416,7 +417,7 @@ describe('a rejection that is not about the token', () => {
   })
 
   test('where every fifth request meets a bad back end, clients see none of it, and hardly anything is minted', async () => {
-    const stage = await Stage.settled()
+    const stage = await Stage.settled({ refusalTtlMs: 60_000 })
     let count = 0
     stage.answer = () => (++count % 5 === 0 ? 401 : 200)
     for (let i = 0; i < 500; i += 1) {
@@ -427,6 +428,10 @@ describe('a rejection that is not about the token', () => {
     await stage.pass(300_000)
     for (count = 0; count < 7; ) expect((await stage.send()).status).toBe(200)
     expect(stage.mints, 'the back end may have lost the token').toBe(2)
+    await stage.pass(310_000)
+    stage.endpointFails = 'org_access_refused'
+    for (count = 0; count < 60; await stage.pass(500)) expect((await stage.send()).status).toBe(200)
+    expect(stage.mints, 'the refusal is remembered').toBe(3)
   })
 })
 
@@ -435,8 +440,7 @@ describe('a request that cannot be repeated', () => {
     const stage = await Stage.settled()
     stage.answer = from(2)
     expect((await stage.send('once')).status).toBe(401)
-    expect(stage.kinds).toEqual(['unexplained'])
-    expect(stage.mints).toBe(1)
+    expect([stage.mints, stage.kinds]).toEqual([1, ['unexplained']])
     expect((await stage.send('once')).status).toBe(200)
     expect(stage.mints).toBe(2)
   })
@@ -477,18 +481,19 @@ describe('a request that cannot be repeated', () => {
 
 describe('a client that is rejected whatever the token', () => {
   test.each([
-    ['handshake', '/forbidden'],
-    ['once', '/forbidden'],
-    ['once', '/things'],
-  ] as const)('%s, %s beside it: one mint in a cool-down, however often it tries', async (kind, other) => {
+    ['handshake', '/forbidden', 1, 6],
+    ['once', '/forbidden', 1, 6],
+    ['once', '/things', 1, 6],
+    ['repeatable', '/things', 7, 13],
+  ] as const)('%s, %s beside each %i: few mints, however often it tries', async (kind, other, each, most) => {
     const stage = await Stage.settled()
     stage.answer = ({ path }) => (path === '/forbidden' ? 401 : 200)
     for (let i = 0; i < 300; i += 1) {
       expect((await stage.send(kind, '/forbidden')).status).toBe(401)
-      await stage.send(kind, other)
+      if (i % each === 0) await stage.send(kind, other)
       await stage.pass(100)
     }
-    expect(stage.mints).toBeLessThanOrEqual(6)
+    expect(stage.mints).toBeLessThanOrEqual(most)
   })
 })
 
@@ -496,7 +501,7 @@ describe('a rejected token', () => {
   test('is tried now and then while no other can be had, and serves again if the service accepts it', async () => {
     const stage = await Stage.settled()
     stage.answer = () => 401
-    stage.endpointFails = true
+    stage.endpointFails = 'token_endpoint_unavailable'
     for (let i = 0; i < 10; i += 1) expect((await stage.send()).status).toBe('token_endpoint_unavailable')
     const before = stage.sent.length
     for (let i = 0; i < 100; i += 1) {
@@ -512,7 +517,7 @@ describe('a rejected token', () => {
   test('is not dead if the service accepts it from a later request', async () => {
     const stage = await Stage.settled()
     await stage.pass(10_000)
-    stage.endpointFails = true
+    stage.endpointFails = 'token_endpoint_unavailable'
     const requests = [stage.request(), stage.request(), stage.request()]
     stage.answer = () => 401
     await stage.pass(ROUND_TRIP_MS / 2)
@@ -530,8 +535,7 @@ test.each([400, 403, 500, 503])('after a purge, a response with %i is no rejecti
   const request = stage.request()
   stage.cache.purge()
   expect((await stage.outcome(request)).status).toBe(status)
-  expect(stage.sent.length - before).toBe(1)
-  expect(stage.mints).toBe(1)
+  expect([stage.sent.length - before, stage.mints]).toEqual([1, 1])
 })
 
 describe('other statuses', () => {
@@ -557,8 +561,7 @@ describe('other statuses', () => {
       const stage = await Stage.settled()
       stage.answer = ({ token }) => (token < 2 ? status : 200)
       expect((await stage.send()).status).toBe(200)
-      expect(stage.learned).toEqual([status])
-      expect(stage.cache.habits.learnedStatuses).toEqual([status])
+      expect([stage.learned, stage.cache.habits.learnedStatuses]).toEqual([[status], [status]])
       await stage.pass(SETTLED_MS)
       stage.answer = ({ token }) => (token < 3 ? status : 200)
       expect((await stage.send()).status).toBe(200)
@@ -586,7 +589,7 @@ describe('other statuses', () => {
     await stage.pass(SETTLED_MS)
     await stage.send()
     expect((await stage.send('repeatable', '/bad')).status).toBe(400)
-    stage.endpointFails = true
+    stage.endpointFails = 'token_endpoint_unavailable'
     const { length } = stage.sent
     stage.answer = () => (stage.sent.length === length + 1 ? 401 : 200)
     expect((await stage.send()).status).toBe(200)
@@ -631,7 +634,7 @@ describe('other statuses', () => {
   test('if the trial gets no token, the client gets the answer of the service', async () => {
     const stage = await Stage.settled()
     stage.answer = () => 403
-    stage.endpointFails = true
+    stage.endpointFails = 'token_endpoint_unavailable'
     expect((await stage.send()).status).toBe(403)
   })
 
@@ -643,9 +646,7 @@ describe('other statuses', () => {
       stage.answer = () => status
       expect((await stage.send()).status).toBe(status)
     }
-    expect(stage.kinds).toEqual([])
-    expect(stage.mints).toBe(1)
-    expect(stage.sent).toHaveLength(6)
+    expect([stage.mints, stage.kinds, stage.sent.length]).toEqual([1, [], 6])
   })
 })
 

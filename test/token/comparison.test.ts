@@ -81,9 +81,8 @@ describe('beside a careful client', () => {
     expect(proxy.requests).toBe(client.requests)
     expect(proxy.failed).toBeLessThanOrEqual(client.failed * failed)
     expect(proxy.rejected, 'rejections that the client hides').toBeLessThanOrEqual(client.rejected)
-    expect(proxy.rejectedOnce / (proxy.requests * (kind.load?.onceShare ?? LOAD.onceShare))).toBeLessThanOrEqual(
-      onceRejected,
-    )
+    const once = proxy.requests * (kind.load?.onceShare ?? LOAD.onceShare)
+    expect(proxy.rejectedOnce / once).toBeLessThanOrEqual(onceRejected)
     expect(proxy.mints / client.mints).toBeLessThanOrEqual(mints)
     expect(proxy.rejectedByService / Math.max(client.rejectedByService, 1)).toBeLessThanOrEqual(rejections)
     // Where new tokens take a while, a request that is forbidden waits for one, too.
