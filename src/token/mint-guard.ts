@@ -1,12 +1,11 @@
 /**
  * Stands between the cache and the token endpoint, so that neither trouble there nor a flood here becomes a storm of mints.
  *
- * A mint is admitted unless there is a pause, waits for its turn in the budget, and calls the endpoint. If the call fails in a
- * way that may pass, the mint goes the same way again while its time lasts. A failure pauses its org, longer each time. All
- * orgs are paused if several of them met the same trouble since the last success. When that pause is over, one call goes ahead
- * as the probe: its outcome ends the pause or starts a longer one.
+ * A mint is admitted unless there is a pause, waits for its turn in the budget, and calls the endpoint. After a failure that may
+ * pass, it begins again while its time lasts. A failure pauses its org, longer each time. All orgs are paused if several met the
+ * same trouble since the last success. Then one call is the probe: its outcome ends the pause or starts a longer one.
  *
- * A call that takes too long has failed, but may go on, late, beside the next call for its org: that one notices when the
+ * A call that takes too long counts as failed. It may go on beside the next call for its org: the next one notices when the
  * endpoint is back, and the late one brings its token if the endpoint has only become slow.
  */
 
@@ -25,7 +24,7 @@ interface Pause {
   readonly cause: TokenError
   readonly failuresInARow: number
   readonly until: number
-  /** Of a pause of all: outcomes count from now on. Before, they are those of calls that were under way when it began. */
+  /** The probe of a pause of all was sent. Outcomes before that are those of calls that were under way when it began. */
   readonly isProbed?: boolean
 }
 
@@ -41,14 +40,14 @@ interface Call {
   reject(error: unknown): void
 }
 
-/** Each pause is twice the one before. All orgs are paused after so many failures of so many orgs since the last success. */
+/** Each pause is twice as long as the one before. All orgs are paused once so many calls of so many orgs have failed in a row. */
 const FAILURE = { firstMs: 150, longestMs: 800, calls: 12, orgs: 3 }
 /** A 401, or a limit of unknown length. */
 const REFUSAL = { firstMs: 1_000, longestMs: 4_000, calls: 2, orgs: 2 }
 /**
- * A call takes too long after these shares of `mintTimeout`: the first alone, the second while others wait for its place. But not
- * before one and a half times the usual duration. At first, nothing tells a slow endpoint from calls that hang. The share of
- * troubled calls decides how soon a recovery is seen.
+ * A call takes too long after a share of `mintTimeout`: the second one while others wait for its place, otherwise the first. The
+ * limit is never less than one and a half times the usual duration. At first, nothing tells a slow endpoint from calls that
+ * hang. The shares of troubled calls decide how soon a recovery is seen.
  */
 const LIMITS = { usual: [3 / 2, 1 / 3], atFirst: [3 / 2, 2 / 3], troubled: [1 / 2, 0] } as const
 /** Calls that take too long may hold this share of the places while others wait. */
@@ -79,7 +78,7 @@ export class MintGuard implements TokenSource {
   }
 
   async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
-    // An org that was in trouble before has one call.
+    // An org that was in trouble before gets one call.
     const lastAt = this.#pauses.has(org) ? 0 : performance.now() + this.#queue.budget.mintTimeoutMs * LONGEST_WAIT_SHARE
     for (;;) {
       try {
@@ -87,7 +86,7 @@ export class MintGuard implements TokenSource {
       } catch (error) {
         const pause = this.#pauses.peek(org)
         const restMs = (pause?.until ?? 0) - performance.now()
-        // A probe is not repeated: its failure has begun the next pause. A lack of budget has begun none.
+        // A probe is not repeated: its failure has begun the next pause. A lack of budget begins none.
         if (pause?.code !== DOWN || restMs <= 0 || pause.until > lastAt || this.pauseOfAll !== undefined) throw error
         // A timer may be early by a part of a millisecond.
         await new Promise((resolve) => setTimeout(resolve, Math.ceil(restMs) + 1).unref())
@@ -101,7 +100,7 @@ export class MintGuard implements TokenSource {
     const all = this.pauseOfAll
     if (own !== undefined && performance.now() < own.until) throw refusal(own)
     if (all !== undefined) {
-      // Orgs that had a token go ahead: unknown ones that always fail would make every probe, and keep up a pause of their own.
+      // Orgs that had a token go ahead, because unknown ones may fail for ever, and each failed probe makes the pause longer.
       const aheadMs = all.code === DOWN && isKnown && own === undefined ? FAILURE.longestMs : 0
       if (performance.now() < all.until - aheadMs) throw refusal(all)
       // If the probe brings no outcome by then, the next one goes ahead.
@@ -147,7 +146,7 @@ export class MintGuard implements TokenSource {
   /** The endpoint works, and has accepted the App: also if it refuses the org, and there is no token. */
   #answered(call: Call, token?: AccessToken): void {
     const now = performance.now()
-    // If another call was quicker, this one may be slow by itself.
+    // A call that another one has overtaken may be slow by itself.
     if (token !== undefined && call.startedAt >= this.#succeededAt) this.#usualMs = now - call.startedAt
     this.#succeededAt = now
     // An empty map would get a new table, too.
@@ -165,7 +164,7 @@ export class MintGuard implements TokenSource {
     }
   }
 
-  /** A call that was in the way of others, or that another one has overtaken, says nothing about their orgs. */
+  /** A call that was in the way of others, or that another one has overtaken, says nothing about other orgs. */
   #failed(call: Call, cause: unknown, isInTheWay = false): void {
     call.reject(cause)
     if (call.isLate || !(cause instanceof TokenError)) return

@@ -11,7 +11,7 @@ import { TokenError } from '../errors.ts'
 interface Waiter {
   readonly isKnown: boolean
   readonly isTroubled: boolean
-  /** The number of mints that its requester asked for lately, and a setback in trouble. */
+  /** The number of mints that its requester asked for lately, and a handicap for a troubled call. */
   readonly rank: number
   /** Its turn has come, unless there is an error. */
   readonly end: (error?: TokenError) => void
@@ -81,8 +81,8 @@ export class MintQueue {
       const waitMs = this.#nextAt + (this.#waiters.length - 1) * this.#intervalMs - performance.now()
       if (waitMs < longestMs) return
       const cold = this.#waiters.filter((other) => !other.isKnown)
-      const hasMostTurns = cold.length * COLD_TURN <= this.#waiters.length
-      this.#waiters.findLast((other) => other.isKnown === hasMostTurns)?.end(OVER_BUDGET)
+      const isLastKnown = cold.length * COLD_TURN <= this.#waiters.length
+      this.#waiters.findLast((other) => other.isKnown === isLastKnown)?.end(OVER_BUDGET)
     })
   }
 
@@ -91,18 +91,18 @@ export class MintQueue {
     this.#letGo()
   }
 
-  /** Nobody has to wait for a call that will not be made. */
+  /** Ends all waits, because the calls will not be made. */
   refuseAll(error: TokenError): void {
     for (const waiter of this.#waiters.slice()) waiter.end(error)
   }
 
-  /** So many orgs without trouble wait for one. */
+  /** How many orgs without trouble wait for a place. */
   get missingPlaces(): number {
     const isFull = this.#underway >= this.budget.mintConcurrency
     return isFull ? this.#waiters.filter(({ isTroubled }) => !isTroubled).length : 0
   }
 
-  /** Lets all go whose turn has come. If all places are taken, the next call that ends goes on; if the rate is used up, the clock does. */
+  /** Lets all go whose turn has come. The others go when a place is given back, or when the rate admits them. */
   #letGo(): void {
     clearTimeout(this.#timer)
     while (this.#underway < this.budget.mintConcurrency) {

@@ -39,9 +39,9 @@ const SAFE_SHARE = 1 / 50
 const SAFE_MS = 100
 /** A token that was accepted within this time counts as accepted lately. */
 const LATELY_MS = 10_000
-/** After one request tries a token, others leave it alone for so long if they have another, or if it was rejected. */
+/** The time between two requests that try a token, if the others use another one, or if it was rejected. */
 const NEXT_TRY_MS = 1_000
-/** The same while requests wait for this token: the longer of this and a share of its age. */
+/** The same if the others wait for this token: the longer of this and a share of its age. */
 const TURN_MS = 150
 const TURN_SHARE = 1 / 10
 /** If a mint gave the same token again, this share of its life passes before the next mint. */
@@ -70,9 +70,9 @@ export class OrgTokens {
   rejectedInRow = 0
   /** A request of this org was repeated to learn what a suspect status means. */
   hadTrial = false
-  /** The last request that was rejected while the current token was young, and could not be repeated. */
+  /** The last request that could not be repeated and was rejected while the current token was young. */
   rejectedYoung: { readonly path: string; readonly sentAt: number } | undefined
-  /** Requests of this shape were rejected first with this token, could not be repeated, and none was accepted since. */
+  /** Requests of this shape cannot be repeated, and none was accepted since this token was rejected first. */
   unrepeated: { readonly shape: string; readonly token: AccessToken } | undefined
   /** No request tries the new token, or a rejected one, before this instant. */
   #nextTryAt = 0
@@ -82,7 +82,7 @@ export class OrgTokens {
   /** After a failure, or a mint that brought nothing new, no request waits for another mint before this instant. */
   #nextMintAt = 0
   #condemned: Condemned | undefined
-  /** A mint did not help: a rejection causes no other before this instant. */
+  /** After a mint that did not help, a rejection causes no other before this instant. */
   #noMintUntil = 0
   /** Shapes of requests that are rejected by right. Few orgs have any. */
   shapesByRight: Set<string> | undefined
@@ -104,13 +104,13 @@ export class OrgTokens {
     const isRepeatable = kind === 'repeatable'
     if (this.isBeingReplaced) {
       // While no other can be had, a request tries the token now and then: the service may have been wrong.
-      const mayTry = isRepeatable && this.#failures > 0 && !this.#isOver(now) && this.#mayTry(now, NEXT_TRY_MS)
-      return mayTry ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
+      const takesTurn = isRepeatable && this.#failures > 0 && !this.#isOver(now) && this.#takeTurn(now, NEXT_TRY_MS)
+      return takesTurn ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
     if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
     const isAwaited = this.#isAwaited && now < current.mintedAt + this.habits.rules.settleTimeMs
     if (isAwaited && isRepeatable) {
-      return this.#mayTry(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
+      return this.#takeTurn(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
     }
     const settledAt = current.mintedAt + (isAwaited ? this.habits.rules.settleTimeMs : this.habits.delayMs(now))
     if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
@@ -131,7 +131,7 @@ export class OrgTokens {
     const isSettled = now - this.current.mintedAt >= this.habits.delayMs(now)
     if (kind === 'handshake' || (isSettled && this.acceptedAt >= 0)) return false
     if (kind === 'once') return this.#isSafe(former, now)
-    return now - former.mintedAt < this.endMs && !(isSettled && this.#mayTry(now, NEXT_TRY_MS))
+    return now - former.mintedAt < this.endMs && !(isSettled && this.#takeTurn(now, NEXT_TRY_MS))
   }
 
   #reasonToMint(kind: RequestKind, now: number): MintReason | undefined {
@@ -153,8 +153,8 @@ export class OrgTokens {
     return this.habits.ahead.areGood(1 - this.#life.lot / 1_000)
   }
 
-  /** True for one request, which tries the current token. The next one may try it after `pauseMs`. */
-  #mayTry(now: number, pauseMs = this.turnMs(now)): boolean {
+  /** Returns true for one request, which tries the current token. The next one may try it after `pauseMs`. */
+  #takeTurn(now: number, pauseMs = this.turnMs(now)): boolean {
     if (now < this.#nextTryAt) return false
     this.#nextTryAt = Math.floor(now + pauseMs)
     return true
@@ -258,7 +258,7 @@ export class OrgTokens {
 
   // ---- rejections that are not about the token
 
-  /** True if a rejection may cause a mint now. A request of another shape than those that are rejected by right may, too. */
+  /** True if a rejection may cause a mint: after the cool-down, or for another shape than those that are rejected by right. */
   mayMintAfterRejection(now: number, shape = ''): boolean {
     const { size = 0 } = this.shapesByRight ?? {}
     const isOther = size > 0 && size <= MAX_KNOWN_SHAPES && !this.shapesByRight?.has(shape)
@@ -272,7 +272,7 @@ export class OrgTokens {
     )
   }
 
-  /** Nobody's token works, nor does the new one of this org: mints and waits go on, because the outage may end. */
+  /** The service accepts nobody's token, nor the new one of this org. Mints and waits go on, because the outage may end. */
   isInOutage(now: number): boolean {
     return this.acceptedAt < 0 && now < this.habits.outageUntil
   }
