@@ -137,6 +137,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       status: () => side.tokens.status(),
       purge: (org) => {
         const purged = side.tokens.purge(org)
+        side.guard.forget(org)
         fleet?.purge(org === undefined ? purged : [org])
         return purged.length
       },

@@ -196,6 +196,11 @@ export class MintGuard implements TokenSource {
     this.#queue.refuseAll(refusal(pause))
   }
 
+  /** Nobody wants the tokens of calls that took too long any more: of one org, or of all. */
+  forget(only?: OrgId): void {
+    for (const { isLate, org, breakOff } of this.#calls) if (isLate && org === (only ?? org)) breakOff?.()
+  }
+
   #resumeAll(): void {
     if (this.pauseOfAll !== undefined) this.#observer.mintsResumed?.()
     this.pauseOfAll = undefined

@@ -275,7 +275,10 @@ describe('the endpoint is down', () => {
     expect([world.endpoint.underway, world.late]).toEqual([0, []])
     world.endpoint.behave = () => 20_000
     const late = world.mint('other')
-    await advance(20_001)
+    world.mint('purged')
+    await advance(19_000)
+    world.guard.forget('purged' as OrgId)
+    await advance(1_001)
     expect([late.code, world.late]).toEqual([DOWN, ['other']])
   })
 
