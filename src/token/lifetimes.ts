@@ -35,9 +35,9 @@ const UNKNOWN = Number.POSITIVE_INFINITY
 export class Lifetimes {
   /** Above zero: a token has outlived the expected age, so none is replaced ahead. Each regular death counts it down. */
   doubts = 0
-  /** The greatest age of an accepted token, and the least of one that died, here or at another replica. */
+  /** The greatest age of an accepted token. */
   oldestMs = 0
-  leastMs = UNKNOWN
+  #leastMs = UNKNOWN
   #deaths: (Death & { readonly org: object })[] = []
   #usualMs = UNKNOWN
   #last: Death = { mintedAt: 0, aliveMs: 0, deadMs: 0 }
@@ -46,9 +46,14 @@ export class Lifetimes {
 
   /** The least age at which tokens of three orgs died, or of one. `Infinity` if there is none, or if a token has lived longer. */
   endMs(of: 'several' | 'one'): number {
-    const ageMs = of === 'several' ? this.#usualMs : this.leastMs
+    const ageMs = of === 'several' ? this.#usualMs : this.#leastMs
     const isOutlived = ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs
     return isOutlived || (of === 'several' && this.#together >= MIN_DEATHS) ? UNKNOWN : ageMs
+  }
+
+  /** A token died at this age, here or at another replica. Bound once, because every mint hands it on. */
+  readonly noteAgeAtDeath = (ageMs: number): void => {
+    this.#leastMs = Math.min(this.#leastMs, ageMs)
   }
 
   /** A token of the time before the last death that is accepted after it did not die with it. Runs for every request. */
@@ -59,7 +64,7 @@ export class Lifetimes {
 
   /** Returns the age at which tokens of several orgs died, if this one did; `undefined` if all may have died together. */
   noteDeath(org: object, death: Death): number | undefined {
-    this.leastMs = Math.min(this.leastMs, death.deadMs)
+    this.noteAgeAtDeath(death.deadMs)
     this.noteAccepted(death, death.mintedAt + death.aliveMs)
     // A token of a later time died at another moment. Where only one is used at a time, that is no reason to learn nothing.
     if (death.mintedAt > this.#last.mintedAt + this.#last.deadMs) this.#together = Math.floor(this.#together / 2)

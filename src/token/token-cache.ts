@@ -181,9 +181,7 @@ export class TokenCache {
     const startedAt = this.now()
     const expectedLifeMs = known(tokens?.endMs)
     const { lifetimes, rules } = this.habits
-    const onDeathTold = (ageMs: number) => {
-      if (rules.learns) lifetimes.leastMs = Math.min(lifetimes.leastMs, ageMs)
-    }
+    const onDeathTold = rules.learns ? lifetimes.noteAgeAtDeath : undefined
     const mint: Promise<AccessToken> = this.#source
       .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, onDeathTold, requester, requestId })
       .then(
