@@ -434,7 +434,7 @@ const UNREAD = new OriginError('http_response_incomplete', 'a rejection that is 
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
 
 function repeatOutcome(rejection: RejectedToken, isRejected: boolean): RepeatOutcome | undefined {
-  // A repeat that tells nothing new was the trial of a status.
+  // Without a kind, the repeat was to tell what a status means, and got the same status again.
   if (rejection.isRepeated) return isRejected || rejection.kind === undefined ? 'rejected' : 'accepted'
   if (!isRejected) return undefined
   return rejection.request.isRepeatable ? 'passed' : 'refused'
