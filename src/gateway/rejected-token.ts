@@ -259,7 +259,7 @@ export class RejectedToken {
   #renew(tokens: OrgTokens, now: number): undefined {
     const mayRenew = now - tokens.current.mintedAt > RENEW_AFTER_MS && !tokens.isPausingAt(now)
     if (!mayRenew || !tokens.habits.ahead.areGood(this.#cache.random())) return
-    this.#cache.replace(this.request.org, this.request, 'refresh').catch(() => undefined)
+    this.#cache.awaitMint(this.request.org, 'refresh', this.request).catch(() => undefined)
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */
@@ -271,15 +271,16 @@ export class RejectedToken {
     tokens.markRejectedByRight(this.#shape)
   }
 
-  #use(remedy: Remedy, token: AccessToken, delayMs = 0): Repeat {
+  async #use(remedy: Remedy, token: AccessToken, delayMs = 0): Repeat {
     this.#remedy = remedy
-    return this.#cache.pause(delayMs).then(() => token)
+    if (delayMs > 0) await this.#cache.wait(delayMs)
+    return token
   }
 
   #mint(rejected: AccessToken): Repeat {
     this.#remedy = 'minted'
     this.#hasMinted = true
-    return this.#cache.replace(this.request.org, this.request).catch((error: unknown) => {
+    return this.#cache.awaitMint(this.request.org, 'rejected', this.request).catch((error: unknown) => {
       if (this.#trialStatus === undefined) throw error
       // The same answer again is better for the client than a failure of our own.
       this.#trialStatus = undefined

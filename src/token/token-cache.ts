@@ -11,7 +11,7 @@ import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
-import { type Choice, OrgTokens, type RequestKind, type RequestLine } from './org-tokens.ts'
+import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
 import { ServiceHabits, type TokenRules } from './service-habits.ts'
 import type { AccessToken, Asker, MintReason, TokenSource } from './token-source.ts'
 
@@ -22,7 +22,7 @@ export interface TokenCacheOptions extends TokenRules {
   readonly mintTimeoutMs: number
   /** Monotonic milliseconds, the clock of the token source. */
   readonly now?: () => number
-  readonly startTimer?: typeof startTimer
+  readonly wait?: typeof wait
   readonly random?: () => number
 }
 
@@ -33,8 +33,6 @@ interface TokenLookup {
 
 export type OrgStatus = ReturnType<TokenCache['status']>[number]
 
-/** A refusal is forgotten after `refusalTtlMs`, but people should have the time to see it. */
-const REFUSAL_SHOWN_MS = 5 * 60_000
 /** A request waits this and twice the time of the last mint before it goes on with a token that may have ended. */
 const PATIENCE_MS = 250
 /** A request that waits for a token that others try looks so often whether it works. */
@@ -44,9 +42,9 @@ export class TokenCache {
   readonly #source: TokenSource
   readonly #options: TokenCacheOptions
   readonly #orgs: LRUCache<OrgId, OrgTokens>
-  readonly #refusals: LRUCache<OrgId, { readonly error: TokenError; readonly refusedAt: number }>
+  readonly #refusals: LRUCache<OrgId, TokenError>
   readonly now: () => number
-  readonly #startTimer: typeof startTimer
+  readonly wait: typeof wait
   readonly random: () => number
   readonly habits: ServiceHabits
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
@@ -56,7 +54,7 @@ export class TokenCache {
     this.#source = source
     this.#options = options
     this.now = now
-    this.#startTimer = options.startTimer ?? startTimer
+    this.wait = options.wait ?? wait
     this.random = random
     this.#orgs = new LRUCache({
       max: maxOrgs,
@@ -64,12 +62,7 @@ export class TokenCache {
         if (reason === 'evict') observer?.tokenEvicted?.(org)
       },
     })
-    this.#refusals = new LRUCache({
-      max: maxOrgs,
-      ttl: Math.max(REFUSAL_SHOWN_MS, options.refusalTtlMs),
-      ttlResolution: 0,
-      perf: { now },
-    })
+    this.#refusals = new LRUCache({ max: maxOrgs, ttl: options.refusalTtlMs, ttlResolution: 0, perf: { now } })
     this.habits = new ServiceHabits(options)
   }
 
@@ -94,18 +87,18 @@ export class TokenCache {
         const lookup = this.#give(org, choice)
         return minted === undefined ? lookup : { token: lookup.token, result: minted.result }
       }
-      if (choice.wait === 'until') await this.pause(Math.min(choice.at - this.now(), LOOK_MS))
+      if (choice.wait === 'until') await this.wait(Math.min(choice.at - this.now(), LOOK_MS))
       else if (minted !== undefined) return minted
       else {
         const result = this.#mints.has(org) ? 'joined' : 'miss'
         const patienceMs = this.#patienceMs(tokens, options.kind)
         try {
-          minted = { token: await this.#awaitMint(org, choice.reason, options, patienceMs), result }
+          minted = { token: await this.awaitMint(org, choice.reason, options, patienceMs), result }
         } catch (error) {
           const present = this.#orgs.peek(org)
           if (present?.servesAt(this.now()) === true) minted = { token: present.current, result: 'stale' }
           // The token that it could have gone on with may have been rejected meanwhile, or purged: then it waits on.
-          else if (isRefusal(error) || patienceMs === this.#options.mintTimeoutMs) throw error
+          else if (patienceMs === this.#options.mintTimeoutMs) throw error
         }
       }
     }
@@ -119,7 +112,7 @@ export class TokenCache {
   }
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
-    if (behind === undefined || this.#refusalOf(org) !== undefined) return { token, result }
+    if (behind === undefined || this.#refusals.has(org)) return { token, result }
     this.#mint(org, behind)
     return { token, result: result === 'hit' ? 'refreshing' : result }
   }
@@ -131,47 +124,24 @@ export class TokenCache {
 
   // ---- after the service has answered
 
-  /** The service accepted `request`, which was sent at `sentAt`. Runs for every request. */
-  accepted(org: OrgId, token: AccessToken, sentAt: number, request: RequestLine): void {
-    this.#orgs.peek(org)?.noteAccepted(token, sentAt, request)
-  }
-
   /** Undefined if the org has no token. */
   peek(org: OrgId): OrgTokens | undefined {
     return this.#orgs.peek(org)
   }
 
-  /** Waits for the successor of a token. @throws {TokenError} */
-  replace(org: OrgId, asker: Asker, reason: MintReason = 'rejected'): Promise<AccessToken> {
-    return this.#awaitMint(org, reason, asker)
-  }
-
   // ---- mints
 
-  /** Joins the mint that is under way, or starts one, and waits for it no longer than the limit. */
-  async #awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = this.#options.mintTimeoutMs) {
-    const refusal = this.#refusalOf(org)
+  /** Joins the mint that is under way, or starts one, and waits for it no longer than the limit. @throws {TokenError} */
+  async awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = this.#options.mintTimeoutMs) {
+    const refusal = this.#refusals.get(org)
     if (refusal !== undefined) throw refusal
-    let stopTimer = (): void => undefined
-    const limit = new Promise<undefined>((resolve) => {
-      stopTimer = this.#startTimer(() => resolve(undefined), patienceMs)
-    })
-    try {
-      const token = await Promise.race([this.#mint(org, reason, asker), limit])
-      if (token !== undefined) return token
-    } finally {
-      stopTimer()
-    }
+    const token = await this.wait(patienceMs, this.#mint(org, reason, asker))
+    if (token !== undefined) return token
     // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
     const tokens = this.#orgs.peek(org)
     const now = this.now()
     if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(now, this.random())
     throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
-  }
-
-  #refusalOf(org: OrgId): TokenError | undefined {
-    const refusal = this.#refusals.get(org)
-    return refusal && this.now() - refusal.refusedAt < this.#options.refusalTtlMs ? refusal.error : undefined
   }
 
   #mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
@@ -192,7 +162,8 @@ export class TokenCache {
         (error: unknown) => {
           if (this.#isCurrent(org, mint)) {
             const now = this.now()
-            if (isRefusal(error)) this.#refusals.set(org, { error, refusedAt: now })
+            // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
+            if (error instanceof TokenError && error.code === 'org_access_refused') this.#refusals.set(org, error)
             this.#orgs.peek(org)?.noteMintFailed(now, this.random())
           }
           throw error
@@ -219,12 +190,6 @@ export class TokenCache {
     const isNew = tokens.take(token, this.now(), this.random())
     if (reason === 'refresh') this.habits.ahead.note(isNew)
     return tokens.current
-  }
-
-  // ---- waiting
-
-  async pause(delayMs: number): Promise<void> {
-    if (delayMs > 0) await new Promise<void>((resolve) => this.#startTimer(resolve, delayMs))
   }
 
   // ---- for operators
@@ -262,7 +227,7 @@ export class TokenCache {
     return orgs
   }
 
-  /** Most recently used first; then the orgs that were refused in the last minutes, and have no token. */
+  /** Most recently used first; then the orgs that are refused, and have no token. */
   status() {
     const now = this.now()
     return Array.from(new Set([...this.#orgs.keys(), ...this.#refusals.keys()]), (org) => {
@@ -275,8 +240,8 @@ export class TokenCache {
         /** The age at which the token will probably end; undefined if nothing is known. */
         lifetimeMs: known(tokens?.endMs),
         lastRefusal: refusal && {
-          tokenEndpointStatus: refusal.error.tokenEndpointStatus,
-          agoMs: now - refusal.refusedAt,
+          tokenEndpointStatus: refusal.tokenEndpointStatus,
+          agoMs: this.#options.refusalTtlMs - this.#refusals.getRemainingTTL(org),
         },
       }
     })
@@ -284,17 +249,14 @@ export class TokenCache {
 }
 
 /**
- * Runs `run` after the delay, unless the returned function is called before. Does not keep the process alive: no request waits
- * any more then.
+ * Resolves after the delay, or settles like `sooner` if that comes first. Does not keep the process alive: no request waits any
+ * more then.
  */
-function startTimer(run: () => void, delayMs: number): () => void {
-  const timer = setTimeout(run, delayMs).unref()
-  return () => clearTimeout(timer)
-}
-
-/** Of the org itself. After any other failure, the endpoint, its limits or our credentials may be well again in a moment. */
-function isRefusal(error: unknown): error is TokenError {
-  return error instanceof TokenError && error.code === 'org_access_refused'
+function wait<T>(delayMs: number, sooner?: Promise<T>): Promise<T | undefined> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, delayMs, undefined).unref()
+    sooner?.finally(() => clearTimeout(timer)).then(resolve, reject)
+  })
 }
 
 function known(ageMs: number | undefined): number | undefined {

@@ -51,7 +51,7 @@ class Stage {
         ...TOKEN_CACHE_OPTIONS,
         settleTimeMs: SETTLE_MS,
         now: this.world.now,
-        startTimer: this.world.startTimer,
+        wait: this.world.wait,
         random: () => 0.999,
         observer: { statusLearned: (status) => this.learned.push(status) },
         ...options,

@@ -50,7 +50,7 @@ async function withToken(fixture: Fixture, org = ACME, lifeMs?: number): Promise
   const obtained = fixture.cache.obtain(org, REPEATABLE)
   await fixture.source.last.issue(undefined, lifeMs && fixture.clock.now() + lifeMs)
   const { token } = await obtained
-  fixture.cache.accepted(org, token, fixture.clock.now(), REQUEST)
+  fixture.cache.peek(org)?.noteAccepted(token, fixture.clock.now(), REQUEST)
   return token
 }
 
@@ -150,7 +150,7 @@ describe('ahead of the expected end', () => {
     const token = await withToken(fixture)
     for (let i = 0; i < 2; i += 1) {
       clock.advance(LIFETIME_MS * 0.4)
-      cache.accepted(ACME, token, clock.now(), REQUEST)
+      cache.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
     }
     clock.advance(LIFETIME_MS * 0.179)
     expect(cache.get(ACME, 'repeatable')?.result).toBe('hit')
@@ -170,7 +170,7 @@ describe('ahead of the expected end', () => {
     expect(cache.get(ACME, 'once')?.token, 'too near its end').toBe(token)
     clock.advance(LIFETIME_MS * 0.004)
     expect(cache.get(ACME, 'repeatable')?.token, 'the stated end').toBe(token)
-    cache.accepted(ACME, token, clock.now(), REQUEST)
+    cache.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
     expect(cache.get(ACME, 'repeatable')?.token).toBe(token)
   })
 
@@ -270,7 +270,7 @@ describe('requests that cannot be repeated', () => {
     const token = await withToken(fixture)
     clock.advance(LIFETIME_MS * 3)
     expect(cache.get(ACME, 'once')).toBeUndefined()
-    cache.accepted(ACME, token, clock.now(), REQUEST)
+    cache.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
     clock.advance(9_000)
     expect(cache.get(ACME, 'once')?.token).toBe(token)
     expect(cache.get(ACME, 'handshake')?.token).toBe(token)
@@ -337,7 +337,7 @@ describe('past the expected end', () => {
       expect(await obtained).toEqual({ token, result: 'stale' })
       for (let i = 0; i < 100; i += 1) expect(cache.get(ACME, 'repeatable')).toEqual({ token, result: 'stale' })
       expect(source.mints).toHaveLength(2)
-      clock.advance(5_000)
+      clock.advance(5_001)
       expect(cache.get(ACME, 'repeatable')).toEqual({ token, result: 'stale' })
       expect(source.mints).toHaveLength(3)
       const fresh = await source.last.issue()
@@ -350,11 +350,11 @@ describe('past the expected end', () => {
     ['a little if it can go on with its token', undefined, 250],
   ])('a request waits %s', async (_, lifeMs, waitMs) => {
     const delays: number[] = []
-    const startTimer = (_run: () => void, delayMs: number) => {
+    const wait: TokenCache['wait'] = async (delayMs, sooner) => {
       delays.push(delayMs)
-      return () => undefined
+      return await sooner
     }
-    const fixture = setUp({ learns: lifeMs !== undefined, startTimer })
+    const fixture = setUp({ learns: lifeMs !== undefined, wait })
     const { cache, source, clock } = fixture
     await withToken(fixture, ACME, lifeMs)
     clock.advance(LIFETIME_MS)
@@ -421,7 +421,7 @@ describe('refusals', () => {
     }
     expect(source.mints).toHaveLength(1)
     await withToken(fixture, GLOBEX)
-    clock.advance(5_000)
+    clock.advance(5_001)
     const again = cache.obtain(ACME, REPEATABLE)
     await source.last.issue()
     expect((await again).result).toBe('miss')

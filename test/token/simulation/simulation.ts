@@ -57,14 +57,9 @@ export class World {
     this.#queue.add(this.#now + Math.max(delayMs, 0), run)
   }
 
-  startTimer = (run: () => void, delayMs: number) => {
-    let isOn = true
-    this.after(delayMs, () => {
-      if (isOn) run()
-    })
-    return () => {
-      isOn = false
-    }
+  wait = <T>(delayMs: number, sooner?: Promise<T>): Promise<T | undefined> => {
+    const late = this.sleep(delayMs).then(() => undefined)
+    return sooner === undefined ? late : Promise.race([sooner, late])
   }
 
   sleep = (delayMs: number) => new Promise<void>((resolve) => this.after(delayMs, resolve))
@@ -215,7 +210,7 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
     {
       ...TOKEN_CACHE_OPTIONS,
       now: world.now,
-      startTimer: world.startTimer,
+      wait: world.wait,
       random: () => random.next(),
     },
     {
@@ -264,7 +259,7 @@ export async function throughCache(
     const sentAt = now()
     const { status, challenge = '' } = await send(token)
     if (rejection === undefined && cache.habits.meaningOf(status) === 'accepted') {
-      cache.accepted(org, token, sentAt, request)
+      cache.peek(org)?.noteAccepted(token, sentAt, request)
       return status
     }
     rejection ??= new RejectedToken(cache, {
