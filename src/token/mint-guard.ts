@@ -23,9 +23,11 @@ interface Pause {
   readonly code: typeof REJECTED | typeof LIMITED | typeof DOWN
   readonly cause: TokenError
   readonly failuresInARow: number
+  /** When the first of these calls was made: trouble that is older than the last success is the org's own. */
+  readonly beganAt: number
+  /** When the last of them failed: a call that is made in a pause of all is a probe. */
+  readonly failedAt: number
   readonly until: number
-  /** The probe of a pause of all was sent. Outcomes before that are those of calls that were under way when it began. */
-  readonly isProbed?: boolean
 }
 
 interface Call {
@@ -63,8 +65,6 @@ export class MintGuard implements TokenSource {
   readonly #calls: Call[] = []
   /** The trouble of an org that asks no more is forgotten, later than the longest pause ends. */
   readonly #pauses = new LRUCache<OrgId, Pause>({ ttl: 10 * 60_000, max: 10_000, ttlResolution: 0 })
-  /** Pauses of orgs that were well at the last success. */
-  readonly #begun = new Map<OrgId, Pause>()
   pauseOfAll: Pause | undefined
   #succeededAt = Number.NEGATIVE_INFINITY
   #usualMs = 0
@@ -105,7 +105,7 @@ export class MintGuard implements TokenSource {
       if (performance.now() < all.until - aheadMs) throw refusal(all)
       // If the probe brings no outcome by then, the next one goes ahead.
       const until = performance.now() + this.#queue.budget.mintTimeoutMs * LIMITS.troubled[0]
-      this.pauseOfAll = { ...all, isProbed: true, until }
+      this.pauseOfAll = { ...all, until }
     }
     const isTroubled = all !== undefined || own?.cause === HANGS
     await this.#queue.enter(isKnown, options.requester, isTroubled)
@@ -149,11 +149,9 @@ export class MintGuard implements TokenSource {
     // A call that another one has overtaken may be slow by itself.
     if (token !== undefined && call.startedAt >= this.#succeededAt) this.#usualMs = now - call.startedAt
     this.#succeededAt = now
-    // An empty map would get a new table, too.
-    if (this.#begun.size > 0) this.#begun.clear()
     this.#pauses.delete(call.org)
     // A call that began before a limit may still succeed.
-    if (this.pauseOfAll?.code !== LIMITED || this.pauseOfAll.isProbed) this.#resumeAll()
+    if (this.pauseOfAll?.code !== LIMITED || call.startedAt > this.pauseOfAll.failedAt) this.#resumeAll()
     if (token === undefined) return
     const calls = this.#calls.filter(({ org }) => org === call.org)
     if (calls.every(({ isLate }) => isLate)) this.#observer.lateToken?.(call.org, token)
@@ -173,24 +171,25 @@ export class MintGuard implements TokenSource {
       return
     }
     const code: Pause['code'] = cause.code === REJECTED || cause.code === LIMITED ? cause.code : DOWN
+    const isProbe = this.pauseOfAll !== undefined && call.startedAt > this.pauseOfAll.failedAt
     // An endpoint that answers a probe in another way is no longer in the same trouble.
-    if (this.pauseOfAll?.isProbed && this.pauseOfAll.code !== code) this.#resumeAll()
+    if (isProbe && this.pauseOfAll?.code !== code) this.#resumeAll()
     const all = this.pauseOfAll
     const own = this.#pauses.peek(call.org)
-    const before = all?.isProbed ? all : own
+    const before = isProbe ? all : own
     const failuresInARow = before?.code === code ? before.failuresInARow + 1 : 1
     const { firstMs, longestMs, calls, orgs } = code === DOWN ? FAILURE : REFUSAL
     const toldMs = code === LIMITED ? (cause.retryAfterSeconds ?? 0) * 1_000 : 0
     const lengthMs = toldMs || Math.min(firstMs * 2 ** (failuresInARow - 1), longestMs) * (0.5 + Math.random() / 2)
-    const pause = { code, cause, failuresInARow, until: performance.now() + lengthMs }
+    const beganAt = own?.beganAt ?? (isInTheWay ? Number.NEGATIVE_INFINITY : call.startedAt)
+    const failedAt = performance.now()
+    const pause = { code, cause, failuresInARow, beganAt, failedAt, until: failedAt + lengthMs }
     this.#pauses.set(call.org, pause)
-    const isOwn = isInTheWay || call.startedAt < this.#succeededAt || (own !== undefined && !this.#begun.has(call.org))
-    if (all === undefined && !isOwn) this.#begun.set(call.org, pause)
-    const begun = [...this.#begun.values()].filter((each) => each.code === code)
-    const isShared = begun.length >= orgs && begun.reduce((sum, each) => sum + each.failuresInARow, 0) >= calls
+    const alike = [...this.#pauses.values()].filter((each) => each.code === code && each.beganAt > this.#succeededAt)
+    const isShared = alike.length >= orgs && alike.reduce((sum, each) => sum + each.failuresInARow, 0) >= calls
     // Calls that were under way when the pause began leave it as it is, unless they are told of a limit with a later end.
     const isLater = code === LIMITED && all?.code === LIMITED && pause.until > all.until
-    if (all === undefined ? !isShared : !all.isProbed && !isLater) return
+    if (all === undefined ? !isShared : !isProbe && !isLater) return
     this.pauseOfAll = pause
     this.#observer.mintsPaused?.(code, lengthMs)
     this.#queue.refuseAll(refusal(pause))
@@ -209,7 +208,6 @@ export class MintGuard implements TokenSource {
   /** Ends all pauses; because of a changed App secret, only those that the old one caused. */
   resume(only?: Pause['code']): void {
     for (const [org, { code }] of [...this.#pauses.entries()]) if (code === (only ?? code)) this.#pauses.delete(org)
-    this.#begun.clear()
     if (this.pauseOfAll?.code === (only ?? this.pauseOfAll?.code)) this.#resumeAll()
   }
 
