@@ -66,12 +66,17 @@ export class TokenCache {
     this.habits = new ServiceHabits(options)
   }
 
-  // ---- before a request is sent
+  // ---- for requests
 
   /** A token to send now, or undefined if the request has to wait. Runs on every request, so it makes no promise. */
   get(org: OrgId, kind: RequestKind): TokenLookup | undefined {
     const choice = this.#orgs.get(org)?.choose(kind, this.now())
     return choice !== undefined && 'token' in choice ? this.#give(org, choice) : undefined
+  }
+
+  /** Undefined if the org has no token. */
+  peek(org: OrgId): OrgTokens | undefined {
+    return this.#orgs.peek(org)
   }
 
   /**
@@ -84,31 +89,25 @@ export class TokenCache {
       const tokens = this.#orgs.get(org)
       const choice: Choice = tokens?.choose(options.kind, this.now()) ?? { wait: 'mint', reason: 'cold' }
       if ('token' in choice) {
-        const lookup = this.#give(org, choice)
-        return minted === undefined ? lookup : { token: lookup.token, result: minted.result }
+        const { token, result } = this.#give(org, choice)
+        return { token, result: minted?.result ?? result }
       }
       if (choice.wait === 'until') await this.wait(Math.min(choice.at - this.now(), LOOK_MS))
       else if (minted !== undefined) return minted
       else {
         const result = this.#mints.has(org) ? 'joined' : 'miss'
-        const patienceMs = this.#patienceMs(tokens, options.kind)
+        const mayGoOn = options.kind === 'repeatable' && tokens?.servesAt(this.now()) === true
+        const patienceMs = mayGoOn ? PATIENCE_MS + 2 * this.habits.mintMs : undefined
         try {
           minted = { token: await this.awaitMint(org, choice.reason, options, patienceMs), result }
         } catch (error) {
           const present = this.#orgs.peek(org)
           if (present?.servesAt(this.now()) === true) minted = { token: present.current, result: 'stale' }
           // The token that it could have gone on with may have been rejected meanwhile, or purged: then it waits on.
-          else if (patienceMs === this.#options.mintTimeoutMs) throw error
+          else if (!mayGoOn) throw error
         }
       }
     }
-  }
-
-  /** A request that can be repeated waits little if it can go on with a token that was not rejected. */
-  #patienceMs(tokens: OrgTokens | undefined, kind: RequestKind): number {
-    const { mintTimeoutMs } = this.#options
-    const patienceMs = Math.min(PATIENCE_MS + 2 * this.habits.mintMs, mintTimeoutMs)
-    return kind === 'repeatable' && tokens?.servesAt(this.now() + patienceMs) === true ? patienceMs : mintTimeoutMs
   }
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
@@ -122,20 +121,13 @@ export class TokenCache {
     await this.#mint(org, 'warm')
   }
 
-  // ---- after the service has answered
-
-  /** Undefined if the org has no token. */
-  peek(org: OrgId): OrgTokens | undefined {
-    return this.#orgs.peek(org)
-  }
-
   // ---- mints
 
   /** Joins the mint that is under way, or starts one, and waits for it no longer than the limit. @throws {TokenError} */
-  async awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = this.#options.mintTimeoutMs) {
+  async awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = Number.POSITIVE_INFINITY) {
     const refusal = this.#refusals.get(org)
     if (refusal !== undefined) throw refusal
-    const token = await this.wait(patienceMs, this.#mint(org, reason, asker))
+    const token = await this.wait(Math.min(patienceMs, this.#options.mintTimeoutMs), this.#mint(org, reason, asker))
     if (token !== undefined) return token
     // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
     const tokens = this.#orgs.peek(org)
