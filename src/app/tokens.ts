@@ -128,7 +128,7 @@ export class TokenSide {
     const { signal } = this.#stopped
     for (let pauses = 0; ; ) {
       try {
-        await this.tokens.warm(org)
+        await this.tokens.mint(org, 'warm')
         return true
       } catch (error) {
         const seconds = error instanceof TokenError ? error.retryAfterSeconds : undefined
@@ -162,7 +162,7 @@ export class TokenSide {
       // Any of them: the trouble of one may be its own.
       const orgs = this.guard.status?.orgs ?? []
       const org = orgs[randomInt(Math.max(orgs.length, 1))]
-      if (org !== undefined) this.tokens.warm(org).catch(() => undefined)
+      if (org !== undefined) this.tokens.mint(org, 'warm').catch(() => undefined)
     }, pauseMs).unref()
   }
 

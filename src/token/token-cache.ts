@@ -112,22 +112,17 @@ export class TokenCache {
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
     if (behind === undefined || this.#refusals.has(org)) return { token, result }
-    this.#mint(org, behind)
+    this.mint(org, behind)
     return { token, result: result === 'hit' ? 'refreshing' : result }
-  }
-
-  /** Mints before anybody asks. @throws {TokenError} */
-  async warm(org: OrgId): Promise<void> {
-    await this.#mint(org, 'warm')
   }
 
   // ---- mints
 
-  /** Joins the mint that is under way, or starts one, and waits for it no longer than the limit. @throws {TokenError} */
+  /** Waits for the mint no longer than the limit, and not at all if the org was refused. @throws {TokenError} */
   async awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = Number.POSITIVE_INFINITY) {
     const refusal = this.#refusals.get(org)
     if (refusal !== undefined) throw refusal
-    const token = await this.wait(Math.min(patienceMs, this.#options.mintTimeoutMs), this.#mint(org, reason, asker))
+    const token = await this.wait(Math.min(patienceMs, this.#options.mintTimeoutMs), this.mint(org, reason, asker))
     if (token !== undefined) return token
     // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
     const tokens = this.#orgs.peek(org)
@@ -136,7 +131,8 @@ export class TokenCache {
     throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
   }
 
-  #mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
+  /** Joins the mint that is under way, or starts one. */
+  mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
     const underway = this.#mints.get(org)
     if (underway !== undefined) return underway
     const tokens = this.#orgs.peek(org)
@@ -144,15 +140,17 @@ export class TokenCache {
     const expectedLifeMs = known(tokens?.endMs)
     const { lifetimes, rules } = this.habits
     const onDeathTold = rules.learns ? lifetimes.noteAgeAtDeath : undefined
+    // Ends the mint. Returns false if it was forgotten meanwhile: then its result changes nothing here.
+    const end = () => this.#mints.get(org) === mint && this.#mints.delete(org)
     const mint: Promise<AccessToken> = this.#source
       .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, onDeathTold, requester, requestId })
       .then(
         (token) => {
           this.habits.mintMs = this.now() - startedAt
-          return this.#isCurrent(org, mint) ? this.take(org, token, reason) : token
+          return end() ? this.take(org, token, reason) : token
         },
         (error: unknown) => {
-          if (this.#isCurrent(org, mint)) {
+          if (end()) {
             const now = this.now()
             // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
             if (error instanceof TokenError && error.code === 'org_access_refused') this.#refusals.set(org, error)
@@ -164,11 +162,6 @@ export class TokenCache {
     this.#mints.set(org, mint)
     mint.catch(() => undefined) // each waiter handles the error; a mint may have no waiter
     return mint
-  }
-
-  /** Ends the mint. Returns false if it was forgotten meanwhile: then its result changes nothing here. */
-  #isCurrent(org: OrgId, mint: Promise<AccessToken>): boolean {
-    return this.#mints.get(org) === mint && this.#mints.delete(org)
   }
 
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
@@ -231,10 +224,7 @@ export class TokenCache {
         ageMs: tokens && now - tokens.current.mintedAt,
         /** The age at which the token will probably end; undefined if nothing is known. */
         lifetimeMs: known(tokens?.endMs),
-        lastRefusal: refusal && {
-          tokenEndpointStatus: refusal.tokenEndpointStatus,
-          agoMs: this.#options.refusalTtlMs - this.#refusals.getRemainingTTL(org),
-        },
+        lastRefusal: refusal && { tokenEndpointStatus: refusal.tokenEndpointStatus },
       }
     })
   }

@@ -63,6 +63,6 @@ export function ageText({ ageMs, lifetimeMs }: Org): string {
 
 export function refusalText({ lastRefusal }: Org): string {
   if (lastRefusal === undefined) return ''
-  const { tokenEndpointStatus: status, agoMs } = lastRefusal
-  return ` refused ${status === undefined ? '' : `with ${status} `}${ago(agoMs)}`
+  const { tokenEndpointStatus: status } = lastRefusal
+  return status === undefined ? ' refused' : ` refused with ${status}`
 }
