@@ -184,8 +184,8 @@ export class TokenCache {
    * wait, and is then forgotten.
    */
   purge(only?: OrgId): OrgId[] {
-    const known = [this.#orgs, this.#refusals, this.#mints]
-    const orgs = only === undefined ? known.flatMap((each) => [...each.keys()]) : [only]
+    const all = [this.#orgs, this.#refusals, this.#mints]
+    const orgs = only === undefined ? all.flatMap((each) => [...each.keys()]) : [only]
     return orgs.filter((org) => {
       this.#mints.delete(org)
       this.#refusals.delete(org)
