@@ -106,7 +106,9 @@ export class OrgLifetime {
   noteAlive(aliveMs: number): void {
     const all = this.#habits.lifetimes
     if (aliveMs > all.oldestMs) all.oldestMs = aliveMs
-    if (this.#death === undefined || aliveMs <= this.#death.deadMs * (1 + TOLERANCE)) return
+    // Where another org's token has outlived the expected age, less is enough.
+    const share = all.doubts > 0 ? OUTLIVED_SHARE : TOLERANCE
+    if (this.#death === undefined || aliveMs <= this.#death.deadMs * (1 + share)) return
     if (agrees(this.#death, this.endMs)) all.doubts = MIN_DEATHS
     this.#death = undefined
     this.#ageMs = UNKNOWN

@@ -54,6 +54,7 @@ test.each([
   ['two own deaths at another age', `${REGULAR}, d 190-200, d 190-200`, 'd', 200],
   ['an age at which most do not die', `${REGULAR}, d 190-200, e 290-300, f 390-400, g 490-500`, 'a', NONE],
   ['a token outlives the usual age', `${REGULAR}, c 110`, 'a', 'left'],
+  ['another one, by less', `${REGULAR}, ${REGULAR}, a 110, b 101, c 90-100, c 90-100, c 90-100`, 'b', NONE],
   ['the same, and then three die as the ones before', `${REGULAR}, c 110, ${REGULAR}, ${REGULAR}`, 'a', 100],
   ['a token outlives an odd death before it', `${REGULAR}, d 190-200, d 300`, 'c', 100],
 ])('%s', (_, events, asked, endMs) => {
