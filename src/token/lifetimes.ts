@@ -27,8 +27,11 @@ const EXPLORED = 60
 /** A mint ahead begins at most this share of the life before its end, and at most 30 s before it. */
 const AHEAD_SHARE = 1 / 10
 const MAX_AHEAD_MS = 30_000
-/** At most this share of the life is for a request to come. Large uploads still use the token then, and a mint may end it. */
-const COMES_SHARE = 1 / 50
+/**
+ * Requests that cannot be repeated do not get a token in this last share of its life. No mint ahead begins earlier just because
+ * requests are rare: it may end the token, which large uploads still use.
+ */
+const LAST_SHARE = 1 / 50
 const UNKNOWN = Number.POSITIVE_INFINITY
 
 /** What is known of all orgs. */
@@ -65,7 +68,6 @@ export class Lifetimes {
   /** Returns the age at which tokens of several orgs died, if this one did; `undefined` if all may have died together. */
   noteDeath(org: object, death: Death): number | undefined {
     this.noteAgeAtDeath(death.deadMs)
-    this.noteAccepted(death, death.mintedAt + death.aliveMs)
     // A token of a later time died at another moment. Where only one is used at a time, that is no reason to learn nothing.
     if (death.mintedAt > this.#last.mintedAt + this.#last.deadMs) this.#together = Math.floor(this.#together / 2)
     this.#together += 1
@@ -81,80 +83,94 @@ export class Lifetimes {
   }
 }
 
-/** What is known of the tokens of one org. */
+/** The newest token of an org, and how long it will probably live. */
 export class OrgLifetime {
-  readonly #habits: ServiceHabits
-  #token: AccessToken
+  readonly habits: ServiceHabits
+  current: AccessToken
+  /** When the last accepted request with the current token was sent; -1 before that. */
+  acceptedAt = -1
   /** 0 to 999, drawn for each token: spreads the mints ahead of those that were minted together. */
-  lot = 0
-  /** The last death, unless a token has outlived it since, and its age if that counts. */
-  #death: Death | undefined
+  #lot: number
+  /** The age of the last death, unless a token has outlived it since, and the age that is expected because of it. */
+  #diedMs = UNKNOWN
   #ageMs = UNKNOWN
 
-  constructor(habits: ServiceHabits, token: AccessToken, random: number) {
-    this.#habits = habits
-    this.#token = token
-    this.take(token, random)
+  constructor(token: AccessToken, habits: ServiceHabits, random: number) {
+    this.current = token
+    this.habits = habits
+    this.#lot = Math.floor(random * 1_000)
   }
 
-  take(token: AccessToken, random: number): void {
-    this.#token = token
-    this.lot = Math.floor(random * 1_000)
+  replaceWith(token: AccessToken, random: number): void {
+    this.current = token
+    this.acceptedAt = -1
+    this.#lot = Math.floor(random * 1_000)
   }
 
-  /** The service has accepted the token at this age. */
-  noteAlive(aliveMs: number): void {
-    const all = this.#habits.lifetimes
+  /** The service accepted a request that was sent at `sentAt` with the token. Runs for every request. */
+  noteAlive(sentAt: number): void {
+    const all = this.habits.lifetimes
+    all.noteAccepted(this.current, sentAt)
+    if (sentAt <= this.acceptedAt) return
+    this.acceptedAt = Math.floor(sentAt)
+    const aliveMs = this.acceptedAt - this.current.mintedAt
     if (aliveMs > all.oldestMs) all.oldestMs = aliveMs
     // Where another org's token has outlived the expected age, less is enough.
     const share = all.doubts > 0 ? OUTLIVED_SHARE : TOLERANCE
-    if (this.#death === undefined || aliveMs <= this.#death.deadMs * (1 + share)) return
-    if (agrees(this.#death, this.endMs)) all.doubts = MIN_DEATHS
-    this.#death = undefined
+    if (aliveMs <= this.#diedMs * (1 + share)) return
+    if (this.#ageMs !== UNKNOWN) all.doubts = MIN_DEATHS
+    this.#diedMs = UNKNOWN
     this.#ageMs = UNKNOWN
   }
 
   /** A token of the org has ended: the present one, or one before. */
   noteDeath(death: Death): void {
-    const { lifetimes: all, rules } = this.#habits
+    const { lifetimes: all, rules } = this.habits
     // A token that was seldom used may have died at almost any age.
     const isVague = death.aliveMs * 2 < death.deadMs
     const sharedMs = rules.learns && !isVague ? all.noteDeath(this, death) : undefined
     if (sharedMs === undefined) return
-    const before = this.#death
-    const isRegular = before !== undefined && agrees(death, before.deadMs)
+    const isRegular = agrees(death, this.#diedMs)
     if (isRegular) all.doubts -= 1
-    this.#ageMs = isRegular ? Math.min(sharedMs, death.deadMs, before.deadMs) : sharedMs
-    this.#death = death
+    this.#ageMs = isRegular ? Math.min(sharedMs, death.deadMs, this.#diedMs) : sharedMs
+    this.#diedMs = death.deadMs
   }
 
   /** The age at which the token will probably end. `Infinity` if nothing is known. */
   get endMs(): number {
-    const { lifetimes: all, rules } = this.#habits
-    const { statedLifeMs, expectedLifeMs = UNKNOWN } = this.#token
+    const { lifetimes: all, rules } = this.habits
+    const { statedLifeMs, expectedLifeMs = UNKNOWN } = this.current
     // Replicas tell it on with each token, so a wrong one would never go away.
     const toldMs = expectedLifeMs * (1 + TOLERANCE) < all.oldestMs ? UNKNOWN : expectedLifeMs
     const learnedMs = Math.min(this.#ageMs, all.endMs('several'), toldMs)
     return Math.min(statedLifeMs, rules.learns ? learnedMs : rules.lifetimeMs)
   }
 
-  /** The same for requests that cannot be repeated: one death of any org makes an age doubtful. */
+  /** Requests that cannot be repeated get no older token: one death of any org makes an age doubtful. */
   get safeMs(): number {
-    return Math.min(this.endMs, this.#habits.lifetimes.endMs('one'), this.#token.expectedLifeMs ?? UNKNOWN)
+    const leastMs = Math.min(this.habits.lifetimes.endMs('one'), this.current.expectedLifeMs ?? UNKNOWN)
+    return Math.min(this.endMs, leastMs) * (1 - LAST_SHARE)
   }
 
   /** The token is left to live to its end. None of another process that knows its life: each would meet its end. */
   get isExplored(): boolean {
-    const { lifetimes: all, rules } = this.#habits
-    return all.doubts > 0 || (rules.learns && this.lot < EXPLORED && this.#token.expectedLifeMs === undefined)
+    const { lifetimes: all, rules } = this.habits
+    return all.doubts > 0 || (rules.learns && this.#lot < EXPLORED && this.current.expectedLifeMs === undefined)
   }
 
-  /** The age for a mint ahead of the end. Requests come every `gapMs`, and a token is known `workMs` after one asks for it. */
-  aheadMs(gapMs: number, workMs: number): number {
-    const { endMs } = this
-    if (this.isExplored) return this.#token.statedLifeMs
-    const comesMs = this.#habits.rules.looksFarAhead ? Math.min(gapMs * (this.lot / 1_000), endMs * COMES_SHARE) : 0
+  /** The age for a mint ahead of the end. */
+  aheadMs(now: number): number {
+    const { endMs, habits, acceptedAt } = this
+    if (this.isExplored) return this.current.statedLifeMs
+    const gapMs = habits.rules.looksFarAhead && acceptedAt >= 0 ? now - acceptedAt : 0
+    const comesMs = Math.min(gapMs * (this.#lot / 1_000), endMs * LAST_SHARE)
+    const workMs = 2 * habits.mintMs + habits.delayMs(now)
     return endMs - Math.min(comesMs + workMs, endMs * AHEAD_SHARE, MAX_AHEAD_MS)
+  }
+
+  /** False for most tokens if the endpoint seldom has another before the end of the present one. */
+  get looksAhead(): boolean {
+    return this.habits.ahead.areGood(1 - this.#lot / 1_000)
   }
 }
 

@@ -9,7 +9,6 @@
  */
 
 import { type Death, OrgLifetime } from './lifetimes.ts'
-import type { ServiceHabits } from './service-habits.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 
 /** `once`: a request that cannot be repeated. */
@@ -34,9 +33,6 @@ interface Condemned extends Death {
   rejectedAt: number
 }
 
-/** A request that cannot be repeated keeps this distance from the end. */
-const SAFE_SHARE = 1 / 50
-const SAFE_MS = 100
 /** A token that was accepted within this time counts as accepted lately. */
 const LATELY_MS = 10_000
 /** The time between two requests that try a token, if the others use another one, or if it was rejected. */
@@ -56,16 +52,12 @@ const MAX_KNOWN_SHAPES = 3
 const FIRST_PAUSE_MS = 100
 const MAX_PAUSE_MS = 5_000
 
-export class OrgTokens {
-  readonly habits: ServiceHabits
-  current: AccessToken
+export class OrgTokens extends OrgLifetime {
   former: AccessToken | undefined
   /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
   isBeingReplaced = false
   /** Requests wait for the current token, which the service has never accepted, and take turns in trying it. */
   #isAwaited = false
-  /** When the last accepted request with the current token was sent; -1 before that. */
-  acceptedAt = -1
   /** Requests whose token was rejected, or may have been, since the service last accepted the current token. */
   rejectedInRow = 0
   /** A request of this org was repeated to learn what a suspect status means. */
@@ -86,20 +78,12 @@ export class OrgTokens {
   #noMintUntil = 0
   /** Shapes of requests that are rejected by right. Few orgs have any. */
   shapesByRight: Set<string> | undefined
-  readonly #life: OrgLifetime
-
-  constructor(token: AccessToken, habits: ServiceHabits, random: number) {
-    this.current = token
-    this.habits = habits
-    this.#life = new OrgLifetime(habits, token, random)
-  }
 
   // ---- which token a request gets
 
   /** Runs on every request. */
   choose(kind: RequestKind, now: number): Choice {
     const { current } = this
-    this.#life.noteAlive(this.acceptedAt - current.mintedAt)
     const former = this.usableFormer(now)
     const isRepeatable = kind === 'repeatable'
     if (this.isBeingReplaced) {
@@ -115,8 +99,8 @@ export class OrgTokens {
     const settledAt = current.mintedAt + (isAwaited ? this.habits.rules.settleTimeMs : this.habits.delayMs(now))
     if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
     if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
-    const aheadAt = current.mintedAt + this.#aheadMs(now)
-    const due = this.#reasonToMint(kind, now) ?? (now >= aheadAt && this.#looksAhead ? 'refresh' : undefined)
+    const aheadAt = current.mintedAt + this.aheadMs(now)
+    const due = this.#reasonToMint(kind, now) ?? (now >= aheadAt && this.looksAhead ? 'refresh' : undefined)
     if (due === undefined) return { token: current, result: 'hit' }
     // While mints fail, no request waits for the next failure.
     const isBehind = due === 'refresh' || (isRepeatable && this.#failures > 0)
@@ -137,20 +121,15 @@ export class OrgTokens {
   #reasonToMint(kind: RequestKind, now: number): MintReason | undefined {
     const { current } = this
     const ageMs = now - current.mintedAt
-    if (kind === 'repeatable') return ageMs < this.endMs || this.#life.isExplored ? undefined : 'expired'
+    if (kind === 'repeatable') return ageMs < this.endMs || this.isExplored ? undefined : 'expired'
     if (this.#condemned?.token === current && this.mayMintAfterRejection(now)) return 'rejected'
     // A token that has lived for long will probably live on.
     const lifeMs = Number.isFinite(this.endMs)
       ? this.endMs
       : Math.max(this.habits.rules.lifetimeMs, 4 * (this.acceptedAt - current.mintedAt))
     if (kind === 'handshake' && ageMs > lifeMs / 2) return 'handshake'
-    const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.#looksAhead)
+    const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.looksAhead)
     return isInTime ? undefined : 'expired'
-  }
-
-  /** False for most tokens if the endpoint seldom has another before the end of the present one. */
-  get #looksAhead(): boolean {
-    return this.habits.ahead.areGood(1 - this.#life.lot / 1_000)
   }
 
   /** Returns true for one request, which tries the current token. The next one may try it after `pauseMs`. */
@@ -179,8 +158,8 @@ export class OrgTokens {
 
   #isSafe(token: AccessToken, now: number): boolean {
     const ageMs = now - token.mintedAt
-    const { safeMs } = this.#life
-    if (Number.isFinite(safeMs)) return ageMs < safeMs - Math.max(safeMs * SAFE_SHARE, SAFE_MS)
+    const { safeMs } = this
+    if (Number.isFinite(safeMs)) return ageMs < safeMs
     return ageMs < this.habits.rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
   }
 
@@ -190,18 +169,6 @@ export class OrgTokens {
     const hasSettled = this.acceptedAt >= 0 && now >= this.current.mintedAt + this.habits.rules.settleTimeMs
     if (hasSettled || now - former.mintedAt >= former.statedLifeMs) this.former = undefined
     return this.former
-  }
-
-  // ---- how long tokens live
-
-  /** The age at which the current token will probably end. `Infinity` if nothing is known. */
-  get endMs(): number {
-    return this.#life.endMs
-  }
-
-  #aheadMs(now: number): number {
-    const gapMs = this.acceptedAt < 0 ? 0 : now - this.acceptedAt
-    return this.#life.aheadMs(gapMs, 2 * this.habits.mintMs + this.habits.delayMs(now))
   }
 
   // ---- what the service says
@@ -214,8 +181,7 @@ export class OrgTokens {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.former.note(true)
       return
     }
-    this.habits.lifetimes.noteAccepted(token, sentAt)
-    if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
+    this.noteAlive(sentAt)
     this.#isAwaited = false
     this.rejectedInRow = 0
     const condemned = this.#condemned
@@ -253,7 +219,7 @@ export class OrgTokens {
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
     const { mintedAt, aliveMs, deadMs } = condemned
-    if (this.isReplacement) this.#life.noteDeath({ mintedAt, aliveMs, deadMs })
+    if (this.isReplacement) this.noteDeath({ mintedAt, aliveMs, deadMs })
   }
 
   // ---- rejections that are not about the token
@@ -299,7 +265,7 @@ export class OrgTokens {
    */
   stateAt(now: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
     if (this.isBeingReplaced) return 'rejected'
-    if (now - this.current.mintedAt > this.#aheadMs(now)) return 'refreshing'
+    if (now - this.current.mintedAt > this.aheadMs(now)) return 'refreshing'
     return this.acceptedAt < 0 ? 'new' : 'fresh'
   }
 
@@ -328,11 +294,9 @@ export class OrgTokens {
     }
     // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
     this.isReplacement = isCondemned && token.mintedAt >= Math.floor(this.#condemned?.rejectedAt ?? 0)
-    this.#life.take(token, random)
     this.former = isCondemned || !this.habits.former.areGood(random) ? undefined : this.current
-    this.current = token
+    this.replaceWith(token, random)
     this.isBeingReplaced = false
-    this.acceptedAt = -1
     this.rejectedInRow = 0
     this.rejectedYoung = undefined
     this.#nextTryAt = 0
