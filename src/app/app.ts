@@ -126,7 +126,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         requestsWaitingForToken: gateway.waiting,
         connectionsRefused: listener.limit.refused,
         lifetimeEstimateMs: side.tokens.lifetimeMs,
-        cachedTokens: side.tokens.size,
+        cachedTokens: side.tokens.orgs.size,
         mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,
         isStoreAvailable: fleet?.store.status.state === 'available',

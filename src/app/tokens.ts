@@ -66,7 +66,7 @@ export class TokenSide {
         mintsResumed: () => events.mintsResumed(),
         lateToken: (org, token) => {
           // A younger one may have ended it.
-          if (token.mintedAt > (this.tokens.peek(org)?.current.mintedAt ?? 0)) this.tokens.take(org, token)
+          if (token.mintedAt > (this.tokens.orgs.peek(org)?.current.mintedAt ?? 0)) this.tokens.take(org, token)
         },
       },
     )

@@ -289,7 +289,7 @@ export class Exchange implements AttemptSink {
     const { tokens } = this.#gateway
     const sentAt = this.#sentAt
     if (this.#rejection === undefined && tokens.habits.meaningOf(status) === 'accepted') {
-      tokens.peek(orgId)?.noteAccepted(credential, sentAt, this.#record)
+      tokens.orgs.peek(orgId)?.noteAccepted(credential, sentAt, this.#record)
       return undefined
     }
     const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request

@@ -97,7 +97,7 @@ export class RejectedToken {
    */
   judge(answer: Answer): Repeat | undefined {
     const { habits, now } = this.#cache
-    const tokens = this.#cache.peek(this.request.org)
+    const tokens = this.#cache.orgs.peek(this.request.org)
     const meaning = habits.meaningOf(answer.status)
     if (tokens === undefined) return meaning === 'rejected' ? this.#judgeWithout(answer) : undefined
     const random = this.#cache.random()

@@ -41,7 +41,8 @@ const LOOK_MS = 50
 export class TokenCache {
   readonly #source: TokenSource
   readonly #options: TokenCacheOptions
-  readonly #orgs: LRUCache<OrgId, OrgTokens>
+  /** Those that have a token. `get` counts as use, `peek` does not. */
+  readonly orgs: LRUCache<OrgId, OrgTokens>
   readonly #refusals: LRUCache<OrgId, TokenError>
   readonly now: () => number
   readonly wait: typeof wait
@@ -56,7 +57,7 @@ export class TokenCache {
     this.now = now
     this.wait = options.wait ?? wait
     this.random = random
-    this.#orgs = new LRUCache({
+    this.orgs = new LRUCache({
       max: maxOrgs,
       dispose: (_tokens, org, reason) => {
         if (reason === 'evict') observer?.tokenEvicted?.(org)
@@ -70,13 +71,8 @@ export class TokenCache {
 
   /** A token to send now, or undefined if the request has to wait. Runs on every request, so it makes no promise. */
   get(org: OrgId, kind: RequestKind): TokenLookup | undefined {
-    const choice = this.#orgs.get(org)?.choose(kind, this.now())
+    const choice = this.orgs.get(org)?.choose(kind, this.now())
     return choice !== undefined && 'token' in choice ? this.#give(org, choice) : undefined
-  }
-
-  /** Undefined if the org has no token. */
-  peek(org: OrgId): OrgTokens | undefined {
-    return this.#orgs.peek(org)
   }
 
   /**
@@ -86,7 +82,7 @@ export class TokenCache {
    */
   async obtain(org: OrgId, options: Asker & { readonly kind: RequestKind }): Promise<TokenLookup> {
     for (let minted: TokenLookup | undefined; ; ) {
-      const tokens = this.#orgs.get(org)
+      const tokens = this.orgs.get(org)
       const choice: Choice = tokens?.choose(options.kind, this.now()) ?? { wait: 'mint', reason: 'cold' }
       if ('token' in choice) {
         const { token, result } = this.#give(org, choice)
@@ -101,7 +97,7 @@ export class TokenCache {
         try {
           minted = { token: await this.awaitMint(org, choice.reason, options, patienceMs), result }
         } catch (error) {
-          const present = this.#orgs.peek(org)
+          const present = this.orgs.peek(org)
           if (present?.servesAt(this.now()) === true) minted = { token: present.current, result: 'stale' }
           // The token that it could have gone on with may have been rejected meanwhile, or purged: then it waits on.
           else if (!mayGoOn) throw error
@@ -125,7 +121,7 @@ export class TokenCache {
     const token = await this.wait(Math.min(patienceMs, this.#options.mintTimeoutMs), this.mint(org, reason, asker))
     if (token !== undefined) return token
     // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
-    const tokens = this.#orgs.peek(org)
+    const tokens = this.orgs.peek(org)
     const now = this.now()
     if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(now, this.random())
     throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
@@ -135,7 +131,7 @@ export class TokenCache {
   mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
     const underway = this.#mints.get(org)
     if (underway !== undefined) return underway
-    const tokens = this.#orgs.peek(org)
+    const tokens = this.orgs.peek(org)
     const startedAt = this.now()
     const expectedLifeMs = known(tokens?.endMs)
     const { lifetimes, rules } = this.habits
@@ -154,7 +150,7 @@ export class TokenCache {
             const now = this.now()
             // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
             if (error instanceof TokenError && error.code === 'org_access_refused') this.#refusals.set(org, error)
-            this.#orgs.peek(org)?.noteMintFailed(now, this.random())
+            this.orgs.peek(org)?.noteMintFailed(now, this.random())
           }
           throw error
         },
@@ -167,9 +163,9 @@ export class TokenCache {
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
   take(org: OrgId, token: AccessToken, reason?: MintReason): AccessToken {
     this.#refusals.delete(org)
-    const tokens = this.#orgs.peek(org)
+    const tokens = this.orgs.peek(org)
     if (tokens === undefined) {
-      this.#orgs.set(org, new OrgTokens(token, this.habits, this.random()))
+      this.orgs.set(org, new OrgTokens(token, this.habits, this.random()))
       return token
     }
     const isNew = tokens.take(token, this.now(), this.random())
@@ -184,17 +180,13 @@ export class TokenCache {
    * wait, and is then forgotten.
    */
   purge(only?: OrgId): OrgId[] {
-    const all = [this.#orgs, this.#refusals, this.#mints]
+    const all = [this.orgs, this.#refusals, this.#mints]
     const orgs = only === undefined ? all.flatMap((each) => [...each.keys()]) : [only]
     return orgs.filter((org) => {
       this.#mints.delete(org)
       this.#refusals.delete(org)
-      return this.#orgs.delete(org)
+      return this.orgs.delete(org)
     })
-  }
-
-  get size(): number {
-    return this.#orgs.size
   }
 
   /** The least age at which tokens of three orgs died, or the assumed one. */
@@ -206,7 +198,7 @@ export class TokenCache {
   orgsWithRejectedTokens(): OrgId[] {
     const orgs: OrgId[] = []
     // Asked every few seconds, so nothing is made for each of perhaps a hundred thousand orgs.
-    this.#orgs.forEach(({ hasNoGoodToken }, org) => {
+    this.orgs.forEach(({ hasNoGoodToken }, org) => {
       if (hasNoGoodToken) orgs.push(org)
     })
     return orgs
@@ -215,8 +207,8 @@ export class TokenCache {
   /** Most recently used first; then the orgs that are refused, and have no token. */
   status() {
     const now = this.now()
-    return Array.from(new Set([...this.#orgs.keys(), ...this.#refusals.keys()]), (org) => {
-      const tokens = this.#orgs.peek(org)
+    return Array.from(new Set([...this.orgs.keys(), ...this.#refusals.keys()]), (org) => {
+      const tokens = this.orgs.peek(org)
       const refusal = this.#refusals.peek(org)
       return {
         org,

@@ -58,7 +58,7 @@ export class AdminUnderTest implements AsyncDisposable {
         ...NO_GAUGES,
         requestsInFlight: 2,
         requestsWaitingForToken: 1,
-        cachedTokens: this.tokens.size,
+        cachedTokens: this.tokens.orgs.size,
         lifetimeEstimateMs: LIFETIME_MS,
       }),
     }

@@ -133,7 +133,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     await admin.mint('a', 'b')
     const own = await openPage(admin)
     expect(await own.evaluate(`fetch('/tokens/purge?org=a', { method: 'POST' }).then((r) => r.status)`)).toBe(200)
-    expect(admin.tokens.size).toBe(1)
+    expect(admin.tokens.orgs.size).toBe(1)
 
     await using elsewhere = await startPageElsewhere()
     for (const name of ['evil.example', 'localhost']) {
@@ -157,7 +157,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
       await page.until(`location.href.startsWith('${admin.url}')`)
       expect(await page.evaluate('document.body.textContent')).toContain('browser_refused')
     }
-    expect(admin.tokens.size).toBe(1)
+    expect(admin.tokens.orgs.size).toBe(1)
   })
 
   test('a page whose name is rebound to this machine reaches nothing', async () => {
@@ -171,7 +171,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     const status = (call: string) => page.evaluate(`fetch(${call}).then((r) => r.status)`)
     expect(await status(`'/status'`)).toBe(421)
     expect(await status(`'/tokens/purge?org=all', { method: 'POST' }`)).toBe(421)
-    expect(admin.tokens.size).toBe(1)
+    expect(admin.tokens.orgs.size).toBe(1)
   })
 })
 

@@ -50,7 +50,7 @@ async function withToken(fixture: Fixture, org = ACME, lifeMs?: number): Promise
   const obtained = fixture.cache.obtain(org, REPEATABLE)
   await fixture.source.last.issue(undefined, lifeMs && fixture.clock.now() + lifeMs)
   const { token } = await obtained
-  fixture.cache.peek(org)?.noteAccepted(token, fixture.clock.now(), REQUEST)
+  fixture.cache.orgs.peek(org)?.noteAccepted(token, fixture.clock.now(), REQUEST)
   return token
 }
 
@@ -113,7 +113,7 @@ describe('one mint per org', () => {
     const tokens = (await Promise.all(leases)).map((lease) => lease.token.reveal())
     expect(tokens).toEqual(orgs.map((org) => `Bearer token-of-${org}`))
     expect(source.mints).toHaveLength(10)
-    expect(cache.size).toBe(2)
+    expect(cache.orgs.size).toBe(2)
     expect(events).toHaveLength(8)
   })
 
@@ -150,7 +150,7 @@ describe('ahead of the expected end', () => {
     const token = await withToken(fixture)
     for (let i = 0; i < 2; i += 1) {
       clock.advance(LIFETIME_MS * 0.4)
-      cache.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
+      cache.orgs.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
     }
     clock.advance(LIFETIME_MS * 0.179)
     expect(cache.get(ACME, 'repeatable')?.result).toBe('hit')
@@ -170,7 +170,7 @@ describe('ahead of the expected end', () => {
     expect(cache.get(ACME, 'once')?.token, 'too near its end').toBe(token)
     clock.advance(LIFETIME_MS * 0.004)
     expect(cache.get(ACME, 'repeatable')?.token, 'the stated end').toBe(token)
-    cache.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
+    cache.orgs.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
     expect(cache.get(ACME, 'repeatable')?.token).toBe(token)
   })
 
@@ -270,7 +270,7 @@ describe('requests that cannot be repeated', () => {
     const token = await withToken(fixture)
     clock.advance(LIFETIME_MS * 3)
     expect(cache.get(ACME, 'once')).toBeUndefined()
-    cache.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
+    cache.orgs.peek(ACME)?.noteAccepted(token, clock.now(), REQUEST)
     clock.advance(9_000)
     expect(cache.get(ACME, 'once')?.token).toBe(token)
     expect(cache.get(ACME, 'handshake')?.token).toBe(token)
@@ -447,7 +447,7 @@ describe('refusals', () => {
       await codeOf(obtained)
     }
     expect(cache.get(ACME, 'repeatable')?.token).toBe(token)
-    expect(cache.size).toBe(1)
+    expect(cache.orgs.size).toBe(1)
     expect(cache.status().filter((org) => org.state === 'refused')).toHaveLength(10)
     expect(events.filter((event) => event.startsWith('evicted'))).toEqual([])
   })

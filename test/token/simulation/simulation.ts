@@ -259,7 +259,7 @@ export async function throughCache(
     const sentAt = now()
     const { status, challenge = '' } = await send(token)
     if (rejection === undefined && cache.habits.meaningOf(status) === 'accepted') {
-      cache.peek(org)?.noteAccepted(token, sentAt, request)
+      cache.orgs.peek(org)?.noteAccepted(token, sentAt, request)
       return status
     }
     rejection ??= new RejectedToken(cache, {
