@@ -185,7 +185,12 @@ export class MintGuard implements TokenSource {
     const failedAt = performance.now()
     const pause = { code, cause, failuresInARow, beganAt, failedAt, until: failedAt + lengthMs }
     this.#pauses.set(call.org, pause)
-    const alike = [...this.#pauses.values()].filter((each) => each.code === code && each.beganAt > this.#succeededAt)
+    const alike: Pause[] = []
+    // The orgs that failed last come first, and there may be ten thousand.
+    for (const each of this.#pauses.values()) {
+      if (each.failedAt < this.#succeededAt || alike.length === calls) break
+      if (each.code === code && each.beganAt > this.#succeededAt) alike.push(each)
+    }
     const isShared = alike.length >= orgs && alike.reduce((sum, each) => sum + each.failuresInARow, 0) >= calls
     // Calls that were under way when the pause began leave it as it is, unless they are told of a limit with a later end.
     const isLater = code === LIMITED && all?.code === LIMITED && pause.until > all.until
