@@ -147,10 +147,9 @@ export class TokenCache {
         },
         (error: unknown) => {
           if (end()) {
-            const now = this.now()
             // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
             if (error instanceof TokenError && error.code === 'org_access_refused') this.#refusals.set(org, error)
-            this.orgs.peek(org)?.noteMintFailed(now, this.random())
+            this.orgs.peek(org)?.noteMintFailed(this.now(), this.random())
           }
           throw error
         },
