@@ -50,8 +50,7 @@ export class Lifetimes {
   /** The least age at which tokens of three orgs died, or of one. `Infinity` if there is none, or if a token has lived longer. */
   endMs(of: 'several' | 'one'): number {
     const ageMs = of === 'several' ? this.#usualMs : this.#leastMs
-    const isOutlived = ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs
-    return isOutlived || (of === 'several' && this.#together >= MIN_DEATHS) ? UNKNOWN : ageMs
+    return ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? UNKNOWN : ageMs
   }
 
   /** A token died at this age, here or at another replica. Bound once, because every mint hands it on. */

@@ -56,8 +56,8 @@ export class OrgTokens extends OrgLifetime {
   former: AccessToken | undefined
   /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
   isBeingReplaced = false
-  /** Requests wait for the current token, which the service has never accepted, and take turns in trying it. */
-  #isAwaited = false
+  /** Until then, requests wait for the current token, which the service has never accepted, and take turns in trying it. */
+  #awaitedUntil = 0
   /** Requests whose token was rejected, or may have been, since the service last accepted the current token. */
   rejectedInRow = 0
   /** A request of this org was repeated to learn what a suspect status means. */
@@ -92,11 +92,10 @@ export class OrgTokens extends OrgLifetime {
       return takesTurn ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
     if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
-    const isAwaited = this.#isAwaited && now < current.mintedAt + this.habits.rules.settleTimeMs
-    if (isAwaited && isRepeatable) {
+    if (isRepeatable && now < this.#awaitedUntil) {
       return this.#takeTurn(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
     }
-    const settledAt = current.mintedAt + (isAwaited ? this.habits.rules.settleTimeMs : this.habits.delayMs(now))
+    const settledAt = Math.max(current.mintedAt + this.habits.delayMs(now), this.#awaitedUntil)
     if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
     if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
     const aheadAt = current.mintedAt + this.aheadMs(now)
@@ -123,11 +122,7 @@ export class OrgTokens extends OrgLifetime {
     const ageMs = now - current.mintedAt
     if (kind === 'repeatable') return ageMs < this.endMs || this.isExplored ? undefined : 'expired'
     if (this.#condemned?.token === current && this.mayMintAfterRejection(now)) return 'rejected'
-    // A token that has lived for long will probably live on.
-    const lifeMs = Number.isFinite(this.endMs)
-      ? this.endMs
-      : Math.max(this.habits.rules.lifetimeMs, 4 * (this.acceptedAt - current.mintedAt))
-    if (kind === 'handshake' && ageMs > lifeMs / 2) return 'handshake'
+    if (kind === 'handshake' && ageMs > this.endMs / 2) return 'handshake'
     const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.looksAhead)
     return isInTime ? undefined : 'expired'
   }
@@ -141,8 +136,8 @@ export class OrgTokens extends OrgLifetime {
 
   /** Requests wait until the service accepts the current token, or until it is old enough. */
   awaitAcceptance(now: number): void {
-    if (this.#isAwaited) return
-    this.#isAwaited = true
+    if (this.#awaitedUntil > 0) return
+    this.#awaitedUntil = this.current.mintedAt + this.habits.rules.settleTimeMs
     this.#nextTryAt = Math.floor(now + this.turnMs(now))
   }
 
@@ -182,7 +177,7 @@ export class OrgTokens extends OrgLifetime {
       return
     }
     this.noteAlive(sentAt)
-    this.#isAwaited = false
+    this.#awaitedUntil = 0
     this.rejectedInRow = 0
     const condemned = this.#condemned
     if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
@@ -233,9 +228,8 @@ export class OrgTokens extends OrgLifetime {
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
   hasReplacedInVain(now: number): boolean {
-    return (
-      this.isReplacement && this.acceptedAt < 0 && now - this.current.mintedAt < this.habits.rules.rejectedCooldownMs
-    )
+    const isNew = now - this.current.mintedAt < this.habits.rules.rejectedCooldownMs
+    return isNew && this.isReplacement && this.acceptedAt < 0
   }
 
   /** The service accepts nobody's token, nor the new one of this org. Mints and waits go on, because the outage may end. */
@@ -301,7 +295,7 @@ export class OrgTokens extends OrgLifetime {
     this.rejectedYoung = undefined
     this.#nextTryAt = 0
     this.#nextMintAt = 0
-    this.#isAwaited = false
+    this.#awaitedUntil = 0
     return true
   }
 
