@@ -72,6 +72,8 @@ export class RejectedToken {
   #remedy: Remedy | undefined
   /** The status whose meaning the repeat under way is to tell. */
   #trialStatus: number | undefined
+  /** It was the last answer, too, and nothing has told yet. */
+  #isTrial = false
   /** When the request was sent that was rejected first. */
   #firstSentAt = 0
   #agains = 0
@@ -101,17 +103,19 @@ export class RejectedToken {
     const meaning = habits.meaningOf(answer.status)
     if (tokens === undefined) return meaning === 'rejected' ? this.#judgeWithout(answer) : undefined
     const random = this.#cache.random()
-    const isRejected = meaning === 'rejected' || (meaning === 'suspect' && this.#isTrial(answer, tokens, now()))
+    const isRejected = meaning === 'rejected' || (meaning === 'suspect' && this.#isSuspect(answer, tokens, now()))
     if (this.#remedy === 'again' && meaning !== 'neither') habits.again.note(!isRejected)
     if (!isRejected) return this.#end(answer, meaning, tokens, now())
-    const repeat = this.#findRemedy(answer, tokens, now(), random)
+    this.#isTrial = meaning === 'suspect'
+    const isForScope = INSUFFICIENT_SCOPE.test(answer.challenge)
+    const repeat = isForScope ? undefined : this.#findRemedy(answer, tokens, now(), random)
     if (this.#isWaiting && (repeat === undefined || this.#remedy !== 'waited')) {
       this.#isWaiting = false
       habits.waiting.note(false)
     }
     if (repeat !== undefined) return repeat
-    if (this.#trialStatus === undefined) this.kind ??= 'not_the_token'
-    else if (this.isRepeated) habits.noTrialUntil = now() + TRIAL_PAUSE_MS
+    if (!this.#isTrial) this.kind ??= 'not_the_token'
+    else if (this.#rejected.size > 1 && this.#tries <= MAX_TRIES) habits.noTrialUntil = now() + TRIAL_PAUSE_MS
     return undefined
   }
 
@@ -122,36 +126,28 @@ export class RejectedToken {
   }
 
   /** The status may say that a token has ended. A repeat with another token tells. */
-  #isTrial({ token, sentAt, status, challenge }: Answer, tokens: OrgTokens, now: number): boolean {
+  #isSuspect({ token, sentAt, status, challenge }: Answer, tokens: OrgTokens, now: number): boolean {
     if (this.isRepeated) return status === this.#trialStatus
     if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return false
-    if (token === tokens.current) {
+    const isOtherAtHand = token !== tokens.current || (tokens.acceptedAt < 0 && tokens.former !== undefined)
+    if (!isOtherAtHand) {
       tokens.rejectedInRow += 1
-      if (tokens.acceptedAt < 0 || tokens.acceptedAt > sentAt) return false
+      if ((tokens.acceptedAt < 0 && tokens.tokenOnTrial === undefined) || tokens.acceptedAt > sentAt) return false
       // While no request of the org gets through, each org has a trial of its own.
       const isUrgent = tokens.rejectedInRow > 1 && !tokens.hadTrial
       if (!isUrgent && now < tokens.habits.noTrialUntil) return false
-      tokens.hadTrial = true
     }
     this.#trialStatus = status
     return true
   }
 
   /** The first remedy that may still help; undefined if there is none. */
-  #findRemedy(
-    { token, sentAt, challenge }: Answer,
-    tokens: OrgTokens,
-    now: number,
-    random: number,
-  ): Repeat | undefined {
-    if (INSUFFICIENT_SCOPE.test(challenge)) return undefined
+  #findRemedy({ token, sentAt }: Answer, tokens: OrgTokens, now: number, random: number): Repeat | undefined {
     this.#tries += 1
     this.#rejected.add(token)
-    if (this.#tries === 1) {
-      this.#firstSentAt = sentAt
-      if (token === tokens.current && this.#trialStatus === undefined) tokens.rejectedInRow += 1
-    }
-    if (token === tokens.former) tokens.former = undefined
+    this.#firstSentAt ||= sentAt
+    if (this.#tries === 1 && token === tokens.current && !this.#isTrial) tokens.rejectedInRow += 1
+    if (token === tokens.former && !this.#isTrial) tokens.former = undefined
     const { current, habits } = tokens
     const isLongRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
     if (!isLongRow && tokens.shapesByRight?.has(this.#shape) && !this.isRepeated) return this.#renew(tokens, now)
@@ -166,14 +162,14 @@ export class RejectedToken {
     const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
     if (repeat !== undefined) return repeat
     // A request that was sent later was accepted: the token is good.
-    const isGood = tokens.acceptedAt > sentAt
+    const isGood = tokens.acceptedAt > sentAt || (isYoung && this.#isTrial)
     // After a failure, or the same token again, there is a pause in an outage, too.
     const holdsOut = this.#holdsOut(tokens, now) && !tokens.isPausingAt(now)
     if (isGood || (this.#hasMinted && tokens.isReplacement && !holdsOut)) return this.#giveUp(tokens, now)
     if ((tokens.hasReplacedInVain(now) || !mayMint) && !holdsOut) return undefined
-    tokens.condemn(sentAt)
+    tokens.condemn(sentAt, this.#isTrial)
     // Nobody else waits for a trial.
-    tokens.isBeingReplaced ||= this.#trialStatus === undefined
+    tokens.isBeingReplaced ||= !this.#isTrial
     return this.#mint(token)
   }
 
@@ -204,14 +200,15 @@ export class RejectedToken {
     const { current, acceptedAt, habits } = tokens
     const former = tokens.usableFormer(now)
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
-    const isNew = acceptedAt < 0
-    if (!isNew && this.#trialStatus !== undefined) return undefined
+    // The token that the trial is about was good for others.
+    const isOver = tokens.tokenOnTrial === undefined && (former !== undefined || acceptedAt >= 0)
+    if (this.#isTrial && isOver) return this.#rejected.size > 1 ? undefined : this.#tryAgain(sentAt, tokens, random)
     const isHopeful = (this.#isWaiting ?? habits.waiting.areGood(random)) || this.#holdsOut(tokens, now)
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
-    if (!isHopeful && !isInDelay) return undefined
+    if (!isHopeful && !isInDelay && !this.#isTrial) return undefined
     if (isHopeful && this.#trialStatus === undefined) this.#isWaiting ??= true
     // All who wait for a token that nobody could use yet take turns. A trial takes none, nor does a token that works for others.
-    if (isNew && this.#trialStatus === undefined) {
+    if (acceptedAt < 0 && !this.#isTrial) {
       if (isHopeful) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
       this.#remedy = 'waited'
       tokens.awaitAcceptance(now)
@@ -242,12 +239,15 @@ export class RejectedToken {
     this.kind = meaning === 'accepted' ? KINDS[remedy] : 'not_the_token'
     if (meaning !== 'accepted') return
     const { habits } = tokens
-    if (this.#trialStatus !== undefined && !this.#rejected.has(token)) habits.learnStatus(this.#trialStatus)
     const [first] = this.#rejected
-    if (first !== undefined && first !== token) {
-      tokens.confirmDeath(first)
+    // Of a trial, only a token that was never rejected proves something.
+    const isProof = this.#trialStatus === undefined || !this.#rejected.has(token)
+    if (isProof && this.#trialStatus !== undefined) habits.learnStatus(this.#trialStatus)
+    if (isProof && first !== undefined && first !== token) {
       // The former token was rejected after the successor was minted: perhaps that has ended it.
-      if (remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt) habits.former.note(false)
+      const isFormer = remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt
+      if (isFormer && first !== tokens.tokenOnTrial) habits.former.note(false)
+      tokens.confirmDeath(first)
     }
     if (this.#isWaiting) habits.waiting.note(true)
     if (remedy === 'again') this.#renew(tokens, now)

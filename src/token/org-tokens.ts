@@ -29,6 +29,7 @@ export type Choice =
 /** A token that the service rejected although it was old enough to be known everywhere. */
 interface Condemned extends Death {
   readonly token: AccessToken
+  readonly isOnTrial: boolean
   /** When the last request was sent that was rejected. */
   rejectedAt: number
 }
@@ -112,7 +113,7 @@ export class OrgTokens extends OrgLifetime {
   /** True if the former token is more certainly good than the current one, which the service may not know yet. */
   #isBetter(former: AccessToken, kind: RequestKind, now: number): boolean {
     const isSettled = now - this.current.mintedAt >= this.habits.delayMs(now)
-    if (kind === 'handshake' || (isSettled && this.acceptedAt >= 0)) return false
+    if (kind === 'handshake' || (isSettled && this.acceptedAt >= 0 && this.tokenOnTrial !== former)) return false
     if (kind === 'once') return this.#isSafe(former, now)
     return now - former.mintedAt < this.endMs && !(isSettled && this.#takeTurn(now, NEXT_TRY_MS))
   }
@@ -171,6 +172,11 @@ export class OrgTokens extends OrgLifetime {
   /** The service accepted `request`, which was sent at `sentAt` with `token`. Runs for every request. */
   noteAccepted(token: AccessToken, sentAt: number, request: RequestLine): void {
     this.habits.noteAccepted(sentAt)
+    const condemned = this.#condemned
+    if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
+      this.#condemned = undefined
+      this.isBeingReplaced = false
+    }
     if (this.unrepeated !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.former.note(true)
@@ -179,11 +185,6 @@ export class OrgTokens extends OrgLifetime {
     this.noteAlive(sentAt)
     this.#awaitedUntil = 0
     this.rejectedInRow = 0
-    const condemned = this.#condemned
-    if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
-      this.#condemned = undefined
-      this.isBeingReplaced = false
-    }
   }
 
   /** Requests of this shape are not rejected by right. If one was rejected while the token was young, the token is known now. */
@@ -199,13 +200,19 @@ export class OrgTokens extends OrgLifetime {
   }
 
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
-  condemn(sentAt: number): void {
+  condemn(sentAt: number, isOnTrial = false): void {
     const { current: token, acceptedAt } = this
     const { mintedAt } = token
+    this.hadTrial ||= isOnTrial
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
     const deadMs = Math.max(sentAt - mintedAt, aliveMs)
     if (this.#condemned?.token === token) this.#condemned.rejectedAt = sentAt
-    else this.#condemned = { token, mintedAt, aliveMs, deadMs, rejectedAt: sentAt }
+    else this.#condemned = { token, mintedAt, aliveMs, deadMs, rejectedAt: sentAt, isOnTrial }
+  }
+
+  /** Requests go on with the token that a trial is about, because they tell whether it has ended. */
+  get tokenOnTrial(): AccessToken | undefined {
+    return this.#condemned?.isOnTrial === true ? this.#condemned.token : undefined
   }
 
   /** Another token was accepted where this one was rejected. One that was minted before the rejection may have caused it. */
@@ -288,7 +295,7 @@ export class OrgTokens extends OrgLifetime {
     }
     // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
     this.isReplacement = isCondemned && token.mintedAt >= Math.floor(this.#condemned?.rejectedAt ?? 0)
-    this.former = isCondemned || !this.habits.former.areGood(random) ? undefined : this.current
+    this.former = (isCondemned && !this.tokenOnTrial) || !this.habits.former.areGood(random) ? undefined : this.current
     this.replaceWith(token, random)
     this.isBeingReplaced = false
     this.rejectedInRow = 0
