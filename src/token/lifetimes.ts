@@ -53,6 +53,11 @@ export class Lifetimes {
     return ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? UNKNOWN : ageMs
   }
 
+  /** Tokens have lived for so long, and none has died. */
+  get provenMs(): number {
+    return this.#leastMs === UNKNOWN ? this.oldestMs * (1 + TOLERANCE) : 0
+  }
+
   /** A token died at this age, here or at another replica. Bound once, because every mint hands it on. */
   readonly noteAgeAtDeath = (ageMs: number): void => {
     this.#leastMs = Math.min(this.#leastMs, ageMs)

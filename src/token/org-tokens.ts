@@ -155,8 +155,9 @@ export class OrgTokens extends OrgLifetime {
   #isSafe(token: AccessToken, now: number): boolean {
     const ageMs = now - token.mintedAt
     const { safeMs } = this
+    const { rules, lifetimes } = this.habits
     if (Number.isFinite(safeMs)) return ageMs < safeMs
-    return ageMs < this.habits.rules.lifetimeMs || now - this.acceptedAt < LATELY_MS
+    return ageMs < Math.max(rules.lifetimeMs, lifetimes.provenMs) || now - this.acceptedAt < LATELY_MS
   }
 
   usableFormer(now: number): AccessToken | undefined {
