@@ -115,7 +115,8 @@ export class RejectedToken {
     }
     if (repeat !== undefined) return repeat
     if (!this.#isTrial) this.kind ??= 'not_the_token'
-    else if (this.#rejected.size > 1 && this.#tries <= MAX_TRIES) habits.noTrialUntil = now() + TRIAL_PAUSE_MS
+    else if ((this.#hasMinted || this.#rejected.size > 1) && this.#tries <= MAX_TRIES)
+      habits.noTrialUntil = now() + TRIAL_PAUSE_MS
     return undefined
   }
 
@@ -251,7 +252,7 @@ export class RejectedToken {
     }
     if (this.#isWaiting) habits.waiting.note(true)
     if (remedy === 'again') this.#renew(tokens, now)
-    if (remedy === 'waited') habits.learnDelay(sentAt - token.mintedAt, now)
+    if (remedy === 'waited' && token === tokens.current) habits.learnDelay(sentAt - token.mintedAt, now)
     tokens.noteAccepted(token, sentAt, this.request)
   }
 

@@ -31,7 +31,7 @@ interface Condemned extends Death {
   readonly token: AccessToken
   readonly isOnTrial: boolean
   /** When the last request was sent that was rejected. */
-  rejectedAt: number
+  readonly rejectedAt: number
 }
 
 /** A token that was accepted within this time counts as accepted lately. */
@@ -207,8 +207,8 @@ export class OrgTokens extends OrgLifetime {
     this.hadTrial ||= isOnTrial
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
     const deadMs = Math.max(sentAt - mintedAt, aliveMs)
-    if (this.#condemned?.token === token) this.#condemned.rejectedAt = sentAt
-    else this.#condemned = { token, mintedAt, aliveMs, deadMs, rejectedAt: sentAt, isOnTrial }
+    const first = this.#condemned?.token === token ? this.#condemned : { token, mintedAt, aliveMs, deadMs, isOnTrial }
+    this.#condemned = { ...first, rejectedAt: sentAt, isOnTrial: first.isOnTrial && isOnTrial }
   }
 
   /** Requests go on with the token that a trial is about, because they tell whether it has ended. */

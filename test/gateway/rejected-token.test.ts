@@ -573,8 +573,9 @@ describe('other statuses', () => {
     },
   )
 
-  test('403 for other reasons: one trial, and then hardly any', async () => {
+  test.each([undefined, 'token-1'])('403 for other reasons: one trial, and then hardly any (%s)', async (name) => {
     const stage = await Stage.settled()
+    stage.name = name
     stage.answer = ({ path }) => (path === '/v2/things' ? 200 : 403)
     for (let i = 0; i < 200; i += 1) {
       expect((await stage.send('repeatable', `/v2/${'x'.repeat(i)}`)).status).toBe(403)
