@@ -40,6 +40,8 @@ export class Lifetimes {
   doubts = 0
   /** The greatest age of an accepted token. */
   oldestMs = 0
+  /** The age at the last rejection, until it is known whether that was a death. */
+  suspectedMs = UNKNOWN
   #leastMs = UNKNOWN
   #deaths: (Death & { readonly org: object })[] = []
   #usualMs = UNKNOWN
@@ -49,7 +51,11 @@ export class Lifetimes {
 
   /** The least age at which tokens of three orgs died, or of one. `Infinity` if there is none, or if a token has lived longer. */
   endMs(of: 'several' | 'one'): number {
-    const ageMs = of === 'several' ? this.#usualMs : this.#leastMs
+    if (of === 'several') return this.#unlessOutlived(this.#usualMs)
+    return Math.min(this.#unlessOutlived(this.#leastMs), this.#unlessOutlived(this.suspectedMs))
+  }
+
+  #unlessOutlived(ageMs: number): number {
     return ageMs * (1 + OUTLIVED_SHARE) < this.oldestMs ? UNKNOWN : ageMs
   }
 

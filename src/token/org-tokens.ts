@@ -177,6 +177,7 @@ export class OrgTokens extends OrgLifetime {
     if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
       this.#condemned = undefined
       this.isBeingReplaced = false
+      this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     }
     if (this.unrepeated !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
@@ -207,6 +208,7 @@ export class OrgTokens extends OrgLifetime {
     this.hadTrial ||= isOnTrial
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
     const deadMs = Math.max(sentAt - mintedAt, aliveMs)
+    if (acceptedAt >= 0 && !isOnTrial) this.habits.lifetimes.suspectedMs = deadMs
     const first = this.#condemned?.token === token ? this.#condemned : { token, mintedAt, aliveMs, deadMs, isOnTrial }
     this.#condemned = { ...first, rejectedAt: sentAt, isOnTrial: first.isOnTrial && isOnTrial }
   }
@@ -246,6 +248,7 @@ export class OrgTokens extends OrgLifetime {
   }
 
   noteUselessMint(now: number, cooldowns = 1): void {
+    this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.#noMintUntil = now + this.habits.rules.rejectedCooldownMs * cooldowns
     this.#condemned = undefined
   }
@@ -256,6 +259,7 @@ export class OrgTokens extends OrgLifetime {
   }
 
   markRejectedByRight(shape: string): void {
+    this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.shapesByRight ??= new Set()
     this.shapesByRight.add(shape)
     if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()

@@ -15,10 +15,8 @@ import type { ProxySettings } from '../support/start-proxy.ts'
 const REQUESTS = 20_000
 const ORGS = 1_000
 const CONCURRENCY = 512
-const TOKEN_LIFETIME_MS = 600
 /** Half of the traffic is for this many orgs, so that cached tokens are both used and evicted. */
 const BUSY_ORGS = 50
-const ABORT_SHARE = 0.01
 
 const SETTINGS: ProxySettings = {
   'tokens.maxOrgs': `${ORGS / 10}`,
@@ -32,7 +30,7 @@ const SETTINGS: ProxySettings = {
 
 test('eviction, expiry and aborts over a thousand orgs', () =>
   withSeed(async ({ seed }) => {
-    await using service = await startOrgEcho({ tokenLifetimeMs: scaled(TOKEN_LIFETIME_MS) })
+    await using service = await startOrgEcho({ tokenLifetimeMs: scaled(600) })
     await using proxy = await startProxyProcess(service, { settings: SETTINGS })
     const run = new CrossOrgRun(proxy.port, seed)
     await run.complete()
@@ -76,7 +74,7 @@ class CrossOrgRun {
     while (this.#begun < REQUESTS) {
       this.#begun += 1
       const org = `org-${random.integer(1, random.chance(0.5) ? BUSY_ORGS : ORGS)}`
-      const willAbort = random.chance(ABORT_SHARE)
+      const willAbort = random.chance(0.01)
       const abort = willAbort ? setTimeout(() => client.abort(), random.integer(0, 20)) : undefined
       try {
         const { status, content } = await client.get(`/v2/as/${org}`, org)
