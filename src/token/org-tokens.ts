@@ -208,7 +208,8 @@ export class OrgTokens extends OrgLifetime {
     this.hadTrial ||= isOnTrial
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
     const deadMs = Math.max(sentAt - mintedAt, aliveMs)
-    if (acceptedAt >= 0 && !isOnTrial) this.habits.lifetimes.suspectedMs = deadMs
+    const { rules, lifetimes } = this.habits
+    if (rules.learns && acceptedAt >= 0 && !isOnTrial) lifetimes.suspectedMs = deadMs
     const first = this.#condemned?.token === token ? this.#condemned : { token, mintedAt, aliveMs, deadMs, isOnTrial }
     this.#condemned = { ...first, rejectedAt: sentAt, isOnTrial: first.isOnTrial && isOnTrial }
   }
