@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, test } from 'vitest'
-import { type Case, HOST, head, ORG, startTable } from '../support/case-table.ts'
+import { HOST, head, ORG, type Seen, sentFor, startTable } from '../support/case-table.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { startBoth } from '../support/start-proxy.ts'
 
@@ -13,24 +13,11 @@ const table = await startTable()
 const POST = 'POST /v2/x HTTP/1.1'
 
 describe('anything but 100-continue is refused, without a 100', () => {
-  test.each(['x 100-continue', '100-continue, x', 'x', '200-ok', '"100-continue"', '100-continue;q=1', '100'])(
-    '%j',
-    (expectation) => {
-      const row: Case = {
-        send: `${head(POST, HOST, ORG, 'Content-Length: 2', `Expect: ${expectation}`)}hi`,
-        status: 417,
-        code: 'expectation_failed',
-        also: ({ response }) => expect(response.informational).toEqual([]),
-      }
-      return table.run(row)
-    },
-  )
-  test('twice', () =>
-    table.run({
-      send: `${head(POST, HOST, ORG, 'Content-Length: 2', 'Expect: 100-continue', 'Expect: x')}hi`,
-      status: 417,
-      code: 'expectation_failed',
-    }))
+  const VALUES = ['x 100-continue', '100-continue, x', 'x', '200-ok', '"100-continue"', '100-continue;q=1', '100']
+  const TWICE = '100-continue\r\nExpect: x'
+  const upload = (value: string) => `${head(POST, HOST, ORG, 'Content-Length: 2', `Expect: ${value}`)}hi`
+  const also = ({ response }: Seen) => expect(response.informational).toEqual([])
+  table.refuses(sentFor([...VALUES, TWICE], upload), 417, 'expectation_failed', { also })
 })
 
 test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(

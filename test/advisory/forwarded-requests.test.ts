@@ -4,15 +4,14 @@
  */
 
 import { describe, expect, test } from 'vitest'
-import { get, startTable } from '../support/case-table.ts'
+import { get, sentFor, startTable } from '../support/case-table.ts'
 
 const LINES = ['X-Forwarded-For: 1.2.3.4', 'Forwarded: for=1.2.3.4', 'X-Real-IP: 1.2.3.4', 'x-forwarded-for:']
 
 describe('refused by default', async () => {
   const table = await startTable()
-  test.each(LINES)('%s', (line) =>
-    table.run({ send: get('/v2/x', '{org}', line), status: 403, code: 'forwarded_refused' }),
-  )
+  const withLine = (line: string) => get('/v2/x', '{org}', line)
+  table.refuses(sentFor(LINES, withLine), 403, 'forwarded_refused')
 })
 
 describe('accepted if listen.refuseForwarded is false, without `Forwarded`, which may name a host', async () => {

@@ -26,6 +26,7 @@ const REFUSED: readonly (readonly [string, readonly string[]])[] = [
       '/v2/..%3fx',
     ],
   ],
+  ['encoded controls', ['/v2/x%00', '/v2/%0d%0aX/y', '/%1F', '/v2/a%1fb', '/v2/x%7f/y', '/%7F']],
   ['broken escapes', ['/a%zz', '/a%', '/a%1', '/a%1/x', '/%', '/a%%41', '/a%u0041']],
   ['fragments', ['/a#frag', '/#', '/a?b#frag', '/v2/x#/../admin']],
 ]

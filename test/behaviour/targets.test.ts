@@ -47,11 +47,6 @@ describe.each([
 
 const table = await startTable()
 
-test.each(['/v2/x%00', '/v2/%0d%0aX/y', '/%1F', '/v2/a%1fb', '/v2/x%7f/y', '/%7F'])(
-  'an encoded control in the path: %s',
-  (target) => table.run({ send: get(target, '{org}'), status: 400, code: 'target_invalid' }),
-)
-
 test.each(['PURGE', 'LINK', 'UNLINK', 'PROPFIND', 'MKCOL', 'REPORT', 'SEARCH', 'M-SEARCH', 'OPTIONS', 'PATCH'])(
   'the method %s',
   (method) => table.run({ send: head(`${method} /v2/x HTTP/1.1`, HOST, ORG) }),
