@@ -151,7 +151,6 @@ describe('claims', () => {
 
 describe('time, with 30 seconds for the clock of an issuer that is ahead', () => {
   test.each([
-    ['expired 1 s ago', { expiresIn: -1 }, false],
     ['without exp', { expiresIn: undefined }, false],
     ['valid in 20 s', { claims: { nbf: now() + 20 } }, true],
     ['valid in 2 min', { claims: { nbf: now() + 120 } }, false],
@@ -163,7 +162,6 @@ describe('time, with 30 seconds for the clock of an issuer that is ahead', () =>
 
 describe('huge and malformed tokens', () => {
   test.each([
-    'a.b.c',
     '...',
     '..',
     'eyJ.eyJ.eyJ',

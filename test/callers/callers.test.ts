@@ -124,15 +124,6 @@ describe('a caller by JWT', () => {
     expect((await callerOf(callers, token))?.name).toBe('batch')
   })
 
-  test('after a change of the key set, every token is verified again', async () => {
-    const issuer = await makeIssuer()
-    const callers = makeCallers([rule('batch', byJwt(issuer))])
-    const token = await sign(issuer)
-    expect((await callerOf(callers, token))?.name).toBe('batch')
-    callers.forgetTokens()
-    expect(callers.identify(ANY, 1, token)).toBe('unverified')
-  })
-
   test('a key that was withdrawn during a verification does not stay remembered', async () => {
     const issuer = await makeIssuer()
     let settle: (() => void) | undefined

@@ -101,10 +101,6 @@ describe('by socket', () => {
   test('the mode of the socket is that of listen.socketMode', async () => {
     expect((await stat(on())).mode & 0o777).toBe(0o660)
   })
-
-  test('a key of another caller in addition is refused', async () => {
-    expect(await send({ on: on(), key: REPORTS_KEY })).toBe('caller_refused')
-  })
 })
 
 describe('by key', () => {
