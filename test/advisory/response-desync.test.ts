@@ -50,13 +50,6 @@ describe('content in a response that has none', () => {
   ])('$name', (row) => table.run(row))
 })
 
-test('a 101 without a handshake', () =>
-  table.run({
-    writes: `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n${POISON}`,
-    status: 502,
-    isReused: false,
-  }))
-
 test.each(['Content-Length: 2\r\n\r\nok', 'Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n'])(
   'bytes beyond the content belong to no response: %j',
   (response) =>

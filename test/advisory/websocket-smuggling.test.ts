@@ -98,18 +98,6 @@ describe('an origin that declines opens no tunnel', async () => {
     expect(table.service.origin.malformed).toEqual([])
   })
 
-  test('also if its content arrives after its head', async () => {
-    const target = table.target(async (_, connection) => {
-      connection.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\n')
-      await new Promise((resolve) => setTimeout(resolve, 30))
-      connection.write('no')
-    })
-    await using client = await RawClient.sending(table.proxy.port, get(target, 'acme', ...HANDSHAKE))
-    const response = await client.response()
-    expect(response).toMatchObject({ status: 403, isComplete: true })
-    expect(response.content.toString()).toBe('no')
-  })
-
   test.each([
     ['a 101 for another protocol', '101 x', 'Upgrade: h2c\r\nConnection: Upgrade\r\n', 'http_upgrade_failed'],
     ['a 101 without a protocol', '101 x', 'Connection: Upgrade\r\n', 'http_upgrade_failed'],
