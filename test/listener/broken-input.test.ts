@@ -37,17 +37,6 @@ test('a connection that ends without a byte gets no answer and no line', async (
   expect(proxy.logs.filter(({ msg }) => msg === 'request')).toEqual([])
 })
 
-test('CONNECT gets 405, also behind another request, and its connection closes', async () => {
-  const { proxy } = await startBoth()
-  await using client = await RawClient.connect(proxy.port)
-  client.send(get('/v2/first', 'acme'))
-  expect((await client.response()).status).toBe(200)
-  client.send(head('CONNECT service.example:443 HTTP/1.1', 'Host: localhost'))
-  const answer = await client.response()
-  expect([answer.status, problemOf(answer).code]).toEqual([405, 'method_refused'])
-  expect((await client.untilClosed()).bytes.toString()).toBe('')
-})
-
 describe('bytes after a refused request are read and dropped, so that no reset destroys the answer:', async () => {
   // On a unix socket, the system takes only a small part of it before the proxy reads.
   const { proxy } = await startBothForFile({}, { 'listen.address': 'unix:$FOLDER/socket' })
