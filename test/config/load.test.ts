@@ -137,15 +137,12 @@ describe('a wrong configuration', () => {
 
   test.each([
     ['OAP_LISTEN_IDLE_TIMEOUT', '0s', 'is not between 1ms and 168h'],
-    ['OAP_LISTEN_IDLE_TIMEOUT', '60', 'is not a duration: write 250ms, 30s, 5m or 1h'],
-    ['OAP_TOKENS_MAX_ORGS', '0', 'is not a whole number from 1 to 1000000'],
     ['OAP_TOKENS_MAX_ORGS', '1.5', 'is not a whole number from 1 to 1000000'],
     ['OAP_TOKENS_MAX_ORGS', '1e3', 'is not a whole number from 1 to 1000000'],
     ['OAP_TOKENS_MINT_RATE', '0', 'is not a number from 0.1 to 100000'],
     ['OAP_REPLAY_MAX_BODY', '65MiB', 'is not between 0B and 64MiB'],
     ['OAP_LISTEN_SOCKET_MODE', '660', 'is not a file mode: write it in octal with a leading zero, such as 0660'],
     ['OAP_ORGS_PATTERN', 'a)|(b', 'is not a regular expression: the default is ^[\\w-][\\w.~:@+=-]{0,127}$'],
-    ['OAP_LOG_FORMAT', 'JSON', 'is not one of json, pretty'],
     ['OAP_FLEET_PREFIX', 'a{b}', 'is not 1 to 64 letters, digits or any of _ . : -'],
   ])('%s=%s', async (variable, value, message) => {
     const key = settings.find((setting) => setting.variable === variable)?.key
