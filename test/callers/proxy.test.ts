@@ -209,16 +209,14 @@ test('without a good key set from the start, the log does not speak of a last go
 
 test('tokens that wait for a key set take no place from callers that are known', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
-  let release = () => {}
-  server.answer = (response) => {
-    release = () => response.end(issuer.jwks)
-  }
+  const gate = new Gate()
+  server.answer = (response) => void gate.pass().then(() => response.end(issuer.jwks))
   await using small = await startWith(server.url, { 'listen.maxInFlight': '2' })
   const key = await sign(issuer)
   const waiting = Array.from({ length: 4 }, () => send({ on: small.port, key }))
   await eventually(async () => (await inFlight(small)) === 4 || undefined, 'four requests that wait')
   expect(await send({ on: small.port, key: NEXT_KEY })).toBe(200)
-  release()
+  gate.open()
   // Once their caller is known, the limit holds for them too.
   for (const outcome of await Promise.all(waiting)) expect([200, 'overloaded']).toContain(outcome)
 })
@@ -251,17 +249,15 @@ test('made-up tokens that wait for a key set keep nobody out', async () => {
 
 test('a request whose client leaves during the verification ends, and never reaches the service', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
-  let release = () => {}
-  server.answer = (response) => {
-    release = () => response.end(issuer.jwks)
-  }
+  const gate = new Gate()
+  server.answer = (response) => void gate.pass().then(() => response.end(issuer.jwks))
   await using waiting = await startWith(server.url)
   const key = await sign(issuer)
   const client = await RawClient.sending(waiting.port, `GET /v2/gone HTTP/1.1\r\n${fieldsWith(key)}`)
   await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
   await client[Symbol.asyncDispose]()
   expect(await waiting.logOf('/v2/gone')).toMatchObject({ status: 499, code: 'client_closed' })
-  release()
+  gate.open()
   expect(await send({ on: waiting.port, key })).toBe(200)
   expect(service.requests.map(({ target }) => target)).not.toContain('/v2/gone')
 })
@@ -279,17 +275,15 @@ test('a request whose caller is still verified at the deadline of a stop is logg
 
 test('a request whose caller is verified while the proxy stops gets 503 draining', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
-  let release = () => {}
-  server.answer = (response) => {
-    release = () => response.end(issuer.jwks)
-  }
+  const gate = new Gate()
+  server.answer = (response) => void gate.pass().then(() => response.end(issuer.jwks))
   await using stopping = await startWith(server.url)
   const fields = fieldsWith(await sign(issuer))
   await using client = await RawClient.sending(stopping.port, `GET /v2/late HTTP/1.1\r\n${fields}`)
   await eventually(async () => (await inFlight(stopping)) === 1 || undefined, 'a request in flight')
   await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
   const drained = stopping.app.drain()
-  setTimeout(release, 50) // the proxy first takes what has arrived
+  setTimeout(() => gate.open(), 50) // the proxy first takes what has arrived
   const response = await client.response()
   expect([response.status, problemOf(response).code]).toEqual([503, 'draining'])
   expect(Number(fieldOf(response, 'retry-after'))).toBeGreaterThan(0)

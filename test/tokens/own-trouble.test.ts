@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process'
 import { unlink, writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 import { randomSecret } from '../support/canaries.ts'
-import { eventually } from '../support/changes.ts'
+import { eventually, Gate } from '../support/changes.ts'
 import { type Answer, KeepAliveClient } from '../support/keep-alive-client.ts'
 import { startService } from '../support/service.ts'
 import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
@@ -60,19 +60,13 @@ test.concurrent.each<[string, number, MintScript]>([
 })
 
 test.concurrent('forty orgs hang: every healthy org is served', async () => {
-  let release = () => {}
-  const released = new Promise<void>((resolve) => {
-    release = resolve
-  })
-  const hang: MintScript = async () => {
-    await released
-    return { status: 403 }
-  }
+  const gate = new Gate(60_000)
+  const hang = () => gate.pass().then(() => ({ status: 403 }))
   await using service = await startService({
-    mint: (mint) => (mint.org.startsWith('sick') ? hang(mint) : mint.issue()),
+    mint: (mint) => (mint.org.startsWith('sick') ? hang() : mint.issue()),
   })
   await using proxy = await startProxy(service, { ...settings, 'tokens.mintTimeout': '10s' })
-  const answers = await besideSickOrgs(proxy, 40, release)
+  const answers = await besideSickOrgs(proxy, 40, () => gate.open())
   expect(answers.filter((answer) => answer.status !== 200).map((answer) => answer.content)).toEqual([])
 })
 
