@@ -147,21 +147,28 @@ export class RejectedToken {
     this.#tries += 1
     this.#rejected.add(token)
     this.#firstSentAt ||= sentAt
-    if (this.#tries === 1 && token === tokens.current && !this.#isTrial) tokens.rejectedInRow += 1
-    if (token === tokens.former && !this.#isTrial) tokens.former = undefined
     const { current, habits } = tokens
+    const isFormer = token === tokens.former
+    if (this.#tries === 1 && (token === current || isFormer) && !this.#isTrial) tokens.rejectedInRow += 1
+    if (isFormer && !this.#isTrial && !tokens.keepsFormer) tokens.former = undefined
     const isLongRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
-    if (!isLongRow && tokens.shapesByRight?.has(this.#shape) && !this.isRepeated) return this.#renew(tokens, now)
+    const isByRight = !isLongRow && tokens.shapesByRight?.get(this.#shape) === 'all'
+    if (isByRight && !this.isRepeated) return this.#renew(tokens, now)
     const wasGood = tokens.acceptedAt >= 0
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     const isUrgent = isLongRow && wasGood && !isYoung && !tokens.isPausingAt(now)
     const mayMint = isUrgent || tokens.mayMintAfterRejection(now, this.#shape)
-    if (this.#tries === 1 && mayMint && wasGood) habits.noteRejected(tokens, sentAt)
+    if (this.#tries === 1 && mayMint && wasGood && !tokens.isMixed(this.#shape)) habits.noteRejected(tokens, sentAt)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
-    const repeat = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : this.#tryAgain(sentAt, tokens, random)
-    if (repeat !== undefined) return repeat
+    const again = isYoung ? undefined : this.#tryAgain(sentAt, tokens, random)
+    if (again !== undefined) return again
+    const former = isYoung || !this.#isTrial ? tokens.usableFormer(now) : undefined
+    if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
+    if (!isLongRow && tokens.rejectsByRight(this.#shape, now)) return undefined
+    const known = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : undefined
+    if (known !== undefined) return known
     // A request that was sent later was accepted: the token is good.
     const isGood = tokens.acceptedAt > sentAt || (isYoung && this.#isTrial)
     // After a failure, or the same token again, there is a pause in an outage, too.
@@ -178,6 +185,7 @@ export class RejectedToken {
   #noteUnrepeated(token: AccessToken, sentAt: number, tokens: OrgTokens, now: number): undefined {
     const { current, acceptedAt, habits } = tokens
     if (token !== current || acceptedAt > sentAt) return
+    if (tokens.rejectsByRight(this.#shape, now)) return
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung) {
@@ -200,7 +208,6 @@ export class RejectedToken {
   #waitUntilKnown(sentAt: number, tokens: OrgTokens, now: number, random: number): Repeat | undefined {
     const { current, acceptedAt, habits } = tokens
     const former = tokens.usableFormer(now)
-    if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     // The token that the trial is about was good for others.
     const isOver = tokens.tokenOnTrial === undefined && (former !== undefined || acceptedAt >= 0)
     if (this.#isTrial && isOver) return this.#rejected.size > 1 ? undefined : this.#tryAgain(sentAt, tokens, random)
@@ -248,17 +255,25 @@ export class RejectedToken {
       // The former token was rejected after the successor was minted: perhaps that has ended it.
       const isFormer = remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt
       if (isFormer && first !== tokens.tokenOnTrial) habits.former.note(false)
+      const { lifetimes } = habits
+      const ageMs = this.#firstSentAt - first.mintedAt
+      if (this.kind === 'expired') lifetimes.leastProvenMs = Math.min(lifetimes.leastProvenMs, ageMs)
       tokens.confirmDeath(first)
     }
     if (this.#isWaiting) habits.waiting.note(true)
     if (remedy === 'again') this.#renew(tokens, now)
+    // The current token has ended before the former one.
+    if (remedy === 'former' && this.#firstSentAt - tokens.current.mintedAt >= habits.rules.settleTimeMs) {
+      tokens.condemn(this.#firstSentAt)
+      this.#renew(tokens, now, 0)
+    }
     if (remedy === 'waited' && token === tokens.current) habits.learnDelay(sentAt - token.mintedAt, now)
     tokens.noteAccepted(token, sentAt, this.request)
   }
 
   /** Mints behind the request if the token is old. */
-  #renew(tokens: OrgTokens, now: number): undefined {
-    const mayRenew = now - tokens.current.mintedAt > RENEW_AFTER_MS && !tokens.isPausingAt(now)
+  #renew(tokens: OrgTokens, now: number, minAgeMs = RENEW_AFTER_MS): undefined {
+    const mayRenew = now - tokens.current.mintedAt > minAgeMs && !tokens.isPausingAt(now)
     if (!mayRenew || !tokens.habits.ahead.areGood(this.#cache.random())) return
     this.#cache.awaitMint(this.request.org, 'refresh', this.request).catch(() => undefined)
   }

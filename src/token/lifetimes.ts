@@ -42,6 +42,8 @@ export class Lifetimes {
   oldestMs = 0
   /** The age at the last rejection, until it is known whether that was a death. */
   suspectedMs = UNKNOWN
+  /** The least age at which a token was rejected and a later one was accepted for the very same request. */
+  leastProvenMs = UNKNOWN
   #leastMs = UNKNOWN
   #deaths: (Death & { readonly org: object })[] = []
   #usualMs = UNKNOWN

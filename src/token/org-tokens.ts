@@ -55,11 +55,13 @@ const MAX_PAUSE_MS = 5_000
 
 export class OrgTokens extends OrgLifetime {
   former: AccessToken | undefined
+  /** When the last accepted request with the former token was sent; -1 if none was since it came back into use. */
+  #formerAcceptedAt = -1
   /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
   isBeingReplaced = false
   /** Until then, requests wait for the current token, which the service has never accepted, and take turns in trying it. */
   #awaitedUntil = 0
-  /** Requests whose token was rejected, or may have been, since the service last accepted the current token. */
+  /** Requests whose token was rejected, or may have been, since the service last accepted a token of the org. */
   rejectedInRow = 0
   /** A request of this org was repeated to learn what a suspect status means. */
   hadTrial = false
@@ -77,8 +79,10 @@ export class OrgTokens extends OrgLifetime {
   #condemned: Condemned | undefined
   /** After a mint that did not help, a rejection causes no other before this instant. */
   #noMintUntil = 0
-  /** Shapes of requests that are rejected by right. Few orgs have any. */
-  shapesByRight: Set<string> | undefined
+  /** Shapes of requests that are rejected by right: all of them, or some. Few orgs have any. */
+  shapesByRight: Map<string, 'all' | 'some'> | undefined
+  /** The former token stays in use until it ends: only a second token tells a rejection by right from a death. */
+  keepsFormer = false
 
   // ---- which token a request gets
 
@@ -113,8 +117,12 @@ export class OrgTokens extends OrgLifetime {
   /** True if the former token is more certainly good than the current one, which the service may not know yet. */
   #isBetter(former: AccessToken, kind: RequestKind, now: number): boolean {
     const isSettled = now - this.current.mintedAt >= this.habits.delayMs(now)
-    if (kind === 'handshake' || (isSettled && this.acceptedAt >= 0 && this.tokenOnTrial !== former)) return false
-    if (kind === 'once') return this.#isSafe(former, now)
+    if (kind === 'handshake') return false
+    if (isSettled && this.acceptedAt >= 0 && this.tokenOnTrial !== former) {
+      // Both take turns, so that both are known to work.
+      return this.keepsFormer && kind === 'repeatable' && this.#formerAcceptedAt < this.acceptedAt
+    }
+    if (kind === 'once') return this.#formerAcceptedAt >= 0 && this.#isSafe(former, now)
     return now - former.mintedAt < this.endMs && !(isSettled && this.#takeTurn(now, NEXT_TRY_MS))
   }
 
@@ -164,7 +172,7 @@ export class OrgTokens extends OrgLifetime {
     const { former } = this
     if (former === undefined) return undefined
     const hasSettled = this.acceptedAt >= 0 && now >= this.current.mintedAt + this.habits.rules.settleTimeMs
-    if (hasSettled || now - former.mintedAt >= former.statedLifeMs) this.former = undefined
+    if ((hasSettled && !this.keepsFormer) || now - former.mintedAt >= former.statedLifeMs) this.former = undefined
     return this.former
   }
 
@@ -181,7 +189,11 @@ export class OrgTokens extends OrgLifetime {
     }
     if (this.unrepeated !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
-      if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) this.habits.former.note(true)
+      if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) {
+        this.habits.former.note(true)
+        this.#formerAcceptedAt = Math.max(this.#formerAcceptedAt, Math.floor(sentAt))
+        this.rejectedInRow = 0
+      }
       return
     }
     this.noteAlive(sentAt)
@@ -189,10 +201,13 @@ export class OrgTokens extends OrgLifetime {
     this.rejectedInRow = 0
   }
 
-  /** Requests of this shape are not rejected by right. If one was rejected while the token was young, the token is known now. */
+  /** Not all requests of this shape are rejected by right. If one was rejected while the token was young, the token is known now. */
   #noteAllowed(token: AccessToken, sentAt: number, request: RequestLine): void {
     const shape = shapeOf(request)
-    this.shapesByRight?.delete(shape)
+    if (this.shapesByRight?.has(shape)) {
+      this.shapesByRight.set(shape, 'some')
+      this.keepsFormer = true
+    }
     if (this.unrepeated?.shape !== shape || token !== this.current) return
     this.unrepeated = undefined
     if (this.#condemned !== undefined) this.confirmDeath(this.#condemned.token)
@@ -221,6 +236,7 @@ export class OrgTokens extends OrgLifetime {
 
   /** Another token was accepted where this one was rejected. One that was minted before the rejection may have caused it. */
   confirmDeath(token: AccessToken): void {
+    if (token === this.former) this.former = undefined
     const condemned = this.#condemned
     if (condemned?.token !== token || token === this.current) return
     this.#condemned = undefined
@@ -248,8 +264,31 @@ export class OrgTokens extends OrgLifetime {
     return this.acceptedAt < 0 && now < this.habits.outageUntil
   }
 
+  /** True if some requests of this shape are rejected by right, or if the org has so many such shapes that any may be one. */
+  isMixed(shape: string): boolean {
+    const { size = 0 } = this.shapesByRight ?? {}
+    return size > MAX_KNOWN_SHAPES || this.shapesByRight?.get(shape) === 'some'
+  }
+
+  /**
+   * True if a rejection of such a request is one by right, because the org has a token that is surely good: its current one is
+   * younger than any was at its death, and younger than its former one was when that was accepted last, after the current
+   * one was issued.
+   */
+  rejectsByRight(shape: string, now: number): boolean {
+    const { former, current } = this
+    if (former === undefined || this.acceptedAt < 0 || !this.isMixed(shape)) return false
+    const aliveMs = this.#formerAcceptedAt < current.mintedAt ? 0 : this.#formerAcceptedAt - former.mintedAt
+    return now - current.mintedAt < Math.min(aliveMs, this.habits.lifetimes.leastProvenMs)
+  }
+
   noteUselessMint(now: number, cooldowns = 1): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
+    const condemned = this.#condemned?.token
+    if (condemned !== this.current && this.habits.former.areGood(1)) {
+      this.former = condemned
+      this.#formerAcceptedAt = -1
+    }
     this.#noMintUntil = now + this.habits.rules.rejectedCooldownMs * cooldowns
     this.#condemned = undefined
   }
@@ -261,9 +300,10 @@ export class OrgTokens extends OrgLifetime {
 
   markRejectedByRight(shape: string): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-    this.shapesByRight ??= new Set()
-    this.shapesByRight.add(shape)
+    this.shapesByRight ??= new Map()
+    if (!this.shapesByRight.has(shape)) this.shapesByRight.set(shape, 'all')
     if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
+    if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
   }
 
   /**
@@ -302,6 +342,7 @@ export class OrgTokens extends OrgLifetime {
     // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
     this.isReplacement = isCondemned && token.mintedAt >= Math.floor(this.#condemned?.rejectedAt ?? 0)
     this.former = (isCondemned && !this.tokenOnTrial) || !this.habits.former.areGood(random) ? undefined : this.current
+    this.#formerAcceptedAt = this.acceptedAt
     this.replaceWith(token, random)
     this.isBeingReplaced = false
     this.rejectedInRow = 0
