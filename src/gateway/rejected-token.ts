@@ -166,9 +166,9 @@ export class RejectedToken {
     if (again !== undefined) return again
     const former = isYoung || !this.#isTrial ? tokens.usableFormer(now) : undefined
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
-    if (!isLongRow && tokens.rejectsByRight(this.#shape, now)) return undefined
     const known = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : undefined
     if (known !== undefined) return known
+    if (!isLongRow && tokens.rejectsByRight(this.#shape, now)) return undefined
     // A request that was sent later was accepted: the token is good.
     const isGood = tokens.acceptedAt > sentAt || (isYoung && this.#isTrial)
     // After a failure, or the same token again, there is a pause in an outage, too.
@@ -185,7 +185,8 @@ export class RejectedToken {
   #noteUnrepeated(token: AccessToken, sentAt: number, tokens: OrgTokens, now: number): undefined {
     const { current, acceptedAt, habits } = tokens
     if (token !== current || acceptedAt > sentAt) return
-    if (tokens.rejectsByRight(this.#shape, now)) return
+    const wasGoodLately = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS
+    if (wasGoodLately && tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.isMixed(this.#shape)) return
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung) {

@@ -186,6 +186,7 @@ export class OrgTokens extends OrgLifetime {
       this.#condemned = undefined
       this.isBeingReplaced = false
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
+      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'some')
     }
     if (this.unrepeated !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
@@ -298,10 +299,10 @@ export class OrgTokens extends OrgLifetime {
     return this.acceptedAt < 0 && this.isReplacement && this.#noMintUntil > this.current.mintedAt
   }
 
-  markRejectedByRight(shape: string): void {
+  markRejectedByRight(shape: string, which: 'all' | 'some' = 'all'): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.shapesByRight ??= new Map()
-    if (!this.shapesByRight.has(shape)) this.shapesByRight.set(shape, 'all')
+    if (!this.shapesByRight.has(shape)) this.shapesByRight.set(shape, which)
     if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
     if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
   }
