@@ -117,11 +117,10 @@ export class OrgTokens extends OrgLifetime {
   /** True if the former token is more certainly good than the current one, which the service may not know yet. */
   #isBetter(former: AccessToken, kind: RequestKind, now: number): boolean {
     const isSettled = now - this.current.mintedAt >= this.habits.delayMs(now)
-    if (kind === 'handshake') return false
-    if (isSettled && this.acceptedAt >= 0 && this.tokenOnTrial !== former) {
-      // Both take turns, so that both are known to work.
-      return this.keepsFormer && kind === 'repeatable' && this.#formerAcceptedAt < this.acceptedAt
-    }
+    const maySucceed = isSettled && this.tokenOnTrial !== former
+    // Both take turns, so that both are known to work.
+    if (maySucceed && this.keepsFormer && kind === 'repeatable') return this.#formerAcceptedAt < this.acceptedAt
+    if (kind === 'handshake' || (maySucceed && this.acceptedAt >= 0)) return false
     if (kind === 'once') return this.#formerAcceptedAt >= 0 && this.#isSafe(former, now)
     return now - former.mintedAt < this.endMs && !(isSettled && this.#takeTurn(now, NEXT_TRY_MS))
   }
@@ -186,7 +185,7 @@ export class OrgTokens extends OrgLifetime {
       this.#condemned = undefined
       this.isBeingReplaced = false
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'some')
+      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape)
     }
     if (this.unrepeated !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
@@ -286,7 +285,7 @@ export class OrgTokens extends OrgLifetime {
   noteUselessMint(now: number, cooldowns = 1): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     const condemned = this.#condemned?.token
-    if (condemned !== this.current && this.habits.former.areGood(1)) {
+    if (condemned !== undefined && condemned !== this.current && this.habits.former.areGood(1)) {
       this.former = condemned
       this.#formerAcceptedAt = -1
     }
@@ -299,10 +298,10 @@ export class OrgTokens extends OrgLifetime {
     return this.acceptedAt < 0 && this.isReplacement && this.#noMintUntil > this.current.mintedAt
   }
 
-  markRejectedByRight(shape: string, which: 'all' | 'some' = 'all'): void {
+  markRejectedByRight(shape: string): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.shapesByRight ??= new Map()
-    if (!this.shapesByRight.has(shape)) this.shapesByRight.set(shape, which)
+    if (!this.shapesByRight.has(shape)) this.shapesByRight.set(shape, 'all')
     if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
     if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
   }
