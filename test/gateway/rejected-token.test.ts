@@ -359,6 +359,51 @@ describe('a rejection that is not about the token', () => {
     expect((await stage.send('repeatable', allowed)).status).toBe(200)
   })
 
+  describe('where /v2/users/0 is forbidden, and /v2/users/1 is not', () => {
+    /** Two tokens are in use. */
+    async function mixed(): Promise<Stage> {
+      const stage = await Stage.settled()
+      stage.answer = ({ path }) => (path === '/v2/users/0' ? 401 : 200)
+      await use(stage, 20)
+      expect(stage.mints).toBeLessThanOrEqual(3)
+      return stage
+    }
+
+    async function use(stage: Stage, seconds: number, kind: RequestKind = 'repeatable'): Promise<(number | string)[]> {
+      const seen: (number | string)[] = []
+      for (let i = 0; i < seconds; i += 1) {
+        expect((await stage.send(kind, '/v2/users/0')).status).toBe(401)
+        seen.push((await stage.send('repeatable', '/v2/users/1')).status)
+        await stage.pass(1_000)
+      }
+      return seen.filter((status) => status !== 200)
+    }
+
+    test.each(['repeatable', 'once'] as const)('a rejected %s request costs no mint, and no wait', async (kind) => {
+      const stage = await mixed()
+      const { mints } = stage
+      expect(await use(stage, 200, kind)).toEqual([])
+      expect(stage.mints).toBe(mints)
+      const { length } = stage.sent
+      expect((await stage.send('repeatable', '/v2/users/0')).tookMs).toBe(2 * ROUND_TRIP_MS)
+      expect(new Set(stage.sent.slice(length).map(({ token }) => token)).size).toBe(2)
+    })
+
+    test.each([
+      ['older', 1],
+      ['newer', 0],
+    ])('if the %s of the two tokens ends, no client sees it', async (_which, newer) => {
+      const stage = await mixed()
+      const { issued } = stage
+      stage.answer = ({ path, token }) => (path === '/v2/users/0' || token === issued - newer ? 401 : 200)
+      expect(await use(stage, 30)).toEqual([])
+      expect(stage.mints).toBeLessThanOrEqual(issued + 2)
+      const tokens = stage.sent.slice(-20).map(({ token }) => token)
+      expect(new Set(tokens).size, 'two other tokens are in use').toBe(2)
+      expect(tokens).not.toContain(issued - newer)
+    })
+  })
+
   test('once the request is allowed, its rejections count again', async () => {
     const stage = await Stage.settled()
     stage.answer = () => 401

@@ -18,6 +18,8 @@ export interface ServiceKind {
   readonly othersMintEveryMs?: number
   /** Share of the requests that are rejected whatever their token, because they are forbidden. */
   readonly forbiddenShare?: number
+  /** Forbidden requests look like the others, but for an identifier in their path. */
+  readonly forbidsById?: boolean
   /** Share of the requests that meet a back end which rejects every token. */
   readonly flakyShare?: number
   readonly endStatus?: number
@@ -79,6 +81,18 @@ export const SERVICES = {
   'a third is forbidden, irregular lifetimes': {
     lifeMs: (_org, _now, random) => between(20 * S, 2 * MIN)(random),
     forbiddenShare: 0.3,
+  },
+  'a third of the identifiers is forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 0.33, forbidsById: true },
+  'a third of the identifiers is forbidden, irregular lifetimes': {
+    lifeMs: (_org, _now, random) => between(20 * S, 2 * MIN)(random),
+    forbiddenShare: 0.33,
+    forbidsById: true,
+  },
+  'half are uploads, a third of the identifiers is forbidden': {
+    lifeMs: always(5 * MIN),
+    forbiddenShare: 0.33,
+    forbidsById: true,
+    load: { onceShare: 0.5 },
   },
   'one request in fifty meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.02 },
   'one request in five meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.2 },

@@ -225,7 +225,8 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
     },
   )
   return async ({ org, kind, isForbidden }) => {
-    const path = isForbidden ? '/v2/admin' : '/v2/things'
+    const [forbidden, allowed] = service.kind.forbidsById === true ? ['things/1', 'things/2'] : ['admin', 'things']
+    const path = `/v2/${isForbidden ? forbidden : allowed}`
     const send = async (token: AccessToken) => ({
       status: await exchange(world, service, names.get(token) ?? '', isForbidden),
     })
