@@ -145,12 +145,13 @@ export class RejectedToken {
   /** The first remedy that may still help; undefined if there is none. */
   #findRemedy({ token, sentAt }: Answer, tokens: OrgTokens, now: number, random: number): Repeat | undefined {
     this.#tries += 1
+    const isAgain = this.#rejected.has(token)
     this.#rejected.add(token)
     this.#firstSentAt ||= sentAt
     const { current, habits } = tokens
     const isFormer = token === tokens.former
     if (this.#tries === 1 && (token === current || isFormer) && !this.#isTrial) tokens.rejectedInRow += 1
-    if (isFormer && !this.#isTrial && !tokens.keepsFormer) tokens.former = undefined
+    if (isFormer && !this.#isTrial && (isAgain || !tokens.keepsFormer)) tokens.former = undefined
     const isLongRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
     const isByRight = !isLongRow && tokens.shapesByRight?.get(this.#shape) === 'all'
     if (isByRight && !this.isRepeated) return this.#renew(tokens, now)
@@ -168,7 +169,8 @@ export class RejectedToken {
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     const known = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : undefined
     if (known !== undefined) return known
-    if (!isLongRow && tokens.rejectsByRight(this.#shape, now)) return undefined
+    const maySettle = !isLongRow && !habits.again.areProven
+    if (maySettle && tokens.rejectsByRight(this.#shape, now)) return undefined
     // A request that was sent later was accepted: the token is good.
     const isGood = tokens.acceptedAt > sentAt || (isYoung && this.#isTrial)
     // After a failure, or the same token again, there is a pause in an outage, too.

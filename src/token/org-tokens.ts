@@ -79,8 +79,8 @@ export class OrgTokens extends OrgLifetime {
   #condemned: Condemned | undefined
   /** After a mint that did not help, a rejection causes no other before this instant. */
   #noMintUntil = 0
-  /** Shapes of requests that are rejected by right: all of them, or some. Few orgs have any. */
-  shapesByRight: Map<string, 'all' | 'some'> | undefined
+  /** Shapes of requests that are rejected by right: all of them, some, or perhaps some. Few orgs have any. */
+  shapesByRight: Map<string, 'all' | 'some' | 'maybe'> | undefined
   /** The former token stays in use until it ends: only a second token tells a rejection by right from a death. */
   keepsFormer = false
 
@@ -185,7 +185,7 @@ export class OrgTokens extends OrgLifetime {
       this.#condemned = undefined
       this.isBeingReplaced = false
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape)
+      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, false)
     }
     if (this.unrepeated !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
@@ -267,7 +267,7 @@ export class OrgTokens extends OrgLifetime {
   /** True if some requests of this shape are rejected by right, or if the org has so many such shapes that any may be one. */
   isMixed(shape: string): boolean {
     const { size = 0 } = this.shapesByRight ?? {}
-    return size > MAX_KNOWN_SHAPES || this.shapesByRight?.get(shape) === 'some'
+    return size > MAX_KNOWN_SHAPES || (this.shapesByRight?.get(shape) ?? 'all') !== 'all'
   }
 
   /**
@@ -298,10 +298,11 @@ export class OrgTokens extends OrgLifetime {
     return this.acceptedAt < 0 && this.isReplacement && this.#noMintUntil > this.current.mintedAt
   }
 
-  markRejectedByRight(shape: string): void {
+  markRejectedByRight(shape: string, isProven = true): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.shapesByRight ??= new Map()
-    if (!this.shapesByRight.has(shape)) this.shapesByRight.set(shape, 'all')
+    const known = this.shapesByRight.get(shape) ?? 'maybe'
+    if (known !== 'some') this.shapesByRight.set(shape, isProven ? 'all' : known)
     if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
     if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
   }
