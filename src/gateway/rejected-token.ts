@@ -169,8 +169,7 @@ export class RejectedToken {
     if (former !== undefined && !this.#rejected.has(former)) return this.#use('former', former)
     const known = isYoung ? this.#waitUntilKnown(sentAt, tokens, now, random) : undefined
     if (known !== undefined) return known
-    const maySettle = !isLongRow && !habits.again.areProven
-    if (maySettle && tokens.rejectsByRight(this.#shape, now)) return undefined
+    if (!isLongRow && tokens.rejectsByRight(this.#shape, now)) return undefined
     // A request that was sent later was accepted: the token is good.
     const isGood = tokens.acceptedAt > sentAt || (isYoung && this.#isTrial)
     // After a failure, or the same token again, there is a pause in an outage, too.
