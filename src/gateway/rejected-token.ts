@@ -8,7 +8,7 @@ import type { RejectionKind } from '../http/request-record.ts'
 import { type OrgTokens, type RequestLine, shapeOf } from '../token/org-tokens.ts'
 import type { Meaning } from '../token/service-habits.ts'
 import type { TokenCache } from '../token/token-cache.ts'
-import type { AccessToken, Asker } from '../token/token-source.ts'
+import type { AccessToken, Asker, MintReason } from '../token/token-source.ts'
 
 /** The request, as far as it matters for its token. */
 interface RejectedRequest extends RequestLine, Asker {
@@ -153,7 +153,7 @@ export class RejectedToken {
     if (this.#tries === 1 && (token === current || isFormer) && !this.#isTrial) tokens.rejectedInRow += 1
     if (isFormer && !this.#isTrial && (isAgain || !tokens.keepsFormer)) tokens.former = undefined
     const isLongRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
-    const isByRight = !isLongRow && tokens.shapesByRight?.get(this.#shape) === 'all'
+    const isByRight = !isLongRow && tokens.isKnownByRight(this.#shape)
     if (isByRight && !this.isRepeated) return this.#renew(tokens, now)
     const wasGood = tokens.acceptedAt >= 0
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
@@ -256,7 +256,9 @@ export class RejectedToken {
     if (isProof && first !== undefined && first !== token) {
       // The former token was rejected after the successor was minted: perhaps that has ended it.
       const isFormer = remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt
-      if (isFormer && first !== tokens.tokenOnTrial) habits.former.note(false)
+      // One that is kept for long dies of its age.
+      const hasCause = !tokens.keepsFormer || this.#firstSentAt < tokens.current.mintedAt + habits.rules.settleTimeMs
+      if (isFormer && hasCause && first !== tokens.tokenOnTrial) habits.former.note(false)
       const { lifetimes } = habits
       const ageMs = this.#firstSentAt - first.mintedAt
       if (this.kind === 'expired') lifetimes.leastProvenMs = Math.min(lifetimes.leastProvenMs, ageMs)
@@ -267,17 +269,20 @@ export class RejectedToken {
     // The current token has ended before the former one.
     if (remedy === 'former' && this.#firstSentAt - tokens.current.mintedAt >= habits.rules.settleTimeMs) {
       tokens.condemn(this.#firstSentAt)
-      this.#renew(tokens, now, 0)
+      if (!tokens.isPausingAt(now)) this.#mintBehind('rejected')
     }
     if (remedy === 'waited' && token === tokens.current) habits.learnDelay(sentAt - token.mintedAt, now)
     tokens.noteAccepted(token, sentAt, this.request)
   }
 
   /** Mints behind the request if the token is old. */
-  #renew(tokens: OrgTokens, now: number, minAgeMs = RENEW_AFTER_MS): undefined {
-    const mayRenew = now - tokens.current.mintedAt > minAgeMs && !tokens.isPausingAt(now)
-    if (!mayRenew || !tokens.habits.ahead.areGood(this.#cache.random())) return
-    this.#cache.awaitMint(this.request.org, 'refresh', this.request).catch(() => undefined)
+  #renew(tokens: OrgTokens, now: number): undefined {
+    const mayRenew = now - tokens.current.mintedAt > RENEW_AFTER_MS && !tokens.isPausingAt(now)
+    if (mayRenew && tokens.habits.ahead.areGood(this.#cache.random())) this.#mintBehind('refresh')
+  }
+
+  #mintBehind(reason: MintReason): void {
+    this.#cache.awaitMint(this.request.org, reason, this.request).catch(() => undefined)
   }
 
   /** Nothing has helped: the request is rejected whatever its token. */
@@ -286,7 +291,7 @@ export class RejectedToken {
     // The endpoint gave the same token again. It may give another in a moment.
     if ((this.#hasMinted && tokens.current === first) || tokens.isInOutage(now)) return
     if (this.#hasMinted) tokens.noteUselessMint(now)
-    tokens.markRejectedByRight(this.#shape)
+    tokens.markRejectedByRight(this.#shape, this.#isTrial ? 'trial' : 'all')
   }
 
   async #use(remedy: Remedy, token: AccessToken, delayMs = 0): Repeat {

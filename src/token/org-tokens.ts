@@ -53,6 +53,9 @@ const MAX_KNOWN_SHAPES = 3
 const FIRST_PAUSE_MS = 100
 const MAX_PAUSE_MS = 5_000
 
+/** Which requests of a shape are rejected by right. `trial`: all, as far as a status tells that most often means something else. */
+type ByRight = 'all' | 'trial' | 'some' | 'maybe'
+
 export class OrgTokens extends OrgLifetime {
   former: AccessToken | undefined
   /** When the last accepted request with the former token was sent; -1 if none was since it came back into use. */
@@ -79,8 +82,10 @@ export class OrgTokens extends OrgLifetime {
   #condemned: Condemned | undefined
   /** After a mint that did not help, a rejection causes no other before this instant. */
   #noMintUntil = 0
-  /** Shapes of requests that are rejected by right: all of them, some, or perhaps some. Few orgs have any. */
-  shapesByRight: Map<string, 'all' | 'some' | 'maybe'> | undefined
+  /** Shapes of requests that are rejected by right. Few orgs have any. */
+  shapesByRight: Map<string, ByRight> | undefined
+  /** How many of these an accepted request could tell more about. */
+  #openShapes = 0
   /** The former token stays in use until it ends: only a second token tells a rejection by right from a death. */
   keepsFormer = false
 
@@ -185,9 +190,9 @@ export class OrgTokens extends OrgLifetime {
       this.#condemned = undefined
       this.isBeingReplaced = false
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, false)
+      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'maybe')
     }
-    if (this.unrepeated !== undefined || this.shapesByRight?.size) this.#noteAllowed(token, sentAt, request)
+    if (this.unrepeated !== undefined || this.#openShapes > 0) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) {
         this.habits.former.note(true)
@@ -204,8 +209,11 @@ export class OrgTokens extends OrgLifetime {
   /** Not all requests of this shape are rejected by right. If one was rejected while the token was young, the token is known now. */
   #noteAllowed(token: AccessToken, sentAt: number, request: RequestLine): void {
     const shape = shapeOf(request)
-    if (this.shapesByRight?.has(shape)) {
-      this.shapesByRight.set(shape, 'some')
+    const known = this.shapesByRight?.get(shape) ?? 'some'
+    if (known !== 'some') this.#openShapes -= 1
+    if (known === 'trial') this.shapesByRight?.delete(shape)
+    else if (known !== 'some') {
+      this.shapesByRight?.set(shape, 'some')
       this.keepsFormer = true
     }
     if (this.unrepeated?.shape !== shape || token !== this.current) return
@@ -264,10 +272,15 @@ export class OrgTokens extends OrgLifetime {
     return this.acceptedAt < 0 && now < this.habits.outageUntil
   }
 
+  isKnownByRight(shape: string): boolean {
+    const known = this.shapesByRight?.get(shape)
+    return known === 'all' || known === 'trial'
+  }
+
   /** True if some requests of this shape are rejected by right, or if the org has so many such shapes that any may be one. */
   isMixed(shape: string): boolean {
     const { size = 0 } = this.shapesByRight ?? {}
-    return size > MAX_KNOWN_SHAPES || (this.shapesByRight?.get(shape) ?? 'all') !== 'all'
+    return size > MAX_KNOWN_SHAPES || (this.shapesByRight?.has(shape) === true && !this.isKnownByRight(shape))
   }
 
   /**
@@ -298,13 +311,17 @@ export class OrgTokens extends OrgLifetime {
     return this.acceptedAt < 0 && this.isReplacement && this.#noMintUntil > this.current.mintedAt
   }
 
-  markRejectedByRight(shape: string, isProven = true): void {
+  markRejectedByRight(shape: string, which: ByRight): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.shapesByRight ??= new Map()
-    const known = this.shapesByRight.get(shape) ?? 'maybe'
-    if (known !== 'some') this.shapesByRight.set(shape, isProven ? 'all' : known)
-    if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
+    const known = this.shapesByRight.get(shape)
+    if (known === 'some' || (known !== undefined && which === 'maybe')) return
+    if (known === undefined) this.#openShapes += 1
+    this.shapesByRight.set(shape, which)
     if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
+    if (this.shapesByRight.size <= MAX_SHAPES) return
+    this.shapesByRight.clear()
+    this.#openShapes = 0
   }
 
   /**
