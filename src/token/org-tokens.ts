@@ -297,9 +297,9 @@ export class OrgTokens extends OrgLifetime {
 
   noteUselessMint(now: number, cooldowns = 1): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-    const condemned = this.#condemned?.token
-    if (condemned !== undefined && condemned !== this.current && this.habits.former.areGood(1)) {
-      this.former = condemned
+    const { token, aliveMs = 0 } = this.#condemned ?? {}
+    if (aliveMs > 0 && token !== this.current && this.habits.former.areGood(1)) {
+      this.former = token
       this.#formerAcceptedAt = -1
     }
     this.#noMintUntil = now + this.habits.rules.rejectedCooldownMs * cooldowns
