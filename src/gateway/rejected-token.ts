@@ -56,8 +56,6 @@ const UNREPEATED_COOLDOWNS = 4
  * end may lose a token.
  */
 const RENEW_AFTER_MS = 5 * 60_000
-/** If more requests in a row are rejected, the token is the reason after all. */
-const MAX_BY_RIGHT_IN_ROW = 5
 
 type Repeat = Promise<AccessToken>
 
@@ -152,14 +150,15 @@ export class RejectedToken {
     const isFormer = token === tokens.former
     if (this.#tries === 1 && (token === current || isFormer) && !this.#isTrial) tokens.rejectedInRow += 1
     if (isFormer && !this.#isTrial && (isAgain || !tokens.keepsFormer)) tokens.former = undefined
-    const isLongRow = tokens.rejectedInRow > MAX_BY_RIGHT_IN_ROW
+    const { isLongRow } = tokens
     const isByRight = !isLongRow && tokens.isKnownByRight(this.#shape)
     if (isByRight && !this.isRepeated) return this.#renew(tokens, now)
     const wasGood = tokens.acceptedAt >= 0
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     const isUrgent = isLongRow && wasGood && !isYoung && !tokens.isPausingAt(now)
     const mayMint = isUrgent || tokens.mayMintAfterRejection(now, this.#shape)
-    if (this.#tries === 1 && mayMint && wasGood && !tokens.isMixed(this.#shape)) habits.noteRejected(tokens, sentAt)
+    const isTelling = this.#tries === 1 && mayMint && wasGood && (isLongRow || !tokens.isMixed(this.#shape))
+    if (isTelling) habits.noteRejected(tokens, sentAt)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
     if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
@@ -187,7 +186,7 @@ export class RejectedToken {
     const { current, acceptedAt, habits } = tokens
     if (token !== current || acceptedAt > sentAt) return
     const wasGoodLately = acceptedAt >= 0 && sentAt - acceptedAt < MOMENT_MS
-    if (wasGoodLately && tokens.rejectedInRow <= MAX_BY_RIGHT_IN_ROW && tokens.isMixed(this.#shape)) return
+    if (wasGoodLately && !tokens.isLongRow && tokens.isMixed(this.#shape)) return
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
     if (isYoung) {

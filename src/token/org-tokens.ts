@@ -46,6 +46,8 @@ const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
 /** The same if the service had rejected that token: the endpoint may have another any moment. */
 const SAME_DEAD_TOKEN_MS = 250
+/** More rejections in a row than that speak against the token, until they were seen to end without a new one. */
+const FIRST_LONGEST_ROW = 5
 const MAX_SHAPES = 32
 /** If more shapes of requests are rejected by right, a new one has to wait for the cool-down, too. */
 const MAX_KNOWN_SHAPES = 3
@@ -66,6 +68,8 @@ export class OrgTokens extends OrgLifetime {
   #awaitedUntil = 0
   /** Requests whose token was rejected, or may have been, since the service last accepted a token of the org. */
   rejectedInRow = 0
+  /** Twice as many as were ever rejected in a row before the service accepted one with the same token. */
+  #longestRow = FIRST_LONGEST_ROW
   /** A request of this org was repeated to learn what a suspect status means. */
   hadTrial = false
   /** The last request that could not be repeated and was rejected while the current token was young. */
@@ -197,13 +201,23 @@ export class OrgTokens extends OrgLifetime {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) {
         this.habits.former.note(true)
         this.#formerAcceptedAt = Math.max(this.#formerAcceptedAt, Math.floor(sentAt))
-        this.rejectedInRow = 0
+        this.#endRow()
       }
       return
     }
     this.noteAlive(sentAt)
     this.#awaitedUntil = 0
+    this.#endRow()
+  }
+
+  #endRow(): void {
+    if (this.isLongRow) this.#longestRow = 2 * this.rejectedInRow
     this.rejectedInRow = 0
+  }
+
+  /** More requests in a row are rejected than is usual for those that are rejected by right: the token may be the reason. */
+  get isLongRow(): boolean {
+    return this.rejectedInRow > this.#longestRow
   }
 
   /** Not all requests of this shape are rejected by right. If one was rejected while the token was young, the token is known now. */
