@@ -47,7 +47,7 @@ const MAX_AGAIN = 4
 /** The service accepted the token a moment ago. */
 const MOMENT_MS = 5_000
 const MAX_TRIES = 60
-/** After a trial of a status that did not help, there is no other for this time, but one for each org. */
+/** After a trial of a status that did not help, there is no other for this time, but for an org whose requests are all rejected. */
 const TRIAL_PAUSE_MS = 10 * 60_000
 /** A mint for a request that cannot be repeated helps only the next one, so those that do not help are made more rarely. */
 const UNREPEATED_COOLDOWNS = 4
@@ -132,9 +132,8 @@ export class RejectedToken {
     if (!isOtherAtHand) {
       tokens.rejectedInRow += 1
       if ((tokens.acceptedAt < 0 && tokens.tokenOnTrial === undefined) || tokens.acceptedAt > sentAt) return false
-      // While no request of the org gets through, each org has a trial of its own.
-      const isUrgent = tokens.rejectedInRow > 1 && !tokens.hadTrial
-      if (!isUrgent && now < tokens.habits.noTrialUntil) return false
+      // An org of which unusually many requests in a row do not get through has a trial of its own.
+      if (!tokens.isLongRow && now < tokens.habits.noTrialUntil) return false
     }
     this.#trialStatus = status
     return true

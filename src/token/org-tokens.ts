@@ -46,8 +46,10 @@ const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
 /** The same if the service had rejected that token: the endpoint may have another any moment. */
 const SAME_DEAD_TOKEN_MS = 250
-/** More rejections in a row than that speak against the token, until they were seen to end without a new one. */
-const FIRST_LONGEST_ROW = 5
+/** More rejections in a row than that are never usual. */
+const MAX_ROW = 50
+/** The same for what one org tells of the others. */
+const MAX_ROW_ELSEWHERE = 5
 const MAX_SHAPES = 32
 /** If more shapes of requests are rejected by right, a new one has to wait for the cool-down, too. */
 const MAX_KNOWN_SHAPES = 3
@@ -68,10 +70,10 @@ export class OrgTokens extends OrgLifetime {
   #awaitedUntil = 0
   /** Requests whose token was rejected, or may have been, since the service last accepted a token of the org. */
   rejectedInRow = 0
-  /** Twice as many as were ever rejected in a row before the service accepted one with the same token. */
-  #longestRow = FIRST_LONGEST_ROW
-  /** A request of this org was repeated to learn what a suspect status means. */
-  hadTrial = false
+  /** How many that were before the last mint. */
+  #rowAtMint = 0
+  /** So many in a row are usual here, because half as many were once rejected although the token was good. */
+  #usualRow = 0
   /** The last request that could not be repeated and was rejected while the current token was young. */
   rejectedYoung: { readonly path: string; readonly sentAt: number } | undefined
   /** Requests of this shape cannot be repeated, and none was accepted since this token was rejected first. */
@@ -211,13 +213,24 @@ export class OrgTokens extends OrgLifetime {
   }
 
   #endRow(): void {
-    if (this.isLongRow) this.#longestRow = 2 * this.rejectedInRow
+    if (this.rejectedInRow > 1) this.#learnRow(this.rejectedInRow)
     this.rejectedInRow = 0
   }
 
-  /** More requests in a row are rejected than is usual for those that are rejected by right: the token may be the reason. */
+  /** So many rejections in a row were not about the token. */
+  #learnRow(length: number): void {
+    const { habits } = this
+    if (length > this.#longestUsualRow) this.#usualRow = Math.min(2 * length, MAX_ROW)
+    habits.usualRow = Math.max(habits.usualRow, Math.min(length, MAX_ROW_ELSEWHERE))
+  }
+
+  get #longestUsualRow(): number {
+    return Math.max(this.#usualRow, this.habits.usualRow)
+  }
+
+  /** More requests in a row are rejected than is usual: perhaps for the token. */
   get isLongRow(): boolean {
-    return this.rejectedInRow > this.#longestRow
+    return this.rejectedInRow > this.#longestUsualRow
   }
 
   /** Not all requests of this shape are rejected by right. If one was rejected while the token was young, the token is known now. */
@@ -242,7 +255,6 @@ export class OrgTokens extends OrgLifetime {
   condemn(sentAt: number, isOnTrial = false): void {
     const { current: token, acceptedAt } = this
     const { mintedAt } = token
-    this.hadTrial ||= isOnTrial
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
     const deadMs = Math.max(sentAt - mintedAt, aliveMs)
     const { rules, lifetimes } = this.habits
@@ -317,6 +329,7 @@ export class OrgTokens extends OrgLifetime {
       this.#formerAcceptedAt = -1
     }
     this.#noMintUntil = now + this.habits.rules.rejectedCooldownMs * cooldowns
+    this.#learnRow(this.#rowAtMint)
     this.#condemned = undefined
   }
 
@@ -377,6 +390,7 @@ export class OrgTokens extends OrgLifetime {
     this.#formerAcceptedAt = this.acceptedAt
     this.replaceWith(token, random)
     this.isBeingReplaced = false
+    this.#rowAtMint = this.rejectedInRow
     this.rejectedInRow = 0
     this.rejectedYoung = undefined
     this.#nextTryAt = 0

@@ -76,6 +76,8 @@ export class ServiceHabits {
   readonly learnedStatuses: number[] = []
   /** Until then, each org gets at most one trial of what a status means. */
   noTrialUntil = 0
+  /** So many rejections in a row are usual in orgs whose tokens are good. */
+  usualRow = 1
   /** Until then, the service may reject a new token because of an outage. */
   outageUntil = Number.NEGATIVE_INFINITY
   /** Orgs whose good tokens were rejected since the service last accepted any, up to `OUTAGE_ORGS`. */
