@@ -656,6 +656,22 @@ describe('other statuses', () => {
     expect(stage.learned).toEqual([403])
   })
 
+  test('however many trials were in vain, an org of which unusually many requests are rejected has another', async () => {
+    const stage = await Stage.settled()
+    stage.answer = ({ path }) => (path === '/v2/admin' ? 403 : 200)
+    for (const rejections of [1, 2, 3, 5]) {
+      for (let i = 0; i < rejections; i += 1) expect((await stage.send('repeatable', '/v2/admin')).status).toBe(403)
+      await stage.pass(SETTLED_MS)
+      expect((await stage.send()).status).toBe(200)
+    }
+    expect(stage.learned).toEqual([])
+    const dead = stage.issued
+    stage.answer = ({ token }) => (token <= dead ? 403 : 200)
+    let seen = 0
+    while ((await stage.send()).status !== 200 && seen < 20) seen += 1
+    expect([seen <= 10, stage.learned]).toEqual([true, [403]])
+  })
+
   test('nobody else waits for the token of a trial: if the old one still works, the trial is over', async () => {
     const stage = await Stage.settled()
     stage.answer = ({ token, ageMs, path }) => (path === '/v2/admin' || (token > 1 && ageMs < 1_000) ? 403 : 200)
