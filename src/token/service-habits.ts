@@ -29,8 +29,8 @@ export type Meaning = 'accepted' | 'rejected' | 'suspect' | 'neither'
 
 /** Whether something that may help has helped lately. */
 export class Odds {
+  /** In a row; below zero after successes. */
   #failures = 0
-  #hasHelped = false
 
   /** True if it should be tried now. `random` is a share of one. */
   areGood(random: number): boolean {
@@ -38,12 +38,11 @@ export class Odds {
   }
 
   get areProven(): boolean {
-    return this.#hasHelped && this.#failures < PATIENCE
+    return this.#failures < 0
   }
 
   note(hasHelped: boolean): void {
     this.#failures = hasHelped ? Math.max(Math.min(this.#failures, 0) - 1, -MAX_CREDIT) : this.#failures + 1
-    this.#hasHelped ||= hasHelped
   }
 }
 
