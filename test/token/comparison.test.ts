@@ -45,6 +45,7 @@ const EXPECTED: Readonly<Record<keyof typeof SERVICES, Expected>> = {
   'a third of the identifiers is forbidden': [0.2, 0.5, 0.001],
   'a third of the identifiers is forbidden, irregular lifetimes': [0.5, 0.5, 0.02],
   'half are uploads, a third of the identifiers is forbidden': [0.5, 0.5, 0.002],
+  'a tenth of the identifiers is forbidden with 403': [1.2, 1.2, 0.002],
   'one request in fifty meets a bad back end': [0.3, 1.2, 0.04],
   'one request in five meets a bad back end': [0.2, 1.1, 0.25],
   'tokens end with 403': [1.2, 0.3, 0.002],
