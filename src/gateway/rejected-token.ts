@@ -77,6 +77,8 @@ export class RejectedToken {
   #agains = 0
   #tries = 0
   #hasMinted = false
+  /** Set when the request first waits until a token is known. */
+  #waitsUntil = Number.POSITIVE_INFINITY
   /** This request waits because that may help; false once it did not. */
   #isWaiting: boolean | undefined
 
@@ -159,7 +161,7 @@ export class RejectedToken {
     const isTelling = this.#tries === 1 && mayMint && wasGood && (isLongRow || !tokens.isMixed(this.#shape))
     if (isTelling) habits.noteRejected(tokens, sentAt)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
-    if (this.#tries > MAX_TRIES) return this.#giveUp(tokens, now)
+    if (this.#tries > MAX_TRIES || now > this.#waitsUntil) return this.#giveUp(tokens, now)
     if (!this.#rejected.has(current)) return this.#use('newer', current)
     const again = isYoung ? undefined : this.#tryAgain(sentAt, tokens, random)
     if (again !== undefined) return again
@@ -214,6 +216,7 @@ export class RejectedToken {
     const isHopeful = (this.#isWaiting ?? habits.waiting.areGood(random)) || this.#holdsOut(tokens, now)
     const isInDelay = sentAt - current.mintedAt < habits.delayMs(now)
     if (!isHopeful && !isInDelay && !this.#isTrial) return undefined
+    this.#waitsUntil = Math.min(this.#waitsUntil, now + habits.longestWaitMs)
     if (isHopeful && this.#trialStatus === undefined) this.#isWaiting ??= true
     // All who wait for a token that nobody could use yet take turns. A trial takes none, nor does a token that works for others.
     if (acceptedAt < 0 && !this.#isTrial) {

@@ -128,6 +128,11 @@ export class ServiceHabits {
 
   // ---- tokens
 
+  /** No request waits longer until tokens are known: each may be replaced by another meanwhile. */
+  get longestWaitMs(): number {
+    return 2 * this.rules.settleTimeMs
+  }
+
   /** New tokens are known everywhere at about this age: the service rejected one that was younger. */
   learnDelay(ageMs: number, now: number): void {
     if (ageMs < this.#delayMs && this.hasDelay(now)) return

@@ -81,6 +81,7 @@ export class TokenCache {
    * @throws {TokenError}
    */
   async obtain(org: OrgId, options: Asker & { readonly kind: RequestKind }): Promise<TokenLookup> {
+    let waitsUntil: number | undefined
     for (let minted: TokenLookup | undefined; ; ) {
       const tokens = this.orgs.get(org)
       const choice: Choice = tokens?.choose(options.kind, this.now()) ?? { wait: 'mint', reason: 'cold' }
@@ -88,8 +89,12 @@ export class TokenCache {
         const { token, result } = this.#give(org, choice)
         return { token, result: minted?.result ?? result }
       }
-      if (choice.wait === 'until') await this.wait(Math.min(choice.at - this.now(), LOOK_MS))
-      else if (minted !== undefined) return minted
+      if (choice.wait === 'until') {
+        const now = this.now()
+        waitsUntil ??= now + this.habits.longestWaitMs
+        if (tokens !== undefined && now >= waitsUntil) return { token: tokens.current, result: 'hit' }
+        await this.wait(Math.min(choice.at - now, LOOK_MS))
+      } else if (minted !== undefined) return minted
       else {
         const result = this.#mints.has(org) ? 'joined' : 'miss'
         const mayGoOn = options.kind === 'repeatable' && tokens?.servesAt(this.now()) === true

@@ -522,6 +522,27 @@ describe('a request that cannot be repeated', () => {
     await stage.send('once', '/forbidden')
     expect((await stage.outcome(stage.request('once', '/', 'other' as OrgId))).tookMs).toBeLessThan(100)
   })
+
+  test('a request that cannot be repeated does not wait without end while each token is replaced before it is known', async () => {
+    const stage = await Stage.settled()
+    stage.answer = ({ ageMs }) => (ageMs < 1_000 ? 401 : 200)
+    stage.cache.habits.learnDelay(1_000, stage.world.now())
+    for (let i = 0; i < 2; i += 1) {
+      stage.cache.mint(ACME, 'refresh')
+      await stage.pass(200)
+    }
+    let isOver = false
+    const upload = stage.request('once').finally(() => {
+      isOver = true
+    })
+    const startedAt = stage.world.now()
+    while (!isOver && stage.world.now() - startedAt < 60_000) {
+      stage.cache.mint(ACME, 'refresh')
+      await stage.pass(200)
+    }
+    expect(stage.world.now() - startedAt).toBeLessThan(2 * SETTLE_MS + 500)
+    expect(await upload).toBe(401)
+  })
 })
 
 describe('a client that is rejected whatever the token', () => {
