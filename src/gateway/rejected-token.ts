@@ -47,7 +47,7 @@ const MAX_AGAIN = 4
 /** The service accepted the token a moment ago. */
 const MOMENT_MS = 5_000
 const MAX_TRIES = 60
-/** After a trial of a status that did not help, there is no other for this time, but for an org whose requests are all rejected. */
+/** After a trial of a status that did not help, there is no other for this time, but for an org with a long row of rejections. */
 const TRIAL_PAUSE_MS = 10 * 60_000
 /** A mint for a request that cannot be repeated helps only the next one, so those that do not help are made more rarely. */
 const UNREPEATED_COOLDOWNS = 4

@@ -57,7 +57,10 @@ const MAX_KNOWN_SHAPES = 3
 const FIRST_PAUSE_MS = 100
 const MAX_PAUSE_MS = 5_000
 
-/** Which requests of a shape are rejected by right. `trial`: all, as far as a status tells that most often means something else. */
+/**
+ * Which requests of a shape are rejected by right. `trial`: all, but only a trial of a status says so. `maybe`: one could not be
+ * repeated, and its token turned out to be good.
+ */
 type ByRight = 'all' | 'trial' | 'some' | 'maybe'
 
 export class OrgTokens extends OrgLifetime {
@@ -305,14 +308,13 @@ export class OrgTokens extends OrgLifetime {
 
   /** True if some requests of this shape are rejected by right, or if the org has so many such shapes that any may be one. */
   isMixed(shape: string): boolean {
-    const { size = 0 } = this.shapesByRight ?? {}
-    return size > MAX_KNOWN_SHAPES || (this.shapesByRight?.has(shape) === true && !this.isKnownByRight(shape))
+    const known = this.shapesByRight?.get(shape)
+    return known === 'some' || known === 'maybe' || (this.shapesByRight?.size ?? 0) > MAX_KNOWN_SHAPES
   }
 
   /**
-   * True if a rejection of such a request is one by right, because the org has a token that is surely good: its current one is
-   * younger than any was at its death, and younger than its former one was when that was accepted last, after the current
-   * one was issued.
+   * True if a rejection of such a request is one by right, because the current token must be alive: it is younger than any
+   * was at its death, and younger than the former one was when the service last accepted that.
    */
   rejectsByRight(shape: string, now: number): boolean {
     const { former, current } = this

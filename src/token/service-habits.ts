@@ -73,7 +73,7 @@ export class ServiceHabits {
   readonly ahead = new Odds()
   /** Statuses that turned out to end tokens, beside those of the configuration. */
   readonly learnedStatuses: number[] = []
-  /** Until then, each org gets at most one trial of what a status means. */
+  /** Until then, only an org with a long row of rejections gets a trial of what a status means. */
   noTrialUntil = 0
   /** So many rejections in a row are usual in orgs whose tokens are good. */
   usualRow = 1
@@ -128,7 +128,7 @@ export class ServiceHabits {
 
   // ---- tokens
 
-  /** No request waits longer until tokens are known: each may be replaced by another meanwhile. */
+  /** After this time, a request begins no other wait for a token to become known: each may be replaced meanwhile. */
   get longestWaitMs(): number {
     return 2 * this.rules.settleTimeMs
   }
