@@ -60,7 +60,7 @@ export function adminRoutes(
   warnings: Warnings,
   orgPattern: () => RegExp,
 ): ReadonlyMap<string, Route> {
-  const { metrics, gauges, version, tokens } = sources
+  const { metrics, gauges, version, purgeTokens } = sources
 
   async function exposition(): Promise<Answer> {
     const families = [...metrics.families(gauges(), version), warnings.family()]
@@ -78,9 +78,9 @@ export function adminRoutes(
   function purge(query: URLSearchParams): Answer | ErrorCode {
     const [name, ...others] = query.getAll('org')
     if (name === undefined || others.length > 0) return 'org_id_missing'
-    if (name === 'all') return json({ purged: tokens.purge() })
+    if (name === 'all') return json({ purged: purgeTokens() })
     const org = parseOrgId(name, orgPattern())
-    return org === undefined ? 'org_id_invalid' : json({ purged: tokens.purge(org) })
+    return org === undefined ? 'org_id_invalid' : json({ purged: purgeTokens(org) })
   }
 
   /** The next mint shows whether the pauses that it ends were still needed. */

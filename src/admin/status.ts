@@ -3,7 +3,8 @@
 import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
 import type { OrgId } from '../http/org-id.ts'
-import type { OrgStatus, TokenCache } from '../token/token-cache.ts'
+import type { OrgTokens } from '../token/org-tokens.ts'
+import { known, type TokenCache } from '../token/token-cache.ts'
 import type { History } from './history.ts'
 import type { Gauges, Metrics } from './metrics.ts'
 import type { WarningChecks, Warnings } from './warnings.ts'
@@ -32,8 +33,9 @@ export interface AdminSources {
   readonly readiness: () => readonly ReadinessCheck[]
   readonly metrics: Metrics
   readonly gauges: () => Gauges
-  /** The purge of one org, or of all, returns the number of tokens that it has dropped. */
-  readonly tokens: Pick<TokenCache, 'status'> & { readonly purge: (org?: OrgId) => number }
+  readonly tokens: TokenCache
+  /** Of one org, or of all. Returns the number of tokens that it has dropped. */
+  readonly purgeTokens: (org?: OrgId) => number
   /** Ends the pauses and limits of mints. */
   readonly resumeMints: () => void
   readonly warnings: WarningChecks
@@ -50,7 +52,7 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
   const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, fleet } = sources
   const now = performance.now()
   const checks = readiness()
-  const orgs = tokens.status().filter(({ org }) => org.includes(search))
+  const orgs = orgStatuses(tokens).filter(({ org }) => org.includes(search))
   const { originConnections, ...counted } = gauges()
   return {
     program: { version, node: process.versions.node, host: hostname(), pid: process.pid, uptimeMs: now },
@@ -70,6 +72,34 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
     orgCount: orgs.length,
     errors: metrics.errors.reports(now),
   }
+}
+
+type OrgStatus = ReturnType<typeof orgStatuses>[number]
+
+/** Most recently used first; then the orgs that are refused, and have no token. */
+export function orgStatuses({ orgs, refusals, now }: TokenCache) {
+  return Array.from(new Set([...orgs.keys(), ...refusals.keys()]), (org) => {
+    const tokens = orgs.peek(org)
+    const refusal = refusals.peek(org)
+    return {
+      org,
+      state: tokens === undefined ? ('refused' as const) : stateOf(tokens, now()),
+      ageMs: tokens && now() - tokens.current.mintedAt,
+      /** The age at which the token will probably end; undefined if nothing is known. */
+      lifetimeMs: known(tokens?.endMs),
+      lastRefusal: refusal && { tokenEndpointStatus: refusal.tokenEndpointStatus },
+    }
+  })
+}
+
+/**
+ * `new`: not accepted yet. `fresh`: in use. `refreshing`: a new token is due. `rejected`: the service rejects it, and there is no
+ * other yet.
+ */
+function stateOf(tokens: OrgTokens, now: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
+  if (tokens.isBeingReplaced) return 'rejected'
+  if (now - tokens.current.mintedAt > tokens.aheadMs(now)) return 'refreshing'
+  return tokens.acceptedAt < 0 ? 'new' : 'fresh'
 }
 
 const TROUBLED = ['refused', 'rejected']

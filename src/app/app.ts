@@ -133,14 +133,12 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }
     },
-    tokens: {
-      status: () => side.tokens.status(),
-      purge: (org) => {
-        const purged = side.tokens.purge(org)
-        side.guard.forget(org)
-        fleet?.purge(org === undefined ? purged : [org])
-        return purged.length
-      },
+    tokens: side.tokens,
+    purgeTokens: (org) => {
+      const purged = side.tokens.purge(org)
+      side.guard.forget(org)
+      fleet?.purge(org === undefined ? purged : [org])
+      return purged.length
     },
     resumeMints: () => side.guard.resume(),
     warnings: warningsOf(side, listener, log, reload, fleet),

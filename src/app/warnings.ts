@@ -2,6 +2,7 @@
 
 import type { WarningChecks } from '../admin/warnings.ts'
 import type { Fleet } from '../fleet/fleet.ts'
+import type { OrgId } from '../http/org-id.ts'
 import type { Listener } from '../listener/server.ts'
 import type { Log } from './log.ts'
 import type { ConfigReload } from './reload.ts'
@@ -39,7 +40,11 @@ export function warningsOf(
       return `appSecretFile ${problem}. The secret before it is used, until the service ends it.`
     },
     fresh_tokens_rejected() {
-      const orgs = side.tokens.orgsWithRejectedTokens()
+      const orgs: OrgId[] = []
+      // Asked every few seconds, so nothing is made for each of perhaps a hundred thousand orgs.
+      side.tokens.orgs.forEach(({ hasNoGoodToken }, org) => {
+        if (hasNoGoodToken) orgs.push(org)
+      })
       if (orgs.length === 0) return undefined
       return `The service accepts no token of ${named(orgs)}, not even a new one. Check that baseUrl leads to the service that the tokens are for, and what the Org may do there.`
     },

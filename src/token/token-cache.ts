@@ -31,8 +31,6 @@ interface TokenLookup {
   readonly result: TokenResult
 }
 
-export type OrgStatus = ReturnType<TokenCache['status']>[number]
-
 /** A request waits this and twice the time of the last mint before it goes on with a token that may have ended. */
 const PATIENCE_MS = 250
 /** A request that waits for a token that others try looks so often whether it works. */
@@ -43,7 +41,7 @@ export class TokenCache {
   readonly #options: TokenCacheOptions
   /** Those that have a token. `get` counts as use, `peek` does not. */
   readonly orgs: LRUCache<OrgId, OrgTokens>
-  readonly #refusals: LRUCache<OrgId, TokenError>
+  readonly refusals: LRUCache<OrgId, TokenError>
   readonly now: () => number
   readonly wait: typeof wait
   readonly random: () => number
@@ -63,7 +61,7 @@ export class TokenCache {
         if (reason === 'evict') observer?.tokenEvicted?.(org)
       },
     })
-    this.#refusals = new LRUCache({ max: maxOrgs, ttl: options.refusalTtlMs, ttlResolution: 0, perf: { now } })
+    this.refusals = new LRUCache({ max: maxOrgs, ttl: options.refusalTtlMs, ttlResolution: 0, perf: { now } })
     this.habits = new ServiceHabits(options)
   }
 
@@ -112,7 +110,7 @@ export class TokenCache {
   }
 
   #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
-    if (behind === undefined || this.#refusals.has(org)) return { token, result }
+    if (behind === undefined || this.refusals.has(org)) return { token, result }
     this.mint(org, behind)
     return { token, result: result === 'hit' ? 'refreshing' : result }
   }
@@ -121,7 +119,7 @@ export class TokenCache {
 
   /** Waits for the mint no longer than the limit, and not at all if the org was refused. @throws {TokenError} */
   async awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = Number.POSITIVE_INFINITY) {
-    const refusal = this.#refusals.get(org)
+    const refusal = this.refusals.get(org)
     if (refusal !== undefined) throw refusal
     const token = await this.wait(Math.min(patienceMs, this.#options.mintTimeoutMs), this.mint(org, reason, asker))
     if (token !== undefined) return token
@@ -153,7 +151,7 @@ export class TokenCache {
         (error: unknown) => {
           if (end()) {
             // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
-            if (error instanceof TokenError && error.code === 'org_access_refused') this.#refusals.set(org, error)
+            if (error instanceof TokenError && error.code === 'org_access_refused') this.refusals.set(org, error)
             this.orgs.peek(org)?.noteMintFailed(this.now(), this.random())
           }
           throw error
@@ -166,7 +164,7 @@ export class TokenCache {
 
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
   take(org: OrgId, token: AccessToken, reason?: MintReason): AccessToken {
-    this.#refusals.delete(org)
+    this.refusals.delete(org)
     const tokens = this.orgs.peek(org)
     if (tokens === undefined) {
       this.orgs.set(org, new OrgTokens(token, this.habits, this.random()))
@@ -184,11 +182,11 @@ export class TokenCache {
    * wait, and is then forgotten.
    */
   purge(only?: OrgId): OrgId[] {
-    const all = [this.orgs, this.#refusals, this.#mints]
+    const all = [this.orgs, this.refusals, this.#mints]
     const orgs = only === undefined ? all.flatMap((each) => [...each.keys()]) : [only]
     return orgs.filter((org) => {
       this.#mints.delete(org)
-      this.#refusals.delete(org)
+      this.refusals.delete(org)
       return this.orgs.delete(org)
     })
   }
@@ -196,33 +194,6 @@ export class TokenCache {
   /** The least age at which tokens of three orgs died, or the assumed one. */
   get lifetimeMs(): number {
     return known(this.habits.lifetimes.endMs('several')) ?? this.#options.lifetimeMs
-  }
-
-  /** Orgs for which the service accepts no token, not even a new one. */
-  orgsWithRejectedTokens(): OrgId[] {
-    const orgs: OrgId[] = []
-    // Asked every few seconds, so nothing is made for each of perhaps a hundred thousand orgs.
-    this.orgs.forEach(({ hasNoGoodToken }, org) => {
-      if (hasNoGoodToken) orgs.push(org)
-    })
-    return orgs
-  }
-
-  /** Most recently used first; then the orgs that are refused, and have no token. */
-  status() {
-    const now = this.now()
-    return Array.from(new Set([...this.orgs.keys(), ...this.#refusals.keys()]), (org) => {
-      const tokens = this.orgs.peek(org)
-      const refusal = this.#refusals.peek(org)
-      return {
-        org,
-        state: tokens?.stateAt(now) ?? ('refused' as const),
-        ageMs: tokens && now - tokens.current.mintedAt,
-        /** The age at which the token will probably end; undefined if nothing is known. */
-        lifetimeMs: known(tokens?.endMs),
-        lastRefusal: refusal && { tokenEndpointStatus: refusal.tokenEndpointStatus },
-      }
-    })
   }
 }
 
@@ -237,6 +208,7 @@ function wait<T>(delayMs: number, sooner?: Promise<T>): Promise<T | undefined> {
   })
 }
 
-function known(ageMs: number | undefined): number | undefined {
+/** In place of `Infinity`, which JSON has not. */
+export function known(ageMs: number | undefined): number | undefined {
   return ageMs === Number.POSITIVE_INFINITY ? undefined : ageMs
 }

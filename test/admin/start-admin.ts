@@ -48,10 +48,8 @@ export class AdminUnderTest implements AsyncDisposable {
       callers: () => this.callers,
       readiness: () => this.checks,
       metrics: this.metrics,
-      tokens: {
-        status: () => this.tokens.status(),
-        purge: (org) => this.tokens.purge(org).length,
-      },
+      tokens: this.tokens,
+      purgeTokens: (org) => this.tokens.purge(org).length,
       resumeMints: () => undefined,
       warnings: { mints_paused: () => this.paused },
       gauges: () => ({

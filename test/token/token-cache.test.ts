@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { orgStatuses } from '../../src/admin/status.ts'
 import { TokenError } from '../../src/errors.ts'
 import type { OrgId } from '../../src/http/org-id.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
@@ -125,7 +126,7 @@ describe('one mint per org', () => {
     cache.get(ACME, 'repeatable')
     await withToken(fixture, 'initech' as OrgId)
     expect(events).toEqual(['evicted globex'])
-    expect(cache.status().map(({ org }) => org)).toEqual(['initech', 'acme'])
+    expect(orgStatuses(cache).map(({ org }) => org)).toEqual(['initech', 'acme'])
   })
 })
 
@@ -454,7 +455,7 @@ describe('refusals', () => {
     }
     expect(cache.get(ACME, 'repeatable')?.token).toBe(token)
     expect(cache.orgs.size).toBe(1)
-    expect(cache.status().filter((org) => org.state === 'refused')).toHaveLength(10)
+    expect(orgStatuses(cache).filter((org) => org.state === 'refused')).toHaveLength(10)
     expect(events.filter((event) => event.startsWith('evicted'))).toEqual([])
   })
 
@@ -465,7 +466,7 @@ describe('refusals', () => {
     fixture.cache.get(ACME, 'repeatable')
     await fixture.source.last.fail('org_access_refused', { tokenEndpointStatus: 403 })
     expect(fixture.cache.get(ACME, 'repeatable')).toEqual({ token, result: 'hit' })
-    expect(fixture.cache.status()[0]).toMatchObject({ org: 'acme', lastRefusal: { tokenEndpointStatus: 403 } })
+    expect(orgStatuses(fixture.cache)[0]).toMatchObject({ org: 'acme', lastRefusal: { tokenEndpointStatus: 403 } })
     fixture.clock.advance(1_000)
     expect(fixture.cache.get(ACME, 'repeatable')).toEqual({ token, result: 'stale' })
     expect(fixture.source.mints).toHaveLength(2)
@@ -502,7 +503,7 @@ describe('status', () => {
     await source.last.fail('org_access_refused', { tokenEndpointStatus: 404 })
     await codeOf(refused)
     const known = { lifetimeMs: LIFETIME_MS, lastRefusal: undefined }
-    expect(cache.status()).toEqual([
+    expect(orgStatuses(cache)).toEqual([
       { org: 'globex', state: 'fresh', ageMs: 0, ...known },
       { org: 'acme', state: 'refreshing', ageMs: LIFETIME_MS - 10, ...known },
       {
@@ -513,6 +514,6 @@ describe('status', () => {
         lastRefusal: { tokenEndpointStatus: 404 },
       },
     ])
-    expect(JSON.stringify(cache.status())).not.toContain('token-')
+    expect(JSON.stringify(orgStatuses(cache))).not.toContain('token-')
   })
 })
