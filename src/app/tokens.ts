@@ -80,7 +80,6 @@ export class TokenSide {
         rejectedCooldownMs: settings.rejectedCooldown,
         refusalTtlMs: settings.refusalTtl,
         mintTimeoutMs: settings.mintTimeout,
-        looksFarAhead: fleet === undefined,
         observer: events,
       },
       fleet?.inFrontOf(this.guard) ?? this.guard,

@@ -257,9 +257,7 @@ export class RejectedToken {
     if (isProof && first !== undefined && first !== token) {
       // The former token was rejected after the successor was minted: perhaps that has ended it.
       const isFormer = remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt
-      // One that is kept for long dies of its age.
-      const hasCause = !tokens.keepsFormer || this.#firstSentAt < tokens.current.mintedAt + habits.rules.settleTimeMs
-      if (isFormer && hasCause && first !== tokens.tokenOnTrial) habits.former.note(false)
+      if (isFormer && first !== tokens.tokenOnTrial) habits.former.note(false)
       const { lifetimes } = habits
       const ageMs = this.#firstSentAt - first.mintedAt
       if (this.kind === 'expired') lifetimes.leastProvenMs = Math.min(lifetimes.leastProvenMs, ageMs)

@@ -138,9 +138,7 @@ export class OrgLifetime {
   /** A token of the org has ended: the present one, or one before. */
   noteDeath(death: Death): void {
     const { lifetimes: all, rules } = this.habits
-    // A token that was seldom used may have died at almost any age.
-    const isVague = death.aliveMs * 2 < death.deadMs
-    const sharedMs = rules.learns && !isVague ? all.noteDeath(this, death) : undefined
+    const sharedMs = rules.learns ? all.noteDeath(this, death) : undefined
     if (sharedMs === undefined) return
     const isRegular = agrees(death, this.#diedMs)
     if (isRegular) all.doubts -= 1
@@ -172,12 +170,11 @@ export class OrgLifetime {
 
   /** The age for a mint ahead of the end. */
   aheadMs(now: number): number {
-    const { endMs, habits, acceptedAt } = this
+    const { endMs, habits } = this
     if (this.isExplored) return this.current.statedLifeMs
-    const gapMs = habits.rules.looksFarAhead && acceptedAt >= 0 ? now - acceptedAt : 0
-    const comesMs = Math.min(gapMs * (this.#lot / 1_000), endMs * LAST_SHARE)
+    const jitterMs = endMs * LAST_SHARE * (this.#lot / 1_000)
     const workMs = 2 * habits.mintMs + habits.delayMs(now)
-    return endMs - Math.min(comesMs + workMs, endMs * AHEAD_SHARE, MAX_AHEAD_MS)
+    return endMs - Math.min(jitterMs + workMs, endMs * AHEAD_SHARE, MAX_AHEAD_MS)
   }
 
   /** False for most tokens if the endpoint seldom has another before the end of the present one. */

@@ -93,8 +93,6 @@ export class OrgTokens extends OrgLifetime {
   #noMintUntil = 0
   /** Shapes of requests that are rejected by right. Few orgs have any. */
   shapesByRight: Map<string, ByRight> | undefined
-  /** How many of these an accepted request could tell more about. */
-  #openShapes = 0
   /** The former token stays in use until it ends: only a second token tells a rejection by right from a death. */
   keepsFormer = false
 
@@ -201,7 +199,7 @@ export class OrgTokens extends OrgLifetime {
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
       if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'maybe')
     }
-    if (this.unrepeated !== undefined || this.#openShapes > 0) this.#noteAllowed(token, sentAt, request)
+    if (this.unrepeated !== undefined || this.shapesByRight !== undefined) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) {
         this.habits.former.note(true)
@@ -239,10 +237,9 @@ export class OrgTokens extends OrgLifetime {
   /** Not all requests of this shape are rejected by right. If one was rejected while the token was young, the token is known now. */
   #noteAllowed(token: AccessToken, sentAt: number, request: RequestLine): void {
     const shape = shapeOf(request)
-    const known = this.shapesByRight?.get(shape) ?? 'some'
-    if (known !== 'some') this.#openShapes -= 1
+    const known = this.shapesByRight?.get(shape)
     if (known === 'trial') this.shapesByRight?.delete(shape)
-    else if (known !== 'some') {
+    else if (known !== undefined) {
       this.shapesByRight?.set(shape, 'some')
       this.keepsFormer = true
     }
@@ -345,22 +342,9 @@ export class OrgTokens extends OrgLifetime {
     this.shapesByRight ??= new Map()
     const known = this.shapesByRight.get(shape)
     if (known === 'some' || (known !== undefined && which === 'maybe')) return
-    if (known === undefined) this.#openShapes += 1
     this.shapesByRight.set(shape, which)
     if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
-    if (this.shapesByRight.size <= MAX_SHAPES) return
-    this.shapesByRight.clear()
-    this.#openShapes = 0
-  }
-
-  /**
-   * `new`: not accepted yet. `fresh`: in use. `refreshing`: a new token is due. `rejected`: the service rejects it, and there
-   * is no other yet.
-   */
-  stateAt(now: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
-    if (this.isBeingReplaced) return 'rejected'
-    if (now - this.current.mintedAt > this.aheadMs(now)) return 'refreshing'
-    return this.acceptedAt < 0 ? 'new' : 'fresh'
+    if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
   }
 
   // ---- mints

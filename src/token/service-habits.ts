@@ -55,8 +55,6 @@ export interface TokenRules {
   readonly learns: boolean
   /** How long rejections cause no mint after one that did not help. */
   readonly rejectedCooldownMs: number
-  /** False if other processes share the tokens, because each of them would mint ahead. */
-  readonly looksFarAhead: boolean
   readonly rejectedStatuses: Iterable<number>
   readonly observer?: TokenObserver | undefined
 }

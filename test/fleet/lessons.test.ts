@@ -47,7 +47,7 @@ test.each([
   }
   const caches = Array.from({ length: REPLICAS }, (_, i) => {
     const own = random.numbered(i)
-    const rules = { settleTimeMs: 5_000, lifetimeMs: 300_000, learns: true, looksFarAhead: false }
+    const rules = { settleTimeMs: 5_000, lifetimeMs: 300_000, learns: true }
     const limits = { maxOrgs: 10_000, rejectedCooldownMs: 10_000, refusalTtlMs: 5_000, mintTimeoutMs: 5_000 }
     const clock = { now: world.now, wait: world.wait, random: () => own.next() }
     return new TokenCache({ ...rules, ...limits, ...clock, rejectedStatuses: [401] }, { mint })

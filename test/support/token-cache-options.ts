@@ -10,5 +10,4 @@ export const TOKEN_CACHE_OPTIONS: TokenCacheOptions = {
   rejectedCooldownMs: 10_000,
   refusalTtlMs: 5_000,
   mintTimeoutMs: 5_000,
-  looksFarAhead: true,
 }

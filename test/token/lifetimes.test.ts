@@ -36,7 +36,6 @@ const LATER = 'a 90-100@2, b 90-100@2, c 90-100@2'
 test.each([
   ['three orgs at one age, and one as old', 'a 90-101, b 95-100, c 80-104, d 100', 'new', 100],
   ['two orgs', 'a 90-101, b 95-100, b 80-104', 'new', NONE],
-  ['three orgs whose tokens may have died at almost any age', 'a 10-100, b 10-100, c 10-100', 'new', NONE],
   ['three ages', 'a 90-100, b 190-200, c 290-300', 'new', NONE],
   ['three orgs at one moment', TOGETHER, 'new', NONE],
   ['three orgs at one moment, and one that was accepted then', `${TOGETHER}, d 90-100@50, ${REGULAR}`, 'new', 100],
