@@ -28,8 +28,8 @@ const EXPLORED = 60
 const AHEAD_SHARE = 1 / 10
 const MAX_AHEAD_MS = 30_000
 /**
- * Requests that cannot be repeated do not get a token in this last share of its life. No mint ahead begins earlier just because
- * requests are rare: it may end the token, which large uploads still use.
+ * Requests that cannot be repeated do not get a token in this last share of its life. Chance makes no mint ahead begin earlier: it
+ * may end the token, which large uploads still use.
  */
 const LAST_SHARE = 1 / 50
 const UNKNOWN = Number.POSITIVE_INFINITY

@@ -57,11 +57,8 @@ const MAX_KNOWN_SHAPES = 3
 const FIRST_PAUSE_MS = 100
 const MAX_PAUSE_MS = 5_000
 
-/**
- * Which requests of a shape are rejected by right. `trial`: all, but only a trial of a status says so. `maybe`: one could not be
- * repeated, and its token turned out to be good.
- */
-type ByRight = 'all' | 'trial' | 'some' | 'maybe'
+/** Which requests of a shape are rejected by right. `trial`: all, but only a trial of a status says so. */
+type ByRight = 'all' | 'trial' | 'some'
 
 export class OrgTokens extends OrgLifetime {
   former: AccessToken | undefined
@@ -197,7 +194,7 @@ export class OrgTokens extends OrgLifetime {
       this.#condemned = undefined
       this.isBeingReplaced = false
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'maybe')
+      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'some')
     }
     if (this.unrepeated !== undefined || this.shapesByRight !== undefined) this.#noteAllowed(token, sentAt, request)
     if (token !== this.current) {
@@ -221,17 +218,13 @@ export class OrgTokens extends OrgLifetime {
   /** So many rejections in a row were not about the token. */
   #learnRow(length: number): void {
     const { habits } = this
-    if (length > this.#longestUsualRow) this.#usualRow = Math.min(2 * length, MAX_ROW)
+    if (length > Math.max(this.#usualRow, habits.usualRow)) this.#usualRow = Math.min(2 * length, MAX_ROW)
     habits.usualRow = Math.max(habits.usualRow, Math.min(length, MAX_ROW_ELSEWHERE))
-  }
-
-  get #longestUsualRow(): number {
-    return Math.max(this.#usualRow, this.habits.usualRow)
   }
 
   /** More requests in a row are rejected than is usual: perhaps for the token. */
   get isLongRow(): boolean {
-    return this.rejectedInRow > this.#longestUsualRow
+    return this.rejectedInRow > Math.max(this.#usualRow, this.habits.usualRow)
   }
 
   /** Not all requests of this shape are rejected by right. If one was rejected while the token was young, the token is known now. */
@@ -306,7 +299,7 @@ export class OrgTokens extends OrgLifetime {
   /** True if some requests of this shape are rejected by right, or if the org has so many such shapes that any may be one. */
   isMixed(shape: string): boolean {
     const known = this.shapesByRight?.get(shape)
-    return known === 'some' || known === 'maybe' || (this.shapesByRight?.size ?? 0) > MAX_KNOWN_SHAPES
+    return known === 'some' || (this.shapesByRight?.size ?? 0) > MAX_KNOWN_SHAPES
   }
 
   /**
@@ -341,7 +334,7 @@ export class OrgTokens extends OrgLifetime {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.shapesByRight ??= new Map()
     const known = this.shapesByRight.get(shape)
-    if (known === 'some' || (known !== undefined && which === 'maybe')) return
+    if (known === 'some' || (known !== undefined && which === 'some')) return
     this.shapesByRight.set(shape, which)
     if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
     if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
