@@ -81,6 +81,8 @@ export class RejectedToken {
   #waitsUntil = Number.POSITIVE_INFINITY
   /** This request waits because that may help; false once it did not. */
   #isWaiting: boolean | undefined
+  /** The service had accepted the token for no request when it rejected it. */
+  #wasUnused = false
 
   constructor(cache: TokenCache, request: RejectedRequest) {
     this.#cache = cache
@@ -148,6 +150,7 @@ export class RejectedToken {
     this.#rejected.add(token)
     this.#firstSentAt ||= sentAt
     const { current, habits } = tokens
+    this.#wasUnused = tokens.acceptedAt < 0
     const isFormer = token === tokens.former
     if (this.#tries === 1 && (token === current || isFormer) && !this.#isTrial) tokens.rejectedInRow += 1
     if (isFormer && !this.#isTrial && (isAgain || !tokens.keepsFormer)) tokens.former = undefined
@@ -190,6 +193,7 @@ export class RejectedToken {
     if (wasGoodLately && !tokens.isLongRow && tokens.isMixed(this.#shape)) return
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
+    if (!isYoung && acceptedAt >= 0) habits.noteSettledRejected(now, false)
     if (isYoung) {
       tokens.rejectedYoung = { path: this.request.path, sentAt }
       if (acceptedAt < 0) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
@@ -264,13 +268,18 @@ export class RejectedToken {
       tokens.confirmDeath(first)
     }
     if (this.#isWaiting) habits.waiting.note(true)
-    if (remedy === 'again') this.#renew(tokens, now)
+    const wasSettled = this.#firstSentAt - tokens.current.mintedAt >= habits.rules.settleTimeMs
+    if (remedy === 'again') {
+      if (wasSettled) habits.noteSettledRejected(now, true)
+      this.#renew(tokens, now)
+    }
     // The current token has ended before the former one.
-    if (remedy === 'former' && this.#firstSentAt - tokens.current.mintedAt >= habits.rules.settleTimeMs) {
+    if (remedy === 'former' && wasSettled) {
       tokens.condemn(this.#firstSentAt)
       if (!tokens.isPausingAt(now)) this.#mintBehind('rejected')
     }
-    if (remedy === 'waited' && token === tokens.current) habits.learnDelay(sentAt - token.mintedAt, now)
+    if (remedy === 'waited' && token === tokens.current)
+      habits.learnDelay(sentAt - token.mintedAt, now, this.#wasUnused)
     tokens.noteAccepted(token, sentAt, this.request)
   }
 

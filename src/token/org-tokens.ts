@@ -241,7 +241,8 @@ export class OrgTokens extends OrgLifetime {
     if (this.#condemned !== undefined) this.confirmDeath(this.#condemned.token)
     // Of requests with different paths, some may be allowed and others not.
     const young = this.rejectedYoung
-    if (young?.path === request.path && sentAt >= young.sentAt) this.habits.learnDelay(sentAt - token.mintedAt, sentAt)
+    const isLate = young?.path === request.path && sentAt >= young.sentAt && this.habits.waiting.areGood(1)
+    if (isLate) this.habits.learnDelay(sentAt - token.mintedAt, sentAt, false)
   }
 
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */

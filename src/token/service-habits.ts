@@ -85,6 +85,10 @@ export class ServiceHabits {
   readonly rules: TokenRules
   #delayMs = 0
   #delaySeenAt = Number.NEGATIVE_INFINITY
+  /** Of the last rejections, those of young tokens less those of settled ones. */
+  #young = 0
+  /** Until then, some back ends may reject any token, so only what is sure counts as a delay. */
+  #badBackEndsUntil = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
 
   constructor(rules: TokenRules) {
@@ -131,11 +135,24 @@ export class ServiceHabits {
     return 2 * this.rules.settleTimeMs
   }
 
-  /** New tokens are known everywhere at about this age: the service rejected one that was younger. */
-  learnDelay(ageMs: number, now: number): void {
-    if (ageMs < this.#delayMs && this.hasDelay(now)) return
+  /**
+   * New tokens are known everywhere at about this age: the service rejected one that was younger. `isSure`: it had accepted
+   * that for no request before.
+   */
+  learnDelay(ageMs: number, now: number, isSure: boolean): void {
+    this.#young = Math.min(this.#young + 1, MAX_CREDIT)
+    const isDoubtful = this.#young <= 0 || now < this.#badBackEndsUntil
+    if ((isDoubtful && !isSure) || (ageMs < this.#delayMs && this.hasDelay(now))) return
     this.#delayMs = ageMs
     this.#delaySeenAt = now
+  }
+
+  /** The service rejected a settled token, too. `isProof`: that was alive, so young ones may be rejected for the same reason. */
+  noteSettledRejected(now: number, isProof: boolean): void {
+    if (!isProof) this.#young = Math.max(this.#young - 1, -MAX_CREDIT)
+    const isNews = isProof ? now >= this.#badBackEndsUntil : this.#young <= 0
+    if (isNews) this.#delaySeenAt = Number.NEGATIVE_INFINITY
+    if (isProof) this.#badBackEndsUntil = now + MEMORY_MS
   }
 
   /** The service rejected a young token. It knows such tokens at `settledAt` at the latest. */

@@ -526,7 +526,7 @@ describe('a request that cannot be repeated', () => {
   test('a request that cannot be repeated does not wait without end while each token is replaced before it is known', async () => {
     const stage = await Stage.settled()
     stage.answer = ({ ageMs }) => (ageMs < 1_000 ? 401 : 200)
-    stage.cache.habits.learnDelay(1_000, stage.world.now())
+    stage.cache.habits.learnDelay(1_000, stage.world.now(), true)
     for (let i = 0; i < 2; i += 1) {
       stage.cache.mint(ACME, 'refresh')
       await stage.pass(200)

@@ -102,6 +102,11 @@ export const SERVICES = {
   },
   'one request in fifty meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.02 },
   'one request in five meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.2 },
+  'one request in fifty meets a bad back end, and a third are uploads': {
+    lifeMs: always(45 * S),
+    flakyShare: 0.02,
+    load: { onceShare: 0.33 },
+  },
   'tokens end with 403': { lifeMs: always(30 * S), endStatus: 403 },
   'mints take 3 s': { lifeMs: always(30 * S), mintMs: 3 * S },
   'a JWT that states its end': { lifeMs: always(MIN), statesEnd: true },
@@ -140,6 +145,7 @@ export const SERVICES = {
     delaysMs: (random) => [0, between(0, 2_000)(random), between(0, 2_000)(random)],
     load: { onceShare: 1 },
   },
+  'uploads alone, one in fifty meets a bad back end': { lifeMs: always(MIN), flakyShare: 0.02, load: { onceShare: 1 } },
   'uploads alone, all of them forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 1, load: { onceShare: 1 } },
 } satisfies Record<string, ServiceKind>
 
