@@ -131,7 +131,12 @@ export class RejectedToken {
   /** The status may say that a token has ended. A repeat with another token tells. */
   #isSuspect({ token, sentAt, status, challenge }: Answer, tokens: OrgTokens, now: number): boolean {
     if (this.isRepeated) return status === this.#trialStatus
-    if (!this.request.isRepeatable || INSUFFICIENT_SCOPE.test(challenge)) return false
+    if (INSUFFICIENT_SCOPE.test(challenge)) return false
+    // No repeat tells. In a long row, the next request gets a new token.
+    if (!this.request.isRepeatable) {
+      if (token === tokens.current) tokens.rejectedInRow += 1
+      return tokens.isLongRow
+    }
     const isOtherAtHand = token !== tokens.current || (tokens.acceptedAt < 0 && tokens.former !== undefined)
     if (!isOtherAtHand) {
       tokens.rejectedInRow += 1

@@ -156,9 +156,15 @@ export class OrgLifetime {
     return Math.min(statedLifeMs, rules.learns ? learnedMs : rules.lifetimeMs)
   }
 
-  /** Requests that cannot be repeated get no older token: one death of any org makes an age doubtful. */
+  /**
+   * Requests that cannot be repeated get no older token: one death of any org makes an age doubtful. If that is hardly more than
+   * the settle time, a few tokens are used for longer: a rejection for another reason must not cause mints for ever.
+   */
   get safeMs(): number {
-    const leastMs = Math.min(this.habits.lifetimes.endMs('one'), this.current.expectedLifeMs ?? UNKNOWN)
+    const { lifetimes, rules } = this.habits
+    const oneMs = lifetimes.endMs('one')
+    const isTried = this.#lot < EXPLORED && oneMs < 2 * rules.settleTimeMs
+    const leastMs = Math.min(isTried ? UNKNOWN : oneMs, this.current.expectedLifeMs ?? UNKNOWN)
     return Math.min(this.endMs, leastMs) * (1 - LAST_SHARE)
   }
 

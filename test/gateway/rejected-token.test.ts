@@ -306,6 +306,21 @@ describe('a young token', () => {
     expect((await stage.send('handshake')).status).toBe(200)
   })
 
+  test.each([403, 400] as const)(
+    'where uploads alone are sent and tokens end with %i, a few are rejected',
+    async (status) => {
+      const stage = new Stage()
+      stage.answer = ({ ageMs }) => (ageMs > 60_000 ? status : 200)
+      let rejected = 0
+      for (let i = 0; i < 600; i += 1) {
+        if ((await stage.send('once')).status !== 200) rejected += 1
+        await stage.pass(1_000)
+      }
+      expect(rejected).toBeLessThanOrEqual(20)
+      expect(stage.mints).toBeLessThanOrEqual(13)
+    },
+  )
+
   test('a short life is learned, too', async () => {
     const stage = new Stage()
     stage.answer = ({ ageMs }) => (ageMs > 1_000 ? 401 : 200)
