@@ -303,7 +303,8 @@ export class RejectedToken {
     const [first] = this.#rejected
     // The endpoint gave the same token again. It may give another in a moment.
     if ((this.#hasMinted && tokens.current === first) || tokens.isInOutage(now)) return
-    if (this.#hasMinted) tokens.noteUselessMint(now)
+    // A trial tells nothing of the statuses that are known to be about the token.
+    if (this.#hasMinted) tokens.noteUselessMint(now, this.#isTrial ? 0 : 1)
     tokens.markRejectedByRight(this.#shape, this.#isTrial ? 'trial' : 'all')
   }
 

@@ -336,6 +336,16 @@ describe('a young token', () => {
 })
 
 describe('a rejection that is not about the token', () => {
+  test('a trial in vain holds up no mint for a token that has ended', async () => {
+    const stage = await Stage.settled()
+    stage.answer = ({ path }) => (path === '/things/1' ? 403 : 200)
+    expect([(await stage.send('repeatable', '/things/1')).status, stage.mints]).toEqual([403, 2])
+    await stage.pass(SETTLED_MS)
+    await stage.send('repeatable', '/things/2')
+    stage.answer = from(3)
+    expect((await stage.send('repeatable', '/things/2')).status).toBe(200)
+  })
+
   test('a forbidden kind of request is known after its first rejections: no mint, no wait, one try', async () => {
     const stage = await Stage.settled()
     stage.answer = ({ path }) => (path.startsWith('/v2/admin') ? 401 : 200)
