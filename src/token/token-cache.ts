@@ -170,8 +170,10 @@ export class TokenCache {
       this.orgs.set(org, new OrgTokens(token, this.habits, this.random()))
       return token
     }
+    // Where all tokens end at one moment, one that is minted ahead of it ends with the others.
+    const livesOn = token.statedLifeMs >= tokens.current.statedLifeMs / 2
     const isNew = tokens.take(token, this.now(), this.random())
-    if (reason === 'refresh') this.habits.ahead.note(isNew)
+    if (reason === 'refresh') this.habits.ahead.note(isNew && livesOn)
     return tokens.current
   }
 

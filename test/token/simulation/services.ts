@@ -110,6 +110,7 @@ export const SERVICES = {
   'tokens end with 403': { lifeMs: always(30 * S), endStatus: 403 },
   'mints take 3 s': { lifeMs: always(30 * S), mintMs: 3 * S },
   'a JWT that states its end': { lifeMs: always(MIN), statesEnd: true },
+  'a JWT that ends with the minute': { lifeMs: (_org, now) => MIN - (now % MIN), statesEnd: true },
   'a tenth is forbidden, and unknown to all back ends for up to 3 s': {
     lifeMs: always(30 * S),
     delaysMs: (random) => [between(0, 3_000)(random)],
