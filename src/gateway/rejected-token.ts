@@ -70,7 +70,7 @@ export class RejectedToken {
   #remedy: Remedy | undefined
   /** The status whose meaning the repeat under way is to tell. */
   #trialStatus: number | undefined
-  /** It was the last answer, too, and nothing has told yet. */
+  /** The last status was a `suspect`: its meaning is open. */
   #isTrial = false
   /** When the request was sent that was rejected first. */
   #firstSentAt = 0
@@ -132,7 +132,7 @@ export class RejectedToken {
   #isSuspect({ token, sentAt, status, challenge }: Answer, tokens: OrgTokens, now: number): boolean {
     if (this.isRepeated) return status === this.#trialStatus
     if (INSUFFICIENT_SCOPE.test(challenge)) return false
-    // No repeat tells. In a long row, the next request gets a new token.
+    // It cannot be repeated. In a long row, the next request gets a new token.
     if (!this.request.isRepeatable) {
       if (token === tokens.current) tokens.rejectedInRow += 1
       return tokens.isLongRow
@@ -141,7 +141,7 @@ export class RejectedToken {
     if (!isOtherAtHand) {
       tokens.rejectedInRow += 1
       if ((tokens.acceptedAt < 0 && tokens.tokenOnTrial === undefined) || tokens.acceptedAt > sentAt) return false
-      // An org of which unusually many requests in a row do not get through has a trial of its own.
+      // An org with an unusually long row of rejections gets a trial even then.
       if (!tokens.isLongRow && now < tokens.habits.noTrialUntil) return false
     }
     this.#trialStatus = status
@@ -165,7 +165,7 @@ export class RejectedToken {
     const wasGood = tokens.acceptedAt >= 0
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     const isUrgent = isLongRow && wasGood && !isYoung && !tokens.isPausingAt(now)
-    const mayMint = isUrgent || tokens.mayMintAfterRejection(now, this.#shape)
+    const mayMint = isUrgent || tokens.mayMintAfterRejection(now)
     const isTelling = this.#tries === 1 && mayMint && wasGood && (isLongRow || !tokens.isMixed(this.#shape))
     if (isTelling) habits.noteRejected(tokens, sentAt)
     if (!this.request.isRepeatable) return this.#noteUnrepeated(token, sentAt, tokens, now)
@@ -198,19 +198,16 @@ export class RejectedToken {
     if (wasGoodLately && !tokens.isLongRow && tokens.isMixed(this.#shape)) return
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
-    if (!isYoung && acceptedAt >= 0) habits.noteSettledRejected(now, false)
-    if (isYoung) {
-      tokens.rejectedYoung = { path: this.request.path, sentAt }
-      if (acceptedAt < 0) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
-    } else if (tokens.rejectedYoung !== undefined && acceptedAt < 0) {
-      tokens.rejectedYoung = undefined
-      habits.waiting.note(false)
+    if (acceptedAt < 0) {
+      if (isYoung) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
+      else if (tokens.wasRejectedYoung) habits.waiting.note(false)
+      tokens.wasRejectedYoung = isYoung
     }
     const isSecond = tokens.unrepeated?.shape === this.#shape && tokens.unrepeated.token !== current
     if (isSecond && !isYoung && acceptedAt >= 0) return this.#giveUp(tokens, now)
     if (!isSecond) tokens.unrepeated = { shape: this.#shape, token: current }
     const mayHaveEnded = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
-    if (!mayHaveEnded || !tokens.mayMintAfterRejection(now, this.#shape)) return
+    if (!mayHaveEnded || !tokens.mayMintAfterRejection(now)) return
     if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now, UNREPEATED_COOLDOWNS)
     else tokens.condemn(sentAt)
   }
@@ -227,7 +224,7 @@ export class RejectedToken {
     if (!isHopeful && !isInDelay && !this.#isTrial) return undefined
     this.#waitsUntil = Math.min(this.#waitsUntil, now + habits.longestWaitMs)
     if (isHopeful && this.#trialStatus === undefined) this.#isWaiting ??= true
-    // All who wait for a token that nobody could use yet take turns. A trial takes none, nor does a token that works for others.
+    // Requests take turns in trying a token that was never accepted. In a trial, or if it was accepted, each tries it alone.
     if (acceptedAt < 0 && !this.#isTrial) {
       if (isHopeful) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
       this.#remedy = 'waited'
@@ -264,7 +261,7 @@ export class RejectedToken {
     const isProof = this.#trialStatus === undefined || !this.#rejected.has(token)
     if (isProof && this.#trialStatus !== undefined) habits.learnStatus(this.#trialStatus)
     if (isProof && first !== undefined && first !== token) {
-      // The former token was rejected after the successor was minted: perhaps that has ended it.
+      // The former token was rejected after its successor's mint, which may have ended it.
       const isFormer = remedy === 'newer' && this.#firstSentAt >= tokens.current.mintedAt
       if (isFormer && first !== tokens.tokenOnTrial) habits.former.note(false)
       const { lifetimes } = habits
@@ -275,7 +272,7 @@ export class RejectedToken {
     if (this.#isWaiting) habits.waiting.note(true)
     const wasSettled = this.#firstSentAt - tokens.current.mintedAt >= habits.rules.settleTimeMs
     if (remedy === 'again') {
-      if (wasSettled) habits.noteSettledRejected(now, true)
+      if (wasSettled) habits.noteBadBackEnd(now)
       this.#renew(tokens, now)
     }
     // The current token has ended before the former one.
@@ -303,9 +300,9 @@ export class RejectedToken {
     const [first] = this.#rejected
     // The endpoint gave the same token again. It may give another in a moment.
     if ((this.#hasMinted && tokens.current === first) || tokens.isInOutage(now)) return
-    // A trial tells nothing of the statuses that are known to be about the token.
+    // A useless trial delays no mint for statuses known to be about the token.
     if (this.#hasMinted) tokens.noteUselessMint(now, this.#isTrial ? 0 : 1)
-    tokens.markRejectedByRight(this.#shape, this.#isTrial ? 'trial' : 'all')
+    if (!this.#isTrial) tokens.markRejectedByRight(this.#shape, 'all')
   }
 
   async #use(remedy: Remedy, token: AccessToken, delayMs = 0): Repeat {

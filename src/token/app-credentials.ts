@@ -35,7 +35,7 @@ export class AppCredentials {
     this.key = this.#former = this.#latest = key
   }
 
-  /** Has the secret of the file, and is to be used from now on. */
+  /** Uses `key`, which has the file's secret, from now on. */
   offer(key: AppKey): void {
     if (this.#latest.equals(key)) return
     // Half a secret, read while its file was written, must not drive out one that works.

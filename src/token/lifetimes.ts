@@ -1,8 +1,8 @@
 /**
  * How long tokens live, as far as their deaths tell. Pure.
  *
- * An org's own last death counts if the one before agrees with it, or those of other orgs. The others expect the age at which
- * tokens of several orgs died. Too great an age costs little. Too small a one costs mints, until a token outlives it.
+ * An org's own last death counts if the one before agrees with it, or those of other orgs. Otherwise, the age at which tokens
+ * of several orgs died counts. Too great an age costs little. Too small a one costs mints, until a token outlives it.
  */
 
 import type { ServiceHabits } from './service-habits.ts'
@@ -15,7 +15,7 @@ export interface Death {
   readonly deadMs: number
 }
 
-/** The last deaths of so many orgs are kept, and so many must agree. */
+/** How many orgs' last deaths are kept, and how many must agree. */
 const KEPT_DEATHS = 12
 const MIN_DEATHS = 3
 /** Two ages that differ by a smaller share are the same: mints and requests take time. */
@@ -71,7 +71,7 @@ export class Lifetimes {
     this.#leastMs = Math.min(this.#leastMs, ageMs)
   }
 
-  /** A token of the time before the last death that is accepted after it did not die with it. Runs for every request. */
+  /** A token minted before the last death and accepted after it did not die with it. Runs for every request. */
   noteAccepted(token: { readonly mintedAt: number }, sentAt: number): void {
     const { mintedAt, aliveMs, deadMs } = this.#last
     if (token.mintedAt < mintedAt + aliveMs && sentAt > mintedAt + deadMs) this.#together = -KEPT_DEATHS
@@ -80,7 +80,7 @@ export class Lifetimes {
   /** Returns the age at which tokens of several orgs died, if this one did; `undefined` if all may have died together. */
   noteDeath(org: object, death: Death): number | undefined {
     this.noteAgeAtDeath(death.deadMs)
-    // A token of a later time died at another moment. Where only one is used at a time, that is no reason to learn nothing.
+    // A token minted after the last death died at another moment: it teaches, even where only one token is used at a time.
     if (death.mintedAt > this.#last.mintedAt + this.#last.deadMs) this.#together = Math.floor(this.#together / 2)
     this.#together += 1
     this.#last = death
@@ -101,7 +101,7 @@ export class OrgLifetime {
   current: AccessToken
   /** When the last accepted request with the current token was sent; -1 before that. */
   acceptedAt = -1
-  /** 0 to 999, drawn for each token: spreads the mints ahead of those that were minted together. */
+  /** 0 to 999, drawn for each token: so those minted together are not replaced together. */
   #lot: number
   /** The age of the last death, unless a token has outlived it since, and the age that is expected because of it. */
   #diedMs = UNKNOWN
@@ -168,7 +168,7 @@ export class OrgLifetime {
     return Math.min(this.endMs, leastMs) * (1 - LAST_SHARE)
   }
 
-  /** The token is left to live to its end. None of another process that knows its life: each would meet its end. */
+  /** The token may live to its end. Chance picks none of another replica: each replica would meet its end. */
   get isExplored(): boolean {
     const { lifetimes: all, rules } = this.habits
     return all.doubts > 0 || (rules.learns && this.#lot < EXPLORED && this.current.expectedLifeMs === undefined)

@@ -23,9 +23,9 @@ interface Pause {
   readonly code: typeof REJECTED | typeof LIMITED | typeof DOWN
   readonly cause: TokenError
   readonly failuresInARow: number
-  /** When the first of these calls was made: trouble that is older than the last success is the org's own. */
+  /** When the first failed call began. If that was before the last success, the trouble is the org's own. */
   readonly beganAt: number
-  /** When the last of them failed: a call that is made in a pause of all is a probe. */
+  /** When the last failed. A call begun later, in a pause of all orgs, is a probe. */
   readonly failedAt: number
   readonly until: number
 }
@@ -47,7 +47,7 @@ const FAILURE = { firstMs: 150, longestMs: 800, calls: 12, orgs: 3 }
 /** A 401, or a limit of unknown length. */
 const REFUSAL = { firstMs: 1_000, longestMs: 4_000, calls: 2, orgs: 2 }
 /**
- * A call takes too long after a share of `mintTimeout`: the second one while others wait for its place, otherwise the first. The
+ * A call takes too long after a share of `mintTimeout`: after the first, or, while others wait for its place, the second. The
  * limit is never less than one and a half times the usual duration. At first, nothing tells a slow endpoint from calls that
  * hang. The shares of troubled calls decide how soon a recovery is seen.
  */
@@ -200,7 +200,7 @@ export class MintGuard implements TokenSource {
     this.#queue.refuseAll(refusal(pause))
   }
 
-  /** Nobody wants the tokens of calls that took too long any more: of one org, or of all. */
+  /** Breaks off late calls, of one org or of all: nobody wants their tokens any more. */
   forget(only?: OrgId): void {
     for (const { isLate, org, breakOff } of this.#calls) if (isLate && org === (only ?? org)) breakOff?.()
   }

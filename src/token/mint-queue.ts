@@ -56,7 +56,7 @@ export class MintQueue {
   /**
    * Resolves when the call may be made; `leave` gives its place back. A mint that no request asked for counts as asked for by
    * the queue. `isKnown`: the org had a token before. `isTroubled`: the call may hold its place for long.
-   * @throws {TokenError} after nearly all the time for a mint; at once for the last, if not all can have their turn by then
+   * @throws {TokenError} after nearly all the time for a mint; the last waiter at once, if the queue is too long for that
    */
   enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<void> {
     const longestMs = this.budget.mintTimeoutMs * LONGEST_WAIT_SHARE

@@ -20,7 +20,7 @@ export interface RequestLine {
   readonly path: string
 }
 
-/** `behind` asks for a mint behind the request. */
+/** `behind`: begin a mint, and do not wait for it. */
 export type Choice =
   | { readonly token: AccessToken; readonly result: 'hit' | 'stale'; readonly behind?: MintReason | undefined }
   | { readonly wait: 'mint'; readonly reason: MintReason }
@@ -46,19 +46,15 @@ const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
 /** The same if the service had rejected that token: the endpoint may have another any moment. */
 const SAME_DEAD_TOKEN_MS = 250
-/** More rejections in a row than that are never usual. */
-const MAX_ROW = 50
-/** The same for what one org tells of the others. */
-const MAX_ROW_ELSEWHERE = 5
 const MAX_SHAPES = 32
-/** If more shapes of requests are rejected by right, a new one has to wait for the cool-down, too. */
+/** If more shapes of requests are rejected by right, any other may be one, too. */
 const MAX_KNOWN_SHAPES = 3
 /** Pauses between mints behind requests while these fail: doubled each time, and jittered. */
 const FIRST_PAUSE_MS = 100
 const MAX_PAUSE_MS = 5_000
 
-/** Which requests of a shape are rejected by right. `trial`: all, but only a trial of a status says so. */
-type ByRight = 'all' | 'trial' | 'some'
+/** Which requests of a shape are rejected by right: whatever their token. */
+type ByRight = 'all' | 'some'
 
 export class OrgTokens extends OrgLifetime {
   former: AccessToken | undefined
@@ -72,11 +68,9 @@ export class OrgTokens extends OrgLifetime {
   rejectedInRow = 0
   /** How many that were before the last mint. */
   #rowAtMint = 0
-  /** So many in a row are usual here, because half as many were once rejected although the token was good. */
-  #usualRow = 0
-  /** The last request that could not be repeated and was rejected while the current token was young. */
-  rejectedYoung: { readonly path: string; readonly sentAt: number } | undefined
-  /** Requests of this shape cannot be repeated, and none was accepted since this token was rejected first. */
+  /** A request that could not be repeated was rejected while the current token was young. */
+  wasRejectedYoung = false
+  /** A shape that cannot be repeated, and its first rejected token, until such a request is accepted. */
   unrepeated: { readonly shape: string; readonly token: AccessToken } | undefined
   /** No request tries the new token, or a rejected one, before this instant. */
   #nextTryAt = 0
@@ -196,7 +190,7 @@ export class OrgTokens extends OrgLifetime {
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
       if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'some')
     }
-    if (this.unrepeated !== undefined || this.shapesByRight !== undefined) this.#noteAllowed(token, sentAt, request)
+    if (this.unrepeated !== undefined || this.shapesByRight !== undefined) this.#noteAllowed(token, shapeOf(request))
     if (token !== this.current) {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) {
         this.habits.former.note(true)
@@ -211,38 +205,24 @@ export class OrgTokens extends OrgLifetime {
   }
 
   #endRow(): void {
-    if (this.rejectedInRow > 1) this.#learnRow(this.rejectedInRow)
+    if (this.rejectedInRow > 0) this.habits.learnRow(this.rejectedInRow)
     this.rejectedInRow = 0
-  }
-
-  /** So many rejections in a row were not about the token. */
-  #learnRow(length: number): void {
-    const { habits } = this
-    if (length > Math.max(this.#usualRow, habits.usualRow)) this.#usualRow = Math.min(2 * length, MAX_ROW)
-    habits.usualRow = Math.max(habits.usualRow, Math.min(length, MAX_ROW_ELSEWHERE))
   }
 
   /** More requests in a row are rejected than is usual: perhaps for the token. */
   get isLongRow(): boolean {
-    return this.rejectedInRow > Math.max(this.#usualRow, this.habits.usualRow)
+    return this.rejectedInRow > this.habits.usualRow
   }
 
-  /** Not all requests of this shape are rejected by right. If one was rejected while the token was young, the token is known now. */
-  #noteAllowed(token: AccessToken, sentAt: number, request: RequestLine): void {
-    const shape = shapeOf(request)
-    const known = this.shapesByRight?.get(shape)
-    if (known === 'trial') this.shapesByRight?.delete(shape)
-    else if (known !== undefined) {
-      this.shapesByRight?.set(shape, 'some')
+  /** Not all requests of this shape are rejected by right. */
+  #noteAllowed(token: AccessToken, shape: string): void {
+    if (this.shapesByRight?.has(shape)) {
+      this.shapesByRight.set(shape, 'some')
       this.keepsFormer = true
     }
     if (this.unrepeated?.shape !== shape || token !== this.current) return
     this.unrepeated = undefined
     if (this.#condemned !== undefined) this.confirmDeath(this.#condemned.token)
-    // Of requests with different paths, some may be allowed and others not.
-    const young = this.rejectedYoung
-    const isLate = young?.path === request.path && sentAt >= young.sentAt && this.habits.waiting.areGood(1)
-    if (isLate) this.habits.learnDelay(sentAt - token.mintedAt, sentAt, false)
   }
 
   /** The rejection of a request sent at `sentAt` may be the end of the current token. */
@@ -257,12 +237,12 @@ export class OrgTokens extends OrgLifetime {
     this.#condemned = { ...first, rejectedAt: sentAt, isOnTrial: first.isOnTrial && isOnTrial }
   }
 
-  /** Requests go on with the token that a trial is about, because they tell whether it has ended. */
+  /** The token under trial. Other requests go on with it: their outcome shows whether it has ended. */
   get tokenOnTrial(): AccessToken | undefined {
     return this.#condemned?.isOnTrial === true ? this.#condemned.token : undefined
   }
 
-  /** Another token was accepted where this one was rejected. One that was minted before the rejection may have caused it. */
+  /** Another token was accepted where this one was rejected. If minted before the rejection, it may have ended this one. */
   confirmDeath(token: AccessToken): void {
     if (token === this.former) this.former = undefined
     const condemned = this.#condemned
@@ -274,11 +254,9 @@ export class OrgTokens extends OrgLifetime {
 
   // ---- rejections that are not about the token
 
-  /** True if a rejection may cause a mint: after the cool-down, or for another shape than those that are rejected by right. */
-  mayMintAfterRejection(now: number, shape = ''): boolean {
-    const { size = 0 } = this.shapesByRight ?? {}
-    const isOther = size > 0 && size <= MAX_KNOWN_SHAPES && !this.shapesByRight?.has(shape)
-    return now >= this.#noMintUntil || (isOther && this.acceptedAt >= 0)
+  /** False in the cool-down after a mint that did not help. */
+  mayMintAfterRejection(now: number): boolean {
+    return now >= this.#noMintUntil
   }
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
@@ -293,8 +271,7 @@ export class OrgTokens extends OrgLifetime {
   }
 
   isKnownByRight(shape: string): boolean {
-    const known = this.shapesByRight?.get(shape)
-    return known === 'all' || known === 'trial'
+    return this.shapesByRight?.get(shape) === 'all'
   }
 
   /** True if some requests of this shape are rejected by right, or if the org has so many such shapes that any may be one. */
@@ -304,8 +281,8 @@ export class OrgTokens extends OrgLifetime {
   }
 
   /**
-   * True if a rejection of such a request is one by right, because the current token must be alive: it is younger than any
-   * was at its death, and younger than the former one was when the service last accepted that.
+   * True if a rejection of such a request is by right, because the current token must be alive: it is younger than any token
+   * at its death, and than the former token at its last accepted request.
    */
   rejectsByRight(shape: string, now: number): boolean {
     const { former, current } = this
@@ -321,8 +298,8 @@ export class OrgTokens extends OrgLifetime {
       this.former = token
       this.#formerAcceptedAt = -1
     }
-    this.#noMintUntil = now + this.habits.rules.rejectedCooldownMs * cooldowns
-    this.#learnRow(this.#rowAtMint)
+    this.#noMintUntil = Math.max(this.#noMintUntil, now + this.habits.rules.rejectedCooldownMs * cooldowns)
+    this.habits.learnRow(this.#rowAtMint)
     this.#condemned = undefined
   }
 
@@ -334,8 +311,7 @@ export class OrgTokens extends OrgLifetime {
   markRejectedByRight(shape: string, which: ByRight): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.shapesByRight ??= new Map()
-    const known = this.shapesByRight.get(shape)
-    if (known === 'some' || (known !== undefined && which === 'some')) return
+    if (this.shapesByRight.has(shape)) return
     this.shapesByRight.set(shape, which)
     if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
     if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
@@ -372,7 +348,7 @@ export class OrgTokens extends OrgLifetime {
     this.isBeingReplaced = false
     this.#rowAtMint = this.rejectedInRow
     this.rejectedInRow = 0
-    this.rejectedYoung = undefined
+    this.wasRejectedYoung = false
     this.#nextTryAt = 0
     this.#nextMintAt = 0
     this.#awaitedUntil = 0

@@ -16,6 +16,8 @@ const TRIED_SHARE = 1 / 200
 /** If the service rejects good tokens of so many orgs in a row, it may know no token at all, probably for no longer than `OUTAGE_MS`. */
 const OUTAGE_ORGS = 5
 const OUTAGE_MS = 40_000
+/** A longer row of rejections is never usual. */
+const MAX_ROW = 5
 /** A delay of new tokens is expected for so long after it was last seen. */
 const MEMORY_MS = 10 * 60_000
 /** The expected delay is a little longer than the longest that was seen. */
@@ -73,7 +75,7 @@ export class ServiceHabits {
   readonly learnedStatuses: number[] = []
   /** Until then, only an org with a long row of rejections gets a trial of what a status means. */
   noTrialUntil = 0
-  /** So many rejections in a row are usual in orgs whose tokens are good. */
+  /** So many rejections in a row are usual in an org whose token is good. */
   usualRow = 1
   /** Until then, the service may reject a new token because of an outage. */
   outageUntil = Number.NEGATIVE_INFINITY
@@ -85,9 +87,7 @@ export class ServiceHabits {
   readonly rules: TokenRules
   #delayMs = 0
   #delaySeenAt = Number.NEGATIVE_INFINITY
-  /** Of the last rejections, those of young tokens less those of settled ones. */
-  #young = 0
-  /** Until then, some back ends may reject any token, so only what is sure counts as a delay. */
+  /** Until then, some back ends may reject any token, so only a sure delay counts. */
   #badBackEndsUntil = Number.NEGATIVE_INFINITY
   #unknownUntil = Number.NEGATIVE_INFINITY
 
@@ -113,6 +113,11 @@ export class ServiceHabits {
     this.rules.observer?.statusLearned?.(status)
   }
 
+  /** So many rejections in a row were not about the token. */
+  learnRow(length: number): void {
+    this.usualRow = Math.max(this.usualRow, Math.min(length, MAX_ROW))
+  }
+
   // ---- outages
 
   /** The service rejected the token of the org, which it had accepted before. */
@@ -136,23 +141,19 @@ export class ServiceHabits {
   }
 
   /**
-   * New tokens are known everywhere at about this age: the service rejected one that was younger. `isSure`: it had accepted
-   * that for no request before.
+   * New tokens are known everywhere at about this age: the service rejected a younger one. `isSure`: it had never
+   * accepted that one until then.
    */
   learnDelay(ageMs: number, now: number, isSure: boolean): void {
-    this.#young = Math.min(this.#young + 1, MAX_CREDIT)
-    const isDoubtful = this.#young <= 0 || now < this.#badBackEndsUntil
-    if ((isDoubtful && !isSure) || (ageMs < this.#delayMs && this.hasDelay(now))) return
+    if ((now < this.#badBackEndsUntil && !isSure) || (ageMs < this.#delayMs && this.hasDelay(now))) return
     this.#delayMs = ageMs
     this.#delaySeenAt = now
   }
 
-  /** The service rejected a settled token, too. `isProof`: that was alive, so young ones may be rejected for the same reason. */
-  noteSettledRejected(now: number, isProof: boolean): void {
-    if (!isProof) this.#young = Math.max(this.#young - 1, -MAX_CREDIT)
-    const isNews = isProof ? now >= this.#badBackEndsUntil : this.#young <= 0
-    if (isNews) this.#delaySeenAt = Number.NEGATIVE_INFINITY
-    if (isProof) this.#badBackEndsUntil = now + MEMORY_MS
+  /** The service rejected a settled token that was alive, so it may reject young ones for the same reason. */
+  noteBadBackEnd(now: number): void {
+    if (now >= this.#badBackEndsUntil) this.#delaySeenAt = Number.NEGATIVE_INFINITY
+    this.#badBackEndsUntil = now + MEMORY_MS
   }
 
   /** The service rejected a young token. It knows such tokens at `settledAt` at the latest. */

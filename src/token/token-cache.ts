@@ -102,7 +102,7 @@ export class TokenCache {
         } catch (error) {
           const present = this.orgs.peek(org)
           if (present?.servesAt(this.now()) === true) minted = { token: present.current, result: 'stale' }
-          // The token that it could have gone on with may have been rejected meanwhile, or purged: then it waits on.
+          // The token that the request could have used was rejected or purged meanwhile: the request waits on.
           else if (!mayGoOn) throw error
         }
       }

@@ -1,6 +1,6 @@
 /**
- * Calls the token endpoint, and says what the outcome means. Nothing of the client's request goes along. What the endpoint sends
- * is not trusted, because a token goes into a field of every request for its org: redirects are not followed either.
+ * Calls the token endpoint, and says what the outcome means. Nothing of the client's request goes along. Trusts no answer,
+ * because a token goes into a field of every request for its org: it follows no redirect either.
  */
 
 import { gunzipSync } from 'node:zlib'
@@ -24,7 +24,7 @@ export interface TokenEndpointOptions {
 export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
   const { baseUrl, credentials, call, rereadSecret, observer } = options
   return {
-    /** One call, and after a 401 another one with each other secret: the file may have a new one by now. */
+    /** One call; after a 401, one with any secret not yet tried: the file may have a new one by now. */
     async mint(org, { reason = 'cold', requestId } = {}, onCall) {
       const target = `${targetPrefix(baseUrl)}/v2/orgs/${encodeURIComponent(org)}/access`
       const tried = new Set<AppKey>()
@@ -84,7 +84,7 @@ const REPLY = z.object({ orgAccessToken: z.string().regex(/^[\x21-\x7e]{1,16384}
 
 /** @throws if there is no token to rely on */
 export function readOrgAccessToken(content: Buffer): string {
-  // Some services compress whatever was asked for (RFC 1952).
+  // Some services compress in spite of `identity` (RFC 1952).
   const plain = content[0] === 0x1f ? gunzipSync(content, { maxOutputLength: 64 * 1024 }) : content
   const text = new TextDecoder().decode(plain) // without a byte order mark
   // With two members of that name, parsers differ in which one counts (RFC 8259 §4).

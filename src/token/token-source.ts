@@ -9,7 +9,7 @@ import { Secret } from '../secret.ts'
 
 /** One Org Access Token. It never prints itself. Its secret is the value of the `Authorization` field, rendered once. */
 export class AccessToken extends Secret {
-  /** Monotonic milliseconds, taken before the mint was sent. May lie in the past for a token that others share. */
+  /** Monotonic milliseconds, taken before the mint was sent. Negative if minted before this process began. */
   readonly mintedAt: number
   /** From the mint to the end that the token itself states. `Infinity` if it states none. */
   readonly statedLifeMs: number
@@ -47,7 +47,7 @@ export interface MintOptions {
 /** Who causes a mint. */
 export type Asker = Pick<MintOptions, 'requester' | 'requestId'>
 
-/** Is told what breaks a call off, to make room for others. No request has a part in it: all waiters share one mint. */
+/** Gets a function that ends the call, to make room for others. No request calls it: all waiters share one mint. */
 export type OnCall = (breakOff: () => void) => void
 
 export interface TokenSource {
