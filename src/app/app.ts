@@ -12,6 +12,7 @@ import type { Gateway } from '../gateway/exchange.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
+import { known } from '../token/token-cache.ts'
 import { readVersion } from '../version.ts'
 import { eventsOf } from './events.ts'
 import { openFleet } from './fleet.ts'
@@ -125,7 +126,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         requestsInFlight: listener.requestsInFlight,
         requestsWaitingForToken: gateway.waiting,
         connectionsRefused: listener.limit.refused,
-        lifetimeEstimateMs: side.tokens.lifetimeMs,
+        lifetimeEstimateMs: known(side.tokens.habits.lifetimes.endMs('several')) ?? tokens.lifetime,
         cachedTokens: side.tokens.orgs.size,
         mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,

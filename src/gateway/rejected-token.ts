@@ -160,7 +160,7 @@ export class RejectedToken {
     if (this.#tries === 1 && (token === current || isFormer) && !this.#isTrial) tokens.rejectedInRow += 1
     if (isFormer && !this.#isTrial && (isAgain || !tokens.keepsFormer)) tokens.former = undefined
     const { isLongRow } = tokens
-    const isByRight = !isLongRow && tokens.isKnownByRight(this.#shape)
+    const isByRight = !isLongRow && tokens.shapesByRight?.get(this.#shape) === 'all'
     if (isByRight && !this.isRepeated) return this.#renew(tokens, now)
     const wasGood = tokens.acceptedAt >= 0
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
@@ -199,16 +199,16 @@ export class RejectedToken {
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
     this.kind = isYoung ? 'unsettled' : 'unexplained'
     if (acceptedAt < 0) {
-      if (isYoung) habits.expectDelay(current.mintedAt + habits.rules.settleTimeMs)
-      else if (tokens.wasRejectedYoung) habits.waiting.note(false)
-      tokens.wasRejectedYoung = isYoung
+      if (isYoung) habits.expectDelay(sentAt + habits.longestWaitMs)
+      else if (tokens.rejectedYoung !== undefined) habits.waiting.note(false)
+      tokens.rejectedYoung = isYoung ? this.request : undefined
     }
     const isSecond = tokens.unrepeated?.shape === this.#shape && tokens.unrepeated.token !== current
     if (isSecond && !isYoung && acceptedAt >= 0) return this.#giveUp(tokens, now)
     if (!isSecond) tokens.unrepeated = { shape: this.#shape, token: current }
     const mayHaveEnded = !isYoung || (this.request.isHandshake && !habits.hasDelay(now))
-    if (!mayHaveEnded || !tokens.mayMintAfterRejection(now)) return
-    if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now, UNREPEATED_COOLDOWNS)
+    if (!mayHaveEnded || !tokens.mayMintAfterRejection(now, UNREPEATED_COOLDOWNS)) return
+    if (tokens.hasReplacedInVain(now)) tokens.noteUselessMint(now + habits.rules.rejectedCooldownMs)
     else tokens.condemn(sentAt)
   }
 
@@ -301,7 +301,7 @@ export class RejectedToken {
     // The endpoint gave the same token again. It may give another in a moment.
     if ((this.#hasMinted && tokens.current === first) || tokens.isInOutage(now)) return
     // A useless trial delays no mint for statuses known to be about the token.
-    if (this.#hasMinted) tokens.noteUselessMint(now, this.#isTrial ? 0 : 1)
+    if (this.#hasMinted) tokens.noteUselessMint(this.#isTrial ? 0 : now + tokens.habits.rules.rejectedCooldownMs)
     if (!this.#isTrial) tokens.markRejectedByRight(this.#shape, 'all')
   }
 

@@ -135,7 +135,7 @@ export class OrgLifetime {
     this.#ageMs = UNKNOWN
   }
 
-  /** A token of the org has ended: the present one, or one before. */
+  /** A token of the org has ended. */
   noteDeath(death: Death): void {
     const { lifetimes: all, rules } = this.habits
     const sharedMs = rules.learns ? all.noteDeath(this, death) : undefined
@@ -162,7 +162,7 @@ export class OrgLifetime {
    */
   get safeMs(): number {
     const { lifetimes, rules } = this.habits
-    const oneMs = lifetimes.endMs('one')
+    const oneMs = rules.learns ? lifetimes.endMs('one') : UNKNOWN
     const isTried = this.#lot < EXPLORED && oneMs < 2 * rules.settleTimeMs
     const leastMs = Math.min(isTried ? UNKNOWN : oneMs, this.current.expectedLifeMs ?? UNKNOWN)
     return Math.min(this.endMs, leastMs) * (1 - LAST_SHARE)
@@ -174,7 +174,6 @@ export class OrgLifetime {
     return all.doubts > 0 || (rules.learns && this.#lot < EXPLORED && this.current.expectedLifeMs === undefined)
   }
 
-  /** The age for a mint ahead of the end. */
   aheadMs(now: number): number {
     const { endMs, habits } = this
     if (this.isExplored) return this.current.statedLifeMs

@@ -1,7 +1,7 @@
 /**
  * The budget for mints: a number of them at once, and a number in any second. Further mints wait in a bounded queue.
  *
- * - Orgs that had a token before go first. Of four turns, one goes to a new org if one waits.
+ * - Orgs that had a token before, or are warmed, go first. Of four turns, one goes to a new org if one waits.
  * - Requesters get fair shares. The one that asked for the fewest mints lately goes first, so that neither a flood from one
  *   connection nor a caller whose tokens are always rejected holds up another's mint.
  */
@@ -55,7 +55,7 @@ export class MintQueue {
 
   /**
    * Resolves when the call may be made; `leave` gives its place back. A mint that no request asked for counts as asked for by
-   * the queue. `isKnown`: the org had a token before. `isTroubled`: the call may hold its place for long.
+   * the queue. `isKnown`: the org had a token before, or is warmed. `isTroubled`: the call may hold its place for long.
    * @throws {TokenError} after nearly all the time for a mint; the last waiter at once, if the queue is too long for that
    */
   enter(isKnown: boolean, requester: object = this, isTroubled = false): Promise<void> {

@@ -14,7 +14,6 @@ import type { AccessToken, MintReason } from './token-source.ts'
 /** `once`: a request that cannot be repeated. */
 export type RequestKind = 'repeatable' | 'once' | 'handshake'
 
-/** What tells which requests are alike. */
 export interface RequestLine {
   readonly method: string
   readonly path: string
@@ -26,7 +25,7 @@ export type Choice =
   | { readonly wait: 'mint'; readonly reason: MintReason }
   | { readonly wait: 'until'; readonly at: number }
 
-/** A token that the service rejected although it was old enough to be known everywhere. */
+/** A token that a rejection may have been about. */
 interface Condemned extends Death {
   readonly token: AccessToken
   readonly isOnTrial: boolean
@@ -46,15 +45,14 @@ const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
 /** The same if the service had rejected that token: the endpoint may have another any moment. */
 const SAME_DEAD_TOKEN_MS = 250
+/** A longer row of rejections is never usual for an org. */
+const MAX_ROW = 50
 const MAX_SHAPES = 32
 /** If more shapes of requests are rejected by right, any other may be one, too. */
 const MAX_KNOWN_SHAPES = 3
 /** Pauses between mints behind requests while these fail: doubled each time, and jittered. */
 const FIRST_PAUSE_MS = 100
 const MAX_PAUSE_MS = 5_000
-
-/** Which requests of a shape are rejected by right: whatever their token. */
-type ByRight = 'all' | 'some'
 
 export class OrgTokens extends OrgLifetime {
   former: AccessToken | undefined
@@ -68,8 +66,10 @@ export class OrgTokens extends OrgLifetime {
   rejectedInRow = 0
   /** How many that were before the last mint. */
   #rowAtMint = 0
-  /** A request that could not be repeated was rejected while the current token was young. */
-  wasRejectedYoung = false
+  /** So many in a row are usual here, because half as many were about another reason than the token. */
+  #usualRow = 0
+  /** The last request that could not be repeated and was rejected with a young token that had never been accepted. */
+  rejectedYoung: { readonly isHandshake: boolean } | undefined
   /** A shape that cannot be repeated, and its first rejected token, until such a request is accepted. */
   unrepeated: { readonly shape: string; readonly token: AccessToken } | undefined
   /** No request tries the new token, or a rejected one, before this instant. */
@@ -82,8 +82,8 @@ export class OrgTokens extends OrgLifetime {
   #condemned: Condemned | undefined
   /** After a mint that did not help, a rejection causes no other before this instant. */
   #noMintUntil = 0
-  /** Shapes of requests that are rejected by right. Few orgs have any. */
-  shapesByRight: Map<string, ByRight> | undefined
+  /** Shapes of requests of which all or some are rejected by right: whatever their token. Few orgs have any. */
+  shapesByRight: Map<string, 'all' | 'some'> | undefined
   /** The former token stays in use until it ends: only a second token tells a rejection by right from a death. */
   keepsFormer = false
 
@@ -104,7 +104,7 @@ export class OrgTokens extends OrgLifetime {
       return this.#takeTurn(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
     }
     const settledAt = Math.max(current.mintedAt + this.habits.delayMs(now), this.#awaitedUntil)
-    if (!isRepeatable && now < settledAt) return { wait: 'until', at: settledAt }
+    if (!isRepeatable && now < settledAt && !this.#isToBeReplaced(now)) return { wait: 'until', at: settledAt }
     if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
     const aheadAt = current.mintedAt + this.aheadMs(now)
     const due = this.#reasonToMint(kind, now) ?? (now >= aheadAt && this.looksAhead ? 'refresh' : undefined)
@@ -132,10 +132,14 @@ export class OrgTokens extends OrgLifetime {
     const { current } = this
     const ageMs = now - current.mintedAt
     if (kind === 'repeatable') return ageMs < this.endMs || this.isExplored ? undefined : 'expired'
-    if (this.#condemned?.token === current && this.mayMintAfterRejection(now)) return 'rejected'
+    if (this.#isToBeReplaced(now)) return 'rejected'
     if (kind === 'handshake' && ageMs > this.endMs / 2) return 'handshake'
     const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.looksAhead)
     return isInTime ? undefined : 'expired'
+  }
+
+  #isToBeReplaced(now: number): boolean {
+    return this.#condemned?.token === this.current && this.mayMintAfterRejection(now)
   }
 
   /** Returns true for one request, which tries the current token. The next one may try it after `pauseMs`. */
@@ -190,7 +194,8 @@ export class OrgTokens extends OrgLifetime {
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
       if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'some')
     }
-    if (this.unrepeated !== undefined || this.shapesByRight !== undefined) this.#noteAllowed(token, shapeOf(request))
+    if (this.unrepeated !== undefined || this.shapesByRight !== undefined)
+      this.#noteAllowed(token, sentAt, shapeOf(request))
     if (token !== this.current) {
       if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) {
         this.habits.former.note(true)
@@ -211,17 +216,19 @@ export class OrgTokens extends OrgLifetime {
 
   /** More requests in a row are rejected than is usual: perhaps for the token. */
   get isLongRow(): boolean {
-    return this.rejectedInRow > this.habits.usualRow
+    return this.rejectedInRow > Math.max(this.habits.usualRow, this.#usualRow)
   }
 
-  /** Not all requests of this shape are rejected by right. */
-  #noteAllowed(token: AccessToken, shape: string): void {
+  /** The service accepted a request of this shape. */
+  #noteAllowed(token: AccessToken, sentAt: number, shape: string): void {
     if (this.shapesByRight?.has(shape)) {
       this.shapesByRight.set(shape, 'some')
       this.keepsFormer = true
     }
     if (this.unrepeated?.shape !== shape || token !== this.current) return
     this.unrepeated = undefined
+    // A rejected handshake has its token replaced. Without a wait, the new one would be rejected, too.
+    if (this.rejectedYoung?.isHandshake) this.habits.learnDelay(sentAt - token.mintedAt, sentAt, true)
     if (this.#condemned !== undefined) this.confirmDeath(this.#condemned.token)
   }
 
@@ -231,8 +238,7 @@ export class OrgTokens extends OrgLifetime {
     const { mintedAt } = token
     const aliveMs = Math.max(acceptedAt - mintedAt, 0)
     const deadMs = Math.max(sentAt - mintedAt, aliveMs)
-    const { rules, lifetimes } = this.habits
-    if (rules.learns && acceptedAt >= 0 && !isOnTrial) lifetimes.suspectedMs = deadMs
+    if (acceptedAt >= 0 && !isOnTrial) this.habits.lifetimes.suspectedMs = deadMs
     const first = this.#condemned?.token === token ? this.#condemned : { token, mintedAt, aliveMs, deadMs, isOnTrial }
     this.#condemned = { ...first, rejectedAt: sentAt, isOnTrial: first.isOnTrial && isOnTrial }
   }
@@ -254,9 +260,10 @@ export class OrgTokens extends OrgLifetime {
 
   // ---- rejections that are not about the token
 
-  /** False in the cool-down after a mint that did not help. */
-  mayMintAfterRejection(now: number): boolean {
-    return now >= this.#noMintUntil
+  /** False for so many cool-downs after a mint that did not help. */
+  mayMintAfterRejection(now: number, cooldowns = 1): boolean {
+    const moreMs = (cooldowns - 1) * this.habits.rules.rejectedCooldownMs
+    return this.#noMintUntil === 0 || now >= this.#noMintUntil + moreMs
   }
 
   /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
@@ -268,10 +275,6 @@ export class OrgTokens extends OrgLifetime {
   /** The service accepts nobody's token, nor the new one of this org. Mints and waits go on, because the outage may end. */
   isInOutage(now: number): boolean {
     return this.acceptedAt < 0 && now < this.habits.outageUntil
-  }
-
-  isKnownByRight(shape: string): boolean {
-    return this.shapesByRight?.get(shape) === 'all'
   }
 
   /** True if some requests of this shape are rejected by right, or if the org has so many such shapes that any may be one. */
@@ -291,16 +294,18 @@ export class OrgTokens extends OrgLifetime {
     return now - current.mintedAt < Math.min(aliveMs, this.habits.lifetimes.leastProvenMs)
   }
 
-  noteUselessMint(now: number, cooldowns = 1): void {
+  noteUselessMint(noMintUntil: number): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     const { token, aliveMs = 0 } = this.#condemned ?? {}
     if (aliveMs > 0 && token !== this.current && this.habits.former.areGood(1)) {
       this.former = token
       this.#formerAcceptedAt = -1
     }
-    this.#noMintUntil = Math.max(this.#noMintUntil, now + this.habits.rules.rejectedCooldownMs * cooldowns)
+    this.#noMintUntil = Math.max(this.#noMintUntil, noMintUntil)
+    if (this.#rowAtMint > this.habits.usualRow) this.#usualRow = Math.min(2 * this.#rowAtMint, MAX_ROW)
     this.habits.learnRow(this.#rowAtMint)
     this.#condemned = undefined
+    this.isBeingReplaced = false
   }
 
   /** The service has rejected the current token from the start, as it did the one before. */
@@ -308,7 +313,7 @@ export class OrgTokens extends OrgLifetime {
     return this.acceptedAt < 0 && this.isReplacement && this.#noMintUntil > this.current.mintedAt
   }
 
-  markRejectedByRight(shape: string, which: ByRight): void {
+  markRejectedByRight(shape: string, which: 'all' | 'some'): void {
     this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
     this.shapesByRight ??= new Map()
     if (this.shapesByRight.has(shape)) return
@@ -331,7 +336,7 @@ export class OrgTokens extends OrgLifetime {
   /** Takes the token that a mint brought. Returns false if it is the current one again. */
   take(token: AccessToken, now: number, random: number): boolean {
     this.#failures = 0
-    const isCondemned = this.isBeingReplaced || this.#condemned?.token === this.current
+    const isCondemned = this.#condemned?.token === this.current
     if (token.equals(this.current)) {
       const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
       this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
@@ -348,7 +353,6 @@ export class OrgTokens extends OrgLifetime {
     this.isBeingReplaced = false
     this.#rowAtMint = this.rejectedInRow
     this.rejectedInRow = 0
-    this.wasRejectedYoung = false
     this.#nextTryAt = 0
     this.#nextMintAt = 0
     this.#awaitedUntil = 0

@@ -16,7 +16,7 @@ const TRIED_SHARE = 1 / 200
 /** If the service rejects good tokens of so many orgs in a row, it may know no token at all, probably for no longer than `OUTAGE_MS`. */
 const OUTAGE_ORGS = 5
 const OUTAGE_MS = 40_000
-/** A longer row of rejections is never usual. */
+/** A longer row of rejections is not usual for all orgs. */
 const MAX_ROW = 5
 /** A delay of new tokens is expected for so long after it was last seen. */
 const MEMORY_MS = 10 * 60_000
@@ -113,12 +113,12 @@ export class ServiceHabits {
     this.rules.observer?.statusLearned?.(status)
   }
 
-  /** So many rejections in a row were not about the token. */
+  // ---- rows of rejections
+
+  /** So many in a row were not about the token. */
   learnRow(length: number): void {
     this.usualRow = Math.max(this.usualRow, Math.min(length, MAX_ROW))
   }
-
-  // ---- outages
 
   /** The service rejected the token of the org, which it had accepted before. */
   noteRejected(org: object, sentAt: number): void {

@@ -137,8 +137,7 @@ export class TokenCache {
     const tokens = this.orgs.peek(org)
     const startedAt = this.now()
     const expectedLifeMs = known(tokens?.endMs)
-    const { lifetimes, rules } = this.habits
-    const onDeathTold = rules.learns ? lifetimes.noteAgeAtDeath : undefined
+    const { noteAgeAtDeath: onDeathTold } = this.habits.lifetimes
     // Ends the mint. Returns false if it was forgotten meanwhile: then its result changes nothing here.
     const end = () => this.#mints.get(org) === mint && this.#mints.delete(org)
     const mint: Promise<AccessToken> = this.#source
@@ -191,11 +190,6 @@ export class TokenCache {
       this.refusals.delete(org)
       return this.orgs.delete(org)
     })
-  }
-
-  /** The least age at which tokens of three orgs died, or the assumed one. */
-  get lifetimeMs(): number {
-    return known(this.habits.lifetimes.endMs('several')) ?? this.#options.lifetimeMs
   }
 }
 

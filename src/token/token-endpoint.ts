@@ -100,8 +100,7 @@ const CLAIMS = z.object({ exp: z.number(), iat: z.number().catch(Number.POSITIVE
  */
 export function jwtLifeMs(token: string, answeredAt: number): number | undefined {
   try {
-    const [, payload] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
-    if (payload === undefined) return undefined
+    const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
     const { exp, iat } = CLAIMS.parse(JSON.parse(Buffer.from(payload, 'base64url').toString()))
     const restMs = exp * 1_000 - answeredAt
     return restMs > 0 ? Math.max(restMs, (exp - iat) * 1_000) : undefined

@@ -295,14 +295,25 @@ describe('a young token', () => {
     expect((await later).tookMs).toBeLessThan(200)
   })
 
-  test('after a request that met a delay, others wait', async () => {
+  test.each(['once', 'handshake'] as const)('after a request that met a delay, a %s request waits', async (kind) => {
     const stage = new Stage()
     stage.answer = ({ ageMs }) => (ageMs < 1_000 ? 401 : 200)
     await stage.send()
     stage.cache.purge()
-    expect((await stage.send('once')).status).toBe(200)
-    stage.cache.purge()
-    expect((await stage.send('handshake')).status).toBe(200)
+    expect((await stage.send(kind)).status).toBe(200)
+  })
+
+  test('where handshakes alone are sent, few are rejected', async () => {
+    const stage = new Stage()
+    stage.answer = ({ ageMs }) => (ageMs < 2_000 || ageMs > 30_000 ? 401 : 200)
+    const statuses: unknown[] = []
+    for (let i = 0; i < 400; i += 1) {
+      void stage.outcome(stage.request('handshake')).then(({ status }) => statuses.push(status))
+      await stage.pass(500)
+    }
+    expect(statuses.filter((status) => status !== 200).length).toBeLessThanOrEqual(6)
+    expect(statuses.length).toBeGreaterThan(350)
+    expect(stage.mints).toBeLessThanOrEqual(14)
   })
 
   test.each([403, 400] as const)(
@@ -340,9 +351,20 @@ describe('a rejection that is not about the token', () => {
     stage.answer = ({ path }) => (path === '/things/1' ? 403 : 200)
     expect([(await stage.send('repeatable', '/things/1')).status, stage.mints]).toEqual([403, 2])
     await stage.pass(SETTLED_MS)
-    await stage.send('repeatable', '/things/2')
+    expect(stage.cache.orgs.peek(ACME)?.hasNoGoodToken).toBe(false)
+    for (let i = 0; i < 6; i += 1) await stage.send('repeatable', '/things/2')
     stage.answer = from(3)
     expect((await stage.send('repeatable', '/things/2')).status).toBe(200)
+  })
+
+  test('a mint that did not help leaves no token marked that is good', async () => {
+    const stage = await Stage.settled()
+    const tokens = stage.cache.orgs.peek(ACME)
+    tokens?.condemn(stage.world.now())
+    if (tokens !== undefined) tokens.isBeingReplaced = true
+    tokens?.noteUselessMint(0)
+    stage.endpointFails = 'token_endpoint_unavailable'
+    for (let i = 0; i < 10; i += 1) expect((await stage.send()).status).toBe(200)
   })
 
   test('a forbidden kind of request is known after its first rejections: no mint, no wait, one try', async () => {
@@ -535,6 +557,17 @@ describe('a request that cannot be repeated', () => {
     expect(stage.mints).toBe(1)
   })
 
+  test('after a mint for an upload that did not help, requests that can be repeated wait for one cool-down alone', async () => {
+    const stage = await Stage.settled()
+    await stage.pass(60_000)
+    stage.answer = from(3)
+    for (let i = 0; i < 2; i += 1) expect((await stage.send('once')).status).toBe(401)
+    await stage.pass(SETTLED_MS)
+    expect((await stage.send('once')).status).toBe(401)
+    await stage.pass(10_000)
+    expect((await stage.send()).status).toBe(200)
+  })
+
   test('an org whose uploads are all forbidden does not hold up those of others for long', async () => {
     const stage = new Stage()
     stage.answer = ({ path }) => (path === '/forbidden' ? 401 : 200)
@@ -574,7 +607,8 @@ describe('a client that is rejected whatever the token', () => {
     ['handshake', '/forbidden', 1, 6],
     ['once', '/forbidden', 1, 6],
     ['once', '/things', 1, 6],
-    ['repeatable', '/things', 7, 13],
+    ['repeatable', '/things', 7, 5],
+    ['repeatable', '/things', 11, 5],
   ] as const)('%s, %s beside each %i: few mints, however often it tries', async (kind, other, each, most) => {
     const stage = await Stage.settled()
     stage.answer = ({ path }) => (path === '/forbidden' ? 401 : 200)
