@@ -122,14 +122,6 @@ class Stage {
 const from = (token: number) => (sent: Sent) => (sent.token < token ? 401 : 200)
 
 describe('a settled token', () => {
-  test('that has ended: one mint, and the client sees nothing', async () => {
-    const stage = await Stage.settled()
-    await stage.pass(10_000)
-    stage.answer = from(2)
-    expect(await stage.send()).toEqual({ status: 200, tookMs: 2 * ROUND_TRIP_MS + MINT_MS })
-    expect([stage.mints, stage.kinds]).toEqual([2, ['expired']])
-  })
-
   test.each([
     ['as a service tells that takes longer than the settle time to answer', 2 * SETTLE_MS, 0, 2],
     ['and with it the next one, minted before: one mint more', ROUND_TRIP_MS, SETTLED_MS, 3],
@@ -209,18 +201,6 @@ describe('a young token', () => {
       expect([stage.mints, stage.kinds]).toEqual([1, ['unsettled']])
     },
   )
-
-  test('those who wait take turns: the service sees few tries, however many wait', async () => {
-    const stage = new Stage()
-    stage.answer = ({ ageMs }) => (ageMs < 2_000 ? 401 : 200)
-    const requests = [stage.request()]
-    for (let i = 0; i < 100; i += 1) {
-      await stage.pass(15)
-      requests.push(stage.request(i % 10 === 9 ? 'once' : 'repeatable'))
-    }
-    for (const request of requests) expect((await stage.outcome(request)).status).toBe(200)
-    expect(stage.sent.filter(({ ageMs }) => ageMs < 2_000).length).toBeLessThan(20)
-  })
 
   test('if a client that waits its turn has left, the next one tries', async () => {
     const stage = new Stage()

@@ -117,17 +117,6 @@ describe('one mint per org', () => {
     expect(cache.orgs.size).toBe(2)
     expect(events).toHaveLength(8)
   })
-
-  test('the least recently used goes first', async () => {
-    const fixture = setUp({ maxOrgs: 2 })
-    const { cache, events } = fixture
-    await withToken(fixture, ACME)
-    await withToken(fixture, GLOBEX)
-    cache.get(ACME, 'repeatable')
-    await withToken(fixture, 'initech' as OrgId)
-    expect(events).toEqual(['evicted globex'])
-    expect(orgStatuses(cache).map(({ org }) => org)).toEqual(['initech', 'acme'])
-  })
 })
 
 describe('ahead of the expected end', () => {
@@ -432,31 +421,6 @@ describe('refusals', () => {
     const again = cache.obtain(ACME, REPEATABLE)
     await source.last.issue()
     expect((await again).result).toBe('miss')
-  })
-
-  test('passing failures are not remembered', async () => {
-    const { cache, source } = setUp()
-    for (let i = 1; i <= 3; i += 1) {
-      const obtained = cache.obtain(ACME, REPEATABLE)
-      await source.last.fail('token_endpoint_rate_limited')
-      await codeOf(obtained)
-      expect(source.mints).toHaveLength(i)
-    }
-  })
-
-  test('a flood of unknown orgs evicts no token', async () => {
-    const fixture = setUp({ maxOrgs: 10 })
-    const { cache, source, events } = fixture
-    const token = await withToken(fixture)
-    for (let i = 0; i < 1_000; i += 1) {
-      const obtained = cache.obtain(`unknown-${i}` as OrgId, REPEATABLE)
-      await source.last.fail('org_access_refused', { tokenEndpointStatus: 404 })
-      await codeOf(obtained)
-    }
-    expect(cache.get(ACME, 'repeatable')?.token).toBe(token)
-    expect(cache.orgs.size).toBe(1)
-    expect(orgStatuses(cache).filter((org) => org.state === 'refused')).toHaveLength(10)
-    expect(events.filter((event) => event.startsWith('evicted'))).toEqual([])
   })
 
   test('a token stays in use if only its refresh is refused', async () => {
