@@ -229,6 +229,7 @@ export class OrgTokens extends OrgLifetime {
     this.unrepeated = undefined
     // A rejected handshake has its token replaced. Without a wait, the new one would be rejected, too.
     if (this.rejectedYoung?.isHandshake) this.habits.learnDelay(sentAt - token.mintedAt, sentAt, true)
+    this.rejectedYoung = undefined
     if (this.#condemned !== undefined) this.confirmDeath(this.#condemned.token)
   }
 
@@ -260,7 +261,7 @@ export class OrgTokens extends OrgLifetime {
 
   // ---- rejections that are not about the token
 
-  /** False for so many cool-downs after a mint that did not help. */
+  /** False in so many cool-downs after a mint that did not help. */
   mayMintAfterRejection(now: number, cooldowns = 1): boolean {
     const moreMs = (cooldowns - 1) * this.habits.rules.rejectedCooldownMs
     return this.#noMintUntil === 0 || now >= this.#noMintUntil + moreMs

@@ -113,7 +113,7 @@ export class ServiceHabits {
     this.rules.observer?.statusLearned?.(status)
   }
 
-  // ---- rows of rejections
+  // ---- rows of rejections, and outages
 
   /** So many in a row were not about the token. */
   learnRow(length: number): void {
@@ -156,9 +156,9 @@ export class ServiceHabits {
     this.#badBackEndsUntil = now + MEMORY_MS
   }
 
-  /** The service rejected a young token. It knows such tokens at `settledAt` at the latest. */
-  expectDelay(settledAt: number): void {
-    if (this.waiting.areGood(1)) this.#unknownUntil = Math.max(this.#unknownUntil, settledAt)
+  /** The service rejected a young token. Until then, requests that cannot be repeated wait for theirs to settle. */
+  expectDelay(until: number): void {
+    if (this.waiting.areGood(1)) this.#unknownUntil = Math.max(this.#unknownUntil, until)
   }
 
   hasDelay(now: number): boolean {
