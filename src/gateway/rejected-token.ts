@@ -164,7 +164,7 @@ export class RejectedToken {
     if (isByRight && !this.isRepeated) return this.#renew(tokens, now)
     const wasGood = tokens.acceptedAt >= 0
     const isYoung = sentAt - current.mintedAt < habits.rules.settleTimeMs
-    const isUrgent = isLongRow && wasGood && !isYoung && !tokens.isPausingAt(now)
+    const isUrgent = isLongRow && wasGood && !isYoung && !tokens.isPausingAt(now) && tokens.givenAgain === 0
     const mayMint = isUrgent || tokens.mayMintAfterRejection(now)
     const isTelling = this.#tries === 1 && mayMint && wasGood && (isLongRow || !tokens.isMixed(this.#shape))
     if (isTelling) habits.noteRejected(tokens, sentAt)

@@ -43,7 +43,7 @@ const TURN_SHARE = 1 / 10
 /** If a mint gave the same token again, this share of its life passes before the next mint. */
 const SAME_TOKEN_SHARE = 1 / 40
 const SAME_TOKEN_MS = 1_000
-/** The same if the service had rejected that token: the endpoint may have another any moment. */
+/** The same if the service had rejected that token: the endpoint may have another any moment. Doubled each time. */
 const SAME_DEAD_TOKEN_MS = 250
 /** A longer row of rejections is never usual for an org. */
 const MAX_ROW = 50
@@ -76,6 +76,8 @@ export class OrgTokens extends OrgLifetime {
   #nextTryAt = 0
   /** The current token was minted after the one before had been rejected, or was given again then. */
   isReplacement = false
+  /** How often the endpoint has given the rejected token again. */
+  givenAgain = 0
   #failures = 0
   /** After a failure, or a mint that brought nothing new, no request waits for another mint before this instant. */
   #nextMintAt = 0
@@ -191,6 +193,7 @@ export class OrgTokens extends OrgLifetime {
     if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
       this.#condemned = undefined
       this.isBeingReplaced = false
+      this.givenAgain = 0
       this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
       if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'some')
     }
@@ -341,7 +344,11 @@ export class OrgTokens extends OrgLifetime {
     if (token.equals(this.current)) {
       const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
       this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
-      if (isCondemned) this.#noMintUntil = Math.max(this.#noMintUntil, now + SAME_DEAD_TOKEN_MS)
+      if (isCondemned) {
+        const pauseMs = Math.min(SAME_DEAD_TOKEN_MS * 2 ** this.givenAgain, this.habits.rules.rejectedCooldownMs)
+        this.#noMintUntil = Math.max(this.#noMintUntil, now + pauseMs)
+        this.givenAgain += 1
+      }
       this.isReplacement = isCondemned
       this.isBeingReplaced = false
       return false
@@ -350,6 +357,7 @@ export class OrgTokens extends OrgLifetime {
     this.isReplacement = isCondemned && token.mintedAt >= Math.floor(this.#condemned?.rejectedAt ?? 0)
     this.former = (isCondemned && !this.tokenOnTrial) || !this.habits.former.areGood(random) ? undefined : this.current
     this.#formerAcceptedAt = this.acceptedAt
+    this.givenAgain = 0
     this.replaceWith(token, random)
     this.isBeingReplaced = false
     this.#rowAtMint = this.rejectedInRow
