@@ -9,6 +9,7 @@
 import { describe, expect, test } from 'vitest'
 import { parseResponseHead } from '../../src/http/response-head.ts'
 import { admit } from '../../src/listener/admission.ts'
+import { shapeOf } from '../../src/token/org-tokens.ts'
 import { RULES } from '../support/admission-rules.ts'
 
 const LIMIT_BYTES = 16 * 1024
@@ -122,6 +123,19 @@ test.each<[string, (bytes: number) => string]>([
   const work = (bytes: number) => {
     const text = `HTTP/1.1 200 OK\r\n${fields(bytes)}`
     return () => void parseResponseHead(text)
+  }
+  expect(growth(work)).toBeLessThan(MOST_GROWTH)
+})
+
+test.each<[string, (bytes: number) => string]>([
+  ['one segment without a digit', (bytes) => `/${'a'.repeat(bytes)}`],
+  ['one segment that ends with a digit', (bytes) => `/${'a'.repeat(bytes)}1`],
+  ['many segments', (bytes) => '/a'.repeat(bytes / 2)],
+  ['slashes', (bytes) => '/'.repeat(bytes)],
+])('the kind of a rejected request, by its path: %s', (_, path) => {
+  const work = (bytes: number) => {
+    const request = { method: 'GET', path: path(bytes) }
+    return () => void shapeOf(request)
   }
   expect(growth(work)).toBeLessThan(MOST_GROWTH)
 })
