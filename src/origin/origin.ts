@@ -30,7 +30,7 @@ export class Origin implements AttemptPlace {
   readonly #open = new Set<Connection>()
   /** Open WebSockets. They do not count as connections of the pool. */
   tunnels = 0
-  /** The connection that was used last is at the end, and is used next, so that the others can grow old. */
+  /** A stack: the connection that was used last is reused first, so that surplus ones expire. */
   readonly #idle: Connection[] = []
   readonly #waiting: Attempt[] = []
   readonly #sweep = setInterval(() => this.#tidy(), SWEEP_MS).unref()
@@ -53,13 +53,15 @@ export class Origin implements AttemptPlace {
   #connect(attempt: Attempt): boolean {
     const { connections, maxConnectionAgeMs = Number.POSITIVE_INFINITY } = this.#options
     const now = performance.now()
-    const free = attempt.request.needsNewConnection === true ? undefined : this.#idle.at(-1)
-    if (free !== undefined && free.expiresAt > now) {
-      this.#idle.pop()
+    const free = attempt.request.needsNewConnection === true ? undefined : this.#takeIdle(now)
+    if (free !== undefined) {
       free.take(attempt)
       return true
     }
-    if (this.#open.size >= connections) this.#idle[0]?.destroy()
+    if (this.#open.size >= connections) {
+      const surplus = this.#idle.find(({ expiresAt }) => expiresAt <= now) ?? this.#idle[0]
+      surplus?.destroy()
+    }
     if (this.#open.size >= connections) return false
     // Those that were opened together do not all close together.
     const retiresAt = now + maxConnectionAgeMs * (0.8 + 0.2 * Math.random())
@@ -116,6 +118,18 @@ export class Origin implements AttemptPlace {
     const at = this.#idle.indexOf(connection)
     if (at !== -1) this.#idle.splice(at, 1)
     this.#serveNext()
+  }
+
+  /** Responses state different times, so a connection that has expired may lie above a good one. */
+  #takeIdle(now: number): Connection | undefined {
+    for (let i = this.#idle.length - 1; i >= 0; i--) {
+      const connection = this.#idle[i]
+      if (connection === undefined || connection.expiresAt <= now) continue
+      if (connection === this.#idle.at(-1)) this.#idle.pop()
+      else this.#idle.splice(i, 1)
+      return connection
+    }
+    return undefined
   }
 
   abort(attempt: Attempt, reason: Error): void {

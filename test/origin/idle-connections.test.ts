@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest'
 import type { ContentSource, ContentWriter } from '../../src/origin/attempt.ts'
 import { type OriginScript, writes } from '../support/origin-connection.ts'
-import { startOriginPool } from '../support/origin-pool.ts'
+import { FRESH, startOriginPool } from '../support/origin-pool.ts'
 
 const announcing =
   (...fields: string[]): OriginScript =>
@@ -50,6 +50,22 @@ test('a connection past its time is not used again, even before it is closed', a
   expect(pool.connectionOf('/2')).not.toBe(pool.connectionOf('/1'))
   await pool.left(pool.connectionOf('/1'))
   expect(pool.origin.stats).toMatchObject({ connected: 1, free: 1 })
+})
+
+test.each([
+  ['is used before a third is opened', {}],
+  ['is kept when a full pool needs a new one', FRESH],
+])('a good connection below one past its time %s', async (_, request) => {
+  const script: OriginScript = ({ target }) => ({ fields: ['Keep-Alive', `timeout=${target === '/short' ? 2 : 600}`] })
+  await using pool = await startOriginPool(script, { connections: 2 })
+  const [good, short] = [pool.send('/good', FRESH), pool.send('/short', FRESH)]
+  await good.ended()
+  await short.ended()
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_001)
+  await pool.send('/next', request).ended()
+  await pool.left(pool.connectionOf('/short'))
+  expect(pool.connectionOf('/good')?.peerEnd).toBeUndefined()
+  expect(pool.connectionOf('/next') === pool.connectionOf('/good')).toBe(request !== FRESH)
 })
 
 test('a connection lives for 80 to 100 percent of its longest age', async () => {
