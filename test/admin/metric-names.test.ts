@@ -101,6 +101,7 @@ describe('the alerts and the dashboard', () => {
     const matchers = [...ALERTS.matchAll(/(\w+)(?:=|=~|!=)"([^"]+)"/g)]
     expect(matchers.length).toBeGreaterThan(5)
     for (const [, label, pattern = ''] of matchers) {
+      if (label === 'job') continue // of the scrape configuration
       for (const alternative of pattern.split('|')) {
         const wanted = new RegExp(`[{,]${label}="${alternative}"[,}]`)
         expect(
@@ -126,6 +127,31 @@ describe('the alerts and the dashboard', () => {
       promtool(['check', 'metrics'], await scrape())
       promtool(['check', 'rules', '../../deploy/prometheus/alerts.yaml'])
       promtool(['test', 'rules', 'alerts-cases.yaml'])
+    },
+  )
+
+  test('each alert leads to its row in Operations', () => {
+    const { groups }: { groups: { rules: { annotations: { runbook_url?: string } }[] }[] } = parse(ALERTS)
+    const leads = groups.flatMap(({ rules }) => rules.map(({ annotations }) => annotations.runbook_url))
+    expect(new Set(leads)).toEqual(new Set(['https://docs.example/operations.md#alerts']))
+  })
+
+  test.skipIf(lacks('promtool'))(
+    'promtool accepts the scrape configuration, with the job that the alert names',
+    async () => {
+      const jobs = readFileSync(new URL('../../deploy/prometheus/scrape.yaml', import.meta.url), 'utf8')
+      await using folder = await makeFolder()
+      // Debian's promtool is built without Kubernetes.
+      const plain = jobs.replace(/kubernetes_sd_configs:\n +- role: pod/, 'static_configs: [{ targets: [pod:9090] }]')
+      promtool(['check', 'config', '--syntax-only', await folder.write('prometheus.yaml', `scrape_configs:\n${plain}`)])
+      const [, job = ''] = /up\{job="([^"]+)"\}/.exec(ALERTS) ?? []
+      const scraped: { job_name: string; relabel_configs?: { target_label?: string; replacement?: string }[] }[] =
+        parse(jobs)
+      const named = scraped.map(
+        ({ job_name: name, relabel_configs: rules = [] }) =>
+          rules.find(({ target_label: label }) => label === 'job')?.replacement ?? name,
+      )
+      expect(named).toEqual([job, job])
     },
   )
 

@@ -74,16 +74,23 @@ describe('the secret', () => {
 test('everything in the pod fits the restricted profile', () => {
   expect(pod.securityContext).toMatchObject({
     runAsNonRoot: true,
-    runAsUser: expect.toSatisfy((uid: number) => uid > 0),
     seccompProfile: { type: 'RuntimeDefault' },
   })
-  for (const container of [...pod.initContainers, ...pod.containers]) {
-    expect(container.securityContext).toEqual({
+  for (const { securityContext } of [sidecar, app]) {
+    expect(securityContext).toEqual({
+      runAsUser: expect.toSatisfy((uid: number) => uid > 0),
+      runAsGroup: securityContext.runAsUser,
       allowPrivilegeEscalation: false,
       readOnlyRootFilesystem: true,
       capabilities: { drop: ['ALL'] },
     })
   }
+})
+
+test('the app is another user than the proxy: one of the same user may read its memory', () => {
+  expect(pod.securityContext).not.toHaveProperty('runAsUser')
+  expect(app.securityContext.runAsUser).not.toBe(sidecar.securityContext.runAsUser)
+  expect(pod.securityContext.fsGroup).toBe(sidecar.securityContext.runAsGroup)
 })
 
 test('a stop gets enough time', async () => {
