@@ -75,7 +75,7 @@ const listen = group('The listener for apps.', {
   maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
   headersTimeout: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
   idleTimeout: duration('60s').describe(
-    'Longest pause of a client while it sends content or reads its response. A slow transfer of any size goes through as long as it moves.',
+    'Longest pause of a client while it sends content or reads its response. A client may pause while the service sends. A slow transfer of any size goes through as long as it moves.',
   ),
   keepAliveTimeout: duration('65s').describe(
     'How long an idle client connection stays open. Set it above the idle timeout of the clients.',

@@ -240,7 +240,9 @@ export class ClientConnection implements Peer {
     // The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so.
     const progress = bytesWritten - writableLength
     if (writableLength > 0) return { what: 'reader', progress, limitMs: idleTimeoutMs }
-    if (this.current?.awaitsClient === true) return { what: 'content', progress: bytesRead, limitMs: idleTimeoutMs }
+    // A client may be quiet inside its content while the service sends: it may be waiting for what it gets.
+    if (this.current?.awaitsClient === true)
+      return { what: 'content', progress: bytesRead + progress, limitMs: idleTimeoutMs }
     if (this.isBusy) return NOTHING
     // No byte of a head counts as progress, so that all of it has to come within its limit.
     const isHead = this.#idleBytes === 0 || bytesRead > this.#idleBytes

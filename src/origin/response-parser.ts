@@ -30,8 +30,6 @@ const BARE_LINE_FEED = /[^\r]\n/
 const MAX_HEAD_BYTES = 64 * 1024
 /** Searched at once. Most heads are much shorter, and content behind a head should not become a string. */
 const HEAD_SLICE_BYTES = 4 * 1024
-/** More interim responses than any service needs. */
-const MAX_INTERIM = 32
 
 const SWITCHING_PROTOCOLS = 101
 const NO_CONTENT = 204
@@ -48,7 +46,6 @@ export class ResponseParser {
   #isHead = false
   /** The beginning of a head or a line whose end has not come yet. */
   #held = ''
-  #interims = 0
   /** Octets of content until what is expected; `Infinity` if only the end of the connection ends it. */
   #remaining = 0
 
@@ -60,7 +57,6 @@ export class ResponseParser {
   expect(isHead: boolean): void {
     this.#expects = 'head'
     this.#isHead = isHead
-    this.#interims = 0
   }
 
   /** Ends parsing. No more events follow. */
@@ -119,8 +115,7 @@ export class ResponseParser {
     }
     if (status > 599) throw malformed('the status is no valid answer to the request')
     if (status < 200) {
-      // A client must accept a 100 that it did not ask for (RFC 9110 §15.2.1). Interim responses are dropped.
-      if (++this.#interims > MAX_INTERIM) throw malformed('too many interim responses')
+      // Dropped, also a 100 that we did not ask for. Any number may come (RFC 9110 §15.2): the time limits end them.
       return
     }
     this.#frame(head)

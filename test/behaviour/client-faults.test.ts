@@ -92,6 +92,36 @@ test('a client that reads slowly does not count as stopped', async () => {
   expect(await proxy.logOf('/v2/x')).toMatchObject({ status: 200, bytesOut: total })
 })
 
+test('a client that is quiet inside its content may be so while the service sends', async () => {
+  const target = table.target(async (_, connection) => {
+    connection.write('HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n')
+    for (const letter of 'patience') {
+      await setTimeout(100) // together much longer than the limit for a silence
+      connection.write(letter)
+    }
+  })
+  const chunked = `${post(target, 'Transfer-Encoding: chunked')}2\r\nhi\r\n`
+  await using client = await RawClient.sending(table.proxy.port, chunked)
+  const response = await client.response('POST')
+  expect([response.isComplete, response.content.toString()]).toEqual([true, 'patience'])
+})
+
+test('an upload goes through, however many interim responses come meanwhile', async () => {
+  const target = table.target(async (seen, connection) => {
+    const telling = setInterval(() => connection.write('HTTP/1.1 104 Upload Resumption Supported\r\n\r\n'), 10)
+    await seen.ended
+    clearInterval(telling)
+    return { content: seen.content }
+  })
+  await using client = await RawClient.sending(table.proxy.port, post(target, 'Content-Length: 8'))
+  for (const letter of 'patience') {
+    await setTimeout(100)
+    client.send(letter)
+  }
+  const response = await client.response('POST')
+  expect([response.status, response.content.toString()]).toEqual([200, 'patience'])
+})
+
 test('slow content goes through as long as it moves', async () => {
   await using client = await RawClient.sending(table.proxy.port, post(echo(), 'Content-Length: 8'))
   for (const letter of 'patience') {
