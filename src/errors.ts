@@ -1,109 +1,157 @@
 /** Everything that this program can answer on its own: one row for each code. The documentation is compared with it. */
 
+/** Who has to do something: the app that sent the request, the operator of the proxy, or the service. */
+export type Fault = 'app' | 'proxy' | 'service'
+
 interface ProblemEntry {
   readonly status: number
+  /** Error type of `Proxy-Status` (RFC 9209 §2.3). */
+  readonly proxyError: string
+  readonly fault: Fault
   /** Says what to do. Never repeats anything of the request. */
   readonly detail: string
-  /** Error type of RFC 9209 §2.3, if neither the status nor the code says it. */
-  readonly proxyError?: string
 }
 
 /** A request refused before any token is asked for. */
 const REFUSALS = {
   remote_refused: {
     status: 403,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail:
       'The connection does not come from this machine. Call from the same host, or set listen.allowRemote to true.',
   },
   request_invalid: {
     status: 400,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Send one well-formed HTTP/1.1 request with one clear length.',
   },
   request_timeout: {
     status: 408,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Send head and content without long pauses; listen.headersTimeout and listen.idleTimeout are the limits.',
   },
   request_head_too_large: {
     status: 431,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Keep the request line and all fields together under 16 KiB, and the fields to 1,000.',
   },
   http_version_refused: {
     status: 505,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Use HTTP/1.1 (or HTTP/1.0 with a Host field).',
   },
   method_refused: {
     status: 405,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'CONNECT and TRACE are never forwarded.',
   },
   expectation_failed: {
     status: 417,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Only "Expect: 100-continue" is understood.',
   },
   host_invalid: {
     status: 400,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Send exactly one Host field, such as "localhost:8080".',
   },
   host_refused: {
     status: 421,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'Call the proxy as localhost, or add the name to listen.hosts.',
   },
   browser_refused: {
     status: 403,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'Call the proxy from a service, without an Origin field.',
   },
   forwarded_refused: {
     status: 403,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'The request came through another proxy. Call from the same host, or set listen.refuseForwarded to false.',
   },
   caller_refused: {
     status: 403,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'Send the key or the JWT of a configured caller in exactly one X-Proxy-Key field, or use its own socket.',
   },
   target_invalid: {
     status: 400,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Use an absolute path without dot segments, backslashes, fragments or broken percent-encoding.',
   },
   token_endpoint_refused: {
     status: 403,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'The proxy obtains tokens itself: call the API path you need with X-Org-Id.',
   },
   route_refused: {
     status: 403,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'Add "METHOD /path" to routes.allow, or to the routes of the caller, if it should be reachable.',
   },
   org_id_missing: {
     status: 400,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Name the Org in exactly one X-Org-Id field; there is no default.',
   },
   org_id_invalid: {
     status: 400,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Send exactly one X-Org-Id field with one id that matches orgs.pattern.',
   },
   org_not_allowed: {
     status: 403,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'Add the id to orgs.allow, or to the orgs of the caller, if the proxy should act for it.',
   },
   field_invalid: {
     status: 400,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Spell protected field names with "-", not "_", and use only visible characters in values.',
   },
   upgrade_invalid: {
     status: 400,
+    proxyError: 'http_request_error',
+    fault: 'app',
     detail: 'Send GET over HTTP/1.1 without content, "Upgrade: websocket" alone, a Sec-WebSocket-Key and version 13.',
   },
   proxy_loop_detected: {
     status: 508,
+    proxyError: 'proxy_loop_detected',
+    fault: 'proxy',
     detail: 'The request has passed this proxy before: check that baseUrl does not lead back to it.',
   },
   draining: {
     status: 503,
-    detail: 'Repeat the request on a new connection.',
     proxyError: 'destination_unavailable',
+    fault: 'proxy',
+    detail: 'Repeat the request on a new connection.',
   },
   overloaded: {
     status: 503,
-    detail: 'Repeat the request later.',
     proxyError: 'connection_limit_reached',
+    fault: 'proxy',
+    detail: 'Repeat the request later.',
   },
 } as const satisfies Record<string, ProblemEntry>
 
@@ -111,32 +159,39 @@ const REFUSALS = {
 export const TOKEN_PROBLEMS = {
   org_access_refused: {
     status: 403,
+    proxyError: 'http_request_denied',
+    fault: 'app',
     detail: 'Check the org id, and that the Org has linked with this App.',
   },
   app_credentials_rejected: {
     status: 502,
-    detail: 'Check appId and the App secret of the proxy. The client cannot correct this.',
     proxyError: 'proxy_configuration_error',
+    fault: 'proxy',
+    detail: 'Check appId and the App secret of the proxy. The client cannot correct this.',
   },
   token_response_invalid: {
     status: 502,
-    detail: 'Check that baseUrl is the address of the service. The client cannot correct this.',
     proxyError: 'http_protocol_error',
+    fault: 'service',
+    detail: 'Check that baseUrl is the address of the service. The client cannot correct this.',
   },
   token_endpoint_unavailable: {
     status: 503,
-    detail: 'Repeat the request after the time in Retry-After.',
     proxyError: 'destination_unavailable',
+    fault: 'service',
+    detail: 'Repeat the request after the time in Retry-After.',
   },
   token_endpoint_rate_limited: {
     status: 503,
-    detail: 'Repeat the request after the time in Retry-After.',
     proxyError: 'destination_unavailable',
+    fault: 'service',
+    detail: 'Repeat the request after the time in Retry-After.',
   },
   token_endpoint_timeout: {
     status: 504,
-    detail: 'The token endpoint did not answer in time: repeat the request later; tokens.mintTimeout sets the limit.',
     proxyError: 'http_response_timeout',
+    fault: 'service',
+    detail: 'The token endpoint did not answer in time: repeat the request later; tokens.mintTimeout sets the limit.',
   },
 } as const satisfies Record<string, ProblemEntry>
 
@@ -144,42 +199,62 @@ export const TOKEN_PROBLEMS = {
 const ORIGIN_PROBLEMS = {
   connection_refused: {
     status: 502,
+    proxyError: 'connection_refused',
+    fault: 'service',
     detail: 'Check that the service at baseUrl is running and reachable.',
   },
   connection_terminated: {
     status: 502,
+    proxyError: 'connection_terminated',
+    fault: 'service',
     detail: 'It is unknown whether the request was carried out: repeat it only if that is safe.',
   },
   connection_timeout: {
     status: 504,
+    proxyError: 'connection_timeout',
+    fault: 'service',
     detail: 'Check that the service at baseUrl is reachable; origin.connectTimeout sets the limit.',
   },
   dns_error: {
     status: 502,
+    proxyError: 'dns_error',
+    fault: 'service',
     detail: 'Check the host name in baseUrl and the DNS server.',
   },
   tls_certificate_error: {
     status: 502,
+    proxyError: 'tls_certificate_error',
+    fault: 'service',
     detail: 'Check the certificate, the host of baseUrl and origin.caFile.',
   },
   tls_protocol_error: {
     status: 502,
+    proxyError: 'tls_protocol_error',
+    fault: 'service',
     detail: 'Check that the service at baseUrl speaks TLS on that port.',
   },
   http_protocol_error: {
     status: 502,
+    proxyError: 'http_protocol_error',
+    fault: 'service',
     detail: 'The response was malformed, or could be read in two ways, so the proxy dropped it.',
   },
   http_response_incomplete: {
     status: 502,
+    proxyError: 'http_response_incomplete',
+    fault: 'service',
     detail: 'It is unknown whether the request was carried out: repeat it only if that is safe.',
   },
   http_response_timeout: {
     status: 504,
+    proxyError: 'http_response_timeout',
+    fault: 'service',
     detail: 'It is unknown whether the request was carried out; origin.responseTimeout sets the limit.',
   },
   http_upgrade_failed: {
     status: 502,
+    proxyError: 'http_upgrade_failed',
+    fault: 'service',
     detail: 'The service switched to another protocol than WebSocket.',
   },
 } as const satisfies Record<string, ProblemEntry>
@@ -195,6 +270,8 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   ...ORIGIN_PROBLEMS,
   proxy_internal_error: {
     status: 500,
+    proxyError: 'proxy_internal_error',
+    fault: 'proxy',
     detail: 'This is a fault of the proxy: report it with the requestId.',
   },
 }

@@ -1,26 +1,23 @@
 /** The latest errors, one entry per code, so that a flood of one code does not hide the others. */
 
-import { PROBLEMS, titleOf } from '../errors.ts'
+import { type ErrorCode, type Fault, PROBLEMS, titleOf } from '../errors.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 
 /** What counts as an error, with what to do: the answers of the proxy, and those of the service that are passed on. */
-const ERRORS = {
+const ERRORS: Readonly<Record<RecentErrorCode, { readonly fault: Fault; readonly detail: string }>> = {
   ...PROBLEMS,
   service_error: {
-    status: 500,
+    fault: 'service',
     detail: 'The proxy passed a 5xx on unchanged. Look at the service; its log may hold the request id.',
   },
   service_unauthorized: {
-    status: 500,
+    fault: 'service',
     detail:
       'A new token did not or would not help. Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
   },
 }
 
-type RecentErrorCode = keyof typeof ERRORS
-
-/** Who has to do something: the operator of the proxy, the service, or the app that sent the request. */
-type ErrorKind = 'proxy' | 'service' | 'app'
+type RecentErrorCode = ErrorCode | 'service_error' | 'service_unauthorized'
 
 interface Entry {
   /** Since the start. */
@@ -31,10 +28,6 @@ interface Entry {
 
 const MAX_EXAMPLES = 3
 const MAX_PATH_CHARACTERS = 200
-
-/** Refused requests are the app's, with these exceptions; all other failures are the service's. */
-const OURS: readonly string[] = ['overloaded', 'draining', 'app_credentials_rejected', 'proxy_internal_error']
-export const REFUSALS_WITH_5XX: readonly string[] = ['proxy_loop_detected', 'http_version_refused']
 
 export class RecentErrors {
   readonly #entries = new Map<RecentErrorCode, Entry>()
@@ -48,9 +41,9 @@ export class RecentErrors {
     entry.examples = [excerpt(record), ...entry.examples].slice(0, MAX_EXAMPLES)
   }
 
-  totals(): Record<ErrorKind, number> {
+  totals(): Record<Fault, number> {
     const totals = { proxy: 0, service: 0, app: 0 }
-    for (const [code, { count }] of this.#entries) totals[kindOf(code)] += count
+    for (const [code, { count }] of this.#entries) totals[ERRORS[code].fault] += count
     return totals
   }
 
@@ -68,23 +61,18 @@ function codeOf({ code, status }: RequestRecord): RecentErrorCode | undefined {
   return status >= 500 ? 'service_error' : undefined
 }
 
-function kindOf(code: RecentErrorCode): ErrorKind {
-  if (OURS.includes(code)) return 'proxy'
-  return ERRORS[code].status < 500 || REFUSALS_WITH_5XX.includes(code) ? 'app' : 'service'
-}
-
 /** A copy, because the record keeps the whole exchange in memory. */
 function excerpt({ requestId, orgId, method, path, status, reason, detail, endedAt }: RequestRecord) {
   return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, detail, endedAt }
 }
 
 function reportOf(code: RecentErrorCode, { count, examples }: Entry, now: number) {
-  const remedy = ERRORS[code].detail
+  const { fault, detail: remedy } = ERRORS[code]
   const shown = examples.map(({ endedAt, ...rest }) => ({ ...rest, agoMs: now - endedAt }))
   const [last] = shown
   return {
     code,
-    kind: kindOf(code),
+    kind: fault,
     title: titleOf(code),
     /** The cause of the last one, if it is known more closely, and the remedy. */
     detail: last?.detail === undefined ? remedy : `${last.detail} ${remedy}`,

@@ -4,8 +4,8 @@
  */
 
 import pino, { type Logger } from 'pino'
-import { REFUSALS_WITH_5XX } from '../admin/recent-errors.ts'
 import type { Config } from '../config/schema.ts'
+import { PROBLEMS } from '../errors.ts'
 import type { RequestRecord } from '../http/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
@@ -59,7 +59,8 @@ export class Log {
   request(record: RequestRecord): void {
     const { requests, sample } = this.#volume
     if (requests === 'off') return
-    const isFault = record.code !== undefined && record.status >= 500 && !REFUSALS_WITH_5XX.includes(record.code)
+    const { code } = record
+    const isFault = code !== undefined && code !== 'client_closed' && PROBLEMS[code].fault !== 'app'
     const level = isFault ? 'warn' : 'info'
     if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400

@@ -9,7 +9,7 @@ import { httpDate } from './response-head.ts'
 /** Returns the status. `keepsAlive` of the response says whether the connection is kept. */
 export function respondWithProblem(response: ClientResponse, { method, requestId }: RequestRecord, failure: Failure) {
   const { code, tokenEndpointStatus } = failure
-  const { status, detail } = PROBLEMS[code]
+  const { status, detail, proxyError } = PROBLEMS[code]
   const cause = causeOf(failure)
   const problem = {
     type: `urn:org-access-proxy:problem:${code}`,
@@ -27,7 +27,7 @@ export function respondWithProblem(response: ClientResponse, { method, requestId
     `content-length: ${Buffer.byteLength(content)}`,
     'cache-control: no-store',
     'x-content-type-options: nosniff',
-    `proxy-status: org-access-proxy; error=${proxyErrorOf(failure)}; details="${code}"`,
+    `proxy-status: org-access-proxy; error=${proxyError}; details="${code}"`,
     `x-request-id: ${requestId}`,
     `date: ${httpDate()}`,
     `connection: ${response.keepsAlive ? 'keep-alive' : 'close'}`,
@@ -39,12 +39,4 @@ export function respondWithProblem(response: ClientResponse, { method, requestId
   response.contentBytes = sent.length
   response.endWith(`${head.join('\r\n')}\r\n\r\n${sent}`)
   return status
-}
-
-/** RFC 9209 §2.3. */
-function proxyErrorOf({ code }: Failure): string {
-  const { status, proxyError } = PROBLEMS[code]
-  if (proxyError !== undefined) return proxyError
-  if (status === 403 || status === 405 || status === 421) return 'http_request_denied'
-  return status < 500 || status === 505 ? 'http_request_error' : code
 }

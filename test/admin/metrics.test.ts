@@ -49,7 +49,7 @@ test('the overhead is the time of a request without the wait for the service, an
 test.each([
   [{ status: 400, code: 'org_id_missing' }, 'app'],
   [{ status: 403, code: 'org_access_refused' }, 'app'],
-  [{ status: 508, code: 'proxy_loop_detected' }, 'app'],
+  [{ status: 508, code: 'proxy_loop_detected' }, 'proxy'],
   [{ status: 503, code: 'overloaded', reason: 'org share' }, 'proxy'],
   [{ status: 502, code: 'app_credentials_rejected' }, 'proxy'],
   [{ status: 502, code: 'dns_error' }, 'service'],

@@ -123,14 +123,20 @@ test.each([
   expect([status, code, orgId]).toEqual(line)
 })
 
-test('a 5xx for a fault of the client is logged as info, one of the service or the proxy as a warning', async () => {
+test('a fault of the client is logged as info, one of the service or of the proxy as a warning, whatever the status', async () => {
   await ask(get('/v2/version', 'acme').replace('HTTP/1.1', 'HTTP/2.0'))
   expect(await log('/v2/version')).toMatchObject({ level: 'info', status: 505, code: 'http_version_refused' })
   await ask(get('/v2/x', 'acme'))
   const [via = ''] = (await table.arrival('/v2/x')).values('via')
   await ask(get('/v2/loop', 'acme', `Via: ${via}`))
-  expect(await log('/v2/loop')).toMatchObject({ level: 'info', status: 508, code: 'proxy_loop_detected' })
+  expect(await log('/v2/loop')).toMatchObject({ level: 'warn', status: 508, code: 'proxy_loop_detected' })
   const reset = table.target((_, connection) => connection.reset())
   await ask(get(reset, 'acme'))
   expect(await log(reset)).toMatchObject({ level: 'warn', status: 502, code: 'connection_terminated' })
+  const cut = table.target((_, connection) => {
+    connection.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
+    connection.reset()
+  })
+  await ask(get(cut, 'acme')).catch(() => undefined)
+  expect(await log(cut)).toMatchObject({ level: 'warn', status: 200, code: 'http_response_incomplete' })
 })
