@@ -7,7 +7,7 @@ import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
 import { gatherFields } from '../http/fields.ts'
 import type { HostList } from '../http/host.ts'
 import { pathOf } from '../http/target.ts'
-import { type Bound, bind, isLocalPeer, type ListenAddress } from '../listener/bind.ts'
+import { type Bound, bind, type ListenAddress, placeOfPeer } from '../listener/bind.ts'
 import { History, SAMPLE_INTERVAL_MS } from './history.ts'
 import { type Answer, adminRoutes, type Route } from './routes.ts'
 import type { AdminSources } from './status.ts'
@@ -82,8 +82,8 @@ export class AdminListener {
   /** Every few seconds: the next point of the plots, and the beginnings of bad states. */
   readonly #sample: () => void
   readonly #routes: ReadonlyMap<string, Route>
-  /** Oldest first. */
-  readonly #sockets = new Set<Socket>()
+  /** Oldest first, each with whether its peer is on this machine. */
+  readonly #sockets = new Map<Socket, boolean>()
   /** Connections whose request is being answered. */
   readonly #answering = new WeakSet<Socket>()
   #bound: Bound | undefined
@@ -111,7 +111,7 @@ export class AdminListener {
   async close(): Promise<void> {
     clearInterval(this.#sampling)
     const closed = this.#bound?.close()
-    for (const socket of this.#sockets) socket.destroy()
+    for (const socket of this.#sockets.keys()) socket.destroy()
     await closed
   }
 
@@ -133,13 +133,15 @@ export class AdminListener {
 
   /** A full listener closes its oldest connection, so that idle clients cannot lock out the probes. */
   #accept(socket: Socket): void {
-    if (!this.#options.isRemote && !isLocalPeer(socket)) {
+    const place = placeOfPeer(socket, this.#options.address.kind)
+    const isServed = place === 'here' || (place === 'elsewhere' && this.#options.isRemote)
+    if (!isServed) {
       socket.destroy()
       return
     }
-    const [oldest] = this.#sockets
+    const [oldest] = this.#sockets.keys()
     if (this.#sockets.size >= MAX_CONNECTIONS) oldest?.destroy()
-    this.#sockets.add(socket)
+    this.#sockets.set(socket, place === 'here')
     socket.once('close', () => this.#sockets.delete(socket))
   }
 
@@ -188,7 +190,7 @@ export class AdminListener {
     const refusal = checkAccess(message, isRemote && isForProbes ? 'any' : hosts, refusesForwarded)
     if (refusal !== undefined || isForProbes || address.kind === 'unix') return refusal
     // The rest shows orgs and purges tokens.
-    if (isLocalPeer(message.socket)) return callers === 'here' ? 'callers_refused' : undefined
+    if (this.#sockets.get(message.socket) === true) return callers === 'here' ? 'callers_refused' : undefined
     if (callers !== 'none') return 'callers_refused'
     return allowsRemote ? undefined : 'remote_refused'
   }

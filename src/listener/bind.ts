@@ -33,12 +33,18 @@ const FIRST_DESCRIPTOR = 3
 const NO_IPV6: readonly unknown[] = ['EADDRNOTAVAIL', 'EAFNOSUPPORT']
 
 /**
- * True for a peer on this machine. Unix sockets have no address. A packet from another machine can reach a socket on loopback
- * if the host is misconfigured (`route_localnet`, the proxy of a container engine).
+ * Tells whether a peer is on this machine. A packet from another machine can reach a socket on loopback if the host is
+ * misconfigured (`route_localnet`, the proxy of a container engine).
+ *
+ * Call it in the `connection` event, and remember the result. Once a peer has reset, the system no longer knows its address,
+ * but its bytes can still be read. Such a peer is `unknown`: close its connection.
  */
-export function isLocalPeer(socket: Socket): boolean {
+export function placeOfPeer(socket: Socket, accepted: ListenAddress['kind']): 'here' | 'elsewhere' | 'unknown' {
+  if (accepted === 'unix') return 'here'
   const address = socket.remoteAddress
-  return address === undefined || address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.')
+  if (address === undefined) return 'unknown'
+  const isHere = address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.')
+  return isHere ? 'here' : 'elsewhere'
 }
 
 /** Reads and removes `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`, so that no child process takes the sockets for its own. */

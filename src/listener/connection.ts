@@ -8,7 +8,6 @@ import type { Exchange } from '../gateway/exchange.ts'
 import { ClientResponse } from '../http/client-response.ts'
 import { discardInput, resetNow, takeRequests } from '../http/node-internals.ts'
 import { Arrival } from './arrival.ts'
-import { isLocalPeer } from './bind.ts'
 import type { Listener } from './server.ts'
 import type { ClientCertificate } from './tls.ts'
 
@@ -61,12 +60,18 @@ export class ClientConnection implements Peer {
   #waitsSince = 0
 
   /** `callerSocket`: path of the caller's own socket that it came through; undefined for the common address. */
-  constructor(socket: Socket, listener: Listener, callerSocket?: string, certificate?: ClientCertificate) {
+  constructor(
+    socket: Socket,
+    listener: Listener,
+    isLocal: boolean,
+    callerSocket?: string,
+    certificate?: ClientCertificate,
+  ) {
     this.socket = socket
     this.#listener = listener
+    this.isLocal = isLocal
     this.callerSocket = callerSocket
     this.certificate = certificate
-    this.isLocal = isLocalPeer(socket)
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())

@@ -15,7 +15,7 @@ import { carrierOf, discardInput, keepConnections } from '../http/node-internals
 import type { GatewayObserver } from '../http/request-record.ts'
 import { type AdmissionRules, type Admitted, admit, asksForWebSocket } from './admission.ts'
 import type { Arrival } from './arrival.ts'
-import { type Bound, bind, isLocalPeer, type ListenAddress } from './bind.ts'
+import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type WaitLimits } from './connection.ts'
 import { ConnectionLimit } from './connection-limit.ts'
 import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
@@ -49,8 +49,8 @@ export class Listener {
   readonly #gateway: Gateway
   readonly #connections = new Map<Duplex, ClientConnection>()
   readonly tls: ListenerTls | undefined
-  /** TCP connections whose TLS handshake goes on, the oldest first. */
-  readonly #handshakes = new Set<Socket>()
+  /** TCP connections whose TLS handshake goes on, the oldest first, and whether their peers are on this machine. */
+  readonly #handshakes = new Map<Socket, boolean>()
   /** The sockets of callers by path, and the common address under `undefined`. */
   readonly #bound = new Map<string | undefined, Bound>()
   #sweep: NodeJS.Timeout | undefined
@@ -115,7 +115,7 @@ export class Listener {
   /** Takes over other certificates. If a CA of clients is gone, connections with a client certificate end. @throws if they do not fit. */
   useTls(material: TlsMaterial): void {
     if (this.tls?.use(material) !== true) return
-    for (const socket of this.#handshakes) socket.destroy()
+    for (const socket of this.#handshakes.keys()) socket.destroy()
     this.#finish(({ certificate }) => certificate !== undefined)
   }
 
@@ -126,18 +126,33 @@ export class Listener {
   #newServer(callerSocket?: string): Server | TlsServer {
     const { headersTimeoutMs } = this.options
     const tls = callerSocket === undefined ? this.tls : undefined
+    const kind = callerSocket === undefined ? this.options.address.kind : 'unix'
     const server = tls === undefined ? createServer(HTTP) : tls.newServer(HTTP, headersTimeoutMs)
     // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
     server.maxHeadersCount = 0
     server.on('connection', (socket: Socket) => {
-      if (!this.#connections.has(socket) && !this.#accept(socket)) return
-      if (tls === undefined) this.#open(socket, callerSocket)
+      const known = this.#connections.get(socket)
+      if (known !== undefined) {
+        known.readRequests() // it has gone back to the server, and has a new parser
+        return
+      }
+      const place = placeOfPeer(socket, kind)
+      const isLocal = place === 'here'
+      if (place === 'unknown' || !this.#hasRoom(isLocal)) {
+        socket.destroy()
+        return
+      }
+      if (tls === undefined) this.#open(socket, isLocal, callerSocket)
       else {
-        this.#handshakes.add(socket)
+        this.#handshakes.set(socket, isLocal)
         socket.once('close', () => this.#handshakes.delete(socket))
       }
     })
-    server.on('secureConnection', (socket: TLSSocket) => this.#open(socket, undefined, tls?.certificateOf(socket)))
+    server.on('secureConnection', (socket: TLSSocket) => {
+      const known = this.#connections.get(socket)
+      if (known !== undefined) known.readRequests()
+      else this.#open(socket, this.#handshakes.get(carrierOf(socket)) === true, undefined, tls?.certificateOf(socket))
+    })
     // Anyone on the network can make handshakes fail, so this is logged at the level debug.
     server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.options.observer.handshakeFailed(code))
     server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(server, message, socket, firstBytes))
@@ -146,34 +161,26 @@ export class Listener {
     return keepConnections(server)
   }
 
-  #open(socket: Socket, callerSocket: string | undefined, certificate?: ClientCertificate): void {
-    const known = this.#connections.get(socket)
-    if (known !== undefined) {
-      known.readRequests() // it has gone back to the server, and has a new parser
-      return
-    }
+  #open(socket: Socket, isLocal: boolean, callerSocket?: string, certificate?: ClientCertificate): void {
     const carrier = carrierOf(socket)
     this.#handshakes.delete(carrier)
     // A tunnel may end one side first. During its handshake, a connection that ends one side is over.
     socket.allowHalfOpen = true
     carrier.allowHalfOpen = true
-    this.#connections.set(socket, new ClientConnection(socket, this, callerSocket, certificate))
+    this.#connections.set(socket, new ClientConnection(socket, this, isLocal, callerSocket, certificate))
     socket.once('close', () => this.#connections.delete(socket))
   }
 
-  /** Makes room for `socket`, or destroys it and returns false. */
-  #accept(socket: Socket): boolean {
+  /** Makes room for one more connection if it can. */
+  #hasRoom(isLocal: boolean): boolean {
     if (this.#connections.size + this.#handshakes.size < this.limit.most) return true
     if (this.limit.refuse()) this.options.observer.connectionsRefused(this.limit)
-    const mayTakeAPlace = this.options.allowsRemote || isLocalPeer(socket)
-    if (mayTakeAPlace && this.#makeRoom()) return true
-    socket.destroy()
-    return false
+    return (this.options.allowsRemote || isLocal) && this.#makeRoom()
   }
 
   /** Ends a connection that has not proved yet who it is, or else the one that has been idle for longest. */
   #makeRoom(): boolean {
-    const [handshake] = this.#handshakes
+    const [handshake] = this.#handshakes.keys()
     const [verifying] = this.#verifying
     if (handshake === undefined) verifying?.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
     const victim = handshake ?? verifying?.connection.socket ?? this.#longestIdle()
@@ -283,7 +290,7 @@ export class Listener {
     await nextTurn()
     await nextTurn()
     this.#isDraining = true
-    for (const socket of this.#handshakes) socket.destroy()
+    for (const socket of this.#handshakes.keys()) socket.destroy()
     this.#finish(() => true)
     const sockets = [...this.#connections.keys()]
     await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve))))
@@ -293,7 +300,7 @@ export class Listener {
   close(): number {
     clearInterval(this.#sweep)
     for (const bound of this.#bound.values()) bound.close()
-    for (const socket of this.#handshakes) socket.destroy()
+    for (const socket of this.#handshakes.keys()) socket.destroy()
     const connections = [...this.#connections.values()]
     const broken = connections.filter(({ isBusy }) => isBusy).length
     for (const connection of connections) connection.breakOff()
