@@ -26,7 +26,9 @@ export interface SandboxOptions extends Partial<Switches> {
   readonly handler?: ServiceHandler
 }
 
-export interface Sandbox extends Pick<Service, 'appId' | 'appSecret' | 'set' | 'revoke' | 'stats'>, AsyncDisposable {
+export interface Sandbox
+  extends Pick<Service, 'appId' | 'appSecret' | 'tokenSettleMs' | 'set' | 'revoke' | 'stats'>,
+    AsyncDisposable {
   /** Value for the proxy's `baseUrl`. */
   readonly baseUrl: string
   /** Closes every connection, and resolves when all are closed. */

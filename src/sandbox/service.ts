@@ -55,6 +55,10 @@ export class Service {
     return [this.#switches.appSecret].flat().at(-1) ?? ''
   }
 
+  get tokenSettleMs(): number {
+    return this.#switches.tokenSettleMs
+  }
+
   /** All switches but the secret. */
   get shownSwitches(): Omit<Switches, 'appSecret'> {
     const { appSecret: _, ...shown } = this.#switches

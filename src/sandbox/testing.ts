@@ -10,13 +10,17 @@ import { join } from 'node:path'
 import { startApp } from '../app/app.ts'
 import { Log } from '../app/log.ts'
 import { loadConfig } from '../config/load.ts'
+import type { ConfigFile } from './config-file.ts'
 import type { Sandbox } from './sandbox.ts'
 
-export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'>
+export type { ConfigFile } from './config-file.ts'
+
+/** A sandbox, or a service of your own. */
+export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'> & Partial<Pick<Sandbox, 'tokenSettleMs'>>
 
 export interface ProxySettings {
   /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. Paths are relative to the working directory. */
-  readonly config?: Readonly<Record<string, unknown>>
+  readonly config?: ConfigFile
   /** Gets each line of the log, as JSON. Nothing is logged without it. */
   readonly log?: (line: string) => void
 }
@@ -34,16 +38,20 @@ export interface Proxy extends AsyncDisposable {
  * Resolves when the proxy listens and the orgs of `tokens.warm` were tried.
  * @throws {Error} whose message names every wrong setting
  */
-export async function startProxy(options: ProxyOptions, { config, log }: ProxySettings = {}): Promise<Proxy> {
+export async function startProxy(options: ProxyOptions, { config = {}, log }: ProxySettings = {}): Promise<Proxy> {
+  const { tokenSettleMs } = options
   const env = {
     OAP_LISTEN_ADDRESS: '127.0.0.1:0',
     OAP_ADMIN_ADDRESS: '127.0.0.1:0',
     OAP_BASE_URL: options.baseUrl,
     OAP_APP_ID: options.appId,
     OAP_APP_SECRET: options.appSecret,
+    // By its default, a test that revokes a new token would wait for seconds: the sandbox may not know the token yet.
+    ...(tokenSettleMs !== undefined &&
+      config.tokens?.settleTime === undefined && { OAP_TOKENS_SETTLE_TIME: `${tokenSettleMs}ms` }),
   }
   const file = join(tmpdir(), `org-access-proxy-${randomUUID()}.json`)
-  await writeFile(file, JSON.stringify(config ?? {}), { mode: 0o600 })
+  await writeFile(file, JSON.stringify(config), { mode: 0o600 })
   const loaded = await loadConfig({ file, env, folder: process.cwd() }).finally(() => rm(file))
   const destination = { write: (line: string) => log?.(line) }
   const app = await startApp(loaded, new Log({ ...loaded.config.log, format: 'json', destination }))

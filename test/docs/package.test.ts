@@ -38,7 +38,7 @@ describe('its files', () => {
       /^bench\/README\.md$/,
       /^dist\/[\w./-]+\.js$/,
       /^dist\/(third-party-licenses\.txt|sbom\.cdx\.json)$/,
-      /^dist\/sandbox\/\w+\.d\.ts$/,
+      /^dist\/sandbox\/[\w-]+\.d\.ts$/,
       /^config\/(reference\.yaml|schema\.json|sandbox\.yaml|sandbox\.secret)$/,
       /^docs\/[\w/-]+\.(md|png|svg)$/,
     ]

@@ -24,6 +24,7 @@ test('a proxy in front of a sandbox, with its settings and its log', async () =>
 
 test('wrong settings are named, and nothing keeps running', async () => {
   await using sandbox = await startSandbox()
+  // @ts-expect-error: the types name every setting, too
   await expect(startProxy(sandbox, { config: { tokens: { lifeTime: '2s' } } })).rejects.toThrow(
     /^tokens\.lifeTime .*did you mean tokens\.lifetime\?$/,
   )
@@ -34,4 +35,18 @@ test('a relative path begins in the working directory', async () => {
   const caFile = 'test/support/certificates/ca.pem'
   await using proxy = await startProxy(sandbox, { config: { origin: { caFile } } })
   expect((await fetch(`${proxy.adminUrl}/readyz`)).status).toBe(200)
+})
+
+test('it waits no longer for new tokens to become known than the sandbox takes', async () => {
+  await using sandbox = await startSandbox()
+  const lines: string[] = []
+  await using proxy = await startProxy(sandbox, { log: (line) => lines.push(line) })
+  const call = () => fetch(`${proxy.url}/v2/example/endpoint`, { headers: { 'x-org-id': 'acme' } })
+  expect((await call()).status).toBe(200)
+  sandbox.revoke('acme')
+  expect((await call()).status).toBe(200)
+  const requests = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'request')
+  // The rejected token is tried once more, because it worked a moment ago. By default, it would be tried for seconds.
+  expect(requests.map(({ token }) => token)).toEqual(['miss', 'replayed'])
+  expect(sandbox.stats().orgs['acme']).toMatchObject({ mints: 2, rejected: 2 })
 })
