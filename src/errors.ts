@@ -115,13 +115,14 @@ const REFUSALS = {
     status: 400,
     proxyError: 'http_request_error',
     fault: 'app',
-    detail: 'Send exactly one X-Org-Id field with one id that matches orgs.pattern.',
+    detail: 'Send exactly one X-Org-Id field with one id that matches orgs.pattern. Ids are case-sensitive.',
   },
   org_not_allowed: {
     status: 403,
     proxyError: 'http_request_denied',
     fault: 'app',
-    detail: 'Add the id to orgs.allow, or to the orgs of the caller, if the proxy should act for it.',
+    detail:
+      'Add the id to orgs.allow, or to the orgs of the caller, if the proxy should act for it. Ids are case-sensitive.',
   },
   field_invalid: {
     status: 400,
@@ -161,7 +162,7 @@ export const TOKEN_PROBLEMS = {
     status: 403,
     proxyError: 'http_request_denied',
     fault: 'app',
-    detail: 'Check the org id, and that the Org has linked with this App.',
+    detail: 'Check the org id, which is case-sensitive, and that the Org has linked with this App.',
   },
   app_credentials_rejected: {
     status: 502,

@@ -17,3 +17,18 @@ export function parseOrgId(value: string, pattern: RegExp): OrgId | undefined {
   if (NEVER.test(value) || !pattern.test(value)) return undefined
   return value as OrgId
 }
+
+/** Which rule an invalid id breaks. It goes into the log and says nothing of the id itself. */
+export type OrgIdFault = 'twice' | 'blank' | 'character' | 'too_long'
+
+const USUAL_LENGTH = 128
+
+/** `value` is what `parseOrgId` refused. Several fields come joined by a comma and a blank (RFC 9110 §5.3). */
+export function faultOfOrgId(value: string, pattern: RegExp): OrgIdFault {
+  if (value.includes(', ')) return 'twice'
+  if (/\s/.test(value)) return 'blank'
+  if (NEVER.test(value)) return 'character'
+  // A pattern limits the length, too: if it accepts the beginning, the rest is too much.
+  const isCut = value.length > USUAL_LENGTH && pattern.test(value.slice(0, USUAL_LENGTH))
+  return isCut || value.length > MAX_ORG_ID_LENGTH ? 'too_long' : 'character'
+}

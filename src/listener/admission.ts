@@ -9,7 +9,7 @@ import type { Failure, RefusalCode } from '../errors.ts'
 import type { AdmittedRequest } from '../http/admitted-request.ts'
 import { gatherFields, namedByConnection, type RequestFindings, withoutFields } from '../http/fields.ts'
 import type { HostList } from '../http/host.ts'
-import { type OrgId, parseOrgId } from '../http/org-id.ts'
+import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../http/org-id.ts'
 import { traceIdOf } from '../http/request-record.ts'
 import {
   hasEncodedControl,
@@ -52,8 +52,8 @@ export interface Refusal extends Failure {
   /** The Org that the request named, if that is why it was refused. */
   readonly orgId?: OrgId | undefined
   readonly caller?: Caller | undefined
-  /** Why no caller was found. For the log, never for the answer. */
-  readonly reason?: CallerRefusal | undefined
+  /** Why no caller was found, or what is wrong with the org id. For the log, never for the answer. */
+  readonly reason?: CallerRefusal | OrgIdFault | undefined
 }
 
 export type Admitted = AdmittedRequest & { readonly verdict: 'admitted'; readonly caller: Caller | undefined }
@@ -189,7 +189,9 @@ function originFormOf({ url = '' }: RequestHead, hosts: HostList): string | Refu
 function admitOrg(found: RequestFindings, rules: AdmissionRules, caller?: Caller): OrgId | Refusal {
   if (found.orgId === undefined || found.orgId === '') return refuse('org_id_missing')
   const orgId = parseOrgId(found.orgId, rules.orgPattern)
-  if (orgId === undefined) return refuse('org_id_invalid')
+  if (orgId === undefined) {
+    return { verdict: 'refused', code: 'org_id_invalid', reason: faultOfOrgId(found.orgId, rules.orgPattern) }
+  }
   const isAllowed = rules.allowedOrgs.size === 0 || rules.allowedOrgs.has(orgId)
   if (!isAllowed || caller?.mayNameOrg(orgId) === false) {
     return { verdict: 'refused', code: 'org_not_allowed', orgId }

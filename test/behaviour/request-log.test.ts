@@ -140,3 +140,20 @@ test('a fault of the client is logged as info, one of the service or of the prox
   await ask(get(cut, 'acme')).catch(() => undefined)
   expect(await log(cut)).toMatchObject({ level: 'warn', status: 200, code: 'http_response_incomplete' })
 })
+
+test.each([
+  ['two fields', 'twice', 'acme', 'X-Org-Id: globex'],
+  ['a blank', 'blank', 'acme corp', ''],
+  ['a slash', 'character', 'acme/globex', ''],
+  ['a first character that the pattern does not allow', 'character', '.acme', ''],
+  ['more characters than the pattern allows', 'too_long', 'a'.repeat(129), ''],
+  ['more characters than any id may have', 'too_long', 'a'.repeat(2_000), ''],
+])('the line of an invalid org id says which rule it breaks, without the id: %s', async (name, reason, org, line) => {
+  const path = `/v2/${name.replaceAll(' ', '-')}`
+  const { status, content } = await ask(get(path, org, ...(line === '' ? [] : [line])))
+  expect(status).toBe(400)
+  const logged = await log(path)
+  expect(logged).toMatchObject({ code: 'org_id_invalid', reason })
+  expect(JSON.stringify({ ...logged, path: '' }) + content).not.toContain(org)
+  expect(JSON.parse(content.toString()).detail).toContain('case-sensitive')
+})
