@@ -98,36 +98,61 @@ function reportCallers({ callers = [], listen, admin }: SoundSettings, refuse: R
   for (const [index, caller] of callers.entries()) {
     const at = `callers[${index}]`
     const label = caller.name === undefined ? at : `caller ${caller.name}`
-    const { name, socket, keyFiles = [], jwt, certificate } = caller
-    const claim = (part: string, what: string, ...credential: readonly (string | undefined)[]) => {
-      if (credential.includes(undefined)) return
-      const id = JSON.stringify([part, ...credential])
+    if (KINDS.filter((kind) => kind in caller).length !== 1) {
+      refuse(at, 'needs exactly one of socket, keyFiles, jwt and certificate')
+    }
+    if (caller.certificate !== undefined && !('clientCaFile' in listen.tls)) {
+      refuse(`${at}.certificate`, 'needs listen.tls.clientCaFile: without it, nobody is asked for a certificate')
+    }
+    for (const { part, what, id } of identitiesOf(caller)) {
       const owner = owners.get(id)
       if (owner !== undefined) refuse(`${at}.${part}`, `${what} of ${owner}: give each caller its own`)
       owners.set(id, owner ?? label)
     }
-    claim('name', 'is the name', name)
-    if (KINDS.filter((kind) => kind in caller).length !== 1) {
-      refuse(at, 'needs exactly one of socket, keyFiles, jwt and certificate')
-    }
-    claim('socket', 'is the socket', socket)
-    claim('certificate', 'is the certificate', certificate)
-    if (certificate !== undefined && !('clientCaFile' in listen.tls)) {
-      refuse(`${at}.certificate`, 'needs listen.tls.clientCaFile: without it, nobody is asked for a certificate')
-    }
-    for (const key of new Set(keyFiles.map(({ content }) => content.reveal()))) claim('keyFiles', 'hold a key', key)
-    claim('jwt', 'has the issuer, audience and subject', jwt?.issuer, jwt?.audience, jwt?.subject)
   }
   if (callers.length > 0 && 'callerKeyFile' in listen) {
     refuse('listen.callerKeyFile', 'is set, and so is callers: make it a key file of a caller')
   }
 }
 
-/** Refuses a reload that would open the listener to every machine, or would need another listener. */
+type SoundCaller = NonNullable<SoundSettings['callers']>[number]
+
+/** The name of a caller and its credentials, each as an `id` that two callers must not share. */
+function identitiesOf({ name, socket, keyFiles = [], jwt, certificate }: SoundCaller) {
+  const identity = (part: string, what: string, ...values: readonly (string | undefined)[]) => {
+    return values.includes(undefined) ? [] : [{ part, what, id: JSON.stringify([part, ...values]) }]
+  }
+  const keys = new Set(keyFiles.map(({ content }) => content.reveal()))
+  return [
+    ...identity('name', 'is the name', name),
+    ...identity('socket', 'is the socket', socket),
+    ...identity('certificate', 'is the certificate', certificate),
+    ...[...keys].flatMap((key) => identity('keyFiles', 'hold a key', key)),
+    ...identity('jwt', 'has the issuer, audience and subject', jwt?.issuer, jwt?.audience, jwt?.subject),
+  ]
+}
+
+const AWAY =
+  'is taken away, which may be a file that was cut short: complete the file, or restart to go on without this setting'
+
+/**
+ * Refuses a reload that takes a limit away altogether, or would need another listener. A file that was cut short is often still
+ * valid YAML, so a missing list is not a permission.
+ */
 export function reportOpenings(running: SoundSettings, resulting: SoundSettings, refuse: Report): void {
-  if (isRemote(resulting.listen.address) && asksForCredential(running) && !asksForCredential(resulting)) {
-    const remedy = 'keep callers or listen.callerKeyFile, or restart'
-    refuse('listen.address', `would be open to other machines without a credential: ${remedy}`)
+  const isGone = (before: readonly unknown[] = [], after: readonly unknown[] | undefined) =>
+    before.length > 0 && after?.length === 0
+  if (isGone(running.callers, resulting.callers)) refuse('callers', AWAY)
+  if (isGone(running.orgs.allow, resulting.orgs.allow)) refuse('orgs.allow', AWAY)
+  if (isGone(running.routes.allow, resulting.routes.allow)) refuse('routes.allow', AWAY)
+  if ('callerKeyFile' in running.listen && !('callerKeyFile' in resulting.listen)) refuse('listen.callerKeyFile', AWAY)
+  // The name may be cut, too, so a caller that has kept a credential is the same.
+  const limited = new Set(
+    running.callers?.flatMap((caller) => (caller.routes?.length ? identitiesOf(caller).map(({ id }) => id) : [])),
+  )
+  for (const [index, caller] of (resulting.callers ?? []).entries()) {
+    const hasNoLimit = caller.routes?.length === 0
+    if (hasNoLimit && identitiesOf(caller).some(({ id }) => limited.has(id))) refuse(`callers[${index}].routes`, AWAY)
   }
   if ('certFile' in running.listen.tls !== 'certFile' in resulting.listen.tls) {
     refuse('listen.tls.certFile', 'turns TLS on or off, which needs a restart')
