@@ -54,7 +54,22 @@ export interface Refusal extends Failure {
   readonly caller?: Caller | undefined
   /** Why no caller was found, or what is wrong with the org id. For the log, never for the answer. */
   readonly reason?: CallerRefusal | OrgIdFault | undefined
+  /** For `explain`, which asks `admit` without a request: the setting that refuses, if another value of it could admit. `code` tells the step. */
+  readonly setting?: RefusingSetting | undefined
 }
+
+export type RefusingSetting =
+  | 'listen.hosts'
+  | 'listen.refuseForwarded'
+  | 'listen.callerKeyFile'
+  | 'callers'
+  | 'callers[].orgs'
+  | 'callers[].routes'
+  | 'appRoutes'
+  | 'routes.allow'
+  | 'routes.allowTokenEndpoint'
+  | 'orgs.allow'
+  | 'orgs.pattern'
 
 export type Admitted = AdmittedRequest & { readonly verdict: 'admitted'; readonly caller: Caller | undefined }
 
@@ -68,8 +83,8 @@ const MAX_FIELDS = 1_000
 const LENGTH = /^\d{1,15}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
-function refuse(code: RefusalCode): Refusal {
-  return { verdict: 'refused', code }
+function refuse(code: RefusalCode, setting?: RefusingSetting, reason?: Refusal['reason']): Refusal {
+  return { verdict: 'refused', code, setting, reason }
 }
 
 /** `newRequestId` is called for an admitted request without a usable `X-Request-Id`. `verified`: the result, if there is one. */
@@ -88,7 +103,7 @@ export function admit(
   const { callerKey = '' } = found
   const caller = verified ?? rules.callers.identify(peer, keysIn(found), callerKey)
   if (caller === 'unverified') return { verdict: 'unverified', token: callerKey }
-  if (typeof caller === 'string') return { verdict: 'refused', code: 'caller_refused', reason: caller }
+  if (typeof caller === 'string') return refuse('caller_refused', 'callers', caller)
   const admission = admitTarget(head, found, rules, newRequestId, caller)
   return admission.verdict === 'admitted' ? admission : { ...admission, caller }
 }
@@ -113,19 +128,22 @@ function checkMethod({ method }: RequestHead, { expectation = '100-continue' }: 
 
 function checkHost({ host = '' }: RequestFindings, rules: AdmissionRules): Refusal | undefined {
   const verdict = rules.hosts.check(host)
-  return verdict === 'allowed' ? undefined : refuse(verdict === 'refused' ? 'host_refused' : 'host_invalid')
+  if (verdict === 'allowed') return undefined
+  return verdict === 'refused' ? refuse('host_refused', 'listen.hosts') : refuse('host_invalid')
 }
 
 function checkSender(found: RequestFindings, rules: AdmissionRules): Refusal | undefined {
   // A web page sent it through a browser; preflights, too.
   if (found.origin !== undefined || (found.fetchSite ?? 'none') !== 'none') return refuse('browser_refused')
   // It came through another proxy.
-  if (found.forwarded !== undefined && rules.refusesForwarded) return refuse('forwarded_refused')
+  if (found.forwarded !== undefined && rules.refusesForwarded) {
+    return refuse('forwarded_refused', 'listen.refuseForwarded')
+  }
   if (rules.isCallerKey === undefined) return undefined
   const { callerKey } = found
   if (callerKey !== undefined && rules.isCallerKey(callerKey)) return undefined
   const reason = (['no credential', 'unknown key'] as const)[keysIn(found)] ?? 'several credentials'
-  return { verdict: 'refused', code: 'caller_refused', reason }
+  return refuse('caller_refused', 'listen.callerKeyFile', reason)
 }
 
 /** The number of keys and JWTs that were sent. None of them has a blank, so the second shows. */
@@ -146,12 +164,14 @@ function admitTarget(
   if (!isForwardable(target)) return refuse('target_invalid')
   const path = pathOf(target)
   const mayMint = isTokenEndpoint(path)
-  if (mayMint && !rules.allowsTokenEndpoint) return refuse('token_endpoint_refused')
+  if (mayMint && !rules.allowsTokenEndpoint) return refuse('token_endpoint_refused', 'routes.allowTokenEndpoint')
   if (hasEncodedControl(path)) return refuse('target_invalid')
-  if (rules.allowedRoutes.length > 0 && !matchesRoute(rules.allowedRoutes, method, path)) return refuse('route_refused')
+  if (rules.allowedRoutes.length > 0 && !matchesRoute(rules.allowedRoutes, method, path)) {
+    return refuse('route_refused', 'routes.allow')
+  }
   // The App's own credential never goes to a path that could mint a token for the client.
   const isAppRoute = !mayMint && rules.appRoutes.length > 0 && matchesRoute(rules.appRoutes, method, path)
-  if (caller !== undefined && !caller.mayUseRoute(method, path, isAppRoute)) return refuse('route_refused')
+  if (caller?.mayUseRoute(method, path, isAppRoute) === false) return refuse('route_refused', 'callers[].routes')
   const orgId = isAppRoute ? undefined : admitOrg(found, rules, caller)
   if (typeof orgId === 'object') return orgId
   if (found.imitation !== undefined || found.hasBadValue) return refuse('field_invalid')
@@ -182,20 +202,18 @@ function originFormOf({ url = '' }: RequestHead, hosts: HostList): string | Refu
   if (url.startsWith('/') || url === '*') return url
   const [, authority, rest = ''] = /^https?:\/\/([^/?#]*)(.*)$/is.exec(url) ?? []
   if (authority === undefined) return refuse('target_invalid')
-  if (hosts.check(authority) !== 'allowed') return refuse('host_refused')
+  if (hosts.check(authority) !== 'allowed') return refuse('host_refused', 'listen.hosts')
   return rest.startsWith('/') ? rest : `/${rest}`
 }
 
-function admitOrg(found: RequestFindings, rules: AdmissionRules, caller?: Caller): OrgId | Refusal {
-  if (found.orgId === undefined || found.orgId === '') return refuse('org_id_missing')
-  const orgId = parseOrgId(found.orgId, rules.orgPattern)
-  if (orgId === undefined) {
-    return { verdict: 'refused', code: 'org_id_invalid', reason: faultOfOrgId(found.orgId, rules.orgPattern) }
+function admitOrg({ orgId: value }: RequestFindings, rules: AdmissionRules, caller?: Caller): OrgId | Refusal {
+  if (value === undefined || value === '') return refuse('org_id_missing')
+  const orgId = parseOrgId(value, rules.orgPattern)
+  if (orgId === undefined) return refuse('org_id_invalid', 'orgs.pattern', faultOfOrgId(value, rules.orgPattern))
+  if (rules.allowedOrgs.size > 0 && !rules.allowedOrgs.has(orgId)) {
+    return { ...refuse('org_not_allowed', 'orgs.allow'), orgId }
   }
-  const isAllowed = rules.allowedOrgs.size === 0 || rules.allowedOrgs.has(orgId)
-  if (!isAllowed || caller?.mayNameOrg(orgId) === false) {
-    return { verdict: 'refused', code: 'org_not_allowed', orgId }
-  }
+  if (caller?.mayNameOrg(orgId) === false) return { ...refuse('org_not_allowed', 'callers[].orgs'), orgId }
   return orgId
 }
 

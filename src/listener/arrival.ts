@@ -50,7 +50,7 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
     }
     const record = this.#newRecord(refusal.code, refusal.orgId)
     record.caller = refusal.caller?.name
-    const isUncertified = refusal.reason !== undefined && problem !== undefined
+    const isUncertified = refusal.code === 'caller_refused' && problem !== undefined
     record.reason = isUncertified ? `certificate not verified: ${problem}` : (refusal.reason ?? refusal.limit)
     const status = respondWithProblem(response, record, refusal)
     record.bytesOut = response.contentBytes

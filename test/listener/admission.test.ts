@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { type AdmissionRules, admit } from '../../src/listener/admission.ts'
+import { byKey, makeCallers, rule } from '../callers/make-callers.ts'
 import { RULES } from '../support/admission-rules.ts'
 import { fc } from '../support/properties.ts'
 
@@ -73,6 +74,30 @@ describe('refused', () => {
   ])('%s: %s', (_, code, fields) => {
     const result = admit(head([...HOST, ...ORG, ...fields]), RULES, newRequestId)
     expect(result).toMatchObject({ verdict: 'refused', code })
+  })
+})
+
+const route = (method: string, path: string) => ({ method, path, isPrefix: false })
+const callers = makeCallers([
+  rule('a', byKey('key-a'), { orgs: [{ id: 'globex', isPrefix: false }], routes: [route('GET', '/v2/x')] }),
+])
+
+describe('a refusal names the setting that would admit the request', () => {
+  test.each<[string, string, readonly string[], Partial<AdmissionRules>, string?]>([
+    ['host_refused', 'listen.hosts', ['Host', 'elsewhere'], {}],
+    ['forwarded_refused', 'listen.refuseForwarded', [...HOST, 'Forwarded', 'for=a'], {}],
+    ['caller_refused', 'listen.callerKeyFile', HOST, { isCallerKey: () => false }],
+    ['caller_refused', 'callers', HOST, { callers }],
+    ['host_refused', 'listen.hosts', HOST, {}, 'http://elsewhere/'],
+    ['token_endpoint_refused', 'routes.allowTokenEndpoint', HOST, {}, '/v2/orgs/acme/access'],
+    ['route_refused', 'routes.allow', HOST, { allowedRoutes: [route('GET', '/v2/y')] }],
+    ['route_refused', 'callers[].routes', [...HOST, 'X-Proxy-Key', 'key-a'], { callers }, '/v2/y'],
+    ['org_id_invalid', 'orgs.pattern', [...HOST, 'X-Org-Id', '.x'], {}],
+    ['org_not_allowed', 'orgs.allow', [...HOST, ...ORG], { allowedOrgs: new Set(['globex']) }],
+    ['org_not_allowed', 'callers[].orgs', [...HOST, ...ORG, 'X-Proxy-Key', 'key-a'], { callers }],
+  ])('%s: %s', (code, setting, fields, changed, url = '/v2/x') => {
+    const refused = admit(head(fields, { url }), { ...RULES, ...changed }, newRequestId)
+    expect(refused).toMatchObject({ verdict: 'refused', code, setting })
   })
 })
 

@@ -54,7 +54,7 @@ const PROBE_DEADLINE_MS = 10_000
 
 export class CaseTable {
   readonly service: Service
-  readonly #proxy: ProxyUnderTest
+  readonly proxy: ProxyUnderTest
   readonly #canaries: Canaries
   /** Fields that this proxy requires in every request. */
   readonly #probeLines: readonly string[]
@@ -63,7 +63,7 @@ export class CaseTable {
   constructor(service: Service, proxy: ProxyUnderTest, probeLines: readonly string[]) {
     this.#probeLines = probeLines
     this.service = service
-    this.#proxy = proxy
+    this.proxy = proxy
     this.#canaries = canariesOf(service.tokens)
   }
 
@@ -74,7 +74,7 @@ export class CaseTable {
     const mintsBefore = this.service.tokens.mints.length
     const requestsBefore = this.service.requests.length
     const fill = (text: string) =>
-      text.replaceAll('{org}', org).replaceAll('{other}', other).replaceAll('{port}', `${this.#proxy.port}`)
+      text.replaceAll('{org}', org).replaceAll('{other}', other).replaceAll('{port}', `${this.proxy.port}`)
     const content = row.content === undefined ? undefined : fill(row.content)
     const { length = 0 } = content ?? ''
     const send = fill(row.send).replaceAll('{length}', `${length}`).replaceAll('{size}', length.toString(16))
@@ -94,7 +94,7 @@ export class CaseTable {
     if (row.breaksInside === true) await this.#checkBroken(requests, mints)
     else this.#checkForwarded(forwards.map(fill), requests, mints, [org, other, ...(row.orgs ?? []).map(fill)])
     expect(this.service.origin.malformed, 'what the origin could not read').toEqual([])
-    expect(this.#canaries.search(this.#proxy.output), 'secrets in the log').toEqual([])
+    expect(this.#canaries.search(this.proxy.output), 'secrets in the log').toEqual([])
     row.also?.({ org, other, response, responses, requests, mints })
   }
 
@@ -107,7 +107,7 @@ export class CaseTable {
 
   /** The responses to these bytes. If the connection stays open, a good request on it must get the next response. */
   async #exchange(row: Case, send: string): Promise<RawResponse[]> {
-    await using client = await RawClient.sending(this.#proxy.port, send)
+    await using client = await RawClient.sending(this.proxy.port, send)
     const responses: RawResponse[] = []
     let isOpen = true
     for (let i = 0; isOpen && i < (row.responses ?? 1); i++) {
@@ -153,7 +153,7 @@ export class CaseTable {
   }
 
   async #probe(): Promise<void> {
-    const response = await request(this.#proxy.port, get(ALIVE, PROBE_ORG, ...this.#probeLines), {
+    const response = await request(this.proxy.port, get(ALIVE, PROBE_ORG, ...this.#probeLines), {
       deadlineMs: PROBE_DEADLINE_MS,
     })
     expect(response.status, 'the proxy lives').toBe(200)
