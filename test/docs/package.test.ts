@@ -19,9 +19,10 @@ const { at, path: folder } = await folderForFile()
 const installed = at('node_modules/org-access-proxy')
 mkdirSync(installed, { recursive: true })
 
-const args = ['pack', '--json', '--ignore-scripts', '--offline', '--pack-destination', folder]
+await run(process.execPath, [projectPath('tools/package.mjs'), at('staged')])
+const args = ['pack', '--json', '--offline', '--pack-destination', folder]
 const [packed]: { filename: string; files: { path: string }[] }[] = JSON.parse(
-  (await run('npm', args, { cwd: projectPath('.') })).stdout,
+  (await run('npm', args, { cwd: at('staged') })).stdout,
 )
 await run('tar', ['-xzf', at(packed?.filename ?? ''), '-C', installed, '--strip-components=1'])
 const files = packed?.files.map(({ path }) => path) ?? []
@@ -126,12 +127,16 @@ describe('the packages that the program is built on', () => {
   })
 
   test('are not installed a second time beside the bundle, and no installed package runs a script', () => {
-    expect(manifest).not.toHaveProperty('dependencies')
-    expect(Object.keys(manifest.devDependencies)).toEqual(expect.arrayContaining(used))
+    const staged = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8'))
+    for (const name of ['dependencies', 'devDependencies', 'scripts']) expect(staged).not.toHaveProperty(name)
     const lock: { packages: Record<string, { hasInstallScript?: boolean }> } = JSON.parse(
       readProjectFile('package-lock.json'),
     )
     expect(Object.entries(lock.packages).filter(([, { hasInstallScript }]) => hasInstallScript === true)).toEqual([])
+  })
+
+  test('are what `npm audit --omit=dev` looks at', () => {
+    expect(Object.keys(manifest.dependencies).toSorted()).toEqual(used)
   })
 
   test('have a row with their purpose', () => {
@@ -153,5 +158,5 @@ function packagesIn(folder: string): string[] {
     ...readProjectFile(path).matchAll(/(?:from |import\()'((?:@[\w-]+\/)?[\w-]+)[\w./-]*'/g),
   ])
   const names = new Set(imports.map(([, name = '']) => name).filter((name) => !isBuiltin(name)))
-  return [...names].filter((name) => name in manifest.devDependencies).sort()
+  return [...names].filter((name) => name in manifest.dependencies || name in manifest.devDependencies).sort()
 }

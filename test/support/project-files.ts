@@ -31,6 +31,7 @@ interface Manifest {
   readonly engines: { readonly node: string }
   readonly files: readonly string[]
   readonly scripts: Readonly<Record<string, string>>
+  readonly dependencies: Readonly<Record<string, string>>
   readonly devDependencies: Readonly<Record<string, string>>
 }
 
