@@ -57,6 +57,7 @@ function hintFor(code: OriginErrorCode, systemCode: string): string | undefined 
   const fault = CERTIFICATE_FAULTS[systemCode] ?? 'its verification failed'
   if (code === 'tls_certificate_error')
     return `The proxy does not trust the certificate of the service: ${fault} (${systemCode}).`
+  if (code === 'dns_error') return `The host name of baseUrl does not resolve (${systemCode}).`
   if (code === 'tls_protocol_error') return `TLS with the service failed (${systemCode}).`
   return undefined
 }

@@ -191,3 +191,26 @@ test('a 502 does not cost the client its connection', async () => {
     expect([response.status, fieldOf(response, 'connection')]).toEqual([status, 'keep-alive'])
   }
 })
+
+test('a name that does not resolve is told in the answer, in the log and in the status, for requests and for mints', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, {
+    appRoutes: 'GET /v2/app',
+    baseUrl: 'https://name-of-nothing.invalid',
+    'origin.connectTimeout': '20s', // of a resolver that has no network
+    'tokens.mintTimeout': '100ms',
+    'admin.address': 'localhost:0',
+  })
+  const told = /^The host name of baseUrl does not resolve \(\w+\)\./
+  expect(problemOf(await request(proxy.port, get('/v2/app')))).toMatchObject({
+    code: 'dns_error',
+    detail: expect.stringMatching(told),
+  })
+  expect(await proxy.logOf('/v2/app')).toMatchObject({ code: 'dns_error', detail: expect.stringMatching(told) })
+  const forOrg = problemOf(await request(proxy.port, get('/v2/x', 'acme')))
+  expect(forOrg).toMatchObject({ code: 'token_endpoint_unavailable', detail: expect.stringMatching(told) })
+  expect(proxy.logs.find(({ msg }) => msg === 'mint failed')).toMatchObject({ detail: expect.stringMatching(told) })
+  const { errors } = JSON.parse((await proxy.askAdmin('/status')).content)
+  for (const { detail } of errors) expect(detail).toMatch(told)
+  expect(errors).toHaveLength(2)
+})
