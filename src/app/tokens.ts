@@ -161,7 +161,7 @@ export class TokenSide {
       // Any of them: the trouble of one may be its own.
       const orgs = this.guard.status?.orgs ?? []
       const org = orgs[randomInt(Math.max(orgs.length, 1))]
-      if (org !== undefined) this.tokens.mint(org, 'warm').catch(() => undefined)
+      if (org !== undefined) this.tokens.mint(org, 'probe').catch(() => undefined)
     }, pauseMs).unref()
   }
 

@@ -26,8 +26,8 @@ export class AccessToken extends Secret {
   }
 }
 
-/** The purposes of a mint. `cold`: a request for an org that has no token, which comes last in the budget. */
-export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected', 'handshake'] as const
+/** The purposes of a mint. `cold`: a request for an org that has no token, which comes last in the budget. `probe`: nobody waits for it. */
+export const MINT_REASONS = ['cold', 'warm', 'probe', 'refresh', 'expired', 'rejected', 'handshake'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
 
 export interface MintOptions {

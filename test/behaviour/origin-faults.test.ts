@@ -202,7 +202,7 @@ test('a name that does not resolve is told in the answer, in the log and in the 
     'admin.address': 'localhost:0',
   })
   const told = /^The host name of baseUrl does not resolve \(\w+\)\./
-  expect(problemOf(await request(proxy.port, get('/v2/app')))).toMatchObject({
+  expect(problemOf(await request(proxy.port, get('/v2/app', 'acme')))).toMatchObject({
     code: 'dns_error',
     detail: expect.stringMatching(told),
   })

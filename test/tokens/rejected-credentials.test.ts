@@ -78,6 +78,8 @@ test.concurrent('the service rejects the App for a while: ready again before any
   const { mints } = service.tokens
   const before = mints.length
   await eventually(() => mints.length > before || undefined, 'another mint', 10_000)
+  await proxy.until(() => proxy.logs.some(({ reason }) => reason === 'probe'), 'its log line')
+  expect(proxy.logs.filter(({ reason }) => reason === 'warm')).toEqual([])
   service.tokens.script = issue
   await eventually(async () => (await readiness()) === 200 || undefined, 'readiness', 10_000)
   expect(proxy.logs.filter((line) => line.msg === 'mints paused').length).toBe(2)
