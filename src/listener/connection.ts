@@ -30,7 +30,7 @@ interface Wait {
 
 const NOTHING: Wait = { what: 'nothing', progress: 0, limitMs: Number.POSITIVE_INFINITY }
 
-/** Input is read and dropped for this time after our last byte. */
+/** A connection that we end stays open for at most this time: its input is read and dropped, and what was written is sent. */
 const LINGER_MS = 2_000
 
 export class ClientConnection implements Peer {
@@ -49,6 +49,8 @@ export class ClientConnection implements Peer {
   isTunnel = false
   /** The current request is the last one, or else the one whose head is arriving. */
   #isLastRequest = false
+  /** No request is taken any more, and no tunnel stays. */
+  #isFinishing = false
   /** Our side has ended. */
   #hasEnded = false
   /** Monotonic milliseconds. */
@@ -134,8 +136,10 @@ export class ClientConnection implements Peer {
   /** The current request has ended, though its response may still be flushed. */
   requestEnded(response: ClientResponse): void {
     this.current = undefined
-    if (this.isTunnel) this.#arrival = undefined
-    else if (response.isFlushed) this.#goOn(response)
+    if (this.isTunnel) {
+      this.#arrival = undefined
+      if (this.#isFinishing) this.finish()
+    } else if (response.isFlushed) this.#goOn(response)
     else response.onFlushed = () => this.#goOn(response)
   }
 
@@ -193,10 +197,15 @@ export class ClientConnection implements Peer {
 
   /**
    * Takes no more requests. The current one finishes, with `Connection: close` if its head is still to be sent. A request whose
-   * head has begun to arrive counts as current.
+   * head has begun to arrive counts as current. A tunnel has no end to wait for, and closes.
    */
   finish(): void {
-    if (this.isBusy || this.socket.bytesRead > this.#idleBytes) this.#closeBehindResponse()
+    this.#isFinishing = true
+    if (this.isTunnel) {
+      this.isTunnel = false
+      this.#hasEnded = true
+      this.socket.destroySoon()
+    } else if (this.isBusy || this.socket.bytesRead > this.#idleBytes) this.#closeBehindResponse()
     else this.#linger()
   }
 

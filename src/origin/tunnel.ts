@@ -25,18 +25,21 @@ const UPGRADE = { connection: 'Upgrade', upgrade: 'websocket' }
  */
 export function openTunnel(client: Socket, service: Socket, fields: readonly string[], firstBytes: Buffer): void {
   service.allowHalfOpen = true
-  client.setDefaultEncoding('latin1') // the library writes the head as a string: each character is one byte
-  // The library makes a request of its own, and opens the tunnel when it is answered. This agent never sends it.
-  const agent = Object.assign(new Agent(), { createConnection: () => undefined })
-  const handshake = { method: 'GET', url: '/', httpVersionMajor: 1, headers: UPGRADE, socket: client }
-  library.ws(handshake as unknown as IncomingMessage, client, { agent }, Buffer.alloc(0)).catch(() => undefined)
-  libraryRequest?.emit('upgrade', { headers: { ...UPGRADE, ...grouped(fields) } }, service, firstBytes)
-  libraryRequest = undefined
   // The library alone would end the other side as if all had come.
   service.once('close', () => {
     if (!service.readableEnded) client.destroy()
   })
   client.once('close', () => service.destroy())
+  client.setDefaultEncoding('latin1') // the library writes the head as a string: each character is one byte
+  // The library makes a request of its own, and opens the tunnel when it is answered. This agent never sends it.
+  const agent = Object.assign(new Agent(), { createConnection: () => undefined })
+  const handshake = { method: 'GET', url: '/', httpVersionMajor: 1, headers: UPGRADE, socket: client }
+  library.ws(handshake as unknown as IncomingMessage, client, { agent }, Buffer.alloc(0)).catch(() => undefined)
+  const request = libraryRequest
+  libraryRequest = undefined
+  // Without a request there is no tunnel. The exchange has ended, so nothing else would ever end the two connections.
+  if (request === undefined) client.destroy()
+  else request.emit('upgrade', { headers: { ...UPGRADE, ...grouped(fields) } }, service, firstBytes)
 }
 
 /** As the library takes fields: each value of a list is a line of its own. */

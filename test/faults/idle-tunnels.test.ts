@@ -10,12 +10,11 @@ import { startService } from '../support/service.ts'
 import { echoServer } from '../support/websocket-echo.ts'
 
 const TUNNELS = 400
-const GRACE_MS = 1_000
 
 test(`${TUNNELS} idle tunnels`, async () => {
   await using service = await startService(echoServer({}))
   await using proxy = await startProxyProcess(service, {
-    settings: { 'shutdown.timeout': `${GRACE_MS}ms`, 'listen.maxConnections': `${TUNNELS + 100}` },
+    settings: { 'shutdown.timeout': '60s', 'listen.maxConnections': `${TUNNELS + 100}` },
   })
   const clients: RawClient[] = []
   const opener = async () => {
@@ -45,9 +44,9 @@ test(`${TUNNELS} idle tunnels`, async () => {
   proxy.spawned.signal('SIGTERM')
   await proxy.spawned.waitForLine(/"msg":"drain"/)
   const ends = await Promise.all(others.map((client) => client.untilClosed()))
-  expect(performance.now() - signalledAt, 'they had the time to finish').toBeGreaterThanOrEqual(GRACE_MS)
+  expect(performance.now() - signalledAt, 'they did not wait for the deadline').toBeLessThan(30_000)
   expect(ends.every(({ bytes }) => bytes.length === 0)).toBe(true)
-  expect((await proxy.spawned.exited).code, 'something was broken off').toBe(1)
-  expect(proxy.spawned.logs.at(-1)).toMatchObject({ level: 'warn', connections: others.length })
+  expect((await proxy.spawned.exited).code).toBe(0)
+  expect(proxy.spawned.logs.at(-1)).toMatchObject({ level: 'info', msg: 'stopped' })
   await service.origin.waitFor(() => service.origin.openConnections.length === 0, 'the ends at the origin')
 })

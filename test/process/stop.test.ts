@@ -3,16 +3,22 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
+import { HANDSHAKE } from '../support/handshake.ts'
 import { fieldOf, RawClient, request } from '../support/raw-client.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
 import { spawnProxy } from '../support/spawn-proxy.ts'
 
-/** Requests for `/held` are answered when the gate opens. */
+/** Requests for `/held…` are answered when the gate opens. */
 let gate: Gate
 
 const served = serviceForFile({
-  script: async (received) => {
-    if (received.target === '/held') await gate.pass()
+  script: async (received, connection) => {
+    if (received.target.startsWith('/held')) await gate.pass()
+    if (received.target.endsWith('/ws')) {
+      connection.tunnel()
+      connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
+      return undefined
+    }
     return { content: 'done' }
   },
 })
@@ -93,6 +99,50 @@ test('requests that outlast the deadline are broken off, and the exit code says 
   expect((await client.untilClosed()).bytes.toString()).toBe('')
   expect(proxy.logs.at(-1)).toMatchObject({ level: 'warn', connections: 1 })
   gate.open()
+})
+
+// It has no end that a stop could wait for.
+test.each(['idle', 'with a client that does not read'])(
+  'a WebSocket (%s) closes behind shutdown.delay',
+  async (state) => {
+    const { proxy, port } = await start({ OAP_SHUTDOWN_DELAY: '1s', OAP_SHUTDOWN_TIMEOUT: '50s' })
+    await using client = await RawClient.sending(port, get('/ws', 'acme', ...HANDSHAKE))
+    expect((await client.response()).status).toBe(101)
+    const atService = served.service.requests.at(-1)?.connection
+    if (state !== 'idle') {
+      client.socket.pause()
+      atService?.write(Buffer.alloc(32 * 1024 * 1024))
+    }
+    proxy.signal('SIGTERM')
+    const signalledAt = performance.now()
+    await proxy.waitForLine(/"msg":"drain"/)
+    if (state === 'idle') {
+      client.send('still here')
+      await served.service.origin.waitFor(
+        () => atService?.received.includes('still here') === true,
+        'what the client sent',
+      )
+    }
+    expect(await proxy.exited).toEqual({ code: 0, signal: null })
+    expect(performance.now() - signalledAt).toBeGreaterThanOrEqual(1_000)
+    expect(performance.now() - signalledAt).toBeLessThan(25_000) // half of the 50 s of the drain deadline
+    expect(proxy.logs.at(-1)).toMatchObject({ level: 'info', msg: 'stopped' })
+  },
+)
+
+test('a WebSocket that the service opens during a stop closes', async () => {
+  const { proxy, port } = await start({ OAP_SHUTDOWN_TIMEOUT: '20s' })
+  await using client = await RawClient.sending(port, get('/held/ws', 'acme', ...HANDSHAKE))
+  await gate.untilWaiting(1)
+  proxy.signal('SIGTERM')
+  const signalledAt = performance.now()
+  await proxy.waitForLine(/"msg":"drain"/)
+  await expect(RawClient.connect(port)).rejects.toThrow('ECONNREFUSED')
+  gate.open()
+  await client.untilClosed()
+  client.endSending()
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+  expect(performance.now() - signalledAt).toBeLessThan(10_000) // half of the 20 s of the drain deadline
 })
 
 test('a second signal ends the process at once', async () => {
