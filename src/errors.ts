@@ -81,6 +81,12 @@ const REFUSALS = {
     fault: 'app',
     detail: 'The request came through another proxy. Call from the same host, or set listen.refuseForwarded to false.',
   },
+  caller_keys_unavailable: {
+    status: 503,
+    proxyError: 'destination_unavailable',
+    fault: 'proxy',
+    detail: 'The key set that JWTs are verified with could not be fetched yet: repeat the request later.',
+  },
   caller_refused: {
     status: 403,
     proxyError: 'http_request_denied',

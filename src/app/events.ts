@@ -61,7 +61,7 @@ export function eventsOf(log: Log, metrics: Metrics): Events {
     },
     keySetUnavailable(url, problem, isFormerInUse) {
       if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
-      else logger.warn({ url, problem }, 'key set of callers not usable: tokens that need it are refused')
+      else logger.warn({ url, problem }, 'key set of callers not usable: requests with tokens that need it get 503')
     },
     keySetRecovered: (url) => logger.info({ url }, 'key set of callers usable now'),
 

@@ -26,6 +26,11 @@ export class LiveRules {
     return this.current.callers?.all ?? []
   }
 
+  /** The key sets of callers that cannot be fetched now. */
+  get failingKeySets(): KeySets['failing'] {
+    return this.#keySets.failing
+  }
+
   /** Later requests are admitted under the rules of `config`. */
   use(config: Config): void {
     this.current = this.#rulesOf(config, this.current.callers)

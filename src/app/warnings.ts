@@ -6,11 +6,13 @@ import type { OrgId } from '../http/org-id.ts'
 import type { Listener } from '../listener/server.ts'
 import type { Log } from './log.ts'
 import type { ConfigReload } from './reload.ts'
+import type { LiveRules } from './rules.ts'
 import type { TokenSide } from './tokens.ts'
 
 export function warningsOf(
   side: TokenSide,
   listener: Listener,
+  rules: LiveRules,
   log: Log,
   reload: ConfigReload,
   fleet: Fleet | undefined,
@@ -56,6 +58,18 @@ export function warningsOf(
     configuration_refused() {
       if (reload.problems.length === 0) return undefined
       return 'The changed configuration was refused, and the one before it is in use. The log has every problem, and so has "org-access-proxy check".'
+    },
+    key_set_unavailable() {
+      const { failingKeySets } = rules
+      if (failingKeySets.length === 0) return undefined
+      return failingKeySets
+        .map(({ url, problem, isFormerInUse }) => {
+          const effect = isFormerInUse
+            ? 'The last good one stays in use, and new keys are unknown'
+            : 'Until it is here, callers with a JWT get 503 caller_keys_unavailable'
+          return `The key set of callers at ${url} ${problem}. ${effect}. Correct its server, jwks, jwksCaFile or jwksTokenFile.`
+        })
+        .join(' ')
     },
     fleet_store_lost() {
       if (fleet?.store.status.state !== 'lost') return undefined

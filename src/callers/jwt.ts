@@ -99,7 +99,7 @@ const MAX_KEYS = 100
 export function parseKeySet(text: string): KeySet {
   let found: unknown
   try {
-    found = JSON.parse(text)?.keys
+    found = JSON.parse(text.replace(/^\uFEFF/, ''))?.keys // editors on Windows write a byte order mark
   } catch {
     throw new KeySetInvalid('is not JSON')
   }

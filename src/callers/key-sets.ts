@@ -4,7 +4,9 @@ import { once } from 'node:events'
 import type { IncomingMessage } from 'node:http'
 import { request } from 'node:https'
 import type { SecureContext } from 'node:tls'
+import { gunzipSync } from 'node:zlib'
 import { contextTrusting } from '../trusted-certificates.ts'
+import { readVersion } from '../version.ts'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
 import type { CallerRule, JwtCredential, KeySetSource } from './callers.ts'
 import { KeySetInvalid, openVerifier, parseKeySet, type Verification, type Verifier } from './jwt.ts'
@@ -21,10 +23,13 @@ export interface KeySetTiming {
   readonly refreshMs: number
   /** After a failure, and between two fetches for unknown keys: a flood of made-up key ids must not reach the server. */
   readonly minIntervalMs: number
+  /** The same as long as there is no set at all, because its callers get nothing but errors. */
+  readonly retryMs: number
   readonly timeoutMs: number
 }
 
-const TIMING: KeySetTiming = { refreshMs: 5 * 60_000, minIntervalMs: 10_000, timeoutMs: 5_000 }
+/** `retryMs` and `timeoutMs` together are less than ten seconds: so long may callers wait after the server is back. */
+const TIMING: KeySetTiming = { refreshMs: 5 * 60_000, minIntervalMs: 10_000, retryMs: 3_000, timeoutMs: 5_000 }
 
 /** Anyone can send a token that names an unknown key. Beyond this many that wait for a newer set, the next is refused at once. */
 const MAX_WAITING = 256
@@ -79,6 +84,15 @@ export class KeySets {
     return verify()
   }
 
+  /** The sets that cannot be fetched now. `problem` is a predicate of the URL. */
+  get failing(): readonly { readonly url: string; readonly problem: string; readonly isFormerInUse: boolean }[] {
+    return [...this.#entries.values()].flatMap(({ source, problem, verifier }) =>
+      source === undefined || problem === undefined
+        ? []
+        : [{ url: source.url, problem, isFormerInUse: verifier !== undefined }],
+    )
+  }
+
   close(): void {
     this.use([])
   }
@@ -103,7 +117,8 @@ class RemoteKeySet {
   #fetching: Promise<void> | undefined
   #fetchedAt = Number.NEGATIVE_INFINITY
   #text: string | undefined
-  #problem: string | undefined
+  /** Of the last fetch. */
+  problem: string | undefined
 
   constructor(source: UrlSource, before: RemoteKeySet['verifier'], observer: KeySetsObserver, timing: KeySetTiming) {
     this.source = source
@@ -116,13 +131,19 @@ class RemoteKeySet {
 
   /** Fetches the set, unless it was fetched a moment ago. Never rejects. */
   async refresh(): Promise<void> {
-    if (this.#fetching === undefined) {
-      const now = performance.now()
-      if (this.#abort.signal.aborted || now - this.#fetchedAt < this.#timing.minIntervalMs) return
-      this.#fetchedAt = now
-      this.#fetching = this.#fetchOnce()
-    }
-    await this.#fetching
+    if (this.#fetching === undefined && performance.now() - this.#fetchedAt < this.#pauseMs) return
+    await this.#fetch()
+  }
+
+  #fetch(): Promise<void> | undefined {
+    if (this.#abort.signal.aborted) return undefined
+    this.#fetching ??= this.#fetchOnce()
+    return this.#fetching
+  }
+
+  /** The least time between two fetches. */
+  get #pauseMs(): number {
+    return this.verifier === undefined ? this.#timing.retryMs : this.#timing.minIntervalMs
   }
 
   close(): void {
@@ -131,22 +152,23 @@ class RemoteKeySet {
   }
 
   async #fetchOnce(): Promise<void> {
-    const { refreshMs, minIntervalMs } = this.#timing
+    this.#fetchedAt = performance.now()
     const problem = await this.#take().catch(describeFailure)
     this.#fetching = undefined
     if (this.#abort.signal.aborted) return
-    if (problem === undefined && this.#problem !== undefined) this.#observer.keySetRecovered(this.source.url)
-    if (problem !== undefined && problem !== this.#problem) {
+    if (problem === undefined && this.problem !== undefined) this.#observer.keySetRecovered(this.source.url)
+    if (problem !== undefined && problem !== this.problem) {
       this.#observer.keySetUnavailable(this.source.url, problem, this.verifier !== undefined)
     }
-    this.#problem = problem
-    const delayMs = problem === undefined ? refreshMs : minIntervalMs
+    this.problem = problem
+    const delayMs = problem === undefined ? this.#timing.refreshMs : this.#pauseMs
     clearTimeout(this.#timer)
-    this.#timer = setTimeout(() => this.refresh(), delayMs * (0.9 + Math.random() / 5)).unref()
+    // Fetches even if `refresh` would not yet: nothing else sets the timer again.
+    this.#timer = setTimeout(() => this.#fetch(), delayMs * (0.9 + Math.random() / 5)).unref()
   }
 
   async #take(): Promise<undefined> {
-    const text = await this.#fetch()
+    const text = await this.#download()
     if (text === this.#text) return
     const isFirst = this.verifier === undefined
     this.verifier = await openVerifier(parseKeySet(text))
@@ -154,11 +176,12 @@ class RemoteKeySet {
     if (!isFirst && !this.#abort.signal.aborted) this.#observer.keySetChanged()
   }
 
-  async #fetch(): Promise<string> {
+  async #download(): Promise<string> {
     const { url, tokenFile } = this.source
     const token = tokenFile && (await readRegularFile(tokenFile)).bytes.toString('latin1').trim()
     const headers = {
       accept: 'application/jwk-set+json, application/json',
+      'user-agent': `org-access-proxy/${readVersion()}`, // some firewalls refuse calls without one
       ...(token && { authorization: `Bearer ${token}` }),
     }
     const { signal } = this.#abort
@@ -183,13 +206,23 @@ class RemoteKeySet {
         if (length > MAX_BYTES) throw new KeySetInvalid('is larger than 64 KiB')
         chunks.push(chunk)
       }
-      return Buffer.concat(chunks).toString('utf8')
+      return textOf(Buffer.concat(chunks))
     } catch (error) {
       throw isLate ? new KeySetInvalid('did not answer in time') : error
     } finally {
       clearTimeout(timer)
       outgoing.destroy()
     }
+  }
+}
+
+/** Some servers compress unasked (RFC 1952). */
+function textOf(content: Buffer): string {
+  if (content[0] !== 0x1f) return content.toString('utf8')
+  try {
+    return gunzipSync(content, { maxOutputLength: MAX_BYTES }).toString('utf8')
+  } catch {
+    throw new KeySetInvalid('is compressed, and broken or larger than 64 KiB')
   }
 }
 

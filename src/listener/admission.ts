@@ -103,6 +103,8 @@ export function admit(
   const { callerKey = '' } = found
   const caller = verified ?? rules.callers.identify(peer, keysIn(found), callerKey)
   if (caller === 'unverified') return { verdict: 'unverified', token: callerKey }
+  // A 403 would say that the credential is wrong.
+  if (caller === 'no key set') return refuse('caller_keys_unavailable', 'callers', caller)
   if (typeof caller === 'string') return refuse('caller_refused', 'callers', caller)
   const admission = admitTarget(head, found, rules, newRequestId, caller)
   return admission.verdict === 'admitted' ? admission : { ...admission, caller }

@@ -6,9 +6,11 @@
 import { readFileSync } from 'node:fs'
 import { rm, writeFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
+import { gzipSync } from 'node:zlib'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type CallerRule, Callers } from '../../src/callers/callers.ts'
 import { KeySets, type KeySetTiming } from '../../src/callers/key-sets.ts'
+import { readVersion } from '../../src/version.ts'
 import { CLAIMS, type Issuer, makeIssuer, sign } from '../callers/issuer.ts'
 import { KeySetServer } from '../callers/key-set-server.ts'
 import { outcomeOf, rule } from '../callers/make-callers.ts'
@@ -19,7 +21,7 @@ import { makeFolder } from '../support/folder.ts'
 
 const CA = readFileSync(CA_FILE, 'utf8')
 /** Each unknown key is fetched, and nothing else. */
-const ON_DEMAND = { refreshMs: 1_000_000, minIntervalMs: 0, timeoutMs: 5_000 }
+const ON_DEMAND = { refreshMs: 1_000_000, minIntervalMs: 0, retryMs: 0, timeoutMs: 5_000 }
 
 interface Source {
   readonly caCertificates?: string | undefined
@@ -97,7 +99,7 @@ afterEach(async () => {
 
 const trusting = (timing: Partial<KeySetTiming> = {}) => new Batch(server, { caCertificates: CA }, timing)
 
-const answerWith = (body: string, status = 200, headers = {}) => {
+const answerWith = (body: string | Buffer, status = 200, headers = {}) => {
   server.answer = (response) => response.writeHead(status, headers).end(body)
 }
 
@@ -114,6 +116,7 @@ const BAD_SETS: readonly (readonly [string, () => void, string])[] = [
   ['only a secret', () => answerWith('{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}'), 'has no public key for'],
   ['half a key', () => answerWith('{"keys":[{"kty":"EC","crv":"P-256","x":"AA"}]}'), 'has no public key for'],
   ['many keys', () => answerWith(JSON.stringify({ keys: Array(101).fill({ kty: 'RSA' }) })), 'more than 100 keys'],
+  ['a compressed set without end', () => answerWith(gzipSync(' '.repeat(70_000))), 'larger than 64 KiB'],
   ['a set without end', () => answerWith(' '.repeat(70_000)), 'is larger than 64 KiB'],
   ...[404, 500, 204, 401].map((status) => [`${status}`, () => answerWith('', status), `answers ${status}`] as const),
   [
@@ -159,6 +162,31 @@ test.each(['1', '0'])('an untrusted certificate is refused, with NODE_TLS_REJECT
   } finally {
     vi.unstubAllEnvs()
   }
+})
+
+test.each([
+  ['with a byte order mark', (jwks: string) => `\uFEFF${jwks}`],
+  ['compressed, although nothing asked for it', gzipSync],
+])('a set %s is read', async (_, written) => {
+  server.answer = (response) => response.end(written(issuer.jwks))
+  using batch = trusting()
+  expect(await batch.outcomeOf(good)).toBe('batch')
+})
+
+test('the request says who asks, and for what', async () => {
+  using batch = trusting()
+  await batch.outcomeOf(good)
+  expect(server.fields).toMatchObject([
+    { 'user-agent': `org-access-proxy/${readVersion()}`, accept: 'application/jwk-set+json, application/json' },
+  ])
+})
+
+test('a server that was down is asked again without a request, however fast it fails', async () => {
+  answerWith('', 500)
+  using batch = trusting({ minIntervalMs: 20, retryMs: 20 })
+  await server.changes.until(() => server.requests > 20, 'one try after the other')
+  answerWith(issuer.jwks)
+  await batch.changes.until(() => batch.told.includes('recovered'), 'the set')
 })
 
 test('a well-formed set without keys revokes all', async () => {
@@ -231,7 +259,7 @@ test('the token for the server is read for each request, and never told', async 
   expect(await batch.outcomeOf(good)).toBe('batch')
   await writeFile(tokenFile, 'second-token\n')
   await batch.outcomeOf(unknown)
-  expect(server.authorizations).toEqual(['Bearer first-token', 'Bearer second-token'])
+  expect(server.fields.map(({ authorization }) => authorization)).toEqual(['Bearer first-token', 'Bearer second-token'])
   await rm(tokenFile)
   await batch.outcomeOf(unknown)
   expect(batch.told).toEqual([expect.stringContaining('does not exist (ENOENT)')])

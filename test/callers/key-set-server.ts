@@ -1,6 +1,6 @@
 /** A server of key sets, over TLS with the certificates of the tests. What it answers can be changed. */
 
-import type { ServerResponse } from 'node:http'
+import type { IncomingHttpHeaders, ServerResponse } from 'node:http'
 import { createServer } from 'node:https'
 import { certificate } from '../support/certificates.ts'
 import { Changes } from '../support/changes.ts'
@@ -8,11 +8,11 @@ import { type Listening, listening } from '../support/listening.ts'
 
 export class KeySetServer implements AsyncDisposable {
   answer: (response: ServerResponse) => void
-  /** The `Authorization` field of each request. */
-  readonly authorizations: (string | undefined)[] = []
+  /** The fields of each request. */
+  readonly fields: IncomingHttpHeaders[] = []
   readonly changes = new Changes()
   readonly #server = createServer(certificate('localhost'), (request, response) => {
-    this.authorizations.push(request.headers.authorization)
+    this.fields.push(request.headers)
     this.changes.notify()
     this.answer(response)
   })
@@ -23,14 +23,14 @@ export class KeySetServer implements AsyncDisposable {
     this.answer = (response) => response.end(jwks)
   }
 
-  static async start(jwks: string): Promise<KeySetServer> {
+  static async start(jwks: string, port = 0): Promise<KeySetServer> {
     const server = new KeySetServer(jwks)
-    server.#listening = await listening(server.#server)
+    server.#listening = await listening(server.#server, '127.0.0.1', port)
     return server
   }
 
   get requests(): number {
-    return this.authorizations.length
+    return this.fields.length
   }
 
   get url(): string {

@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { CA_FILE } from '../support/certificates.ts'
 import { eventually, Gate } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { freePort } from '../support/listening.ts'
 import { fieldOf, outcomeOf, problemOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import {
@@ -190,21 +191,33 @@ test('a caller gets no more requests at once than its maxInFlight, and other cal
   expect((await get(REPORTS_KEY)).status).toBe(200)
 })
 
-test('without a good key set from the start, the log does not speak of a last good one', async () => {
-  await using server = await KeySetServer.start(issuer.jwks)
-  server.answer = (response) => response.writeHead(500).end()
-  await using keyless = await startWith(server.url)
-  const problems = () => keyless.logs.filter(({ msg }) => msg?.startsWith('key set of callers'))
-  await keyless.until(() => problems().length > 0, 'a line about the key set')
-  expect(problems()).toMatchObject([
-    {
-      level: 'warn',
-      msg: 'key set of callers not usable: tokens that need it are refused',
-      url: server.url,
-      problem: 'answers 500',
-    },
+test('while no key set was ever had, its callers get 503, and a warning says so; it is back soon after its server', async () => {
+  const port = await freePort()
+  const url = `https://localhost:${port}/jwks.json`
+  await using keyless = await startWith(url, { 'admin.address': 'unix:$FOLDER/admin.sock' })
+  const lines = () => keyless.logs.filter(({ msg }) => msg?.startsWith('key set of callers'))
+  await keyless.until(() => lines().length > 0, 'a line about the key set')
+  const problem = 'cannot be fetched (ECONNREFUSED)'
+  const told = 'key set of callers not usable: requests with tokens that need it get 503'
+  expect(lines()).toMatchObject([{ level: 'warn', msg: told, url, problem }])
+  const token = await sign(issuer)
+  const answer = await request(keyless.port, `GET /v2/keyless HTTP/1.1\r\n${fieldsWith(token)}`)
+  expect([answer.status, problemOf(answer).code]).toEqual([503, 'caller_keys_unavailable'])
+  expect(Number(fieldOf(answer, 'retry-after'))).toBeGreaterThan(0)
+  expect(await keyless.logOf('/v2/keyless')).toMatchObject({ level: 'warn', reason: 'no key set' })
+  expect(await send({ on: keyless.port, key: NEXT_KEY }), 'another caller').toBe(200)
+  expect(await send({ on: keyless.port, key: await sign(issuer, { claims: { sub: 'nobody' } }) })).toBe(
+    'caller_refused',
+  )
+  const warnings = async () => JSON.parse((await keyless.askAdmin('/status')).content).warnings
+  expect(await warnings()).toMatchObject([
+    { code: 'key_set_unavailable', text: expect.stringContaining(`The key set of callers at ${url} ${problem}.`) },
   ])
-  expect(await send({ on: keyless.port, key: await sign(issuer) })).toBe('caller_refused')
+  expect(await keyless.metric('oap_warnings{code="key_set_unavailable"}')).toBe(1)
+
+  await using _server = await KeySetServer.start(issuer.jwks, port)
+  await eventually(async () => (await warnings()).length === 0, 'the key set, without a request that needs it', 10_000)
+  expect(await send({ on: keyless.port, key: token })).toBe(200)
 })
 
 test('tokens that wait for a key set take no place from callers that are known', async () => {

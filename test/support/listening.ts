@@ -1,4 +1,4 @@
-/** Any server of a test on a free port, which ends together with its connections. */
+/** Any server of a test, mostly on a free port, which ends together with its connections. */
 
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
@@ -9,12 +9,12 @@ export interface Listening extends AsyncDisposable {
   readonly sockets: ReadonlySet<Socket>
 }
 
-export async function listening(server: Server, host = '127.0.0.1'): Promise<Listening> {
+export async function listening(server: Server, host = '127.0.0.1', port = 0): Promise<Listening> {
   const sockets = new Set<Socket>()
   server.on('connection', (socket: Socket) => {
     sockets.add(socket.on('error', () => undefined).once('close', () => sockets.delete(socket)))
   })
-  await once(server.listen(0, host), 'listening')
+  await once(server.listen(port, host), 'listening')
   return {
     port: (server.address() as AddressInfo).port,
     sockets,
