@@ -67,7 +67,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       headersTimeoutMs: listen.headersTimeout,
       idleTimeoutMs: listen.idleTimeout,
       keepAliveTimeoutMs: listen.keepAliveTimeout,
-      rules: () => rules.current,
+      rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
       newRequestId: requestIds(),
       observer: events,
     },

@@ -4,7 +4,7 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { type Caller, type CallerRule, Callers, type JwtCredential } from '../callers/callers.ts'
 import { KeySets } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
-import { HostList, LOOPBACK_NAMES } from '../http/host.ts'
+import { HOSTS_ON_SOCKET, HostList, LOOPBACK_NAMES } from '../http/host.ts'
 import { targetPrefix } from '../http/target.ts'
 import type { AdmissionRules } from '../listener/admission.ts'
 import type { ListenAddress } from '../listener/bind.ts'
@@ -13,12 +13,15 @@ import type { Events } from './events.ts'
 
 export class LiveRules {
   current: AdmissionRules
+  /** The same for connections on unix sockets. */
+  onSocket: AdmissionRules
   readonly #keySets: KeySets
   readonly #instance = randomBytes(9).toString('base64url')
 
   constructor(config: Config, events: Events) {
     this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() })
     this.current = this.#rulesOf(config)
+    this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }
   }
 
   /** The callers that are configured now. */
@@ -34,6 +37,7 @@ export class LiveRules {
   /** Later requests are admitted under the rules of `config`. */
   use(config: Config): void {
     this.current = this.#rulesOf(config, this.current.callers)
+    this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }
   }
 
   close(): void {
@@ -75,6 +79,7 @@ type JwtSettings = NonNullable<Config['callers'][number]['jwt']>
 
 /** Names accepted in `Host` by the admin listener. */
 export function adminHosts({ admin, listen }: Config): HostList {
+  if (admin.address !== 'off' && admin.address.kind === 'unix') return HOSTS_ON_SOCKET
   const own = admin.address === 'off' ? [] : hostOf(admin.address)
   return new HostList([...LOOPBACK_NAMES, ...own, ...listen.hosts])
 }

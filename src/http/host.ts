@@ -5,24 +5,29 @@ const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9_~!$&'()*+;=.-]+)(?::\d{1,5})?$/i
 /** Names that always mean this machine. */
 export const LOOPBACK_NAMES: readonly string[] = ['localhost', '127.0.0.1', '[::1]']
 
-/** A fixed list of names. A lone `*` allows every well-formed host. */
+/** A fixed list of names. A lone `*` allows every well-formed host; with `''` beside it, an empty one, too. */
 export class HostList {
   readonly #names: ReadonlySet<string>
   readonly #allowsAll: boolean
+  readonly #allowsEmpty: boolean
   /** Values that were allowed before. A client sends the same one with every request. */
   readonly #passed = new Set<string>()
 
   constructor(names: readonly string[]) {
     this.#names = new Set(names.map((name) => name.toLowerCase()))
     this.#allowsAll = names.includes('*')
+    this.#allowsEmpty = names.includes('')
   }
 
   check(value: string): 'allowed' | 'refused' | 'invalid' {
     if (this.#passed.has(value)) return 'allowed'
     const match = HOST.exec(value)
-    if (match === null) return 'invalid'
+    if (match === null) return value === '' && this.#allowsEmpty ? 'allowed' : 'invalid'
     if (!this.#allowsAll && !this.#names.has((match[1] ?? '').toLowerCase())) return 'refused'
     if (this.#passed.size < 256) this.#passed.add(value)
     return 'allowed'
   }
 }
+
+/** For unix sockets, which no web page can reach. Clients send what their library makes of a path. */
+export const HOSTS_ON_SOCKET = new HostList(['*', ''])

@@ -128,7 +128,8 @@ function checkMethod({ method }: RequestHead, { expectation = '100-continue' }: 
   return expectation.toLowerCase() === '100-continue' ? undefined : refuse('expectation_failed')
 }
 
-function checkHost({ host = '' }: RequestFindings, rules: AdmissionRules): Refusal | undefined {
+function checkHost({ host }: RequestFindings, rules: AdmissionRules): Refusal | undefined {
+  if (host === undefined) return refuse('host_invalid')
   const verdict = rules.hosts.check(host)
   if (verdict === 'allowed') return undefined
   return verdict === 'refused' ? refuse('host_refused', 'listen.hosts') : refuse('host_invalid')

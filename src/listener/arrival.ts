@@ -37,7 +37,7 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
     this.connection = connection
     this.message = message
     this.response = response
-    this.rules = listener.options.rules()
+    this.rules = listener.options.rules(connection.origin.isOnSocket === true)
     this.#listener = listener
   }
 

@@ -14,6 +14,17 @@ import type { ClientCertificate } from './tls.ts'
 /** The current request, as its connection sees it. One that is not admitted yet waits for no content, and has no time limits. */
 export type CurrentRequest = Pick<Exchange, 'fail' | 'abandon'> & Partial<Pick<Exchange, 'awaitsClient' | 'check'>>
 
+/** Where a connection came from, decided when it was accepted. */
+export interface ConnectionOrigin {
+  /** Its peer is on this machine. */
+  readonly isLocal: boolean
+  /** It came through a unix socket. */
+  readonly isOnSocket?: boolean
+  /** Path of the caller's own socket that it came through; undefined for the common address. */
+  readonly callerSocket?: string | undefined
+  readonly certificate?: ClientCertificate | undefined
+}
+
 export interface WaitLimits {
   readonly headersTimeoutMs: number
   readonly keepAliveTimeoutMs: number
@@ -37,7 +48,7 @@ export class ClientConnection implements Peer {
   readonly socket: Socket
   readonly callerSocket: string | undefined
   readonly certificate: ClientCertificate | undefined
-  readonly isLocal: boolean
+  readonly origin: ConnectionOrigin
   readonly #listener: Listener
   /** The current request, until its response has been flushed. */
   #arrival: Arrival | undefined
@@ -61,19 +72,12 @@ export class ClientConnection implements Peer {
   /** Monotonic milliseconds: since then it has stood still. */
   #waitsSince = 0
 
-  /** `callerSocket`: path of the caller's own socket that it came through; undefined for the common address. */
-  constructor(
-    socket: Socket,
-    listener: Listener,
-    isLocal: boolean,
-    callerSocket?: string,
-    certificate?: ClientCertificate,
-  ) {
+  constructor(socket: Socket, listener: Listener, origin: ConnectionOrigin) {
     this.socket = socket
     this.#listener = listener
-    this.isLocal = isLocal
-    this.callerSocket = callerSocket
-    this.certificate = certificate
+    this.origin = origin
+    this.callerSocket = origin.callerSocket
+    this.certificate = origin.certificate
     socket.on('error', () => undefined) // Node removes its own listener when a connection is upgraded
     socket.prependListener('end', () => this.#inputEnded()) // before Node ends our side
     socket.once('close', () => this.#closed())

@@ -16,9 +16,9 @@ import type { GatewayObserver } from '../http/request-record.ts'
 import { type AdmissionRules, type Admitted, admit, asksForWebSocket } from './admission.ts'
 import type { Arrival } from './arrival.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
-import { ClientConnection, type WaitLimits } from './connection.ts'
+import { ClientConnection, type ConnectionOrigin, type WaitLimits } from './connection.ts'
 import { ConnectionLimit } from './connection-limit.ts'
-import { type ClientCertificate, ListenerTls, type TlsMaterial } from './tls.ts'
+import { ListenerTls, type TlsMaterial } from './tls.ts'
 
 export interface ListenerObserver extends GatewayObserver {
   /** The first refusal of an episode. `most`: the connections that are open. */
@@ -38,8 +38,8 @@ export interface ListenerOptions extends WaitLimits {
   /** Connections that the proxy may open to others. */
   readonly maxOutgoing: number
   readonly maxInFlight: number
-  /** Called once for each request. A reload gives later requests other rules. */
-  readonly rules: () => AdmissionRules
+  /** Called once for each request. A reload gives later requests other rules. `isOnSocket`: it came through a unix socket. */
+  readonly rules: (isOnSocket: boolean) => AdmissionRules
   readonly newRequestId: () => string
   readonly observer: ListenerObserver
 }
@@ -142,7 +142,7 @@ export class Listener {
         socket.destroy()
         return
       }
-      if (tls === undefined) this.#open(socket, isLocal, callerSocket)
+      if (tls === undefined) this.#open(socket, { isLocal, isOnSocket: kind === 'unix', callerSocket })
       else {
         this.#handshakes.set(socket, isLocal)
         socket.once('close', () => this.#handshakes.delete(socket))
@@ -151,7 +151,10 @@ export class Listener {
     server.on('secureConnection', (socket: TLSSocket) => {
       const known = this.#connections.get(socket)
       if (known !== undefined) known.readRequests()
-      else this.#open(socket, this.#handshakes.get(carrierOf(socket)) === true, undefined, tls?.certificateOf(socket))
+      else {
+        const isLocal = this.#handshakes.get(carrierOf(socket)) === true
+        this.#open(socket, { isLocal, certificate: tls?.certificateOf(socket) })
+      }
     })
     // Anyone on the network can make handshakes fail, so this is logged at the level debug.
     server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.options.observer.handshakeFailed(code))
@@ -161,13 +164,13 @@ export class Listener {
     return keepConnections(server)
   }
 
-  #open(socket: Socket, isLocal: boolean, callerSocket?: string, certificate?: ClientCertificate): void {
+  #open(socket: Socket, origin: ConnectionOrigin): void {
     const carrier = carrierOf(socket)
     this.#handshakes.delete(carrier)
     // A tunnel may end one side first. During its handshake, a connection that ends one side is over.
     socket.allowHalfOpen = true
     carrier.allowHalfOpen = true
-    this.#connections.set(socket, new ClientConnection(socket, this, isLocal, callerSocket, certificate))
+    this.#connections.set(socket, new ClientConnection(socket, this, origin))
     socket.once('close', () => this.#connections.delete(socket))
   }
 
@@ -210,7 +213,7 @@ export class Listener {
   /** `verified`: who sent its JWT, or why that names no caller. */
   #admit(arrival: Arrival, verified?: Caller | CallerRefusal): void {
     const { connection, message, rules } = arrival
-    if (!connection.isLocal && !this.options.allowsRemote) {
+    if (!connection.origin.isLocal && !this.options.allowsRemote) {
       arrival.fail({ code: 'remote_refused' })
       return
     }

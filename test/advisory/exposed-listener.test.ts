@@ -105,6 +105,32 @@ describe('a unix socket', () => {
     expect(modeOf('a')).toBe(0o600)
   })
 
+  // Clients send what their library makes of a path: an empty name, `unix`, or any other.
+  test.each(['Host:', 'Host: unix', 'Host: localhost', 'Host: any.example:80'])(
+    'serves any name, on each kind of socket: %s',
+    async (line) => {
+      const files = { 'proxy.yaml': 'callers: [{name: billing, socket: $FOLDER/billing.sock, orgs: [acme]}]' }
+      await using open = await startProxy(service, at('any', { 'admin.address': 'unix:$FOLDER/admin.sock' }))
+      await using callers = await startProxy(service, {}, files)
+      const raw = (target: string) => get(target, 'acme').replace('Host: localhost', line)
+      for (const path of [folder.at('any'), callers.at('billing.sock')]) {
+        expect((await request(path, raw('/v2/x'))).status).toBe(200)
+        expect((await request(path, raw('http://any.example/v2/x'))).status).toBe(200)
+      }
+      expect((await request(open.at('admin.sock'), raw('/status'))).status).toBe(200)
+    },
+  )
+
+  test.each([
+    ['no Host', ''],
+    ['two', 'Host: a\r\nHost: a\r\n'],
+    ['none that can be one', 'Host: a b\r\n'],
+  ])('refuses a request with %s', async (_, lines) => {
+    await using _proxy = await startProxy(service, at('strict'))
+    const response = await request(folder.at('strict'), get('/v2/x', 'acme').replace('Host: localhost\r\n', lines))
+    expect(problemOf(response).code).toBe('host_invalid')
+  })
+
   test('a stopping instance leaves the socket of its successor alone', async () => {
     const old = await startProxy(service, at('handed-over'))
     unlinkSync(folder.at('handed-over')) // as a deployment does that cannot wait
