@@ -142,7 +142,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       return purged.length
     },
     resumeMints: () => side.guard.resume(),
-    warnings: warningsOf(side, listener, rules, log, reload, fleet),
+    warnings: warningsOf(side, listener, rules, log, reload, fleet, live),
     fleet: fleet?.store,
   }
   const { address, allowRemote } = config.admin

@@ -1,6 +1,8 @@
 /** What the parts say about bad states that last, in words that tell what to do. */
 
+import { X509Certificate } from 'node:crypto'
 import type { WarningChecks } from '../admin/warnings.ts'
+import type { Config } from '../config/schema.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Listener } from '../listener/server.ts'
@@ -16,7 +18,15 @@ export function warningsOf(
   log: Log,
   reload: ConfigReload,
   fleet: Fleet | undefined,
+  live: { readonly config: Config },
 ): WarningChecks {
+  let known: { readonly config: Config; readonly certificates: readonly Certificate[] } | undefined
+  /** Of the configuration in use. Asked every few seconds, so they are read once for each configuration. */
+  const certificates = () => {
+    const { config } = live
+    if (known?.config !== config) known = { config, certificates: certificatesOf(config) }
+    return known.certificates
+  }
   return {
     mints_paused() {
       const pause = side.guard.status
@@ -81,16 +91,12 @@ export function warningsOf(
       return `Client connections are refused, or closed while idle, because ${most} are open. Find the clients that leave them open, or raise ${setting}.`
     },
     tls_certificate() {
-      if (listener.tls === undefined) return undefined
-      const problem = reload.problems.find((line) => line.startsWith('listen.tls.'))
-      if (problem !== undefined) {
-        return `The changed certificate of the listener is not in use, but the one before it: ${problem}.`
+      const refused = reload.problems.filter((line) => CERTIFICATE_SETTING.test(line))
+      if (refused.length > 0) {
+        return `A changed certificate or key is not in use, but the one before it: ${refused.join('; ')}.`
       }
-      const { from, to } = listener.tls.validity
-      const leftMs = to - Date.now()
-      if (leftMs > Math.min((to - from) / 10, WEEK_MS)) return undefined
-      const ends = `${leftMs > 0 ? 'ends' : 'ended'} at ${new Date(to).toISOString()}`
-      return `The certificate of the listener ${ends}. Put a new one in listen.tls.certFile and listen.tls.keyFile.`
+      const ends = certificates().filter(endsSoon).map(describeEnd)
+      return ends.length === 0 ? undefined : `${ends.join(' ')} Put new ones into their files.`
     },
     log_lines_dropped() {
       if (!log.isDropping) return undefined
@@ -99,7 +105,42 @@ export function warningsOf(
   }
 }
 
+const CERTIFICATE_SETTING = /^(?:listen\.tls|origin)\.(?:certFile|keyFile|clientCaFile)\b/
+const PEM = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 const WEEK_MS = 7 * 24 * 3_600_000
+
+interface Certificate {
+  readonly setting: string
+  readonly subject: string
+  /** Milliseconds since the epoch. */
+  readonly from: number
+  readonly to: number
+}
+
+/** Those that others check, and the CAs of clients, each with its chain: an intermediate that has ended breaks it, too. */
+function certificatesOf({ listen, origin }: Config): Certificate[] {
+  const files = {
+    'listen.tls.certFile': listen.tls.certFile,
+    'listen.tls.clientCaFile': listen.tls.clientCaFile,
+    'origin.certFile': origin.certFile,
+  }
+  return Object.entries(files).flatMap(([setting, file]) =>
+    (file?.content.match(PEM) ?? []).map((pem) => {
+      const { subject, validFrom, validTo } = new X509Certificate(pem)
+      return { setting, subject: subject.replaceAll('\n', ', '), from: Date.parse(validFrom), to: Date.parse(validTo) }
+    }),
+  )
+}
+
+/** Within a week; a certificate of hours is renewed in its last part only. */
+function endsSoon({ from, to }: Certificate): boolean {
+  return to - Date.now() < Math.min((to - from) / 10, WEEK_MS)
+}
+
+function describeEnd({ setting, subject, to }: Certificate): string {
+  return `The certificate "${subject}" of ${setting} ${to > Date.now() ? 'ends' : 'ended'} at ${new Date(to).toISOString()}.`
+}
+
 const MAX_NAMED = 3
 
 function named(orgs: readonly string[]): string {

@@ -1,6 +1,6 @@
 /** TLS of the listener: its certificate, which a reload replaces, and the certificates of its clients. */
 
-import { X509Certificate } from 'node:crypto'
+import type { X509Certificate } from 'node:crypto'
 import { createServer, type Server, type ServerOptions } from 'node:https'
 import type { TLSSocket, TlsOptions } from 'node:tls'
 import { askForCertificates } from '../http/node-internals.ts'
@@ -32,12 +32,6 @@ export class ListenerTls {
 
   constructor(material: TlsMaterial) {
     this.#material = material
-  }
-
-  /** Of the certificate of the listener, in milliseconds since the epoch. */
-  get validity(): { readonly from: number; readonly to: number } {
-    const { validFrom, validTo } = new X509Certificate(this.#material.certificates)
-    return { from: Date.parse(validFrom), to: Date.parse(validTo) }
   }
 
   /** The server takes over each later certificate. `handshakeTimeout`: milliseconds for all of a handshake. */

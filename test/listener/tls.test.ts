@@ -17,6 +17,9 @@ const clients = new CertificateAuthority(path, 'clients')
 const strangers = new CertificateAuthority(path, 'strangers')
 const intermediate = new CertificateAuthority(path, 'intermediate', clients)
 const own = servers.issue({ names: 'DNS:localhost,IP:127.0.0.1' })
+const endingCa = new CertificateAuthority(path, 'ending', servers, 60_000)
+const ownUnderEnding = endingCa.issue({ names: 'DNS:localhost,IP:127.0.0.1' })
+const ending = clients.issue({ names: 'DNS:proxy', lifeMs: 60_000 })
 
 const BATCH = 'spiffe://example.org/ns/jobs/sa/batch'
 const KEY = 'reports-key-0123456789'
@@ -270,5 +273,37 @@ describe('a rotated certificate', () => {
     await swap('key.pem', own.key)
     await proxy.app.reload()
     expect(await warns()).toBe(false)
+  })
+
+  const told = async () => {
+    const { warnings } = JSON.parse((await proxy.askAdmin('/status')).content)
+    return warnings.find(({ code }: { code: string }) => code === 'tls_certificate')?.text
+  }
+  const ONLY_UNIX = { 'admin.address': 'unix:$FOLDER/admin.sock' }
+
+  test.each<[string, string, ProxySettings, Readonly<Record<string, string>>]>([
+    ['a client CA', 'listen.tls.clientCaFile', {}, { 'clients.pem': `${clients.cert}${endingCa.cert}` }],
+    ['an intermediate', 'listen.tls.certFile', {}, { 'cert.pem': ownUnderEnding.cert, 'key.pem': ownUnderEnding.key }],
+    [
+      'the client certificate for the service',
+      'origin.certFile',
+      { 'origin.certFile': '$FOLDER/client.pem', 'origin.keyFile': '$FOLDER/client.key' },
+      { 'client.pem': ending.cert, 'client.key': ending.key },
+    ],
+  ])('%s that ends soon is told, with its setting', async (_, setting, settings, files) => {
+    await start({ ...ONLY_UNIX, ...settings }, { ...FILES, ...files })
+    expect(await told()).toMatch(
+      new RegExp(`^The certificate "CN=[\\w-]+" of ${setting} ends at \\d{4}-.*Z\\. Put new ones`),
+    )
+  })
+
+  test('a CA file of clients that is refused is told as such', async () => {
+    await start(ONLY_UNIX)
+    await swap('clients.pem', 'no certificate')
+    await proxy.app.reload()
+    expect(await told()).toMatch(
+      /^A changed certificate or key is not in use, .*: listen\.tls\.clientCaFile .*contains no/,
+    )
+    expect(await told()).not.toContain('of the listener')
   })
 })

@@ -21,8 +21,8 @@ export class CertificateAuthority {
   readonly #folder: string
   readonly #chain: string
 
-  /** `folder` must exist. `issuer` makes this an intermediate. */
-  constructor(folder: string, name: string, issuer?: CertificateAuthority) {
+  /** `folder` must exist. `issuer` makes this an intermediate, which lives for `lifeMs`. */
+  constructor(folder: string, name: string, issuer?: CertificateAuthority, lifeMs = DAY_MS) {
     this.#folder = join(folder, name)
     mkdirSync(this.#folder)
     this.#newKey('ca')
@@ -30,7 +30,7 @@ export class CertificateAuthority {
       this.#openssl('req', '-x509', '-new', '-key', 'ca.key', '-subj', `/CN=${name}`, '-days', '2', '-out', 'ca.pem')
     } else {
       this.#request('ca', name, 'basicConstraints=critical,CA:TRUE')
-      issuer.#sign(join(this.#folder, 'ca'), DAY_MS)
+      issuer.#sign(join(this.#folder, 'ca'), lifeMs)
     }
     this.cert = this.#read('ca.pem')
     this.#chain = issuer === undefined ? '' : this.cert
