@@ -56,6 +56,8 @@ export class ClientConnection implements Peer {
   current: CurrentRequest | undefined
   /** Starts a request that arrived when all of the response before it had been written, but not all of it flushed. */
   #next: (() => void) | undefined
+  /** One of its requests was. Set by the listener. */
+  wasAdmitted = false
   /** Set by the exchange that opens it. */
   isTunnel = false
   /** The current request is the last one, or else the one whose head is arriving. */

@@ -181,7 +181,10 @@ export class Listener {
     return (this.options.allowsRemote || isLocal) && this.#makeRoom()
   }
 
-  /** Ends a connection that has not proved yet who it is, or else the one that has been idle for longest. */
+  /**
+   * Ends a connection that has not proved yet who it is, or else the one that has been idle for longest. Strangers that open
+   * connections and send nothing must not take the places of callers, which keep theirs for later.
+   */
   #makeRoom(): boolean {
     const [handshake] = this.#handshakes.keys()
     const [verifying] = this.#verifying
@@ -198,7 +201,8 @@ export class Listener {
     let oldest: ClientConnection | undefined
     for (const connection of this.#connections.values()) {
       if (connection.isBusy || connection.socket.destroyed) continue
-      if (oldest === undefined || connection.idleSince < oldest.idleSince) oldest = connection
+      const goesFirst = connection.wasAdmitted === oldest?.wasAdmitted && connection.idleSince < oldest.idleSince
+      if (oldest === undefined || goesFirst || (oldest.wasAdmitted && !connection.wasAdmitted)) oldest = connection
     }
     return oldest?.socket
   }
@@ -240,6 +244,7 @@ export class Listener {
     }
     arrival.usage = caller?.usage
     if (arrival.usage !== undefined) arrival.usage.inFlight++
+    arrival.connection.wasAdmitted = true
     const exchange = new Exchange(this.#gateway, admission, arrival)
     arrival.connection.current = exchange
     exchange.start()

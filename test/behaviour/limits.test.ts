@@ -65,6 +65,32 @@ test('beyond maxConnections a busy connection stays open', async () => {
   expect(metrics).toContain('\noap_warnings{code="connections_refused"} 1\n')
 })
 
+// Under TLS they have finished their handshake.
+test.each([
+  ['silent', ''],
+  ['in the middle of a head', 'GET /v2/x HTTP/1.1\r\nHost: lo'],
+  ['refused', get('/v2/x', 'acme').replace('X-Org-Id: acme\r\n', '')],
+])(
+  'beyond maxConnections, strangers (%s) take no place of a connection that carried an admitted request',
+  async (_, bytes) => {
+    const { proxy } = await startBoth({}, { 'listen.maxConnections': '10' })
+    const kept = await Promise.all(Array.from({ length: 5 }, () => RawClient.sending(proxy.port, get('/v2/x', 'acme'))))
+    for (const client of kept) expect((await client.response()).status).toBe(200)
+    const strangers: RawClient[] = []
+    for (let i = 0; i < 20; i++) {
+      const stranger = await RawClient.sending(proxy.port, bytes)
+      if (bytes.endsWith('\r\n\r\n')) expect((await stranger.response()).status).toBe(400)
+      strangers.push(stranger)
+    }
+    for (const client of kept) {
+      client.send(get('/v2/x', 'acme'))
+      expect((await client.response()).status).toBe(200)
+    }
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+    for (const client of [...kept, ...strangers]) await client[Symbol.asyncDispose]()
+  },
+)
+
 test('a tunnel takes a descriptor for its client and one for the service', () => {
   let tunnels = 0
   const limit = new ConnectionLimit(4_096, 284, () => tunnels, 1_024)
