@@ -17,6 +17,7 @@ export interface Gauges {
   /** 0 unless the mints of all orgs are paused. */
   readonly mintsPausedMs: number
   readonly logLinesDropped: number
+  readonly logLinesOmitted: number
   readonly isStoreAvailable: boolean
   /** Number of connections by state. */
   readonly originConnections: Readonly<Record<string, number>>
@@ -156,6 +157,7 @@ export class Metrics {
       gauge('oap_requests_in_flight', 'Requests in progress.', gauges.requestsInFlight),
       gauge('oap_mints_paused_seconds', 'If no Org gets a token, time to the next mint.', gauges.mintsPausedMs / 1000),
       count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', gauges.logLinesDropped),
+      count('oap_log_lines_omitted_total', 'Lines of refused requests left out of the log.', gauges.logLinesOmitted),
       count('oap_connections_refused_total', 'Client connections beyond a limit.', gauges.connectionsRefused),
       gauge('oap_cached_tokens', 'Tokens in the cache.', gauges.cachedTokens),
       gauge('oap_token_lifetime_estimate_seconds', 'Estimated lifetime of a token.', gauges.lifetimeEstimateMs / 1000),

@@ -130,6 +130,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         cachedTokens: side.tokens.orgs.size,
         mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,
+        logLinesOmitted: log.omittedLines,
         isStoreAvailable: fleet?.store.status.state === 'available',
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }

@@ -19,11 +19,21 @@ interface LogOptions extends Readonly<Config['log']> {
 
 const EPISODE_MS = 5 * 60_000
 
+/** Anybody who can connect can be refused, as fast as the network permits. Of each code, the first in a second has a line, too. */
+const MAX_REFUSALS_PER_SECOND = 100
+const MAX_PATH_CHARACTERS = 1_024
+
 export class Log {
   readonly logger: Logger
   readonly #write: (line: string) => void
   readonly #destination: Partial<StdoutOutput>
   #volume: LogVolume
+  /** The lines of refusals in the current second. */
+  #second = { endsAt: 0, lines: 0, codes: new Set<string>() }
+  /** Lines of refusals that were left out: since the start, and since the last line about them. */
+  omittedLines = 0
+  #newlyOmitted = 0
+  #telling: NodeJS.Timeout | undefined
 
   constructor({ format, destination = new StdoutOutput(), ...volume }: LogOptions) {
     this.#destination = destination
@@ -65,11 +75,35 @@ export class Log {
     if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400
     if (isSuccess && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
+    if (!record.isAdmitted && code !== undefined && !this.#hasRoomFor(code, record.endedAt)) return
     this.#write(requestLine(record, level))
+  }
+
+  /** False if the line of a refusal is to be left out. Then a line says so within a second. */
+  #hasRoomFor(code: string, now: number): boolean {
+    if (now >= this.#second.endsAt) this.#second = { endsAt: now + 1_000, lines: 0, codes: new Set() }
+    const { codes } = this.#second
+    if (++this.#second.lines <= MAX_REFUSALS_PER_SECOND || !codes.has(code)) {
+      codes.add(code)
+      return true
+    }
+    this.omittedLines++
+    this.#newlyOmitted++
+    this.#telling ??= setTimeout(() => this.#tellOmitted(), 1_000).unref()
+    return false
+  }
+
+  #tellOmitted(): void {
+    clearTimeout(this.#telling)
+    this.#telling = undefined
+    if (this.#newlyOmitted === 0) return
+    this.logger.warn({ lines: this.#newlyOmitted }, 'lines of refused requests left out')
+    this.#newlyOmitted = 0
   }
 
   /** Resolves when all lines are written or lost, after 500 ms at the latest. */
   async flush(): Promise<void> {
+    this.#tellOmitted()
     await this.#destination.flush?.()
   }
 }
@@ -80,7 +114,7 @@ function requestLine(record: RequestRecord, level: 'info' | 'warn'): string {
   let line = `{"level":"${level}","time":"${isoTime(record.endedAt)}","msg":"request","requestId":${quoted(record.requestId)}`
   if (record.orgId !== undefined) line += `,"orgId":${quoted(record.orgId)}`
   if (record.caller !== undefined) line += `,"caller":${quoted(record.caller)}`
-  line += `,"method":${quoted(record.method)},"path":${quoted(record.path)},"status":${record.status}`
+  line += `,"method":${quoted(record.method)},"path":${quoted(record.path.slice(0, MAX_PATH_CHARACTERS))},"status":${record.status}`
   line += `,"durationMs":${milliseconds(record.endedAt - record.startedAt)}`
   if (dispatchedAt !== undefined && respondedAt !== undefined) {
     line += `,"originMs":${milliseconds(respondedAt - dispatchedAt)}`

@@ -98,6 +98,7 @@ export class Exchange implements AttemptSink {
     this.#received = received
     this.#response = response
     this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
+    this.#record.isAdmitted = true
     this.#record.caller = request.caller?.name
     this.#record.traceId = request.traceId
     if (request.hasContent) this.#content = new ClientContent(message, request.contentLength, gateway.repeatMemory)

@@ -35,6 +35,8 @@ export class RequestRecord {
   /** The response head was received. */
   respondedAt: number | undefined
   endedAt = 0
+  /** False for a request that was refused before any token was asked for. */
+  isAdmitted = false
   /** The status that was sent; 499 if the client left before, 0 if the proxy stopped before. */
   status = 0
   /** Name of the caller, if callers are configured and this one was recognised. */

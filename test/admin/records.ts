@@ -19,6 +19,7 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
     dispatchedAt: 1_000,
     respondedAt: 1_000,
     endedAt: 1_000,
+    isAdmitted: true,
     token: 'hit',
     repeat: undefined,
     rejection: undefined,
@@ -36,6 +37,7 @@ export const NO_GAUGES: Gauges = {
   lifetimeEstimateMs: 0,
   mintsPausedMs: 0,
   logLinesDropped: 0,
+  logLinesOmitted: 0,
   isStoreAvailable: false,
   originConnections: { busy: 1, free: 3 },
 }

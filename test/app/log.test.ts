@@ -3,6 +3,7 @@
 import { expect, test } from 'vitest'
 import { Log } from '../../src/app/log.ts'
 import { record } from '../admin/records.ts'
+import { eventually } from '../support/changes.ts'
 
 function started(sample = 1, format: 'json' | 'pretty' = 'json') {
   const lines: string[] = []
@@ -40,4 +41,37 @@ test('log.sample leaves out a share of the successes, and no error', () => {
   expect([count('/missing'), count('/refused')]).toEqual([100, 100])
   expect(count('/good')).toBeGreaterThan(400)
   expect(count('/good')).toBeLessThan(600)
+})
+
+/** The attack: one client without a credential writes 44 MB of log in a second, with long paths. */
+test('a flood of refusals has 100 lines in a second, and the first of each code; the rest is counted and told', async () => {
+  const { log, logged } = started(0.01)
+  const refusal = { isAdmitted: false, status: 403, code: 'caller_refused', path: `/${'x'.repeat(8_000)}` } as const
+  for (let i = 0; i < 1_000; i++) log.request(record({ ...refusal, endedAt: 1_000 + i / 10 }))
+  log.request(record({ ...refusal, code: 'org_id_missing', status: 400, endedAt: 1_200 }))
+  log.request(record({ status: 502, code: 'dns_error', endedAt: 1_200 })) // of an admitted request
+  log.request(record({ ...refusal, endedAt: 2_000, path: '/next-second' }))
+  await log.flush()
+  const count = (code: string) => logged().filter((line) => line['code'] === code).length
+  expect([count('caller_refused'), count('org_id_missing'), count('dns_error')]).toEqual([101, 1, 1])
+  expect(logged().at(-1)).toMatchObject({ level: 'warn', msg: 'lines of refused requests left out', lines: 900 })
+  expect(log.omittedLines).toBe(900)
+  expect(logged()[0]?.['path']).toHaveLength(1_024)
+  expect(logged().at(-2)).toMatchObject({ path: '/next-second' })
+})
+
+test('errors of admitted requests always have a line', () => {
+  const { log, lines } = started(0.01)
+  for (let i = 0; i < 1_000; i++) log.request(record({ status: 404 }))
+  for (let i = 0; i < 1_000; i++) log.request(record({ status: 502, code: 'connection_refused' }))
+  expect(lines).toHaveLength(2_000)
+})
+
+test('the lines that were left out are told within a second or so, without another request', async () => {
+  const { log, logged } = started()
+  for (let i = 0; i < 150; i++) log.request(record({ isAdmitted: false, status: 403, code: 'caller_refused' }))
+  await eventually(
+    () => logged().some(({ msg, lines }) => msg?.toString().includes('left out') && lines === 50),
+    'the line',
+  )
 })

@@ -6,9 +6,9 @@ import { KeepAliveClient } from '../support/keep-alive-client.ts'
 import { startProxyProcess } from '../support/proxy-process.ts'
 import { startService } from '../support/service.ts'
 
-const REQUESTS = 4_000
-/** Length of the path, which the log contains. All lines together exceed every buffer on their way. */
-const PATH_BYTES = 4_000
+const REQUESTS = 12_000
+/** Length of the path, of which the log contains as much. All lines together exceed every buffer on their way. */
+const PATH_BYTES = 1_000
 const MAX_GROWTH_BYTES = 96 * 1024 * 1024
 
 test(`${REQUESTS} requests whose lines nobody reads`, async () => {
