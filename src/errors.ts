@@ -220,7 +220,7 @@ const ORIGIN_PROBLEMS = {
     status: 504,
     proxyError: 'connection_timeout',
     fault: 'service',
-    detail: 'Check that the service at baseUrl is reachable; origin.connectTimeout sets the limit.',
+    detail: 'Check that the service at baseUrl is reachable.',
   },
   dns_error: {
     status: 502,

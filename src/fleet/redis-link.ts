@@ -6,9 +6,9 @@
  * The client is large, so this file is the only one that imports it, and is itself imported only if `fleet.store` is set.
  */
 
-import { isIP } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import { createClient, createCluster } from '@redis/client'
+import { serverNameOf } from '../http/host.ts'
 import type { Secret } from '../secret.ts'
 
 type StoreAddress = { readonly database: number } & (
@@ -45,6 +45,8 @@ export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost:
   const socket = {
     reconnectStrategy: false,
     connectTimeout: connectTimeoutMs,
+    // Node gives each address but the last 250 ms, so it would never reach a store that is farther away than that.
+    autoSelectFamilyAttemptTimeout: connectTimeoutMs / 2,
     ...(isTls && ({ tls: true, rejectUnauthorized: true, ...(secureContext && { secureContext }) } as const)),
   } as const
   const place = address.kind === 'unix' ? { path: address.path } : endpoint(address.host, address.port)
@@ -98,7 +100,8 @@ function linkOf(
   }
 }
 
-/** Node sends no server name for TLS by itself (RFC 6066 §3). An IP address is none. */
+/** Node sends no server name for TLS by itself. */
 function endpoint(host: string, port: number) {
-  return { host, port, ...(isIP(host) === 0 && { servername: host }) }
+  const servername = serverNameOf(host)
+  return { host, port, ...(servername !== '' && { servername }) }
 }

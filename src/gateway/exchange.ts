@@ -194,7 +194,7 @@ export class Exchange implements AttemptSink {
     if (!this.#response.hasStarted && this.awaitsClient) this.#progressedAt = now
     else if (this.#attempt?.isSent !== false) this.fail({ code: 'http_response_timeout' })
     else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
-    else this.fail({ code: 'connection_timeout' })
+    else this.fail(NOT_CONNECTED)
   }
 
   /** The service is asked only now: the time before was spent on waiting for a connection. */
@@ -431,6 +431,10 @@ function readAway(attempt: Attempt): Promise<void> {
   })
 }
 
+const NOT_CONNECTED: Failure = {
+  code: 'connection_timeout',
+  hint: 'TCP and TLS with the service took longer than origin.responseTimeout.',
+}
 const UNREAD = new OriginError('http_response_incomplete', 'a rejection that is not read to its end')
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
 

@@ -1,5 +1,7 @@
 /** Checks `Host` against a list of names. Compares the exact name and ignores the port. Stops pages that rebind their name. */
 
+import { isIP } from 'node:net'
+
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9_~!$&'()*+;=.-]+)(?::\d{1,5})?$/i
 
 /** Names that always mean this machine. */
@@ -31,3 +33,8 @@ export class HostList {
 
 /** For unix sockets, which no web page can reach. Clients send what their library makes of a path. */
 export const HOSTS_ON_SOCKET = new HostList(['*', ''])
+
+/** The name for TLS: an IP address is none, and it has no dot at its end (RFC 6066 §3). */
+export function serverNameOf(host: string): string {
+  return isIP(host) === 0 ? host.replace(/\.$/, '') : ''
+}

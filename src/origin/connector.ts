@@ -3,6 +3,8 @@
 import net, { type OnReadOpts, type Socket } from 'node:net'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'
 import { OriginError } from '../errors.ts'
+import { serverNameOf } from '../http/host.ts'
+import { AddressRace, type Lookup } from './address-race.ts'
 import type { Connection } from './connection.ts'
 import { originError } from './origin-failure.ts'
 import type { ConnectTunnel } from './proxy-tunnel.ts'
@@ -16,6 +18,8 @@ export interface ConnectorOptions {
   readonly secureContext?: SecureContext | undefined
   /** Opens a tunnel through a proxy; undefined for direct connections. */
   readonly tunnel?: ConnectTunnel | undefined
+  /** Finds the addresses of the host. */
+  readonly lookup?: Lookup | undefined
 }
 
 /** Receives what is read, in buffers of its own. */
@@ -45,42 +49,44 @@ export class Connector {
    * Returns a function that gives up; `done` is not called then.
    */
   open(reader: SocketReader | undefined, done: (result: Socket | OriginError) => void): () => void {
-    const { tunnel, connectTimeoutMs } = this.#options
+    const { tunnel, connectTimeoutMs, lookup } = this.#options
+    let giveUp = () => {}
     let socket: Socket | undefined
-    let endTunnel: (() => void) | undefined
     let isOver = false
     const finish = (result?: Socket | Error) => {
       if (isOver) return
       isOver = true
       clearTimeout(timer)
       if (result === undefined || result instanceof Error) {
-        endTunnel?.()
+        giveUp()
         socket?.destroy()
       }
       if (result !== undefined) done(result instanceof Error ? originError(result) : result)
     }
-    const watch = (opening: Socket) => {
+    const handshake = (opening: Socket) => {
       socket = opening
-      opening.once(this.#isSecure ? 'secureConnect' : 'connect', () => finish(opening))
+      opening.once('secureConnect', () => finish(opening))
       opening.on('error', finish)
       // If the peer closes during the TLS handshake, `close` is the only event.
       opening.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
     }
-    const expire = () => finish(new OriginError('connection_timeout', 'no connection in time'))
-    const timer = setTimeout(expire, connectTimeoutMs)
-    if (tunnel === undefined) watch(this.#connect(reader))
-    endTunnel = tunnel?.((carrier) => {
-      if (carrier instanceof Error) finish(carrier)
-      else if (isOver) carrier.destroy()
-      else if (this.#isSecure) watch(this.#secure({ socket: carrier }))
-      else finish(carrier)
-    })
+    const reached = (result: Socket | Error) => {
+      if (result instanceof Error) finish(result)
+      else if (isOver) result.destroy()
+      else if (!this.#isSecure) finish(result)
+      else handshake(tunnel === undefined ? result : this.#secure({ socket: result, host: this.#host }))
+    }
+    const timer = setTimeout(() => finish(TOO_LATE), connectTimeoutMs)
+    if (tunnel === undefined) {
+      const race = new AddressRace(this.#host, (address) => this.#connect(address, reader), reached, lookup)
+      giveUp = () => race.giveUp()
+    } else giveUp = tunnel(reached)
     return () => finish()
   }
 
-  #connect(reader: SocketReader | undefined): Socket {
+  #connect(address: string, reader: SocketReader | undefined): Socket {
     const options = {
-      host: this.#host,
+      host: address,
       port: this.#port,
       noDelay: true,
       keepAlive: true,
@@ -92,14 +98,14 @@ export class Connector {
     return net.connect(options)
   }
 
+  /** Without a server name, Node checks the certificate against `host`. */
   #secure(transport: ConnectionOptions): TLSSocket {
     const { secureContext } = this.#options
     if (secureContext !== this.#resumption.context) this.#resumption = { context: secureContext }
     const resumption = this.#resumption
     const socket = tls.connect({
       ...transport,
-      servername: net.isIP(this.#host) === 0 ? this.#host : '',
-      host: this.#host,
+      servername: serverNameOf(this.#host),
       ALPNProtocols: ['http/1.1'],
       rejectUnauthorized: true,
       ...(secureContext && { secureContext }),
@@ -110,6 +116,10 @@ export class Connector {
     })
   }
 }
+
+const TOO_LATE = new OriginError('connection_timeout', 'no connection in time', {
+  hint: 'TCP and TLS with the service took longer than origin.connectTimeout.',
+})
 
 function readInto(reader: SocketReader): OnReadOpts {
   return {

@@ -9,7 +9,6 @@ const BY_CODE: Readonly<Record<string, OriginErrorCode>> = {
   ENOBUFS: 'overloaded',
   ENOMEM: 'overloaded',
   EBUSY: 'overloaded', // of the resolver, when it cannot open its files
-  ETIMEDOUT: 'connection_timeout',
   // TLS that the peer ends during its handshake has this code, but no system call.
   ECONNRESET: 'connection_terminated',
   EPROTO: 'tls_protocol_error',
@@ -34,8 +33,6 @@ const CERTIFICATE = /^(?:CERT_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|I
 /** Returns `error`, which arose on a connection to the origin, as one of ours. */
 export function originError(error: Error): OriginError {
   if (error instanceof OriginError) return error
-  // Every address of the name failed. The first failure speaks for all (RFC 8305).
-  if (error instanceof AggregateError && error.errors[0] instanceof Error) return originError(error.errors[0])
   const { code: systemCode = '', syscall }: NodeJS.ErrnoException = error
   const code = originErrorCode(systemCode, syscall)
   return new OriginError(code, error.message, { cause: error, hint: hintFor(code, systemCode) })
@@ -48,6 +45,7 @@ function originErrorCode(systemCode: string, syscall: string | undefined): Origi
   if (systemCode.startsWith('ERR_SSL_') || systemCode.startsWith('ERR_TLS_')) return 'tls_protocol_error'
   if (systemCode.startsWith('HPE_')) return 'http_protocol_error' // the answer of a proxy on the way
   if (syscall === 'getaddrinfo') return 'dns_error'
+  if (syscall === 'connect' && systemCode === 'ETIMEDOUT') return 'connection_timeout'
   // Covers every other error of the system by what was tried: refused routes and permissions included.
   return syscall === 'connect' ? 'connection_refused' : 'connection_terminated'
 }

@@ -11,6 +11,7 @@ import { eventually } from '../support/changes.ts'
 import { listening } from '../support/listening.ts'
 import { scaled, scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
+import { resolving } from '../support/resolving.ts'
 import { type Service, startService } from '../support/service.ts'
 import type { ProxyUnderTest } from '../support/start-proxy.ts'
 import { ask, FleetUnderTest, untilState } from './fleet.ts'
@@ -142,7 +143,8 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
   })
 })
 
-test('the TLS client sends the name of the store, and no IP address', async () => {
+test('the TLS client sends the name of the store, without a dot at its end, and no IP address', async () => {
+  resolving('localhost.', '127.0.0.1')
   const names: (string | false)[] = []
   const server = createTlsServer(certificate('localhost'), (socket) => {
     names.push((socket as TLSSocket & { servername: string | false }).servername)
@@ -152,6 +154,7 @@ test('the TLS client sends the name of the store, and no IP address', async () =
   await using service = await startService()
   for (const [host, name] of [
     ['localhost', 'localhost'],
+    ['localhost.', 'localhost'],
     ['127.0.0.1', false],
   ] as const) {
     const store = { url: `rediss://${host}:${listener.port}` }

@@ -2,11 +2,14 @@
 
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { connect, createServer, type Socket } from 'node:net'
+import { connect, createServer, isIP, type Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import { createSecureContext } from 'node:tls'
 import { describe, expect, test } from 'vitest'
+import type { Lookup } from '../../src/origin/address-race.ts'
 import { Origin } from '../../src/origin/origin.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
+import { openDeadEnd } from '../support/dead-end.ts'
 import { listening } from '../support/listening.ts'
 import { startOrigin } from '../support/origin.ts'
 import { FRESH, onCue, startOriginPool } from '../support/origin-pool.ts'
@@ -17,6 +20,70 @@ test('a listener that closes during the TLS handshake fails the attempt at once'
   const baseUrl = new URL(`https://127.0.0.1:${server.port}`)
   await using pool = await startOriginPool(undefined, { baseUrl })
   expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_terminated' })
+})
+
+describe.skipIf(process.platform !== 'linux')('a name with several addresses', () => {
+  /** Says that the name has these addresses. */
+  const finds =
+    (...addresses: readonly string[]): Lookup =>
+    (_, __, done) =>
+      done(
+        null,
+        addresses.map((address) => ({ address, family: isIP(address) })),
+      )
+  const far = (port: number) => new URL(`http://far.test:${port}`)
+
+  // Node's own way gives up an address after 250 ms.
+  test('an attempt that takes long succeeds, although the one after it has failed', async () => {
+    await using slow = await openDeadEnd('127.0.0.2')
+    await using pool = await startOriginPool(undefined, {
+      baseUrl: far(slow.port),
+      lookup: finds('127.0.0.2', '127.0.0.3'), // nobody listens on the second
+    })
+    const sent = pool.send('/')
+    await setTimeout(400)
+    slow.wake()
+    expect((await sent.ended()).content.toString()).toBe('awake')
+  })
+
+  test('those that do not answer delay the one that does by 250 ms each, and its family comes second', async ({
+    skip,
+  }) => {
+    await using dead = await openDeadEnd('127.0.0.2')
+    await using server = await startOrigin(undefined, { host: '::1', port: dead.port }).catch(() => undefined)
+    if (server === undefined) return skip('this machine has no IPv6')
+    const lookup = finds('127.0.0.2', '127.0.0.2', '127.0.0.2', '::1')
+    await using pool = await startOriginPool(undefined, { baseUrl: far(server.port), lookup })
+    const startedAt = performance.now()
+    await pool.send('/').ended()
+    expect(performance.now() - startedAt).toBeGreaterThan(240)
+    expect(server.connections).toHaveLength(1)
+  })
+
+  test('if none answers in time, the error names the setting', async () => {
+    await using dead = await openDeadEnd('127.0.0.2')
+    await using pool = await startOriginPool(undefined, {
+      baseUrl: far(dead.port),
+      lookup: finds('127.0.0.2', '127.0.0.3'),
+      connectTimeoutMs: 400,
+    })
+    expect(await pool.send('/').failed()).toMatchObject({
+      code: 'connection_timeout',
+      hint: expect.stringContaining('origin.connectTimeout'),
+    })
+  })
+
+  test('if all fail, the first that could be reached at all speaks for all', async () => {
+    const lookup = finds('2001:db8::1', '127.0.0.2', '127.0.0.3') // the first is an example: no network leads to it
+    await using pool = await startOriginPool(undefined, { baseUrl: far(1), lookup })
+    const error = await pool.send('/').failed()
+    expect(error).toMatchObject({ code: 'connection_refused', message: expect.stringContaining('127.0.0.2') })
+  })
+})
+
+test('a name without an address is a dns_error', async () => {
+  await using pool = await startOriginPool(undefined, { baseUrl: new URL('http://nowhere.invalid') })
+  expect(await pool.send('/').failed()).toMatchObject({ code: 'dns_error' })
 })
 
 describe('the end of all connections', () => {

@@ -25,7 +25,7 @@ describe('an error of the system', () => {
     ['connect', 'ETIMEDOUT', 'connection_timeout'],
     ['connect', 'ECONNRESET', 'connection_terminated'],
     ['read', 'ECONNRESET', 'connection_terminated'],
-    ['read', 'ETIMEDOUT', 'connection_timeout'],
+    ['read', 'ETIMEDOUT', 'connection_terminated'],
     ['read', 'EHOSTUNREACH', 'connection_terminated'],
     ['write', 'EPIPE', 'connection_terminated'],
     ['write', 'ENOBUFS', 'overloaded'],
@@ -34,11 +34,6 @@ describe('an error of the system', () => {
   ])('of %s, %s, is %s', (syscall, code, expected) => {
     const error = systemError(code, syscall)
     expect(originError(error)).toMatchObject({ code: expected, message: error.message, cause: error })
-  })
-
-  test('of several addresses has the code of the first', () => {
-    const errors = [systemError('EACCES', 'connect'), systemError('ETIMEDOUT', 'connect')]
-    expect(originError(new AggregateError(errors))).toMatchObject({ code: 'connection_refused' })
   })
 })
 

@@ -1,12 +1,10 @@
 /** The name of the service gets another address, or has a dead one: requests, mints and WebSockets reach the service. */
 
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
-import { connect, createServer, type Socket } from 'node:net'
+import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
-import { eventually } from '../support/changes.ts'
+import { openDeadEnd } from '../support/dead-end.ts'
 import { folderForFile } from '../support/folder.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { listening } from '../support/listening.ts'
@@ -78,35 +76,11 @@ test.skipIf(!(await has('127.0.0.2')))(
   },
 )
 
-const STOPPED_LISTENER = `
-const [host, port] = process.argv.slice(1)
-require('node:net').createServer().listen({ host, port: Number(port), backlog: 1 }, () => process.stdout.write('.'))
-`
-/** Linux completes this many connections for a queue of one. Later ones wait for an answer. */
-const QUEUED = 2
-
-/** A port that does not answer at all, like one behind a firewall: a stopped process with a full queue. Needs Linux. */
-async function openDeadEnd(host: string, port: number): Promise<Disposable> {
-  const child = spawn(process.execPath, ['-e', STOPPED_LISTENER, host, `${port}`], {
-    stdio: ['ignore', 'pipe', 'ignore'],
-  })
-  await once(child.stdout, 'data')
-  child.kill('SIGSTOP')
-  const queue = Array.from({ length: QUEUED + 1 }, (): Socket => connect({ host, port }).on('error', () => undefined))
-  const connected = () => queue.filter((socket) => socket.readyState === 'open').length
-  const close = () => {
-    for (const socket of queue) socket.destroy()
-    child.kill('SIGKILL')
-  }
-  await eventually(() => connected() === QUEUED, 'a full queue')
-  return { [Symbol.dispose]: close }
-}
-
 test.skipIf(process.platform !== 'linux' || !(await has('::1')))(
   'an IPv6 address without an answer: the IPv4 address is tried before the time limit',
   async () => {
     await using service = await startNamedService('over IPv4')
-    using _ = await openDeadEnd('::1', service.origin.port)
+    await using _ = await openDeadEnd('::1', service.origin.port)
     setRecord('::1', '127.0.0.1')
     await using proxy = await startNamed(service)
     const { content } = await request(proxy.port, get('/v2/x', 'acme'))

@@ -1,16 +1,19 @@
-/** The name of the service has an IPv4 and an IPv6 address, and only one of them answers. Skipped if it has only one. */
+/** The name of the service: one of its addresses answers, or it ends with a dot. */
 
 import { lookup } from 'node:dns/promises'
 import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { request } from '../support/raw-client.ts'
+import { resolving } from '../support/resolving.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 import { echoServer } from '../support/websocket-echo.ts'
 
 const known = (await lookup('localhost', { all: true })).map(({ address }) => address)
 
+// Skipped if the name has only one address.
 describe.each(['127.0.0.1', '::1'])('the service answers only on %s', async (host) => {
   const { script } = echoServer({ content: 'hello' })
   const service = await startService({ host, script }).catch(() => undefined) // a machine without IPv6
@@ -27,4 +30,16 @@ describe.each(['127.0.0.1', '::1'])('the service answers only on %s', async (hos
       expect((await request(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
     },
   )
+})
+
+// RFC 6066 §3: the name in the handshake has no dot at its end, and nor has that of the certificate.
+test('a name with a dot at its end: Host has it, TLS does not', async () => {
+  resolving('localhost.', '127.0.0.1')
+  await using service = await startService({ tls: certificate('localhost'), script: () => ({ content: 'hello' }) })
+  const baseUrl = `https://localhost.:${service.origin.port}`
+  await using proxy = await startProxy(service, { baseUrl, 'origin.caFile': CA_FILE })
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('hello')
+  const { connections, requests } = service.origin
+  expect(requests.map((seen) => seen.values('host'))).toEqual([[new URL(baseUrl).host], [new URL(baseUrl).host]])
+  for (const { socket } of connections) expect(socket).toMatchObject({ servername: 'localhost' })
 })

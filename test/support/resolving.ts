@@ -1,0 +1,20 @@
+/** Names that only the resolver of this process knows, for one test. */
+
+import dns, { type LookupAddress, type LookupOptions } from 'node:dns'
+import { isIP } from 'node:net'
+import { onTestFinished } from 'vitest'
+
+type Done = (error: Error | null, found: LookupAddress[] | string, family?: number) => void
+
+/** Any other name is resolved as always. */
+export function resolving(name: string, ...addresses: readonly [string, ...string[]]): void {
+  const { lookup } = dns
+  const found = addresses.map((address) => ({ address, family: isIP(address) }))
+  const resolve = (host: string, options: LookupOptions, done: Done) => {
+    if (host !== name) lookup(host, options, done)
+    else if (options.all === true) process.nextTick(done, null, found)
+    else process.nextTick(done, null, addresses[0], found[0]?.family)
+  }
+  Object.assign(dns, { lookup: resolve })
+  onTestFinished(() => void Object.assign(dns, { lookup }))
+}
