@@ -180,7 +180,7 @@ export const TOKEN_PROBLEMS = {
     status: 502,
     proxyError: 'http_protocol_error',
     fault: 'service',
-    detail: 'Check that baseUrl is the address of the service. The client cannot correct this.',
+    detail: 'Check baseUrl, tokens.endpoint and tokens.field. The client cannot correct this.',
   },
   token_endpoint_unavailable: {
     status: 503,
@@ -308,9 +308,12 @@ export interface Failure {
   readonly limit?: Limit | undefined
   /** Whole seconds; sent as `Retry-After`. */
   readonly retryAfterSeconds?: number | undefined
-  /** Status with which the token endpoint refused the org. */
+  /** Status with which the token endpoint refused the org, or the call itself: a repeat would get the same one. */
   readonly tokenEndpointStatus?: number | undefined
-  /** One sentence that names the cause, from a closed set: nothing of the request, the reply or the configuration. */
+  /**
+   * One sentence that names the cause. Of the configuration, it names settings and the URL of the token endpoint; of a reply, the
+   * host of a redirect; of the request, nothing.
+   */
   readonly hint?: string | undefined
 }
 

@@ -10,6 +10,7 @@ import type { AppCredentials } from '../token/app-credentials.ts'
 import { type TokenEndpointOptions, tokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver, TokenSource } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
+import { readVersion } from '../version.ts'
 
 /** The certificates of TLS with the service; undefined for those of the runtime. */
 export function serviceContext({ caFile, certFile, keyFile }: Config['origin']): SecureContext | undefined {
@@ -46,7 +47,8 @@ export function openTokenEndpoint(
   rereadSecret?: () => Promise<void>,
 ): TokenSource {
   const timeoutMs = tokens.mintTimeout * LONGEST_CALL
-  const callOnce: TokenEndpointOptions['call'] = (target, fields, onCall) =>
-    call(origin, { method: 'POST', target, fields }, timeoutMs, onCall)
-  return tokenEndpoint({ baseUrl, credentials, call: callOnce, observer, rereadSecret })
+  const { endpoint, field } = tokens
+  const callOnce: TokenEndpointOptions['call'] = (request, onCall) => call(origin, request, timeoutMs, onCall)
+  const userAgent = `org-access-proxy/${readVersion()}`
+  return tokenEndpoint({ baseUrl, endpoint, field, userAgent, credentials, call: callOnce, observer, rereadSecret })
 }

@@ -5,7 +5,7 @@ import { type Caller, type CallerRule, Callers, type JwtCredential } from '../ca
 import { KeySets } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
 import { HOSTS_ON_SOCKET, HostList, LOOPBACK_NAMES } from '../http/host.ts'
-import { targetPrefix } from '../http/target.ts'
+import { targetPrefix, tokenEndpointTest } from '../http/target.ts'
 import type { AdmissionRules } from '../listener/admission.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
@@ -16,10 +16,12 @@ export class LiveRules {
   /** The same for connections on unix sockets. */
   onSocket: AdmissionRules
   readonly #keySets: KeySets
+  readonly #isTokenEndpoint: AdmissionRules['isTokenEndpoint']
   readonly #instance = randomBytes(9).toString('base64url')
 
   constructor(config: Config, events: Events) {
     this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() })
+    this.#isTokenEndpoint = tokenEndpointTest(config.tokens.endpoint.path)
     this.current = this.#rulesOf(config)
     this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }
   }
@@ -57,6 +59,7 @@ export class LiveRules {
       orgPattern: orgs.pattern,
       allowedOrgs: new Set(orgs.allow),
       allowedRoutes: routes.allow,
+      isTokenEndpoint: this.#isTokenEndpoint,
       allowsTokenEndpoint: routes.allowTokenEndpoint,
       appRoutes: config.appRoutes,
       targetPrefix: targetPrefix(baseUrl),

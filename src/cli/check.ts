@@ -9,6 +9,7 @@ import type { Environment } from '../config/sources.ts'
 import { PROBLEMS } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../http/org-id.ts'
 import { AppCredentials, AppKey } from '../token/app-credentials.ts'
+import { endpointText } from '../token/token-endpoint.ts'
 import type { SettledMint } from '../token/token-source.ts'
 
 /** Resolves with the exit code. @throws {ConfigRefused} */
@@ -22,6 +23,7 @@ export async function check(
   print(renderSettings(loaded))
   print(`\n${warnings.map((warning) => `warning: ${warning}\n`).join('')}`)
   print(`The configuration ${warnings.length === 0 ? 'is good' : 'can be used'}.\n`)
+  print(`Tokens come from: ${endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })}\n`)
   const { store } = config.fleet
   if (store !== undefined) {
     const problem = await tryFleetStore(config)
@@ -64,7 +66,7 @@ async function tryMint(text: string, config: Config): Promise<{ lines: string[];
     return { lines: [`not tried: ${org} is not in orgs.allow`], isGood: false }
   }
   const { url, durationMs, error } = await mintOnce(config, org)
-  const call = `POST ${url} (${Math.round(durationMs)} ms)`
+  const call = `${config.tokens.endpoint.method} ${url} (${Math.round(durationMs)} ms)`
   if (error === undefined) return { lines: [`got a token for ${org}`, call], isGood: true }
   const { status, detail } = PROBLEMS[error.code]
   // Of the rest, the detail says when to repeat a request.

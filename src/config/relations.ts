@@ -168,10 +168,12 @@ const IN_THE_CLEAR =
 
 /** Choices that are permitted, but probably a mistake or a risk. */
 export function reportRisks(config: Config, warn: Report): void {
-  const { baseUrl, listen, admin, fleet, callers } = config
+  const { baseUrl, listen, admin, fleet, callers, tokens } = config
   const { store } = fleet
-  if (/\/v2\/*$/.test(baseUrl.pathname)) {
-    warn('baseUrl', 'ends with /v2, and each path begins with /v2 as well: remove it, unless the service has it twice')
+  const [, version = ''] = /^(\/v\d[\d.]*)\//.exec(tokens.endpoint.path) ?? []
+  if (version !== '' && baseUrl.pathname.replace(/\/+$/, '').endsWith(version)) {
+    const also = `and each path begins with ${version} as well`
+    warn('baseUrl', `ends with ${version}, ${also}: remove it, unless the service has it twice`)
   }
   if (store?.kind === 'tcp' && !store.tls && !isLoopback(store.host)) {
     warn('fleet.store', 'is not encrypted, so the network can read the password of the store: use rediss://')

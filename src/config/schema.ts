@@ -33,6 +33,8 @@ import {
   list,
   parsed,
   parsedOr,
+  parseEndpoint,
+  parseField,
   parseOrgPattern,
   parseOrgRule,
   parseRoutePattern,
@@ -129,6 +131,12 @@ const tokens = group(
   {
     maxOrgs: count(10_000, 1, 1_000_000).describe(
       'Most tokens kept; beyond it, the least recently used one is evicted.',
+    ),
+    endpoint: parsedOr('POST /v2/orgs/{orgId}/access', parseEndpoint).describe(
+      'The call that gets a token: `POST`, `GET` or `PUT`, and a path below `baseUrl` with `{orgId}` in the place of the org id. Apps cannot call that path.',
+    ),
+    field: parsedOr('orgAccessToken', parseField).describe(
+      'The member of the JSON answer that is the token; dots lead into objects (`data.token`). Beside it or at the top, `expires_in`, `expiresIn` (seconds), `expires_at` or `expiresAt` (RFC 3339, or seconds since 1970) state its end.',
     ),
     lifetime: duration('5m', '100ms').describe(
       'Assumed lifetime of a token until it has been learned: the service states none.',

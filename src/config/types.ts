@@ -6,7 +6,7 @@
 
 import { z } from 'zod'
 import type { OrgRule } from '../callers/callers.ts'
-import { isForwardable, type RoutePattern } from '../http/target.ts'
+import { isForwardable, ORG_ID_SEGMENT, type RoutePattern } from '../http/target.ts'
 
 /** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
 export class Unsuitable extends Error {}
@@ -103,6 +103,34 @@ export function parseRoutePattern(text: string): RoutePattern {
     throw new Unsuitable('has a path that matches no request: no query, "#", "\\", blanks or dot segments')
   }
   return { method, path, isPrefix: star === '*' }
+}
+
+export interface EndpointRoute {
+  readonly method: string
+  /** With `{orgId}` in the place of the org id. */
+  readonly path: string
+}
+
+const ENDPOINT_EXAMPLE = 'write "POST /v2/orgs/{orgId}/access", or the same with GET or PUT'
+
+/** Only segments that mean the same to every server: the path is closed to apps in all its spellings. */
+export function parseEndpoint(text: string): EndpointRoute {
+  const [, method, path = ''] = /^(GET|POST|PUT) ((?:\/[\w.~!$&'()*+,=:@{}-]+)+\/?)$/.exec(text) ?? []
+  if (method === undefined) throw new Unsuitable(`is not the call of a token endpoint: ${ENDPOINT_EXAMPLE}`)
+  const [before = '', after, ...more] = path.split(`/${ORG_ID_SEGMENT}/`)
+  if (after === undefined || after === '' || more.length > 0 || /[{}]/.test(before + after)) {
+    throw new Unsuitable(`needs ${ORG_ID_SEGMENT} once, as a segment before another one: ${ENDPOINT_EXAMPLE}`)
+  }
+  if (!isForwardable(`${before}/x/${after}`)) throw new Unsuitable('has a path with "." or ".." segments')
+  return { method, path }
+}
+
+/** The names that lead to a member of a JSON object. */
+export function parseField(text: string): readonly string[] {
+  if (!/^[\x21-\x2d\x2f-\x7e]+(?:\.[\x21-\x2d\x2f-\x7e]+)*$/.test(text)) {
+    throw new Unsuitable('is not the name of a member: write orgAccessToken, or data.token for one in an object')
+  }
+  return text.split('.')
 }
 
 /** An org id, or the beginning of one and `*`. Ids are compared exactly: nothing else is special. */

@@ -45,50 +45,106 @@ function decodeOnce(path: string): string {
   return path.replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
 }
 
-const MAY_NAME_TOKEN_ENDPOINT = /access|%/i
+/** Stands for the org id in the path of a token endpoint, as a whole segment. */
+export const ORG_ID_SEGMENT = '{orgId}'
+/** Of version 2.0 of the service. It is closed whatever the configuration says. */
+const STANDARD_ENDPOINT = '/v2/orgs/{orgId}/access'
+
+/** The fixed segments of a token endpoint, folded. One segment with the org id is between the two lists. */
+interface EndpointSegments {
+  readonly before: readonly string[]
+  readonly between: readonly string[]
+  /** Servers drop a suffix that picks a format, trim blanks, and stop reading at a control. */
+  readonly last: RegExp
+}
 
 /**
- * What folds into `s` outside ASCII, as the octets of its UTF-8 in lower case: matchers that ignore case take a long s for an
- * s, and those that fold whole strings take a sharp s for two.
+ * Returns a test of paths: true if an origin may read the path as a token endpoint, that of version 2.0 or `configured`. An
+ * endpoint is compared without a first segment such as `v2`, and whatever precedes it in the path counts as a prefix. Compares
+ * after decoding twice, without regard to case, without `;parameters` and without empty segments. Servers disagree on two
+ * points, so every reading counts: a segment of parameters alone (`/;x/`) counts as a segment or not, and an encoded separator
+ * ends a segment or is part of it.
  */
-const LONG_S = /\u00e5\u00bf/g
-const SHARP_S = /\u00e3\u009f|\u00e1\u00ba\u009e/g
+export function tokenEndpointTest(configured = STANDARD_ENDPOINT): (path: string) => boolean {
+  const endpoints = [...new Set([STANDARD_ENDPOINT, configured])].map(segmentsOf)
+  // Most paths end here.
+  const mayName = new RegExp([...endpoints.map(({ name }) => escaped(name)), '%'].join('|'), 'i')
+  return (path) => {
+    if (!mayName.test(path)) return false
+    const once = decodeOnce(path)
+    const encodedSeparators = `${path} ${once}`.match(ENCODED_SEPARATOR)?.length ?? 0
+    const decoded = decodeOnce(once)
+    // Some origins decode the target before they look for its query.
+    const withoutQuery = decoded.slice(0, decoded.search(/[?#]|$/))
+    return [decoded, withoutQuery].some((reading) => {
+      const names = namesIn(reading, encodedSeparators > 0)
+      return endpoints.some((endpoint) => endsInEndpoint(names, endpoint, encodedSeparators))
+    })
+  }
+}
 
-/** Servers drop a suffix that picks a format, trim blanks, and stop reading at a control. */
-const ACCESS = /^access *(?:$|[.\p{Cc}])/u
+function segmentsOf(endpoint: string): EndpointSegments & { readonly name: string } {
+  const [version = '', ...rest] = endpoint.split('/').filter((segment) => segment !== '')
+  const segments = /^v[\d.]+$/i.test(version) ? rest : [version, ...rest]
+  const at = segments.indexOf(ORG_ID_SEGMENT)
+  const fixed = (from: number, to: number) => segments.slice(from, to).map(folded)
+  // The suffix may be any other, or none.
+  const name = (segments.at(-1) ?? '').replace(/\.(?:json|xml)$/i, '')
+  const last = new RegExp(`^${escaped(folded(name))} *(?:$|[.\\p{Cc}])`, 'u')
+  return { before: fixed(0, at), between: fixed(at + 1, -1), last, name }
+}
+
+const escaped = (text: string) => text.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')
+
+/** The segments of a decoded path. An encoded separator may be a segment by itself. */
+function namesIn(decoded: string, hasEncodedSeparators: boolean): string[] {
+  // Decoding gave one character an octet.
+  return Buffer.from(decoded, 'latin1')
+    .toString()
+    .split(/[/\\]/)
+    .filter((segment) => segment !== '' || hasEncodedSeparators)
+    .map((segment) => folded(segment.replace(/;.*/s, ''))) // without parameters
+}
 
 /**
- * True if an origin may read the path as `…/orgs/{x}/access`, the token endpoint. Compares after decoding twice, without
- * regard to case, without `;parameters` and without empty segments. Servers disagree on two points, so every reading counts: a
- * segment of parameters alone (`/;x/`) counts as a segment or not, and an encoded separator ends a segment or is part of it.
+ * Without regard to case, as any matcher may see it: those that compare character by character take a long s for an s and a
+ * Kelvin sign for a k, and those that fold whole strings take a sharp s for two.
  */
-export function isTokenEndpoint(path: string): boolean {
-  if (!MAY_NAME_TOKEN_ENDPOINT.test(path)) return false
-  const once = decodeOnce(path)
-  const encodedSeparators = `${path} ${once}`.match(ENCODED_SEPARATOR)?.length ?? 0
-  const decoded = decodeOnce(once).toLowerCase().replace(LONG_S, 's').replace(SHARP_S, 'ss')
-  // Some origins decode the target before they look for its query.
-  const withoutQuery = decoded.slice(0, decoded.search(/[?#]|$/))
-  return [decoded, withoutQuery].some((reading) => endsInTokenEndpoint(reading, encodedSeparators))
+function folded(segment: string): string {
+  const plain = segment.toLowerCase()
+  if (!/[^\0-\x7f]/.test(plain)) return plain
+  return plain.normalize('NFKC').toUpperCase().toLowerCase().replaceAll('\u0307', '') // the dot of a Turkish i
 }
 
 /** `encodedSeparators` of the separators in the decoded path were encoded. */
-function endsInTokenEndpoint(decoded: string, encodedSeparators: number): boolean {
-  const names = decoded
-    .split(/[/\\]/)
-    .filter((segment) => segment !== '' || encodedSeparators > 0) // an encoded separator may be a segment by itself
-    .map((segment) => segment.replace(/;.*/s, '')) // without parameters
-  let last = names.length - 1
-  while (last > 0 && names[last] === '') last--
-  if (!ACCESS.test(names[last] ?? '')) return false
-  // One segment is between `orgs` and `access`. An origin may skip segments without a name, and an encoded separator may join
-  // two segments into one.
+function endsInEndpoint(names: readonly string[], endpoint: EndpointSegments, encodedSeparators: number): boolean {
+  const { before, between, last } = endpoint
+  let end = names.length - 1
+  while (end > 0 && names[end] === '') end--
+  if (!last.test(names[end] ?? '')) return false
+  const start = startOfRow(names, between, end)
+  if (start === undefined) return false
+  // One segment has the org id. An origin may skip segments without a name, and an encoded separator may join two segments into
+  // one.
   let named = 0
-  for (let i = last - 1; i >= 0 && named <= encodedSeparators + 1; i--) {
-    if (names[i] === 'orgs' && last - i > 1) return true
+  for (let i = start - 1; i >= 0; i--) {
     if (names[i] !== '') named++
+    if (named > encodedSeparators + 1) return false
+    // Of a row of segments without a name, the first one will do.
+    if (names[i - 1] !== '' && startOfRow(names, before, i) !== undefined) return true
   }
   return false
+}
+
+/** Where `row` begins if it stands before `end`, apart from segments without a name; undefined if it does not. */
+function startOfRow(names: readonly string[], row: readonly string[], end: number): number | undefined {
+  let at = end
+  for (let next = row.length - 1; next >= 0; next--) {
+    do at--
+    while (at > 0 && names[at] === '')
+    if (names[at] !== row[next]) return undefined
+  }
+  return at
 }
 
 /** `"METHOD /path"` of the configuration, taken apart. */

@@ -11,14 +11,7 @@ import { gatherFields, namedByConnection, type RequestFindings, withoutFields } 
 import type { HostList } from '../http/host.ts'
 import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../http/org-id.ts'
 import { traceIdOf } from '../http/request-record.ts'
-import {
-  hasEncodedControl,
-  isForwardable,
-  isTokenEndpoint,
-  matchesRoute,
-  pathOf,
-  type RoutePattern,
-} from '../http/target.ts'
+import { hasEncodedControl, isForwardable, matchesRoute, pathOf, type RoutePattern } from '../http/target.ts'
 
 export interface RequestHead extends Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor'> {
   readonly rawHeaders: readonly string[]
@@ -36,6 +29,8 @@ export interface AdmissionRules {
   readonly allowedOrgs: ReadonlySet<string>
   /** Empty: all. */
   readonly allowedRoutes: readonly RoutePattern[]
+  /** True if an origin may read the path as the token endpoint. */
+  readonly isTokenEndpoint: (path: string) => boolean
   readonly allowsTokenEndpoint: boolean
   readonly appRoutes: readonly RoutePattern[]
   /** Put in front of every target: `''` or `/api`. */
@@ -166,7 +161,7 @@ function admitTarget(
   if (typeof target !== 'string') return target
   if (!isForwardable(target)) return refuse('target_invalid')
   const path = pathOf(target)
-  const mayMint = isTokenEndpoint(path)
+  const mayMint = rules.isTokenEndpoint(path)
   if (mayMint && !rules.allowsTokenEndpoint) return refuse('token_endpoint_refused', 'routes.allowTokenEndpoint')
   if (hasEncodedControl(path)) return refuse('target_invalid')
   if (rules.allowedRoutes.length > 0 && !matchesRoute(rules.allowedRoutes, method, path)) {

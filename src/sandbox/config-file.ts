@@ -62,6 +62,8 @@ export interface ConfigFile {
   }
   readonly tokens?: {
     readonly maxOrgs?: number
+    readonly endpoint?: string
+    readonly field?: string
     readonly lifetime?: string
     readonly learn?: boolean
     readonly settleTime?: string

@@ -166,7 +166,7 @@ export class MintGuard implements TokenSource {
   #failed(call: Call, cause: unknown, isInTheWay = false): void {
     call.reject(cause)
     if (call.isLate || !(cause instanceof TokenError)) return
-    if (cause.code === 'org_access_refused') {
+    if (cause.code === 'org_access_refused' || cause.tokenEndpointStatus !== undefined) {
       this.#answered(call)
       return
     }

@@ -150,7 +150,7 @@ export class TokenCache {
         (error: unknown) => {
           if (end()) {
             // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
-            if (error instanceof TokenError && error.code === 'org_access_refused') this.refusals.set(org, error)
+            if (error instanceof TokenError && error.tokenEndpointStatus !== undefined) this.refusals.set(org, error)
             this.orgs.peek(org)?.noteMintFailed(this.now(), this.random())
           }
           throw error

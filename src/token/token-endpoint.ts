@@ -1,38 +1,61 @@
 /**
- * Calls the token endpoint, and says what the outcome means. Nothing of the client's request goes along. Trusts no answer,
- * because a token goes into a field of every request for its org: it follows no redirect either.
+ * Calls the token endpoint, and says what the outcome means. Nothing of the client's request goes along. It follows no redirect:
+ * the App key goes to one address only.
  */
 
-import { gunzipSync } from 'node:zlib'
-import { z } from 'zod'
 import { causeOf, OriginError, TokenError, type TokenErrorCode, type TokenErrorOptions } from '../errors.ts'
+import type { OrgId } from '../http/org-id.ts'
 import type { EndpointAnswer } from '../http/response-head.ts'
-import { targetPrefix } from '../http/target.ts'
+import { ORG_ID_SEGMENT, targetPrefix } from '../http/target.ts'
 import type { AppCredentials, AppKey } from './app-credentials.ts'
+import { answeredAt, fieldValue, limitSeconds, readTokenReply, tellsLimit } from './token-reply.ts'
 import { AccessToken, type OnCall, type TokenObserver, type TokenSource } from './token-source.ts'
 
 export interface TokenEndpointOptions {
   readonly baseUrl: URL
+  /** `path` has `{orgId}` in the place of the org id. */
+  readonly endpoint: { readonly method: string; readonly path: string }
+  /** The names that lead to the token in the answer. */
+  readonly field: readonly string[]
+  readonly userAgent: string
   readonly credentials: AppCredentials
-  /** Sends a POST without content, once. `fields` are names and values in turn. Rejects with an `OriginError`. */
-  readonly call: (target: string, fields: readonly string[], onCall?: OnCall) => Promise<EndpointAnswer>
+  /** Sends a request without content, once. `fields` are names and values in turn. Rejects with an `OriginError`. */
+  readonly call: (
+    request: { readonly method: string; readonly target: string; readonly fields: readonly string[] },
+    onCall?: OnCall,
+  ) => Promise<EndpointAnswer>
   /** Offers the secret of the file to the credentials. Must not reject. */
   readonly rereadSecret?: (() => Promise<void>) | undefined
   readonly observer: TokenObserver
 }
 
+type Endpoint = Pick<TokenEndpointOptions, 'baseUrl' | 'endpoint'>
+
+/** As people read it: `POST https://api.example.com/v2/orgs/{orgId}/access`, or with the org id in its place. */
+export function endpointText({ baseUrl, endpoint }: Endpoint, org?: OrgId): string {
+  return `${endpoint.method} ${baseUrl.origin}${endpointTarget({ baseUrl, endpoint }, org)}`
+}
+
+export function endpointTarget({ baseUrl, endpoint }: Endpoint, org?: OrgId): string {
+  const segment = org === undefined ? ORG_ID_SEGMENT : encodeURIComponent(org)
+  return targetPrefix(baseUrl) + endpoint.path.split(ORG_ID_SEGMENT).join(segment)
+}
+
 export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
-  const { baseUrl, credentials, call, rereadSecret, observer } = options
+  const { baseUrl, endpoint, credentials, call, rereadSecret, observer } = options
+  const accept = ['accept', 'application/json', 'accept-encoding', 'identity', 'user-agent', options.userAgent]
+  const reader = new AnswerReader(options)
   return {
     /** One call; after a 401, one with any secret not yet tried: the file may have a new one by now. */
     async mint(org, { reason = 'cold', requestId } = {}, onCall) {
-      const target = `${targetPrefix(baseUrl)}/v2/orgs/${encodeURIComponent(org)}/access`
+      const { method } = endpoint
+      const target = endpointTarget(options, org)
       const tried = new Set<AppKey>()
       for (let { key } = credentials; ; ) {
-        const fields = ['host', baseUrl.host, 'authorization', key.reveal(), 'accept-encoding', 'identity']
+        const fields = ['host', baseUrl.host, 'authorization', key.reveal(), ...accept]
         const startedAt = performance.now()
-        const answer = call(target, fields, onCall)
-        const outcome = await answer.then((got) => meaningOf(got, startedAt, Date.now()), meaningOfFailure)
+        const answer = call({ method, target, fields }, onCall)
+        const outcome = await answer.then((got) => reader.read(got, org, startedAt, Date.now()), meaningOfFailure)
         const durationMs = performance.now() - startedAt
         const error = outcome instanceof TokenError ? outcome : undefined
         // An endpoint that refuses an org has accepted the App.
@@ -50,72 +73,68 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
   }
 }
 
-/** `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day. */
-export function meaningOf(answer: EndpointAnswer, startedAt: number, wallNowMs: number): AccessToken | TokenError {
-  const { status, fields, content } = answer
-  const failure = (code: TokenErrorCode, says = '', options?: TokenErrorOptions) =>
-    new TokenError(code, `The token endpoint answered ${status}${says}.`, options)
-  if (status < 400) {
-    try {
-      const token = readOrgAccessToken(content)
-      const answeredAt = Date.parse(fieldValue(fields, /^date$/i)) || wallNowMs
-      return new AccessToken(token, startedAt, jwtLifeMs(token, answeredAt))
-    } catch {
-      return failure('token_response_invalid', ' without a usable orgAccessToken')
+/** Statuses by which a server says that it has no such call. The token endpoint itself may mean the org by 404. */
+const NO_SUCH_CALL: readonly number[] = [400, 404, 405, 411, 415]
+
+/** What an answer means depends on whether a call has ever succeeded: if none has, the address may be wrong. */
+export class AnswerReader {
+  readonly #options: Endpoint & Pick<TokenEndpointOptions, 'field'>
+  #hasSucceeded = false
+  /** The first one; the second shows that it is not about one org. */
+  #refusedOrg: OrgId | undefined
+
+  constructor(options: Endpoint & Pick<TokenEndpointOptions, 'field'>) {
+    this.#options = options
+  }
+
+  /** `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day. */
+  read(answer: EndpointAnswer, org: OrgId, startedAt: number, wallNowMs: number): AccessToken | TokenError {
+    const { status, fields, content } = answer
+    const { field } = this.#options
+    const nowMs = answeredAt(fields, wallNowMs)
+    const failure = (code: TokenErrorCode, says: string, options?: TokenErrorOptions) =>
+      new TokenError(code, `The token endpoint answered ${status}${says}.`, options)
+    const url = endpointText(this.#options)
+    if (status < 300) {
+      try {
+        const { token, statedLifeMs } = readTokenReply(content, field, nowMs)
+        this.#hasSucceeded = true
+        return new AccessToken(token, startedAt, statedLifeMs)
+      } catch {
+        return failure('token_response_invalid', ` without a usable ${field.join('.')} to ${url}`)
+      }
     }
+    if (status < 400) {
+      const host = hostOf(fieldValue(fields, 'location'), this.#options.baseUrl)
+      const says = ` to ${url}: a redirect${host}, which is not followed`
+      return failure('token_response_invalid', says, { tokenEndpointStatus: status })
+    }
+    if (status === 401) {
+      const orElse = this.#hasSucceeded ? '' : ', or this is not its address: check baseUrl and tokens.endpoint'
+      return failure('app_credentials_rejected', ` to ${url}: it rejects the App credentials${orElse}`)
+    }
+    if (status === 429 || ((status === 403 || status === 503) && tellsLimit(fields, nowMs))) {
+      const retryAfterSeconds = limitSeconds(fields, nowMs)
+      return failure('token_endpoint_rate_limited', ': it limits the rate of calls', { retryAfterSeconds })
+    }
+    if (status === 408 || status >= 500) return failure('token_endpoint_unavailable', '')
+    if (!this.#hasSucceeded && NO_SUCH_CALL.includes(status)) {
+      const what = status === 404 ? 'it knows no such path or Org' : 'it was not taken as a token request'
+      return failure('token_response_invalid', ` to ${url}: ${what}`, { tokenEndpointStatus: status })
+    }
+    return failure('org_access_refused', this.#refusesEvery(org), { tokenEndpointStatus: status })
   }
-  if (status === 401) return failure('app_credentials_rejected', ': it rejects the App credentials')
-  const retryAfterSeconds = parseRetryAfter(fieldValue(fields, /^retry-after$/i), wallNowMs)
-  const isUsedUp = fieldValue(fields, /^(?:x-)?ratelimit-remaining$/i) === '0'
-  // Many services tell a limit with another status than 429.
-  if (status === 429 || ((status === 403 || status === 503) && (isUsedUp || retryAfterSeconds !== undefined))) {
-    return failure('token_endpoint_rate_limited', ': it limits the rate of calls', { retryAfterSeconds })
-  }
-  if (status === 408 || status >= 500) return failure('token_endpoint_unavailable')
-  return failure('org_access_refused', ': if it refuses every Org, check baseUrl', { tokenEndpointStatus: status })
-}
 
-function fieldValue(fields: readonly string[], name: RegExp): string {
-  return fields.find((_, index) => index % 2 === 1 && name.test(fields[index - 1] ?? '')) ?? ''
-}
-
-/** Visible ASCII without white space is one word of a field value (RFC 9110 §5.5). */
-const REPLY = z.object({ orgAccessToken: z.string().regex(/^[\x21-\x7e]{1,16384}$/) })
-
-/** @throws if there is no token to rely on */
-export function readOrgAccessToken(content: Buffer): string {
-  // Some services compress in spite of `identity` (RFC 1952).
-  const plain = content[0] === 0x1f ? gunzipSync(content, { maxOutputLength: 64 * 1024 }) : content
-  const text = new TextDecoder().decode(plain) // without a byte order mark
-  // With two members of that name, parsers differ in which one counts (RFC 8259 §4).
-  if ((text.match(/"orgAccessToken"\s*:/g) ?? []).length > 1) throw new TypeError('two tokens')
-  return REPLY.parse(JSON.parse(text)).orgAccessToken
-}
-
-const CLAIMS = z.object({ exp: z.number(), iat: z.number().catch(Number.POSITIVE_INFINITY) })
-
-/**
- * The life that a JWT states, in milliseconds from its mint (RFC 7519 §4.1). Of two that count, the greater one, because the
- * clock of the issuer may be wrong. Undefined if the token is no JWT, or states no end that lies ahead. It is never verified.
- */
-export function jwtLifeMs(token: string, answeredAt: number): number | undefined {
-  try {
-    const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
-    const { exp, iat } = CLAIMS.parse(JSON.parse(Buffer.from(payload, 'base64url').toString()))
-    const restMs = exp * 1_000 - answeredAt
-    return restMs > 0 ? Math.max(restMs, (exp - iat) * 1_000) : undefined
-  } catch {
-    return undefined
+  #refusesEvery(org: OrgId): string {
+    if (this.#hasSucceeded) return ''
+    this.#refusedOrg ??= org
+    return this.#refusedOrg === org ? '' : `, as to every Org so far: check ${endpointText(this.#options)} and appId`
   }
 }
 
-/**
- * `Retry-After` (RFC 9110 §10.2.3) in whole seconds from now, five minutes at most: one odd answer must not keep orgs out for
- * longer. Undefined if it names no time that lies ahead.
- */
-export function parseRetryAfter(value: string, wallNowMs: number): number | undefined {
-  const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - wallNowMs) / 1_000)
-  return seconds > 0 ? Math.min(seconds, 300) : undefined
+/** Of a redirect, only the host is told: the rest may hold a secret. */
+function hostOf(location: string, { href }: URL): string {
+  return location !== '' && URL.canParse(location, href) ? ` to ${new URL(location, href).host}` : ''
 }
 
 /** Names the system's code, never what was sent or received. */

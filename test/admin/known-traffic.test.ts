@@ -76,12 +76,15 @@ test('the problem and the log name a wrong address; the log also names the reque
   const { service, proxy } = await startBoth({ mint: () => ({ status: 404, content: '<h1>Not Found</h1>' }) }, ADMIN)
   const response = await request(proxy.port, get('/v2/x', 'acme'))
   const problem = JSON.parse(response.content.toString())
-  expect([problem.code, problem.detail]).toEqual(['org_access_refused', expect.stringContaining('check baseUrl')])
+  const url = `${service.baseUrl}/v2/orgs/{orgId}/access`
+  const says = `The token endpoint answered 404 to POST ${url}: it knows no such path or Org.`
+  expect([problem.status, problem.code]).toEqual([502, 'token_response_invalid'])
+  expect(problem.detail).toContain(says)
   await eventually(() => proxy.logs.some(({ msg }) => msg === 'mint failed'), 'the failed mint to be logged')
   expect(proxy.logs.find(({ msg }) => msg === 'mint failed')).toMatchObject({
     orgId: 'acme',
     requestId: problem.requestId,
     url: `${service.baseUrl}/v2/orgs/acme/access`,
-    detail: expect.stringContaining('answered 404: if it refuses every Org, check baseUrl'),
+    detail: says,
   })
 })

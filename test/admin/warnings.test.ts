@@ -66,7 +66,7 @@ test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', a
 
 test('rejected App credentials are told: at once if they were never accepted, later when a second Org shows it', async () => {
   let isAccepted = false
-  const { proxy } = await startBoth({ mint: (mint) => (isAccepted ? mint.issue() : { status: 401 }) }, ADMIN)
+  const { proxy, service } = await startBoth({ mint: (mint) => (isAccepted ? mint.issue() : { status: 401 }) }, ADMIN)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(502)
   expect((await warningsOf(proxy)).map(({ code }) => code)).toEqual(['app_credentials_rejected'])
   expect((await proxy.askAdmin('/readyz')).status).toBe(200) // the trouble of one Org, as far as readiness goes
@@ -80,7 +80,7 @@ test('rejected App credentials are told: at once if they were never accepted, la
   const [told, ...others] = await warningsOf(proxy)
   expect([told?.code, others]).toEqual(['orgs_paused', []])
   expect(told?.text).toContain(
-    'No new token for globex: The token endpoint answered 401: it rejects the App credentials.',
+    `No new token for globex: The token endpoint answered 401 to POST ${service.baseUrl}/v2/orgs/{orgId}/access: it rejects the App credentials.`,
   )
   expect((await request(proxy.port, get('/v2/x', 'initech'))).status).toBe(502)
   expect((await warningsOf(proxy)).map(({ code }) => code)).toContain('app_credentials_rejected')

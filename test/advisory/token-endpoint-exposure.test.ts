@@ -60,3 +60,22 @@ describe('with routes.allowTokenEndpoint', async () => {
       code: 'org_id_missing',
     }))
 })
+
+describe('with another tokens.endpoint, both are closed', async () => {
+  const other = await startTable(
+    { 'tokens.endpoint': 'GET /v2.1/tenants/{orgId}/tokens/new', 'tokens.field': 'token' },
+    { acceptsAnyToken: true, script: () => ({ content: '{"token":"t"}' }) },
+  )
+  const targets = [
+    '/v2.1/tenants/{other}/tokens/new',
+    '/tenants/{other}/TOKENS/new.json?x=1',
+    '/v2.1//tenants;x/{other}/%74okens/new;y',
+    '/v3%2ftenants/{other}/to%e2%84%aaens/new',
+    '/v2/orgs/{other}/access',
+  ]
+  other.refuses(
+    sentFor(targets, (target) => get(target, '{org}')),
+    403,
+    'token_endpoint_refused',
+  )
+})

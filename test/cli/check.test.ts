@@ -40,13 +40,18 @@ test('the secret is masked, and warnings follow', async () => {
 
 test.each([
   ['a token', undefined, 0, /^mint: got a token for acme\n {2}POST \S+ \(\d+ ms\)\n$/],
-  ['403', { status: 403 }, 1, /org_access_refused\n.*answered 403: .*, check baseUrl\.\n {2}Check the org id/s],
-  ['401', { status: 401 }, 1, /credentials_rejected\n.*401: it rejects the App credentials\.\n {2}Check appId/s],
+  ['403', { status: 403 }, 1, /org_access_refused\n.*answered 403\.\n {2}Check the org id/s],
+  [
+    '401',
+    { status: 401 },
+    1,
+    /_rejected\n.*401 to POST \S+: it rejects the App .*, or this is not its address: .*\.\n {2}Check appId/s,
+  ],
   [
     'a web page',
     { status: 200, content: '<html>' },
     1,
-    /_invalid\n.*200 without a usable orgAccessToken\.\n {2}Check/s,
+    /_invalid\n.*200 without a usable orgAccessToken to POST \S+\.\n {2}Check/s,
   ],
   ['429', { status: 429 }, 1, /token_endpoint_rate_limited\n.*answered 429: it limits the rate of calls\.\n$/s],
 ] as const)('--mint: %s', async (_, reply: Reply | undefined, expected, pattern) => {
@@ -69,4 +74,24 @@ test.each([
   const { exitCode, printed } = await run(env as Record<string, string>, org)
   expect(exitCode).toBe(1)
   expect(printed).toContain(`mint: not tried: ${reason}`)
+})
+
+test('the call that gets a token is printed', async () => {
+  const { printed } = await run({ OAP_BASE_URL: 'https://example.com/api/' })
+  expect(printed).toContain('\nTokens come from: POST https://example.com/api/v2/orgs/{orgId}/access\n')
+})
+
+test('--mint calls the endpoint of the configuration', async () => {
+  await using service = await startService({
+    script: () => ({ content: '{"data":{"token":"t"}}' }),
+    acceptsAnyToken: true,
+  })
+  const env = { OAP_BASE_URL: service.baseUrl, OAP_TOKENS_FIELD: 'data.token' }
+  const { exitCode, printed } = await run({ ...env, OAP_TOKENS_ENDPOINT: 'GET /v2.1/tenants/{orgId}/token' }, 'a:1')
+  expect([exitCode, printed.slice(printed.indexOf('mint: '))]).toEqual([
+    0,
+    expect.stringMatching(/^mint: got a token for a:1\n {2}GET \S+\/v2\.1\/tenants\/a%3A1\/token \(\d+ ms\)\n$/),
+  ])
+  const [request] = service.requests
+  expect([request?.method, request?.values('content-length'), request?.contentBytes]).toEqual(['GET', [], 0])
 })

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { isForwardable, isTokenEndpoint, pathOf } from '../../src/http/target.ts'
+import { isForwardable, pathOf, tokenEndpointTest } from '../../src/http/target.ts'
+import { scaled } from '../support/pace.ts'
 import { fc } from '../support/properties.ts'
 
 // `test/advisory/path-escape.test.ts` and `test/behaviour/targets.test.ts` send single ones.
@@ -28,6 +29,8 @@ test('a forwarded target stays below any prefix, however a server resolves it', 
 })
 
 describe('the token endpoint', () => {
+  const isTokenEndpoint = tokenEndpointTest()
+
   test.each([
     '/v2/orgs/b/access',
     '/v2/orgs/b/access/',
@@ -72,6 +75,7 @@ describe('the token endpoint', () => {
     '/v2/orgs/x/acce%25c5%25bfs',
     '/v2/orgs/x/acce%c3%9f',
     '/v2/orgs/x/acce%e1%ba%9e',
+    '/v2/orgs/x/%ef%bd%81ccess',
   ])('%s is recognized', (target) => {
     expect(isTokenEndpoint(pathOf(target))).toBe(true)
   })
@@ -97,5 +101,47 @@ describe('the token endpoint', () => {
     '/v2/x?y=/v2/orgs/b/access',
   ])('%s is not the token endpoint', (target) => {
     expect(isTokenEndpoint(pathOf(target))).toBe(false)
+  })
+})
+
+describe('a token endpoint of the configuration', () => {
+  const shows = (endpoint: string, target: string) => tokenEndpointTest(endpoint)(pathOf(target))
+
+  test.each([
+    ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/b/tokens/new'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/v9/tenants/b/tokens/new/'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/prefix/Tenants/b/TOKENS;x//new;y'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/tenants/b%2fc/to%6bens%2fnew.json'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/tenants/b/to%e2%84%aaens/new%20'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/tenants/;/tokens/;x/new?y'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/tenants/b/tokens/%2fnew'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/v2/orgs/b/access'],
+    ['/v3/{orgId}/signin/', '/v3/b/signin'],
+    ['/v3/{orgId}/signin/', '/v3/b/s%c4%b1gn%c4%b0n'],
+    ['/v3/{orgId}/staff/token', '/b/sta%ef%ac%80/token'],
+    ['/{orgId}/token.json', '/any/b/token'],
+    ['/{orgId}/token.json', '/b/token.xml'],
+    ['/{orgId}/a.b:c', '/x/a.b:c'],
+  ])('%s is recognized in %s', (endpoint, target) => {
+    expect(shows(endpoint, target)).toBe(true)
+  })
+
+  test.each([
+    ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/b/tokens'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/b/tokens/news'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/b/tokens/new/x'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/b/other/new'],
+    ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/tokens/new'],
+    ['/{orgId}/token.json', '/token'],
+    ['/{orgId}/a.b:c', '/x/axb:c'],
+  ])('%s is not in %s', (endpoint, target) => {
+    expect(shows(endpoint, target)).toBe(false)
+  })
+
+  test('a path of many segments without a name takes no longer than others', () => {
+    const path = `/v2${'/;'.repeat(8_000)}/access`
+    const startedAt = performance.now()
+    for (let i = 0; i < 10; i++) expect(shows('/a/{orgId}/access', path)).toBe(false)
+    expect(performance.now() - startedAt).toBeLessThan(scaled(200))
   })
 })

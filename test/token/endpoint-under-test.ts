@@ -12,6 +12,12 @@ import type { Service } from '../support/service.ts'
 export const ACME = 'acme' as OrgId
 export const GLOBEX = 'globex' as OrgId
 
+/** As version 2.0 of the service has it. */
+export const ENDPOINT = {
+  endpoint: { method: 'POST', path: '/v2/orgs/{orgId}/access' },
+  field: ['orgAccessToken'],
+} as const
+
 export class EndpointUnderTest implements AsyncDisposable {
   readonly credentials: AppCredentials
   readonly endpoint: TokenSource
@@ -30,7 +36,9 @@ export class EndpointUnderTest implements AsyncDisposable {
     this.endpoint = tokenEndpoint({
       baseUrl,
       credentials: this.credentials,
-      call: (target, fields, onCall) => call(this.#origin, { method: 'POST', target, fields }, timeoutMs, onCall),
+      ...ENDPOINT,
+      userAgent: 'org-access-proxy/test',
+      call: (request, onCall) => call(this.#origin, request, timeoutMs, onCall),
       observer: { mintSettled: (mint) => this.mints.push(mint) },
       ...options,
     })

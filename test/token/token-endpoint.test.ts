@@ -13,7 +13,7 @@ import type { Reply } from '../support/origin-connection.ts'
 import { resetNow } from '../support/reset-now.ts'
 import { type Service, startService } from '../support/service.ts'
 import type { MintScript } from '../support/token-endpoint.ts'
-import { ACME, EndpointUnderTest } from './endpoint-under-test.ts'
+import { ACME, EndpointUnderTest, GLOBEX } from './endpoint-under-test.ts'
 
 async function failureOf(mint: Promise<unknown>): Promise<TokenError> {
   const error = await mint.then(
@@ -40,6 +40,20 @@ describe('the call', () => {
     const orgs = ['a:80', 'a@evil', 'a;v=1', 'a+b=c', '~x.y-z_', "it's(1)*!"] as OrgId[]
     for (const org of orgs) await client.endpoint.mint(org)
     expect(service.tokens.mints.map((mint) => mint.org)).toEqual(orgs)
+  })
+
+  test('another version of the service: method, path and field of the configuration', async () => {
+    await using service = await startService({
+      acceptsAnyToken: true,
+      script: () => ({ content: '{"expires_in":60,"data":{"token":"t.k"}}' }),
+    })
+    const endpoint = { method: 'PUT', path: '/v2.1/tenants/{orgId}/tokens/new' }
+    await using client = new EndpointUnderTest(service, { endpoint, field: ['data', 'token'] })
+    const token = await client.endpoint.mint('a:$&' as OrgId)
+    expect([token.reveal(), token.statedLifeMs]).toEqual(['Bearer t.k', 60_000])
+    const [request] = service.requests
+    expect([request?.method, request?.target]).toEqual(['PUT', '/v2.1/tenants/a%3A%24%26/tokens/new'])
+    expect(request?.values('content-length')).toEqual(['0'])
   })
 
   test('the age of the token counts from before the call', async () => {
@@ -79,12 +93,69 @@ describe('the reply', () => {
   test.each([301, 302, 307, 308])('%d: the App key goes nowhere else', async (status) => {
     await using elsewhere = await startService()
     await using service = await startService({
-      mint: replyWith({ status, fields: ['Location', `${elsewhere.baseUrl}/v2/orgs/acme/access`] }),
+      mint: replyWith({ status, fields: ['Location', `${elsewhere.baseUrl}/v2/orgs/acme/access?secret=1`] }),
     })
     await using client = new EndpointUnderTest(service)
-    const { hint } = await failureOf(client.endpoint.mint(ACME))
-    expect(hint).toMatch(`The token endpoint answered ${status} without a usable orgAccessToken`)
+    const { code, hint } = await failureOf(client.endpoint.mint(ACME))
+    const says = `a redirect to ${new URL(elsewhere.baseUrl).host}, which is not followed.`
+    expect([code, hint]).toEqual([
+      'token_response_invalid',
+      `The token endpoint answered ${status} to ${urlOf(service)}: ${says}`,
+    ])
     expect(elsewhere.origin.connections).toEqual([])
+  })
+})
+
+function urlOf({ baseUrl }: Service): string {
+  return `POST ${baseUrl}/v2/orgs/{orgId}/access`
+}
+
+describe('an address that may be wrong', () => {
+  test.each([400, 404, 405, 411, 415])(
+    '%d is about the address until a call succeeds, then about the Org',
+    async (status) => {
+      await using service = await startService({ mint: () => ({ status }) })
+      await using client = new EndpointUnderTest(service)
+      const before = await failureOf(client.endpoint.mint(ACME))
+      expect([before.code, before.hint, before.tokenEndpointStatus]).toEqual([
+        'token_response_invalid',
+        expect.stringContaining(` to ${urlOf(service)}: it `),
+        status,
+      ])
+      expect(client.credentials.wereAccepted).toBe(false)
+      service.tokens.script = (mint) => mint.issue()
+      await client.endpoint.mint(GLOBEX)
+      service.tokens.script = () => ({ status })
+      const { code, hint } = await failureOf(client.endpoint.mint(ACME))
+      expect([code, hint]).toEqual(['org_access_refused', `The token endpoint answered ${status}.`])
+    },
+  )
+
+  test('401 names the address too, until a call succeeds', async () => {
+    await using service = await startService({ mint: () => ({ status: 401 }) })
+    await using client = new EndpointUnderTest(service)
+    const says = `The token endpoint answered 401 to ${urlOf(service)}: it rejects the App credentials`
+    const address = 'or this is not its address: check baseUrl and tokens.endpoint'
+    expect((await failureOf(client.endpoint.mint(ACME))).hint).toBe(`${says}, ${address}.`)
+    service.tokens.script = (mint) => mint.issue()
+    await client.endpoint.mint(GLOBEX)
+    service.tokens.script = () => ({ status: 401 })
+    expect((await failureOf(client.endpoint.mint(ACME))).hint).toBe(`${says}.`)
+  })
+
+  test('that every Org is refused is told only if every Org was', async () => {
+    await using service = await startService({ mint: () => ({ status: 403 }) })
+    await using client = new EndpointUnderTest(service)
+    const hints = async (...orgs: OrgId[]) => {
+      const said: string[] = []
+      for (const org of orgs) said.push((await failureOf(client.endpoint.mint(org))).hint ?? '')
+      return said.map((hint) => hint.includes('as to every Org so far'))
+    }
+    expect(await hints(ACME, ACME, GLOBEX)).toEqual([false, false, true])
+    service.tokens.script = (mint) => mint.issue()
+    await client.endpoint.mint(ACME)
+    service.tokens.script = () => ({ status: 403 })
+    expect(await hints(ACME, GLOBEX)).toEqual([false, false])
   })
 })
 

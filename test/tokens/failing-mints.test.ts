@@ -64,7 +64,8 @@ describe.concurrent('the answer of the token endpoint is', () => {
   test.each<[string, Reply, string]>([
     ['401', { status: 401, content: PAGE }, 'app_credentials_rejected'],
     ['403', { status: 403, content: PAGE }, 'org_access_refused'],
-    ['404', { status: 404 }, 'org_access_refused'],
+    ['404 to the first call of all', { status: 404 }, invalid],
+    ['a redirect', { status: 302, fields: ['Location', 'https://CANARY@other.example/CANARY'] }, invalid],
     ['429', { status: 429, content: PAGE }, 'token_endpoint_rate_limited'],
     ['408', { status: 408 }, 'token_endpoint_unavailable'],
     ['500', { status: 500, content: PAGE }, 'token_endpoint_unavailable'],

@@ -1,6 +1,7 @@
 /** The call of the token endpoint has the same few bytes, whatever the client sent. */
 
 import { expect, test } from 'vitest'
+import { readVersion } from '../../src/version.ts'
 import { HOST, head } from '../support/case-table.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
@@ -19,7 +20,9 @@ test('the bytes of a mint, beside a request full of fields and content', async (
     'POST /api/v2/orgs/acme%3A1%40x/access HTTP/1.1',
     `host: 127.0.0.1:${service.origin.port}`,
     `authorization: Basic ${service.tokens.apiKey}`,
+    'accept: application/json',
     'accept-encoding: identity',
+    `user-agent: org-access-proxy/${readVersion()}`,
     'connection: keep-alive',
     'content-length: 0',
     '',

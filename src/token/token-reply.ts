@@ -1,0 +1,156 @@
+/**
+ * Reads the answer of the token endpoint: the token, and the end that it states. Trusts no answer, because a token goes into a
+ * field of every request for its org.
+ */
+
+import { gunzipSync } from 'node:zlib'
+
+/** Names and values in turn. */
+type FieldList = readonly string[]
+
+/** Visible ASCII without white space is one word of a field value (RFC 9110 §5.5). */
+const TOKEN = /^[\x21-\x7e]{1,16384}$/
+const MAX_CONTENT_BYTES = 64 * 1024
+
+/** The name is in lower case. Returns the first value; empty if there is none. */
+export function fieldValue(fields: FieldList, name: string): string {
+  return fields.find((_, index) => index % 2 === 1 && fields[index - 1]?.toLowerCase() === name) ?? ''
+}
+
+/** The time of day at the endpoint, if it tells one. A stated end is held against it, because our own clock may be wrong. */
+export function answeredAt(fields: FieldList, wallNowMs: number): number {
+  return Date.parse(fieldValue(fields, 'date')) || wallNowMs
+}
+
+export interface TokenReply {
+  readonly token: string
+  /** From the answer to the earliest end that it states; undefined if it states none that lies ahead. */
+  readonly statedLifeMs: number | undefined
+}
+
+/**
+ * `field` leads to the token through objects; `nowMs` is the time of day of the answer.
+ * @throws if there is no token to rely on
+ */
+export function readTokenReply(content: Buffer, field: readonly string[], nowMs: number): TokenReply {
+  const { value, text } = parseReply(content)
+  const holder = field.slice(0, -1).reduce(memberOf, value)
+  const token = memberOf(holder, field.at(-1) ?? '')
+  if (typeof token !== 'string' || !TOKEN.test(token)) throw new TypeError('no usable token')
+  if (isAmbiguous(text, field)) throw new TypeError('two tokens')
+  const lives = [jwtLifeMs(token, nowMs), ...[holder, value].flatMap((object) => livesIn(object, nowMs))]
+  const ahead = lives.filter((lifeMs) => lifeMs > 0 && lifeMs < Number.POSITIVE_INFINITY)
+  return { token, statedLifeMs: ahead.length === 0 ? undefined : Math.min(...ahead) }
+}
+
+/** @throws {SyntaxError} */
+export function parseReply(content: Buffer): { readonly value: unknown; readonly text: string } {
+  // Some services compress in spite of `identity` (RFC 1952).
+  const plain = content[0] === 0x1f ? gunzipSync(content, { maxOutputLength: MAX_CONTENT_BYTES }) : content
+  const text = new TextDecoder().decode(plain) // without a byte order mark
+  return { value: JSON.parse(text), text }
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value) && Object.hasOwn(value, name)
+  return isObject ? Reflect.get(value, name) : undefined
+}
+
+/**
+ * True if an object on the way to the token has the next member twice: parsers differ in which one counts (RFC 8259 §4). The
+ * same name elsewhere is another member. `text` is valid JSON.
+ */
+function isAmbiguous(text: string, field: readonly string[]): boolean {
+  const found = field.map(() => 0)
+  let depth = 0
+  /** The number of objects on the way to the token that are open here. */
+  let way = 0
+  let name = ''
+  for (const [part] of text.matchAll(/"(?:[^"\\]|\\.)*"(?:\s*:)?|[{}[\]]/g)) {
+    if (part === '{' || part === '[') {
+      const isOnWay = way === depth && (depth === 0 || name === field[depth - 1])
+      depth++
+      if (isOnWay && part === '{') way = depth
+    } else if (part === '}' || part === ']') {
+      if (way === depth) way--
+      depth--
+    } else if (part.endsWith(':')) {
+      name = JSON.parse(part.slice(0, part.lastIndexOf('"') + 1))
+      if (way === depth && name === field[depth - 1]) found[depth - 1] = (found[depth - 1] ?? 0) + 1
+    }
+  }
+  return found.some((count) => count > 1)
+}
+
+/** The lives that the members of an object state, as OAuth 2.0 (RFC 6749 §5.1) and many services name them. */
+function livesIn(object: unknown, nowMs: number): number[] {
+  const instant = (value: unknown) => (typeof value === 'string' ? instantOf(value) : Number.NaN)
+  return [
+    ...['expires_in', 'expiresIn'].map((name) => numberOf(memberOf(object, name)) * 1_000),
+    ...['expires_at', 'expiresAt'].map((name) => {
+      const value = memberOf(object, name)
+      const seconds = numberOf(value)
+      return (Number.isNaN(seconds) ? instant(value) : seconds * 1_000) - nowMs
+    }),
+  ]
+}
+
+function numberOf(value: unknown): number {
+  if (typeof value === 'number') return value
+  return typeof value === 'string' && /^\d{1,15}(?:\.\d{1,9})?$/.test(value) ? Number(value) : Number.NaN
+}
+
+/** RFC 3339. Without an offset, it would mean another time on each machine. */
+function instantOf(text: string): number {
+  const isRfc3339 = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)$/.test(text)
+  return isRfc3339 ? Date.parse(text.toUpperCase().replace(' ', 'T')) : Number.NaN
+}
+
+/** The claims of a JWT (RFC 7519 §4.1), which is never verified; undefined if the token is none. */
+export function jwtClaims(token: string): object | undefined {
+  try {
+    const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
+    const claims: unknown = JSON.parse(Buffer.from(payload, 'base64url').toString())
+    return typeof claims === 'object' && claims !== null ? claims : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function jwtLifeMs(token: string, nowMs: number): number {
+  const exp = memberOf(jwtClaims(token), 'exp')
+  return typeof exp === 'number' ? exp * 1_000 - nowMs : Number.NaN
+}
+
+/** Longer than any service that can be trusted to mean it: one odd answer must not keep orgs out. */
+const LONGEST_LIMIT_SECONDS = 300
+
+/**
+ * When a limit ends, in whole seconds from now: `Retry-After` (RFC 9110 §10.2.3), or else `X-RateLimit-Reset`, which is a number
+ * of seconds or a time of day. Undefined if they name no time that lies ahead.
+ */
+export function limitSeconds(fields: FieldList, nowMs: number): number | undefined {
+  return (
+    parseRetryAfter(fieldValue(fields, 'retry-after'), nowMs) ??
+    parseReset(fieldValue(fields, 'x-ratelimit-reset') || fieldValue(fields, 'ratelimit-reset'), nowMs)
+  )
+}
+
+/** Many services tell a limit with another status than 429. */
+export function tellsLimit(fields: FieldList, nowMs: number): boolean {
+  const remaining = fieldValue(fields, 'x-ratelimit-remaining') || fieldValue(fields, 'ratelimit-remaining')
+  return remaining === '0' || parseRetryAfter(fieldValue(fields, 'retry-after'), nowMs) !== undefined
+}
+
+export function parseRetryAfter(value: string, nowMs: number): number | undefined {
+  const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - nowMs) / 1_000)
+  return seconds > 0 ? Math.min(seconds, LONGEST_LIMIT_SECONDS) : undefined
+}
+
+/** A thousand million seconds is far more than a limit lasts, and was 2001. */
+function parseReset(value: string, nowMs: number): number | undefined {
+  if (!/^\d+$/.test(value)) return undefined
+  const number = Number(value)
+  const seconds = number < 1e9 ? number : Math.ceil((number < 1e12 ? number : number / 1_000) - nowMs / 1_000)
+  return seconds > 0 ? Math.min(seconds, LONGEST_LIMIT_SECONDS) : undefined
+}
