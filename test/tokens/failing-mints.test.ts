@@ -117,7 +117,7 @@ describe.concurrent('no answer: the client and the log get the cause:', () => {
 
   test('no such name', async () => {
     await using service = await startService()
-    const cause = /The call of the token endpoint failed \((ENOTFOUND|EAI_AGAIN)\)\./
+    const cause = /The host name of baseUrl does not resolve \((ENOTFOUND|EAI_AGAIN)\)\./
     await expectCause(cause, service, { baseUrl: 'https://no-such-host.invalid' })
   })
 
