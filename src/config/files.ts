@@ -67,7 +67,7 @@ export const callerKeyFile = () =>
 
 export const certificatesFile = () => file(parseCertificates, MAX_CERTIFICATE_FILE_BYTES).optional()
 
-export const privateKeyFile = () => file((bytes) => new Secret(bytes.toString('latin1'))).optional()
+export const privateKeyFile = () => file(parsePrivateKey).optional()
 
 /** A file, or an https URL. With plain http, anybody on the network could replace the keys and sign tokens as the caller. */
 export const keySetLocation = () =>
@@ -116,7 +116,7 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 
 /** Returns PEM. Each certificate is checked here, because TLS ignores one that it cannot read. */
 function parseCertificates(bytes: Buffer): string {
-  const certificates = bytes.toString('latin1').match(CERTIFICATE) ?? []
+  const certificates = readPem(bytes).match(CERTIFICATE) ?? []
   if (certificates.length === 0) throw new Unsuitable('contains no "-----BEGIN CERTIFICATE-----": give a PEM file')
   try {
     for (const certificate of certificates) new X509Certificate(certificate)
@@ -124,4 +124,26 @@ function parseCertificates(bytes: Buffer): string {
     throw new Unsuitable('contains a certificate that cannot be read')
   }
   return `${certificates.join('\n')}\n`
+}
+
+/** `relations.ts` checks that it fits its certificate. Node takes an empty key for none at all. */
+function parsePrivateKey(bytes: Buffer): Secret {
+  const pem = readPem(bytes)
+  if (!/-----BEGIN [A-Z ]*PRIVATE KEY-----/.test(pem)) throw new Unsuitable('contains no private key: give a PEM file')
+  return new Secret(pem)
+}
+
+const BLOCK_MARK = /-----(BEGIN|END)(?: ([^-\r\n]+)-----)?/g
+/** The end of a file that was cut inside the mark at the begin of a block. */
+const CUT_MARK = /(?:^|\n)-(?!----END [^\n]*-----\s*$)[^\n]*$/
+
+/** Refuses a file that was cut: it would be read as one with fewer blocks. */
+function readPem(bytes: Buffer): string {
+  const pem = bytes.toString('latin1')
+  const marks = [...pem.matchAll(BLOCK_MARK)]
+  const isInPairs = marks.every(([, mark, label], i) => {
+    return i % 2 === 0 ? mark === 'BEGIN' && label !== undefined : mark === 'END' && label === marks[i - 1]?.[2]
+  })
+  if (isInPairs && marks.length % 2 === 0 && !CUT_MARK.test(pem)) return pem
+  throw new Unsuitable('has a block that begins and does not end: the file may be only half written')
 }

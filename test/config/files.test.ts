@@ -140,6 +140,8 @@ test('the caller key and the password of the store are read like the secret; the
 })
 
 describe('certificates', () => {
+  const CUT = 'has a block that begins and does not end: the file may be only half written'
+
   test('are read from a PEM file, whatever is between them', async () => {
     const [first = '', second = ''] = rootCertificates
     const pem = `our CAs\n${first}\r\nand\n${second}\n`
@@ -157,10 +159,38 @@ describe('certificates', () => {
     ])
   })
 
+  // A bundle that was cut inside its second block would be taken for a bundle of one.
+  test('a bundle that was cut anywhere inside a block is refused', async () => {
+    const [first = '', second = ''] = rootCertificates
+    const bundle = `${first}\n${second.trimEnd()}`
+    const places = [1, 5, 6, 10, 26, 27, 100, second.length - 100, second.length - 20, second.length - 2]
+    for (const kept of places) {
+      const pem = `${first}\n${second.slice(0, kept)}`
+      expect(await problemsOf('origin: {caFile: ca.pem}', { 'ca.pem': pem }), pem.slice(-30)).toEqual([
+        `origin.caFile (1:18): ${CUT}`,
+      ])
+      const swapped = `${second.slice(0, Math.max(kept, 27))}\n${first}`
+      expect(await problemsOf('origin: {caFile: ca.pem}', { 'ca.pem': swapped })).toEqual([
+        `origin.caFile (1:18): ${CUT}`,
+      ])
+    }
+    const joined = bundle.replace('-----\n-----', '----------')
+    expect((await loadFile('origin: {caFile: ca.pem}', { 'ca.pem': joined })).config.origin.caFile?.content).toBe(
+      `${bundle}\n`,
+    )
+  })
+
   const { cert, key } = certificate('localhost')
   const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const foreign = privateKey.export({ type: 'pkcs8', format: 'pem' })
-  const files = { cert: String(cert), key: String(key), foreign: String(foreign), word: 'no key' }
+  const files = {
+    cert: String(cert),
+    key: String(key),
+    foreign: String(foreign),
+    word: 'no key',
+    empty: '',
+    half: String(key).slice(0, 200),
+  }
   test.each(['listen: {tls: {certFile: cert, keyFile: key}}', 'origin: {certFile: cert, keyFile: key}'])(
     'a certificate with its key: %s',
     async (yaml) => {
@@ -173,7 +203,11 @@ describe('certificates', () => {
   test.each([
     ['origin: {certFile: cert}', ['origin.certFile (1:20): needs origin.keyFile']],
     ['listen: {tls: {keyFile: key}}', ['listen.tls.keyFile (1:25): needs listen.tls.certFile']],
-    ['listen: {tls: {certFile: cert, keyFile: word}}', ['listen.tls.keyFile (1:41): is no private key']],
+    ['listen: {tls: {certFile: cert, keyFile: word}}', ['listen.tls.keyFile (1:41): contains no private key']],
+    // Node takes an empty key for none at all.
+    ['listen: {tls: {certFile: cert, keyFile: empty}}', ['listen.tls.keyFile (1:41): contains no private key']],
+    ['origin: {certFile: cert, keyFile: empty}', ['origin.keyFile (1:35): contains no private key']],
+    ['origin: {certFile: cert, keyFile: half}', [`origin.keyFile (1:35): ${CUT}`]],
     ['origin: {certFile: cert, keyFile: foreign}', ['origin.keyFile (1:35): is no private key']],
     ['listen: {tls: {certFile: no, keyFile: key}}', ['listen.tls.certFile (1:26): /no does not exist']],
     ['listen: {tls: {clientCaFile: cert}}', ['listen.tls.clientCaFile (1:30): needs listen.tls.certFile']],
