@@ -8,8 +8,9 @@ import { isAbsolute, resolve } from 'node:path'
 export interface WatchedFileOptions {
   readonly path: string
   /**
-   * Called with the content when it differs from the last one, after a problem with reading it, and after every `reload`. The
-   * first read counts as a change unless the content is `known`. May throw an error for the operator: `onProblem` gets its message.
+   * Called with the content when it differs from the last one and has stood unchanged for one look, after a problem with reading
+   * it, and after every `reload`. The first content counts as a change unless it is `known`. May throw an error for the operator:
+   * `onProblem` gets its message.
    */
   readonly onContent: (bytes: Buffer) => void
   /** Called once per problem, and again if the problem comes back later. Must not throw. */
@@ -21,57 +22,104 @@ export interface WatchedFileOptions {
 }
 
 const MAX_FILE_BYTES = 64 * 1024
-const INTERVAL_MS = 2_000
+/** Between two looks. */
+export const LOOK_MS = 2_000
+
+/** What a look finds: the content, or why there is none. */
+interface Found {
+  readonly digest?: string
+  readonly bytes?: Buffer
+  readonly problem?: string
+}
 
 export class WatchedFile {
-  /** Of the last read. */
+  /** Of the last content. */
   problem: string | undefined
   readonly #options: WatchedFileOptions
-  readonly #onChange = () => void this.#next(false)
+  readonly #onChange = () => void this.#next('change')
   #reading = Promise.resolve()
-  #digest: string | undefined
+  /** What the owner knows. */
+  #told: Found | undefined
+  /** What the last look found, until the next one finds the same. An editor may still be writing it. */
+  #found: Found | undefined
+  #secondLook: NodeJS.Timeout | undefined
   #isClosed = false
 
   constructor(options: WatchedFileOptions) {
+    const { path, known, intervalMs: interval = LOOK_MS } = options
     this.#options = options
-    this.#digest = options.known
+    this.#told = known === undefined ? undefined : { digest: known }
     // A poll of `stat`, which follows symlinks: it sees a link that was swapped, and works on network mounts.
-    watchFile(options.path, { interval: options.intervalMs ?? INTERVAL_MS, persistent: false }, this.#onChange)
+    watchFile(path, { interval, persistent: false }, this.#onChange)
     this.#onChange()
+  }
+
+  /** Returns true if the owner knows this content, or with undefined that the file cannot be read. */
+  stands(digest: string | undefined): boolean {
+    return this.#told !== undefined && this.#told.digest === digest
   }
 
   /** Reads the file now. Resolves after `onContent` or `onProblem` was called. Never rejects. */
   reload(): Promise<void> {
-    return this.#next(true)
+    return this.#next('asked')
   }
 
   close(): void {
     this.#isClosed = true
+    clearTimeout(this.#secondLook)
     unwatchFile(this.#options.path, this.#onChange)
   }
 
   /** One read at a time: the running one may have read the former content. */
-  #next(isAskedFor: boolean): Promise<void> {
-    this.#reading = this.#reading.then(() => this.#read(isAskedFor))
+  #next(reason: 'change' | 'second look' | 'asked'): Promise<void> {
+    this.#reading = this.#reading.then(() => this.#look(reason))
     return this.#reading
   }
 
-  async #read(isAskedFor: boolean): Promise<void> {
-    const { path, maxBytes, onContent, onProblem } = this.#options
-    const known = this.#digest
-    this.#digest = undefined // stays so if the read fails: then the same content counts as a change
-    try {
-      const { bytes } = await readRegularFile(path, maxBytes)
-      this.#digest = digestOf(bytes)
-      if (this.#isClosed || (!isAskedFor && this.#digest === known)) return
-      onContent(bytes)
-      this.problem = undefined
-    } catch (error) {
-      const problem = error instanceof Error ? error.message : 'cannot be read'
-      if (!this.#isClosed && problem !== this.problem) onProblem(problem)
-      this.problem = problem
+  async #look(reason: 'change' | 'second look' | 'asked'): Promise<void> {
+    const { path, maxBytes, intervalMs = LOOK_MS } = this.#options
+    const found = await find(path, maxBytes)
+    if (this.#isClosed) return
+    const isSame = isEqual(found, this.#found)
+    this.#found = found
+    if (reason !== 'asked' && isEqual(found, this.#told)) clearTimeout(this.#secondLook)
+    else if (reason === 'asked' || (reason === 'second look' && isSame)) this.#tell(found)
+    else if (reason === 'second look' || !isSame) {
+      clearTimeout(this.#secondLook)
+      this.#secondLook = setTimeout(() => void this.#next('second look'), intervalMs).unref()
     }
   }
+
+  #tell(found: Found): void {
+    const { onContent, onProblem } = this.#options
+    clearTimeout(this.#secondLook)
+    this.#told = found
+    let { problem } = found
+    try {
+      if (found.bytes !== undefined) onContent(found.bytes)
+    } catch (error) {
+      problem = messageOf(error)
+    }
+    if (problem !== undefined && problem !== this.problem) onProblem(problem)
+    this.problem = problem
+  }
+}
+
+async function find(path: string, maxBytes: number | undefined): Promise<Found> {
+  try {
+    const { bytes } = await readRegularFile(path, maxBytes)
+    return { bytes, digest: digestOf(bytes) }
+  } catch (error) {
+    return { problem: messageOf(error) }
+  }
+}
+
+function isEqual(one: Found, other: Found | undefined): boolean {
+  return one.digest === other?.digest && one.problem === other?.problem
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : 'cannot be read'
 }
 
 /** Tells two contents apart. */

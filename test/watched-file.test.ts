@@ -108,6 +108,54 @@ describe('content is passed to the owner', () => {
   })
 })
 
+// An editor and `cp` write in place: for a moment, the file is cut short.
+describe('content that is still being written is not passed', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  })
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+  const turn = () => new Promise((resolve) => setImmediate(resolve))
+  const hasBeenSeen = async () => {
+    while (vi.getTimerCount() === 0) await turn()
+  }
+
+  test('until it has stood unchanged for one look', async () => {
+    const path = await folder.write('file', 'old')
+    await open(path)
+    writeFileSync(path, 'ha')
+    await hasBeenSeen()
+    writeFileSync(path, 'half')
+    for (let looks = 0; contents.length === 0 && looks < 10_000; looks++) {
+      vi.advanceTimersByTime(10)
+      await turn()
+    }
+    expect(contents).toEqual(['half'])
+  })
+
+  test('nor reported as a problem while it is missing', async () => {
+    const path = await folder.write('file', 'old')
+    await open(path)
+    await unlink(path)
+    await hasBeenSeen()
+    writeFileSync(path, 'new')
+    for (let looks = 0; contents.length === 0 && looks < 10_000; looks++) {
+      vi.advanceTimersByTime(10)
+      await turn()
+    }
+    expect([contents, problems]).toEqual([['new'], []])
+  })
+
+  test('unless the owner asks', async () => {
+    const path = await folder.write('file', 'old')
+    const file = await open(path)
+    writeFileSync(path, 'ha')
+    await file.reload()
+    expect(contents).toEqual(['ha'])
+  })
+})
+
 describe('a problem is reported', () => {
   test('once, and again when it comes back; its end with the former content', async () => {
     const path = await folder.write('file', 'old')

@@ -1,6 +1,7 @@
 /**
- * Takes over a changed configuration while the program runs: on SIGHUP, and when a file changes that the configuration was
- * read from. All or nothing: a configuration with a problem changes nothing, and every problem is logged.
+ * Takes over a changed configuration while the program runs: on SIGHUP at once, and when a file that the configuration was read
+ * from has changed, and all of them stand still. All or nothing: a configuration with a problem changes nothing, and every
+ * problem is logged.
  */
 
 import { MAX_CERTIFICATE_FILE_BYTES } from '../config/files.ts'
@@ -8,7 +9,7 @@ import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.
 import { ConfigRefused, type Files, WHOLE_FILE } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { RELOADABLE, type SettingKey } from '../config/settings.ts'
-import { digestOf, WatchedFile } from '../watched-file.ts'
+import { digestOf, LOOK_MS, WatchedFile } from '../watched-file.ts'
 
 export type Reload =
   | {
@@ -40,12 +41,13 @@ export class ConfigReload {
   problems: readonly string[] = []
   readonly #watched = new Map<string, WatchedFile>()
   #attempt = Promise.resolve()
+  #nextLook: NodeJS.Timeout | undefined
   #isClosed = false
 
   constructor(options: ConfigReloadOptions) {
     this.#options = options
     this.#running = options.loaded
-    if (options.source !== undefined) this.#watch(options.loaded.files)
+    if (options.source !== undefined) this.#watch(options.loaded.files, true)
   }
 
   /** Resolves when the configuration has been read and applied, or refused. Never rejects. */
@@ -55,7 +57,8 @@ export class ConfigReload {
 
   close(): void {
     this.#isClosed = true
-    this.#watch(new Map())
+    clearTimeout(this.#nextLook)
+    this.#watch(new Map(), true)
   }
 
   /** One attempt at a time: the running one may have read the former files. */
@@ -67,29 +70,41 @@ export class ConfigReload {
   /** An attempt that nobody asked for gets no line if it changes nothing and finds no new problem. */
   async #reloadOnce(isAskedFor: boolean): Promise<void> {
     if (this.#isClosed) return
-    const reload = await this.#takeOver().catch((error: unknown): Reload => {
-      if (!(error instanceof ConfigRefused)) return { outcome: 'refused', problems: [`cannot be applied: ${error}`] }
-      this.#watch(error.files)
-      return { outcome: 'refused', problems: error.lines }
+    const reload = await this.#takeOver(isAskedFor).catch((error: unknown): Reload => {
+      const problems = error instanceof ConfigRefused ? error.lines : [`cannot be applied: ${error}`]
+      return { outcome: 'refused', problems }
     })
+    if (reload === undefined) return
     const problems = reload.outcome === 'refused' ? reload.problems : []
     const isNew = problems.join('\n') !== this.problems.join('\n')
     this.problems = problems
     if (isNew || isAskedFor || reload.outcome === 'applied') this.#options.report(reload)
   }
 
-  async #takeOver(): Promise<Reload> {
+  /** Resolves with undefined if a file is still being written. @throws {ConfigRefused} */
+  async #takeOver(isAskedFor: boolean): Promise<Reload | undefined> {
     const { source, loaded, apply } = this.#options
     if (source === undefined) return { outcome: 'unchanged' }
-    const latest = await loadConfig(source, this.#running.config)
-    if (this.#isClosed) return { outcome: 'unchanged' }
-    this.#watch(latest.files)
-    const { warnings } = this.#running
-    const hasChanged = (key: SettingKey, since: LoadedConfig) => versionOf(latest, key) !== versionOf(since, key)
-    const keys = [...latest.given.keys()]
-    const taken = keys.filter((key) => RELOADABLE.has(key) && hasChanged(key, this.#running))
-    const waiting = keys.filter((key) => !RELOADABLE.has(key) && hasChanged(key, loaded))
-    if (taken.length + waiting.length === 0) return { outcome: 'unchanged' }
+    const running = this.#running
+    const latest = await loadConfig(source, running.config).catch((error: unknown) => {
+      if (error instanceof ConfigRefused) return error
+      throw error
+    })
+    if (this.#isClosed) return undefined
+    this.#watch(latest.files, isAskedFor)
+    clearTimeout(this.#nextLook)
+    if (!isAskedFor && !this.#stand(latest.files)) {
+      this.#nextLook = setTimeout(() => void this.#next(false), LOOK_MS).unref()
+      return undefined
+    }
+    if (latest instanceof ConfigRefused) throw latest
+    const changesSince = (since: LoadedConfig) =>
+      [...latest.given.keys()].filter((key) => versionOf(latest, key) !== versionOf(since, key))
+    const changed = changesSince(running)
+    const taken = changed.filter((key) => RELOADABLE.has(key))
+    const waiting = changesSince(loaded).filter((key) => !RELOADABLE.has(key))
+    const isNews = isAskedFor ? taken.length + waiting.length > 0 : changed.length > 0
+    if (!isNews) return { outcome: 'unchanged' }
     // Somebody writes it at this moment. Nothing in it would be allowed to everybody.
     if ([...latest.files.values()].includes(EMPTY)) {
       const message = 'is empty: it may be only half written; write {} if nothing is to be set'
@@ -98,21 +113,27 @@ export class ConfigReload {
     await apply(latest.config)
     this.#running = latest
     this.takenOverAt = new Date()
-    const news = latest.warnings.filter((warning) => !warnings.includes(warning))
+    const news = latest.warnings.filter((warning) => !running.warnings.includes(warning))
     return { outcome: 'applied', taken, waiting, warnings: news }
   }
 
-  /** Watches these files, and no others. */
-  #watch(files: Files): void {
+  /** Returns true if each file has had this content for one look, or was read on demand. */
+  #stand(files: Files): boolean {
+    return [...files].every(([path, digest]) => this.#watched.get(path)?.stands(digest))
+  }
+
+  /** Watches these files, and no others. `areKnown`: their contents are taken over now. */
+  #watch(files: Files, areKnown: boolean): void {
     for (const [path, file] of this.#watched) {
       if (files.has(path)) continue
       file.close()
       this.#watched.delete(path)
     }
-    for (const [path, known] of files) {
+    for (const [path, digest] of files) {
       if (this.#watched.has(path) || this.#isClosed) continue
       // The reload reads the file as well, and reports a problem with the setting that names the file.
       const onChange = () => void this.#next(false)
+      const known = areKnown ? digest : undefined
       const maxBytes = MAX_CERTIFICATE_FILE_BYTES // no other file of a configuration may be larger
       this.#watched.set(path, new WatchedFile({ path, known, maxBytes, onContent: onChange, onProblem: onChange }))
     }

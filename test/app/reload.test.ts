@@ -240,6 +240,56 @@ describe('all or nothing', () => {
   })
 })
 
+describe('a file is read when it has stood unchanged for one look', () => {
+  /** Writes the config file. Resolves when the program has noticed it. Its next look is two seconds later. */
+  async function noticed(write: () => Promise<void>): Promise<void> {
+    const path = proxy.at('proxy.yaml')
+    await readFile(path) // after this, the program has looked at it for the first time
+    let listener = () => {}
+    const change = new Promise<void>((resolve) => {
+      listener = resolve
+      watchFile(path, { persistent: false }, listener)
+    })
+    await write()
+    await change
+    unwatchFile(path, listener)
+  }
+  const halfALook = () => new Promise((resolve) => setTimeout(resolve, 1_000))
+  const LIST = 'orgs:\n  allow:\n    - acme\n'
+
+  test('not the first lines of it', async () => {
+    await start(LIST)
+    await noticed(() => writeFile(proxy.at('proxy.yaml'), `${LIST}    - glob`))
+    await halfALook()
+    await writeFile(proxy.at('proxy.yaml'), `${LIST}    - globex\n`)
+    await proxy.until(() => linesOf('configuration applied').length > 0, 'the whole file')
+    expect(await send({ 'X-Org-Id': 'globex' })).toBe(200)
+    expect(linesOf('configuration applied')).toHaveLength(1)
+  })
+
+  test('and so do the others that it names', async () => {
+    await start(caller('acme'))
+    await noticed(() => write('proxy.yaml', caller('globex')))
+    await halfALook()
+    await writeFile(proxy.at('billing.key'), '')
+    await halfALook()
+    await halfALook()
+    await writeFile(proxy.at('billing.key'), 'a-new-key-0123456789')
+    await proxy.until(() => linesOf('configuration applied').length > 0, 'both files')
+    expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
+    expect(linesOf('configuration refused: the old one stays in use')).toEqual([])
+  })
+
+  test('and a change that SIGHUP has applied is not told again', async () => {
+    await start(caller('acme'))
+    await noticed(() => reloadWith(`${caller('acme')}listen: {maxInFlight: 7}\n`))
+    await halfALook()
+    await write('billing.key', 'a-new-key-0123456789')
+    await proxy.until(() => linesOf('configuration applied').length > 0, 'the new key')
+    expect(linesOf('changed settings need a restart')).toHaveLength(2) // by SIGHUP, and with the key
+  })
+})
+
 test('SIGHUP without any change is logged as such', async () => {
   await start(caller('acme'))
   const since = /applied at (\S+)/.exec(await ready())?.[1]
