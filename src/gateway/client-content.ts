@@ -50,6 +50,11 @@ export class ClientContent implements ContentSource {
     return whole
   }
 
+  /** Some of it has come, or all. */
+  get hasBegun(): boolean {
+    return this.#message.complete || this.#message.readableLength > 0
+  }
+
   /** True if all of it is kept, or will be when the client has sent the rest of a small declared length. */
   get isRepeatable(): boolean {
     return this.#isKept && (this.isComplete || this.#length !== undefined)

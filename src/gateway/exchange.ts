@@ -140,12 +140,15 @@ export class Exchange implements AttemptSink {
     if (this.#isOver) return
     this.#request.fields.push('authorization', '')
     this.#useCredential(credential, source)
-    if (this.#request.expectsContinue) this.#response.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
     // By the next tick, Node has parsed content that came together with the head. It is then sent in one piece.
-    else if (this.#content !== undefined) {
-      process.nextTick(() => this.#dispatch())
-      return
-    }
+    if (this.#content === undefined) this.#dispatch()
+    else process.nextTick(() => this.#dispatchWithContent())
+  }
+
+  #dispatchWithContent(): void {
+    if (this.#isOver) return
+    const isAwaited = this.#request.expectsContinue && this.#content?.hasBegun === false
+    if (isAwaited) this.#response.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
     this.#dispatch()
   }
 

@@ -26,7 +26,10 @@ test.each(['Content-Length: 2', 'Transfer-Encoding: chunked'])(
     table.run({
       send: `${head(POST, HOST, ORG, framing, 'Expect: 100-Continue')}${framing.includes('chunked') ? '2\r\nhi\r\n0\r\n\r\n' : 'hi'}`,
       content: 'hi',
-      also: ({ requests }) => expect(requests[0]?.values('expect')).toEqual([]),
+      also: ({ requests, response }) => {
+        expect(requests[0]?.values('expect')).toEqual([])
+        expect(response.informational).toEqual([]) // the content is here
+      },
     }),
 )
 
@@ -42,6 +45,13 @@ test('a client that sends its content only after the 100 gets the 100, and its r
   expect([response.status, response.informational]).toEqual([200, []])
   expect(service.requests.map(({ content }) => content.toString())).toEqual(['hi'])
 })
+
+test.each([
+  ['GET without content', head('GET /v2/x HTTP/1.1', HOST, ORG, 'Expect: 100-continue')],
+  ['POST of no length', head(POST, HOST, ORG, 'Content-Length: 0', 'Expect: 100-continue')],
+])('there is no 100 for a %s', (_, send) =>
+  table.run({ send, also: ({ response }) => expect(response.informational).toEqual([]) }),
+)
 
 test('a refused request gets no 100 first', () =>
   table.run({
