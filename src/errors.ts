@@ -39,6 +39,12 @@ const REFUSALS = {
     fault: 'app',
     detail: 'Keep the request line and all fields together under 16 KiB, and the fields to 1,000.',
   },
+  transfer_coding_refused: {
+    status: 501,
+    proxyError: 'http_request_error',
+    fault: 'app',
+    detail: 'Send content with a Content-Length, or with "Transfer-Encoding: chunked" alone.',
+  },
   http_version_refused: {
     status: 505,
     proxyError: 'http_request_error',

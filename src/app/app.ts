@@ -51,7 +51,6 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     responseTimeoutMs: settings.responseTimeout,
     idleTimeoutMs: settings.idleTimeout,
     repeatMemory: { mostPerRequest: config.replay.maxBody, takenBytes: 0 },
-    clientKeepAliveSeconds: Math.floor(listen.keepAliveTimeout / 1_000),
   }
   const rules = new LiveRules(config, events)
   const listener = new Listener(

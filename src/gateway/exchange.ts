@@ -43,8 +43,6 @@ export interface Gateway {
   /** Silence of the service inside a response. */
   readonly idleTimeoutMs: number
   readonly repeatMemory: RepeatMemory
-  /** Sent to the client as `Keep-Alive: timeout`. */
-  readonly clientKeepAliveSeconds: number
 }
 
 /** A request as the listener received it, and what it takes to answer it. */
@@ -228,7 +226,7 @@ export class Exchange implements AttemptSink {
     if (this.#request.isWebSocket) this.#response.socket.resume()
     this.#closeBehindContent()
     const isHttp10 = this.#received.message.httpVersionMinor === 0
-    this.#response.begin(head, isHttp10, this.#gateway.clientKeepAliveSeconds)
+    this.#response.begin(head, isHttp10)
   }
 
   /** Content that still arrives after an early response must not be read as a request. */

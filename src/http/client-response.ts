@@ -33,18 +33,28 @@ export class ClientResponse {
   /** The end of the connection is the end of the content. */
   #endsByClose = false
 
-  constructor(socket: Socket, keepsAlive: boolean) {
+  /** For how long the connection waits for another request: `timeout` of `Keep-Alive`. */
+  readonly #keepAliveSeconds: number
+
+  constructor(socket: Socket, keepsAlive: boolean, keepAliveSeconds: number) {
     this.socket = socket
     this.keepsAlive = keepsAlive
+    this.#keepAliveSeconds = keepAliveSeconds
+  }
+
+  /** The fields that say whether the connection is kept, and for how long. */
+  get connectionLines(): string {
+    if (!this.keepsAlive) return 'Connection: close\r\n'
+    return `Connection: keep-alive\r\nKeep-Alive: timeout=${this.#keepAliveSeconds}\r\n`
   }
 
   /** Takes the head of the service. It is written together with the content that came with it. */
-  begin(head: ResponseHead, isHttp10: boolean, keepAliveSeconds: number): void {
+  begin(head: ResponseHead, isHttp10: boolean): void {
     const isOpenEnded = head.hasContent && head.contentLength === undefined
     this.#isChunked = isOpenEnded && !isHttp10
     this.#endsByClose = isOpenEnded && isHttp10
     if (this.#endsByClose) this.keepsAlive = false
-    this.#text = responseHeadText(head, this.#isChunked, this.keepsAlive ? keepAliveSeconds : undefined)
+    this.#text = responseHeadText(head, this.#isChunked, this.connectionLines)
   }
 
   /** Returns `full` if the client is slower than the service. Its socket emits `drain` when the client has caught up. */

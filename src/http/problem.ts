@@ -30,13 +30,12 @@ export function respondWithProblem(response: ClientResponse, { method, requestId
     `proxy-status: org-access-proxy; error=${proxyError}; details="${code}"`,
     `x-request-id: ${requestId}`,
     `date: ${httpDate()}`,
-    `connection: ${response.keepsAlive ? 'keep-alive' : 'close'}`,
   ]
   const retryAfterSeconds = failure.retryAfterSeconds ?? (status === 503 ? 1 : undefined)
   if (retryAfterSeconds !== undefined) head.push(`retry-after: ${retryAfterSeconds}`)
   if (code === 'method_refused') head.push('allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS')
   const sent = method === 'HEAD' ? '' : Buffer.from(content).toString('latin1')
   response.contentBytes = sent.length
-  response.endWith(`${head.join('\r\n')}\r\n\r\n${sent}`)
+  response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n${sent}`)
   return status
 }

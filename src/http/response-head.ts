@@ -185,10 +185,9 @@ function withoutOurStatus(value: string): string {
 }
 
 /**
- * Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1), and a `Vary`. `keepAliveSeconds`: for how
- * long the connection waits for further requests; undefined if it takes none.
+ * Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1), a `Vary`, and `connectionLines`.
  */
-export function responseHeadText(head: ResponseHead, isChunked: boolean, keepAliveSeconds?: number): string {
+export function responseHeadText(head: ResponseHead, isChunked: boolean, connectionLines: string): string {
   const { fields } = head
   let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n`
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
@@ -199,8 +198,7 @@ export function responseHeadText(head: ResponseHead, isChunked: boolean, keepAli
   if (isChunked) text += 'Transfer-Encoding: chunked\r\n'
   // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
   if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'
-  if (keepAliveSeconds === undefined) return `${text}Connection: close\r\n\r\n`
-  return `${text}Connection: keep-alive\r\nKeep-Alive: timeout=${keepAliveSeconds}\r\n\r\n`
+  return `${text}${connectionLines}\r\n`
 }
 
 let dateSecond = Number.NaN

@@ -75,6 +75,8 @@ const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
 /** Far more than a client sends; servers drop or refuse what is beyond some such number. */
 const MAX_FIELDS = 1_000
+/** A list of other codings before `chunked` (RFC 9112 §6.1). */
+const UNKNOWN_CODING = /^(?:(?!chunked[\t ]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[\t ]*,[\t ]*)+chunked$/i
 const LENGTH = /^\d{1,15}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
@@ -113,7 +115,8 @@ function checkFraming(head: RequestHead, found: RequestFindings): Refusal | unde
   const { length, coding } = found
   if (length !== undefined && (coding !== undefined || !LENGTH.test(length))) return refuse('request_invalid')
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || head.httpVersionMinor === 0)) {
-    return refuse('request_invalid')
+    const isUnknown = head.httpVersionMinor > 0 && UNKNOWN_CODING.test(coding)
+    return refuse(isUnknown ? 'transfer_coding_refused' : 'request_invalid')
   }
   return undefined
 }

@@ -18,6 +18,7 @@ const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'remote_refused',
   'request_invalid',
   'request_head_too_large',
+  'transfer_coding_refused',
   'http_version_refused',
   'upgrade_invalid',
 ])

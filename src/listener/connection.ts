@@ -135,8 +135,12 @@ export class ClientConnection implements Peer {
   #start(message: IncomingMessage, isLast: boolean, problem?: RefusalCode): void {
     if (isLast) this.#isLastRequest = true
     const keepsAlive = !this.#isLastRequest && !this.#listener.isEnding && !this.#hasExpired
-    this.#arrival = new Arrival(this, message, new ClientResponse(this.socket, keepsAlive), this.#listener)
+    this.#arrival = new Arrival(this, message, this.#newResponse(keepsAlive), this.#listener)
     this.#listener.begin(this.#arrival, problem)
+  }
+
+  #newResponse(keepsAlive: boolean): ClientResponse {
+    return new ClientResponse(this.socket, keepsAlive, Math.floor(this.#listener.options.keepAliveTimeoutMs / 1_000))
   }
 
   /** The current request has ended, though its response may still be flushed. */

@@ -189,6 +189,7 @@ test('a 502 does not cost the client its connection', async () => {
     client.send(get(target, 'acme'))
     const response = await client.response()
     expect([response.status, fieldOf(response, 'connection')]).toEqual([status, 'keep-alive'])
+    expect(fieldOf(response, 'keep-alive')).toBe('timeout=65') // the default of listen.keepAliveTimeout
   }
 })
 

@@ -10,7 +10,7 @@ const record = new RequestRecord('req-1', undefined, 'GET', '/', 0)
 
 function answerTo(failure: Failure) {
   const written: string[] = []
-  const response = { keepsAlive: true, endWith: (text: string) => written.push(text) } as unknown as ClientResponse
+  const response = { connectionLines: '', endWith: (text: string) => written.push(text) } as unknown as ClientResponse
   const status = respondWithProblem(response, record, failure)
   const [head = '', content = ''] = written.join('').split('\r\n\r\n')
   const [, ...lines] = head.split('\r\n')
