@@ -173,15 +173,26 @@ function isBlank(code: number): boolean {
   return code === SP || code === HTAB
 }
 
-/** The members of a list, each with its quoted strings. */
-const MEMBERS = /(?:"(?:[^"\\]|\\.)*"|[^",])+/g
 const OUR_STATUS = /^\s*"?org-access-proxy"?\s*(?:;|$)/i
 
 /** A `Proxy-Status` without the members that speak for this proxy: clients tell our errors by them (RFC 9209 §2). */
 function withoutOurStatus(value: string): string {
   if (!/org-access-proxy/i.test(value)) return value
-  const others = (value.match(MEMBERS) ?? []).filter((member) => !OUR_STATUS.test(member))
-  return others.map((member) => member.trim()).join(', ')
+  const others: string[] = []
+  let start = 0
+  let isQuoted = false
+  for (let i = 0; i <= value.length; i++) {
+    const character = value[i] ?? ','
+    if (character === '"') isQuoted = !isQuoted
+    else if (isQuoted) i += character === '\\' ? 1 : 0
+    else if (character === ',') {
+      const member = value.slice(start, i)
+      if (member.trim() !== '' && !OUR_STATUS.test(member)) others.push(member.trim())
+      start = i + 1
+    }
+  }
+  // Where a quoted string does not end, a client may see other members than we do (RFC 9651 §4.2.5).
+  return isQuoted ? '' : others.join(', ')
 }
 
 /**

@@ -166,5 +166,5 @@ export function matchesRoute(patterns: readonly RoutePattern[], method: string, 
 
 /** The path of a base URL, to be put in front of an origin-form target: `''` or `/api`, never with a slash at its end. */
 export function targetPrefix(baseUrl: URL): string {
-  return baseUrl.pathname.replace(/\/+$/, '')
+  return baseUrl.pathname.replace(/(?<!\/)\/+$/, '')
 }

@@ -53,6 +53,11 @@ describe('fields that pass', () => {
       ['Proxy-Status: cache; detail="org-access-proxy, x", org-access-proxy; error=forged, "org-access-proxy";a'],
       ['Proxy-Status', 'cache; detail="org-access-proxy, x"'],
     ),
+    relayed(
+      'Proxy-Status of others, with quoted quotes',
+      ['Proxy-Status: ,a; b="\\", org-access-proxy; \\\\" ,org-access-proxy, c,'],
+      ['Proxy-Status', 'a; b="\\", org-access-proxy; \\\\", c'],
+    ),
     relayed('empty values', ['X-Empty:'], ['X-Empty', '']),
     relayed('WWW-Authenticate', ['WWW-Authenticate: Bearer'], ['WWW-Authenticate', 'Bearer']),
   ])('$name', (row) => table.run(row))
@@ -71,6 +76,7 @@ describe('fields that are removed', () => {
       [],
     ),
     relayed('Proxy-Status that speaks for this proxy', ['Proxy-Status: Org-Access-Proxy; error=dns_error'], []),
+    relayed('Proxy-Status whose string does not end', ['Proxy-Status: a; b="c, org-access-proxy; error=x'], []),
     relayed('Upgrade on a 200', ['Upgrade: h2c', 'Connection: Upgrade'], []),
     relayed('Keep-Alive of the other connection', ['Keep-Alive: timeout=77'], []),
     relayed(
