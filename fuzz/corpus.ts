@@ -83,6 +83,41 @@ export const RESPONSES: readonly string[] = [
   message('HTTP/1.1 200 OK', [CHUNKED], '50\r\ncut short'),
 ]
 
+const SIZES = '5;a\r\nhello\r\n00A;b=c;d="e;\\"f"\r\n0123456789\r\nfffffff'
+
+/** More to start from for the parser alone. */
+export const PARSER_REQUESTS: readonly string[] = [
+  message('POST / HTTP/1.1', [CHUNKED], '1\r\na\r\n1\r\nb\r\n1\r\nc\r\n0\r\n\r\n'),
+  message('POST / HTTP/1.1', ['transfer-encoding:CHUNKED  '], `${SIZES}\r\n`),
+  message('PUT /a?b=c HTTP/1.1', [CHUNKED], '0;x\r\nA: b\r\nC:\r\n\r\n') + message('GET /2 HTTP/1.1', []),
+  message('PUT / HTTP/1.1', [CHUNKED], '0\r\nConnection: close\r\n\r\n') + message('GET /2 HTTP/1.1', []),
+  message('PUT / HTTP/1.1', ['Content-Length:\t3\t'], 'abc') + message('GET /2 HTTP/1.1', []),
+  message('PUT / HTTP/1.1', ['content-length: 0003 '], 'abc') + message('GET /2 HTTP/1.1', []),
+  message('GET / HTTP/1.1', ['Connection: close , x']) + message('GET /2 HTTP/1.1', []),
+  message('GET / HTTP/1.1', ['Connection: x', 'Connection:close']) + message('GET /2 HTTP/1.1', []),
+  message('GET / HTTP/1.1', ['Proxy-Connection: close']) + message('GET /2 HTTP/1.1', []),
+  message('GET / HTTP/1.0', ['Connection: Keep-Alive , close']) + message('GET /2 HTTP/1.0', []),
+  message('GET / HTTP/1.0', ['Connection: keep-alive', 'Content-Length: 1'], 'a') + message('GET /2 HTTP/1.0', []),
+  message('GET https://u:p@h.example:80/a?b#c HTTP/1.1', ['A:b', 'a: "\t\xe9"\t ', 'A:']),
+  message('CONNECT [::1]:80 HTTP/1.1', ['Content-Length: 2'], 'ab'),
+  message('OPTIONS * HTTP/1.1', ['Upgrade: x', 'Connection: upgrade', 'Content-Length: 2'], 'ab'),
+  message("M-SEARCH /a%00~!$&'()*+,;=:@?/?#?# HTTP/1.1", []),
+  `\r\n\r\n${message('GET / HTTP/1.1', ['Host: a'])}\r\n${message('GET / HTTP/1.1', ['Host: a'])}`,
+]
+
+export const PARSER_RESPONSES: readonly string[] = [
+  message('HTTP/1.1 200 OK', [CHUNKED], '1\r\na\r\n1\r\nb\r\n1\r\nc\r\n0\r\n\r\n'),
+  message('HTTP/1.1 200', ['transfer-encoding:CHUNKED  '], `${SIZES}\r\n`),
+  message('HTTP/1.1 200 OK', [CHUNKED], ' 2 \r\nhi\r\n3 ;a=b\r\nabc\r\n0\t\r\n\r\n'),
+  message('HTTP/1.1 200 OK', ['Content-Length : 2', 'X\t: y'], 'hi'),
+  message('HTTP/1.1 200 OK', [CHUNKED], '0;x\r\nA: b\r\nC :\r\nConnection: close\r\n\r\n'),
+  message('HTTP/1.1 200  \xe9\tOK ', ['Content-Length: 0003 '], 'abc'),
+  message('HTTP/1.1 102 ', ['Content-Length: 2']) + message('HTTP/1.0 299 x', ['Connection: keep-alive']),
+  message('HTTP/1.1 101 x', ['Upgrade: websocket, x', 'Connection: x, Upgrade', CHUNKED], 'first bytes'),
+  message('HTTP/1.1 204 x', ['Content-Length: 2'], 'ab'),
+  message('HTTP/1.1 304 x', [CHUNKED], '0\r\n\r\n'),
+]
+
 function minted(json: string, ...lines: readonly string[]): string {
   return message(
     'HTTP/1.1 200 OK',

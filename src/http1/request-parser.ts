@@ -1,0 +1,88 @@
+/** Parses the requests on one connection, one after another: the start line and the head (RFC 9112 §3). */
+
+import { type ContentEvents, MessageParser, type ParserLimits } from './message-parser.ts'
+
+export interface RequestHead {
+  readonly method: string
+  /** As received: origin-form, absolute-form, authority-form of CONNECT, or `*`. */
+  readonly target: string
+  readonly minorVersion: 0 | 1
+  /** Flat list of names and values, with case, order and duplicates as received. Values are latin1, without blanks around them. */
+  readonly rawFields: string[]
+  /** The length that is stated; undefined if none is. A request that is not chunked and states none has no content. */
+  readonly contentLength: number | undefined
+  readonly isChunked: boolean
+  /** True if the client expects to send another request on the connection (RFC 9112 §9.3). */
+  readonly keepsAlive: boolean
+}
+
+export interface RequestEvents extends ContentEvents {
+  requestHead(head: RequestHead): void
+}
+
+const LIMITS: ParserLimits = { maxHeadBytes: 16 * 1024, maxFields: 1_000 }
+
+/** The methods that Node's parser knows, in all supported versions. */
+const METHODS: ReadonlySet<string> = new Set(
+  (
+    'ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY OPTIONS ' +
+    'PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK UNLOCK UNSUBSCRIBE'
+  ).split(' '),
+)
+
+/** Another major version of HTTP, or another protocol that looks like it. */
+const OTHER_VERSION = /^(?:HTTP\/[02-9]|(?!HTTP)[A-Z]+\/\d)\.\d$/
+const ABSOLUTE = /^[A-Za-z]+:\/\/[\w.~!*'()%;:&=+$,[\]-]+(?:@[\w.~!*'()%;:&=+$,[\]-]+)?(?:[/?][\x21-\x7e]*)?$/
+const AUTHORITY = /^[\w.~%:[\]-]+$/
+const NOT_VISIBLE_ASCII = /[^\x21-\x7e]/
+
+export class RequestParser extends MessageParser {
+  readonly #events: RequestEvents
+  #method = ''
+  #target = ''
+
+  constructor(events: RequestEvents) {
+    super('request', events, LIMITS)
+    this.#events = events
+  }
+
+  protected override startLine(line: string): boolean {
+    // A server should ignore empty lines before a request (RFC 9112 §2.2).
+    if (line === '') return false
+    const methodEnd = line.indexOf(' ')
+    const targetEnd = line.indexOf(' ', methodEnd + 1)
+    const method = line.slice(0, methodEnd)
+    const target = line.slice(methodEnd + 1, targetEnd === -1 ? undefined : targetEnd)
+    const version = targetEnd === -1 ? 'HTTP/0.9' : line.slice(targetEnd + 1)
+    if (!METHODS.has(method))
+      this.refuse(OTHER_VERSION.test(version) && !version.startsWith('HTTP') ? 'unknown_version' : 'unknown_method')
+    if (version === 'HTTP/1.1') this.minorVersion = 1
+    else if (version === 'HTTP/1.0') this.minorVersion = 0
+    else this.refuse(OTHER_VERSION.test(version) ? 'unknown_version' : 'bad_request_line')
+    if (!isTarget(target, method)) this.refuse('bad_target')
+    this.#method = method
+    this.#target = target
+    return true
+  }
+
+  protected override headEnded(isChunked: boolean): void {
+    const { minorVersion, rawFields, contentLength, keepsAlive } = this
+    this.expectContent(isChunked ? 'chunked' : (contentLength ?? 0))
+    this.#events.requestHead({
+      method: this.#method,
+      target: this.#target,
+      minorVersion,
+      rawFields,
+      contentLength,
+      isChunked,
+      keepsAlive,
+    })
+  }
+}
+
+/** RFC 9112 §3.2. What a path may hold is for the gateway to decide. */
+function isTarget(target: string, method: string): boolean {
+  if (method === 'CONNECT') return AUTHORITY.test(target)
+  if (target.startsWith('/')) return !NOT_VISIBLE_ASCII.test(target)
+  return target === '*' || ABSOLUTE.test(target)
+}
