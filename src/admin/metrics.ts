@@ -98,6 +98,8 @@ export class Metrics {
   readonly errors = new RecentErrors()
   readonly requests = requestCounts()
   readonly tokens = tokenCounts()
+  /** Answers of the service that clients got, by class of status: a service may tell the end of a token with any of them. */
+  readonly #answers: Record<StatusClass, number> = { '2xx': 0, '3xx': 0, '4xx': 0, '5xx': 0 }
   evictions = 0
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly store: ReturnType<typeof storeCounts> | undefined
@@ -117,6 +119,7 @@ export class Metrics {
     if (repeat !== undefined) this.requests.replays.add(repeat)
     if (rejection !== undefined) this.tokens.rejections.add(rejection)
     if (caller !== undefined) this.requests.callers.add(caller, statusClassOf(status))
+    if (code === undefined && record.respondedAt !== undefined) this.#answers[statusClassOf(status)]++
     if (code === undefined && status < 400) return
     if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)
     if (code === 'overloaded' && reason !== undefined) this.requests.overloads.add(reason)
@@ -134,6 +137,7 @@ export class Metrics {
     const refusedMints = this.tokens.mints.total(undefined, 'org_access_refused')
     return {
       requests: this.requests.responses.total(),
+      answers: { ...this.#answers },
       errors: this.errors.totals(),
       mints,
       /** The token endpoint refused the org. */

@@ -68,8 +68,9 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
     recent: history.recent(now),
     history: history.series(),
     orgs: orgs.sort(byNeedForAttention).slice(0, maxOrgs),
-    /** Number of all matching orgs. */
+    /** Number of all matching orgs, and of those that are refused now. */
     orgCount: orgs.length,
+    refusedOrgCount: orgs.filter(({ state }) => state === 'refused').length,
     errors: metrics.errors.reports(now),
   }
 }

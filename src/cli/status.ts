@@ -1,6 +1,16 @@
 /** `status`: prints the running proxy's `/status` for people, in the order of the status page. */
 
-import { ageText, ago, counted, duration, exampleText, lastingText, refusalText } from '../admin/page/words.ts'
+import {
+  ageText,
+  ago,
+  answersText,
+  counted,
+  duration,
+  exampleText,
+  lastingText,
+  refusalText,
+  stateText,
+} from '../admin/page/words.ts'
 import type { StatusDocument } from '../admin/status.ts'
 import type { ListenAddress } from '../config/address.ts'
 import { askAdmin } from './admin-client.ts'
@@ -35,7 +45,7 @@ function renderStatus(document: StatusDocument): string {
   const atService = Math.max(0, requestsInFlight - requestsWaitingForToken - requestsWaiting)
   const failing = checks.filter(({ isOk }) => !isOk)
   const lines = [
-    `${isReady ? 'ready' : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${duration(program.uptimeMs)}`,
+    `${isReady ? stateText(document).toLowerCase() : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${duration(program.uptimeMs)}`,
     `App ${service.appId} at ${service.baseUrl}`,
     ...failing.map(({ name, detail }) => `not ready: ${name}${detail === undefined ? '' : `: ${detail}`}`),
     ...warnings.map((warning) => `warning ${lastingText(warning)}: ${warning.text}`),
@@ -44,6 +54,7 @@ function renderStatus(document: StatusDocument): string {
     `  requests  ${recent.requests} (${requestsInFlight} in flight: ${requestsWaitingForToken} wait for a token, ${requestsWaiting} for a connection, ${atService} are with the service)`,
     `  latency   ${p50Ms === undefined ? '-' : `p50 ${p50Ms} ms, p99 ${p99Ms} ms`}`,
     `  errors    ${recent.errors.proxy} from the proxy, ${recent.errors.service} from the service, ${recent.errors.app} of the apps`,
+    `  answers   of the service: ${answersText(recent.answers)}`,
     `  mints     ${recent.mints}: ${recent.refusedMints} refused, ${recent.failedMints} failed`,
     `  tokens    ${totals.cachedTokens === 0 ? 'no Org has a token' : totals.cachedTokens}`,
     '',
@@ -53,7 +64,15 @@ function renderStatus(document: StatusDocument): string {
     orgs.length === 0 ? 'no Orgs yet' : `Orgs (${orgCount > orgs.length ? `${orgs.length} of ` : ''}${orgCount})`,
     ...orgs.map((org) => `  ${org.org.padEnd(width)}  ${org.state.padEnd(10)}  ${ageText(org)}${refusalText(org)}`),
   ]
-  return lines.map((line) => `${line.replaceAll(/\p{Cc}/gu, encodeURIComponent).trimEnd()}\n`).join('')
+  return lines
+    .map(
+      (line) =>
+        `${line
+          .replaceAll(/\p{Cc}/gu, encodeURIComponent)
+          .replaceAll('\u00a0', ' ')
+          .trimEnd()}\n`,
+    )
+    .join('')
 }
 
 function errorLines({ code, kind, title, detail, count, lastAgoMs, examples }: StatusDocument['errors'][number]) {

@@ -37,7 +37,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
 
   async function openPage(admin: AdminUnderTest): Promise<Page> {
     const page = await browser.open(`${admin.url}/`)
-    await page.until(`document.querySelector('#state').dataset.colour === 'green'`)
+    await page.until(`document.querySelector('#state').dataset.colour !== undefined`)
     return page
   }
 
@@ -50,13 +50,15 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await page.evaluate(text('#state'))).toBe('Ready')
     expect(await page.evaluate(text('#program'))).toMatch(/^0\.0\.0-test on Node .*, process \d+, up/)
     expect(await page.evaluate(text('#tile-tokens .figure'))).toBe('1')
-    expect(await page.evaluate(text('#tile-requests .notes'))).toContain('41 since the start')
-    expect(await page.evaluate(text('#tile-errors .notes'))).toMatch(/^of 41 requests in the last .*1 of the apps$/)
+    expect(await page.evaluate(text('#tile-requests .notes'))).toContain('answers of the service: 2xx\u00a040')
+    expect(await page.evaluate(text('#tile-errors .notes'))).toMatch(
+      /^of 41 requests in the last .*1 of the apps’ own$/,
+    )
     expect(await page.evaluate(text('#configuration'))).toContain('Configuration applied')
     expect(await page.evaluate(text('#callers'))).toBe('Callers: billing 3 requests, 1 in flight')
     expect(await page.evaluate(text('#service'))).toBe('App my-app at https://api.example.com/')
     expect(await page.evaluate(text('#orgs .org'))).toBe('acme')
-    expect(await page.evaluate(text('#orgs .age'))).toMatch(/^\d s of about 5 min$/)
+    expect(await page.evaluate(text('#orgs .age'))).toMatch(/^token \d\u00a0s old, lives about 5\u00a0min$/)
     expect(await page.evaluate(text('#errors .advice'))).toContain('there is no default')
     expect(page.complaints).toEqual([])
     expect(page.requests.filter((url) => !url.startsWith(admin.url) && !url.startsWith('data:'))).toEqual([])
@@ -71,6 +73,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     await page.until(`${text('#orgs .org')} === 'acme'`)
     await page.until(`${text('#state')} === 'Not ready'`)
     expect(await page.evaluate(text('#warnings .text'))).toBe('Not ready: the service rejects them')
+    expect(await page.evaluate(`document.querySelector('#state').dataset.colour`)).toBe('red')
     await page.until(`document.querySelector('#plots path').getAttribute('d').length > 10`)
     await page.until(`parseFloat(${text('#plots figure:nth-child(2) .value')}) > 0`)
     expect(page.complaints).toEqual([])
@@ -95,11 +98,55 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(page.complaints).toEqual([])
   })
 
-  test('it shows some of many Orgs, and says how to find any', async () => {
+  test('it shows thirty of many Orgs, and finds any', async () => {
     await admin.mint(...Array.from({ length: 300 }, (_, i) => `org-${i}`))
     const page = await openPage(admin)
-    expect(await page.evaluate(`document.querySelectorAll('#orgs li').length`)).toBe(100)
-    expect(await page.evaluate(text('#orgs-note'))).toBe('100 of 300 shown; /status?search=ORG finds any')
+    const shown = `[...document.querySelectorAll('#orgs .org')].map((org) => org.textContent)`
+    expect(await page.evaluate(`${shown}.length`)).toBe(30)
+    expect(await page.evaluate(text('#orgs-note'))).toBe('30 of 300 Orgs shown')
+    await page.evaluate(`(() => {
+      const field = document.querySelector('#search input')
+      field.value = 'org-123'
+      field.dispatchEvent(new Event('input'))
+    })()`)
+    await page.until(`${shown}.join() === 'org-123'`)
+    expect(await page.evaluate(`document.querySelector('#search').hidden`)).toBe(false)
+  })
+
+  test('few Orgs need no search', async () => {
+    await admin.mint('acme')
+    const page = await openPage(admin)
+    expect(await page.evaluate(`document.querySelector('#search').hidden`)).toBe(true)
+  })
+
+  test('it has one heading of the first level; warnings make a ready proxy amber', async () => {
+    admin.paused = { text: 'No Org gets a new token.', leftMs: 60_000 }
+    const page = await openPage(admin)
+    expect(await page.evaluate(`[...document.querySelectorAll('h1')].map((h1) => h1.textContent).join()`)).toBe(
+      'org-access-proxy Ready, 1 warning',
+    )
+    expect(await page.evaluate(`document.querySelector('#state').dataset.colour`)).toBe('amber')
+    admin.paused = undefined
+    await page.until(`document.querySelector('#state').dataset.colour === 'green'`)
+  })
+
+  test('the pointer in a plot shows the values of its moment', async () => {
+    const page = await openPage(admin)
+    for (let i = 0; i < 40; i++) admin.requestEnded({ startedAt: 0, endedAt: 20 })
+    const values = `[...document.querySelectorAll('#plots figure:nth-child(2) .value')].map((value) => value.textContent).join()`
+    await page.until(`parseFloat(${values}) > 0`)
+    const pointTo = (share: number) =>
+      page.evaluate(`(() => {
+        const frame = document.querySelector('#plots .frame')
+        const { left, width } = frame.getBoundingClientRect()
+        frame.dispatchEvent(new PointerEvent('pointermove', { bubbles: true, clientX: left + ${share} * width }))
+      })()`)
+    await pointTo(0.5)
+    expect(await page.evaluate(values)).toBe('–,–')
+    expect(await page.evaluate(text('#plots .at'))).toMatch(/^2\u00a0min\u00a0\d+\u00a0s ago$/)
+    await page.evaluate(`document.querySelector('#plots').dispatchEvent(new PointerEvent('pointerleave'))`)
+    expect(await page.evaluate(text('#plots .at'))).toBe('')
+    expect(page.complaints).toEqual([])
   })
 
   test('it says when the proxy is away, and reconnects to it, also in a new version', async () => {
@@ -107,7 +154,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     const page = await openPage(before)
     await before[Symbol.asyncDispose]()
     await page.until(`document.querySelector('#state').dataset.colour === 'red'`)
-    expect(await page.evaluate(text('#program'))).toBe('The proxy does not answer; trying again every 2 s.')
+    expect(await page.evaluate(text('#program'))).toBe('The proxy does not answer; trying again every 2\u00a0s.')
     const address = { kind: 'tcp', host: 'localhost', port: before.port } as const
     await using _after = await AdminUnderTest.start({ address, version: '0.0.1-test' })
     await page.until(`${text('#program')}.startsWith('0.0.1-test')`)

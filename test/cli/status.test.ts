@@ -25,7 +25,31 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   }
   expect(printed).toMatch(/^ {2}app {5}403 org_access_refused {2}1 time, .*: Org access refused$/m)
   expect(printed).toMatch(/^ {6}last: GET \/v2\/members for initech, .*, request request-1$/m)
-  expect(printed).toMatch(/^ {2}acme {2}new +\d s of about 5 min$/m)
+  expect(printed).toMatch(/^ {2}acme {2}new +token \d s old, lives about 5 min$/m)
+})
+
+test('the answers of the service are counted by class; those of the proxy are not', async () => {
+  await using admin = await AdminUnderTest.start()
+  for (const status of [200, 101, 302, 302, 302, 404, 500]) admin.requestEnded({ status })
+  admin.requestEnded({ status: 502, code: 'dns_error', respondedAt: undefined })
+  admin.requestEnded({ status: 400, code: 'org_id_missing', respondedAt: undefined })
+  const { printed } = await run(admin.port)
+  expect(printed).toContain('\n  answers   of the service: 2xx 2, 3xx 3, 4xx 1, 5xx 1\n')
+})
+
+test('warnings stand in the first line, too', async () => {
+  await using admin = await AdminUnderTest.start()
+  admin.paused = { text: 'No Org gets a new token.', leftMs: 60_000 }
+  const { exitCode, printed } = await run(admin.port)
+  expect(exitCode).toBe(0)
+  expect(printed).toMatch(/^ready, 1 warning {2}org-access-proxy /)
+})
+
+test('a request that could not be read is told as such', async () => {
+  await using admin = await AdminUnderTest.start()
+  admin.requestEnded({ status: 400, code: 'request_invalid', method: '', path: '', orgId: undefined })
+  const { printed } = await run(admin.port)
+  expect(printed).toMatch(/^ {6}last: no readable request, just now, request request-1$/m)
 })
 
 test('a proxy that is not ready says why, and the exit code is 1', async () => {

@@ -47,12 +47,18 @@ function updateError(item: HTMLElement, { code, kind, title, detail, examples, .
   setLines(part(item, '.examples'), examples.map(exampleText))
 }
 
-export function showOrgs({ orgs, orgCount, totals }: StatusDocument): void {
+export function showOrgs({ orgs, orgCount, refusedOrgCount, totals }: StatusDocument): void {
   setItems(byId('orgs'), 'org', orgs, ({ org }) => org, updateOrg)
-  const none = 'No Org has a token yet: none was named by a request.'
-  const all = `${counted(orgCount, 'Org')}, ${totals.cachedTokens === 0 ? 'none has a token' : counted(totals.cachedTokens, 'token')}`
-  const some = `${number(orgs.length)} of ${number(orgCount)} shown; /status?search=ORG finds any`
-  setText(byId('orgs-note'), orgCount === 0 ? none : orgCount > orgs.length ? some : all)
+  const search = byId('search')
+  const isSearching =
+    part(search, 'input') === document.activeElement || (part(search, 'input') as HTMLInputElement).value !== ''
+  search.hidden = !isSearching && orgCount <= orgs.length
+  const none = isSearching ? 'No Org has this in its id.' : 'No Org has a token yet: none was named by a request.'
+  const shown =
+    orgCount > orgs.length ? `${number(orgs.length)} of ${counted(orgCount, 'Org')} shown` : counted(orgCount, 'Org')
+  const refused = refusedOrgCount === 0 ? '' : `, ${counted(refusedOrgCount, 'Org')} refused`
+  const tokenless = totals.cachedTokens === 0 ? ', none has a token' : ''
+  setText(byId('orgs-note'), orgCount === 0 ? none : shown + refused + tokenless)
 }
 
 function updateOrg(item: HTMLElement, org: Org): void {

@@ -4,12 +4,13 @@ import type { StatusDocument } from '../status.ts'
 import { byId, part, setLines, setText, setTexts } from './dom.ts'
 import { showErrors, showOrgs, showWarnings } from './lists.ts'
 import { drawPlots } from './plots.ts'
-import { counted, duration, milliseconds, number, rate, utc } from './words.ts'
+import { answersText, counted, duration, milliseconds, number, rate, stateText, utc } from './words.ts'
 
 const POLL_MS = 2000
 const TIMEOUT_MS = 5000
-const MAX_ORGS = 100
+const MAX_ORGS = 30
 
+const search = part(document, '#search input') as HTMLInputElement
 let shownVersion: string | undefined
 let seenAt: number | undefined
 
@@ -23,7 +24,7 @@ async function poll(): Promise<void> {
 }
 
 async function update(): Promise<void> {
-  const response = await fetch(`/status?orgs=${MAX_ORGS}`, {
+  const response = await fetch(`/status?orgs=${MAX_ORGS}&search=${encodeURIComponent(search.value.trim())}`, {
     cache: 'no-store',
     signal: AbortSignal.timeout(TIMEOUT_MS),
   })
@@ -41,8 +42,9 @@ async function update(): Promise<void> {
   showOrgs(status)
 }
 
-function showHead({ isReady, program, service, configuration, callers }: StatusDocument): void {
-  setState(isReady ? 'Ready' : 'Not ready', isReady ? 'green' : 'amber')
+function showHead(status: StatusDocument): void {
+  const { isReady, warnings, program, service, configuration, callers } = status
+  setState(stateText(status), !isReady ? 'red' : warnings.length > 0 ? 'amber' : 'green')
   const { version, node, host, pid, uptimeMs } = program
   const named = callers.map((caller) => {
     return `${caller.name} ${counted(caller.requests, 'request')}, ${number(caller.requestsInFlight)} in flight`
@@ -71,16 +73,22 @@ function setState(text: string, colour: string): void {
 /** The rate is the latest value of the plot; the other figures count the last five minutes. */
 function showTiles({ totals, recent, history, fleet }: StatusDocument): void {
   const span = `in the last ${duration(Math.min(Math.max(1_000, recent.spanMs), 300_000))}`
-  const { errors, requests, mints, refusedMints, failedMints, p50Ms, p99Ms } = recent
+  const { errors, requests, answers, mints, refusedMints, failedMints, p50Ms, p99Ms } = recent
   const inMs = (ms: number | undefined) => (ms === undefined ? '–' : milliseconds(ms))
   const share = requests === 0 ? 0 : (100 * (errors.proxy + errors.service)) / requests
   const running = `${number(totals.requests)} since the start, ${number(totals.requestsInFlight)} in flight`
-  showTile('Requests', rate(history.requestsPerSecond.at(-1) ?? 0), [`${number(requests)} ${span}`, running], {
-    'waiting for a token': totals.requestsWaitingForToken,
-    'waiting for a connection to the service': totals.requestsWaiting,
-  })
+  const ofService = `answers of the service: ${answersText(answers)}`
+  showTile(
+    'Requests',
+    rate(history.requestsPerSecond.at(-1) ?? 0),
+    [`${number(requests)} ${span}`, ofService, running],
+    {
+      'waiting for a token': totals.requestsWaitingForToken,
+      'waiting for a connection to the service': totals.requestsWaiting,
+    },
+  )
   showTile('Latency p50', inMs(p50Ms), [`p99 ${inMs(p99Ms)}`, span])
-  const ofApps = errors.app === 0 ? [] : [`besides, ${number(errors.app)} of the apps`]
+  const ofApps = errors.app === 0 ? [] : [`besides, ${number(errors.app)} of the apps’ own`]
   showTile('Errors', `${number(share)} %`, [`of ${counted(requests, 'request')} ${span}`, ...ofApps], {
     'from the proxy': errors.proxy,
     'from the service': errors.service,
@@ -89,7 +97,7 @@ function showTiles({ totals, recent, history, fleet }: StatusDocument): void {
   const store = fleet === undefined ? [] : [`store of the fleet: ${fleet.state}`]
   showTile('Tokens', number(totals.cachedTokens), [...none, `${counted(mints, 'mint')} ${span}`, ...store], {
     failed: failedMints,
-    'refused for their Orgs': refusedMints,
+    'refused, see the Orgs': refusedMints,
   })
 }
 
@@ -105,5 +113,6 @@ function showTile(title: string, figure: string, notes: string[], causes: Record
   )
 }
 
+search.addEventListener('input', () => void update().catch(showAway))
 setText(byId('purge'), `curl -X POST '${location.origin}/tokens/purge?org=ORG'`)
 void poll()

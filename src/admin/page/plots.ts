@@ -2,9 +2,10 @@
 
 import type { Series } from '../history.ts'
 import { byId, part, setItems, setLines, setText, setTexts } from './dom.ts'
-import { milliseconds, rate } from './words.ts'
+import { ago, milliseconds, rate } from './words.ts'
 
 const SLOTS = 150
+const SLOT_MS = 2_000
 const WIDTH = 300
 const HEIGHT = 100
 
@@ -30,11 +31,27 @@ const PLOTS: readonly Plot[] = [
   { title: 'Latency of requests', format: milliseconds, lines: LATENCY },
 ]
 
-/** The legends have the latest values. */
+/** What is drawn, and the share of its width at which the pointer stands. */
+let drawn: Series | undefined
+let pointedAt: number | undefined
+
+/** The legends have the latest values, or those under the pointer. */
 export function drawPlots(history: Series): void {
+  drawn = history
   const draw = (figure: HTMLElement, plot: Plot) => drawPlot(figure, plot, history)
   setItems(byId('plots'), 'plot', PLOTS, ({ title }) => title, draw)
 }
+
+function pointAt(share: number | undefined): void {
+  pointedAt = share
+  if (drawn !== undefined) drawPlots(drawn)
+}
+
+byId('plots').addEventListener('pointermove', ({ target, clientX }) => {
+  const frame = (target as Element).closest('.frame')?.getBoundingClientRect()
+  pointAt(frame === undefined ? undefined : (clientX - frame.left) / frame.width)
+})
+byId('plots').addEventListener('pointerleave', () => pointAt(undefined))
 
 function drawPlot(figure: HTMLElement, { title, format, lines }: Plot, history: Series): void {
   const values = lines.map(([, , valuesOf]) => valuesOf(history))
@@ -44,8 +61,9 @@ function drawPlot(figure: HTMLElement, { title, format, lines }: Plot, history: 
   const x = (i: number) => ((first + i) / (SLOTS - 1)) * WIDTH
   const y = (value: number) => HEIGHT * (1 - value / highest)
   const paths = figure.querySelectorAll('path')
+  const slot = pointedAt === undefined ? undefined : Math.round(pointedAt * (SLOTS - 1))
   const drawLine = (key: HTMLElement, [name, colour]: Line, i: number) => {
-    const value = values[i]?.at(-1) ?? null
+    const value = values[i]?.at(slot === undefined ? -1 : slot - SLOTS) ?? null
     setTexts(key, { '.name': name, '.value': value === null ? '–' : format(value) })
     key.dataset.colour = colour
     paths[i]?.setAttribute('data-colour', colour)
@@ -57,6 +75,10 @@ function drawPlot(figure: HTMLElement, { title, format, lines }: Plot, history: 
     tick.style.top = `${y(ticks[i] ?? 0)}%`
   }
   setText(part(figure, 'h2'), title)
+  const pointer = part(figure, '.pointer')
+  pointer.hidden = slot === undefined
+  pointer.style.left = `${(100 * (slot ?? 0)) / (SLOTS - 1)}%`
+  setText(part(figure, '.at'), slot === undefined ? '' : ago((SLOTS - 1 - slot) * SLOT_MS))
 }
 
 function roundUp(value: number): number {

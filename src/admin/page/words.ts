@@ -22,11 +22,15 @@ export function rate(perSecond: number): string {
 }
 
 export function milliseconds(ms: number): string {
-  return ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000)} s`
+  return ms < 1000 ? `${number(ms)}\u00a0ms` : `${number(ms / 1000)}\u00a0s`
 }
 
-/** In the two largest units. */
+/** In the two largest units, with blanks at which no line breaks. */
 export function duration(ms: number): string {
+  return inTwoUnits(ms).replaceAll(' ', '\u00a0')
+}
+
+function inTwoUnits(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000))
   const [minutes, hours, days] = [Math.floor(seconds / 60), Math.floor(seconds / 3_600), Math.floor(seconds / 86_400)]
   const both = (first: string, amount: number, unit: string) => (amount === 0 ? first : `${first} ${amount} ${unit}`)
@@ -37,6 +41,18 @@ export function duration(ms: number): string {
 
 export function ago(ms: number): string {
   return ms < 1000 ? 'just now' : `${duration(ms)} ago`
+}
+
+/** `2xx 118, 4xx 2`: the classes that occurred. */
+export function answersText(answers: StatusDocument['totals']['answers']): string {
+  const seen = Object.entries(answers).filter(([, times]) => times > 0)
+  return seen.length === 0 ? 'none' : seen.map(([status, times]) => `${status}\u00a0${number(times)}`).join(', ')
+}
+
+/** `Ready, 2 warnings`. */
+export function stateText({ isReady, warnings }: Pick<StatusDocument, 'isReady' | 'warnings'>): string {
+  const told = warnings.length === 0 ? '' : `, ${counted(warnings.length, 'warning')}`
+  return `${isReady ? 'Ready' : 'Not ready'}${told}`
 }
 
 /** In UTC, as in the log. */
@@ -53,12 +69,13 @@ export function lastingText({ since, until }: StatusDocument['warnings'][number]
 export function exampleText(example: ErrorReport['examples'][number]): string {
   const { method, path, orgId, requestId, reason, agoMs } = example
   const org = orgId === undefined ? '' : ` for ${orgId}`
-  return `${reason === undefined ? '' : `${reason}: `}${method} ${path}${org}, ${ago(agoMs)}, request ${requestId}`
+  const sent = method === '' ? 'no readable request' : `${method} ${path}`
+  return `${reason === undefined ? '' : `${reason}: `}${sent}${org}, ${ago(agoMs)}, request ${requestId}`
 }
 
 export function ageText({ ageMs, lifetimeMs }: Org): string {
-  const lifetime = lifetimeMs === undefined ? '' : ` of about ${duration(lifetimeMs)}`
-  return ageMs === undefined ? '' : duration(ageMs) + lifetime
+  const lifetime = lifetimeMs === undefined ? '' : `, lives about ${duration(lifetimeMs)}`
+  return ageMs === undefined ? '' : `token ${duration(ageMs)} old${lifetime}`
 }
 
 export function refusalText({ lastRefusal }: Org): string {
