@@ -316,6 +316,8 @@ export interface Failure {
   readonly retryAfterSeconds?: number | undefined
   /** Status with which the token endpoint refused the org, or the call itself: a repeat would get the same one. */
   readonly tokenEndpointStatus?: number | undefined
+  /** For the log: the rule that a response of the service broke, from the closed set of the parser. */
+  readonly reason?: string | undefined
   /**
    * One sentence that names the cause. Of the configuration, it names settings and the URL of the token endpoint; of a reply, the
    * host of a redirect; of the request, nothing.
@@ -335,13 +337,15 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
   readonly retryAfterSeconds: number | undefined
   readonly tokenEndpointStatus: number | undefined
   readonly hint: string | undefined
+  readonly reason: string | undefined
 
-  constructor(code: Code, message: string, options: TokenErrorOptions & Pick<Failure, 'hint'> = {}) {
+  constructor(code: Code, message: string, options: TokenErrorOptions & Pick<Failure, 'hint' | 'reason'> = {}) {
     super(message, options)
     this.code = code
     this.retryAfterSeconds = options.retryAfterSeconds
     this.tokenEndpointStatus = options.tokenEndpointStatus
     this.hint = options.hint
+    this.reason = options.reason
   }
 }
 

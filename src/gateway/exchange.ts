@@ -266,7 +266,8 @@ export class Exchange implements AttemptSink {
       this.#response.flush()
       // RFC 9209 §2.3: "terminated" means that no part of the response was received.
       const isIncomplete = attempt.hasResponse && error.code === 'connection_terminated'
-      this.fail(this.#response.hasStarted || isIncomplete ? { code: 'http_response_incomplete' } : error)
+      const isBroken = this.#response.hasStarted || isIncomplete
+      this.fail(isBroken ? { code: 'http_response_incomplete', reason: error.reason } : error)
     }
   }
 
@@ -372,7 +373,7 @@ export class Exchange implements AttemptSink {
     if (this.#isOver) return
     this.#record.code = failure.code
     this.#record.detail = causeOf(failure)
-    this.#record.reason = failure.limit
+    this.#record.reason = failure.reason ?? failure.limit
     if (this.#response.hasStarted) this.#response.cut()
     else {
       this.#closeBehindContent()

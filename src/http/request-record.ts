@@ -43,7 +43,7 @@ export class RequestRecord {
   caller: string | undefined
   /** Why the answer was our own, or was broken off. */
   code: ErrorCode | 'client_closed' | undefined
-  /** Why the caller or the org id was refused, which never stands in the answer; or the limit that was reached. */
+  /** Why the caller or the org id was refused, which never stands in the answer; the rule that a response broke; or the limit that was reached. */
   reason: string | undefined
   /** Of a valid `traceparent` (W3C Trace Context). */
   traceId: string | undefined

@@ -149,7 +149,9 @@ export function parseResponseHead(text: string): ResponseHead | undefined {
     if (lineEnd === -1) lineEnd = text.length
     const colon = text.indexOf(':', start)
     if (colon === -1 || colon >= lineEnd) return undefined
-    if (!head.take(text.slice(start, colon), trimmed(text, colon + 1, lineEnd))) return undefined
+    // Blanks before the colon go, too (RFC 9112 §5.1). Before the name, they are a folded line.
+    const name = isBlank(text.charCodeAt(start)) ? '' : trimmed(text, start, colon)
+    if (!head.take(name, trimmed(text, colon + 1, lineEnd))) return undefined
   }
   return head.finish() ? head : undefined
 }

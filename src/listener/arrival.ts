@@ -42,7 +42,7 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
     this.#listener = listener
   }
 
-  fail(refusal: Failure & Pick<Refusal, 'orgId' | 'caller' | 'reason'>): void {
+  fail(refusal: Failure & Pick<Refusal, 'orgId' | 'caller'>): void {
     const { connection, message, response } = this
     // On its next connection, the client may have a better certificate, or the proxy the CA.
     const problem = connection.certificate?.problem

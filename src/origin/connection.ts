@@ -9,7 +9,7 @@ import type { Connector } from './connector.ts'
 import type { Origin } from './origin.ts'
 import { originError } from './origin-failure.ts'
 import { isJoined, type RequestContent, writeRequest } from './request-writer.ts'
-import { ResponseParser } from './response-parser.ts'
+import { malformed, ResponseParser } from './response-parser.ts'
 import { openTunnel } from './tunnel.ts'
 
 /** The most that one read from the kernel brings. */
@@ -137,7 +137,7 @@ export class Connection implements AttemptPlace {
   protocolSwitched(head: ResponseHead, firstBytes: Buffer): void {
     const client = this.attempt?.request.webSocketClient
     const socket = this.#socket
-    if (client === undefined || socket === undefined) throw new OriginError('http_protocol_error', 'an unexpected 101')
+    if (client === undefined || socket === undefined) throw malformed('unexpected_switch')
     if (head.upgrade !== 'websocket') throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
     this.attempt?.sink.responseHead(head)
     this.#detach()

@@ -90,13 +90,13 @@ export class ResponseParser {
     const length = text.indexOf(END_OF_HEAD, from)
     if (length === -1) {
       // Bytes that are not HTTP may never contain the end of a head, so they are refused before.
-      if (!VERSION.startsWith(text.slice(0, VERSION.length))) throw malformed('the response is not HTTP')
-      if (BARE_LINE_FEED.test(text.slice(from))) throw malformed('a line of the head ends without a carriage return')
-      if (text.length >= MAX_HEAD_BYTES + END_OF_HEAD.length) throw malformed('the head is too large')
+      if (!VERSION.startsWith(text.slice(0, VERSION.length))) throw malformed('not_http')
+      if (BARE_LINE_FEED.test(text.slice(from))) throw malformed('bare_lf')
+      if (text.length >= MAX_HEAD_BYTES + END_OF_HEAD.length) throw malformed('head_too_large')
       this.#held = text
       return stop
     }
-    if (length > MAX_HEAD_BYTES) throw malformed('the head is too large')
+    if (length > MAX_HEAD_BYTES) throw malformed('head_too_large')
     this.#held = ''
     const next = start + length + END_OF_HEAD.length - before
     this.#takeHead(text.slice(0, length), bytes, next, end)
@@ -106,14 +106,14 @@ export class ResponseParser {
   /** `next` and `end` delimit the octets behind the head. */
   #takeHead(text: string, bytes: Buffer, next: number, end: number): void {
     const head = parseResponseHead(text)
-    if (head === undefined) throw malformed('the head is malformed, or its framing is doubtful')
+    if (head === undefined) throw malformed('bad_head')
     const { status } = head
     if (status === SWITCHING_PROTOCOLS) {
       this.#expects = 'nothing'
       this.#events.protocolSwitched(head, bytes.subarray(next, end))
       return
     }
-    if (status > 599) throw malformed('the status is no valid answer to the request')
+    if (status > 599) throw malformed('bad_status_line')
     if (status < 200) {
       // Dropped, also a 100 that we did not ask for. Any number may come (RFC 9110 §15.2): the time limits end them.
       return
@@ -152,24 +152,24 @@ export class ResponseParser {
     const found = bytes.indexOf(LF, start)
     const stop = found === -1 || found >= end ? end : found + 1
     const line = this.#held + bytes.toString('latin1', start, stop)
-    if (line.length > MAX_LINE_BYTES) throw malformed('a chunk line is too long')
+    if (line.length > MAX_LINE_BYTES) throw malformed('chunk_line_too_long')
     // Checked before the line ends: its end may never come.
-    if (this.#expects === 'end of a chunk' && !CRLF.startsWith(line)) throw malformed('a chunk is longer than its size')
+    if (this.#expects === 'end of a chunk' && !CRLF.startsWith(line)) throw malformed('bad_chunk_end')
     this.#held = line
     if (!line.endsWith('\n')) return stop
-    if (!line.endsWith(CRLF)) throw malformed('a chunk line ends without a carriage return')
+    if (!line.endsWith(CRLF)) throw malformed('bare_lf')
     this.#held = ''
     if (this.#expects === 'size of a chunk') this.#takeSize(line.slice(0, -CRLF.length))
     else if (this.#expects === 'end of a chunk') this.#expects = 'size of a chunk'
     else if (line === CRLF) this.#end(stop === end)
     // No client must take a length or a credential from a trailer field, so they are dropped.
-    else if (!TRAILER_LINE.test(line)) throw malformed('a trailer field is malformed')
+    else if (!TRAILER_LINE.test(line)) throw malformed('bad_trailer')
     return stop
   }
 
   #takeSize(line: string): void {
     const size = SIZE_LINE.exec(line)?.[1]
-    if (size === undefined) throw malformed('the size of a chunk is not a number')
+    if (size === undefined) throw malformed('bad_chunk_size')
     this.#remaining = Number.parseInt(size, 16)
     this.#expects = this.#remaining === 0 ? 'trailer' : 'end of a chunk'
   }
@@ -180,6 +180,7 @@ export class ResponseParser {
   }
 }
 
-function malformed(detail: string): OriginError {
-  return new OriginError('http_protocol_error', detail)
+/** `reason` is the word of the log for the rule that was broken. */
+export function malformed(reason: string): OriginError {
+  return new OriginError('http_protocol_error', reason, { reason })
 }

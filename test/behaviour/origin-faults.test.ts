@@ -56,6 +56,20 @@ describe('no response, or none that the proxy can read', () => {
   })
 })
 
+test.each([
+  ['not_http', 'garbage\r\n'],
+  ['bare_lf', `${OK}X: 1\n\r\n`],
+  ['head_too_large', `${OK}${`F: ${'a'.repeat(1000)}\r\n`.repeat(100)}\r\n`],
+  ['bad_status_line', 'HTTP/1.1 999 High\r\nContent-Length: 0\r\n\r\n'],
+  ['unexpected_switch', 'HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n'],
+  ['bad_chunk_size', `${CHUNKED}7\r\npartial\r\nzz\r\n`],
+])('the log line says which rule a response broke: %s', async (reason, writes) => {
+  const target = table.writing(writes)
+  await request(table.proxy.port, get(target, 'acme'))
+  const code = reason === 'bad_chunk_size' ? 'http_response_incomplete' : 'http_protocol_error'
+  expect(await table.proxy.logOf(target)).toMatchObject({ code, reason })
+})
+
 describe('a response that breaks off never looks complete', () => {
   test.each<[string, string, Fault['ends']]>([
     ['a length cut by FIN', `${LENGTH}partial`, 'fin'],

@@ -16,6 +16,14 @@ describe('the fields of a response', () => {
     expect(head?.fields.join('|')).toBe('A|1|B|2 3|C||D||E|: 4')
   })
 
+  // RFC 9112 §5.1 asks a proxy to remove them.
+  test('lose blanks before their colons, framing included', () => {
+    expect(withFields('A : 1', 'B\t \t: 2')?.fields).toEqual(['A', '1', 'B', '2'])
+    expect(withFields('Content-Length : 3')).toMatchObject({ contentLength: 3 })
+    expect(withFields('Transfer-Encoding\t: chunked')).toMatchObject({ isChunked: true })
+    expect(withFields('Content-Length : 3', 'Content-Length: 4')).toBeUndefined()
+  })
+
   test('state a length without leading zeros, which some clients read as octal', () => {
     expect(read('Content-Length', '0010')).toMatchObject({ contentLength: 10, fields: ['Content-Length', '10'] })
   })
@@ -54,13 +62,10 @@ describe('a doubtful response, read in either way', () => {
     [['X', 'a\nSet-Cookie: evil']],
     [['X', 'a\u007fb']],
     [['', 'a value without a name']],
-    [['X ', 'a space behind the name']],
     [[' X', 'a space before the name']],
     [['X Y', '1']],
     [['X\u00e9', '1']],
     [['X\n', '1']],
-    [['Content-Length ', '1']],
-    [['Transfer-Encoding\t', 'chunked']],
   ])('%j', (fields) => {
     expect(read(...fields)).toBeUndefined()
   })
@@ -163,5 +168,5 @@ describe('whether the connection stays open', () => {
 test('known names are recognized among very many others', () => {
   for (let i = 0; i < 5_000; i++) withFields(`x-flood-response-${i}: 1`)
   expect(withFields('cOnTeNt-LeNgTh: 3', 'tRaNsFeR-eNcOdInG: chunked')).toBeUndefined()
-  expect(withFields('fLoOd : 1')).toBeUndefined()
+  expect(withFields('fLo Od: 1')).toBeUndefined()
 })
