@@ -10,7 +10,7 @@ import { WebSocketServer } from 'ws'
 import { type Exchange, pause, Refusal, send } from './exchange.ts'
 
 export async function answerExample(exchange: Exchange, org: string): Promise<void> {
-  const [, name] = /^\/v2\/example\/([a-z]+)$/.exec(exchange.path) ?? []
+  const [, name] = /^\/v[\d.]+\/example\/([a-z]+)$/.exec(exchange.path) ?? []
   const query = new URLSearchParams(exchange.query)
   switch (name) {
     case 'events':

@@ -7,7 +7,7 @@ import type { Fault } from './switches.ts'
 export interface Exchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
-  /** As received: the echo shows the target byte for byte. */
+  /** As received, without a prefix before `/v2`: the echo shows the target byte for byte. */
   readonly path: string
   readonly query: string
   /** The first bytes after an upgrade request; undefined if the client asked for no upgrade. */

@@ -12,11 +12,10 @@ import { Service, type ServiceHandler } from './service.ts'
 import type { Switches } from './switches.ts'
 
 export type { OrgStats, SandboxStats, ServiceHandler } from './service.ts'
-export type { Fault, Switches } from './switches.ts'
+export type { Fault, Limit, StatedEnd, Switches } from './switches.ts'
 
 export const DEFAULT_APP_ID = 'sandbox-app'
-/** Any prefix may precede `/v2`. */
-const SERVICE_TARGET = /^(?:\/[^/?]+)*?(\/v2(?:\/[^?]*)?)(?:\?(.*))?$/s
+const TARGET = /^(\/[^?]*)(?:\?(.*))?$/s
 
 export interface SandboxOptions extends Partial<Switches> {
   /** Port on 127.0.0.1. The default, 0, takes a free one. */
@@ -27,7 +26,10 @@ export interface SandboxOptions extends Partial<Switches> {
 }
 
 export interface Sandbox
-  extends Pick<Service, 'appId' | 'appSecret' | 'tokenSettleMs' | 'set' | 'revoke' | 'stats'>,
+  extends Pick<
+      Service,
+      'appId' | 'appSecret' | 'tokenSettleMs' | 'tokenEndpoint' | 'tokenField' | 'set' | 'revoke' | 'stats'
+    >,
     AsyncDisposable {
   /** Value for the proxy's `baseUrl`. */
   readonly baseUrl: string
@@ -70,8 +72,7 @@ async function answer(
   const { url = '' } = request
   try {
     if (url.startsWith('/sandbox/')) return send(response, await answerControl(service, request, url))
-    const [, path, query = ''] = SERVICE_TARGET.exec(url) ?? []
-    if (path === undefined) throw new Refusal(404, 'not_found', 'The service is below /v2/.')
+    const [, path = '', query = ''] = TARGET.exec(url) ?? []
     await service.answer({ request, response, path, query, upgradeHead })
   } catch (error) {
     // Without a response, an error in a handler would look like a hang.

@@ -1,11 +1,11 @@
 /** The service under `/v2`: the token endpoint, and everything that needs a bearer token. */
 
-import { randomBytes } from 'node:crypto'
-import type { IncomingMessage, ServerResponse } from 'node:http'
-import { LRUCache } from 'lru-cache'
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import { answerExample } from './example.ts'
 import { COMMIT, type Exchange, pause, Refusal, send } from './exchange.ts'
-import { parseSwitches, type Switches } from './switches.ts'
+import { type IssuedToken, IssuedTokens, replyOf, wallClock } from './issued-tokens.ts'
+import { type Limit, parseSwitches, type Switches } from './switches.ts'
 
 /** Your own answers: called for each request with a live token, except below `/v2/example/`. */
 export type ServiceHandler = (request: IncomingMessage, response: ServerResponse, org: string) => void | Promise<void>
@@ -27,19 +27,19 @@ export interface SandboxStats {
   readonly orgs: Readonly<Record<string, OrgStats>>
 }
 
-interface IssuedToken {
-  readonly org: string
-  readonly knownAt: number
-  expiresAt: number
-}
-
-const TOKEN_ENDPOINT = /^\/v2\/orgs\/([^/]+)\/access$/
+/** Of the API. Any prefix may precede it. */
+const SERVICE_PATH = /^(?:\/[^/]+)*?(\/v\d[\d.]*(?:\/.*)?)$/s
 const NO_COUNTS: OrgStats = { mints: 0, tokens: 0, requests: 0, rejected: 0 }
 
 export class Service {
   readonly appId: string
   readonly #handler: ServiceHandler | undefined
-  readonly #tokens = new LRUCache<string, IssuedToken>({ max: 100_000 })
+  readonly #tokens = new IssuedTokens()
+  /** In the order in which they came: the back end that each leads to. */
+  readonly #connections = new WeakMap<Socket, number>()
+  #connectionCount = 0
+  /** When the calls within a limit came, for each limit and org. */
+  readonly #calls = new Map<string, number[]>()
   readonly #totals = { ...NO_COUNTS }
   readonly #orgs = new Map<string, OrgStats>()
   #switches: Switches
@@ -59,6 +59,14 @@ export class Service {
     return this.#switches.tokenSettleMs
   }
 
+  get tokenEndpoint(): string {
+    return this.#switches.tokenEndpoint
+  }
+
+  get tokenField(): string {
+    return this.#switches.tokenField
+  }
+
   /** All switches but the secret. */
   get shownSwitches(): Omit<Switches, 'appSecret'> {
     const { appSecret: _, ...shown } = this.#switches
@@ -75,11 +83,7 @@ export class Service {
 
   /** Revokes every live token of the org, or of all orgs for `*`. Returns their number. */
   revoke(org: string): number {
-    const now = performance.now()
-    const tokens = [...this.#tokens.values()].filter((token) => org === '*' || token.org === org)
-    const live = tokens.filter(({ expiresAt }) => now < expiresAt)
-    for (const token of live) token.expiresAt = now
-    return live.length
+    return this.#tokens.revoke(org)
   }
 
   stats(): SandboxStats {
@@ -88,45 +92,80 @@ export class Service {
 
   /** @throws {Refusal} */
   async answer(exchange: Exchange): Promise<void> {
-    const { request, path } = exchange
-    const [, org] = TOKEN_ENDPOINT.exec(path) ?? []
-    if (org === undefined) return await this.#answerRequest(exchange)
-    if (request.method !== 'POST') throw new Refusal(405, 'method_not_allowed', 'Use POST.', { allow: 'POST' })
-    await this.#answerMint(exchange, decodeURIComponent(org))
+    const { request, response, path } = exchange
+    const { tokenEndpoint, clockOffsetMs } = this.#switches
+    if (clockOffsetMs !== 0) response.setHeader('date', new Date(wallClock(this.#switches)).toUTCString())
+    const [method = '', mintPath = ''] = tokenEndpoint.split(' ')
+    const segment = segmentOfOrg(mintPath, path)
+    if (segment !== undefined) {
+      if (request.method === method) return await this.#answerMint(exchange, decodeURIComponent(segment))
+      throw new Refusal(405, 'method_not_allowed', `Use ${method}.`, { allow: method })
+    }
+    const [, servicePath] = SERVICE_PATH.exec(path) ?? []
+    if (servicePath === undefined) throw new Refusal(404, 'not_found', 'The service is below /v2/.')
+    await this.#answerRequest({ ...exchange, path: servicePath })
   }
 
   async #answerMint({ request, response }: Exchange, org: string): Promise<void> {
     this.#count(org, 'mints')
     if (!(await this.#isSpared(response, 'mint', org))) return
     this.#refuseAllButApp(request)
-    const { linked, unlinkedStatus, oneTokenPerOrg, tokenSettleMs, tokenLifetimeMs } = this.#switches
+    this.#holdLimit(response, 'mint', org)
+    const { linked, unlinkedStatus } = this.#switches
     const isLinked = [linked].flat().some((entry) => {
       return entry.endsWith('*') ? org.startsWith(entry.slice(0, -1)) : org === entry
     })
     if (!isLinked) throw new Refusal(unlinkedStatus, 'org_not_linked', 'This org has not linked with the App.')
-    if (oneTokenPerOrg) this.revoke(org)
-    const orgAccessToken = randomBytes(32).toString('base64url')
-    const now = performance.now()
-    this.#tokens.set(orgAccessToken, { org, knownAt: now + tokenSettleMs, expiresAt: now + tokenLifetimeMs })
+    const token = this.#tokens.issue(org, this.#switches)
     this.#count(org, 'tokens')
-    send(response, { orgAccessToken }, 200, { 'cache-control': 'no-store' })
+    send(response, replyOf(token, this.#switches), 200, { 'cache-control': 'no-store' })
   }
 
   async #answerRequest(exchange: Exchange): Promise<void> {
     const { request, response, path } = exchange
-    const token = this.#tokens.get(credentialsOf(request, 'bearer') ?? '')
+    const token = this.#tokens.find(credentialsOf(request, 'bearer') ?? '')
+    const isKnown = token !== undefined && this.#isKnown(token, request.socket)
     const now = performance.now()
-    const isKnown = token !== undefined && now >= token.knownAt
     const isLive = isKnown && now < token.expiresAt
     this.#count(token?.org, isLive ? 'requests' : 'rejected')
     if (!(await this.#isSpared(response, 'request', token?.org))) return
+    this.#holdLimit(response, 'request', token?.org)
     if (!isLive) {
-      const fields = { 'www-authenticate': 'Bearer error="invalid_token"' }
+      const { expiredStatus: status } = this.#switches
       const code = isKnown ? 'token_expired' : 'token_unknown'
-      throw new Refusal(this.#switches.expiredStatus, code, 'This request needs a live Org Access Token.', fields)
+      throw new Refusal(status, code, 'This request needs a live Org Access Token.', rejectionFields(status))
     }
-    if (this.#handler === undefined || path.startsWith('/v2/example/')) await answerExample(exchange, token.org)
+    if (token.idleMs !== undefined) token.expiresAt = now + token.idleMs
+    if (this.#handler === undefined || /^\/v[\d.]+\/example\//.test(path)) await answerExample(exchange, token.org)
     else await this.#handler(request, response, token.org)
+  }
+
+  /** Of many connections, `tokenSettleShare` lead to a back end that comes to know new tokens late. */
+  #isKnown({ knownAt }: IssuedToken, socket: Socket): boolean {
+    if (performance.now() >= knownAt) return true
+    const { tokenSettleShare } = this.#switches
+    const number = this.#connections.get(socket) ?? this.#connectionCount++
+    this.#connections.set(socket, number)
+    return Math.floor((number + 1) * tokenSettleShare) === Math.floor(number * tokenSettleShare)
+  }
+
+  /** Tells what is left of the limit. @throws {Refusal} beyond it */
+  #holdLimit(response: ServerResponse, kind: 'mint' | 'request', org = ''): void {
+    const limit: Limit | undefined = this.#switches[`${kind}Limit`]
+    if (limit === undefined) return
+    const { count, windowMs, status = 429, perOrg = false } = limit
+    const now = performance.now()
+    const key = perOrg ? `${kind} ${org}` : kind
+    const calls = (this.#calls.get(key) ?? []).filter((at) => now - at < windowMs)
+    const isBeyond = calls.length >= count
+    if (!isBeyond) calls.push(now)
+    this.#calls.set(key, calls)
+    const seconds = Math.ceil(((calls[0] ?? now) + windowMs - now) / 1_000)
+    response.setHeader('x-ratelimit-limit', count)
+    response.setHeader('x-ratelimit-remaining', count - calls.length)
+    response.setHeader('x-ratelimit-reset', seconds)
+    const fields = { 'retry-after': `${seconds}` }
+    if (isBeyond) throw new Refusal(status, 'too_many_requests', 'This is beyond a limit of the sandbox.', fields)
   }
 
   /** Delays the request and fails it, as the switches say. Resolves with true if it is still to be answered. */
@@ -161,4 +200,20 @@ export class Service {
 function credentialsOf(request: IncomingMessage, scheme: 'basic' | 'bearer'): string | undefined {
   const [, given, credentials] = /^(basic|bearer) +(\S+)$/i.exec(request.headers.authorization ?? '') ?? []
   return given?.toLowerCase() === scheme ? credentials : undefined
+}
+
+/** The segment in the place of `{orgId}`, if the path ends as the pattern does. Any prefix may precede it. */
+function segmentOfOrg(pattern: string, path: string): string | undefined {
+  const [before = '', after = ''] = pattern.split('{orgId}')
+  if (!path.endsWith(after)) return undefined
+  const rest = path.slice(0, path.length - after.length)
+  const start = rest.lastIndexOf('/') + 1
+  const segment = rest.slice(start)
+  return segment !== '' && rest.slice(0, start).endsWith(before) ? segment : undefined
+}
+
+/** Of a token that is not live. Some services send everybody without one to a login. */
+function rejectionFields(status: number): OutgoingHttpHeaders {
+  if (status < 400) return { location: 'https://login.example/' }
+  return { 'www-authenticate': 'Bearer error="invalid_token"' }
 }

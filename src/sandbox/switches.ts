@@ -7,18 +7,36 @@ export interface Switches {
   readonly appSecret: string | readonly string[]
   /** Linked orgs: ids, prefixes with a trailing `*`, or `*` for all. */
   readonly linked: '*' | readonly string[]
+  /** The call that gets a token: a method, and a path with `{orgId}` as one of its segments. Any prefix may precede it. */
+  readonly tokenEndpoint: string
+  /** The member of the answer that is the token; dots lead into objects. */
+  readonly tokenField: string
   /** Lifetime of tokens issued from now on. */
   readonly tokenLifetimeMs: number
+  /** `sliding`: each use begins it anew. `irregular`: between half and one and a half of it. */
+  readonly tokenLifetimeKind: 'regular' | 'sliding' | 'irregular'
+  /** How a token states its end: `jwt` in the token itself, the others as a member of the answer. */
+  readonly statedEnds: readonly StatedEnd[]
+  /** How far the service's clock is ahead of this machine's. */
+  readonly clockOffsetMs: number
+  /** The endpoint gives the same token of an org again until it ends. */
+  readonly sameToken: boolean
   /** Time during which a new token is not known yet, as at a service that copies tokens to its back ends. */
   readonly tokenSettleMs: number
+  /** Share of the back ends that come to know it late, from 0 to 1. Each connection leads to one of them. */
+  readonly tokenSettleShare: number
   /** A new token of an org ends the ones before it. */
   readonly oneTokenPerOrg: boolean
   /** Status for wrong App credentials. */
   readonly badCredentialsStatus: number
   /** Status of the token endpoint for an org that is not linked. */
   readonly unlinkedStatus: number
-  /** Status for a token that is expired, revoked, unknown or missing. */
+  /** Status for a token that is expired, revoked, unknown or missing. A redirect leads to a login. */
   readonly expiredStatus: number
+  /** Most calls of the token endpoint; undefined for no limit. */
+  readonly mintLimit?: Limit | undefined
+  /** Most other requests. */
+  readonly requestLimit?: Limit | undefined
   /** Delay of the token endpoint. */
   readonly mintLatencyMs: number
   /** Delay of everything else. */
@@ -27,6 +45,18 @@ export interface Switches {
   readonly mintFaults: readonly Fault[]
   /** Faults of everything else. */
   readonly requestFaults: readonly Fault[]
+}
+
+export type StatedEnd = 'jwt' | 'expires_in' | 'expiresIn' | 'expires_at' | 'expiresAt'
+
+/** Every answer tells what is left of it, and one beyond it when to come back. */
+export interface Limit {
+  readonly count: number
+  readonly windowMs: number
+  /** 429 if absent. */
+  readonly status?: number | undefined
+  /** Each org has its own. */
+  readonly perOrg?: boolean | undefined
 }
 
 export interface Fault {
@@ -58,15 +88,37 @@ const fault = z.strictObject({
   org: text.optional(),
   count: wholeNumber.optional(),
 })
+const limit = z.strictObject({
+  count: z.int().min(1),
+  windowMs: z.number().min(1),
+  status: status.optional(),
+  perOrg: z.boolean().optional(),
+})
+const STATED_ENDS = ['jwt', 'expires_in', 'expiresIn', 'expires_at', 'expiresAt'] as const
 const schema = z.strictObject({
   appSecret: z.union([text, z.array(text).min(1)]).default(DEFAULT_APP_SECRET),
   linked: z.union([z.literal('*'), z.array(text)]).default(['acme', 'globex', 'org-*']),
+  tokenEndpoint: z
+    .string()
+    .regex(/^(?:GET|POST|PUT) (?:\/[^/?\s]+)*\/\{orgId\}(?:\/[^/?\s{}]+)+\/?$/)
+    .default('POST /v2/orgs/{orgId}/access'),
+  tokenField: z
+    .string()
+    .regex(/^[^.\s]+(?:\.[^.\s]+)*$/)
+    .default('orgAccessToken'),
   tokenLifetimeMs: milliseconds.default(300_000),
+  tokenLifetimeKind: z.enum(['regular', 'sliding', 'irregular']).default('regular'),
+  statedEnds: z.array(z.enum(STATED_ENDS)).default([]),
+  clockOffsetMs: z.number().default(0),
+  sameToken: z.boolean().default(false),
   tokenSettleMs: milliseconds.default(0),
+  tokenSettleShare: z.number().min(0).max(1).default(1),
   oneTokenPerOrg: z.boolean().default(false),
   badCredentialsStatus: status.default(401),
   unlinkedStatus: status.default(403),
   expiredStatus: status.default(401),
+  mintLimit: limit.optional(),
+  requestLimit: limit.optional(),
   mintLatencyMs: milliseconds.default(0),
   requestLatencyMs: milliseconds.default(0),
   mintFaults: z.array(fault).default([]),

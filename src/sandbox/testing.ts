@@ -16,7 +16,8 @@ import type { Sandbox } from './sandbox.ts'
 export type { ConfigFile } from './config-file.ts'
 
 /** A sandbox, or a service of your own. */
-export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'> & Partial<Pick<Sandbox, 'tokenSettleMs'>>
+export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'> &
+  Partial<Pick<Sandbox, 'tokenSettleMs' | 'tokenEndpoint' | 'tokenField'>>
 
 export interface ProxySettings {
   /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. Paths are relative to the working directory. */
@@ -39,7 +40,8 @@ export interface Proxy extends AsyncDisposable {
  * @throws {Error} whose message names every wrong setting
  */
 export async function startProxy(options: ProxyOptions, { config = {}, log }: ProxySettings = {}): Promise<Proxy> {
-  const { tokenSettleMs } = options
+  const { tokenSettleMs, tokenEndpoint, tokenField } = options
+  const { tokens } = config
   const env = {
     OAP_LISTEN_ADDRESS: '127.0.0.1:0',
     OAP_ADMIN_ADDRESS: '127.0.0.1:0',
@@ -48,7 +50,9 @@ export async function startProxy(options: ProxyOptions, { config = {}, log }: Pr
     OAP_APP_SECRET: options.appSecret,
     // By its default, a test that revokes a new token would wait for seconds: the sandbox may not know the token yet.
     ...(tokenSettleMs !== undefined &&
-      config.tokens?.settleTime === undefined && { OAP_TOKENS_SETTLE_TIME: `${tokenSettleMs}ms` }),
+      tokens?.settleTime === undefined && { OAP_TOKENS_SETTLE_TIME: `${tokenSettleMs}ms` }),
+    ...(tokenEndpoint !== undefined && tokens?.endpoint === undefined && { OAP_TOKENS_ENDPOINT: tokenEndpoint }),
+    ...(tokenField !== undefined && tokens?.field === undefined && { OAP_TOKENS_FIELD: tokenField }),
   }
   const file = join(tmpdir(), `org-access-proxy-${randomUUID()}.json`)
   await writeFile(file, JSON.stringify(config), { mode: 0o600 })

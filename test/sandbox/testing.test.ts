@@ -50,3 +50,10 @@ test('it waits no longer for new tokens to become known than the sandbox takes',
   expect(requests.map(({ token }) => token)).toEqual(['miss', 'replayed'])
   expect(sandbox.stats().orgs['acme']).toMatchObject({ mints: 2, rejected: 2 })
 })
+
+test('it calls the token endpoint of the sandbox', async () => {
+  await using sandbox = await startSandbox({ tokenEndpoint: 'PUT /v2.1/t/{orgId}/new', tokenField: 'data.token' })
+  await using proxy = await startProxy(sandbox)
+  const response = await fetch(`${proxy.url}/v2.1/example/endpoint`, { headers: { 'x-org-id': 'acme' } })
+  expect(await response.json()).toMatchObject({ org: 'acme', path: '/v2.1/example/endpoint' })
+})
