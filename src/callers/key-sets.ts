@@ -99,6 +99,8 @@ export class KeySets {
 }
 
 const MAX_BYTES = 64 * 1024
+/** So many addresses of a name are tried within the time limit, one after the other. */
+const MOST_ADDRESSES = 4
 
 /**
  * The key set of an issuer behind an https URL: fetched at start, every few minutes, and when a token names an unknown key.
@@ -187,7 +189,9 @@ class RemoteKeySet {
     const { signal } = this.#abort
     // Said here, because NODE_TLS_REJECT_UNAUTHORIZED=0 would turn it off: whoever answers decides who is a caller.
     const trust = { secureContext: this.#secureContext, rejectUnauthorized: true }
-    const outgoing = request(url, { headers, signal, ...trust, agent: false })
+    // Node would give up each address but the last after 250 ms, although a far one may answer.
+    const far = { autoSelectFamilyAttemptTimeout: this.#timing.timeoutMs / MOST_ADDRESSES }
+    const outgoing = request(url, { headers, signal, ...trust, ...far, agent: false })
     let isLate = false
     // No `AbortSignal.any` with a time limit: that of Node 20 is lost with the garbage (nodejs/node#57736).
     const timer = setTimeout(() => {

@@ -3,6 +3,7 @@
  * sets that hangs or answers falsely must not lock out callers with good tokens.
  */
 
+import dns from 'node:dns'
 import { readFileSync } from 'node:fs'
 import { rm, writeFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
@@ -17,6 +18,7 @@ import { outcomeOf, rule } from '../callers/make-callers.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import { Changes } from '../support/changes.ts'
 import { collectGarbage } from '../support/collect-garbage.ts'
+import { openDeadEnd } from '../support/dead-end.ts'
 import { makeFolder } from '../support/folder.ts'
 
 const CA = readFileSync(CA_FILE, 'utf8')
@@ -36,7 +38,7 @@ class Batch implements Disposable {
   readonly #keySets: KeySets
   #callers: Callers
 
-  constructor({ url }: KeySetServer, source: Source = {}, timing: Partial<KeySetTiming> = {}) {
+  constructor({ url }: Pick<KeySetServer, 'url'>, source: Source = {}, timing: Partial<KeySetTiming> = {}) {
     this.#url = url
     const tell = (text: string) => {
       this.told.push(text)
@@ -180,6 +182,23 @@ test('the request says who asks, and for what', async () => {
     { 'user-agent': `org-access-proxy/${readVersion()}`, accept: 'application/jwk-set+json, application/json' },
   ])
 })
+
+test.skipIf(process.platform !== 'linux')(
+  'a far server is reached, although another address of its name leads nowhere',
+  async () => {
+    await using far = await openDeadEnd('127.0.0.2', 0, server.port)
+    const addresses = ['127.0.0.2', '127.0.0.3'].map((address) => ({ address, family: 4 }))
+    const lookup = vi.spyOn(dns, 'lookup').mockImplementation(((_: string, __: object, done: Done) => {
+      setTimeout(() => far.wake(), 400)
+      done(null, addresses)
+    }) as typeof dns.lookup)
+    using batch = new Batch({ url: `https://localhost:${far.port}/` }, { caCertificates: CA })
+    expect(await batch.outcomeOf(good)).toBe('batch')
+    lookup.mockRestore()
+  },
+)
+
+type Done = (error: null, addresses: readonly { readonly address: string; readonly family: number }[]) => void
 
 test('a server that was down is asked again without a request, however fast it fails', async () => {
   answerWith('', 500)

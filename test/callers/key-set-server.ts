@@ -33,8 +33,12 @@ export class KeySetServer implements AsyncDisposable {
     return this.fields.length
   }
 
+  get port(): number {
+    return this.#listening?.port ?? 0
+  }
+
   get url(): string {
-    return `https://localhost:${this.#listening?.port}/jwks.json`
+    return `https://localhost:${this.port}/jwks.json`
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

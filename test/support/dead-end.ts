@@ -6,8 +6,11 @@ import { connect, type Socket } from 'node:net'
 import { eventually } from './changes.ts'
 
 const LISTENER = `
-const [host, port] = process.argv.slice(1)
-const server = require('node:http').createServer((_, response) => response.end('awake'))
+const net = require('node:net')
+const [host, port, target] = process.argv.slice(1)
+const relay = (socket) => socket.pipe(net.connect(Number(target))).pipe(socket)
+const answer = (_, response) => response.end('awake')
+const server = target === undefined ? require('node:http').createServer(answer) : net.createServer(relay)
 server.listen({ host, port: Number(port), backlog: 1 }, () => process.stdout.write(String(server.address().port) + ' '))
 `
 /** Linux completes this many connections for a queue of one. Later ones wait for an answer. */
@@ -19,9 +22,10 @@ export interface DeadEnd extends AsyncDisposable {
   wake(): void
 }
 
-/** On a free port if `port` is 0. */
-export async function openDeadEnd(host: string, port = 0): Promise<DeadEnd> {
-  const child = spawn(process.execPath, ['-e', LISTENER, host, `${port}`], { stdio: ['ignore', 'pipe', 'ignore'] })
+/** On a free port if `port` is 0. Once awake, it answers, or relays to the port `target` of 127.0.0.1. */
+export async function openDeadEnd(host: string, port = 0, target?: number): Promise<DeadEnd> {
+  const ports = target === undefined ? [`${port}`] : [`${port}`, `${target}`]
+  const child = spawn(process.execPath, ['-e', LISTENER, host, ...ports], { stdio: ['ignore', 'pipe', 'ignore'] })
   const [told] = await once(child.stdout, 'data')
   const at = { host, port: Number(told) }
   child.kill('SIGSTOP')
