@@ -8,6 +8,7 @@ import { PROBE_ARGS, ProcessProbe } from '../test/support/process-probe.ts'
 import { type ProxyProcess, startProxyProcess } from '../test/support/proxy-process.ts'
 import { RawClient } from '../test/support/raw-client.ts'
 import { type Service, type ServiceOptions, startService } from '../test/support/service.ts'
+import { Violation } from './messages.ts'
 
 const EXCHANGE_DEADLINE_MS = 15_000
 const CLOSE_DEADLINE_MS = 15_000
@@ -27,15 +28,6 @@ export interface Transcript {
   /** Latin1. */
   readonly received: string
   readonly end: StreamEnd
-}
-
-/** What must never be and was. */
-export class Violation extends Error {
-  override readonly name = 'Violation'
-
-  constructor(what: string, evidence: Readonly<Record<string, unknown>>) {
-    super(`${what}\n${JSON.stringify(evidence, null, 2)}`)
-  }
 }
 
 export class Arena implements AsyncDisposable {

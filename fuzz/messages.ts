@@ -12,6 +12,15 @@ import {
   valuesOf,
 } from '../test/support/http-reader.ts'
 
+/** What must never be and was. */
+export class Violation extends Error {
+  override readonly name = 'Violation'
+
+  constructor(what: string, evidence: Readonly<Record<string, unknown>>) {
+    super(`${what}\n${JSON.stringify(evidence, null, 2)}`)
+  }
+}
+
 export interface RequestRead {
   readonly method: string
   readonly target: string

@@ -8,9 +8,9 @@ import { Canaries } from '../test/support/canaries.ts'
 import { valuesOf } from '../test/support/http-reader.ts'
 import { scaledSetting } from '../test/support/pace.ts'
 import type { Mint, MintScript } from '../test/support/token-endpoint.ts'
-import { Arena, Violation } from './arena.ts'
+import { Arena } from './arena.ts'
 import { mintsOf } from './corpus.ts'
-import { readAnswer, readResponses } from './messages.ts'
+import { readAnswer, readResponses, Violation } from './messages.ts'
 import { mutate, randomFor } from './mutate.ts'
 
 const POOLED = 32

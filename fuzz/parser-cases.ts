@@ -7,9 +7,9 @@ import { MalformedMessage, type MalformedReason } from '../src/http1/malformed.t
 import { RequestParser } from '../src/http1/request-parser.ts'
 import { ResponseParser } from '../src/http1/response-parser.ts'
 import type { Random } from '../test/support/seed.ts'
-import { Violation } from './arena.ts'
 import { fill, PARSER_REQUESTS, PARSER_RESPONSES, REQUESTS, RESPONSES } from './corpus.ts'
 import { judgeRequests, judgeResponses, type Told, type Verdict } from './judges.ts'
+import { Violation } from './messages.ts'
 import { mutate, randomFor } from './mutate.ts'
 
 export interface ParserResult {

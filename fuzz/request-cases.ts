@@ -5,9 +5,9 @@
 
 import { valuesOf } from '../test/support/http-reader.ts'
 import type { OriginRequest } from '../test/support/origin-connection.ts'
-import { Arena, type Transcript, Violation } from './arena.ts'
+import { Arena, type Transcript } from './arena.ts'
 import { fill, REQUESTS } from './corpus.ts'
-import { type RequestRead, readAnswer, readRequests, readResponses } from './messages.ts'
+import { type RequestRead, readAnswer, readRequests, readResponses, Violation } from './messages.ts'
 import { mutate, randomFor } from './mutate.ts'
 
 const POOLED = 64

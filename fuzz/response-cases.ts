@@ -6,9 +6,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type RawResponse, valuesOf } from '../test/support/http-reader.ts'
 import type { OriginScript } from '../test/support/origin-connection.ts'
-import { Arena, type Transcript, Violation } from './arena.ts'
+import { Arena, type Transcript } from './arena.ts'
 import { fill, RESPONSES } from './corpus.ts'
-import { readAnswer, readResponses } from './messages.ts'
+import { readAnswer, readResponses, Violation } from './messages.ts'
 import { mutate, randomFor } from './mutate.ts'
 
 const POOLED = 8

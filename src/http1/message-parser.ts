@@ -306,8 +306,6 @@ export abstract class MessageParser {
       return
     }
     this.rawFields.push(name, value)
-    // With it, llhttp does not recognize a length or a coding.
-    const hasTabBehind = text.charCodeAt(end - 1) === HTAB
     // Node's parser takes the one for the other, too.
     if (isNamed(name, 'connection') || isNamed(name, 'proxy-connection')) {
       this.#connection = this.#connection === undefined ? value : `${this.#connection},${value}`
@@ -315,11 +313,11 @@ export abstract class MessageParser {
       this.keepAlive = value
     } else if (isNamed(name, 'content-length')) {
       if (this.contentLength !== undefined) this.refuse('two_lengths')
-      if (!CONTENT_LENGTH.test(value) || hasTabBehind) this.refuse('bad_length')
+      if (!CONTENT_LENGTH.test(value) || hasTabBehind(text, end)) this.refuse('bad_length')
       this.contentLength = Number(value)
     } else if (isNamed(name, 'transfer-encoding')) {
       if (this.#coding !== undefined) this.refuse('two_codings')
-      if (hasTabBehind) this.refuse('bad_coding')
+      if (hasTabBehind(text, end)) this.refuse('bad_coding')
       this.#coding = value
     }
   }
@@ -470,6 +468,13 @@ function trimmed(text: string, from: number, to: number): string {
   while (start < end && isBlank(text.charCodeAt(start))) start++
   while (end > start && isBlank(text.charCodeAt(end - 1))) end--
   return text.slice(start, end)
+}
+
+/** With a tab behind it, llhttp does not recognize a length or a coding. */
+function hasTabBehind(text: string, end: number): boolean {
+  let last = end - 1
+  while (text.charCodeAt(last) === SP) last--
+  return text.charCodeAt(last) === HTAB
 }
 
 export function isNamed(name: string, lowerCase: string): boolean {
