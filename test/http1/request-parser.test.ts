@@ -147,7 +147,7 @@ describe('a request is refused, however it is cut', () => {
       '',
       ',chunked',
       'chunked,',
-      'chunked\t',
+      'chunked \t ',
       'chunked;a=b',
       'chu nked',
       'chunked, gzip',
