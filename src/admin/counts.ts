@@ -45,7 +45,12 @@ export class Counter<First extends string, Second extends string | number = ''> 
     this.#help = help
     this.#labels = labels
     this.#seconds = labels.length === 1 ? ['' as Second] : seconds
-    for (const first of firsts) this.#openRow(first)
+    this.know(firsts)
+  }
+
+  /** Starts the counts of these values at zero. */
+  know(firsts: readonly First[]): void {
+    for (const first of firsts) if (!this.#rows.has(first)) this.#openRow(first)
   }
 
   add(first: First, second = '' as Second): void {

@@ -53,6 +53,8 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     repeatMemory: { mostPerRequest: config.replay.maxBody, takenBytes: 0 },
   }
   const rules = new LiveRules(config, events)
+  const knowCallers = ({ callers }: Config) => metrics.requests.callers.know(callers.map(({ name }) => name))
+  knowCallers(config)
   const listener = new Listener(
     {
       address: listen.address,
@@ -86,6 +88,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       if (tls !== undefined) listener.useTls(tls)
       // Nothing below can fail, so later requests see the whole change.
       rules.use(latest)
+      knowCallers(latest)
       log.setVolume(latest.log)
       live.config = latest
       // What failed for lack of trust may work now.

@@ -154,6 +154,12 @@ test('no credential of a caller is forwarded, logged or shown', async () => {
   expect(forwarded.join().toLowerCase()).not.toContain('x-proxy-key')
 })
 
+test('the counts of each caller begin at zero, so that the first increase is seen', async () => {
+  for (const status of ['2xx', '3xx', '4xx', '5xx']) {
+    expect(await proxy.metric(`oap_caller_requests_total{caller="shipping",status="${status}"}`)).not.toBeNaN()
+  }
+})
+
 test('the log and the metrics name the caller, also for refusals', async () => {
   await send({ on: proxy.at('billing.sock'), org: 'nobody', route: 'GET /v2/invoices/log' })
   expect(await proxy.logOf('/v2/invoices/log')).toMatchObject({ caller: 'billing', code: 'org_not_allowed' })

@@ -96,8 +96,8 @@ function showTiles({ totals, recent, history, fleet }: StatusDocument): void {
   const none = totals.cachedTokens === 0 ? ['no Org has a token'] : []
   const store = fleet === undefined ? [] : [`store of the fleet: ${fleet.state}`]
   showTile('Tokens', number(totals.cachedTokens), [...none, `${counted(mints, 'mint')} ${span}`, ...store], {
-    failed: failedMints,
-    'refused, see the Orgs': refusedMints,
+    'of them failed': failedMints,
+    'of them refused': refusedMints,
   })
 }
 
