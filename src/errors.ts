@@ -115,7 +115,8 @@ const REFUSALS = {
     status: 403,
     proxyError: 'http_request_denied',
     fault: 'app',
-    detail: 'Add "METHOD /path" to routes.allow, or to the routes of the caller, if it should be reachable.',
+    detail:
+      'Add "METHOD /path" to routes.allow, or to the routes of the caller, if it should be reachable. Where routes are checked, no field may override the method.',
   },
   org_id_missing: {
     status: 400,

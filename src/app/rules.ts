@@ -47,7 +47,7 @@ export class LiveRules {
   }
 
   #rulesOf(config: Config, former?: Callers): AdmissionRules {
-    const { listen, orgs, routes, baseUrl } = config
+    const { listen, origin, orgs, routes, baseUrl } = config
     const callers = config.callers.map(callerRule)
     this.#keySets.use(callers)
     const verify: KeySets['verify'] = (token, credential) => this.#keySets.verify(token, credential)
@@ -59,6 +59,7 @@ export class LiveRules {
       orgPattern: orgs.pattern,
       allowedOrgs: new Set(orgs.allow),
       allowedRoutes: routes.allow,
+      sendsCookies: origin.sendCookies,
       isTokenEndpoint: this.#isTokenEndpoint,
       allowsTokenEndpoint: routes.allowTokenEndpoint,
       appRoutes: config.appRoutes,

@@ -98,6 +98,13 @@ export function warningsOf(
       const ends = certificates().filter(endsSoon).map(describeEnd)
       return ends.length === 0 ? undefined : `${ends.join(' ')} Put new ones into their files.`
     },
+    cookies_dropped() {
+      const leftMs = listener.cookieDroppedAt + COOKIE_EPISODE_MS - performance.now()
+      if (leftMs <= 0) return undefined
+      const text =
+        'Apps send cookies, which the proxy drops, because the cookie jar of an app mixes the sessions of all Orgs. If an app needs them, and has a jar for each Org, set origin.sendCookies.'
+      return { text, leftMs }
+    },
     log_lines_dropped() {
       if (!log.isDropping) return undefined
       return `Lines of the log are dropped, ${log.droppedLines} since the start, because stdout is blocked or its disk full. Find out why nobody reads, or set log.requests or log.sample to write less.`
@@ -107,6 +114,7 @@ export function warningsOf(
 
 const CERTIFICATE_SETTING = /^(?:listen\.tls|origin)\.(?:certFile|keyFile|clientCaFile)\b/
 const PEM = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
+const COOKIE_EPISODE_MS = 3_600_000
 const WEEK_MS = 7 * 24 * 3_600_000
 
 interface Certificate {

@@ -77,6 +77,10 @@ export class Caller {
     return this.#orgs.has(org) || this.#orgPrefixes.some((prefix) => org.startsWith(prefix))
   }
 
+  get hasRoutes(): boolean {
+    return this.#routes.length > 0
+  }
+
   /** A route of the App carries the App's own credentials, so a caller has to name it. */
   mayUseRoute(method: string, path: string, isAppRoute: boolean): boolean {
     return this.#routes.length === 0 ? !isAppRoute : matchesRoute(this.#routes, method, path)

@@ -109,6 +109,9 @@ const origin = group('The connections to the service.', {
   allowInsecure: flag(false).describe(
     'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
   ),
+  sendCookies: flag(false).describe(
+    'Sends `Cookie` on to the service. The cookie jar of an app sees one host for all Orgs, and would send the session of one with the token of another.',
+  ),
   proxyFromEnv: flag(false).describe('Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; they are ignored otherwise.'),
 })
 
@@ -121,7 +124,7 @@ const orgs = group('Which org ids are accepted.', {
 
 const routes = group('Which requests are forwarded.', {
   allow: list(parsed(parseRoutePattern)).describe(
-    'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below.',
+    'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below. `GET` allows `HEAD`.',
   ),
   allowTokenEndpoint: flag(false).describe('Lets apps call the token endpoint themselves and see tokens.'),
 })

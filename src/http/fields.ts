@@ -1,6 +1,6 @@
 /** The meaning of each field to this gateway: which stop here, which admission reads, which no other name may imitate. */
 
-/** What the fields of one request say. A field that must not be repeated and is has a joined value, which has none of the shapes. */
+/** The fields of one request. The values of a repeated field are joined by commas, so a field that must stand alone fails its check. */
 export class RequestFindings {
   /** Flat list of the fields that go on. */
   readonly kept: string[] = []
@@ -23,6 +23,9 @@ export class RequestFindings {
   requestId: string | undefined = undefined
   traceparent: string | undefined = undefined
   via: string | undefined = undefined
+  cookie: string | undefined = undefined
+  methodOverride: string | undefined = undefined
+  maxForwards: string | undefined = undefined
   /** The name looks like another one. */
   imitation: string | undefined = undefined
 }
@@ -30,14 +33,14 @@ export class RequestFindings {
 type RequestFinding = Exclude<keyof RequestFindings, 'kept' | 'ofHandshake' | 'hasBadValue'>
 
 /** Collects the findings in one pass, and decides nothing. `rawFields` is the flat list as received. */
-export function gatherFields(rawFields: readonly string[]): RequestFindings {
+export function gatherFields(rawFields: readonly string[], keepsCookies = false): RequestFindings {
   const found = new RequestFindings()
   for (let i = 0; i + 1 < rawFields.length; i += 2) {
     const name = rawFields[i] as string
     const value = rawFields[i + 1] as string
     if (!isFieldValue(value)) found.hasBadValue = true
     const { goesOn, finding } = requestFieldRule(name)
-    if (goesOn === 'always') found.kept.push(name, value)
+    if (goesOn === 'always' || (goesOn === 'cookie' && keepsCookies)) found.kept.push(name, value)
     else if (goesOn === 'handshake') found.ofHandshake.push(name, value)
     if (finding === undefined) continue
     const before = found[finding]
@@ -47,8 +50,8 @@ export function gatherFields(rawFields: readonly string[]): RequestFindings {
 }
 
 interface RequestFieldRule {
-  /** `handshake`: to the origin with a WebSocket handshake only. */
-  readonly goesOn: 'always' | 'handshake' | 'never'
+  /** `handshake`: to the origin with a WebSocket handshake only. `cookie`: if `origin.sendCookies` is set. */
+  readonly goesOn: 'always' | 'handshake' | 'cookie' | 'never'
   readonly finding: RequestFinding | undefined
 }
 
@@ -77,6 +80,13 @@ const PROTECTED: Readonly<Record<string, RequestFieldRule>> = {
   'x-request-id': passed('requestId'),
   traceparent: passed('traceparent'),
   via: passed('via'),
+  'max-forwards': passed('maxForwards'),
+  // The cookie jar of an app knows one host, this proxy. It would send the session of one Org with the token of another.
+  cookie: { goesOn: 'cookie', finding: 'cookie' },
+  // Some services take the method from these. They go on where no route is checked.
+  'x-http-method-override': passed('methodOverride'),
+  'x-http-method': passed('methodOverride'),
+  'x-method-override': passed('methodOverride'),
   // Hop-by-hop fields (RFC 9110 §7.6.1), and the client's credential.
   'keep-alive': dropped,
   te: dropped,
@@ -94,9 +104,6 @@ const PROTECTED: Readonly<Record<string, RequestFieldRule>> = {
   'x-forwarded-host': dropped,
   'x-forwarded-proto': dropped,
   'x-forwarded-prefix': dropped,
-  'x-http-method-override': dropped,
-  'x-http-method': dropped,
-  'x-method-override': dropped,
   'script-name': dropped,
   'path-info': dropped,
   'x-sendfile-type': dropped,

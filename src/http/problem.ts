@@ -1,10 +1,19 @@
-/** Answers of our own: problem details (RFC 9457) with a Proxy-Status (RFC 9209). */
+/** Answers of our own: problem details (RFC 9457) with a Proxy-Status (RFC 9209), and the answer to OPTIONS for this proxy. */
 
 import { STATUS_CODES } from 'node:http'
 import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
 import type { ClientResponse } from './client-response.ts'
 import type { RequestRecord } from './request-record.ts'
 import { httpDate } from './response-head.ts'
+
+const ALLOW = 'allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
+
+/** Returns the status. */
+export function respondToOptions(response: ClientResponse, requestId: string): number {
+  const head = ['HTTP/1.1 204 No Content', ALLOW, `x-request-id: ${requestId}`, `date: ${httpDate()}`]
+  response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n`)
+  return 204
+}
 
 /** Returns the status. `keepsAlive` of the response says whether the connection is kept. */
 export function respondWithProblem(response: ClientResponse, { method, requestId }: RequestRecord, failure: Failure) {
@@ -33,7 +42,7 @@ export function respondWithProblem(response: ClientResponse, { method, requestId
   ]
   const retryAfterSeconds = failure.retryAfterSeconds ?? (status === 503 ? 1 : undefined)
   if (retryAfterSeconds !== undefined) head.push(`retry-after: ${retryAfterSeconds}`)
-  if (code === 'method_refused') head.push('allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS')
+  if (code === 'method_refused') head.push(ALLOW)
   const sent = method === 'HEAD' ? '' : Buffer.from(content).toString('latin1')
   response.contentBytes = sent.length
   response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n${sent}`)

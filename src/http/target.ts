@@ -156,12 +156,17 @@ export interface RoutePattern {
   readonly isPrefix: boolean
 }
 
+/** HEAD is GET without the content (RFC 9110 §9.3.2), so a pattern for GET matches it. */
 export function matchesRoute(patterns: readonly RoutePattern[], method: string, path: string): boolean {
   return patterns.some(
     (pattern) =>
-      (pattern.method === '*' || pattern.method === method) &&
-      (pattern.isPrefix ? path.startsWith(pattern.path) : path === pattern.path),
+      (pattern.method === '*' || pattern.method === method || (pattern.method === 'GET' && method === 'HEAD')) &&
+      matchesPath(pattern, path),
   )
+}
+
+export function matchesPath({ path: pattern, isPrefix }: RoutePattern, path: string): boolean {
+  return isPrefix ? path.startsWith(pattern) : path === pattern
 }
 
 /** The path of a base URL, to be put in front of an origin-form target: `''` or `/api`, never with a slash at its end. */

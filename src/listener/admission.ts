@@ -11,7 +11,14 @@ import { gatherFields, namedByConnection, type RequestFindings, withoutFields } 
 import type { HostList } from '../http/host.ts'
 import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../http/org-id.ts'
 import { traceIdOf } from '../http/request-record.ts'
-import { hasEncodedControl, isForwardable, matchesRoute, pathOf, type RoutePattern } from '../http/target.ts'
+import {
+  hasEncodedControl,
+  isForwardable,
+  matchesPath,
+  matchesRoute,
+  pathOf,
+  type RoutePattern,
+} from '../http/target.ts'
 
 export interface RequestHead extends Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor'> {
   readonly rawHeaders: readonly string[]
@@ -25,6 +32,7 @@ export interface AdmissionRules {
   readonly isCallerKey: ((value: string) => boolean) | undefined
   readonly callers: Callers | undefined
   readonly orgPattern: RegExp
+  readonly sendsCookies: boolean
   /** Empty: all. */
   readonly allowedOrgs: ReadonlySet<string>
   /** Empty: all. */
@@ -47,8 +55,8 @@ export interface Refusal extends Failure {
   /** The Org that the request named, if that is why it was refused. */
   readonly orgId?: OrgId | undefined
   readonly caller?: Caller | undefined
-  /** Why no caller was found, or what is wrong with the org id. For the log, never for the answer. */
-  readonly reason?: CallerRefusal | OrgIdFault | undefined
+  /** Why no caller was found, what is wrong with the org id, or with the request for a route. For the log, never for the answer. */
+  readonly reason?: CallerRefusal | OrgIdFault | 'method override' | undefined
   /** For `explain`, which asks `admit` without a request: the setting that refuses, if another value of it could admit. `code` tells the step. */
   readonly setting?: RefusingSetting | undefined
 }
@@ -66,7 +74,14 @@ export type RefusingSetting =
   | 'orgs.allow'
   | 'orgs.pattern'
 
-export type Admitted = AdmittedRequest & { readonly verdict: 'admitted'; readonly caller: Caller | undefined }
+export interface Admitted extends AdmittedRequest {
+  readonly verdict: 'admitted'
+  readonly caller: Caller | undefined
+  /** It had a `Cookie`, and the service does not get it. */
+  readonly dropsCookie: boolean
+  /** The proxy answers instead of the service (RFC 9110 §7.6.2). */
+  readonly isForProxy: boolean
+}
 
 /** `unverified`: it has a JWT that nobody has verified yet. The listener verifies it, and asks again with the result. */
 export type Admission = Admitted | Refusal | { readonly verdict: 'unverified'; readonly token: string }
@@ -78,6 +93,7 @@ const MAX_FIELDS = 1_000
 /** A list of other codings before `chunked` (RFC 9112 §6.1). */
 const UNKNOWN_CODING = /^(?:(?!chunked[\t ]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[\t ]*,[\t ]*)+chunked$/i
 const LENGTH = /^\d{1,15}$/
+const HOPS = /^\d{1,9}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
 function refuse(code: RefusalCode, setting?: RefusingSetting, reason?: Refusal['reason']): Refusal {
@@ -92,7 +108,7 @@ export function admit(
   peer: Peer = { callerSocket: undefined },
   verified?: Caller | CallerRefusal,
 ): Admission {
-  const found = gatherFields(head.rawHeaders)
+  const found = gatherFields(head.rawHeaders, rules.sendsCookies)
   const early =
     checkFraming(head, found) ?? checkMethod(head, found) ?? checkHost(found, rules) ?? checkSender(found, rules)
   if (early !== undefined) return early
@@ -173,6 +189,8 @@ function admitTarget(
   // The App's own credential never goes to a path that could mint a token for the client.
   const isAppRoute = !mayMint && rules.appRoutes.length > 0 && matchesRoute(rules.appRoutes, method, path)
   if (caller?.mayUseRoute(method, path, isAppRoute) === false) return refuse('route_refused', 'callers[].routes')
+  const checked = found.methodOverride === undefined ? undefined : routesChecked(path, rules, caller)
+  if (checked !== undefined) return refuse('route_refused', checked, 'method override')
   const orgId = isAppRoute ? undefined : admitOrg(found, rules, caller)
   if (typeof orgId === 'object') return orgId
   if (found.imitation !== undefined || found.hasBadValue) return refuse('field_invalid')
@@ -181,6 +199,8 @@ function admitTarget(
   if (isWebSocket && !isValidHandshake(head, found)) return refuse('upgrade_invalid')
   const { requestId: given = '' } = found
   const requestId = REQUEST_ID.test(given) ? given : newRequestId()
+  const hops = method === 'OPTIONS' && HOPS.test(found.maxForwards ?? '') ? Number(found.maxForwards) : undefined
+  if (hops !== undefined) countDown(found.kept, hops)
   return {
     verdict: 'admitted',
     method,
@@ -188,14 +208,32 @@ function admitTarget(
     caller,
     target: rules.targetPrefix + target,
     path,
-    fields: fieldsForOrigin(found, rules, requestId, isWebSocket),
+    fields: fieldsForOrigin(head, found, rules, requestId, isWebSocket),
     requestId,
     traceId: found.traceparent === undefined ? undefined : traceIdOf(found.traceparent),
     contentLength: found.length === undefined ? undefined : Number(found.length),
     hasContent: declaresContent(found),
     expectsContinue: found.expectation !== undefined && head.httpVersionMinor > 0,
     isWebSocket,
+    dropsCookie: found.cookie !== undefined && !rules.sendsCookies,
+    isForProxy: hops === 0,
   }
+}
+
+/**
+ * The setting whose routes a method override would get around: the service would carry out another method than the one that
+ * was checked. Undefined if no method was.
+ */
+function routesChecked(path: string, rules: AdmissionRules, caller?: Caller): RefusingSetting | undefined {
+  if (rules.allowedRoutes.length > 0) return 'routes.allow'
+  if (caller?.hasRoutes === true) return 'callers[].routes'
+  return rules.appRoutes.some((pattern) => matchesPath(pattern, path)) ? 'appRoutes' : undefined
+}
+
+/** `fields` has one `Max-Forwards`, whose value is `hops` (RFC 9110 §7.6.2). */
+function countDown(fields: string[], hops: number): void {
+  const at = fields.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === 'max-forwards')
+  fields[at + 1] = String(hops - 1)
 }
 
 /** Of a target in absolute-form (RFC 9112 §3.2.2), only the path is used. Its authority has to pass the same check as `Host`. */
@@ -219,6 +257,7 @@ function admitOrg({ orgId: value }: RequestFindings, rules: AdmissionRules, call
 }
 
 function fieldsForOrigin(
+  { httpVersionMinor }: RequestHead,
   found: RequestFindings,
   { originHost, instance }: AdmissionRules,
   requestId: string,
@@ -230,7 +269,8 @@ function fieldsForOrigin(
   if (isOwnId && found.requestId !== undefined) stripped = new Set(stripped).add('x-request-id')
   const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
   if (isWebSocket) fields.push(...found.ofHandshake)
-  fields.push('host', originHost, 'via', `1.1 org-access-proxy (${instance})`) // RFC 9110 §7.6.3
+  // With the version that was received (RFC 9110 §7.6.3).
+  fields.push('host', originHost, 'via', `1.${httpVersionMinor} org-access-proxy (${instance})`)
   if (isOwnId) fields.push('x-request-id', requestId)
   return fields
 }

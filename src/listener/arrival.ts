@@ -6,10 +6,10 @@ import type { Caller } from '../callers/callers.ts'
 import type { ErrorCode, Failure } from '../errors.ts'
 import type { ReceivedRequest } from '../gateway/exchange.ts'
 import type { ClientResponse } from '../http/client-response.ts'
-import { respondWithProblem } from '../http/problem.ts'
+import { respondToOptions, respondWithProblem } from '../http/problem.ts'
 import { type AbandonCode, RequestRecord, STATUS_WITHOUT_ANSWER, traceIdOf } from '../http/request-record.ts'
 import { pathOf } from '../http/target.ts'
-import type { AdmissionRules, Refusal } from './admission.ts'
+import type { AdmissionRules, Admitted, Refusal } from './admission.ts'
 import type { ClientConnection, CurrentRequest } from './connection.ts'
 import type { Listener } from './server.ts'
 
@@ -56,6 +56,17 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
     const status = respondWithProblem(response, record, refusal)
     record.bytesOut = response.contentBytes
     this.#end(record, status)
+  }
+
+  /** The client asks this proxy, not the service behind it (RFC 9110 §7.6.2). */
+  answerOptions({ requestId, orgId, caller, method, path, traceId }: Admitted): void {
+    const { message, response, startedAt } = this
+    if (declaresContent(message)) response.keepsAlive = false
+    const record = new RequestRecord(requestId, orgId, method, path, startedAt)
+    record.isAdmitted = true
+    record.caller = caller?.name
+    record.traceId = traceId
+    this.#end(record, respondToOptions(response, requestId))
   }
 
   abandon(code: AbandonCode): void {

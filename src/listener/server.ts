@@ -58,6 +58,8 @@ export class Listener {
   /** Every response is the last one of its connection. */
   isEnding = false
   #isDraining = false
+  /** Monotonic milliseconds: the last request came whose cookies are not sent on. */
+  cookieDroppedAt = Number.NEGATIVE_INFINITY
   requestsInFlight = 0
   /**
    * The requests in flight whose JWT is being verified, the oldest first. Anyone can send such a JWT, so they take no place
@@ -245,6 +247,11 @@ export class Listener {
     arrival.usage = caller?.usage
     if (arrival.usage !== undefined) arrival.usage.inFlight++
     arrival.connection.wasAdmitted = true
+    if (admission.dropsCookie) this.cookieDroppedAt = arrival.startedAt
+    if (admission.isForProxy) {
+      arrival.answerOptions(admission)
+      return
+    }
     const exchange = new Exchange(this.#gateway, admission, arrival)
     arrival.connection.current = exchange
     exchange.start()

@@ -50,6 +50,7 @@ export interface ConfigFile {
     readonly certFile?: string
     readonly keyFile?: string
     readonly allowInsecure?: boolean
+    readonly sendCookies?: boolean
     readonly proxyFromEnv?: boolean
   }
   readonly orgs?: {

@@ -42,6 +42,25 @@ test('each code has its row in Operations, and no other', async () => {
   expect(Array.from(exposed, ([, code]) => code).toSorted()).toEqual(documented.toSorted())
 })
 
+test('cookies that are dropped are told for an hour, with the setting', async () => {
+  const { service, proxy } = await startBoth({}, ADMIN)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  expect(await warningsOf(proxy)).toEqual([])
+  expect((await request(proxy.port, get('/v2/x', 'acme', 'Cookie: a=1'))).status).toBe(200)
+  expect(service.requests.map((received) => received.values('cookie'))).toEqual([[], []])
+  const [dropped] = await warningsOf(proxy)
+  expect(dropped).toMatchObject({ code: 'cookies_dropped', text: expect.stringContaining('origin.sendCookies') })
+  const leftMs = Date.parse(dropped?.until ?? '') - Date.now()
+  expect([leftMs > 50 * 60_000, leftMs <= 60 * 60_000]).toEqual([true, true])
+})
+
+test('cookies that are sent on are no reason for a warning', async () => {
+  const { service, proxy } = await startBoth({}, { ...ADMIN, 'origin.sendCookies': 'true' })
+  await request(proxy.port, get('/v2/x', 'acme', 'Cookie: a=1', 'cookie: b="2"'))
+  expect(service.requests.map((received) => received.values('cookie'))).toEqual([['a=1', 'b="2"']])
+  expect(await warningsOf(proxy)).toEqual([])
+})
+
 test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', async () => {
   let isLimited = true
   await using service = await startService({

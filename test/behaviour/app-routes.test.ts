@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { randomSecret } from '../support/canaries.ts'
 import { get, head } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
-import { request } from '../support/raw-client.ts'
+import { problemOf, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
 import { startBoth, startProxy } from '../support/start-proxy.ts'
 
@@ -20,6 +20,18 @@ test('carry Basic credentials, whatever the client sent', async () => {
   expect((await request(proxy.port, head('GET /v2/links HTTP/1.1', 'Host: 127.0.0.1'))).status).toBe(400)
   expect((await request(proxy.port, get('/v2/links', 'acme'))).status).toBe(200)
   expect(service.requests.slice(1).map((received) => service.orgOf(received))).toEqual(['acme'])
+})
+
+test('for GET are there for HEAD, too; a method override is refused on the path of one', async () => {
+  const { service, proxy } = await startBoth({ acceptsAnyToken: true }, { appRoutes: 'GET /v2/links' })
+  const send = (method: string, path: string, ...lines: string[]) =>
+    request(proxy.port, head(`${method} ${path} HTTP/1.1`, 'Host: 127.0.0.1', ...lines))
+  expect((await send('HEAD', '/v2/links')).status).toBe(200)
+  expect(service.requests[0]?.values('authorization')).toEqual([`Basic ${service.tokens.apiKey}`])
+  const override = 'X-HTTP-Method-Override: GET'
+  const refused = await send('POST', '/v2/links', 'X-Org-Id: acme', override, 'Content-Length: 0')
+  expect([refused.status, problemOf(refused).code]).toEqual([403, 'route_refused'])
+  expect((await send('POST', '/v2/others', 'X-Org-Id: acme', override, 'Content-Length: 0')).status).toBe(200)
 })
 
 test('are not repeated after a rejection, with one secret', async () => {

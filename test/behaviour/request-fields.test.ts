@@ -27,7 +27,12 @@ function forwarded(name: string, lines: readonly string[], expected: readonly st
 describe('fields that pass', () => {
   test.each<Case>([
     forwarded('order, case and duplicates', ['b: 1', 'A: 2', 'B: 3', 'a: 4, 5']),
-    forwarded('cookies', ['Cookie: a=1; b="2"', 'Cookie: c=3']),
+    forwarded('an override of the method, where no route is checked', [
+      'X-HTTP-Method-Override: DELETE',
+      'x-http-method: PUT',
+      'X-Method-Override: PATCH',
+    ]),
+    forwarded('Max-Forwards, which counts for OPTIONS alone', ['Max-Forwards: 0']),
     forwarded('a content type twice is not joined', ['Content-Type: a/b', 'Content-Type: c/d']),
     forwarded('obs-text stays the byte it is', ['X-Text: caf\xe9 \xff']),
     forwarded('accepted codings', ['Accept-Encoding: br, zstd;q=0.5']),
@@ -66,11 +71,7 @@ describe('fields that are removed', () => {
       ['X-Forwarded-Host: evil', 'X-Forwarded-Proto: http', 'X-Forwarded-Prefix: /a'],
       [],
     ),
-    forwarded(
-      'what would change the method behind routes.allow',
-      ['X-HTTP-Method-Override: DELETE', 'x-http-method: PUT', 'X-Method-Override: PATCH'],
-      [],
-    ),
+    forwarded('cookies', ['Cookie: a=1; b="2"', 'cookie: c=3'], []),
     forwarded(
       'what belongs to an upgrade that is none',
       ['HTTP2-Settings: AAMAAABkAAQAAP', 'Sec-WebSocket-Key: x', 'Sec-WebSocket-Version: 13'],
@@ -124,6 +125,40 @@ describe('fields that are added', () => {
         if (kept !== undefined) expect(id).toBe(kept)
         else expect([/^[\x21-\x7e]{8,128}$/.test(id), id === value]).toEqual([true, false])
       },
+    }),
+  )
+})
+
+test('Via names the version that the client sent', () =>
+  table.run({
+    send: head('GET /v2/x HTTP/1.0', HOST, ORG),
+    also: ({ requests }) => expect(requests[0]?.values('via').join()).toMatch(/^1\.0 org-access-proxy \(/),
+  }))
+
+describe('OPTIONS with Max-Forwards (RFC 9110 §7.6.2)', () => {
+  const options = (...lines: string[]) => head('OPTIONS /v2/x HTTP/1.1', HOST, ORG, ...lines)
+
+  test('of 0 is answered here', () =>
+    table.run({
+      send: options('Max-Forwards: 0'),
+      status: 204,
+      also: ({ response }) => expect(fieldOf(response, 'allow')).toContain('OPTIONS'),
+    }))
+
+  test('of 0 is refused like any other request', () =>
+    table.run({ send: options('X-Org-Id: {other}', 'Max-Forwards: 0'), status: 400, code: 'org_id_invalid' }))
+
+  test.each([
+    ['5', '4'],
+    ['1', '0'],
+    ['007', '6'],
+    ['x', 'x'],
+    ['-1', '-1'],
+    ['', ''],
+  ])('of %j is %j at the service', (sent, received) =>
+    table.run({
+      send: options(`max-forwards: ${sent}`),
+      also: ({ requests }) => expect(requests[0]?.values('max-forwards')).toEqual([received]),
     }),
   )
 })

@@ -49,6 +49,18 @@ describe('an admitted request', () => {
     expect(admitted([]).expectsContinue).toBe(false)
   })
 
+  test('may be HEAD where a route has GET', () => {
+    const allowedRoutes = [{ method: 'GET', path: '/v2/x', isPrefix: false }]
+    expect(admitted([], { method: 'HEAD', url: '/v2/x' }, { allowedRoutes }).method).toBe('HEAD')
+  })
+
+  test('keeps its cookies if they are sent on, in their place', () => {
+    const fields = ['A', '1', 'Cookie', 'a=1', 'B', '2']
+    const { dropsCookie, fields: sent } = admitted(fields, {}, { sendsCookies: true })
+    expect([dropsCookie, sent.slice(0, 6)]).toEqual([false, fields])
+    expect(admitted(fields)).toMatchObject({ dropsCookie: true, fields: expect.not.arrayContaining(['Cookie']) })
+  })
+
   test('a handshake may ask for a subprotocol with the name of one of its fields', () => {
     const protocols = ['Sec-WebSocket-Protocol', 'sec-websocket-key', 'Sec-WebSocket-Protocol', 'sec-websocket-version']
     expect(admitted(['Connection', 'Upgrade', ...UPGRADE, ...protocols]).isWebSocket).toBe(true)
@@ -91,6 +103,9 @@ describe('a refusal names the setting that would admit the request', () => {
     ['host_refused', 'listen.hosts', HOST, {}, 'http://elsewhere/'],
     ['token_endpoint_refused', 'routes.allowTokenEndpoint', HOST, {}, '/v2/orgs/acme/access'],
     ['route_refused', 'routes.allow', HOST, { allowedRoutes: [route('GET', '/v2/y')] }],
+    ['route_refused', 'routes.allow', [...HOST, 'X-HTTP-Method', 'GET'], { allowedRoutes: [route('GET', '/v2/x')] }],
+    ['route_refused', 'callers[].routes', [...HOST, 'X-Proxy-Key', 'key-a', 'X-Method-Override', 'GET'], { callers }],
+    ['route_refused', 'appRoutes', [...HOST, ...ORG, 'X-HTTP-Method-Override', 'POST'], {}, '/v2/links'],
     ['route_refused', 'callers[].routes', [...HOST, 'X-Proxy-Key', 'key-a'], { callers }, '/v2/y'],
     ['org_id_invalid', 'orgs.pattern', [...HOST, 'X-Org-Id', '.x'], {}],
     ['org_not_allowed', 'orgs.allow', [...HOST, ...ORG], { allowedOrgs: new Set(['globex']) }],

@@ -11,6 +11,7 @@ export const RULES: AdmissionRules = {
   callers: undefined,
   orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
   allowedOrgs: new Set(),
+  sendsCookies: false,
   allowedRoutes: [],
   isTokenEndpoint: tokenEndpointTest(),
   allowsTokenEndpoint: false,
