@@ -30,8 +30,9 @@ export class Connection implements AttemptPlace {
   #head: ResponseHead | undefined
   /** True if the request has content that the service may not have read when it answers. */
   #hasMuchContent = false
-  /** True once the connection takes no more attempts. It may be a tunnel. */
+  /** True once the connection takes no more attempts. */
   #isClosed = false
+  #isTunnel = false
   /** For the next read. Undefined if the last one is still in use. */
   #buffer: Buffer | undefined
   /** Monotonic milliseconds. No request is taken after it. */
@@ -47,9 +48,7 @@ export class Connection implements AttemptPlace {
     this.attempt = first
     first.place = this
     first.isReused = false
-    // The library that carries a WebSocket reads the socket as a stream.
-    const reader = first.request.webSocketClient === undefined ? this : undefined
-    this.#cancelOpening = connector.open(reader, (result) => {
+    this.#cancelOpening = connector.open(this, (result) => {
       if (result instanceof OriginError) this.destroy(result)
       else this.#opened(result)
     })
@@ -101,25 +100,42 @@ export class Connection implements AttemptPlace {
 
   /** The buffer for the next read. */
   nextBuffer(): Buffer {
+    if (this.#isTunnel) return this.#pool.tunnelBuffer
     this.#buffer ??= Buffer.allocUnsafeSlow(READ_BYTES)
     return this.#buffer
   }
 
-  /** The first `length` octets of `bytes` are new. */
-  received(bytes: Buffer, length: number): void {
+  /** The first `length` octets of `bytes` are new. Returns false if no more is wanted until `resume` of the socket. */
+  received(bytes: Buffer, length: number): boolean {
     const { attempt } = this
+    // Whoever has got the socket of a tunnel reads it as a stream.
+    if (this.#isTunnel) return this.#socket?.push(Buffer.from(bytes.subarray(0, length))) === true
     if (attempt?.isSent !== true) {
       // No request has been sent. These bytes must not become the response to the next one.
       this.destroy()
-      return
+      return false
     }
     attempt.hasResponse = true
     try {
       this.#parser.read(bytes, length)
-      if (this.attempt === attempt) attempt.sink.responsePaused?.()
+      if (this.attempt === attempt) {
+        attempt.sink.responsePaused?.()
+        if (this.#parser.endsWithConnection) this.#pauseForTurn()
+      }
     } catch (error) {
       this.destroy(error as Error)
     }
+    return true
+  }
+
+  /**
+   * Node tells of a reset as of an end if it finds the reset together with data, and goes on reading (uv__stream_io of libuv). Then
+   * content that was cut would look complete. Behind a pause, it reads the reset by itself.
+   */
+  #pauseForTurn(): void {
+    if (this.#socket?.isPaused() !== false) return // the sink goes on when it can
+    this.#socket.pause()
+    setImmediate(() => this.resume())
   }
 
   responseHead(head: ResponseHead): void {
@@ -142,11 +158,13 @@ export class Connection implements AttemptPlace {
     this.attempt?.sink.responseHead(head)
     this.#detach()
     this.#isClosed = true
+    this.#isTunnel = true
+    this.#buffer = undefined
     this.#pool.tunnels++
     socket.once('close', () => this.#pool.tunnels--)
     this.#pool.closed(this)
     socket.pause().removeAllListeners('data') // the library reads it from here on
-    openTunnel(client, socket, head.fields, firstBytes)
+    openTunnel(client, socket, head.fields, Buffer.from(firstBytes))
   }
 
   responseContent(bytes: Buffer, start: number, end: number): void {
@@ -179,9 +197,8 @@ export class Connection implements AttemptPlace {
 
   #inputEnded(socket: Socket): void {
     if (this.#isClosed) return
-    // Node reports a reset right behind data as an end. But then the socket has no peer; behind a FIN it has one.
+    // For a socket through a proxy, that pause is none. But a socket that was reset has no peer; behind a FIN it has one.
     const wasReset = socket.remoteAddress === undefined
-    // A reset may have cut content that ends with its connection.
     if (!wasReset && this.attempt !== undefined && this.#parser.finish()) return
     this.destroy()
   }

@@ -45,10 +45,10 @@ export class Connector {
   }
 
   /**
-   * What is read goes to `reader`. Without one, and in a tunnel, the socket is a stream like any other. Calls `done` once.
-   * Returns a function that gives up; `done` is not called then.
+   * What is read goes to `reader`; through a proxy, the socket is a stream like any other. Calls `done` once. Returns a function
+   * that gives up; `done` is not called then.
    */
-  open(reader: SocketReader | undefined, done: (result: Socket | OriginError) => void): () => void {
+  open(reader: SocketReader, done: (result: Socket | OriginError) => void): () => void {
     const { tunnel, connectTimeoutMs, lookup } = this.#options
     let giveUp = () => {}
     let socket: Socket | undefined
@@ -84,14 +84,14 @@ export class Connector {
     return () => finish()
   }
 
-  #connect(address: string, reader: SocketReader | undefined): Socket {
+  #connect(address: string, reader: SocketReader): Socket {
     const options = {
       host: address,
       port: this.#port,
       noDelay: true,
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_PROBE_MS,
-      ...(reader && { onread: readInto(reader) }),
+      onread: readInto(reader),
     }
     // `tls.connect` ignores two of these options.
     if (this.#isSecure) return this.#secure(options).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
@@ -124,9 +124,6 @@ const TOO_LATE = new OriginError('connection_timeout', 'no connection in time', 
 function readInto(reader: SocketReader): OnReadOpts {
   return {
     buffer: () => reader.nextBuffer(),
-    callback: (length, bytes) => {
-      reader.received(bytes as Buffer, length)
-      return true
-    },
+    callback: (length, bytes) => reader.received(bytes as Buffer, length),
   }
 }

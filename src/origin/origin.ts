@@ -30,6 +30,8 @@ export class Origin implements AttemptPlace {
   readonly #open = new Set<Connection>()
   /** Open WebSockets. They do not count as connections of the pool. */
   tunnels = 0
+  /** For the reads of all tunnels: each copies what it has read, and an idle one holds no memory. */
+  readonly tunnelBuffer = Buffer.allocUnsafeSlow(64 * 1024)
   /** A stack: the connection that was used last is reused first, so that surplus ones expire. */
   readonly #idle: Connection[] = []
   readonly #waiting: Attempt[] = []

@@ -74,9 +74,14 @@ export class ResponseParser {
     }
   }
 
+  /** True inside content that only the end of the connection delimits. */
+  get endsWithConnection(): boolean {
+    return this.#expects === 'end of the connection'
+  }
+
   /** The connection has ended. Returns true if that is a valid end of the content. */
   finish(): boolean {
-    if (this.#expects !== 'end of the connection') return false
+    if (!this.endsWithConnection) return false
     this.#end(false)
     return true
   }
