@@ -83,11 +83,10 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       const isSame =
         latest.origin.caFile?.digest === caFile?.digest && latest.origin.certFile?.digest === certFile?.digest
       const secureContext = isSame ? live.secureContext : serviceContext(latest.origin)
-      const tls = tlsOf(latest)
-      await listener.useCallerSockets(callerSockets(latest))
-      if (tls !== undefined) listener.useTls(tls)
+      const commit = await listener.prepare(callerSockets(latest), tlsOf(latest))
       // Nothing below can fail, so later requests see the whole change.
-      rules.use(latest)
+      commit()
+      listener.endLost(rules.use(latest))
       knowCallers(latest)
       log.setVolume(latest.log)
       live.config = latest
@@ -177,7 +176,8 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   }
   try {
     const boundAdmin = await admin?.listen()
-    await listener.useCallerSockets(callerSockets(config))
+    const openCallerSockets = await listener.prepare(callerSockets(config))
+    openCallerSockets()
     const address = await listener.listen()
     phase.isListening = true
     return {

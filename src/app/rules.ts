@@ -27,7 +27,7 @@ export class LiveRules {
   }
 
   /** The callers that are configured now. */
-  get callers(): readonly Caller[] {
+  get callers(): Callers['all'] {
     return this.current.callers?.all ?? []
   }
 
@@ -36,10 +36,18 @@ export class LiveRules {
     return this.#keySets.failing
   }
 
-  /** Later requests are admitted under the rules of `config`. */
-  use(config: Config): void {
-    this.current = this.#rulesOf(config, this.current.callers)
+  /**
+   * Later requests are admitted under the rules of `config`. Returns a test of who sent a request before: true if its identity
+   * is gone, or if everybody has to show another one now.
+   */
+  use(config: Config): (caller: Caller | undefined) => boolean {
+    const before = this.current
+    this.current = this.#rulesOf(config, before.callers)
     this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }
+    const { callers } = this.current
+    const key = config.listen.callerKeyFile?.content
+    const isNewKey = key !== undefined && before.isCallerKey?.(key.reveal()) !== true
+    return (caller) => (caller === undefined ? isNewKey || callers !== undefined : callers?.stillKnow(caller) !== true)
   }
 
   close(): void {

@@ -51,8 +51,11 @@ export interface OrgRule {
   readonly isPrefix: boolean
 }
 
+/** A caller as one of its credentials names it. */
 export class Caller {
   readonly name: string
+  /** Tells its credentials apart, also across reloads. Says nothing about a key. */
+  readonly credential: string
   /** Survives reloads, unlike the rules. */
   readonly usage: { inFlight: number }
   readonly #maxInFlight: number
@@ -60,8 +63,9 @@ export class Caller {
   readonly #orgPrefixes: readonly string[]
   readonly #routes: readonly RoutePattern[]
 
-  constructor({ name, orgs, routes, maxInFlight }: CallerRule, usage: Caller['usage']) {
+  constructor({ name, orgs, routes, maxInFlight }: CallerRule, credential: string, usage: Caller['usage']) {
     this.name = name
+    this.credential = credential
     this.usage = usage
     this.#maxInFlight = maxInFlight ?? Number.POSITIVE_INFINITY
     this.#orgs = new Set(orgs.filter(({ isPrefix }) => !isPrefix).map(({ id }) => id))
@@ -108,18 +112,24 @@ export type CallerRefusal =
 /** Enough for every pod of a large cluster. */
 const MAX_REMEMBERED = 10_000
 
+function identityOf({ name, credential }: Caller): string {
+  return JSON.stringify([name, credential])
+}
+
 function newMemory() {
   return new LRUCache<string, { readonly caller: Caller; readonly expiresAtMs: number }>({ max: MAX_REMEMBERED })
 }
 
 export class Callers {
-  readonly all: readonly Caller[]
+  /** Each once, whatever its credentials. */
+  readonly all: readonly Pick<Caller, 'name' | 'usage'>[]
   readonly #verify: KeySets['verify']
-  /** Random, so that nobody can choose a value for its digest. */
-  readonly #salt = randomBytes(32).toString('base64')
+  /** Random, so that nobody can choose a value for its digest. Survives reloads, so that credentials can be compared. */
+  readonly #salt: string
   readonly #bySocket = new Map<string, Caller>()
   readonly #byCertificate = new Map<string, Caller>()
   readonly #byKey = new Map<string, Caller>()
+  readonly #identities = new Set<string>()
   readonly #byToken: { readonly caller: Caller; readonly credential: JwtCredential }[] = []
   #remembered = newMemory()
   readonly #verifying = new Map<string, Promise<Caller | CallerRefusal>>()
@@ -127,18 +137,34 @@ export class Callers {
   /** `former` are those before a reload: a caller keeps its count, because its requests in flight still count. */
   constructor(rules: readonly CallerRule[], verify: KeySets['verify'], former?: Callers) {
     this.#verify = verify
+    this.#salt = former === undefined ? randomBytes(32).toString('base64') : former.#salt
     const usageOf = (name: string) => former?.all.find((caller) => caller.name === name)?.usage
     this.all = rules.map((rule) => this.#add(rule, usageOf(rule.name) ?? { inFlight: 0 }))
   }
 
-  #add(rule: CallerRule, usage: Caller['usage']): Caller {
-    const { socket, keys = [], jwt, certificate } = rule
-    const caller = new Caller(rule, usage)
-    if (socket !== undefined) this.#bySocket.set(socket, caller)
-    if (certificate !== undefined) this.#byCertificate.set(certificate, caller)
-    if (jwt !== undefined) this.#byToken.push({ caller, credential: jwt })
-    for (const key of keys) this.#byKey.set(this.#digest(key.reveal()), caller)
-    return caller
+  #add(rule: CallerRule, usage: Caller['usage']) {
+    const { name, socket, keys = [], jwt, certificate } = rule
+    const callerBy = (credential: string) => {
+      const caller = new Caller(rule, credential, usage)
+      this.#identities.add(identityOf(caller))
+      return caller
+    }
+    if (socket !== undefined) this.#bySocket.set(socket, callerBy(socket))
+    if (certificate !== undefined) this.#byCertificate.set(certificate, callerBy(certificate))
+    if (jwt !== undefined) {
+      const { issuer, audience, subject } = jwt
+      this.#byToken.push({ caller: callerBy(JSON.stringify([issuer, audience, subject])), credential: jwt })
+    }
+    for (const key of keys) {
+      const digest = this.#digest(key.reveal())
+      this.#byKey.set(digest, callerBy(digest))
+    }
+    return { name, usage }
+  }
+
+  /** Returns true if the credential that a caller had before a reload still names it. */
+  stillKnow(caller: Caller): boolean {
+    return this.#identities.has(identityOf(caller))
   }
 
   /**

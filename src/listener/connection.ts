@@ -2,7 +2,7 @@
 
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Peer } from '../callers/callers.ts'
+import type { Caller, Peer } from '../callers/callers.ts'
 import type { RefusalCode } from '../errors.ts'
 import type { Exchange } from '../gateway/exchange.ts'
 import { ClientResponse } from '../http/client-response.ts'
@@ -58,6 +58,8 @@ export class ClientConnection implements Peer {
   #next: (() => void) | undefined
   /** One of its requests was. Set by the listener. */
   wasAdmitted = false
+  /** Who sent the last request that was admitted; undefined without callers. Set by the listener. */
+  caller: Caller | undefined
   /** Set by the exchange that opens it. */
   isTunnel = false
   /** The current request is the last one, or else the one whose head is arriving. */

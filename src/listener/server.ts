@@ -91,13 +91,15 @@ export class Listener {
   }
 
   /**
-   * Opens the sockets of these callers that are not open yet, and closes all others. Their connections finish their current
-   * request. @throws The system's error; then nothing has changed.
+   * Prepares a reload: opens the sockets of these callers that are not open yet. Resolves with a function that puts everything in
+   * use, and cannot fail: other sockets of callers are closed, and so are connections of a client CA that is gone, when their
+   * current request has finished. @throws The system's error, or if the certificates do not fit; then nothing has changed.
    */
-  async useCallerSockets(paths: readonly string[]): Promise<void> {
+  async prepare(callerSockets: readonly string[], tls?: TlsMaterial): Promise<() => void> {
+    const useTls = tls && this.tls?.prepare(tls)
     const opened = new Map<string, Bound>()
     try {
-      for (const path of paths) {
+      for (const path of callerSockets) {
         if (this.#bound.has(path)) continue
         opened.set(path, await bind({ kind: 'unix', path }, () => this.#newServer(path), this.options.socketMode))
       }
@@ -105,20 +107,26 @@ export class Listener {
       for (const bound of opened.values()) bound.close()
       throw error
     }
-    for (const [path, bound] of this.#bound) {
-      if (path === undefined || paths.includes(path)) continue
-      bound.close()
-      this.#bound.delete(path)
-      this.#finish(({ callerSocket }) => callerSocket === path)
+    return () => {
+      for (const [path, bound] of this.#bound) {
+        if (path === undefined || callerSockets.includes(path)) continue
+        bound.close()
+        this.#bound.delete(path)
+        this.#finish(({ callerSocket }) => callerSocket === path)
+      }
+      for (const [path, bound] of opened) this.#bound.set(path, bound)
+      if (useTls?.() !== true) return
+      for (const socket of this.#handshakes.keys()) socket.destroy()
+      this.#finish(({ certificate }) => certificate !== undefined)
     }
-    for (const [path, bound] of opened) this.#bound.set(path, bound)
   }
 
-  /** Takes over other certificates. If a CA of clients is gone, connections with a client certificate end. @throws if they do not fit. */
-  useTls(material: TlsMaterial): void {
-    if (this.tls?.use(material) !== true) return
-    for (const socket of this.#handshakes.keys()) socket.destroy()
-    this.#finish(({ certificate }) => certificate !== undefined)
+  /**
+   * Ends the tunnels of those whose identity is gone, and their connections behind the current request. Who had none keeps a
+   * connection that is idle, because each request is checked anew.
+   */
+  endLost(isLost: (caller: Caller | undefined) => boolean): void {
+    this.#finish(({ wasAdmitted, caller, isBusy }) => wasAdmitted && (isBusy || caller !== undefined) && isLost(caller))
   }
 
   #finish(isMeant: (connection: ClientConnection) => boolean): void {
@@ -234,7 +242,12 @@ export class Listener {
     this.#verifying.add(arrival)
     arrival.connection.current = arrival
     const verified = await arrival.rules.callers?.verify(token).catch(() => 'malformed token' as const)
-    if (this.#verifying.delete(arrival)) this.#admit(arrival, verified)
+    if (!this.#verifying.delete(arrival)) return
+    this.#admit(arrival, verified)
+    // A reload may have come in between.
+    const { connection } = arrival
+    const { callers } = this.options.rules(false)
+    if (connection.caller !== undefined && callers?.stillKnow(connection.caller) !== true) connection.finish()
   }
 
   #start(arrival: Arrival, admission: Admitted): void {
@@ -247,6 +260,7 @@ export class Listener {
     arrival.usage = caller?.usage
     if (arrival.usage !== undefined) arrival.usage.inFlight++
     arrival.connection.wasAdmitted = true
+    arrival.connection.caller = caller
     if (admission.dropsCookie) this.cookieDroppedAt = arrival.startedAt
     if (admission.isForProxy) {
       arrival.answerOptions(admission)

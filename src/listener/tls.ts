@@ -2,7 +2,7 @@
 
 import type { X509Certificate } from 'node:crypto'
 import { createServer, type Server, type ServerOptions } from 'node:https'
-import type { TLSSocket, TlsOptions } from 'node:tls'
+import { createSecureContext, type TLSSocket, type TlsOptions } from 'node:tls'
 import { askForCertificates } from '../http/node-internals.ts'
 
 /** The content of the files, all in PEM. */
@@ -49,19 +49,22 @@ export class ListenerTls {
   }
 
   /**
-   * Later handshakes use `material`. A new context has new ticket keys, so no session from before can be resumed: it would bring
-   * a certificate that was verified against other CAs. Returns true if one of these is gone.
-   * @throws if the key does not fit the certificate; then the old one stays in use.
+   * Returns a function that makes later handshakes use `material`, and cannot fail. A new context has new ticket keys, so no
+   * session from before can be resumed: it would bring a certificate that was verified against other CAs. The function returns
+   * true if one of these is gone. @throws if the certificates cannot be used.
    */
-  use(material: TlsMaterial): boolean {
-    const before = this.#material
-    for (const server of this.#servers) {
-      server.setSecureContext(contextOf(material))
-      askForCertificates(server, material.clientCaCertificates !== undefined)
+  prepare(material: TlsMaterial): () => boolean {
+    createSecureContext(contextOf(material))
+    return () => {
+      const before = this.#material
+      for (const server of this.#servers) {
+        server.setSecureContext(contextOf(material))
+        askForCertificates(server, material.clientCaCertificates !== undefined)
+      }
+      this.#material = material
+      const remaining = material.clientCaCertificates ?? ''
+      return (before.clientCaCertificates?.match(CERTIFICATE) ?? []).some((ca) => !remaining.includes(ca))
     }
-    this.#material = material
-    const remaining = material.clientCaCertificates ?? ''
-    return (before.clientCaCertificates?.match(CERTIFICATE) ?? []).some((ca) => !remaining.includes(ca))
   }
 
   /** Undefined if the client showed none, or was not asked. */
