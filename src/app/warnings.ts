@@ -6,6 +6,7 @@ import type { Config } from '../config/schema.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Listener } from '../listener/server.ts'
+import { endpointText } from '../token/token-endpoint.ts'
 import type { Log } from './log.ts'
 import type { ConfigReload } from './reload.ts'
 import type { LiveRules } from './rules.ts'
@@ -39,7 +40,9 @@ export function warningsOf(
       if (pause === undefined || pause.isOfAll) return undefined
       const { orgs, code, leftMs, cause } = pause
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
-      const text = `No new token for ${named(orgs)}: ${cause.message} The call is POST /v2/orgs/ORG/access below baseUrl. ${RESUME}`
+      const call = endpointText({ baseUrl: live.config.baseUrl, endpoint: live.config.tokens.endpoint })
+      const place = cause.message.includes(call) ? '' : ` The call is ${call}.`
+      const text = `No new token for ${named(orgs)}: ${cause.message}${place} ${RESUME}`
       return { text, leftMs: leftMs > 0 ? leftMs : undefined }
     },
     app_credentials_rejected() {

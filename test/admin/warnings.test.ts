@@ -113,7 +113,8 @@ test('the trouble of an Org is told with its cause, also between two pauses, unt
   const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'orgs_paused')
   await eventually(async () => {
     const warning = await told()
-    expect(warning?.text).toContain('No new token for acme: The token endpoint answered 500.')
+    const call = `The call is POST ${service.baseUrl.replace(/\/$/, '')}/v2/orgs/{orgId}/access.`
+    expect(warning?.text).toContain(`No new token for acme: The token endpoint answered 500. ${call}`)
     return warning?.until === undefined
   }, 'the end of the first pause')
   isUp = true
