@@ -46,6 +46,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     waiting: 0,
     credentials: side.credentials,
     origin,
+    baseUrl: config.baseUrl,
     tokens: side.tokens,
     observer: events,
     responseTimeoutMs: settings.responseTimeout,

@@ -38,6 +38,7 @@ export interface Gateway {
   readonly observer: GatewayObserver
   readonly credentials: AppCredentials
   readonly origin: Origin
+  readonly baseUrl: URL
   /** Until the final response head, counted from the last progress of the request; also the longest wait for a connection. */
   readonly responseTimeoutMs: number
   /** Silence of the service inside a response. */
@@ -225,6 +226,8 @@ export class Exchange implements AttemptSink {
     // There is no tunnel, so all bytes behind the handshake are read and dropped.
     if (this.#request.isWebSocket) this.#response.socket.resume()
     this.#closeBehindContent()
+    // Links for the App, such as the one that links an Org, may be meant for a browser.
+    if (this.#request.orgId !== undefined) head.relocate(this.#gateway.baseUrl)
     const isHttp10 = this.#received.message.httpVersionMinor === 0
     this.#response.begin(head, isHttp10)
   }

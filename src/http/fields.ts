@@ -156,6 +156,8 @@ export const responseFieldKind = remembering((name) => {
     case 'upgrade':
     case 'vary':
     case 'proxy-status':
+    case 'location':
+    case 'content-location':
       return name
     case 'te':
     case 'trailer':

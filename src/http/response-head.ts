@@ -3,6 +3,7 @@
  */
 
 import { isFieldValue, namedByConnection, responseFieldKind, withoutFields } from './fields.ts'
+import { targetOfLocation } from './target.ts'
 
 /** Takes the fields one by one. `finish` tells whether the response is sound. */
 export class ResponseHead {
@@ -26,6 +27,7 @@ export class ResponseHead {
   /** For how long the origin keeps an idle connection; undefined if it does not say. */
   keepAliveSeconds: number | undefined = undefined
   #connection = ''
+  #hasLocation = false
 
   constructor(status: number, reason: string, persists: boolean) {
     this.status = status
@@ -48,6 +50,10 @@ export class ResponseHead {
         break
       case 'date':
         this.hasDate = true
+        break
+      case 'location':
+      case 'content-location':
+        this.#hasLocation = true
         break
       case 'content-length':
         if (this.contentLength !== undefined || !LENGTH.test(value)) return false
@@ -98,6 +104,15 @@ export class ResponseHead {
     return !(this.isChunked && this.contentLength !== undefined)
   }
 
+  /** A client that follows a location of the service below `baseUrl` stays behind the proxy. */
+  relocate(baseUrl: URL): void {
+    if (!this.#hasLocation) return
+    this.fields = this.fields.map((value, i, all) => {
+      const isLocation = i % 2 === 1 && LOCATION.test(all[i - 1] ?? '')
+      return (isLocation ? targetOfLocation(value, baseUrl) : undefined) ?? value
+    })
+  }
+
   #obeyConnection(options: string): void {
     if (CLOSE.test(options)) this.persists = false
     else if (KEEP_ALIVE.test(options)) this.persists = true
@@ -123,6 +138,7 @@ const LENGTH_NAME: ReadonlySet<string> = new Set(['content-length'])
 const LENGTH = /^\d{1,15}$/
 const USUAL_LINE = 'HTTP/1.1 200 OK\r\n'
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/
+const LOCATION = /^(?:content-)?location$/i
 const CLOSE = /(?:^|,)[\t ]*close[\t ]*(?:,|$)/i
 const KEEP_ALIVE = /(?:^|,)[\t ]*keep-alive[\t ]*(?:,|$)/i
 const VARIES_BY_ORG = /(?:^|,)[\t ]*(?:\*|x-org-id)[\t ]*(?:,|$)/i

@@ -169,6 +169,35 @@ export function matchesPath({ path: pattern, isPrefix }: RoutePattern, path: str
   return isPrefix ? path.startsWith(pattern) : path === pattern
 }
 
+/** A URL with or without its scheme, or an absolute path. */
+const REFERENCE = /^(?:(?:(https?):)?\/\/([^/?#\\]*))?([/?#].*)?$/i
+const AUTHORITY = /^(\[[^\]]*\]|[^:]*?)\.?(?::(\d*))?$/
+
+/**
+ * The target at this proxy for a `Location` of the service. Undefined if it does not lead below the base URL, or is a path
+ * that leads there through the proxy as well. Nothing but the prefix is taken away.
+ */
+export function targetOfLocation(location: string, baseUrl: URL): string | undefined {
+  const match = REFERENCE.exec(location)
+  if (match === null) return undefined
+  const [, scheme, authority, reference = ''] = match
+  const prefix = targetPrefix(baseUrl)
+  if (authority === undefined ? prefix === '' : !isOrigin(scheme, authority, baseUrl)) return undefined
+  const [path = ''] = reference.split(/[?#]/, 1)
+  if (!`${path}/`.startsWith(`${prefix}/`) || hasDotSegment(path)) return undefined
+  const target = reference.slice(prefix.length)
+  // It would name another host: browsers take a backslash for a slash, and drop tabs.
+  if (/^\/[/\\\s]/.test(target)) return undefined
+  return target.startsWith('/') ? target : `/${target}`
+}
+
+function isOrigin(scheme: string | undefined, authority: string, { protocol, hostname, port }: URL): boolean {
+  if (scheme !== undefined && `${scheme.toLowerCase()}:` !== protocol) return false
+  const [, host, givenPort] = AUTHORITY.exec(authority.toLowerCase()) ?? []
+  const defaultPort = protocol === 'https:' ? '443' : '80'
+  return host === hostname.replace(/\.$/, '') && (givenPort || defaultPort) === (port || defaultPort)
+}
+
 /** The path of a base URL, to be put in front of an origin-form target: `''` or `/api`, never with a slash at its end. */
 export function targetPrefix(baseUrl: URL): string {
   return baseUrl.pathname.replace(/(?<!\/)\/+$/, '')

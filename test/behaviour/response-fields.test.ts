@@ -7,6 +7,7 @@ import { type Fault, startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { valuesOf } from '../support/http-reader.ts'
 import { fieldOf, type RawResponse, request } from '../support/raw-client.ts'
+import { startBothForFile } from '../support/start-proxy.ts'
 
 const table = await startFaultTable()
 
@@ -95,6 +96,29 @@ test.each([301, 302, 303, 307, 308])('a %i is passed on and not followed', async
     expect([response.status, fieldOf(response, 'location')]).toEqual([status, location])
   }
   expect(table.requestsFor('/v2/landed')).toEqual([])
+})
+
+describe('a location below baseUrl becomes a path of the proxy', async () => {
+  const { service, proxy } = await startBothForFile(
+    { prefix: '/api', acceptsAnyToken: true },
+    { appRoutes: 'POST /v2/links' },
+  )
+  const { baseUrl } = service
+  const locations = [`${baseUrl}/v2/x?y`, baseUrl.replace('http:', ''), '/api/v2/z', '/v2/x', 'https://evil.example/']
+
+  test.each(['Location', 'content-location'])('%s', async (name) => {
+    for (const [i, expected] of ['/v2/x?y', '/', '/v2/z', '/v2/x', 'https://evil.example/'].entries()) {
+      service.script = () => ({ status: 201, fields: [name, locations[i] ?? ''] })
+      const response = await request(proxy.port, get('/v2/y', 'acme'))
+      expect(fieldOf(response, name.toLowerCase())).toBe(expected)
+    }
+  })
+
+  test('but not for an App route, whose links may be meant for a browser', async () => {
+    service.script = () => ({ status: 201, fields: ['Location', locations[0] ?? ''] })
+    const send = get('/v2/links', 'acme', 'Content-Length: 0').replace('GET', 'POST')
+    expect(fieldOf(await request(proxy.port, send), 'location')).toBe(locations[0])
+  })
 })
 
 test('the Date and the reason of the origin are passed on', async () => {

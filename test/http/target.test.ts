@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { isForwardable, pathOf, tokenEndpointTest } from '../../src/http/target.ts'
+import { isForwardable, pathOf, targetOfLocation, tokenEndpointTest } from '../../src/http/target.ts'
 import { scaled } from '../support/pace.ts'
 import { fc } from '../support/properties.ts'
 
@@ -143,5 +143,82 @@ describe('a token endpoint of the configuration', () => {
     const startedAt = performance.now()
     for (let i = 0; i < 10; i++) expect(shows('/a/{orgId}/access', path)).toBe(false)
     expect(performance.now() - startedAt).toBeLessThan(scaled(200))
+  })
+})
+
+describe('a location below the base URL becomes a target of the proxy', () => {
+  test.each<[string, string, string]>([
+    ['https://api.example/', 'https://api.example/v2/x?y=z#f', '/v2/x?y=z#f'],
+    ['https://api.example/', 'HTTPS://API.Example:443/v2/x', '/v2/x'],
+    ['https://api.example/', '//api.example/v2/x', '/v2/x'],
+    ['https://api.example/', '//api.example.:/v2/x', '/v2/x'],
+    ['https://api.example./', 'https://api.example/v2/x', '/v2/x'],
+    ['https://api.example/', 'https://api.example', '/'],
+    ['https://api.example/', 'https://api.example?a', '/?a'],
+    ['http://[::1]:8080/', 'http://[::1]:8080/v2/%2F//', '/v2/%2F//'],
+    ['https://api.example/a/b', 'https://api.example/a/b/v2/x', '/v2/x'],
+    ['https://api.example/a/b/', 'https://api.example/a/b', '/'],
+    ['https://api.example/a/b', 'https://api.example/a/b#f', '/#f'],
+    ['https://api.example/a/b', '/a/b/v2/x?y', '/v2/x?y'],
+  ])('%s: %s', (baseUrl, location, target) => {
+    expect(targetOfLocation(location, new URL(baseUrl))).toBe(target)
+  })
+
+  test.each<[string, string]>([
+    ['another host', 'https://evil.example/a/v2/x'],
+    ['another scheme', 'http://api.example/a/v2/x'],
+    ['another port', 'https://api.example:8443/a/v2/x'],
+    ['a user', 'https://me@api.example/a/v2/x'],
+    ['a host that begins alike', 'https://api.example.evil/a/v2/x'],
+    ['a host behind a backslash', 'https://api.example\\@evil.example/a/x'],
+    ['another path', 'https://api.example/b'],
+    ['a path that begins alike', '/ab/v2/x'],
+    ['a path that leads out', 'https://api.example/a/../b'],
+    ['an encoded one', '/a/%2e%2e/b'],
+    ['what would name a host', 'https://api.example/a//evil.example/'],
+    ['the same with a backslash', '/a/\\evil.example'],
+    ['the same with a tab', '/a/\t/evil.example'],
+    ['a path that the proxy completes', '/v2/x'],
+    ['a relative path', 'x/y'],
+    ['a query', '?x'],
+    ['nothing', ''],
+    ['no URL of the web', 'mailto:a@api.example'],
+  ])('but not %s: %s', (_, location) => {
+    expect(targetOfLocation(location, new URL('https://api.example/a'))).toBeUndefined()
+  })
+
+  test('whatever it is, a client stays at the proxy, and the service gets the same', () => {
+    const pieces = fc.constantFrom(
+      'https:',
+      '//',
+      '/',
+      'api.example',
+      'evil',
+      '/a',
+      '..',
+      '%2e',
+      '?',
+      '#',
+      '@',
+      ':',
+      '443',
+      '\\',
+      '\t',
+      'x',
+    )
+    const baseUrl = new URL('https://api.example/a')
+    fc.assert(
+      fc.property(fc.array(pieces, { maxLength: 10 }), (parts) => {
+        const location = parts.join('')
+        const target = targetOfLocation(location, baseUrl)
+        if (target === undefined) return
+        const reached = new URL(target, 'https://proxy.example/v2/')
+        expect(reached.host).toBe('proxy.example')
+        const meant = new URL(location, 'https://api.example/a/v2/')
+        expect(`/a${reached.pathname}${reached.search}`).toBe(meant.pathname.replace(/^\/a$/, '/a/') + meant.search)
+        expect(meant.host).toBe('api.example')
+      }),
+      { numRuns: 20_000 },
+    )
   })
 })
