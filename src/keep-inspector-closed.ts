@@ -3,12 +3,14 @@
  * listens for that signal. So this module has no imports, and each program imports it first.
  */
 
-const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+const [major = 0, minor = 0, patch = 0] = process.versions.node.split('.').map(Number)
+const isSupported = major === 20 ? minor > 18 || (minor === 18 && patch > 0) : major > 22 || (major === 22 && minor > 2)
 
-// Said before anything that an old version does not know: the rest would end in the stack of a strange error.
-if (major < 20 || (major === 20 && minor < 18)) {
-  process.stderr.write(`org-access-proxy needs Node 20.18.1 or newer, and this is Node ${process.versions.node}\n`)
-  process.exit(78)
+// Said before anything that an older version lacks, such as `getBuiltinModule` below: the rest would end in a stack.
+if (!isSupported) {
+  const needed = 'Node 20.18.1 or newer, or 22.3.0 or newer'
+  process.stderr.write(`org-access-proxy needs ${needed}, and this is Node ${process.versions.node}\n`)
+  process.exit(1)
 }
 
 process.on('SIGUSR1', () => undefined)

@@ -6,10 +6,14 @@
 import '../keep-inspector-closed.ts'
 import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import { type Running, serve } from '../app/serve.ts'
-import { explainStartupFailure } from '../cli/startup-failure.ts'
-import { loadConfig } from '../config/load.ts'
-import { type Sandbox, startSandbox } from './sandbox.ts'
+import type { Running } from '../app/serve.ts'
+import type { Sandbox } from './sandbox.ts'
+
+// After the check of Node's version: a static import of them fails first on an old version.
+const { serve } = await import('../app/serve.ts')
+const { explainStartupFailure } = await import('../cli/startup-failure.ts')
+const { loadConfig } = await import('../config/load.ts')
+const { startSandbox } = await import('./sandbox.ts')
 
 const CONFIG_FILE = fileURLToPath(new URL('../../config/sandbox.yaml', import.meta.url))
 const FREE_PORTS = 'OAP_LISTEN_ADDRESS=localhost:0 OAP_ADMIN_ADDRESS=localhost:0 OAP_BASE_URL=http://127.0.0.1:0'

@@ -149,7 +149,9 @@ describe('the packages that the program is built on', () => {
 test('the changelog has this version first, and the README asks for the same Node', () => {
   const [, version] = /^## (\d+\.\d+\.\d+)\b/m.exec(documentAt('CHANGELOG.md').text) ?? []
   expect(version).toBe(manifest.version)
-  expect(documentAt('README.md').prose).toContain(`Node ${manifest.engines.node.replace('>=', '')} or newer`)
+  const oldest: readonly string[] = manifest.engines.node.match(/\d+\.\d+\.\d+/g) ?? []
+  const versions = oldest.map((version) => `${version} or newer`)
+  expect(documentAt('README.md').prose).toContain(`Node ${versions.join(', or ')}`)
 })
 
 /** The packages that the files of a folder import, sorted. */

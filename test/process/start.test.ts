@@ -93,9 +93,12 @@ describe('what keeps it from starting is told in one line each', () => {
     expect(proxy.stdout).toEqual([])
   })
 
-  /** What Node 18 says about itself, and one of the functions that it lacks. */
-  const OLD_NODE = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '18.20.8' } })
-    delete process.getBuiltinModule`
+  /** What an old Node says about itself, and one of the functions that it lacks. */
+  const asNode = (version: string) => {
+    const code = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })
+      delete process.getBuiltinModule`
+    return ['--import', `data:text/javascript,${encodeURIComponent(code)}`]
+  }
 
   test.each<[string, Parameters<typeof spawnProxy>[0], number, RegExp]>([
     [
@@ -117,12 +120,15 @@ describe('what keeps it from starting is told in one line each', () => {
       /^org-access-proxy: listen EADDRINUSE: address already in use [\d.:]+: stop the program that listens there, or choose another address$/,
     ],
     ['a wrong call', { args: ['--nonsense'] }, 1, /--nonsense/],
-    [
-      'an old version of Node',
-      { nodeArgs: ['--import', `data:text/javascript,${encodeURIComponent(OLD_NODE)}`], args: ['serve'] },
-      78,
-      /^org-access-proxy needs Node 20.18.1 or newer, and this is Node 18.20.8$/,
-    ],
+    ...['18.20.8', '20.18.0', '21.0.0', '22.2.0'].map(
+      (version) =>
+        [
+          `Node ${version}`,
+          { nodeArgs: asNode(version), args: ['serve'] },
+          1,
+          /^org-access-proxy needs Node 20.18.1 or newer, or 22.3.0 or newer, and this is Node \d+\.\d+\.\d+$/,
+        ] as [string, Parameters<typeof spawnProxy>[0], number, RegExp],
+    ),
   ])('%s', async (_, { env, ...options } = {}, code, line) => {
     await using proxy = spawnProxy({ ...options, env: { ...served.env, ...env } })
     expect(await proxy.exited).toEqual({ code, signal: null })
