@@ -8,6 +8,7 @@ import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { isRemote, placeOfCallers } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
+import { RepeatMemory } from '../gateway/client-content.ts'
 import type { Gateway } from '../gateway/exchange.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
@@ -51,7 +52,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     observer: events,
     responseTimeoutMs: settings.responseTimeout,
     idleTimeoutMs: settings.idleTimeout,
-    repeatMemory: { mostPerRequest: config.replay.maxBody, takenBytes: 0 },
+    repeatMemory: new RepeatMemory(config.replay.maxBody),
   }
   const rules = new LiveRules(config, events)
   const knowCallers = ({ callers }: Config) => metrics.requests.callers.know(callers.map(({ name }) => name))

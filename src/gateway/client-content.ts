@@ -5,13 +5,33 @@ import { markEmpty } from '../http/node-20.ts'
 import { joinPieces } from '../http/node-internals.ts'
 import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
 
-/** For all requests together. */
-const MAX_MEMORY_BYTES = 32 * 1024 * 1024
-
-/** The memory for content that is kept for repeats. When it is used up, further requests are forwarded, but not repeated. */
-export interface RepeatMemory {
+/** Bounds what a request and all of them together keep. Beyond it, requests are forwarded, but not repeated. */
+export class RepeatMemory {
   readonly mostPerRequest: number
-  takenBytes: number
+  #freeBytes: number
+  readonly #heldBy = new Map<unknown, number>()
+
+  constructor(mostPerRequest: number, totalBytes = 32 * 1024 * 1024) {
+    this.mostPerRequest = mostPerRequest
+    this.#freeBytes = totalBytes
+  }
+
+  /** Returns false if there is no room. No holder may have more than it leaves for others, so that one alone cannot take all. */
+  take(holder: unknown, bytes: number): boolean {
+    const held = (this.#heldBy.get(holder) ?? 0) + bytes
+    this.#freeBytes -= bytes
+    this.#heldBy.set(holder, held)
+    if (held <= this.#freeBytes) return true
+    this.give(holder, bytes)
+    return false
+  }
+
+  give(holder: unknown, bytes: number): void {
+    const held = (this.#heldBy.get(holder) ?? 0) - bytes
+    this.#freeBytes += bytes
+    if (held > 0) this.#heldBy.set(holder, held)
+    else this.#heldBy.delete(holder)
+  }
 }
 
 export class ClientContent implements ContentSource {
@@ -19,7 +39,8 @@ export class ClientContent implements ContentSource {
   /** Octets that the client declared; undefined for chunked content. */
   readonly #length: number | undefined
   readonly #memory: RepeatMemory
-  /** Its part of the memory, taken for a declared length at once. */
+  /** Whose share of the memory it takes. */
+  readonly #holder: unknown
   #takenBytes = 0
   readonly #kept: Buffer[] = []
   /** False if there is no room for the content, or no repeat will come. */
@@ -29,11 +50,12 @@ export class ClientContent implements ContentSource {
   receivedBytes = 0
   isComplete = false
 
-  constructor(message: IncomingMessage, length: number | undefined, memory: RepeatMemory) {
+  constructor(message: IncomingMessage, length: number | undefined, memory: RepeatMemory, holder: unknown) {
     this.#message = message
     this.#length = length
     this.#memory = memory
-    this.#takeMemory(length ?? 0)
+    this.#holder = holder
+    this.#isKept = (length ?? 0) <= memory.mostPerRequest
     if (length === undefined) joinPieces(message)
   }
 
@@ -78,20 +100,30 @@ export class ClientContent implements ContentSource {
   dropKept(): void {
     this.#isKept = false
     this.#kept.length = 0
-    this.#memory.takenBytes -= this.#takenBytes
+    if (this.#takenBytes > 0) this.#memory.give(this.#holder, this.#takenBytes)
     this.#takenBytes = 0
   }
 
-  #takeMemory(bytes: number): void {
-    const memory = this.#memory
-    this.#takenBytes += bytes
-    memory.takenBytes += bytes
-    if (this.#takenBytes > memory.mostPerRequest || memory.takenBytes > MAX_MEMORY_BYTES) this.dropKept()
+  /** A repeat will come: makes sure that the rest can be kept. Returns false if it cannot. */
+  reserve(): boolean {
+    if (this.isRepeatable && !this.isComplete && !this.#takeFor(this.#length ?? 0)) this.dropKept()
+    return this.isRepeatable
   }
 
+  /** Returns false if there is no memory for so many octets of content. */
+  #takeFor(bytes: number): boolean {
+    const further = bytes - this.#takenBytes
+    if (further <= 0) return true
+    if (bytes > this.#memory.mostPerRequest || !this.#memory.take(this.#holder, further)) return false
+    this.#takenBytes = bytes
+    return true
+  }
+
+  /** What has arrived counts, not what was declared: a client may declare much, and send nothing. */
   #keep(chunk: Buffer): void {
-    if (this.#isKept && this.#length === undefined) this.#takeMemory(chunk.length)
-    if (this.#isKept) this.#kept.push(chunk)
+    if (!this.#isKept) return
+    if (this.#takeFor(this.receivedBytes)) this.#kept.push(chunk)
+    else this.dropKept()
   }
 
   streamTo(writer: ContentWriter): void {

@@ -100,7 +100,8 @@ export class Exchange implements AttemptSink {
     this.#record.isAdmitted = true
     this.#record.caller = request.caller?.name
     this.#record.traceId = request.traceId
-    if (request.hasContent) this.#content = new ClientContent(message, request.contentLength, gateway.repeatMemory)
+    const { hasContent, contentLength, caller, orgId } = request
+    if (hasContent) this.#content = new ClientContent(message, contentLength, gateway.repeatMemory, caller ?? orgId)
     else markEmpty(message)
   }
 
@@ -112,6 +113,11 @@ export class Exchange implements AttemptSink {
   /** False if it is known that this request cannot be sent twice. */
   get #isRepeatable(): boolean {
     return !this.#request.isWebSocket && this.#content?.isRepeatable !== false
+  }
+
+  /** The same when a repeat may follow at once: makes sure of memory for the rest of the content. */
+  #reserveRepeat(): boolean {
+    return !this.#request.isWebSocket && this.#content?.reserve() !== false
   }
 
   /** Gets the credential and forwards the request with it. Only a miss makes a promise. */
@@ -300,7 +306,7 @@ export class Exchange implements AttemptSink {
     }
     const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request
     const requester = caller ?? this.#received.connection
-    const isRepeatable = this.#isRepeatable
+    const isRepeatable = this.#reserveRepeat()
     this.#rejection ??= new RejectedToken(tokens, {
       org: orgId,
       method,
@@ -324,7 +330,7 @@ export class Exchange implements AttemptSink {
     if (status >= 200 && status <= 299) credentials.accepted(key)
     if (status !== UNAUTHORIZED) return undefined
     const other = credentials.rejected(key)
-    if (other === key || !this.#isRepeatable || this.#record.token === 'replayed') return undefined
+    if (other === key || !this.#reserveRepeat() || this.#record.token === 'replayed') return undefined
     return Promise.resolve(other)
   }
 

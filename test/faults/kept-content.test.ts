@@ -6,6 +6,27 @@ import { eventually } from '../support/changes.ts'
 import { startProxyProcess } from '../support/proxy-process.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 import { startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+
+// The attack: the memory for repeats counted what was declared, so that half of what one app may send at once took all of it.
+test.each([
+  ['declare 64 KiB and send nothing', 0],
+  ['send all but the last octet of 64 KiB', 65_535],
+])('550 requests that %s leave room for a repeat of another Org', async (_, sentBytes) => {
+  await using service = await startService({ script: () => ({ content: 'good' }) })
+  await using proxy = await startProxy(service, { 'origin.connections': '1024' })
+  const post = (org: string, length: number) =>
+    get('/v2/upload', org, `Content-Length: ${length}`).replace('GET', 'POST')
+  const token = await request(proxy.port, get('/v2/x', 'other'))
+  expect(token.status).toBe(200)
+  const half = post('greedy', 65_536) + 'x'.repeat(sentBytes)
+  const clients = await Promise.all(Array.from({ length: 550 }, () => RawClient.sending(proxy.port, half)))
+  const arrived = () => service.requests.reduce((total, seen) => total + seen.contentBytes, 0)
+  await service.origin.waitFor(() => service.requests.length > 550 && arrived() >= 550 * sentBytes, 'the uploads')
+  service.tokens.revoke('other')
+  expect((await request(proxy.port, `${post('other', 4)}good`)).status).toBe(200)
+  for (const client of clients) await client[Symbol.asyncDispose]()
+})
 
 const UPLOADS = 400
 const CONTENT = 'x'.repeat(60 * 1024)

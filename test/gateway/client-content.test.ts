@@ -2,7 +2,7 @@
 
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { expect, test } from 'vitest'
-import { ClientContent } from '../../src/gateway/client-content.ts'
+import { ClientContent, RepeatMemory } from '../../src/gateway/client-content.ts'
 import { head } from '../support/case-table.ts'
 import { listening } from '../support/listening.ts'
 import { RawClient, request } from '../support/raw-client.ts'
@@ -10,7 +10,7 @@ import { RawClient, request } from '../support/raw-client.ts'
 test.each([1, 1_024, 8_000])('%i octets, request after request on one connection', async (length) => {
   const seen: unknown[] = []
   const server = createServer((message: IncomingMessage, response: ServerResponse) => {
-    const content = new ClientContent(message, length, { mostPerRequest: length, takenBytes: 0 })
+    const content = new ClientContent(message, length, new RepeatMemory(length), 'acme')
     process.nextTick(() => {
       seen.push([content.whole()?.toString(), content.isComplete, content.receivedBytes])
       response.end()
@@ -29,11 +29,11 @@ test.each([1, 1_024, 8_000])('%i octets, request after request on one connection
 test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
   'content beyond the memory for repeats is forwarded, but not kept: %s',
   async (framing) => {
-    const memory = { mostPerRequest: 10, takenBytes: 32 * 1024 * 1024 - 10 }
+    const memory = new RepeatMemory(10, 20)
     const contents: ClientContent[] = []
     const server = createServer((message: IncomingMessage, response: ServerResponse) => {
       const length = framing === 'Content-Length: 6' ? 6 : undefined
-      const content = new ClientContent(message, length, memory)
+      const content = new ClientContent(message, length, memory, 'acme')
       contents.push(content)
       const pieces: Buffer[] = []
       content.streamTo({
@@ -57,3 +57,15 @@ test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
     expect(contents.map(({ isRepeatable }) => isRepeatable)).toEqual([false, false, true, false])
   },
 )
+
+test('memory for repeats: one holder gets half of it at most, and leaves room for each that comes later', () => {
+  const memory = new RepeatMemory(1, 100)
+  const fill = (holder: string) => {
+    let bytes = 0
+    while (memory.take(holder, 1)) bytes += 1
+    return bytes
+  }
+  expect(['a', 'b', 'c'].map(fill)).toEqual([50, 25, 12])
+  memory.give('a', 50)
+  expect([fill('b'), fill('d')]).toEqual([19, 22])
+})
