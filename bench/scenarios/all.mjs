@@ -8,6 +8,7 @@ import { growthScenarios } from './growth.mjs'
 import { idleConnections } from './idle-connections.mjs'
 import { orgsInTurns } from './orgs-in-turns.mjs'
 import { startUp } from './start-up.mjs'
+import { steadyLoad } from './steady-load.mjs'
 import { throughputScenarios } from './throughput.mjs'
 import { websocket } from './websocket.mjs'
 
@@ -16,6 +17,7 @@ export const SCENARIOS = [
   ...throughputScenarios,
   orgsInTurns,
   ...latencyScenarios,
+  steadyLoad,
   websocket,
   coldStorm,
   coldFleet,
