@@ -76,7 +76,7 @@ export function readResponse(bytes: Buffer, cuts: Iterable<number>, method: stri
     messageContent: (octets, start, end) => add(ours, octets, start, end),
     messageEnd: () => complete(ours),
   })
-  parser.expect(method === 'HEAD')
+  parser.expect(method === 'HEAD', true)
   feed(bytes, cuts, ours, (piece, end) => {
     const at = parser.read(piece, 0, end)
     rest += piece.toString('latin1', at, end)

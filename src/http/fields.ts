@@ -143,15 +143,10 @@ function protectedRule(name: string): RequestFieldRule | undefined {
   return Object.hasOwn(PROTECTED, name) ? PROTECTED[name] : undefined
 }
 
-/** RFC 9110 §5.6.2. */
-const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
-
 export const responseFieldKind = remembering((name) => {
   switch (name) {
     case 'connection':
-    case 'keep-alive':
     case 'content-length':
-    case 'transfer-encoding':
     case 'date':
     case 'upgrade':
     case 'vary':
@@ -159,6 +154,8 @@ export const responseFieldKind = remembering((name) => {
     case 'location':
     case 'content-location':
       return name
+    case 'keep-alive':
+    case 'transfer-encoding':
     case 'te':
     case 'trailer':
     case 'proxy-connection':
@@ -167,10 +164,11 @@ export const responseFieldKind = remembering((name) => {
     case 'proxy-authentication-info':
       return 'dropped'
     default:
-      if (!TOKEN.test(name)) return 'malformed'
       return name.startsWith('access-control-') ? 'dropped' : 'plain' // would let web pages read the response
   }
 })
+
+export type ResponseFieldKind = ReturnType<typeof responseFieldKind>
 
 /** The fields that `Connection` names, in lower case. Usually there are none, and the result is undefined. */
 export function namedByConnection(value = ''): Set<string> | undefined {

@@ -30,6 +30,7 @@ const REASONS = {
   unknown_coding: 'transfer_coding_refused',
   coding_in_http_1_0: 'request_invalid',
   bad_interim_response: 'request_invalid',
+  unexpected_switch: 'request_invalid',
   switch_to_nothing: 'request_invalid',
   // The chunked coding (RFC 9112 §7.1).
   bad_chunk_size: 'request_invalid',

@@ -176,6 +176,15 @@ export abstract class MessageParser {
 
   protected expectHead(): void {
     this.#state = FIRST_WORD
+    this.#isTrailers = false
+    this.#held = ''
+    this.#sectionBytes = 0
+    this.#fields = 0
+    this.rawFields = []
+    this.contentLength = undefined
+    this.keepAlive = undefined
+    this.#coding = undefined
+    this.#connection = undefined
   }
 
   /** `length` is `Infinity` if only the end of the connection ends the content. */
@@ -187,7 +196,8 @@ export abstract class MessageParser {
     }
   }
 
-  protected get isUntilClose(): boolean {
+  /** True if only the end of the connection ends the content. */
+  get endsWithConnection(): boolean {
     return this.#state === PLAIN_CONTENT && this.#remaining === Number.POSITIVE_INFINITY
   }
 
@@ -324,21 +334,14 @@ export abstract class MessageParser {
 
   #headEnded(next: number): void {
     this.headEnded(this.#checkFraming())
-    this.rawFields = []
-    this.#fields = 0
-    this.contentLength = undefined
-    this.#coding = undefined
-    this.#connection = undefined
-    this.keepAlive = undefined
     // The event may have called `stop`, which is not the end of the message.
     if (this.#state === PLAIN_CONTENT && this.#remaining === 0) this.#messageEnded(next)
   }
 
   #messageEnded(next: number): void {
-    this.#fields = 0
-    this.#isTrailers = false
     this.#isPaused = true
-    this.#state = this.#kind === 'request' ? FIRST_WORD : NOTHING
+    this.expectHead()
+    if (this.#kind === 'response') this.#state = NOTHING
     this.#events.messageEnd(next)
   }
 
@@ -397,6 +400,7 @@ export abstract class MessageParser {
           if (this.#remaining > 0) continue
           this.#state = FIELD_NAME
           this.#isTrailers = true
+          this.#fields = 0
           return at
         } else {
           if (++this.#extensionBytes > MAX_EXTENSION_BYTES) this.refuse('chunk_line_too_long')

@@ -2,7 +2,8 @@
 
 import { type ContentEvents, isNamed, MessageParser, type ParserLimits } from './message-parser.ts'
 
-export interface ResponseHead {
+/** A head as it was received. */
+export interface ReceivedResponse {
   /** 101, or 200 to 599. */
   readonly status: number
   readonly reason: string
@@ -22,7 +23,7 @@ export interface ResponseHead {
 
 export interface ResponseEvents extends ContentEvents {
   /** The final response, or a 101. Behind a 101, `read` returns: what is left belongs to the other protocol. */
-  responseHead(head: ResponseHead): void
+  responseHead(head: ReceivedResponse): void
 }
 
 const LIMITS: ParserLimits = { maxHeadBytes: 64 * 1024, maxFields: 1_000 }
@@ -38,6 +39,7 @@ const NOT_MODIFIED = 304
 export class ResponseParser extends MessageParser {
   readonly #events: ResponseEvents
   #isHead = false
+  #mayUpgrade = false
   #status = 0
   #reason = ''
 
@@ -48,15 +50,19 @@ export class ResponseParser extends MessageParser {
     this.stop()
   }
 
-  /** A request has been sent. `isHead`: it was a HEAD, so the response has no content, whatever its fields say. */
-  expect(isHead: boolean): void {
+  /**
+   * A request has been sent. `isHead`: it was a HEAD, so the response has no content, whatever its fields say. `mayUpgrade`: it
+   * offered another protocol.
+   */
+  expect(isHead: boolean, mayUpgrade = false): void {
     this.#isHead = isHead
+    this.#mayUpgrade = mayUpgrade
     this.expectHead()
   }
 
   /** The connection has ended. If that is a valid end of the content, tells the end of the message, and returns true. */
   finish(): boolean {
-    if (!this.isUntilClose) return false
+    if (!this.endsWithConnection) return false
     this.stop()
     this.#events.messageEnd(0)
     return true
@@ -89,8 +95,11 @@ export class ResponseParser extends MessageParser {
     }
     const hasContent = status >= 200 && !this.#isHead && status !== NO_CONTENT && status !== NOT_MODIFIED
     if (status === SWITCHING_PROTOCOLS) {
+      if (!this.#mayUpgrade) this.refuse('unexpected_switch')
       // Without them, some read the rest as content, and others as the next response (RFC 9110 §7.8).
-      const namesProtocol = rawFields.some((name, i) => i % 2 === 0 && isNamed(name, 'upgrade'))
+      const namesProtocol = rawFields.some(
+        (name, i) => i % 2 === 0 && isNamed(name, 'upgrade') && rawFields[i + 1] !== '',
+      )
       if (!namesProtocol || !this.hasOption('upgrade')) this.refuse('switch_to_nothing')
       this.stop()
     } else if (!hasContent) this.expectContent(0)
@@ -105,7 +114,7 @@ export class ResponseParser extends MessageParser {
       contentLength,
       isChunked,
       hasContent,
-      keepsAlive: keepsAlive && !this.isUntilClose && !isFramedAnyway,
+      keepsAlive: keepsAlive && !this.endsWithConnection && !isFramedAnyway,
       keepAliveSeconds: keepAlive === undefined ? undefined : secondsOf(keepAlive),
     })
   }

@@ -3,22 +3,24 @@
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
 import { keepReading } from '../http/node-internals.ts'
-import type { ResponseHead } from '../http/response-head.ts'
+import { ResponseHead } from '../http/response-head.ts'
+import { MalformedMessage } from '../http1/malformed.ts'
+import { type ReceivedResponse, type ResponseEvents, ResponseParser } from '../http1/response-parser.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
 import type { Connector } from './connector.ts'
 import type { Origin } from './origin.ts'
 import { originError } from './origin-failure.ts'
 import { isJoined, type RequestContent, writeRequest } from './request-writer.ts'
-import { malformed, ResponseParser } from './response-parser.ts'
 import { openTunnel } from './tunnel.ts'
 
 /** The most that one read from the kernel brings. */
 const READ_BYTES = 64 * 1024
 
+const SWITCHING_PROTOCOLS = 101
 /** From this status on, a service may have answered without reading the content. */
 const MULTIPLE_CHOICES = 300
 
-export class Connection implements AttemptPlace {
+export class Connection implements AttemptPlace, ResponseEvents {
   readonly #pool: Origin
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
@@ -27,7 +29,12 @@ export class Connection implements AttemptPlace {
   attempt: Attempt | undefined
   /** Content that goes out in pieces; undefined if the request has none, or all of it was written with the head. */
   #content: RequestContent | undefined
-  #head: ResponseHead | undefined
+  /** The final response, or a 101. */
+  #response: ReceivedResponse | undefined
+  /** True if the connection may carry another exchange behind this response. */
+  #persists = false
+  /** Octets of the last read. */
+  #readBytes = 0
   /** True if the request has content that the service may not have read when it answers. */
   #hasMuchContent = false
   /** True once the connection takes no more attempts. */
@@ -90,7 +97,7 @@ export class Connection implements AttemptPlace {
       const { request, sink } = attempt
       attempt.isSent = true
       sink.connected?.()
-      this.#parser.expect(request.method === 'HEAD')
+      this.#parser.expect(request.method === 'HEAD', request.webSocketClient !== undefined)
       this.#hasMuchContent = !isJoined(request)
       this.#content = writeRequest(this.#socket, request)
     } catch (error) {
@@ -117,13 +124,15 @@ export class Connection implements AttemptPlace {
     }
     attempt.hasResponse = true
     try {
-      this.#parser.read(bytes, length)
-      if (this.attempt === attempt) {
+      this.#readBytes = length
+      const next = this.#parser.read(bytes, 0, length)
+      if (this.#response?.status === SWITCHING_PROTOCOLS) this.#switch(this.#response, bytes.subarray(next, length))
+      else if (this.attempt === attempt) {
         attempt.sink.responsePaused?.()
         if (this.#parser.endsWithConnection) this.#pauseForTurn()
       }
     } catch (error) {
-      this.destroy(error as Error)
+      this.destroy(error instanceof MalformedMessage ? protocolError(error) : (error as Error))
     }
     return true
   }
@@ -138,24 +147,28 @@ export class Connection implements AttemptPlace {
     setImmediate(() => this.resume())
   }
 
-  responseHead(head: ResponseHead): void {
+  responseHead(response: ReceivedResponse): void {
     const { attempt } = this
-    this.#head = head
+    this.#response = response
+    if (response.status === SWITCHING_PROTOCOLS) return
     // A service that answers early may never read the rest of the request, even if the kernel took it whole. Or it closes
     // although it said otherwise.
-    const mayBeUnread = this.#hasMuchContent && head.status >= MULTIPLE_CHOICES
+    const mayBeUnread = this.#hasMuchContent && response.status >= MULTIPLE_CHOICES
     const isAllSent = this.#content?.isOver !== false && this.#socket?.writableLength === 0
-    if (mayBeUnread || !isAllSent || attempt?.request.webSocketClient !== undefined) head.persists = false
-    attempt?.sink.responseHead(head)
+    const isHandshake = attempt?.request.webSocketClient !== undefined
+    this.#persists = response.keepsAlive && !mayBeUnread && isAllSent && !isHandshake
+    attempt?.sink.responseHead(new ResponseHead(response))
   }
 
-  /** The response is a 101. `firstBytes` are of the other protocol. No more events follow. */
-  protocolSwitched(head: ResponseHead, firstBytes: Buffer): void {
-    const client = this.attempt?.request.webSocketClient
+  /** The response is a 101. `firstBytes` are of the other protocol. */
+  #switch(response: ReceivedResponse, firstBytes: Buffer): void {
+    const { attempt } = this
     const socket = this.#socket
-    if (client === undefined || socket === undefined) throw malformed('unexpected_switch')
+    const client = attempt?.request.webSocketClient
+    if (client === undefined || socket === undefined) throw new Error('a 101 to a request that offers no protocol')
+    const head = new ResponseHead(response)
     if (head.upgrade !== 'websocket') throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
-    this.attempt?.sink.responseHead(head)
+    attempt?.sink.responseHead(head)
     this.#detach()
     this.#isClosed = true
     this.#isTunnel = true
@@ -167,7 +180,7 @@ export class Connection implements AttemptPlace {
     openTunnel(client, socket, head.fields, Buffer.from(firstBytes))
   }
 
-  responseContent(bytes: Buffer, start: number, end: number): void {
+  messageContent(bytes: Buffer, start: number, end: number): void {
     const fate = this.attempt?.sink.responseContent(bytes, start, end)
     if (fate === undefined || fate === 'taken') return
     this.#buffer = undefined
@@ -178,15 +191,13 @@ export class Connection implements AttemptPlace {
     this.#socket?.resume()
   }
 
-  /**
-   * Frees the connection first: the exchange may send its next attempt from within `responseEnd`. `isClean` is false if bytes
-   * have arrived that belong to no response of ours.
-   */
-  responseEnd(isClean: boolean): void {
-    const head = this.#head
+  /** Frees the connection first: the exchange may send its next attempt from within `responseEnd`. */
+  messageEnd(next: number): void {
+    const response = this.#response
     const attempt = this.#detach()
     if (this.#socket?.isPaused() === true) this.resume() // the last piece of content has paused it
-    if (isClean && head?.persists === true) this.#pool.freed(this, head.keepAliveSeconds)
+    // Bytes behind the response belong to no other one of ours.
+    if (this.#persists && next === this.#readBytes) this.#pool.freed(this, response?.keepAliveSeconds)
     else this.#close()
     try {
       attempt?.sink.responseEnd()
@@ -221,7 +232,7 @@ export class Connection implements AttemptPlace {
     if (attempt !== undefined) attempt.place = undefined
     this.#content?.detach()
     this.#content = undefined
-    this.#head = undefined
+    this.#response = undefined
     return attempt
   }
 
@@ -235,6 +246,10 @@ export class Connection implements AttemptPlace {
     this.#pool.closed(this)
     return attempt
   }
+}
+
+function protocolError({ reason }: MalformedMessage): OriginError {
+  return new OriginError('http_protocol_error', reason, { reason })
 }
 
 const CLOSED = new OriginError('connection_terminated', 'closed by the origin')

@@ -24,7 +24,7 @@ const LENGTH = `${OK}Content-Length: 100\r\n\r\n`
 const CHUNKED = `${OK}Transfer-Encoding: chunked\r\n\r\n`
 
 describe('no response, or none that the proxy can read', () => {
-  // `http/response-head.test.ts` and `origin/response-parser.test.ts` have every other form of them.
+  // `http1/response-parser.test.ts` has every other form of them.
   test.each<[string, string, string, Fault['ends']]>([
     ['garbage', 'http_protocol_error', '\x00\x01\x02garbage\r\n\r\n', 'fin'],
     ['garbage for a handshake', 'http_protocol_error', 'garbage\r\n\r\n', 'nothing'],

@@ -1,12 +1,14 @@
 import { expect, test } from 'vitest'
-import { parseResponseHead, ResponseHead, responseHeadText } from '../../src/http/response-head.ts'
+import { ResponseHead, responseHeadText } from '../../src/http/response-head.ts'
 import { fc } from '../support/properties.ts'
+import { headOfResponse } from '../support/received-response.ts'
 
 const KEPT = 'Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n'
 const CLOSING = 'Connection: close\r\n'
 
 function headWith(fields: readonly string[], hasDate = true, status = 200, reason = 'OK'): ResponseHead {
-  return Object.assign(new ResponseHead(status, reason, true), { fields, hasDate })
+  const received = { status, reason, contentLength: undefined, hasContent: true, rawFields: [] }
+  return Object.assign(new ResponseHead(received), { fields, hasDate })
 }
 
 test.each<[string, boolean, string, string]>([
@@ -44,7 +46,7 @@ test('every accepted head is written as one head, with no additional lines', () 
   const reason = fc.string({ unit: fc.constantFrom('a', ' ', '\r', '\n', '\u0000', '\u00e9', ':'), maxLength: 6 })
   let taken = 0
   const property = fc.property(reason, lines, (words, fields) => {
-    const head = parseResponseHead([`HTTP/1.1 200 ${words}`, ...fields].join('\r\n'))
+    const head = headOfResponse(`HTTP/1.1 200 ${words}`, ...fields)
     if (head === undefined) return
     taken++
     const text = responseHeadText(head, false, CLOSING)

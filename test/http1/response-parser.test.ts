@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { everywhere, readResponse } from '../../fuzz/parser-cases.ts'
-import { type ResponseHead, ResponseParser } from '../../src/http1/response-parser.ts'
+import { type ReceivedResponse, ResponseParser } from '../../src/http1/response-parser.ts'
+import { fc } from '../support/properties.ts'
+import { renderedResponse } from '../support/rendered-response.ts'
 
 const bytesOf = (text: string) => Buffer.from(text, 'latin1')
 const head = (line: string, ...fields: string[]) => `${[line, ...fields].join('\r\n')}\r\n\r\n`
@@ -16,8 +18,8 @@ function read(text: string, method = 'GET', isEnded = false) {
 }
 
 /** The head as it is told, and how many octets were read with it. */
-function headOf(text: string, isHead = false): ResponseHead & { readonly read: number } {
-  let told: ResponseHead | undefined
+function headOf(text: string, isHead = false): ReceivedResponse & { readonly read: number } {
+  let told: ReceivedResponse | undefined
   const parser = new ResponseParser({
     responseHead: (each) => {
       told = each
@@ -25,7 +27,7 @@ function headOf(text: string, isHead = false): ResponseHead & { readonly read: n
     messageContent: () => undefined,
     messageEnd: () => undefined,
   })
-  parser.expect(isHead)
+  parser.expect(isHead, true)
   const bytes = bytesOf(text)
   const end = parser.read(bytes, 0, bytes.length)
   if (told === undefined) throw new Error('no head')
@@ -92,6 +94,66 @@ describe('a response', () => {
     },
   )
 
+  const anyCuts = fc.array(fc.nat(2_000), { maxLength: 12 })
+  const cutsOf = (bytes: Buffer, cuts: readonly number[]) =>
+    [...new Set([...cuts.map((cut) => cut % (bytes.length + 1)), bytes.length])].toSorted((a, b) => a - b)
+
+  test('of any kind is read correctly, in whatever pieces it comes', () => {
+    const property = fc.property(renderedResponse, anyCuts, ({ bytes, ...response }, cuts) => {
+      const isUntilEnd = response.framing === 'until the end'
+      const { messages, refusal } = readResponse(
+        bytes,
+        cutsOf(bytes, cuts),
+        response.isHead ? 'HEAD' : 'GET',
+        isUntilEnd,
+      )
+      expect(refusal).toBeUndefined()
+      const start = `${response.status} ${response.reason} 1.1`
+      const content = response.content.toString('latin1')
+      expect(messages).toEqual([{ start, rawFields: response.fields, content, isComplete: true }])
+    })
+    fc.assert(property, { numRuns: 1_000 })
+  })
+
+  test('of any kind that is cut has no end, unless it ends with its connection', () => {
+    const property = fc.property(renderedResponse, fc.nat(), anyCuts, (response, cut, cuts) => {
+      const bytes = response.bytes.subarray(0, cut % response.bytes.length)
+      const seen = readResponse(bytes, cutsOf(bytes, cuts), response.isHead ? 'HEAD' : 'GET', true)
+      expect(seen.refusal).toBeUndefined()
+      const [message] = seen.messages
+      if (message === undefined) return
+      expect(message.isComplete).toBe(response.framing === 'until the end')
+      expect(response.content.toString('latin1').startsWith(message.content)).toBe(true)
+    })
+    fc.assert(property, { numRuns: 1_000 })
+  })
+
+  test('is told no further once its reader has stopped', () => {
+    let pieces = 0
+    const parser: ResponseParser = new ResponseParser({
+      responseHead: () => {},
+      messageContent: () => {
+        pieces++
+        parser.stop()
+      },
+      messageEnd: () => {
+        throw new Error('an end of what was given up')
+      },
+    })
+    for (const text of [
+      `${ok('Content-Length: 2')}hi`,
+      `${CHUNKED}1388\r\n${'x'.repeat(5_000)}\r\n1\r\na\r\n0\r\n\r\n`,
+      ok(),
+    ]) {
+      parser.expect(false)
+      const bytes = bytesOf(text)
+      parser.read(bytes, 0, bytes.length)
+      parser.stop()
+      expect(parser.finish()).toBe(false)
+    }
+    expect(pieces).toBe(2)
+  })
+
   test('that switches protocols leaves the rest to the other one', () => {
     const text = head('HTTP/1.1 101 Switching', 'Upgrade: websocket', 'Connection: keep-alive, Upgrade')
     expect(headOf(`${text}first bytes`)).toMatchObject({ status: 101, hasContent: false, read: text.length })
@@ -126,6 +188,7 @@ describe('a response is refused, however it is cut', () => {
     ['length_with_coding', head('HTTP/1.1 304 x', 'Content-Length: 2', 'Transfer-Encoding: chunked')],
     ['bad_interim_response', head('HTTP/1.1 100 Continue', 'Connection: close')],
     ['switch_to_nothing', head('HTTP/1.1 101 x', 'Upgrade: websocket')],
+    ['switch_to_nothing', head('HTTP/1.1 101 x', 'Upgrade:', 'Connection: upgrade')],
     ['switch_to_nothing', head('HTTP/1.1 101 x', 'Connection: upgrade')],
     ['bad_chunk_size', `${CHUNKED}2 2\r\n`],
     ['bad_chunk_size', `${CHUNKED} \r\n`],
@@ -153,6 +216,13 @@ test('a head may have exactly 64 KiB', () => {
   const largest = ok(`A: ${'a'.repeat(64 * 1024 - ok('A: ').length)}`)
   expect(read(largest).refusal).toBeUndefined()
   expect(read(largest.replace('A: ', 'A: a')).refusal).toBe('head_too_large')
+})
+
+test('a 101 is refused where no other protocol was offered', () => {
+  const bytes = bytesOf(head('HTTP/1.1 101 x', 'Upgrade: websocket', 'Connection: upgrade'))
+  const parser = new ResponseParser({ responseHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
+  parser.expect(false)
+  expect(() => parser.read(bytes, 0, bytes.length)).toThrow('unexpected_switch')
 })
 
 test('nothing is read before a request has been sent', () => {
