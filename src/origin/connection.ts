@@ -249,7 +249,9 @@ export class Connection implements AttemptPlace, ResponseEvents {
 }
 
 function protocolError({ reason }: MalformedMessage): OriginError {
-  return new OriginError('http_protocol_error', reason, { reason })
+  return new OriginError(reason === 'switch_to_nothing' ? 'http_upgrade_failed' : 'http_protocol_error', reason, {
+    reason,
+  })
 }
 
 const CLOSED = new OriginError('connection_terminated', 'closed by the origin')

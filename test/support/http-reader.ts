@@ -136,7 +136,7 @@ const STATUS_LINE = {
 }
 const CHUNK_LINE = {
   strict: /^([0-9A-Fa-f]{1,12})$/,
-  lenient: /^([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?$/,
+  lenient: /^[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/,
 }
 const LENGTH = { strict: /^(0|[1-9]\d{0,14})$/, lenient: /^\d{1,15}$/ }
 const FIELD_LINE =
@@ -206,7 +206,7 @@ export async function readAnyResponse(
   const [, version = '', digits, reason = ''] = STATUS_LINE[grammar].exec(line) ?? []
   if (digits === undefined) throw new MalformedMessage(`status line ${JSON.stringify(line)}`)
   const status = Number(digits)
-  const fields = await readFields(reader)
+  const fields = await readFields(reader, grammar)
   const declared = status < 200 ? 0 : declaredFraming(fields, grammar)
   const hasNoContent = method === 'HEAD' || status < 200 || status === 204 || status === 304 // RFC 9112 §6.3
   const framing = hasNoContent ? 0 : (declared ?? 'until the end')
@@ -269,10 +269,12 @@ async function readCounted(reader: ByteReader, count: number, onBytes: (bytes: B
   }
 }
 
-async function readFields(reader: ByteReader): Promise<string[]> {
+/** `lenient`: of a response, whose blanks before a colon a recipient takes out (RFC 9112 §5.1). */
+async function readFields(reader: ByteReader, grammar: Grammar = 'strict'): Promise<string[]> {
   const fields: string[] = []
   for (;;) {
-    const line = await reader.line()
+    const read = await reader.line()
+    const line = grammar === 'lenient' ? read.replace(/^([^\s:]+)[ \t]+:/, '$1:') : read
     if (line === '') return fields
     const [, name, value] = FIELD_LINE.exec(line) ?? []
     if (name === undefined || value === undefined) throw new MalformedMessage(`field line ${JSON.stringify(line)}`)
