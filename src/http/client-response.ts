@@ -27,6 +27,8 @@ export class ClientResponse {
   onFlushed: (() => void) | undefined
   /** Octets of content so far. */
   contentBytes = 0
+  /** What the socket held after the last large write. The client may have taken some of it since. */
+  #heldBytes = 0
   /** Text in latin1 that is still to be written. */
   #text = ''
   #isChunked = false
@@ -69,14 +71,18 @@ export class ClientResponse {
       this.#text += bytes.toString('latin1', start, end) + lineEnd
       return 'taken'
     }
-    if (socket.destroyed) return 'taken'
+    if (socket.destroyed) {
+      this.contentBytes -= length
+      return 'taken'
+    }
     socket.cork()
     this.flush()
     socket.write(bytes.subarray(start, end))
     this.#text = lineEnd
     this.flush()
     socket.uncork()
-    if (socket.writableLength === 0) return 'taken'
+    this.#heldBytes = socket.writableLength
+    if (this.#heldBytes === 0) return 'taken'
     return socket.writableNeedDrain ? 'full' : 'kept'
   }
 
@@ -115,7 +121,9 @@ export class ClientResponse {
 
   /** Nothing more is written. What is still to be flushed counts as not sent. */
   discard(): void {
-    const unsent = this.#text.length + this.socket.writableLength
+    // When a socket has been destroyed, it does not tell any more what it held.
+    const held = this.socket.destroyed ? this.#heldBytes : this.socket.writableLength
+    const unsent = this.#text.length + held
     this.contentBytes = Math.max(0, this.contentBytes - unsent)
     this.#text = ''
   }

@@ -59,6 +59,23 @@ test('a client that does not read the end of its response is cut off, also after
   for (const { client } of clients) await client[Symbol.asyncDispose]()
 })
 
+test('what a client that leaves has not been sent does not count as sent', async () => {
+  await using service = await startPieces()
+  await using patient = await startProxy(service, {}, UNIX)
+  const clients = await sendPieces(patient, service, () => 1_000_000_000)
+  for (const { client } of clients) client.socket.destroy()
+  await using sameService = await startPieces()
+  await using proxy = await startProxy(sameService, { 'listen.idleTimeout': scaledSetting(500) }, UNIX)
+  const cutOff = await sendPieces(proxy, sameService, () => 1_000_000_000)
+  for (const { path, client } of cutOff.slice(-5)) {
+    const { bytesOut: counted } = await patient.logOf(path)
+    await proxy.logOf(path)
+    client.socket.resume()
+    expect(counted, path).toBeLessThanOrEqual((await client.response()).content.length)
+  }
+  for (const { client } of cutOff) await client[Symbol.asyncDispose]()
+})
+
 test('origin.idleTimeout starts anew when the client has caught up', async () => {
   await using service = await startPieces()
   await using proxy = await startProxy(service, { 'origin.idleTimeout': scaledSetting(500) }, UNIX)
