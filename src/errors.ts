@@ -141,7 +141,8 @@ const REFUSALS = {
     status: 400,
     proxyError: 'http_request_error',
     fault: 'app',
-    detail: 'Spell protected field names with "-", not "_", and use only visible characters in values.',
+    detail:
+      'Spell protected field names with "-", not "_", use only visible characters in values, and send one Content-Type.',
   },
   upgrade_invalid: {
     status: 400,

@@ -6,7 +6,8 @@ export class RequestFindings {
   readonly kept: string[] = []
   /** The same for those that go on with a WebSocket handshake only. */
   readonly ofHandshake: string[] = []
-  hasBadValue = false
+  /** A value has a control character, or two fields contradict each other. */
+  isInvalid = false
   connection: string | undefined = undefined
   length: string | undefined = undefined
   coding: string | undefined = undefined
@@ -24,13 +25,14 @@ export class RequestFindings {
   traceparent: string | undefined = undefined
   via: string | undefined = undefined
   cookie: string | undefined = undefined
+  contentType: string | undefined = undefined
   methodOverride: string | undefined = undefined
   maxForwards: string | undefined = undefined
   /** The name looks like another one. */
   imitation: string | undefined = undefined
 }
 
-type RequestFinding = Exclude<keyof RequestFindings, 'kept' | 'ofHandshake' | 'hasBadValue'>
+type RequestFinding = Exclude<keyof RequestFindings, 'kept' | 'ofHandshake' | 'isInvalid'>
 
 /** Collects the findings in one pass, and decides nothing. `rawFields` is the flat list as received. */
 export function gatherFields(rawFields: readonly string[], keepsCookies = false): RequestFindings {
@@ -38,12 +40,14 @@ export function gatherFields(rawFields: readonly string[], keepsCookies = false)
   for (let i = 0; i + 1 < rawFields.length; i += 2) {
     const name = rawFields[i] as string
     const value = rawFields[i + 1] as string
-    if (!isFieldValue(value)) found.hasBadValue = true
+    if (!isFieldValue(value)) found.isInvalid = true
     const { goesOn, finding } = requestFieldRule(name)
     if (goesOn === 'always' || (goesOn === 'cookie' && keepsCookies)) found.kept.push(name, value)
     else if (goesOn === 'handshake') found.ofHandshake.push(name, value)
     if (finding === undefined) continue
     const before = found[finding]
+    // With two types, the content can be read in two ways (RFC 9110 §8.3). A comma may stand in one.
+    if (finding === 'contentType' && before !== undefined) found.isInvalid = true
     found[finding] = before === undefined ? value : `${before}, ${value}` // RFC 9110 §5.3
   }
   return found
@@ -113,8 +117,7 @@ const PROTECTED: Readonly<Record<string, RequestFieldRule>> = {
   'sec-websocket-protocol': ofHandshake(),
   'sec-websocket-extensions': ofHandshake(),
   'sec-websocket-accept': ofHandshake(),
-  // Goes on unchanged; listed because it is protected.
-  'content-type': plain,
+  'content-type': passed('contentType'),
 }
 
 /** Remembers what `classify` says: clients and services repeat the same names. The bounds keep hostile names from filling the memory. */

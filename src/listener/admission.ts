@@ -193,7 +193,7 @@ function admitTarget(
   if (checked !== undefined) return refuse('route_refused', checked, 'method override')
   const orgId = isAppRoute ? undefined : admitOrg(found, rules, caller)
   if (typeof orgId === 'object') return orgId
-  if (found.imitation !== undefined || found.hasBadValue) return refuse('field_invalid')
+  if (found.imitation !== undefined || found.isInvalid) return refuse('field_invalid')
   if (found.via?.includes(rules.instance)) return refuse('proxy_loop_detected')
   const isWebSocket = asksForWebSocket(found)
   if (isWebSocket && !isValidHandshake(head, found)) return refuse('upgrade_invalid')
