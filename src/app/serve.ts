@@ -30,6 +30,8 @@ export async function serve(options: LoadOptions): Promise<Running> {
   const log = new Log(config.log)
   endOnFault(log)
   log.logger.info({ version: readVersion(), revision, node: process.versions.node, pid: process.pid }, 'start')
+  const [major = 0] = process.versions.node.split('.').map(Number)
+  if (!isMaintained(major)) log.logger.warn(`Node ${major} gets no security fixes any more: use Node 24 or 26`)
   for (const warning of warnings) log.logger.warn(warning)
   try {
     const app = await startApp(loaded, log, options, sockets)
@@ -42,6 +44,11 @@ export async function serve(options: LoadOptions): Promise<Running> {
   } finally {
     await log.flush()
   }
+}
+
+/** In November 2026. Odd versions end after half a year. */
+function isMaintained(major: number): boolean {
+  return major === 22 || major === 24 || major >= 26
 }
 
 /**

@@ -18,6 +18,7 @@ import {
   readProxyVariables,
   readSettingsFile,
   type SettingsFile,
+  unknownVariables,
 } from './sources.ts'
 
 export interface LoadOptions {
@@ -57,14 +58,14 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
   const usesProxy = running === undefined && latest.origin.proxyFromEnv === true
   const proxies = usesProxy ? readProxyVariables(env, refuse) : running?.proxies
   if (draft.problems.length > 0 || appSecret === undefined) {
-    const hints = running === undefined ? environmentWarnings(env) : []
+    const hints = running === undefined ? unknownVariables(env) : []
     throw new ConfigRefused(draft.problems, draft.files, hints)
   }
 
   // Without a problem, all values are there.
   const config: Config = { ...(result as Settings), appSecret: running?.appSecret ?? appSecret, proxies }
   reportRisks(config, warn)
-  const warnings = [...environmentWarnings(env), ...draft.warnings]
+  const warnings = [...environmentWarnings(env, config.origin.proxyFromEnv), ...draft.warnings]
   return { config, given: draft.given, warnings, files: draft.files }
 }
 

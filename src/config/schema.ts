@@ -112,7 +112,9 @@ const origin = group('The connections to the service.', {
   sendCookies: flag(false).describe(
     'Sends `Cookie` on to the service. The cookie jar of an app sees one host for all Orgs, and would send the session of one with the token of another.',
   ),
-  proxyFromEnv: flag(false).describe('Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; they are ignored otherwise.'),
+  proxyFromEnv: flag(false).describe(
+    'Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (names with their subdomains, subnets for an address, ports, `*`). They are ignored otherwise, with a warning.',
+  ),
 })
 
 const orgs = group('Which org ids are accepted.', {

@@ -4,6 +4,7 @@
  */
 
 import type { Document, Node } from 'yaml'
+import { parseSubnet } from '../http/host.ts'
 import { Secret } from '../secret.ts'
 import { digestOf, FileUnreadable, readRegularFile } from '../watched-file.ts'
 import { type Problem, WHOLE_FILE } from './problem.ts'
@@ -114,9 +115,51 @@ export function readEnvironment(env: Environment): ReadonlyMap<string, string | 
 const KNOWN = [CONFIG_VARIABLE, ...settings.map(({ variable }) => variable)]
 
 /** One line each. Only warnings: Kubernetes sets `OAP_…` variables of its own for a service of that name. */
-export function environmentWarnings(env: Environment): string[] {
+export function unknownVariables(env: Environment): string[] {
   const unknown = Object.keys(env).filter((name) => name.startsWith('OAP_') && !KNOWN.includes(name))
   return unknown.map((name) => `${name} ${unknownName(name, KNOWN, 'it is ignored')}`)
+}
+
+/** Options of Node that open its inspector, or write its memory, its profile, its environment or TLS keys to a file. */
+const REVEALING = /^--(?:inspect(?!-port|-publish)|heapsnapshot-|heap-prof|cpu-prof|report-|tls-keylog|trace-tls)[^=]*/
+const PRINTED = 'makes Node print parts of requests, with the secret and tokens among them: remove it'
+
+/** One line each about what the environment, and `execArgv`, do to this process. */
+export function environmentWarnings(env: Environment, usesProxy: boolean, execArgv = process.execArgv): string[] {
+  const isSet = (name: string) => env[name] !== undefined && env[name] !== ''
+  const proxies = ['HTTPS_PROXY', 'HTTP_PROXY', 'https_proxy', 'http_proxy'].filter(isSet)
+  const options = [...execArgv, ...(env['NODE_OPTIONS'] ?? '').split(/\s+/)].flatMap(
+    (option) => REVEALING.exec(option)?.[0] ?? [],
+  )
+  const warnings = [
+    ...unknownVariables(env),
+    ...(usesProxy ? noProxyWarnings(env) : proxies.map((name) => `${name} is ignored: ${TO_USE_PROXIES}`)),
+    ...[...new Set(options)].map((option) => `${option} lets others read the secret and all tokens: remove it`),
+    ...['NODE_DEBUG', 'NODE_DEBUG_NATIVE'].filter(isSet).map((name) => `${name} ${PRINTED}`),
+  ]
+  if (isSet('SSLKEYLOGFILE')) {
+    warnings.push('SSLKEYLOGFILE may make TLS write its keys, so that others can read what is sent: remove it')
+  }
+  if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
+    warnings.push('NODE_TLS_REJECT_UNAUTHORIZED is ignored: certificates are verified; see origin.caFile')
+  }
+  return warnings
+}
+
+const TO_USE_PROXIES = 'set origin.proxyFromEnv to true to use it'
+
+function noProxyWarnings(env: Environment): string[] {
+  const entries = (noProxyIn(env) ?? '').split(/[\s,]+/)
+  const unknown = entries.filter(
+    (entry) => /[*/]/.test(entry.replace(/^\*(\.|$)/, '')) && parseSubnet(entry) === undefined,
+  )
+  return unknown.map(
+    (entry) => `NO_PROXY has ${JSON.stringify(entry)}, which matches nothing: write a name, *.name or a subnet`,
+  )
+}
+
+function noProxyIn(env: Environment): string | undefined {
+  return env['no_proxy'] || env['NO_PROXY'] || undefined
 }
 
 export function readProxyVariables(env: Environment, refuse: (at: string, message: string) => void): ProxyVariables {
@@ -129,6 +172,5 @@ export function readProxyVariables(env: Environment, refuse: (at: string, messag
       refuse('origin.proxyFromEnv', `needs an http(s) URL in ${variable}, such as http://proxy.example.com:3128`)
     return new Secret(text)
   }
-  const noProxy = env['no_proxy'] || env['NO_PROXY'] || undefined
-  return { httpProxy: urlIn('HTTP_PROXY'), httpsProxy: urlIn('HTTPS_PROXY'), noProxy }
+  return { httpProxy: urlIn('HTTP_PROXY'), httpsProxy: urlIn('HTTPS_PROXY'), noProxy: noProxyIn(env) }
 }

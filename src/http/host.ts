@@ -1,6 +1,6 @@
 /** Checks `Host` against a list of names. Compares the exact name and ignores the port. Stops pages that rebind their name. */
 
-import { isIP } from 'node:net'
+import { BlockList, isIP } from 'node:net'
 
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9_~!$&'()*+;=.-]+)(?::\d{1,5})?$/i
 
@@ -37,4 +37,14 @@ export const HOSTS_ON_SOCKET = new HostList(['*', ''])
 /** The name for TLS: an IP address is none, and it has no dot at its end (RFC 6066 §3). */
 export function serverNameOf(host: string): string {
   return isIP(host) === 0 ? host.replace(/\.$/, '') : ''
+}
+
+/** The addresses of a subnet such as `10.0.0.0/8` or `fd00::/8`; undefined if the text is none. */
+export function parseSubnet(text: string): BlockList | undefined {
+  const [, address = '', digits] = /^([^/]+)\/(\d{1,3})$/.exec(text) ?? []
+  const [family, bits] = [isIP(address), Number(digits)]
+  if (family === 0 || bits > (family === 4 ? 32 : 128)) return undefined
+  const subnet = new BlockList()
+  subnet.addSubnet(address, bits, family === 4 ? 'ipv4' : 'ipv6')
+  return subnet
 }

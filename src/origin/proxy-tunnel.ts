@@ -1,8 +1,9 @@
 /** Reaches the origin through a proxy that the environment names, with one CONNECT per connection (RFC 9110 §9.3.6). */
 
-import type { Socket } from 'node:net'
+import { isIP, type Socket } from 'node:net'
 import { unescape as percentDecoded } from 'node:querystring'
 import { OriginError } from '../errors.ts'
+import { parseSubnet } from '../http/host.ts'
 import type { Secret } from '../secret.ts'
 
 export interface Proxies {
@@ -53,11 +54,15 @@ export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Pro
   }
 }
 
-/** Reads `NO_PROXY`: hosts with their subdomains, with or without a port, or `*` for all. */
+/** Reads `NO_PROXY`: hosts with their subdomains, with or without a port, subnets for addresses, or `*` for all. */
 function isExempt(noProxy: string, host: string, port: number): boolean {
-  if (noProxy === '*') return true
+  const address = host.replace(/^\[|\]$/g, '')
+  const family = isIP(address) === 6 ? 'ipv6' : 'ipv4'
   return noProxy.split(/[\s,]+/).some((entry) => {
+    if (entry === '*') return true
     if (host === `[${entry}]`) return true // an IPv6 address, whose end looks like a port
+    const subnet = parseSubnet(entry)
+    if (subnet !== undefined) return isIP(address) !== 0 && subnet.check(address, family)
     const [, name = entry, entryPort] = /^(.+):(\d+)$/.exec(entry) ?? []
     const domain = name.replace(/^\*?\./, '').toLowerCase()
     if (domain === '' || (entryPort !== undefined && Number(entryPort) !== port)) return false

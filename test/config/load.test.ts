@@ -212,6 +212,46 @@ describe('the environment', () => {
     ])
   })
 
+  test.each([
+    ['HTTPS_PROXY', 'http://me:hunter2@proxy.example', /^HTTPS_PROXY is ignored: .*origin\.proxyFromEnv/],
+    ['http_proxy', 'http://me:hunter2@proxy.example', /^http_proxy is ignored: /],
+    ['NODE_DEBUG', 'http', /^NODE_DEBUG makes Node print/],
+    ['NODE_DEBUG_NATIVE', 'tls', /^NODE_DEBUG_NATIVE makes Node print/],
+    ['SSLKEYLOGFILE', '/tmp/hunter2', /^SSLKEYLOGFILE may make TLS write its keys/],
+    ['NODE_TLS_REJECT_UNAUTHORIZED', '0', /^NODE_TLS_REJECT_UNAUTHORIZED is ignored: certificates are verified/],
+    ['NODE_OPTIONS', '--inspect=0.0.0.0:9229', /^--inspect lets others read the secret and all tokens/],
+    ['NODE_OPTIONS', '--no-warnings --heapsnapshot-signal=SIGUSR2', /^--heapsnapshot-signal lets others read/],
+    ['NODE_OPTIONS', '--heapsnapshot-near-heap-limit=3', /^--heapsnapshot-near-heap-limit lets/],
+    ['NODE_OPTIONS', '--heap-prof', /^--heap-prof lets/],
+    ['NODE_OPTIONS', '--cpu-prof --report-on-signal', /^--cpu-prof lets/],
+    ['NODE_OPTIONS', '--report-on-signal', /^--report-on-signal lets/],
+    ['NODE_OPTIONS', '--tls-keylog=/tmp/hunter2', /^--tls-keylog lets/],
+  ])('%s=%s gets a warning', async (name, value, warning) => {
+    const { warnings } = await loadWith({ [name]: value })
+    expect(warnings).toContainEqual(expect.stringMatching(warning))
+    expect(warnings.join()).not.toContain('hunter2')
+  })
+
+  test('what is harmless gets none', async () => {
+    const env = {
+      NODE_OPTIONS: '--inspect-port=0 --max-old-space-size=64',
+      NODE_TLS_REJECT_UNAUTHORIZED: '1',
+      NO_PROXY: 'a',
+    }
+    expect((await loadWith(env)).warnings).toEqual((await loadWith({})).warnings)
+    const used = { HTTPS_PROXY: 'http://proxy.example', OAP_ORIGIN_PROXY_FROM_ENV: 'true' }
+    expect((await loadWith(used)).warnings).toEqual((await loadWith({})).warnings)
+  })
+
+  test.each([
+    ['10.0.0.0/8,*,.example.com,*.example.org,a.example:8443,[::1]:80,::1,fd00::/8', []],
+    ['10.*,10.0.0.0/64', ['10.*', '10.0.0.0/64']],
+  ])('NO_PROXY=%s', async (value, unknown) => {
+    const env = { NO_PROXY: value, HTTPS_PROXY: 'http://proxy.example', OAP_ORIGIN_PROXY_FROM_ENV: 'true' }
+    const named = (await loadWith(env)).warnings.filter((warning) => warning.startsWith('NO_PROXY'))
+    expect(named).toEqual(unknown.map((entry) => expect.stringContaining(JSON.stringify(entry))))
+  })
+
   test('proxies are read only with origin.proxyFromEnv', async () => {
     const env = { HTTPS_PROXY: 'http://me:hunter2@proxy.example.com:3128', no_proxy: 'localhost', http_proxy: '' }
     expect((await loadWith(env)).config.proxies).toBeUndefined()

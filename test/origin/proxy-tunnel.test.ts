@@ -214,6 +214,10 @@ describe('which proxy', () => {
     ['http://[::1]:8080', 'localhost,127.0.0.1,::1'],
     ['http://[::1]:8080', '[::1]:8080'],
     ['https://api.example', '*'],
+    ['https://api.example', 'other.example,*'],
+    ['http://127.0.0.1', 'other.example,127.0.0.0/8'],
+    ['http://10.1.2.3', '10.1.2.3/32'],
+    ['http://[fd00::1]', 'fd00::/8'],
   ])('%s is reached directly with NO_PROXY=%s', async (url, noProxy) => {
     await expect(isProxied(url, noProxy)).resolves.toBe(false)
   })
@@ -228,8 +232,10 @@ describe('which proxy', () => {
     ['https://api.example', 'a.api.example'],
     ['https://api.example', 'api.example:80'],
     ['https://api.example:8443', 'api.example:443'],
-    ['http://127.0.0.1', '127.0.0.0/8'],
-    ['https://api.example', 'other.example,*'],
+    ['http://127.0.0.1', '10.0.0.0/8'],
+    ['http://[::1]', '0.0.0.0/0'],
+    ['http://10.1.2.3', '10.0.0.0/64'],
+    ['https://api.example', '0.0.0.0/0,10.*'],
   ])('%s goes through it with NO_PROXY=%s', async (url, noProxy) => {
     await expect(isProxied(url, noProxy)).resolves.toBe(true)
   })

@@ -77,6 +77,18 @@ test('warm orgs and a wrong secret: the proxy runs but is not ready, and its log
   expect(ready?.content.toString()).toContain('[+]warm ok: 2 Orgs in tokens.warm\n')
 })
 
+test('warns of options of Node that show its memory, and of a version without security fixes', async () => {
+  const [major = 0] = process.versions.node.split('.').map(Number)
+  await using proxy = spawnProxy({ env: served.env, nodeArgs: ['--heapsnapshot-signal=SIGUSR2'] })
+  await proxy.ready()
+  const warnings = proxy.logs.flatMap(({ level, msg }) => (level === 'warn' ? [msg] : []))
+  const isOld = major < 22 || major === 23 || major === 25
+  expect(warnings).toEqual([
+    ...(isOld ? [`Node ${major} gets no security fixes any more: use Node 24 or 26`] : []),
+    expect.stringMatching(/^--heapsnapshot-signal lets others read/),
+  ])
+})
+
 test('a token endpoint that is down does not keep the proxy from starting', async () => {
   const down = { OAP_BASE_URL: 'http://127.0.0.1:1', OAP_TOKENS_WARM: 'acme', OAP_TOKENS_MINT_TIMEOUT: '1s' }
   await using proxy = spawnProxy({ env: { ...served.env, ...down } })
