@@ -5,7 +5,6 @@
 
 import type { IncomingMessage, Server } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Server as TlsServer } from 'node:tls'
 
 interface MessageState {
   /** Node must not read the content to its end. */
@@ -26,18 +25,13 @@ export function markEmpty(message: IncomingMessage): void {
  * has given the connection away and its parser has lost its place, so the connection goes back to the server like a new one.
  * There, the request is parsed again without the field. Nothing that followed it is lost (RFC 9110 §7.8).
  */
-export function ignoreOffer(
-  server: Server | TlsServer,
-  socket: Socket,
-  message: IncomingMessage,
-  firstBytes: Buffer,
-): void {
+export function ignoreOffer(server: Server, socket: Socket, message: IncomingMessage, firstBytes: Buffer): void {
   const { method, url, httpVersion, rawHeaders } = message
   let text = `${method} ${url} HTTP/${httpVersion}\r\n`
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     if (rawHeaders[i]?.toLowerCase() !== 'upgrade') text += `${rawHeaders[i]}: ${rawHeaders[i + 1]}\r\n`
   }
-  server.emit('encrypted' in socket ? 'secureConnection' : 'connection', socket)
+  server.emit('connection', socket)
   socket.emit('data', Buffer.concat([Buffer.from(`${text}\r\n`, 'latin1'), firstBytes])) // as if just read
   socket.resume()
 }

@@ -3,10 +3,9 @@
  * behaviour tests run on every supported version of Node, so a version that renames one of these fails them.
  */
 
-import type { IncomingMessage, Server } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { Server as TlsServer } from 'node:tls'
 
 /** Pieces of content of this size or more go on as they are. */
 const LARGE_PIECE_BYTES = 4 * 1024
@@ -45,16 +44,6 @@ export function joinPieces(message: IncomingMessage): void {
 let passing = Promise.resolve()
 
 /**
- * Keeps Node from watching connections, which the listener does by itself. `close` would destroy those that Node takes for
- * idle, and Node takes all of them for idle. The list that Node makes when the server listens would be sorted four times for
- * each request.
- */
-export function keepConnections(server: Server): Server {
-  server.removeAllListeners('listening')
-  return Object.assign(server, { closeIdleConnections: () => undefined })
-}
-
-/**
  * Ends a connection with a reset and nothing before it. The documented `resetAndDestroy` sends a FIN first: a client that
  * reads until the end of the connection would take a broken response for a complete one. Unix sockets have no reset (and
  * no address); they are closed. Under TLS, the socket that carries it is reset.
@@ -67,11 +56,6 @@ export function resetNow(socket: Socket): void {
 /** Returns the TCP socket that carries a TLS connection; any other socket is its own. */
 export function carrierOf(socket: Socket): Socket {
   return (socket as Socket & { readonly _parent?: Socket | null })._parent ?? socket
-}
-
-/** Sets whether later handshakes ask for a certificate. Node reads it for each connection, but documents it for the start only. */
-export function askForCertificates(server: TlsServer, isAsked: boolean): void {
-  Object.assign(server, { requestCert: isAsked })
 }
 
 interface HttpParser {

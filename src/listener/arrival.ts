@@ -51,8 +51,8 @@ export class Arrival implements ReceivedRequest, CurrentRequest {
     }
     const record = this.#newRecord(refusal.code, refusal.orgId)
     record.caller = refusal.caller?.name
-    const isUncertified = refusal.code === 'caller_refused' && problem !== undefined
-    record.reason = isUncertified ? `certificate not verified: ${problem}` : (refusal.reason ?? refusal.limit)
+    const isUncertified = refusal.reason === 'no credential' && problem !== undefined
+    record.reason = isUncertified ? problem : (refusal.reason ?? refusal.limit)
     const status = respondWithProblem(response, record, refusal)
     record.bytesOut = response.contentBytes
     this.#end(record, status)

@@ -23,6 +23,8 @@ export interface ConnectionOrigin {
   /** Path of the caller's own socket that it came through; undefined for the common address. */
   readonly callerSocket?: string | undefined
   readonly certificate?: ClientCertificate | undefined
+  /** The TCP socket under TLS; otherwise the connection's own socket. */
+  readonly carrier: Socket
 }
 
 export interface WaitLimits {

@@ -1,17 +1,15 @@
 /** The proxy's listener: sockets, limits and timeouts. Takes requests from Node's parser and gives them to the gateway. */
 
-import { createServer, type IncomingMessage, type Server, type ServerOptions } from 'node:http'
-import type { Server as TlsServer } from 'node:https'
-import type { Socket } from 'node:net'
+import { createServer as createParsers, type IncomingMessage, type Server as Parsers } from 'node:http'
+import { createServer, type Server, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { TLSSocket } from 'node:tls'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import { Exchange, type Gateway } from '../gateway/exchange.ts'
 import { gatherFields } from '../http/fields.ts'
 import { ignoreOffer } from '../http/node-20.ts'
-import { carrierOf, discardInput, keepConnections } from '../http/node-internals.ts'
+import { discardInput } from '../http/node-internals.ts'
 import type { GatewayObserver } from '../http/request-record.ts'
 import { type AdmissionRules, type Admitted, admit, asksForWebSocket } from './admission.ts'
 import type { Arrival } from './arrival.ts'
@@ -49,8 +47,8 @@ export class Listener {
   readonly #gateway: Gateway
   readonly #connections = new Map<Duplex, ClientConnection>()
   readonly tls: ListenerTls | undefined
-  /** TCP connections whose TLS handshake goes on, the oldest first, and whether their peers are on this machine. */
-  readonly #handshakes = new Map<Socket, boolean>()
+  /** Node's HTTP server. It listens nowhere: connections are given to it, and each gets a parser. */
+  readonly #parsers: Parsers
   /** The sockets of callers by path, and the common address under `undefined`. */
   readonly #bound = new Map<string | undefined, Bound>()
   #sweep: NodeJS.Timeout | undefined
@@ -70,7 +68,15 @@ export class Listener {
   constructor(options: ListenerOptions, gateway: Gateway) {
     this.options = options
     this.#gateway = gateway
-    this.tls = options.tls === undefined ? undefined : new ListenerTls(options.tls)
+    this.#parsers = this.#newParsers()
+    // Anyone on the network can make handshakes fail, so this is logged at the level debug.
+    this.tls =
+      options.tls &&
+      new ListenerTls(options.tls, options.headersTimeoutMs, {
+        opened: (socket, carrier, certificate) =>
+          this.#open(socket, { isLocal: placeOfPeer(carrier, 'tcp') === 'here', certificate, carrier }),
+        handshakeFailed: (code) => options.observer.handshakeFailed(code),
+      })
     this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, () => gateway.origin.tunnels)
   }
 
@@ -115,9 +121,7 @@ export class Listener {
         this.#finish(({ callerSocket }) => callerSocket === path)
       }
       for (const [path, bound] of opened) this.#bound.set(path, bound)
-      if (useTls?.() !== true) return
-      for (const socket of this.#handshakes.keys()) socket.destroy()
-      this.#finish(({ certificate }) => certificate !== undefined)
+      if (useTls?.() === true) this.#finish(({ certificate }) => certificate !== undefined)
     }
   }
 
@@ -133,60 +137,30 @@ export class Listener {
     for (const connection of this.#connections.values()) if (isMeant(connection)) connection.finish()
   }
 
-  #newServer(callerSocket?: string): Server | TlsServer {
-    const { headersTimeoutMs } = this.options
-    const tls = callerSocket === undefined ? this.tls : undefined
-    const kind = callerSocket === undefined ? this.options.address.kind : 'unix'
-    const server = tls === undefined ? createServer(HTTP) : tls.newServer(HTTP, headersTimeoutMs)
-    // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
-    server.maxHeadersCount = 0
-    server.on('connection', (socket: Socket) => {
-      const known = this.#connections.get(socket)
-      if (known !== undefined) {
-        known.readRequests() // it has gone back to the server, and has a new parser
-        return
-      }
-      const place = placeOfPeer(socket, kind)
+  #newServer(callerSocket?: string): Server {
+    const isOnSocket = callerSocket !== undefined || this.options.address.kind === 'unix'
+    return createServer(SOCKETS, (socket) => {
+      const place = placeOfPeer(socket, isOnSocket ? 'unix' : 'tcp')
       const isLocal = place === 'here'
       if (place === 'unknown' || !this.#hasRoom(isLocal)) {
         socket.destroy()
-        return
-      }
-      if (tls === undefined) this.#open(socket, { isLocal, isOnSocket: kind === 'unix', callerSocket })
-      else {
-        this.#handshakes.set(socket, isLocal)
-        socket.once('close', () => this.#handshakes.delete(socket))
+      } else if (isOnSocket || this.tls === undefined) {
+        this.#open(socket, { isLocal, isOnSocket, callerSocket, carrier: socket })
+      } else {
+        this.tls.begin(socket)
       }
     })
-    server.on('secureConnection', (socket: TLSSocket) => {
-      const known = this.#connections.get(socket)
-      if (known !== undefined) known.readRequests()
-      else {
-        const isLocal = this.#handshakes.get(carrierOf(socket)) === true
-        this.#open(socket, { isLocal, certificate: tls?.certificateOf(socket) })
-      }
-    })
-    // Anyone on the network can make handshakes fail, so this is logged at the level debug.
-    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.options.observer.handshakeFailed(code))
-    server.on('upgrade', (message, socket, firstBytes) => this.#upgrade(server, message, socket, firstBytes))
-    server.on('connect', (message, socket) => this.#connections.get(socket)?.takeLast(message))
-    server.on('clientError', (error, socket) => this.#inputBroken(error, socket))
-    return keepConnections(server)
   }
 
   #open(socket: Socket, origin: ConnectionOrigin): void {
-    const carrier = carrierOf(socket)
-    this.#handshakes.delete(carrier)
-    // A tunnel may end one side first. During its handshake, a connection that ends one side is over.
-    socket.allowHalfOpen = true
-    carrier.allowHalfOpen = true
+    this.#parsers.emit('connection', socket)
     this.#connections.set(socket, new ClientConnection(socket, this, origin))
     socket.once('close', () => this.#connections.delete(socket))
   }
 
   /** Makes room for one more connection if it can. */
   #hasRoom(isLocal: boolean): boolean {
-    if (this.#connections.size + this.#handshakes.size < this.limit.most) return true
+    if (this.#connections.size + (this.tls?.handshakes ?? 0) < this.limit.most) return true
     if (this.limit.refuse()) this.options.observer.connectionsRefused(this.limit)
     return (this.options.allowsRemote || isLocal) && this.#makeRoom()
   }
@@ -196,13 +170,12 @@ export class Listener {
    * connections and send nothing must not take the places of callers, which keep theirs for later.
    */
   #makeRoom(): boolean {
-    const [handshake] = this.#handshakes.keys()
+    if (this.tls?.dropOldest() === true) return true
     const [verifying] = this.#verifying
-    if (handshake === undefined) verifying?.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
-    const victim = handshake ?? verifying?.connection.socket ?? this.#longestIdle()
+    verifying?.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
+    const victim = verifying?.connection.socket ?? this.#longestIdle()
     if (victim === undefined) return false
     victim.destroy()
-    this.#handshakes.delete(victim)
     this.#connections.delete(victim)
     return true
   }
@@ -279,10 +252,22 @@ export class Listener {
     return caller?.hasRoom === false ? { code: 'overloaded', limit: 'callers[].maxInFlight' } : undefined
   }
 
-  #upgrade(server: Server | TlsServer, message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
+  #newParsers(): Parsers {
+    const parsers = createParsers(HTTP)
+    // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
+    parsers.maxHeadersCount = 0
+    // A connection that has gone back to the server has a new parser. One that is new is not known yet.
+    parsers.on('connection', (socket: Socket) => this.#connections.get(socket)?.readRequests())
+    parsers.on('upgrade', (message, socket, firstBytes) => this.#upgrade(message, socket, firstBytes))
+    parsers.on('connect', (message, socket) => this.#connections.get(socket)?.takeLast(message))
+    parsers.on('clientError', (error, socket) => this.#inputBroken(error, socket))
+    return parsers
+  }
+
+  #upgrade(message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
     const connection = this.#connections.get(socket)
     if (!asksForWebSocket(gatherFields(message.rawHeaders))) {
-      connection?.inTurn(() => ignoreOffer(server, connection.socket, message, firstBytes))
+      connection?.inTurn(() => ignoreOffer(this.#parsers, connection.socket, message, firstBytes))
       return
     }
     if (firstBytes.length > 0) socket.unshift(firstBytes) // they belong to the tunnel
@@ -319,7 +304,7 @@ export class Listener {
     await nextTurn()
     await nextTurn()
     this.#isDraining = true
-    for (const socket of this.#handshakes.keys()) socket.destroy()
+    this.tls?.close()
     this.#finish(() => true)
     const sockets = [...this.#connections.keys()]
     await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve))))
@@ -329,7 +314,7 @@ export class Listener {
   close(): number {
     clearInterval(this.#sweep)
     for (const bound of this.#bound.values()) bound.close()
-    for (const socket of this.#handshakes.keys()) socket.destroy()
+    this.tls?.close()
     const connections = [...this.#connections.values()]
     const broken = connections.filter(({ isBusy }) => isBusy).length
     for (const connection of connections) connection.breakOff()
@@ -337,14 +322,15 @@ export class Listener {
   }
 }
 
+/** A tunnel may end one side first. In all other states, a connection that ends one side is over. */
+const SOCKETS = { allowHalfOpen: true, noDelay: true, highWaterMark: 64 * 1024 }
+
 /** Node's HTTP server, as strict as it can be. We give the answers that Node would give by itself, and watch its clients. */
-const HTTP: ServerOptions = {
+const HTTP = {
   insecureHTTPParser: false,
   requireHostHeader: false, // answered by admission, in our own form
   maxHeaderSize: 16 * 1024, // request line and fields together
   headersTimeout: 0,
   requestTimeout: 0,
   keepAliveTimeout: 0, // would arm and clear a timer for each request
-  highWaterMark: 64 * 1024,
-  noDelay: true,
 }

@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { Callers } from '../../src/callers/callers.ts'
-import { certificateNames } from '../../src/listener/tls.ts'
+import { namesOf } from '../../src/listener/tls.ts'
 import { byJwt, CLAIMS, encode, makeIssuer, sign } from './issuer.ts'
 import { ANY, byKey, callerOf, makeCallers, outcomeOf, rule } from './make-callers.ts'
 
@@ -43,9 +43,14 @@ describe('a caller by certificate', () => {
     ['URI:"spiffe://a.example/b, DNS:x"', ['spiffe://a.example/b, DNS:x']],
     ['URI:dns:reports.jobs.svc', []],
     ['IP Address:10.0.0.1, DNS:x', ['dns:x']],
+    ['othername:UPN:u@x, DNS:x', ['dns:x']],
+    // Nobody knows what the part says that Node cannot read.
+    ['URI:spiffe://a.example/b, othername:<unsupported>', []],
+    ['URI:spiffe://a.example/b, X400Name:<unsupported>, URI:spiffe://a.example/c', []],
+    ['URI:spiffe://a.example/b, "', []],
     [undefined, []],
   ])('the names in %s', (subjectAltName, names) => {
-    expect(certificateNames({ subjectAltName })).toEqual(names)
+    expect(namesOf({ subjectAltName }).names).toEqual(names)
   })
 })
 

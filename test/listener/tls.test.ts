@@ -1,11 +1,16 @@
 /** TLS on the listener: its certificate and its rotation, the certificates of clients, and attacks on both. */
 
+import { once } from 'node:events'
 import { rename, writeFile } from 'node:fs/promises'
 import { Agent, request as httpsRequest } from 'node:https'
+import { connect as connectTcp } from 'node:net'
+import { Duplex } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CertificateAuthority, type Issued, type IssueOptions } from '../support/certificate-authority.ts'
+import { Gate } from '../support/changes.ts'
 import { folderForFile } from '../support/folder.ts'
 import { RawClient } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
@@ -23,6 +28,10 @@ const ending = clients.issue({ names: 'DNS:proxy', lifeMs: 60_000 })
 
 const BATCH = 'spiffe://example.org/ns/jobs/sa/batch'
 const KEY = 'reports-key-0123456789'
+const PLAIN_CALLERS = [
+  'listen: {tls: {certFile: cert.pem, keyFile: key.pem}}',
+  'callers: [{name: reports, keyFiles: [reports.key], orgs: [acme]}]',
+].join('\n')
 const FILES = {
   'cert.pem': own.cert,
   'key.pem': own.key,
@@ -93,6 +102,13 @@ function oneUri(uri: string): string {
   return `DER:${Buffer.from([0x30, bytes.length + 2, 0x86, bytes.length, ...bytes]).toString('hex')}`
 }
 
+/** Two URIs, and between them an X.400 address, whose text Node gives as `<unsupported>`. */
+function twoUrisAroundX400(uri: string): string {
+  const entry = (text: string) => [0x86, text.length, ...Buffer.from(text, 'latin1')]
+  const entries = [...entry(uri), 0xa3, 2, 0x30, 0, ...entry('spiffe://x/y')]
+  return `DER:${Buffer.from([0x30, entries.length, ...entries]).toString('hex')}`
+}
+
 describe('a client certificate', () => {
   beforeEach(() => start())
 
@@ -104,10 +120,19 @@ describe('a client certificate', () => {
     ['that has ended', named(`URI:${BATCH}`, clients, -1_000), 403, 'certificate not verified'],
     ['with another spelling of the URI', named(`URI:${BATCH.replace('batch', 'Batch')}`), 403, 'unknown'],
     ['with a longer URI', named(`URI:${BATCH}/x`), 403, 'unknown'],
-    ['with several URIs', named(`URI:${BATCH},URI:spiffe://example.org/other`), 403, 'no credential'],
+    ['with several URIs', named(`URI:${BATCH},URI:spiffe://example.org/other`), 403, 'certificate with several URIs'],
     ['with a URI that holds another', named(oneUri(`spiffe://a, URI:${BATCH}`)), 403, 'unknown'],
-    ['with a quote in its URI', named(oneUri(`x", URI:${BATCH}`)), 403, 'no credential'],
-    ['with a wildcard', named('DNS:*.jobs.svc'), 403, 'no credential'],
+    ['with a quote in its URI', named(oneUri(`x", URI:${BATCH}`)), 403, 'certificate without a URI or a DNS name'],
+    ['with a wildcard', named('DNS:*.jobs.svc'), 403, 'certificate for a wildcard'],
+    ['with a common name alone', named(''), 403, 'certificate without alternative names'],
+    ['with an address alone', named('IP:127.0.0.1'), 403, 'certificate without a URI or a DNS name'],
+    // Between two URIs, this part once ended the reading, and the first URI passed for the only one.
+    [
+      'with a part that Node cannot read',
+      named(twoUrisAroundX400(BATCH)),
+      403,
+      'certificate with an unknown kind of name',
+    ],
     ['of two callers', named(`URI:${BATCH},DNS:web.jobs.svc`), 403, 'certificate of several'],
   ])('%s', async (_, issue, status, said) => {
     expect((await send(fieldsOf(issue()))).status).toBe(status)
@@ -168,22 +193,31 @@ async function session(issued: Issued, version: 'TLSv1.2' | 'TLSv1.3', resumed?:
   return { socket, given }
 }
 
-async function statusOn(socket: TLSSocket): Promise<number> {
-  socket.write(get('/v2/x', 'acme'))
+/** What its client may offer in its next handshake. Closes the connection. */
+async function sessionOf({ socket, given }: Awaited<ReturnType<typeof session>>): Promise<Buffer> {
+  expect(await statusOn(socket, { 'X-Proxy-Key': KEY })).toBeLessThan(500)
+  const ticket = await Promise.race([given, sleep(300, undefined)]) // TLS 1.2 may give none
+  const found = ticket ?? socket.getSession()
+  socket.destroy()
+  return found ?? Buffer.alloc(0)
+}
+
+async function statusOn(socket: TLSSocket, fields: Record<string, string> = {}): Promise<number> {
+  socket.write(get('/v2/x', 'acme', ...Object.entries(fields).map(([name, value]) => `${name}: ${value}`)))
   const bytes = await new Promise<Buffer>((resolve) => socket.once('data', resolve))
   return Number(bytes.toString().slice(9, 12))
 }
 
-describe.each(['TLSv1.2', 'TLSv1.3'] as const)('a resumed session (%s)', (version) => {
-  test('has the identity of the first, and none once its CA is taken away', async () => {
+describe.each(['TLSv1.2', 'TLSv1.3'] as const)('a client that offers its last session again (%s)', (version) => {
+  // A session brings the certificate of its first handshake: it is no sign of what the client has now.
+  test('is asked for its certificate again, so that a renewed one counts at once', async () => {
     await start()
     const issued = certified({ names: `URI:${BATCH}` })
     const first = await session(issued, version)
-    expect(await statusOn(first.socket)).toBe(200)
-    const ticket = await first.given
-    first.socket.destroy()
-    const second = await session(issued, version, ticket)
-    expect([second.socket.isSessionReused(), await statusOn(second.socket)]).toEqual([true, 200])
+    const ticket = await sessionOf(first)
+    const second = await session(certified({ names: 'DNS:web.jobs.svc' }), version, ticket)
+    expect([second.socket.isSessionReused(), await statusOn(second.socket)]).toEqual([false, 200])
+    await proxy.until(() => proxy.logs.some(({ caller }) => caller === 'web'), 'the caller of the renewed certificate')
 
     // Revocation: the CA goes.
     await writeFile(proxy.at('clients.pem'), strangers.cert)
@@ -192,6 +226,67 @@ describe.each(['TLSv1.2', 'TLSv1.3'] as const)('a resumed session (%s)', (versio
     const third = await session(issued, version, ticket)
     expect([third.socket.isSessionReused(), await statusOn(third.socket)]).toEqual([false, 403])
     third.socket.destroy()
+  })
+
+  test('is resumed where no certificates are asked for', async () => {
+    await start({}, { ...FILES, 'proxy.yaml': PLAIN_CALLERS })
+    const first = await session(own, version)
+    const ticket = await sessionOf(first)
+    const second = await session(own, version, ticket)
+    expect([second.socket.isSessionReused(), await statusOn(second.socket, { 'X-Proxy-Key': KEY })]).toEqual([
+      true,
+      200,
+    ])
+    second.socket.destroy()
+  })
+})
+
+// A client may not begin a second handshake, which costs the proxy more than the client.
+test('a renegotiation is refused', async () => {
+  await start()
+  const { socket } = await session(certified({ names: `URI:${BATCH}` }), 'TLSv1.2')
+  const failed = new Promise((resolve) => socket.once('error', resolve))
+  const renegotiated = new Promise((resolve) => socket.renegotiate({}, resolve))
+  expect(await Promise.race([failed, renegotiated])).toMatchObject({ code: 'ERR_SSL_NO_RENEGOTIATION' })
+  socket.destroy()
+  expect((await send({}, { 'X-Proxy-Key': KEY })).status).toBe(200)
+})
+
+describe('a handshake that goes on while a reload takes a CA away', () => {
+  const paused = async (options: ConnectionOptions) => {
+    const carrier = connectTcp(proxy.port, '127.0.0.1')
+    await once(carrier, 'connect')
+    const gate = new Gate()
+    const held = new Duplex({
+      read: () => undefined,
+      write: (bytes, _, done) => void carrier.write(bytes, done),
+    })
+    let isHeld = true
+    carrier.on('data', (bytes) => void (isHeld ? gate.pass().then(() => held.push(bytes)) : held.push(bytes)))
+    carrier.on('close', () => held.destroy())
+    const socket = connect({ socket: held, ca: servers.cert, servername: 'localhost', ...options })
+    socket.on('error', () => {})
+    await gate.untilWaiting(1)
+    const goOn = () => {
+      isHeld = false
+      gate.open()
+    }
+    return { socket, carrier, goOn }
+  }
+
+  test.each([
+    ['none', () => ({}), 200],
+    ['one of a CA that is gone', () => fieldsOf(certified({ names: `URI:${BATCH}` })), undefined],
+  ])('a client with %s', async (_, options, status) => {
+    await start()
+    const { socket, carrier, goOn } = await paused(options())
+    await writeFile(proxy.at('clients.pem'), strangers.cert)
+    await proxy.app.reload()
+    const closed = once(carrier, 'close').then(() => undefined)
+    goOn()
+    expect(await Promise.race([statusOn(socket, { 'X-Proxy-Key': KEY }), closed])).toBe(status)
+    socket.destroy()
+    carrier.destroy()
   })
 })
 

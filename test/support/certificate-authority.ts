@@ -8,7 +8,7 @@ import { join } from 'node:path'
 export type Issued = Readonly<Record<'cert' | 'key', string>>
 
 export interface IssueOptions {
-  /** Such as `URI:spiffe://example.org/ns/jobs/sa/batch,DNS:batch.jobs.svc`. */
+  /** Such as `URI:spiffe://example.org/ns/jobs/sa/batch,DNS:batch.jobs.svc`. Empty: a common name alone. */
   readonly names: string
   /** From now on; negative for a certificate that has ended. */
   readonly lifeMs?: number
@@ -43,7 +43,7 @@ export class CertificateAuthority {
 
   issue({ names, lifeMs = DAY_MS }: IssueOptions): Issued {
     this.#newKey('leaf')
-    this.#request('leaf', 'leaf', `subjectAltName=${names}`)
+    this.#request('leaf', 'leaf', names === '' ? undefined : `subjectAltName=${names}`)
     this.#sign(join(this.#folder, 'leaf'), lifeMs)
     return { cert: this.#read('leaf.pem') + this.#chain, key: this.#read('leaf.key') }
   }
@@ -52,8 +52,8 @@ export class CertificateAuthority {
     this.#openssl('genpkey', '-algorithm', 'EC', '-pkeyopt', 'ec_paramgen_curve:P-256', '-out', `${name}.key`)
   }
 
-  #request(name: string, commonName: string, extension: string): void {
-    const subject = ['-subj', `/CN=${commonName}`, '-addext', extension]
+  #request(name: string, commonName: string, extension: string | undefined): void {
+    const subject = ['-subj', `/CN=${commonName}`, ...(extension === undefined ? [] : ['-addext', extension])]
     this.#openssl('req', '-new', '-key', `${name}.key`, ...subject, '-out', `${name}.csr`)
   }
 
