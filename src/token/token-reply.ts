@@ -66,7 +66,8 @@ function isAmbiguous(text: string, field: readonly string[]): boolean {
   /** The number of objects on the way to the token that are open here. */
   let way = 0
   let name = ''
-  for (const [part] of text.matchAll(/"(?:[^"\\]|\\.)*"(?:\s*:)?|[{}[\]]/g)) {
+  // The closing quote is optional so that no text can make the expression go back.
+  for (const [part] of text.matchAll(/"(?:[^"\\]|\\.)*"?(?:\s*:)?|[{}[\]]/g)) {
     if (part === '{' || part === '[') {
       const isOnWay = way === depth && (depth === 0 || name === field[depth - 1])
       depth++
