@@ -29,7 +29,7 @@ export async function openOrigin(
     connections,
     connectTimeoutMs: origin.connectTimeout,
     maxConnectionAgeMs: origin.maxConnectionAge,
-    tunnel: await tunnelFor(baseUrl, proxies),
+    tunnel: await tunnelFor(baseUrl, proxies, origin.connectTimeout),
     get secureContext() {
       return live.secureContext
     },

@@ -7,7 +7,7 @@ import { serverNameOf } from '../http/host.ts'
 import { AddressRace, type Lookup } from './address-race.ts'
 import type { Connection } from './connection.ts'
 import { originError } from './origin-failure.ts'
-import type { ConnectTunnel } from './proxy-tunnel.ts'
+import type { ProxyTunnel } from './proxy-tunnel.ts'
 
 export interface ConnectorOptions {
   /** Only scheme, host and port are used. */
@@ -16,8 +16,8 @@ export interface ConnectorOptions {
   readonly connectTimeoutMs: number
   /** Replaces the CA certificates of the runtime. Read for each connection, because a reload may change it. */
   readonly secureContext?: SecureContext | undefined
-  /** Opens a tunnel through a proxy; undefined for direct connections. */
-  readonly tunnel?: ConnectTunnel | undefined
+  /** Undefined for direct connections. */
+  readonly tunnel?: ProxyTunnel | undefined
   /** Finds the addresses of the host. */
   readonly lookup?: Lookup | undefined
 }
@@ -76,11 +76,11 @@ export class Connector {
       else if (!this.#isSecure) finish(result)
       else handshake(tunnel === undefined ? result : this.#secure({ socket: result, host: this.#host }))
     }
-    const timer = setTimeout(() => finish(TOO_LATE), connectTimeoutMs)
+    const timer = setTimeout(() => finish(tooLate(tunnel)), connectTimeoutMs)
     if (tunnel === undefined) {
       const race = new AddressRace(this.#host, (address) => this.#connect(address, reader), reached, lookup)
       giveUp = () => race.giveUp()
-    } else giveUp = tunnel(reached)
+    } else giveUp = tunnel.open(reached)
     return () => finish()
   }
 
@@ -117,9 +117,11 @@ export class Connector {
   }
 }
 
-const TOO_LATE = new OriginError('connection_timeout', 'no connection in time', {
-  hint: 'TCP and TLS with the service took longer than origin.connectTimeout.',
-})
+function tooLate(tunnel: ProxyTunnel | undefined): OriginError {
+  const way = tunnel === undefined ? '' : ` through the proxy on the way, ${tunnel.proxy},`
+  const hint = `TCP and TLS with the service${way} took longer than origin.connectTimeout.`
+  return new OriginError('connection_timeout', 'no connection in time', { hint })
+}
 
 function readInto(reader: SocketReader): OnReadOpts {
   return {

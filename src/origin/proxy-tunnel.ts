@@ -5,6 +5,7 @@ import { unescape as percentDecoded } from 'node:querystring'
 import { OriginError } from '../errors.ts'
 import { parseSubnet } from '../http/host.ts'
 import type { Secret } from '../secret.ts'
+import { originError } from './origin-failure.ts'
 
 export interface Proxies {
   /** A URL. It may contain a password. */
@@ -13,45 +14,78 @@ export interface Proxies {
   readonly noProxy: string | undefined
 }
 
-/** Calls `done` once, with a connection to the origin or with an error. Returns a function that gives up. */
-export type ConnectTunnel = (done: (result: Socket | Error) => void) => () => void
-
-/** Our own limit holds, and NODE_TLS_REJECT_UNAUTHORIZED does not. */
-const CONNECT = { timeout: 0, rejectUnauthorized: true }
+/** The way through the proxy. */
+export interface ProxyTunnel {
+  /** Host and port of the proxy, for people. */
+  readonly proxy: string
+  /** Calls `done` once, with a connection to the origin or with an error. Returns a function that gives up. */
+  open(done: (result: Socket | Error) => void): () => void
+}
 
 /** Resolves with undefined if the origin is reached directly. */
-export async function tunnelFor(baseUrl: URL, proxies: Proxies | undefined): Promise<ConnectTunnel | undefined> {
+export async function tunnelFor(
+  baseUrl: URL,
+  proxies: Proxies | undefined,
+  connectTimeoutMs: number,
+): Promise<ProxyTunnel | undefined> {
   if (proxies === undefined) return undefined
   const isSecure = baseUrl.protocol === 'https:'
-  const proxy = isSecure ? (proxies.httpsProxy ?? proxies.httpProxy) : proxies.httpProxy
+  const variable = isSecure ? (proxies.httpsProxy ?? proxies.httpProxy) : proxies.httpProxy
   const port = baseUrl.port === '' ? (isSecure ? 443 : 80) : Number(baseUrl.port)
-  if (proxy === undefined || isExempt(proxies.noProxy ?? '', baseUrl.hostname, port)) return undefined
+  if (variable === undefined || isExempt(proxies.noProxy ?? '', baseUrl.hostname, port)) return undefined
   // Loading it takes 60 to 100 ms and 8 to 15 MiB, and few need it.
   const { Client } = await import('undici')
   const path = `${baseUrl.hostname}:${port}`
-  return (done) => {
-    const { origin, username, password } = new URL(proxy.reveal())
-    const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
-    const authorization = { 'proxy-authorization': `Basic ${credentials}` }
-    const headers = { host: path, ...(username === '' && password === '' ? {} : authorization) }
-    const client = new Client(origin, { connect: CONNECT })
-    const end = () => void client.destroy().catch(() => undefined)
-    client.connect({ path, headers }, (error, answer) => {
-      if (error !== null) {
-        done(error)
-        return
-      }
-      const socket = answer.socket as Socket
-      socket.once('close', end)
-      if (answer.statusCode === 200) {
-        done(socket)
-        return
-      }
-      socket.on('error', () => undefined).destroy()
-      done(new OriginError('connection_refused', `the proxy on the way answered ${answer.statusCode}`))
-    })
-    return end
+  const { origin, host: proxy } = new URL(variable.reveal())
+  const connect = {
+    timeout: 0, // our own limit holds
+    autoSelectFamilyAttemptTimeout: connectTimeoutMs / 2, // Node's 250 ms reach no proxy that is farther away
+    rejectUnauthorized: true, // NODE_TLS_REJECT_UNAUTHORIZED does not hold
   }
+  return {
+    proxy,
+    open: (done) => {
+      const { username, password } = new URL(variable.reveal())
+      const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
+      const authorization = { 'proxy-authorization': `Basic ${credentials}` }
+      const headers = { host: path, ...(username === '' && password === '' ? {} : authorization) }
+      const client = new Client(origin, { connect })
+      const end = () => void client.destroy().catch(() => undefined)
+      client.connect({ path, headers }, (error, answer) => {
+        if (error !== null) {
+          done(failure(proxy, error))
+          return
+        }
+        const socket = answer.socket as Socket
+        socket.once('close', end)
+        if (answer.statusCode === 200) {
+          done(socket)
+          return
+        }
+        socket.on('error', () => undefined).destroy()
+        done(refusal(proxy, answer.statusCode))
+      })
+      return end
+    },
+  }
+}
+
+function refusal(proxy: string, status: number): OriginError {
+  const isLogin = status === PROXY_AUTHENTICATION_REQUIRED
+  const remedy = isLogin ? ': check the user and the password in its variable' : ''
+  const hint = `The proxy on the way, ${proxy}, answered ${status} to CONNECT${remedy}.`
+  return new OriginError('connection_refused', `the proxy on the way answered ${status}`, { hint })
+}
+
+const PROXY_AUTHENTICATION_REQUIRED = 407
+
+/** Names the proxy: an error without it would be taken for one of the service. */
+function failure(proxy: string, error: Error): OriginError {
+  const [first = error]: readonly NodeJS.ErrnoException[] = error instanceof AggregateError ? error.errors : [error]
+  const { code, message } = originError(first)
+  const says = code === 'dns_error' ? 'does not resolve' : 'cannot be reached'
+  const hint = `The proxy on the way, ${proxy}, ${says} (${first.code ?? code}).`
+  return new OriginError(code, message, { cause: first, hint })
 }
 
 /** Reads `NO_PROXY`: hosts with their subdomains, with or without a port, subnets for addresses, or `*` for all. */

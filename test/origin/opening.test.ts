@@ -133,9 +133,12 @@ test('a connection that a tunnel brings after the time limit is closed', async (
   let bring = (_: Socket) => {}
   await using pool = await startOriginPool(undefined, {
     connectTimeoutMs: 50,
-    tunnel: (done) => {
-      bring = done
-      return () => {} // too late for it
+    tunnel: {
+      proxy: 'proxy.example:3128',
+      open: (done) => {
+        bring = done
+        return () => {} // too late for it
+      },
     },
   })
   const socket = connect(pool.server.port, '127.0.0.1')

@@ -35,6 +35,9 @@ interface Behind {
 /** For a connection that is never opened. */
 const SHORT_MS = 1_000
 
+const tunnelThrough = (baseUrl: URL, proxies: ReturnType<typeof variables> | undefined) =>
+  tunnelFor(baseUrl, proxies, SHORT_MS)
+
 async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
   const { presents, userInfo = `user:${ENCODED}@`, connectTimeoutMs = 10_000 } = behind
   const server = await startOrigin(undefined, presents === undefined ? {} : { tls: certificate(presents) })
@@ -43,7 +46,7 @@ async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
     baseUrl,
     connections: 2,
     connectTimeoutMs,
-    tunnel: await tunnelFor(baseUrl, variables(proxy.url(userInfo))),
+    tunnel: await tunnelFor(baseUrl, variables(proxy.url(userInfo)), connectTimeoutMs),
     secureContext: presents === undefined ? undefined : createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
   })
   return new OriginPool(origin, server)
@@ -114,20 +117,21 @@ describe('an origin behind a proxy', () => {
 })
 
 describe('a proxy that opens no tunnel', () => {
-  test.each<[Behaviour, string]>([
-    ['refuse with 407', 'connection_refused'],
-    ['refuse with 403', 'connection_refused'],
-    ['refuse with 502', 'connection_refused'],
-    ['reset', 'connection_terminated'],
-    ['end', 'connection_terminated'],
-    ['hang', 'connection_timeout'],
-  ])('%s: %s, nothing is sent, the error has no password, nothing stays open', async (behaviour, code) => {
+  test.each<[Behaviour, string, string]>([
+    ['refuse with 407', 'connection_refused', 'PROXY, answered 407 to CONNECT: check the user'],
+    ['refuse with 403', 'connection_refused', 'PROXY, answered 403 to CONNECT.'],
+    ['refuse with 502', 'connection_refused', 'PROXY, answered 502 to CONNECT.'],
+    ['reset', 'connection_terminated', 'PROXY, cannot be reached (ECONNRESET)'],
+    ['end', 'connection_terminated', 'PROXY, cannot be reached (UND_ERR_SOCKET)'],
+    ['hang', 'connection_timeout', 'through the proxy on the way, PROXY, took longer than origin.connectTimeout'],
+  ])('%s: %s, nothing is sent, the error has no password, nothing stays open', async (behaviour, code, hint) => {
     await using proxy = await startConnectProxy()
     await using pool = await startBehind(proxy, behaviour === 'hang' ? { connectTimeoutMs: SHORT_MS } : {})
     proxy.behaviour = behaviour
     const recorder = pool.send('/')
     const error = await recorder.failed()
-    expect(error).toMatchObject({ code })
+    const said = hint.replace('PROXY', new URL(proxy.url()).host)
+    expect(error).toMatchObject({ code, hint: expect.stringContaining(said) })
     expect(recorder.told).toEqual(['failed'])
     expect(recorder.attempt.isSent).toBe(false)
     expect(pool.server.connections).toEqual([])
@@ -142,7 +146,20 @@ describe('a proxy that opens no tunnel', () => {
     const proxy = await startConnectProxy()
     await using pool = await startBehind(proxy)
     await proxy[Symbol.asyncDispose]()
-    expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_refused' })
+    expect(await pool.send('/').failed()).toMatchObject({
+      code: 'connection_refused',
+      hint: expect.stringMatching(/proxy on the way, 127\.0\.0\.1:\d+, cannot be reached \(ECONNREFUSED\)/),
+    })
+  })
+
+  test('a proxy whose name does not resolve', async () => {
+    const baseUrl = new URL('http://api.example')
+    const tunnel = await tunnelThrough(baseUrl, variables('http://nowhere.invalid:3128'))
+    await using pool = await startOriginPool(undefined, { baseUrl, tunnel })
+    expect(await pool.send('/').failed()).toMatchObject({
+      code: 'dns_error',
+      hint: expect.stringContaining('nowhere.invalid:3128, does not resolve'),
+    })
   })
 
   // Whoever stands there would get the password.
@@ -150,7 +167,7 @@ describe('a proxy that opens no tunnel', () => {
     vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
     await using proxy = await listening(createServer(certificate('self-signed')))
     const baseUrl = new URL('http://api.example')
-    const tunnel = await tunnelFor(baseUrl, variables(`https://user:${ENCODED}@localhost:${proxy.port}`))
+    const tunnel = await tunnelThrough(baseUrl, variables(`https://user:${ENCODED}@localhost:${proxy.port}`))
     await using pool = await startOriginPool(undefined, { baseUrl, tunnel })
     expect(await pool.send('/').failed()).toMatchObject({ code: 'tls_certificate_error' })
     vi.unstubAllEnvs()
@@ -182,17 +199,17 @@ describe('a proxy that opens no tunnel', () => {
 describe('which proxy', () => {
   const PROXY = 'http://proxy.example:3128'
   const isProxied = async (url: string, noProxy?: string) =>
-    (await tunnelFor(new URL(url), variables(PROXY, PROXY, noProxy))) !== undefined
+    (await tunnelThrough(new URL(url), variables(PROXY, PROXY, noProxy))) !== undefined
 
   test('HTTP_PROXY serves https too, HTTPS_PROXY not http', async () => {
     const http = new URL('http://api.example')
     const https = new URL('https://api.example')
-    expect(await tunnelFor(http, variables(PROXY))).toBeTypeOf('function')
-    expect(await tunnelFor(https, variables(PROXY))).toBeTypeOf('function')
-    expect(await tunnelFor(https, variables(undefined, PROXY))).toBeTypeOf('function')
-    expect(await tunnelFor(http, variables(undefined, PROXY))).toBeUndefined()
-    expect(await tunnelFor(https, variables())).toBeUndefined()
-    expect(await tunnelFor(https, undefined)).toBeUndefined()
+    expect(await tunnelThrough(http, variables(PROXY))).toBeDefined()
+    expect(await tunnelThrough(https, variables(PROXY))).toBeDefined()
+    expect(await tunnelThrough(https, variables(undefined, PROXY))).toBeDefined()
+    expect(await tunnelThrough(http, variables(undefined, PROXY))).toBeUndefined()
+    expect(await tunnelThrough(https, variables())).toBeUndefined()
+    expect(await tunnelThrough(https, undefined)).toBeUndefined()
   })
 
   test.each([

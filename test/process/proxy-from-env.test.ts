@@ -17,6 +17,7 @@ let service: Service
 let onTheWay: ConnectProxy
 beforeEach(() => {
   onTheWay.requests.length = 0
+  onTheWay.behaviour = 'open'
 })
 beforeAll(async () => {
   service = await startService(echoServer({ content: 'from the origin', closes: true }))
@@ -51,10 +52,22 @@ test('mints and requests go through it, with its password; a refusal is a 502, a
   onTheWay.behaviour = 'refuse with 407'
   const refused = await request(proxy.port, get('/v2/x', 'acme'))
   expect(refused.status).toBe(502)
-  expect(problemOf(refused).code).toBe('connection_refused')
+  const said = `The proxy on the way, ${new URL(onTheWay.url()).host}, answered 407`
+  expect(problemOf(refused)).toMatchObject({ code: 'connection_refused', detail: expect.stringContaining(said) })
   onTheWay.behaviour = 'open'
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  await proxy.spawned.waitForLine(new RegExp(`"msg":"request".*${said}`))
   await expectSilence(proxy)
+})
+
+test('a mint that it refuses names it in the answer, the log and the status', async () => {
+  onTheWay.behaviour = 'refuse with 403'
+  await using proxy = await start({ http_proxy: onTheWay.url() })
+  const said = `The proxy on the way, ${new URL(onTheWay.url()).host}, answered 403`
+  const problem = problemOf(await request(proxy.port, get('/v2/x', 'acme')))
+  expect(problem['detail']).toContain(said)
+  await proxy.spawned.waitForLine(new RegExp(`${said}.*"msg":"mint failed"`))
+  expect(await (await fetch(`http://127.0.0.1:${proxy.adminPort}/status`)).text()).toContain(said)
 })
 
 test('origin.caFile applies to mints and requests in the tunnel', async () => {
