@@ -1,4 +1,4 @@
-/** `npm run fuzz -- --runs N --seconds S --seed X`: damaged messages from all sides, until one breaks a promise. */
+/** `npm run fuzz -- --runs N --parser-runs P --seconds S --seed X`: damaged messages from all sides, until one breaks a promise. */
 
 import { randomInt } from 'node:crypto'
 import { fileURLToPath } from 'node:url'
@@ -8,6 +8,7 @@ import { startVitest } from 'vitest/node'
 const { values } = parseArgs({
   options: {
     runs: { type: 'string', default: '10000' },
+    'parser-runs': { type: 'string', default: '1000000' },
     seconds: { type: 'string', default: '3600' },
     seed: { type: 'string', default: String(randomInt(2 ** 31)) },
   },
