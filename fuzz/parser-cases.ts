@@ -101,15 +101,16 @@ function complete(ours: Ours): void {
 
 function feed(bytes: Buffer, cuts: Iterable<number>, ours: Ours, read: (piece: Buffer, end: number) => void): void {
   try {
+    const piece = Buffer.alloc(bytes.length + BEHIND.length)
     let from = 0
     for (const cut of cuts) {
       const end = cut - from
+      if (end === 1) piece[0] = bytes[from] as number
+      else bytes.copy(piece, 0, from, cut)
       // What lies behind a piece in a buffer does not belong to it.
-      const piece = Buffer.allocUnsafe(end + 4)
-      bytes.copy(piece, 0, from, cut)
-      piece.write('\r\n\r\n', end)
+      for (let i = 0; i < BEHIND.length; i++) piece[end + i] = BEHIND[i] as number
       read(piece, end)
-      piece.fill('!')
+      if (end > 1) piece.fill('!', 0, end)
       from = cut
     }
   } catch (error) {
@@ -117,6 +118,8 @@ function feed(bytes: Buffer, cuts: Iterable<number>, ours: Ours, read: (piece: B
     ours.refusal = error.reason
   }
 }
+
+const BEHIND = Buffer.from('\r\n\r\n')
 
 export function* everywhere(length: number): Generator<number> {
   for (let at = 1; at <= length; at++) yield at
