@@ -13,7 +13,8 @@ export function contextTrusting(
 ): SecureContext | undefined {
   if (further === undefined && shown === undefined) return undefined
   return tls.createSecureContext({
-    ...(further !== undefined && { ca: [...runtimeCertificates(), further] }),
+    // Without the last, only a root would be trusted, not an intermediate that `further` holds.
+    ...(further !== undefined && { ca: [...runtimeCertificates(), further], allowPartialTrustChain: true }),
     ...shown,
   })
 }

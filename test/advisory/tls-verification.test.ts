@@ -8,9 +8,12 @@ import { writeFile } from 'node:fs/promises'
 import type { TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { get } from '../support/case-table.ts'
+import { CertificateAuthority } from '../support/certificate-authority.ts'
 import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import { makeFolder } from '../support/folder.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { scaledSetting } from '../support/pace.ts'
+import { lacks } from '../support/programs.ts'
 import { problemOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -67,6 +70,22 @@ describe('a service that shows a bad certificate later gets no token', () => {
     expect(service.requests.map((seen) => seen.target)).toEqual(['/v2/x'])
   })
 })
+
+test.skipIf(lacks('openssl'))(
+  'origin.caFile may hold an intermediate without its root, and then trusts no other chain of that root',
+  async () => {
+    await using folder = await makeFolder()
+    const { path } = folder
+    const root = new CertificateAuthority(path, 'root')
+    const ours = new CertificateAuthority(path, 'ours', root)
+    const others = new CertificateAuthority(path, 'others', root)
+    await using service = await startService({ tls: ours.issue({ names: 'DNS:localhost' }) })
+    await using proxy = await startProxy(service, { 'origin.caFile': '$FOLDER/ca.pem' }, { 'ca.pem': ours.cert })
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+    service.origin.present(others.issue({ names: 'DNS:localhost' }))
+    expect(problemOf(await request(proxy.port, get('/v2/x', 'acme'))).code).toBe('tls_certificate_error')
+  },
+)
 
 test('a service that asks for a certificate gets ours, and after a rotation the new one', async () => {
   const shown: string[] = []
