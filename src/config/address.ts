@@ -12,8 +12,10 @@ export type ListenAddress =
   | { readonly kind: 'unix'; readonly path: string }
 
 const NAME = /^(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}$/
-/** `sun_path` holds 108 bytes on Linux and 104 on macOS; the last one is NUL. */
-const MAX_SOCKET_PATH_BYTES = 103
+/** `sun_path` holds 108 bytes on Linux and 104 elsewhere; the last one is NUL. Node cuts a longer path in silence. */
+const MAX_SOCKET_PATH_BYTES = process.platform === 'linux' ? 107 : 103
+/** The socket is bound as `FOLDER/.01234567` first: see `bindUnix` of `listener/bind.ts`. */
+const MAX_SOCKET_FOLDER_BYTES = MAX_SOCKET_PATH_BYTES - '/.01234567'.length
 
 const loopback = new BlockList()
 loopback.addSubnet('127.0.0.0', 8, 'ipv4')
@@ -34,10 +36,16 @@ export function parseSocketPath(text: string): string {
 
 function parseUnix(path: string, example = 'unix:/run/org-access-proxy/proxy.sock') {
   if (!path.startsWith('/') || path.endsWith('/')) throw new Unsuitable(`needs an absolute path: write ${example}`)
-  if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES || path.includes('\0')) {
-    throw new Unsuitable(`is too long for a socket: its path may have at most ${MAX_SOCKET_PATH_BYTES} bytes`)
+  const isTooLong = Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES || folderBytes(path) > MAX_SOCKET_FOLDER_BYTES
+  if (isTooLong || path.includes('\0')) {
+    const most = `at most ${MAX_SOCKET_PATH_BYTES} bytes, and that of its folder ${MAX_SOCKET_FOLDER_BYTES}`
+    throw new Unsuitable(`is too long for a socket: its path may have ${most}`)
   }
   return { kind: 'unix', path } as const
+}
+
+function folderBytes(path: string): number {
+  return Buffer.byteLength(path.slice(0, path.lastIndexOf('/')))
 }
 
 function parseTcp(text: string): ListenAddress {
@@ -113,7 +121,9 @@ export function parseFleetStore(text: string) {
     throw new Unsuitable('holds a user name or password: take it out and set fleet.username and fleet.passwordFile')
   }
   const [, path] = /^redis\+unix:\/\/(\/\S+)$/.exec(text) ?? []
-  if (path !== undefined) return { kind: 'unix', path, database: 0 } as const
+  if (path !== undefined && Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) {
+    return { kind: 'unix', path, database: 0 } as const
+  }
   const match = /^(rediss?):\/\/(?:\[([\da-f:.]+)\]|([\w.-]+))(?::([1-9]\d{0,4}))?(?:\/(\d{0,4}))?$/i.exec(text)
   if (match === null) throw new Unsuitable(`is not the URL of a store: ${STORE_EXAMPLE}`)
   const [, protocol, ipv6, name = '', port = '6379', database] = match

@@ -126,7 +126,7 @@ async function bindLoopback(wanted: number, newServer: () => Server): Promise<Bo
  */
 async function bindUnix(path: string, newServer: () => Server, mode: number): Promise<Bound> {
   const server = newServer()
-  const temporary = join(dirname(path), `.${randomBytes(4).toString('hex')}`)
+  const temporary = join(dirname(path), `.${randomBytes(4).toString('hex')}`) // parseAddress leaves room for it
   // The umask makes the mode exact. A `chmod` would follow a symlink that somebody has put in place of the socket.
   const before = process.umask(0o777 & ~mode)
   try {

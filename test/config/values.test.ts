@@ -61,7 +61,8 @@ describe('addresses', () => {
       'unix:',
       'unix:proxy.sock',
       'unix:/run/',
-      `unix:/${'x'.repeat(103)}`,
+      `unix:/${'x'.repeat(107)}`,
+      `unix:/${'x'.repeat(97)}/p`,
     ],
   ])('%j is refused', (text) => {
     expect(() => parseAddress(text)).toThrow(Unsuitable)

@@ -1,11 +1,12 @@
 /** Unix sockets: their mode, what lies in their place, and two instances that want the same one. */
 
 import { readdirSync, symlinkSync, unlinkSync } from 'node:fs'
-import { link, lstat, mkdtemp, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { link, lstat, mkdir, mkdtemp, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { connect, createServer, type Server } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
+import { parseAddress } from '../../src/config/address.ts'
 import { type Bound, bind } from '../../src/listener/bind.ts'
 
 let folder = ''
@@ -28,6 +29,26 @@ async function leaveStale(): Promise<void> {
   await new Promise<void>((resolve) => server.listen(`${path}.bound`, resolve))
   await link(`${path}.bound`, path)
   await new Promise((resolve) => server.close(resolve))
+}
+
+// The longest that the configuration accepts: the socket is first bound under another name in the same folder.
+test.each(['p', 'proxy.sock', 'a-long-name-of-a-socket'])('the longest path that ends in %s', async (name) => {
+  const longest = (room: number) => join(folder, 'x'.repeat(room), name)
+  let room = 1
+  while (isAccepted(longest(room + 1))) room++
+  path = longest(room)
+  await mkdir(join(path, '..'))
+  await bindHere()
+  expect((await stat(path)).isSocket()).toBe(true)
+  expect(Buffer.byteLength(path)).toBeGreaterThan(90)
+})
+
+function isAccepted(socket: string): boolean {
+  try {
+    return parseAddress(`unix:${socket}`).kind === 'unix'
+  } catch {
+    return false
+  }
 }
 
 test.each([0o600, 0o660, 0o666, 0o777])('the mode is exact, whatever the umask: %o', async (mode) => {
