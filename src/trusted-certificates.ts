@@ -1,5 +1,6 @@
 /** The certificates of TLS with the service: those that are trusted, and the one that is shown. */
 
+import { readFileSync } from 'node:fs'
 import tls, { type SecureContext } from 'node:tls'
 
 /**
@@ -22,5 +23,18 @@ export function contextTrusting(
 /** Node 22.15 and newer return the whole list, NODE_EXTRA_CA_CERTS included. Older versions return only the bundled one. */
 function runtimeCertificates(): readonly string[] {
   const { getCACertificates } = tls as { getCACertificates?: () => string[] }
-  return getCACertificates?.() ?? tls.rootCertificates
+  return getCACertificates?.() ?? [...tls.rootCertificates, ...extraCertificates()]
+}
+
+/** Node warns of a file that it cannot use, and goes on without it. */
+function extraCertificates(): string[] {
+  const { NODE_EXTRA_CA_CERTS: path } = process.env
+  if (!path) return []
+  try {
+    const pem = readFileSync(path, 'latin1')
+    tls.createSecureContext({ ca: pem })
+    return [pem]
+  } catch {
+    return []
+  }
 }

@@ -9,11 +9,15 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { TLSSocket } from 'node:tls'
 import { promisify } from 'node:util'
 import { beforeEach, describe, expect, test } from 'vitest'
+import { get } from '../support/case-table.ts'
 import { CertificateAuthority } from '../support/certificate-authority.ts'
+import { CA_FILE, certificate } from '../support/certificates.ts'
 import { folderForFile } from '../support/folder.ts'
 import { lacks, programPath } from '../support/programs.ts'
+import { request as rawRequest } from '../support/raw-client.ts'
+import { startService } from '../support/service.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
-import { type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
+import { environmentFor, type SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 
 /** A longer run: see soak/README.md. */
 const SECONDS = Number(process.env['ROTATION_SECONDS'] ?? 8)
@@ -165,4 +169,13 @@ test('certificates change under load, and no request fails', { timeout: SECONDS 
   agent.destroy()
   console.info(`${sent.length} requests, ${rotations} rotations, ${presented.size} certificates`)
   expect(failures.slice(0, 10)).toEqual([])
+})
+
+test('certificates of NODE_EXTRA_CA_CERTS are trusted beside origin.caFile', async () => {
+  await using service = await startService({ tls: certificate('localhost') })
+  await using env = await environmentFor(service)
+  await writeFile(at('other.pem'), servers.cert)
+  const trusted = { NODE_EXTRA_CA_CERTS: CA_FILE, OAP_ORIGIN_CA_FILE: at('other.pem') }
+  proxy = spawnProxy({ env: { ...env, ...trusted } })
+  expect((await rawRequest((await proxy.ready()).port, get('/v2/x', 'acme'))).status).toBe(200)
 })
