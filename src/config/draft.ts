@@ -140,6 +140,10 @@ export class Draft {
 
   /** Takes note of a file that was read. */
   #note({ path, digest, content, isExposed }: ReadFile<unknown>, at: string): void {
+    if (content instanceof Secret && content.reveal().startsWith('\ufeff')) {
+      const remedy = 'save the file without it, unless the secret begins so'
+      this.warn(at, `begins with a byte order mark (U+FEFF), which counts as part of the secret: ${remedy}`)
+    }
     if (isExposed && content instanceof Secret) {
       this.warn(at, 'can be read by other users of this machine: chmod 600 prevents that')
     }

@@ -25,7 +25,6 @@ describe('the secret file', () => {
     [' s3cret ', ' s3cret '],
     ['s3:cr:et\n', 's3:cr:et'],
     ['gehéim\n', 'gehéim'],
-    ['\ufeffs3cret', '\ufeffs3cret'],
   ])('%j contains the secret %j', (content, secret) =>
     inFolder(async (folder) => {
       const file = await folder.write('secret', content)
@@ -49,6 +48,15 @@ describe('the secret file', () => {
       expect(lines.join()).not.toContain('hunter2')
     }),
   )
+
+  test('a byte order mark is part of the secret, with a warning that names it', () =>
+    inFolder(async (folder) => {
+      const { config, warnings } = await loadConfig(withSecretIn(await folder.write('secret', '\ufeffs3cret')))
+      expect(config.appSecret.reveal()).toBe('\ufeffs3cret')
+      expect(warnings).toEqual([
+        'appSecretFile (OAP_APP_SECRET_FILE): begins with a byte order mark (U+FEFF), which counts as part of the secret: save the file without it, unless the secret begins so',
+      ])
+    }))
 
   test('a missing file, a folder, or a large file is one line', () =>
     inFolder(async (folder) => {
