@@ -3,6 +3,7 @@
 import { readFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
+import { z } from 'zod'
 import { loadConfig } from '../../src/config/load.ts'
 import { settings } from '../../src/config/settings.ts'
 import { makeFolder } from '../support/folder.ts'
@@ -60,6 +61,11 @@ describe('the reference file', () => {
 })
 
 describe('the schema', () => {
+  test('accepts the reference file, as an editor reads it', () => {
+    const schema = z.fromJSONSchema(JSON.parse(renderSchema()))
+    expect(schema.safeParse(parse(renderReference())).error?.issues ?? []).toEqual([])
+  })
+
   type Shape = { readonly [name: string]: { readonly properties?: Shape } }
   const { properties: top } = parse(renderSchema()) as { properties: Shape }
 

@@ -116,7 +116,9 @@ function groupLines(group: string | undefined): string[] {
     declaration,
   )
   const indent = '  '.repeat(names.length - 1)
-  return ['', `${indent}# ${found?.description ?? ''}`, `${indent}${names.at(-1)}:`]
+  // A name without a value is null, which the schema does not permit.
+  const isEmpty = settings.every((setting) => setting.group !== group || setting.defaultValue === undefined)
+  return ['', `${indent}# ${found?.description ?? ''}`, `${indent}${isEmpty ? '# ' : ''}${names.at(-1)}:`]
 }
 
 function referenceLines(setting: Setting): string[] {
