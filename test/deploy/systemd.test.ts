@@ -33,6 +33,14 @@ describe('the unit', () => {
     expect(only('Environment')).toBe(`OAP_APP_SECRET_FILE=%d/${name}`)
   })
 
+  test('its configuration names the file of the secret, so that root can check it', async () => {
+    const [, source = ''] = (only('LoadCredential') ?? '').split(':')
+    await using folder = await makeFolder()
+    const text = readProjectFile('deploy/systemd/config.yaml').replace(source, await folder.write('secret', 'a-secret'))
+    const { given } = await loadConfig({ file: await folder.write('config.yaml', text), env: {} })
+    expect(given.get('appSecretFile')?.source).toContain('config.yaml')
+  })
+
   test('runs as a user of its own, confined', () => {
     expect(only('DynamicUser')).toBe('yes')
     expect(only('CapabilityBoundingSet')).toBe('')
@@ -51,7 +59,9 @@ describe('the unit', () => {
 
   test('does not restart after a refused configuration, and gives a stop enough time', async () => {
     expect([only('Restart'), only('RestartPreventExitStatus')]).toEqual(['on-failure', '78'])
-    const { config } = await loadConfig({ file: projectPath('deploy/systemd/config.yaml'), env: SECRET })
+    await using folder = await makeFolder()
+    const env = { OAP_APP_SECRET_FILE: await folder.write('secret', 'only-for-this-test') }
+    const { config } = await loadConfig({ file: projectPath('deploy/systemd/config.yaml'), env })
     expect(duration('0ms').parse(only('TimeoutStopSec') ?? '')).toBeGreaterThan(
       config.shutdown.delay + config.shutdown.timeout,
     )
@@ -72,8 +82,6 @@ test('several processes share the socket, and have admin listeners of their own'
   expect(several.get('Environment')).toContainEqual('OAP_ADMIN_ADDRESS=localhost:909%i')
   expect(several.get('RuntimeDirectory')).toEqual(['', 'org-access-proxy-%i'])
 })
-
-const SECRET = { OAP_APP_SECRET: 'only-for-this-test' }
 
 test.skipIf(lacks('systemd-analyze'))('systemd-analyze accepts it', async () => {
   await using folder = await makeFolder()

@@ -7,6 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
 import { DEFAULT_APP_ID, startSandbox } from '../../src/sandbox/sandbox.ts'
 import { DEFAULT_APP_SECRET } from '../../src/sandbox/switches.ts'
+import { makeFolder } from '../support/folder.ts'
 import { lacks } from '../support/programs.ts'
 import { SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { basic } from './client.ts'
@@ -39,15 +40,21 @@ describe('the sandbox alone', () => {
     expect(await running.exited).toEqual({ code: 0, signal: null })
   })
 
-  test('it uses the App of the environment, and does not print its secret', async () => {
-    await using running = start({ OAP_APP_ID: 'my-app', OAP_APP_SECRET: 'a-secret-to-look-for' })
-    const baseUrl = /http\S+/.exec(await running.waitForLine(/^ {2}sandbox /))?.[0]
-    const headers = { authorization: basic('my-app', 'a-secret-to-look-for') }
-    expect((await fetch(`${baseUrl}/v2/orgs/acme/access`, { method: 'POST', headers })).status).toBe(200)
-    expect(running.output).not.toContain('a-secret-to-look-for')
-    running.signal('SIGTERM')
-    expect(await running.exited).toEqual({ code: 0, signal: null })
-  })
+  test.each(['OAP_APP_SECRET', 'OAP_APP_SECRET_FILE'])(
+    'it uses the App of the environment, and does not print its secret: %s',
+    async (variable) => {
+      await using folder = await makeFolder()
+      const file = await folder.write('secret', 'a-secret-to-look-for\n')
+      const secret = { [variable]: variable.endsWith('FILE') ? file : 'a-secret-to-look-for' }
+      await using running = start({ OAP_APP_ID: 'my-app', ...secret })
+      const baseUrl = /http\S+/.exec(await running.waitForLine(/^ {2}sandbox /))?.[0]
+      const headers = { authorization: basic('my-app', 'a-secret-to-look-for') }
+      expect((await fetch(`${baseUrl}/v2/orgs/acme/access`, { method: 'POST', headers })).status).toBe(200)
+      expect(running.output).not.toContain('a-secret-to-look-for')
+      running.signal('SIGTERM')
+      expect(await running.exited).toEqual({ code: 0, signal: null })
+    },
+  )
 
   test('a port in use is one clear line and exit code 1', async () => {
     await using holder = await startSandbox()
