@@ -1,6 +1,7 @@
 /** A bounded run over all three kinds of cases: damaged requests, responses and mints, in the proportion of 12 to 7 to 1. */
 
 import { endMintArena, mintCase, runMintCases, startMintArena } from './mint-cases.ts'
+import { runParserCases } from './parser-cases.ts'
 import { endRequestArena, requestCase, runRequestCases, startRequestArena } from './request-cases.ts'
 import { endResponseArena, responseCase, runResponseCases, startResponseArena } from './response-cases.ts'
 
@@ -89,4 +90,30 @@ export async function runFuzz(options: FuzzOptions): Promise<FuzzResult> {
   const outcomes = await Promise.allSettled(work.map(guarded))
   for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason
   return total
+}
+
+interface LongRunOptions extends FuzzOptions {
+  readonly seconds: number
+  readonly 'parser-runs': number
+}
+
+/** `npm run fuzz`: says how far it is, and at the end the results. Each of the two parts may take so many seconds. */
+export async function longRun(options: LongRunOptions, report: (line: string) => void): Promise<void> {
+  const describe = ({ requests, responses, mints, forwarded }: FuzzResult) =>
+    `${requests} requests, ${responses} responses, ${mints} mints; ${forwarded} messages went through`
+  const startedAt = performance.now()
+  const secondsSince = (at: number) => Math.round((performance.now() - at) / 1_000)
+  const result = await runFuzz({ ...options, report: (progress) => report(describe(progress)) })
+  report(`${describe(result)}; no violation in ${secondsSince(startedAt)} s`)
+
+  const { seed, seconds, 'parser-runs': parserRuns } = options
+  const parserAt = performance.now()
+  let total = { cases: 0, accepted: 0, stricter: new Map<string, number>() }
+  const describeTotal = () => `${total.cases} messages for the parser, ${total.accepted} accepted by both`
+  while (total.cases < parserRuns && secondsSince(parserAt) < seconds) {
+    total = await runParserCases(seed, total.cases, Math.min(total.cases + 100_000, parserRuns), total)
+    report(describeTotal())
+  }
+  const stricter = [...total.stricter].sort(([, a], [, b]) => b - a).map(([reason, count]) => `${reason} ${count}`)
+  report(`${describeTotal()} in ${secondsSince(parserAt)} s; refused by ours alone: ${stricter.join(', ')}`)
 }

@@ -1,5 +1,6 @@
-/** One soak: the schedule, the clients, and the report. The seed decides who asks for what, and when what happens. */
+/** One soak: the schedule, the clients, and the report. The seed decides which requests are sent, and when the service causes trouble. */
 
+import { deepEqual, ok } from 'node:assert/strict'
 import { readdir, rename, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Answer, KeepAliveClient } from '../test/support/keep-alive-client.ts'
@@ -7,15 +8,14 @@ import { type ProxyProcess, startProxyProcess } from '../test/support/proxy-proc
 import { Random } from '../test/support/seed.ts'
 import { contentOf, SoakService } from './service.ts'
 
-export interface SoakOptions {
+interface SoakOptions {
   readonly minutes: number
-  /** Without any request at the end, so that what is left is not work in hand. */
-  readonly idleMinutes: number
+  /** Minutes without any request at the end, so that what is left is not work in hand. */
+  readonly idle: number
   readonly seed: number
-  readonly report: (line: string) => void
 }
 
-export interface SoakReport {
+interface SoakReport {
   readonly requests: number
   /** By status and, for the proxy's own errors, their code. */
   readonly answers: Readonly<Record<string, number>>
@@ -56,17 +56,26 @@ const REPEATABLE_BYTES = 64 * 1024
 const WARM_UP_MS = 30_000
 const TELL_EVERY_MS = 30_000
 
-export async function runSoak(options: SoakOptions): Promise<SoakReport> {
+/** `npm run soak`: says how far it is, then the result, and fails if a counter that has to be 0 is not. */
+export async function longRun(options: SoakOptions, report: (line: string) => void): Promise<void> {
   await using service = new SoakService()
   await service.listen()
   await using proxy = await startProxyProcess(service.identity, { settings: { 'log.requests': 'off' } })
-  return await new Soak(service, proxy, options).complete()
+  const { faults, ...rest } = await new Soak(service, proxy, options, report).complete()
+  report(JSON.stringify(rest))
+  report(JSON.stringify(faults))
+  deepEqual(
+    Object.entries(faults).filter(([, count]) => count > 0),
+    [],
+  )
+  ok((rest.answers['200'] ?? 0) > rest.requests * 0.9, 'nine in ten requests are served')
 }
 
 class Soak {
   readonly #service: SoakService
   readonly #proxy: ProxyProcess
   readonly #options: SoakOptions
+  readonly #report: (line: string) => void
   readonly #random: Random
   readonly #startedAt = performance.now()
   readonly #endsAt: number
@@ -82,10 +91,11 @@ class Soak {
   #peaceAt = 0
   #isOver = false
 
-  constructor(service: SoakService, proxy: ProxyProcess, options: SoakOptions) {
+  constructor(service: SoakService, proxy: ProxyProcess, options: SoakOptions, report: (line: string) => void) {
     this.#service = service
     this.#proxy = proxy
     this.#options = options
+    this.#report = report
     this.#random = new Random(options.seed)
     this.#endsAt = this.#startedAt + options.minutes * 60_000
   }
@@ -101,10 +111,10 @@ class Soak {
     const peak = Math.round((await this.#proxy.memory()).peakBytes / 2 ** 20)
     // The connections to the service are idle now. They end with it, and so does what they hold.
     await this.#service.stop()
-    await sleep(this.#options.idleMinutes * 60_000)
+    await sleep(this.#options.idle * 60_000)
     const { exitCode, signalCode } = this.#proxy.spawned.child
     const hasCrashed = exitCode !== null || signalCode !== null
-    for (const trouble of this.#troubles.slice(0, 20)) this.#options.report(trouble)
+    for (const trouble of this.#troubles.slice(0, 20)) this.#report(trouble)
     return {
       requests: this.#requests,
       answers: this.#answers,
@@ -217,7 +227,7 @@ class Soak {
       if (performance.now() >= this.#endsAt) return
       const seconds = Math.round((performance.now() - this.#startedAt) / 1_000)
       const answers = JSON.stringify(this.#answers)
-      this.#options.report(`${seconds} s: ${this.#requests} requests, ${answers}, ${await this.#residentMiB()} MiB`)
+      this.#report(`${seconds} s: ${this.#requests} requests, ${answers}, ${await this.#residentMiB()} MiB`)
     }
   }
 

@@ -1,8 +1,0 @@
-import tests from '../vitest.config.ts'
-
-const DAY_MS = 24 * 3_600_000
-
-export default {
-  ...tests,
-  test: { ...tests.test, include: ['fuzz/long-run.ts'], testTimeout: DAY_MS, disableConsoleIntercept: true },
-}
