@@ -1,5 +1,6 @@
 /** The certificates of TLS with the service: those that are trusted, and the one that is shown. */
 
+import { constants } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import tls, { type SecureContext } from 'node:tls'
 
@@ -16,9 +17,12 @@ export function contextTrusting(
   return tls.createSecureContext({
     // Without the last, only a root would be trusted, not an intermediate that `further` holds.
     ...(further !== undefined && { ca: [...runtimeCertificates(), further], allowPartialTrustChain: true }),
-    ...shown,
+    ...(shown ?? NO_RENEGOTIATION),
   })
 }
+
+/** Each renegotiation is a handshake more. Only old servers that ask for a certificate late have a reason to begin one. */
+export const NO_RENEGOTIATION = { secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const
 
 /** Node 22.15 and newer return the whole list, NODE_EXTRA_CA_CERTS included. Older versions return only the bundled one. */
 function runtimeCertificates(): readonly string[] {

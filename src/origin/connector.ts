@@ -4,6 +4,7 @@ import net, { type OnReadOpts, type Socket } from 'node:net'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'
 import { OriginError } from '../errors.ts'
 import { serverNameOf } from '../http/host.ts'
+import { NO_RENEGOTIATION } from '../trusted-certificates.ts'
 import { AddressRace, type Lookup } from './address-race.ts'
 import type { Connection } from './connection.ts'
 import { originError } from './origin-failure.ts'
@@ -108,7 +109,7 @@ export class Connector {
       servername: serverNameOf(this.#host),
       ALPNProtocols: ['http/1.1'],
       rejectUnauthorized: true,
-      ...(secureContext && { secureContext }),
+      ...(secureContext === undefined ? NO_RENEGOTIATION : { secureContext }),
       ...(resumption.session && { session: resumption.session }),
     })
     return socket.on('session', (session) => {

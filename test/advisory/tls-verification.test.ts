@@ -9,7 +9,7 @@ import type { TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CertificateAuthority } from '../support/certificate-authority.ts'
-import { CA_FILE, type CertificateName, certificate } from '../support/certificates.ts'
+import { CA_FILE, type CertificateName, certificate, certificateFiles } from '../support/certificates.ts'
 import { makeFolder } from '../support/folder.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { scaledSetting } from '../support/pace.ts'
@@ -125,4 +125,34 @@ test.each([
   await using proxy = await startProxy(service, { ...withCa, ...soon, baseUrl })
   expect((await request(proxy.port, get('/v2/x', 'acme'), { deadlineMs: 10_000 })).status).toBe(503)
   expect(service.origin.requests).toEqual([])
+})
+
+// The attack: a service under TLS 1.2 asks for one handshake after the other, all on one connection.
+test.each([
+  ['is refused', {}, false],
+  [
+    'is possible where we have a certificate to show',
+    {
+      'origin.certFile': certificateFiles('localhost').certificate,
+      'origin.keyFile': certificateFiles('localhost').key,
+    },
+    true,
+  ],
+])('renegotiation %s', async (_, settings, expected) => {
+  const renegotiated: boolean[] = []
+  const renegotiate = (socket: TLSSocket) =>
+    new Promise<boolean>((resolve) => {
+      socket.once('error', () => resolve(false)).once('close', () => resolve(false))
+      socket.renegotiate({ rejectUnauthorized: false }, (error) => resolve(error === null))
+    })
+  await using service = await startService({
+    tls: { ...certificate('localhost'), maxVersion: 'TLSv1.2' },
+    script: async (_, { socket }) => {
+      renegotiated.push(await renegotiate(socket as TLSSocket))
+      return { content: 'good' }
+    },
+  })
+  await using proxy = await startProxy(service, { ...withCa, ...settings })
+  const { status } = await request(proxy.port, get('/v2/x', 'acme'))
+  expect([status === 200, ...renegotiated]).toEqual([expected, expected])
 })
