@@ -22,7 +22,7 @@ import {
   type TokenResult,
 } from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
-import { Attempt, type AttemptSink, type ContentFate } from '../origin/attempt.ts'
+import { Attempt, type AttemptSink, type ContentUse } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import { type AppCredentials, AppKey } from '../token/app-credentials.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
@@ -243,16 +243,16 @@ export class Exchange implements AttemptSink {
     if (this.#content !== undefined && !this.#received.message.complete) this.#response.keepsAlive = false
   }
 
-  responseContent(bytes: Buffer, start: number, end: number): ContentFate {
-    const fate = this.#response.write(bytes, start, end)
-    if (fate === 'full' && this.#limitMs !== Number.POSITIVE_INFINITY) {
+  responseContent(bytes: Buffer, start: number, end: number): ContentUse {
+    const use = this.#response.write(bytes, start, end)
+    if (use === 'pause' && this.#limitMs !== Number.POSITIVE_INFINITY) {
       this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
       this.#response.socket.once('drain', () => {
         this.#allow(this.#gateway.idleTimeoutMs, performance.now())
         this.#attempt?.resume()
       })
     }
-    return fate
+    return use
   }
 
   responsePaused(): void {
@@ -434,7 +434,7 @@ function readAway(attempt: Attempt): Promise<void> {
       responseContent: (_, start, end) => {
         bytes += end - start
         if (bytes > MAX_REJECTION_BYTES) attempt.abort(UNREAD)
-        return 'taken'
+        return 'consumed'
       },
       responseEnd: resolve,
       attemptFailed: () => resolve(),

@@ -60,7 +60,7 @@ export class ClientResponse {
   }
 
   /** Returns `full` if the client is slower than the service. Its socket emits `drain` when the client has caught up. */
-  write(bytes: Buffer, start: number, end: number): 'taken' | 'kept' | 'full' {
+  write(bytes: Buffer, start: number, end: number): 'consumed' | 'borrowed' | 'pause' {
     const length = end - start
     this.contentBytes += length
     const lineEnd = this.#isChunked ? '\r\n' : ''
@@ -69,11 +69,11 @@ export class ClientResponse {
     // Nothing more is joined behind a client that reads nothing: an endless run of small pieces would fill the memory.
     if (!socket.writableNeedDrain && this.#text.length + length <= MAX_JOINED_BYTES) {
       this.#text += bytes.toString('latin1', start, end) + lineEnd
-      return 'taken'
+      return 'consumed'
     }
     if (socket.destroyed) {
       this.contentBytes -= length
-      return 'taken'
+      return 'consumed'
     }
     socket.cork()
     this.flush()
@@ -82,8 +82,8 @@ export class ClientResponse {
     this.flush()
     socket.uncork()
     this.#heldBytes = socket.writableLength
-    if (this.#heldBytes === 0) return 'taken'
-    return socket.writableNeedDrain ? 'full' : 'kept'
+    if (this.#heldBytes === 0) return 'consumed'
+    return socket.writableNeedDrain ? 'pause' : 'borrowed'
   }
 
   /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */

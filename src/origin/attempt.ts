@@ -6,10 +6,10 @@ import type { ResponseHead } from '../http/response-head.ts'
 import type { RequestContent } from './request-writer.ts'
 
 /**
- * The receiver's use of the bytes of content. `taken`: it is done with them, and they may be overwritten. `kept`: it
- * still reads them. `full`: it still reads them, and wants no more until it calls `resume`.
+ * The receiver's use of the bytes of content. `consumed`: it is done with them, and they may be overwritten. `borrowed`: it still
+ * reads them. `pause`: it still reads them, and wants no more until it calls `resume`.
  */
-export type ContentFate = 'taken' | 'kept' | 'full'
+export type ContentUse = 'consumed' | 'borrowed' | 'pause'
 
 /** Receives the events of an attempt. The exchange that started it implements this. */
 export interface AttemptSink {
@@ -18,7 +18,7 @@ export interface AttemptSink {
   /** The final response head has arrived. After a 101, the connection is a tunnel, and no more events follow. */
   responseHead(head: ResponseHead): void
   /** Content has arrived: octets `start` to `end` of `bytes`. */
-  responseContent(bytes: Buffer, start: number, end: number): ContentFate
+  responseContent(bytes: Buffer, start: number, end: number): ContentUse
   /** All that has arrived so far was reported. Anything held back should be sent now. */
   responsePaused?(): void
   responseEnd(): void

@@ -38,7 +38,7 @@ export function call(
         length += end - start
         if (length > MAX_CONTENT_BYTES) attempt.abort(new OriginError('http_protocol_error', 'the answer is too large'))
         else chunks.push(Buffer.from(bytes.subarray(start, end)))
-        return 'taken'
+        return 'consumed'
       },
 
       responseEnd() {

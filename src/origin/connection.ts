@@ -181,10 +181,10 @@ export class Connection implements AttemptPlace, ResponseEvents {
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {
-    const fate = this.attempt?.sink.responseContent(bytes, start, end)
-    if (fate === undefined || fate === 'taken') return
+    const use = this.attempt?.sink.responseContent(bytes, start, end)
+    if (use === undefined || use === 'consumed') return
     this.#buffer = undefined
-    if (fate === 'full') this.#socket?.pause()
+    if (use === 'pause') this.#socket?.pause()
   }
 
   resume(): void {

@@ -156,7 +156,7 @@ describe.each([
   test('a slow reader gets the whole answer', async () => {
     using meeting = await meet(isSecure)
     const { service, recorder, upload } = meeting
-    recorder.fate = 'full'
+    recorder.use = 'pause'
     service.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 30000\r\n\r\nfirst')
     await recorder.waitFor(({ content }) => content.length > 0, 'the first content')
     // Nobody reads, so this stays in our receive buffer.

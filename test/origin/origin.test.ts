@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import { createSecureContext } from 'node:tls'
 import { describe, expect, test } from 'vitest'
-import type { ContentFate } from '../../src/origin/attempt.ts'
+import type { ContentUse } from '../../src/origin/attempt.ts'
 import { CA_FILE } from '../support/certificates.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
 import { FRESH, type OriginPool, onCue, startOriginPool } from '../support/origin-pool.ts'
@@ -65,7 +65,7 @@ describe('a connection', () => {
   test('that was paused for a slow reader is read again for the next request', async () => {
     await using pool = await startOriginPool(() => ({ content: 'x'.repeat(100_000) }))
     const slow = pool.send('/slow')
-    slow.fate = 'full'
+    slow.use = 'pause'
     await slow.waitFor(({ content }) => content.length > 0, 'the first content')
     slow.attempt.resume()
     while (!slow.isOver) {
@@ -88,23 +88,23 @@ describe('bytes of content that their reader keeps', () => {
     readonly pieces: Buffer[] = []
     #count = 0
 
-    constructor(keeps: (piece: number) => ContentFate) {
+    constructor(keeps: (piece: number) => ContentUse) {
       super({ target: '/' })
       this.responseContent = (bytes, start, end) => {
         const piece = bytes.subarray(start, end)
-        const fate = keeps(this.#count++)
-        this.pieces.push(fate === 'taken' ? Buffer.from(piece) : piece)
-        if (fate === 'full') void setImmediate().then(() => this.attempt.resume())
-        return fate
+        const use = keeps(this.#count++)
+        this.pieces.push(use === 'consumed' ? Buffer.from(piece) : piece)
+        if (use === 'pause') void setImmediate().then(() => this.attempt.resume())
+        return use
       }
     }
   }
 
-  test.each<[string, (piece: number) => ContentFate]>([
-    ['all', () => 'kept'],
-    ['all, a pause behind each', () => 'full'],
-    ['every third', (piece) => (piece % 3 === 0 ? 'kept' : 'taken')],
-    ['every third, a pause behind each', (piece) => (piece % 3 === 0 ? 'full' : 'taken')],
+  test.each<[string, (piece: number) => ContentUse]>([
+    ['all', () => 'borrowed'],
+    ['all, a pause behind each', () => 'pause'],
+    ['every third', (piece) => (piece % 3 === 0 ? 'borrowed' : 'consumed')],
+    ['every third, a pause behind each', (piece) => (piece % 3 === 0 ? 'pause' : 'consumed')],
   ])('are not overwritten: %s', async (_, keeps) => {
     await using pool = await startOriginPool(() => ({ content: CONTENT }))
     const keeper = new Keeper(keeps)

@@ -84,12 +84,12 @@ describe('an origin behind a proxy', () => {
     await using pool = await startBehind(proxy)
     pool.server.script = () => ({ content: Buffer.alloc(16 * 1024 * 1024) })
     const slow = pool.send('/slow')
-    slow.fate = 'full'
+    slow.use = 'pause'
     await slow.waitFor(({ content }) => content.length > 0, 'the first content')
     const { length } = slow.content
     await pool.send('/meanwhile', FRESH).ended()
     expect(slow.content).toHaveLength(length)
-    slow.fate = 'taken'
+    slow.use = 'consumed'
     slow.attempt.resume()
     expect((await slow.ended()).content).toHaveLength(16 * 1024 * 1024)
   })

@@ -1,7 +1,7 @@
 /** Sends requests directly over connections to the origin, and records the events of each. */
 
 import type { ResponseHead } from '../../src/http/response-head.ts'
-import { Attempt, type AttemptSink, type ContentFate, type OriginRequest } from '../../src/origin/attempt.ts'
+import { Attempt, type AttemptSink, type ContentUse, type OriginRequest } from '../../src/origin/attempt.ts'
 import { Changes } from './changes.ts'
 
 export type Told = 'connected' | 'head' | 'end' | 'failed'
@@ -13,7 +13,7 @@ export class Recorder implements AttemptSink {
   head: ResponseHead | undefined
   error: Error | undefined
   /** The return value for content. */
-  fate: ContentFate = 'taken'
+  use: ContentUse = 'consumed'
   /** Called with each event at once. */
   onTold: (what: Told) => void = () => {}
   readonly #pieces: Buffer[] = []
@@ -59,10 +59,10 @@ export class Recorder implements AttemptSink {
     this.#tell('head')
   }
 
-  responseContent(bytes: Buffer, start: number, end: number): ContentFate {
+  responseContent(bytes: Buffer, start: number, end: number): ContentUse {
     this.#pieces.push(Buffer.from(bytes.subarray(start, end)))
     this.#changes.notify()
-    return this.fate
+    return this.use
   }
 
   responsePaused(): void {}
