@@ -8,7 +8,7 @@ import { MAX_CERTIFICATE_FILE_BYTES } from '../config/files.ts'
 import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.ts'
 import { ConfigRefused, type Files, WHOLE_FILE } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
-import { RELOADABLE, type SettingKey } from '../config/settings.ts'
+import { isReloadable, type SettingKey } from '../config/settings.ts'
 import { digestOf, LOOK_MS, WatchedFile } from '../watched-file.ts'
 
 export type Reload =
@@ -101,8 +101,8 @@ export class ConfigReload {
     const changesSince = (since: LoadedConfig) =>
       [...latest.given.keys()].filter((key) => versionOf(latest, key) !== versionOf(since, key))
     const changed = changesSince(running)
-    const taken = changed.filter((key) => RELOADABLE.has(key))
-    const waiting = changesSince(loaded).filter((key) => !RELOADABLE.has(key))
+    const taken = changed.filter(isReloadable)
+    const waiting = changesSince(loaded).filter((key) => !isReloadable(key))
     const isNews = isAskedFor ? taken.length + waiting.length > 0 : changed.length > 0
     if (!isNews) return { outcome: 'unchanged' }
     // Somebody writes it at this moment. Nothing in it would be allowed to everybody.

@@ -10,7 +10,7 @@ import { Draft, type Given } from './draft.ts'
 import { ConfigRefused, type Files, WHOLE_FILE } from './problem.ts'
 import { reportContradictions, reportOpenings, reportRisks, type SoundSettings } from './relations.ts'
 import { type Config, declaration, type Settings } from './schema.ts'
-import { RELOADABLE, type SettingKey } from './settings.ts'
+import { isReloadable, type SettingKey } from './settings.ts'
 import {
   CONFIG_VARIABLE,
   type Environment,
@@ -77,7 +77,7 @@ function mixture({ shape }: z.ZodObject, running: object, latest: object, prefix
     if (schema instanceof z.ZodObject) {
       return [[name, mixture(schema, before.get(name), after.get(name), `${key}.`)] as const]
     }
-    const chosen = RELOADABLE.has(key) ? after : before
+    const chosen = isReloadable(key) ? after : before
     return chosen.has(name) ? [[name, chosen.get(name)] as const] : []
   })
   return Object.fromEntries(entries)

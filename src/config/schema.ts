@@ -38,6 +38,7 @@ import {
   parseOrgPattern,
   parseOrgRule,
   parseRoutePattern,
+  RELOADABLE,
   rate,
   size,
   text,
@@ -59,9 +60,11 @@ const listen = group('The listener for apps.', {
   allowRemote: flag(false).describe(
     'Permits an `address` that other machines can reach. Anyone there acts as the App, unless `callers` or `callerKeyFile` is set.',
   ),
-  hosts: list(parsed(parseHostName)).describe(
-    'Names accepted in `Host`, in addition to localhost, 127.0.0.1, [::1] and the host of `address`. A single `*` accepts all, and gives up the protection against DNS rebinding.',
-  ),
+  hosts: list(parsed(parseHostName))
+    .describe(
+      'Names accepted in `Host`, in addition to localhost, 127.0.0.1, [::1] and the host of `address`. A single `*` accepts all, and gives up the protection against DNS rebinding.',
+    )
+    .meta(RELOADABLE),
   socketMode: fileMode()
     .prefault('0660')
     // Without quotes, an editor takes it for a number.
@@ -69,7 +72,7 @@ const listen = group('The listener for apps.', {
       description: 'File mode of a unix socket, in octal with its leading zero.',
       type: ['string', 'integer'],
     }),
-  callerKeyFile: keyFile().describe('File with a key that every request then needs in `X-Proxy-Key`.'),
+  callerKeyFile: keyFile().describe('File with a key that every request then needs in `X-Proxy-Key`.').meta(RELOADABLE),
   refuseForwarded: flag(true).describe(
     'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
   ),
@@ -83,11 +86,13 @@ const listen = group('The listener for apps.', {
     'How long an idle client connection stays open. Set it above the idle timeout of the clients.',
   ),
   tls: group('TLS between apps and proxy; off unless `certFile` is set.', {
-    certFile: certificatesFile().describe(
-      'PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.',
-    ),
-    keyFile: privateKeyFile().describe('PEM file with the private key of the certificate.'),
-    clientCaFile: certificatesFile().describe('CA certificates (PEM) to verify those of clients; see `callers`.'),
+    certFile: certificatesFile()
+      .describe('PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.')
+      .meta(RELOADABLE),
+    keyFile: privateKeyFile().describe('PEM file with the private key of the certificate.').meta(RELOADABLE),
+    clientCaFile: certificatesFile()
+      .describe('CA certificates (PEM) to verify those of clients; see `callers`.')
+      .meta(RELOADABLE),
   }),
 })
 
@@ -103,9 +108,13 @@ const origin = group('The connections to the service.', {
     'Longest time from the sent request to the final response head; then 504 `http_response_timeout`.',
   ),
   idleTimeout: duration('5m').describe('Longest pause of the service while it sends content.'),
-  caFile: certificatesFile().describe('PEM file with CA certificates to trust, in addition to those that Node trusts.'),
-  certFile: certificatesFile().describe('PEM file with the certificate shown to the service, and its chain.'),
-  keyFile: privateKeyFile().describe('PEM file with the private key of `origin.certFile`.'),
+  caFile: certificatesFile()
+    .describe('PEM file with CA certificates to trust, in addition to those that Node trusts.')
+    .meta(RELOADABLE),
+  certFile: certificatesFile()
+    .describe('PEM file with the certificate shown to the service, and its chain.')
+    .meta(RELOADABLE),
+  keyFile: privateKeyFile().describe('PEM file with the private key of `origin.certFile`.').meta(RELOADABLE),
   allowInsecure: flag(false).describe(
     'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
   ),
@@ -118,17 +127,23 @@ const origin = group('The connections to the service.', {
 })
 
 const orgs = group('Which org ids are accepted.', {
-  allow: list(orgId).describe('If not empty, only these org ids are accepted.'),
-  pattern: parsedOr(DEFAULT_PATTERN, parseOrgPattern).describe(
-    'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: a pattern such as `(a+)+` can take for ever to refuse an id.',
-  ),
+  allow: list(orgId).describe('If not empty, only these org ids are accepted.').meta(RELOADABLE),
+  pattern: parsedOr(DEFAULT_PATTERN, parseOrgPattern)
+    .describe(
+      'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: a pattern such as `(a+)+` can take for ever to refuse an id.',
+    )
+    .meta(RELOADABLE),
 })
 
 const routes = group('Which requests are forwarded.', {
-  allow: list(parsed(parseRoutePattern)).describe(
-    'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below. `GET` allows `HEAD`.',
-  ),
-  allowTokenEndpoint: flag(false).describe('Lets apps call the token endpoint themselves and see tokens.'),
+  allow: list(parsed(parseRoutePattern))
+    .describe(
+      'If not empty, only these routes are forwarded: `"METHOD /path"`, `*` for any method, a trailing `/*` for everything below. `GET` allows `HEAD`.',
+    )
+    .meta(RELOADABLE),
+  allowTokenEndpoint: flag(false)
+    .describe('Lets apps call the token endpoint themselves and see tokens.')
+    .meta(RELOADABLE),
 })
 
 const tokens = group(
@@ -209,7 +224,9 @@ const fleet = group('Replicas that share tokens; off unless `store` is set.', {
     ),
   cluster: flag(false).describe('The store is a cluster; `store` names one of its nodes.'),
   username: text().optional().describe('ACL user at the store; without one, the password is that of the default user.'),
-  passwordFile: secretFile().describe('File with the password for the store, re-read when it changes.'),
+  passwordFile: secretFile()
+    .describe('File with the password for the store, re-read when it changes.')
+    .meta(RELOADABLE),
   caFile: certificatesFile().describe('PEM file with further CA certificates to trust for the store.'),
   timeout: duration('100ms', '1ms', '5s').describe('Longest wait for the store; then the proxy goes on without it.'),
   prefix: text()
@@ -231,11 +248,15 @@ const admin = group('The admin listener: health, metrics and the status page.', 
 })
 
 const log = group('What is written to standard output.', {
-  level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info').describe(
-    'Lowest level that is written: trace, debug, info, warn, error, fatal or silent.',
-  ),
-  requests: choice(['all', 'errors', 'off'], 'all').describe('Requests with a line: all, errors (from 400) or off.'),
-  sample: rate(1, 0, 1).describe('Share of the successful requests with a line, from 0 to 1; errors always get one.'),
+  level: choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info')
+    .describe('Lowest level that is written: trace, debug, info, warn, error, fatal or silent.')
+    .meta(RELOADABLE),
+  requests: choice(['all', 'errors', 'off'], 'all')
+    .describe('Requests with a line: all, errors (from 400) or off.')
+    .meta(RELOADABLE),
+  sample: rate(1, 0, 1)
+    .describe('Share of the successful requests with a line, from 0 to 1; errors always get one.')
+    .meta(RELOADABLE),
   format: choice(['json', 'pretty'], 'json').describe('json for machines, pretty for people; pretty is slower.'),
 })
 
@@ -255,16 +276,19 @@ export const declaration = z.strictObject({
   baseUrl: parsed(parseBaseUrl).describe(
     'URL of the service, without `/v2`; a path prefix is allowed, a user, query or fragment is not. Plain `http` only to this machine, unless `origin.allowInsecure`.',
   ),
-  appRoutes: list(parsed(parseRoutePattern)).describe(
-    'Requests that go with the Basic credentials of the App instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
-  ),
+  appRoutes: list(parsed(parseRoutePattern))
+    .describe(
+      'Requests that go with the Basic credentials of the App instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
+    )
+    .meta(RELOADABLE),
   callers: z
     .array(caller, 'is not a list, and only a config file can hold one')
     .min(1, 'is empty: name the callers, or remove it to admit everybody')
     .default([])
     .describe(
       'The clients that may send requests, each with its orgs and routes; see docs/callers.md. If empty, every client that can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
-    ),
+    )
+    .meta(RELOADABLE),
   listen,
   origin,
   orgs,

@@ -20,6 +20,8 @@ export interface Setting {
   /** Comma-separated in the environment. */
   readonly isList: boolean
   readonly isRequired: boolean
+  /** A reload applies it. */
+  readonly isReloadable: boolean
   /** The default as a file would hold it; undefined if there is none. */
   readonly defaultValue: unknown
 }
@@ -34,12 +36,14 @@ function settingsIn({ shape }: z.ZodObject, group: string | undefined): Setting[
     const path = group === undefined ? name : `${group}.${name}`
     if (schema instanceof z.ZodObject) return settingsIn(schema, path)
     const key = path as SettingKey // read from the object that the type is derived from
-    const { description = '' } = schema as z.ZodType
+    const { description = '', ...meta } = (schema as z.ZodType).meta() ?? {}
+    const isReloadable = meta['isReloadable'] === true
     const isList = innermost(schema) instanceof z.ZodArray && key !== 'callers'
     const hasDefault = schema instanceof z.ZodPrefault || schema instanceof z.ZodDefault
     const isRequired = !hasDefault && !(schema instanceof z.ZodOptional)
     const defaultValue = hasDefault ? schema.def.defaultValue : undefined
-    return [{ key, group, variable: variableOf(key), description, isList, isRequired, defaultValue }]
+    const variable = variableOf(key)
+    return [{ key, group, variable, description, isList, isRequired, isReloadable, defaultValue }]
   })
 }
 
@@ -53,31 +57,13 @@ export function innermost(schema: z.core.$ZodType): z.core.$ZodType {
   return def.type === 'pipe' ? innermost(def.in) : schema
 }
 
+export function isReloadable(key: string): boolean {
+  return settingsByKey.get(key)?.isReloadable === true
+}
+
 function variableOf(key: string): string {
   return `OAP_${key.replace(/[A-Z]/g, '_$&').replaceAll('.', '_').toUpperCase()}`
 }
-
-/** Taken over by a reload. A change of any other setting needs a restart. */
-export const RELOADABLE: ReadonlySet<string> = new Set<SettingKey>([
-  'callers',
-  'appRoutes',
-  'listen.hosts',
-  'listen.callerKeyFile',
-  'listen.tls.certFile',
-  'listen.tls.keyFile',
-  'listen.tls.clientCaFile',
-  'origin.caFile',
-  'origin.certFile',
-  'origin.keyFile',
-  'fleet.passwordFile',
-  'orgs.allow',
-  'orgs.pattern',
-  'routes.allow',
-  'routes.allowTokenEndpoint',
-  'log.level',
-  'log.requests',
-  'log.sample',
-])
 
 const JUDGE = 'the proxy uses a token until the service rejects it, and learns from that alone'
 /** Settings of earlier versions, and what took their place. */

@@ -11,6 +11,9 @@ import { isForwardable, ORG_ID_SEGMENT, type RoutePattern } from '../http/target
 /** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
 export class Unsuitable extends Error {}
 
+/** For `meta` of a setting that a reload applies. A change of any other setting needs a restart. */
+export const RELOADABLE = { isReloadable: true }
+
 export const text = () => z.string({ error: ({ input }) => (input === undefined ? 'is required' : 'is not text') })
 
 export function choice<const T extends readonly [string, ...string[]]>(values: T, initial: T[number]) {

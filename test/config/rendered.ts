@@ -20,6 +20,7 @@ export function renderSchema(): string {
     // A setting that the file leaves out may come from the environment.
     override: ({ jsonSchema }) => {
       delete jsonSchema.required
+      delete jsonSchema['isReloadable']
     },
   })
   const { $schema, ...rest } = schema
@@ -86,9 +87,10 @@ export function renderReference(): string {
 /** A Markdown table of all settings, between two marks. */
 export function renderSettingsTable(): string {
   const rows = settings.map(
-    (setting) => `| \`${setting.key}\` | ${defaultCell(setting)} | ${setting.description.replaceAll('|', '\\|')} |`,
+    (setting) =>
+      `| \`${setting.key}\` | ${defaultCell(setting)} | ${setting.isReloadable ? 'yes' : ''} | ${setting.description.replaceAll('|', '\\|')} |`,
   )
-  return [TABLE_BEGIN, '| setting | default | meaning |', '|---|---|---|', ...rows, TABLE_END].join('\n')
+  return [TABLE_BEGIN, '| setting | default | reload | meaning |', '|---|---|---|---|', ...rows, TABLE_END].join('\n')
 }
 
 /** The names of all settings by their group, for the README, between two marks. */
@@ -126,9 +128,10 @@ function groupLines(group: string | undefined): string[] {
 function referenceLines(setting: Setting): string[] {
   const [name = '', ...groups] = setting.key.split('.').reverse()
   const indent = '  '.repeat(groups.length)
-  const comment = [...wrapped(setting.description), ...(setting.key === 'callers' ? [] : [setting.variable])].map(
-    (line) => `${indent}# ${line}`,
-  )
+  const variable = setting.key === 'callers' ? [] : [setting.variable]
+  const reload = setting.isReloadable ? ['A reload applies it.'] : []
+  const lines = [...wrapped([setting.description, ...reload].join(' ')), ...variable]
+  const comment = lines.map((line) => `${indent}# ${line}`)
   // A file must not contain this setting.
   if (setting.key === 'appSecret') return comment
   // An empty list of callers is refused.
