@@ -214,6 +214,7 @@ export abstract class MessageParser {
   /** RFC 9112 §9.3. */
   protected get keepsAlive(): boolean {
     if (this.#connection === undefined) return this.minorVersion === 1
+    if (this.#connection === 'keep-alive') return true
     return !this.hasOption('close') && (this.minorVersion === 1 || this.hasOption('keep-alive'))
   }
 

@@ -276,6 +276,20 @@ describe('the parser stops', () => {
   })
 })
 
+test('between messages, only empty lines have come', () => {
+  const parser = new RequestParser({ requestHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
+  const between: boolean[] = []
+  const text = `\r\n${GET}${head('PUT / HTTP/1.1', 'Content-Length: 2')}hi\r\nG`
+  for (const octet of text) {
+    parser.read(bytesOf(octet), 0, 1)
+    between.push(parser.isBetweenMessages)
+  }
+  const expected = [...text].map(
+    (_, i) => i === 1 || i === 1 + GET.length || i === text.length - 4 || i === text.length - 2,
+  )
+  expect(between).toEqual(expected)
+})
+
 describe('what has no end costs little', () => {
   const FLOODS: readonly [string, string, string][] = [
     ['a head in single octets', `GET / HTTP/1.1\r\nA: `, 'a'],
