@@ -37,9 +37,8 @@ describe('callers on one host', () => {
   })
 })
 
-describe('the examples in docs/callers.md', async () => {
-  const page = readProjectFile('docs/callers.md')
-  const example = (language: string) => new RegExp(`\`\`\`${language}\\n([^]*?)\`\`\``).exec(page)?.[1] ?? ''
+describe('the examples for callers', async () => {
+  const example = (name: string) => readProjectFile(`examples/with-jwt/${name}`)
   const seen: (string | string[] | undefined)[][] = []
   const server = createServer(({ url, headers }, response) => {
     seen.push([url, headers['x-org-id'], headers['x-proxy-key']])
@@ -73,7 +72,7 @@ process.stdin.once('data', async () => {
   await callService('/v2/x', 'acme')
   process.exit()
 })`
-    await folder.write('example.mjs', example('js') + main)
+    await folder.write('example.mjs', example('service.js') + main)
     await callTwice(process.execPath, ['example.mjs'])
   })
 
@@ -84,19 +83,20 @@ print("called", flush=True)
 input()
 call_service("/v2/x", "acme").read()
 `
-    await folder.write('example.py', example('python') + main)
+    await folder.write('example.py', example('service.py') + main)
     await callTwice(programPath('python3'), ['example.py'])
   })
 
   test.skipIf(lacks('go'))('Go compiles', async () => {
     await folder.write('go.mod', 'module service\n')
-    await folder.write('service.go', example('go'))
+    await folder.write('service.go', example('service.go'))
     const { status, stderr } = spawnSync(programPath('go'), ['vet', '.'], { cwd: folder.path, encoding: 'utf8' })
     expect([status, stderr]).toEqual([0, ''])
   })
 
   test('the configuration has a valid shape', () => {
-    const { callers }: { callers: { name: string }[] } = parse(example('yaml'))
+    const [, yaml = ''] = /```yaml\n([\s\S]*?)```/.exec(readProjectFile('docs/callers.md')) ?? []
+    const { callers }: { callers: { name: string }[] } = parse(yaml)
     expect(callers.map(({ name }) => name)).toEqual(['billing', 'reports', 'batch'])
   })
 })
