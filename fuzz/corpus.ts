@@ -97,6 +97,7 @@ export const PARSER_REQUESTS: readonly string[] = [
   message('GET / HTTP/1.1', ['Connection: x', 'Connection:close']) + message('GET /2 HTTP/1.1', []),
   message('GET / HTTP/1.1', ['Proxy-Connection: close']) + message('GET /2 HTTP/1.1', []),
   message('GET / HTTP/1.0', ['Connection: Keep-Alive , close']) + message('GET /2 HTTP/1.0', []),
+  message('GET / HTTP/1.0', ['Connection: x\t, keep-alive\t']) + message('GET /2 HTTP/1.0', []),
   message('GET / HTTP/1.0', ['Connection: keep-alive', 'Content-Length: 1'], 'a') + message('GET /2 HTTP/1.0', []),
   message('GET https://u:p@h.example:80/a?b#c HTTP/1.1', ['A:b', 'a: "\t\xe9"\t ', 'A:']),
   message('CONNECT [::1]:80 HTTP/1.1', ['Content-Length: 2'], 'ab'),
@@ -114,6 +115,7 @@ export const PARSER_RESPONSES: readonly string[] = [
   message('HTTP/1.1 200  \xe9\tOK ', ['Content-Length: 0003 '], 'abc'),
   message('HTTP/1.1 102 ', ['Content-Length: 2']) + message('HTTP/1.0 299 x', ['Connection: keep-alive']),
   message('HTTP/1.1 101 x', ['Upgrade: websocket, x', 'Connection: x, Upgrade', CHUNKED], 'first bytes'),
+  message('HTTP/1.1 101 x', ['Upgrade: websocket', 'Connection: x,\tupgrade\t'], 'first bytes'),
   message('HTTP/1.1 204 x', ['Content-Length: 2'], 'ab'),
   message('HTTP/1.1 304 x', [CHUNKED], '0\r\n\r\n'),
 ]

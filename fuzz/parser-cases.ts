@@ -261,7 +261,7 @@ function withoutBlanks(bytes: Buffer): Buffer {
   for (let isInterim = true; isInterim; ) {
     const headEnd = rest.indexOf('\r\n\r\n')
     const head = rest.slice(0, headEnd === -1 ? undefined : headEnd + 4)
-    isInterim = headEnd !== -1 && /^HTTP\/1\.[01] 1/.test(head)
+    isInterim = headEnd !== -1 && /^HTTP\/1\.[01] 1(?!01)/.test(head)
     text += withoutBlanksBeforeColons(head)
     rest = rest.slice(head.length)
   }

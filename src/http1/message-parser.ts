@@ -220,8 +220,10 @@ export abstract class MessageParser {
 
   /** True if `Connection` has this option (RFC 9110 §7.6.1). */
   protected hasOption(lowerCase: string): boolean {
-    const options = this.#connection?.toLowerCase().split(',')
-    return options?.some((option) => trimmed(option, 0, option.length) === lowerCase) === true
+    const options = this.#connection?.toLowerCase() ?? ''
+    // llhttp does not recognize an option beside a tab. Only a `close` is obeyed all the same.
+    if (lowerCase !== 'close' && options.includes('\t')) return false
+    return options.split(',').some((option) => trimmed(option, 0, option.length) === lowerCase)
   }
 
   /** Reads lines of a head or of trailers. */

@@ -54,6 +54,8 @@ describe('a request', () => {
     ['HTTP/1.0', [], false],
     ['HTTP/1.0', ['Connection: Keep-Alive'], true],
     ['HTTP/1.0', ['Connection: keep-alive, close'], false],
+    ['HTTP/1.1', ['Connection: close\t'], false],
+    ['HTTP/1.0', ['Connection: keep-alive\t'], false],
   ])('%s %j keeps its connection: %s', (version, fields, keepsAlive) => {
     expect(headsOf(head(`GET / ${version}`, ...fields))[0]?.keepsAlive).toBe(keepsAlive)
   })
