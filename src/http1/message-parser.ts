@@ -221,7 +221,7 @@ export abstract class MessageParser {
   /** True if `Connection` has this option (RFC 9110 §7.6.1). */
   protected hasOption(lowerCase: string): boolean {
     const options = this.#connection?.toLowerCase() ?? ''
-    // llhttp does not recognize an option beside a tab. Only a `close` is obeyed all the same.
+    // Beside a tab, only a `close` is obeyed.
     if (lowerCase !== 'close' && options.includes('\t')) return false
     return options.split(',').some((option) => trimmed(option, 0, option.length) === lowerCase)
   }
@@ -321,7 +321,8 @@ export abstract class MessageParser {
     this.rawFields.push(name, value)
     // Node's parser takes the one for the other, too.
     if (isNamed(name, 'connection') || isNamed(name, 'proxy-connection')) {
-      this.#connection = this.#connection === undefined ? value : `${this.#connection},${value}`
+      const options = hasTabBehind(text, end) ? `${value}\t` : value
+      this.#connection = this.#connection === undefined ? options : `${this.#connection},${options}`
     } else if (isNamed(name, 'keep-alive')) {
       this.keepAlive = value
     } else if (isNamed(name, 'content-length')) {
@@ -477,7 +478,7 @@ function trimmed(text: string, from: number, to: number): string {
   return text.slice(start, end)
 }
 
-/** With a tab behind it, llhttp does not recognize a length or a coding. */
+/** With a tab behind it, llhttp does not recognize a length, a coding or an option of `Connection`. */
 function hasTabBehind(text: string, end: number): boolean {
   let last = end - 1
   while (text.charCodeAt(last) === SP) last--
