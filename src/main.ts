@@ -4,7 +4,7 @@
 import './keep-inspector-closed.ts'
 
 // First, because a later import may fail, and the reason is that no file can be opened any more.
-const { helpText, parseArguments } = await import('./cli/arguments.ts')
+const { parseArguments } = await import('./cli/arguments.ts')
 const { explainStartupFailure } = await import('./cli/startup-failure.ts')
 
 // Everything else is imported when it is needed: a start should be fast, and an import may fail.
@@ -23,9 +23,17 @@ async function run(): Promise<number> {
       const { check } = await import('./cli/check.ts')
       return check(command, process.env)
     }
+    case 'explain': {
+      const { explain } = await import('./cli/explain.ts')
+      return explain(command, process.env)
+    }
+    case 'probe': {
+      const { probe } = await import('./cli/probe.ts')
+      return probe(command, process.env)
+    }
     case 'sandbox': {
       const { runSandbox } = await import('./sandbox/command.ts')
-      return runSandbox(command.port)
+      return runSandbox(command)
     }
     case 'status': {
       const { loadAdminAddress } = await import('./config/load.ts')
@@ -40,7 +48,7 @@ async function run(): Promise<number> {
       return Math.min(1, await asked.catch(fail)) // health checks of Docker know 0 and 1 only
     }
     case 'help': {
-      process.stdout.write(helpText)
+      process.stdout.write(command.text ?? '')
       return 0
     }
     case 'version': {

@@ -2,7 +2,7 @@
 
 import type { SecureContext } from 'node:tls'
 import type { Config } from '../config/schema.ts'
-import { call } from '../origin/call.ts'
+import { type CallAnswer, type CallRequest, call } from '../origin/call.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
 import { tunnelFor } from '../origin/proxy-tunnel.ts'
@@ -51,4 +51,13 @@ export function openTokenEndpoint(
   const callOnce: TokenEndpointOptions['call'] = (request, onCall) => call(origin, request, timeoutMs, onCall)
   const userAgent = `org-access-proxy/${readVersion()}`
   return tokenEndpoint({ baseUrl, endpoint, field, userAgent, credentials, call: callOnce, observer, rereadSecret })
+}
+
+/** A pool of one connection, so that its user chooses the connection of each call. It opens with the first one. */
+export function openWire(config: Config, live: Pick<ConnectorOptions, 'secureContext'>, timeoutMs: number) {
+  const opened = openOrigin(config, 1, live)
+  return {
+    call: async (request: CallRequest): Promise<CallAnswer> => await call(await opened, request, timeoutMs),
+    close: () => void opened.then((origin) => origin.close()),
+  }
 }

@@ -2,14 +2,13 @@
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { type Caller, type CallerRule, Callers, type JwtCredential } from '../callers/callers.ts'
-import { KeySets } from '../callers/key-sets.ts'
+import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
 import { HOSTS_ON_SOCKET, HostList, LOOPBACK_NAMES } from '../http/host.ts'
 import { targetPrefix, tokenEndpointTest } from '../http/target.ts'
 import type { AdmissionRules } from '../listener/admission.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
-import type { Events } from './events.ts'
 
 export class LiveRules {
   current: AdmissionRules
@@ -19,7 +18,7 @@ export class LiveRules {
   readonly #isTokenEndpoint: AdmissionRules['isTokenEndpoint']
   readonly #instance = randomBytes(9).toString('base64url')
 
-  constructor(config: Config, events: Events) {
+  constructor(config: Config, events: Omit<KeySetsObserver, 'keySetChanged'>) {
     this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() })
     this.#isTokenEndpoint = tokenEndpointTest(config.tokens.endpoint.path)
     this.current = this.#rulesOf(config)

@@ -1,34 +1,35 @@
-/** The command line: its commands with their options, the help, and the parser that turns it into one of them. */
+/** The command line: turns it into one of the commands. */
 
-import { type ParseArgsConfig, parseArgs } from 'node:util'
-
-/** The commands, each with the options that it takes. */
-const COMMANDS = {
-  serve: ['config'],
-  check: ['config', 'mint'],
-  status: ['config', 'json'],
-  healthcheck: ['config'],
-  sandbox: ['port'],
-  help: [],
-  version: [],
-} as const satisfies Readonly<Record<string, readonly (keyof typeof OPTIONS)[]>>
-
-const OPTIONS = {
-  config: { type: 'string' },
-  mint: { type: 'string' },
-  json: { type: 'boolean' },
-  port: { type: 'string' },
-  help: { type: 'boolean', short: 'h' },
-  version: { type: 'boolean', short: 'v' },
-} as const satisfies ParseArgsConfig['options']
+import { parseArgs } from 'node:util'
+import { distance } from 'fastest-levenshtein'
+import {
+  COMMAND_NAMES,
+  COMMANDS,
+  type CommandDeclaration,
+  type CommandName,
+  helpOf,
+  helpText,
+  OPTIONS,
+} from './commands.ts'
 
 /** Options that the command does not take are undefined. */
 interface Command {
-  readonly name: keyof typeof COMMANDS
+  readonly name: CommandName
   readonly file?: string | undefined
   readonly mint?: string | undefined
   readonly json?: boolean | undefined
+  readonly yaml?: boolean | undefined
+  readonly org?: string | undefined
+  readonly path?: string | undefined
+  readonly wait?: string | undefined
+  readonly yes?: boolean | undefined
+  readonly caller?: string | undefined
   readonly port?: number | undefined
+  readonly like?: string | undefined
+  /** What stands behind the command. */
+  readonly operand?: string | undefined
+  /** Of `help`. */
+  readonly text?: string | undefined
 }
 
 /** The command line is wrong. The message is the one line to print. */
@@ -38,51 +39,44 @@ export class UsageError extends Error {
   }
 }
 
-/** Fits on one screen of 24 by 80. */
-export const helpText = `org-access-proxy turns X-Org-Id into the Org's bearer token: apps call it on
-localhost, it holds the App secret and the tokens, so that no app has to.
-
-Usage: org-access-proxy [COMMAND] [OPTIONS]
-
-  serve [--config FILE]               run the proxy (the default command)
-  check [--config FILE] [--mint ORG]  check the settings and print each with its
-                                      source; --mint gets one real token
-  status [--config FILE] [--json]     print the status of the running proxy
-  healthcheck [--config FILE]         ask the running proxy for /livez; 0 or 1
-  sandbox [--port N]                  run the stand-in service alone
-  --help, --version                   this text; the version
-
-Exit codes: 0 stopped, good or ready; 1 failed; 78 configuration refused.
-
-Settings come from the environment (OAP_ and the key in upper snake case, such
-as OAP_TOKENS_MAX_ORGS for tokens.maxOrgs), then from FILE (YAML), then from the
-defaults. Three have no default:
-
-  OAP_APP_ID=my-app OAP_APP_SECRET_FILE=/run/secrets/app-secret \\
-  OAP_BASE_URL=https://api.example.com org-access-proxy
-`
-
 /** `argv` without the program and the script. @throws {UsageError} */
 export function parseArguments(argv: readonly string[]): Command {
   const { values, positionals } = parse(argv)
-  const [name = 'serve', second] = positionals
-  if (values.help === true) return { name: 'help' }
+  const [name = 'serve', operand, ...more] = positionals
+  if (values.help === true) return helpFor(name === 'help' ? (operand ?? '') : positionals[0])
   if (values.version === true) return { name: 'version' }
-  if (second !== undefined) throw new UsageError(`give one command; ${quoted(second)} is a second one`)
-  if (!isCommand(name)) throw new UsageError(`there is no command ${quoted(name)}`)
-  const known: readonly string[] = COMMANDS[name]
+  if (!isCommand(name)) throw new UsageError(`there is no command ${quoted(name)}${suggestionFor(name)}`)
+  const { options, required = [], operand: expected }: CommandDeclaration = COMMANDS[name]
+  const known: readonly string[] = options
   for (const [option, value] of Object.entries(values)) {
     if (!known.includes(option)) throw new UsageError(`${name} takes no --${option}`)
     if (value === '') throw new UsageError(`--${option} needs a value`)
   }
-  const { config: file, mint, json, port } = values
-  if (port === undefined) return { name, file, mint, json }
-  if (!/^\d{1,5}$/.test(port) || Number(port) > 65_535) throw new UsageError('--port needs a number from 0 to 65535')
-  return { name, port: Number(port) }
+  if (name === 'help') return helpFor(operand)
+  const surplus = expected === undefined ? operand : more[0]
+  if (surplus !== undefined) throw new UsageError(`give one command; ${quoted(surplus)} is a second one`)
+  for (const option of required) if (values[option] === undefined) throw new UsageError(`${name} needs --${option}`)
+  if (expected !== undefined && operand === undefined) throw new UsageError(`${name} needs ${expected}`)
+  const { config: file, help: _, version: __, port, ...others } = values
+  return { name, file, ...others, operand, port: port === undefined ? undefined : portOf(port) }
 }
 
-function isCommand(name: string): name is Command['name'] {
+function helpFor(name: string | undefined): Command {
+  return { name: 'help', text: name !== undefined && isCommand(name) && name !== 'help' ? helpOf(name) : helpText }
+}
+
+function portOf(text: string): number {
+  if (/^\d{1,5}$/.test(text) && Number(text) <= 65_535) return Number(text)
+  throw new UsageError('--port needs a number from 0 to 65535')
+}
+
+function isCommand(name: string): name is CommandName {
   return Object.hasOwn(COMMANDS, name)
+}
+
+function suggestionFor(name: string): string {
+  const [meant = ''] = COMMAND_NAMES.toSorted((one, other) => distance(name, one) - distance(name, other))
+  return distance(name, meant) <= Math.max(1, Math.floor(name.length / 3)) ? `: did you mean ${meant}?` : ''
 }
 
 function parse(argv: readonly string[]) {

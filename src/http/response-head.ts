@@ -18,14 +18,19 @@ export class ResponseHead {
   variesByOrg = false
   /** The protocol that the origin switches to, in lower case. */
   upgrade: string | undefined = undefined
+  /** True if the service keeps the connection; for how long, if it says so. */
+  readonly keepsAlive: boolean
+  readonly keepAliveSeconds: number | undefined
   #hasLocation = false
 
-  constructor(received: Pick<ReceivedResponse, 'status' | 'reason' | 'contentLength' | 'hasContent' | 'rawFields'>) {
-    const { status, reason, contentLength, hasContent, rawFields } = received
+  constructor(received: Omit<ReceivedResponse, 'minorVersion' | 'isChunked'>) {
+    const { status, reason, contentLength, hasContent, rawFields, keepsAlive, keepAliveSeconds } = received
     this.status = status
     this.reason = reason
     this.contentLength = contentLength
     this.hasContent = hasContent
+    this.keepsAlive = keepsAlive
+    this.keepAliveSeconds = keepAliveSeconds
     let connection = ''
     for (let i = 0; i + 1 < rawFields.length; i += 2) {
       const name = rawFields[i] as string

@@ -9,18 +9,26 @@ const MAX_CONTENT_BYTES = 64 * 1024
 /** If the content of an answer without success is read within this time, its connection can be used again. */
 const READ_AWAY_MS = 1_000
 
+export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | 'fields'> {
+  /** The head is the answer, whatever its status. */
+  readonly ignoresContent?: boolean
+}
+
+export interface CallAnswer extends EndpointAnswer, Pick<ResponseHead, 'keepsAlive' | 'keepAliveSeconds'> {}
+
 /** Sends a request without content, once. `onCall` is told what breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
 export function call(
   origin: Origin,
-  request: Pick<OriginRequest, 'method' | 'target' | 'fields'>,
+  request: CallRequest,
   timeoutMs: number,
   onCall?: (breakOff: () => void) => void,
-): Promise<EndpointAnswer> {
+): Promise<CallAnswer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
     let head: ResponseHead | undefined
-    const succeed = ({ status, fields }: ResponseHead) => resolve({ status, fields, content: Buffer.concat(chunks) })
+    const succeed = ({ status, fields, keepsAlive, keepAliveSeconds }: ResponseHead) =>
+      resolve({ status, fields, keepsAlive, keepAliveSeconds, content: Buffer.concat(chunks) })
     const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
     // After a stall of this process the answer may be there already: it is read before the immediate runs.
     const expireAfter = (delayMs: number) => setTimeout(() => setImmediate(expire), delayMs)
@@ -28,7 +36,7 @@ export function call(
     const sink: AttemptSink = {
       responseHead(given) {
         head = given
-        if (head.status >= 200 && head.status <= 299) return
+        if (request.ignoresContent !== true && head.status >= 200 && head.status <= 299) return
         succeed(head)
         clearTimeout(timer)
         timer = expireAfter(READ_AWAY_MS)

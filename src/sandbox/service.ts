@@ -160,7 +160,7 @@ export class Service {
     const isBeyond = calls.length >= count
     if (!isBeyond) calls.push(now)
     this.#calls.set(key, calls)
-    const seconds = Math.ceil(((calls[0] ?? now) + windowMs - now) / 1_000)
+    const seconds = Math.ceil(Math.round((calls[0] ?? now) + windowMs - now) / 1_000)
     response.setHeader('x-ratelimit-limit', count)
     response.setHeader('x-ratelimit-remaining', count - calls.length)
     response.setHeader('x-ratelimit-reset', seconds)

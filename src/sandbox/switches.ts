@@ -77,6 +77,9 @@ export interface Fault {
 /** The secret in `config/sandbox.secret`, so that proxy and sandbox work together without any setting. */
 export const DEFAULT_APP_SECRET = 'sandbox-secret-that-opens-nothing-else'
 
+export const DEFAULT_ENDPOINT = 'POST /v2/orgs/{orgId}/access'
+export const DEFAULT_FIELD = 'orgAccessToken'
+
 const text = z.string().min(1)
 const milliseconds = z.number().min(0)
 const wholeNumber = z.int().min(0)
@@ -101,11 +104,11 @@ const schema = z.strictObject({
   tokenEndpoint: z
     .string()
     .regex(/^(?:GET|POST|PUT) (?:\/[^/?\s]+)*\/\{orgId\}(?:\/[^/?\s{}]+)+\/?$/)
-    .default('POST /v2/orgs/{orgId}/access'),
+    .default(DEFAULT_ENDPOINT),
   tokenField: z
     .string()
     .regex(/^[^.\s]+(?:\.[^.\s]+)*$/)
-    .default('orgAccessToken'),
+    .default(DEFAULT_FIELD),
   tokenLifetimeMs: milliseconds.default(300_000),
   tokenLifetimeKind: z.enum(['regular', 'sliding', 'irregular']).default('regular'),
   statedEnds: z.array(z.enum(STATED_ENDS)).default([]),

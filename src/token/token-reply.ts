@@ -22,10 +22,17 @@ export function answeredAt(fields: FieldList, wallNowMs: number): number {
   return Date.parse(fieldValue(fields, 'date')) || wallNowMs
 }
 
+/** An end that an answer states. `by` is `jwt` or the name of a member; `lifeMs` counts from the answer, and may be past. */
+export interface StatedLife {
+  readonly by: string
+  readonly lifeMs: number
+}
+
 export interface TokenReply {
   readonly token: string
-  /** From the answer to the earliest end that it states; undefined if it states none that lies ahead. */
+  /** To the earliest end that lies ahead; undefined if there is none. */
   readonly statedLifeMs: number | undefined
+  readonly stated: readonly StatedLife[]
 }
 
 /**
@@ -38,9 +45,11 @@ export function readTokenReply(content: Buffer, field: readonly string[], nowMs:
   const token = memberOf(holder, field.at(-1) ?? '')
   if (typeof token !== 'string' || !TOKEN.test(token)) throw new TypeError('no usable token')
   if (isAmbiguous(text, field)) throw new TypeError('two tokens')
-  const lives = [jwtLifeMs(token, nowMs), ...[holder, value].flatMap((object) => livesIn(object, nowMs))]
-  const ahead = lives.filter((lifeMs) => lifeMs > 0 && lifeMs < Number.POSITIVE_INFINITY)
-  return { token, statedLifeMs: ahead.length === 0 ? undefined : Math.min(...ahead) }
+  const objects = holder === value ? [value] : [holder, value]
+  const lives = [{ by: 'jwt', lifeMs: jwtLifeMs(token, nowMs) }, ...objects.flatMap((each) => livesIn(each, nowMs))]
+  const stated = lives.filter(({ lifeMs }) => Number.isFinite(lifeMs))
+  const ahead = stated.map(({ lifeMs }) => lifeMs).filter((lifeMs) => lifeMs > 0)
+  return { token, statedLifeMs: ahead.length === 0 ? undefined : Math.min(...ahead), stated }
 }
 
 /** @throws {SyntaxError} */
@@ -51,7 +60,7 @@ export function parseReply(content: Buffer): { readonly value: unknown; readonly
   return { value: JSON.parse(text), text }
 }
 
-function memberOf(value: unknown, name: string): unknown {
+export function memberOf(value: unknown, name: string): unknown {
   const isObject = typeof value === 'object' && value !== null && !Array.isArray(value) && Object.hasOwn(value, name)
   return isObject ? Reflect.get(value, name) : undefined
 }
@@ -84,15 +93,10 @@ function isAmbiguous(text: string, field: readonly string[]): boolean {
 }
 
 /** The lives that the members of an object state, as OAuth 2.0 (RFC 6749 §5.1) and many services name them. */
-function livesIn(object: unknown, nowMs: number): number[] {
-  const instant = (value: unknown) => (typeof value === 'string' ? instantOf(value) : Number.NaN)
+function livesIn(object: unknown, nowMs: number): StatedLife[] {
   return [
-    ...['expires_in', 'expiresIn'].map((name) => numberOf(memberOf(object, name)) * 1_000),
-    ...['expires_at', 'expiresAt'].map((name) => {
-      const value = memberOf(object, name)
-      const seconds = numberOf(value)
-      return (Number.isNaN(seconds) ? instant(value) : seconds * 1_000) - nowMs
-    }),
+    ...['expires_in', 'expiresIn'].map((by) => ({ by, lifeMs: numberOf(memberOf(object, by)) * 1_000 })),
+    ...['expires_at', 'expiresAt'].map((by) => ({ by, lifeMs: instantOf(memberOf(object, by)) - nowMs })),
   ]
 }
 
@@ -101,10 +105,11 @@ function numberOf(value: unknown): number {
   return typeof value === 'string' && /^\d{1,15}(?:\.\d{1,9})?$/.test(value) ? Number(value) : Number.NaN
 }
 
-/** RFC 3339. Without an offset, it would mean another time on each machine. */
-function instantOf(text: string): number {
-  const isRfc3339 = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)$/.test(text)
-  return isRfc3339 ? Date.parse(text.toUpperCase().replace(' ', 'T')) : Number.NaN
+/** Seconds since 1970, or RFC 3339. Without an offset, it would mean another time on each machine. */
+function instantOf(value: unknown): number {
+  const isRfc3339 = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)$/
+  if (typeof value === 'string' && isRfc3339.test(value)) return Date.parse(value.toUpperCase().replace(' ', 'T'))
+  return numberOf(value) * 1_000
 }
 
 /** The claims of a JWT (RFC 7519 §4.1), which is never verified; undefined if the token is none. */

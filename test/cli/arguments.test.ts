@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { helpText, parseArguments, UsageError } from '../../src/cli/arguments.ts'
+import { parseArguments, UsageError } from '../../src/cli/arguments.ts'
+import { COMMAND_NAMES, helpOf, helpText, OPTIONS } from '../../src/cli/commands.ts'
 
 test.each([
   ['', { name: 'serve' }],
@@ -12,10 +13,16 @@ test.each([
   ['sandbox', { name: 'sandbox' }],
   ['sandbox --port 0', { name: 'sandbox', port: 0 }],
   ['healthcheck --config a.yaml', { name: 'healthcheck', file: 'a.yaml' }],
-  ['--help', { name: 'help' }],
-  ['-h', { name: 'help' }],
-  ['help', { name: 'help' }],
-  ['check --help', { name: 'help' }],
+  ['-c a.yaml', { name: 'serve', file: 'a.yaml' }],
+  ['check -c a.yaml', { name: 'check', file: 'a.yaml' }],
+  ['sandbox --like a.json', { name: 'sandbox', like: 'a.json' }],
+  ['probe --org acme --wait 30m --yes --json', { name: 'probe', org: 'acme', wait: '30m', yes: true, json: true }],
+  ['--help', { name: 'help', text: helpText }],
+  ['-h', { name: 'help', text: helpText }],
+  ['help', { name: 'help', text: helpText }],
+  ['help me', { name: 'help', text: helpText }],
+  ['check --help', { name: 'help', text: helpOf('check') }],
+  ['help check', { name: 'help', text: helpOf('check') }],
   ['status --config a.yaml', { name: 'status', file: 'a.yaml' }],
   ['status --json', { name: 'status', json: true }],
   ['--version', { name: 'version' }],
@@ -24,14 +31,23 @@ test.each([
   expect(parseArguments(line.split(' ').filter((word) => word !== ''))).toEqual(expected)
 })
 
+test('the operand of explain is one argument', () => {
+  const argv = ['explain', '--org', 'acme', 'GET /v2/x', '--caller=billing']
+  expect(parseArguments(argv)).toMatchObject({ name: 'explain', org: 'acme', caller: 'billing', operand: 'GET /v2/x' })
+})
+
 test.each([
-  [['srve'], 'there is no command "srve"'],
+  [['srve'], 'there is no command "srve": did you mean serve?'],
+  [['prob'], 'there is no command "prob": did you mean probe?'],
+  [['probe'], 'probe needs --org'],
+  [['explain'], 'explain needs "METHOD /path"'],
+  [['explain', 'GET', '/v2/x'], 'give one command; "/v2/x" is a second one'],
   [['constructor'], 'there is no command "constructor"'],
   [['a\u001b[2J'], 'there is no command "a\\u001b[2J"'],
   [['serve', 'check'], 'give one command; "check" is a second one'],
   [['--cnfig', 'a'], "Unknown option '--cnfig'"],
   [['--secret=hunter2'], "Unknown option '--secret'"],
-  [['--config'], "Option '--config <value>' argument missing"],
+  [['--config'], "Option '-c, --config <value>' argument missing"],
   [['--config='], '--config needs a value'],
   [['check', '--mint', ''], '--mint needs a value'],
   [['check', '--mint', '--config'], "Option '--mint' argument is ambiguous"],
@@ -46,10 +62,21 @@ test.each([
   expect(new UsageError('x').message).toBe('org-access-proxy: x; see org-access-proxy --help')
 })
 
-test('the help names every command and option, and fits on a screen of 24 by 80', () => {
-  for (const name of ['serve', 'check', 'status', 'healthcheck', 'sandbox']) expect(helpText).toContain(`  ${name} [`)
-  for (const option of ['config', 'mint', 'json', 'port', 'version']) expect(helpText).toContain(`--${option}`)
+test('the help names every command, and fits on a screen of 24 by 80', () => {
+  for (const name of COMMAND_NAMES) expect(helpText).toMatch(new RegExp(`^ {2}.*\\b${name}\\b`, 'm'))
   const lines = helpText.trimEnd().split('\n')
   expect(lines.length).toBeLessThan(24)
   for (const line of lines) expect(line.length).toBeLessThanOrEqual(80)
+})
+
+test('the help of a command names each of its options', () => {
+  const help = helpOf('probe')
+  expect(help).toMatch(/^Usage: org-access-proxy probe \[-c FILE\] --org ORG \[--path PATH\] /)
+  for (const option of ['config', 'org', 'path', 'wait', 'yaml', 'json', 'yes'] as const) {
+    expect(help).toContain(`--${option}`)
+    expect(help).toContain(OPTIONS[option].says)
+  }
+  for (const line of COMMAND_NAMES.flatMap((name) => helpOf(name).split('\n').slice(1))) {
+    expect(line.length).toBeLessThanOrEqual(100)
+  }
 })

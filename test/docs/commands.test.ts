@@ -6,7 +6,7 @@ import { parseSwitches } from '../../src/sandbox/switches.ts'
 import { codeSpans, documentAt, documents, tablesBelow, unquoted } from './documents.ts'
 
 /** A call of the program, after `node` and its options if it is called by its file. */
-const CALL = /^(?:docker exec \S+ )?(?:node (?:-\S+ )*\S*dist\/main\.js|org-access-proxy)((?: [\w./=:-]+)*)/
+const CALL = /^(?:docker exec \S+ )?(?:node (?:-\S+ )*\S*dist\/main\.js|org-access-proxy)((?: (?:[\w./=:-]+|"[^"]*"))*)/
 
 const calls = documents.flatMap((document) => {
   const blocks = [...document.text.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, block = '']) => block)
@@ -14,7 +14,7 @@ const calls = documents.flatMap((document) => {
   return [...lines, ...codeSpans(document)]
     .map((line) => CALL.exec(line)?.[1])
     .filter((args) => args !== undefined)
-    .map((args) => ({ path: document.path, args: args.trim().split(' ').filter(Boolean) }))
+    .map((args) => ({ path: document.path, args: wordsOf(args) }))
 })
 
 test('the program accepts each command', () => {
@@ -32,6 +32,10 @@ test('examples/README.md names each switch of the sandbox with its default', () 
     expect(`${name}: ${shown.get(name)}`).toBe(`${name}: ${expected}`)
   }
 })
+
+function wordsOf(args: string): string[] {
+  return (args.match(/"[^"]*"|\S+/g) ?? []).map((word) => word.replaceAll('"', ''))
+}
 
 function isUnderstood(args: readonly string[]): boolean {
   try {

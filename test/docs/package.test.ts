@@ -37,6 +37,7 @@ describe('its files', () => {
       /^(package\.json|LICENSE|Dockerfile|docker-compose\.yml|(README|CHANGELOG|CONTRIBUTING|SECURITY)\.md)$/,
       /^(deploy|examples)\/[\w./-]+$/,
       /^bench\/README\.md$/,
+      /^share\/[\w./-]+$/,
       /^dist\/[\w./-]+\.js$/,
       /^dist\/(third-party-licenses\.txt|sbom\.cdx\.json)$/,
       /^dist\/sandbox\/[\w-]+\.d\.ts$/,

@@ -7,7 +7,15 @@ const KEPT = 'Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n'
 const CLOSING = 'Connection: close\r\n'
 
 function headWith(fields: readonly string[], hasDate = true, status = 200, reason = 'OK'): ResponseHead {
-  const received = { status, reason, contentLength: undefined, hasContent: true, rawFields: [] }
+  const received = {
+    status,
+    reason,
+    contentLength: undefined,
+    hasContent: true,
+    keepsAlive: true,
+    keepAliveSeconds: undefined,
+    rawFields: [],
+  }
   return Object.assign(new ResponseHead(received), { fields, hasDate })
 }
 

@@ -1,0 +1,148 @@
+/** `probe`: measures the service with one Org, and prints what it found and the settings that follow. */
+
+import { randomBytes, randomInt } from 'node:crypto'
+import { createInterface } from 'node:readline/promises'
+import { openWire, serviceContext } from '../app/origin.ts'
+import { loadConfig } from '../config/load.ts'
+import { type Config, declaration } from '../config/schema.ts'
+import { settingsByKey } from '../config/settings.ts'
+import type { Environment } from '../config/sources.ts'
+import { type OrgId, parseOrgId } from '../http/org-id.ts'
+import { isForwardable, pathOf, tokenEndpointTest } from '../http/target.ts'
+import { Asker, BUDGET } from '../probe/asker.ts'
+import { judge } from '../probe/judgements.ts'
+import { askAll, type Task } from '../probe/questions.ts'
+import { notesFrom, type Report, renderPage, renderYaml, settingsFrom, switchesFrom } from '../probe/report.ts'
+import { AppKey } from '../token/app-credentials.ts'
+import { endpointText } from '../token/token-endpoint.ts'
+import { readVersion } from '../version.ts'
+
+const DEFAULT_PATH = '/v2/example/endpoint'
+
+export interface ProbeCommand {
+  readonly file?: string | undefined
+  readonly org?: string | undefined
+  readonly path?: string | undefined
+  /** A duration, as settings have it. */
+  readonly wait?: string | undefined
+  readonly yaml?: boolean | undefined
+  readonly json?: boolean | undefined
+  readonly yes?: boolean | undefined
+}
+
+export interface Terminal {
+  readonly print: (text: string) => unknown
+  readonly tell: (text: string) => unknown
+  /** Undefined if nobody can answer. */
+  readonly confirm: (() => Promise<boolean>) | undefined
+}
+
+/** Resolves with the exit code: 0 if the endpoint gave a token. @throws {ConfigRefused} */
+export async function probe(
+  command: ProbeCommand,
+  env: Environment,
+  terminal: Terminal = onTerminal(),
+  graceMs?: number,
+): Promise<0 | 1> {
+  const { config } = await loadConfig({ file: command.file, env })
+  const path = pathToGet(command.path ?? DEFAULT_PATH, config)
+  const org = orgToAsk(command.org ?? '', config)
+  const waitMs = command.wait === undefined ? 0 : parseWait(command.wait)
+  const url = endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })
+  const { origin, pathname } = config.baseUrl
+  terminal.tell(
+    `This sends at most ${BUDGET.mints} mints (${url}) and ${BUDGET.gets} GETs (${origin}${pathname.replace(/\/+$/, '')}${path})\n` +
+      `with tokens of the Org ${org}. A new token may end the ones that others use. It also asks once for a made-up Org.\n`,
+  )
+  if (command.yes !== true) {
+    if (terminal.confirm === undefined) throw new Error('there is no terminal to ask: give --yes')
+    if (!(await terminal.confirm())) return 1
+  }
+  const tell = (what: string) => terminal.tell(`  ${what}\n`)
+  const unknownOrg = madeUpOrg(org, config.orgs.pattern)
+  const report = await ask(config, path, { org, unknownOrg, waitMs, graceMs, tell })
+  if (command.json === true) terminal.print(`${JSON.stringify(report, null, 2)}\n`)
+  else terminal.print(command.yaml === true ? renderYaml(report.settings) : renderPage(report))
+  return report.findings.some(({ about, outcome }) => about === 'token endpoint' && outcome === 'seen') ? 0 : 1
+}
+
+async function ask(config: Config, path: string, task: Task): Promise<Report> {
+  const { baseUrl, appId, appSecret, tokens } = config
+  const { org } = task
+  const { endpoint, field } = tokens
+  const startedAt = performance.now()
+  const at = new Date().toISOString()
+  const program = readVersion()
+  const apiKey = new AppKey(appId, appSecret)
+  const service = { baseUrl, endpoint, field, path, apiKey, appSecret, userAgent: `org-access-proxy/${program}` }
+  const live = { secureContext: serviceContext(config.origin) }
+  const timeoutMs = config.origin.connectTimeout + tokens.mintTimeout * 2
+  const asker = new Asker(service, () => openWire(config, live, timeoutMs))
+  try {
+    const answers = await askAll(asker, task)
+    const { findings, facts } = judge(answers, { url: endpointText(service), field: field.join('.') })
+    const text = `${endpoint.method} ${endpoint.path}`
+    return {
+      ...{ program, at, baseUrl: baseUrl.href, endpoint: text, org, path },
+      ...{ mints: answers.mints.length, gets: answers.gets.length, durationMs: performance.now() - startedAt },
+      ...{ findings, settings: settingsFrom(facts, text, defaults()), notes: notesFrom(facts) },
+      sandbox: switchesFrom(facts, text, org),
+    }
+  } finally {
+    asker.close()
+  }
+}
+
+function defaults() {
+  const { settleTime, mintTimeout } = declaration.shape.tokens.shape
+  return {
+    endpoint: String(settingsByKey.get('tokens.endpoint')?.defaultValue),
+    field: String(settingsByKey.get('tokens.field')?.defaultValue),
+    settleTimeMs: settleTime.parse(undefined),
+    mintTimeoutMs: mintTimeout.parse(undefined),
+  }
+}
+
+function parseWait(text: string): number {
+  const { data, error } = declaration.shape.tokens.shape.mintTimeout.safeParse(text)
+  if (error !== undefined) throw new Error(`--wait ${error.issues[0]?.message}`)
+  return data
+}
+
+function pathToGet(path: string, { tokens }: Config): string {
+  if (!isForwardable(path)) throw new Error('--path is no path that the proxy would forward')
+  if (tokenEndpointTest(tokens.endpoint.path)(pathOf(path))) throw new Error('--path is the token endpoint')
+  return path
+}
+
+function orgToAsk(text: string, { orgs }: Config): OrgId {
+  const org = parseOrgId(text, orgs.pattern)
+  if (org === undefined) throw new Error('--org is not an org id (see orgs.pattern)')
+  if (orgs.allow.length > 0 && !orgs.allow.includes(org)) throw new Error(`${org} is not in orgs.allow`)
+  return org
+}
+
+/** An id that no Org has; of the shape of `org` if the pattern asks for it. */
+function madeUpOrg(org: OrgId, pattern: RegExp): OrgId | undefined {
+  const plain = parseOrgId(`probe-${randomBytes(8).toString('hex')}`, pattern)
+  if (plain !== undefined) return plain
+  const other = parseOrgId(
+    org.replace(/\d/g, () => String(randomInt(10))),
+    pattern,
+  )
+  return other === org ? undefined : other
+}
+
+function onTerminal(): Terminal {
+  const { stdin, stderr } = process
+  const confirm = async () => {
+    const lines = createInterface({ input: stdin, output: stderr })
+    const answer = await lines.question('Go on? [y/N] ').finally(() => lines.close())
+    return /^y(?:es)?$/i.test(answer.trim())
+  }
+  return {
+    print: (text) => process.stdout.write(text),
+    tell: (text) => stderr.write(text),
+    confirm: stdin.isTTY && stderr.isTTY ? confirm : undefined,
+  }
+}

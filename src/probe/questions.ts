@@ -1,0 +1,396 @@
+/**
+ * Asks the questions, in an order in which each leaves the next one a token that fits. Judges nothing: what the answers mean is
+ * in `judgements.ts`.
+ */
+
+import { randomBytes, randomInt } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { OrgId } from '../http/org-id.ts'
+import { Secret } from '../secret.ts'
+import { type Asker, CONNECTIONS, type Got, type Mint, type ProbeToken, Unaskable } from './asker.ts'
+
+/** A new token that is not known after this time is not waited for. */
+const LONGEST_DELAY_MS = 15_000
+/** Tokens that stay unused until each of these shares of `--wait`. */
+const UNUSED_SHARES = [1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1] as const
+/** Lives in a row that are measured, if there is time. */
+const MOST_LIVES = 4
+
+const ALL_CONNECTIONS = Array.from({ length: CONNECTIONS }, (_, index) => index)
+/** A connection of its own, for tokens other than the one on the twenty. */
+const ASIDE = CONNECTIONS
+
+/** An answer, or the reason why there is none. */
+export type Asked<T> = { readonly answer: T } | { readonly reason: string }
+
+export interface Sample {
+  /** The age of the token when the service saw it lies between these two. */
+  readonly leastAgeMs: number
+  readonly mostAgeMs: number
+  readonly connection: number
+  readonly isAccepted: boolean
+  readonly status: number | undefined
+}
+
+/** A new token on twenty connections. */
+export interface Trial {
+  readonly samples: readonly Sample[]
+  /** In the end, all of them accepted it. */
+  readonly isClean: boolean
+  /** Only one of those that rejected it at once was asked again. */
+  readonly isRough: boolean
+}
+
+/** The former token, around the mint of the next one. */
+export interface Succession {
+  readonly before: Got
+  readonly after: Got
+  /** Some time later. */
+  readonly later: Got
+  readonly isBeforeAccepted: boolean
+  readonly isAfterAccepted: boolean
+  readonly isLaterAccepted: boolean
+}
+
+/** One life: the token was accepted at the first age, and rejected twice from the second on. */
+export interface Life {
+  readonly acceptedMs: number
+  /** Undefined if it still lived when the time was over. */
+  readonly rejectedMs: number | undefined
+  readonly longestPauseMs: number
+  readonly end: Got | undefined
+}
+
+export interface Lives {
+  /** The first one is of a token in use; the others were left alone for nine tenths of it. */
+  readonly lives: readonly Life[]
+  /** Of tokens that were used once, at that age. */
+  readonly unused: readonly Sample[]
+  readonly whyNotUnused: string | undefined
+  /** Rejections that the next GET with the same token contradicted. */
+  readonly contradicted: number
+  readonly asked: number
+}
+
+export interface Answers {
+  readonly mints: readonly Mint[]
+  readonly gets: readonly Got[]
+  readonly noToken: Asked<Got>
+  readonly madeUp: Asked<Got>
+  readonly first: Mint
+  readonly firstTrial: Asked<Trial>
+  readonly second: Asked<Mint>
+  readonly isSameToken: Asked<boolean>
+  readonly secondTrial: Asked<Trial>
+  readonly succession: Asked<Succession>
+  /** Of the second token, around a third mint. Asked if the first one ended. */
+  readonly nextSuccession: Asked<Succession>
+  readonly unknownOrg: Asked<Mint>
+  readonly lives: Asked<Lives>
+}
+
+export interface Task {
+  readonly org: OrgId
+  /** Undefined if none can be made up. */
+  readonly unknownOrg: OrgId | undefined
+  /** 0: lives are not measured. */
+  readonly waitMs: number
+  /** How long after its successor the former token may still be good, before that counts as living side by side. */
+  readonly graceMs?: number | undefined
+  /** Is told what is under way. */
+  readonly tell: (what: string) => void
+}
+
+/** True if the service took the token. */
+type Judge = (got: Got) => boolean
+
+export async function askAll(asker: Asker, { org, unknownOrg, waitMs, graceMs = 3_000, tell }: Task): Promise<Answers> {
+  tell('a GET without a token, the first mint, and its token on twenty connections')
+  const noToken = await asked(() => asker.get(undefined, ASIDE))
+  const first = await firstMint(asker, org)
+  const madeUp = await asked(() => asker.get(madeUpLike(tokenOf(first)), ASIDE))
+  const judge = await asked(async () => judgeFrom(had(noToken), had(madeUp)))
+  const firstTrial = await asked(() => follow(asker, tokenOf(first), had(judge), { isRough: true }))
+
+  tell('a second mint, and its token on twenty connections')
+  const before = await asked(() => getSurely(asker, tokenOf(first), had(judge)))
+  const second = await asked(async () => {
+    tokenOf(first)
+    return await asker.mint(org)
+  })
+  const isSameToken = await asked(async () => tokenOf(first).secret.equals(tokenOf(had(second)).secret))
+  const other = await asked(async () => {
+    if (had(isSameToken)) throw new Unaskable('the endpoint gives the same token again')
+    return tokenOf(had(second))
+  })
+  const [secondTrial, after] = await Promise.all([
+    asked(() => follow(asker, had(other), had(judge), { isRough: false })),
+    asked(async () => {
+      had(other)
+      return await asker.get(tokenOf(first), ASIDE)
+    }),
+  ])
+  const succession = await asked(async () => {
+    const restMs = had(after).at + graceMs - performance.now()
+    if (had(judge)(had(after)) && restMs > 0) await sleep(restMs)
+    const later = await getSurely(asker, tokenOf(first), had(judge))
+    return successionOf([had(before), had(after), later], had(judge))
+  })
+
+  const hasEnded = 'answer' in succession && succession.answer.isBeforeAccepted && !succession.answer.isLaterAccepted
+  if (hasEnded) tell('a third mint: does it end the second token, too?')
+  const nextSuccession = await asked(async () => {
+    if (!hasEnded) throw new Unaskable('the first token did not end')
+    return await succeed(asker, org, had(other), had(judge), succession.answer)
+  })
+
+  tell('a mint for an Org that does not exist')
+  const unknown = await asked(async () => {
+    if (unknownOrg === undefined) throw new Unaskable('orgs.pattern fits no id that could be made up')
+    return await asker.mint(unknownOrg)
+  })
+
+  const whyNotUnused = hasEnded ? 'a new token ends the one before' : 'reason' in other ? other.reason : undefined
+  if (waitMs > 0) tell(`how long tokens live, for ${Math.round(waitMs / 1_000)} s`)
+  const lives = await asked(async () => {
+    if (waitMs === 0) throw new Unaskable('it takes time: give --wait')
+    return await watchLives(asker, org, had(judge), waitMs, whyNotUnused, had(isSameToken))
+  })
+  const { mints, gets } = asker
+  const answers = { noToken, madeUp, first, firstTrial, second, isSameToken, secondTrial, succession, nextSuccession }
+  return { mints, gets, ...answers, unknownOrg: unknown, lives }
+}
+
+/** If the member of the configuration is missing, and one other looks like a token, that one is taken for it. */
+async function firstMint(asker: Asker, org: OrgId): Promise<Mint> {
+  const mint = await asker.mint(org)
+  const [candidate, ...others] = mint.candidates
+  if (mint.token !== undefined || candidate === undefined || others.length > 0) return mint
+  asker.field = candidate.split('.')
+  return await asker.mint(org)
+}
+
+async function asked<T>(ask: () => Promise<T>): Promise<Asked<T>> {
+  try {
+    return { answer: await ask() }
+  } catch (error) {
+    if (error instanceof Unaskable) return { reason: error.message }
+    throw error
+  }
+}
+
+/** @throws {Unaskable} with the reason why there is no answer */
+function had<T>(given: Asked<T>): T {
+  if ('reason' in given) throw new Unaskable(given.reason)
+  return given.answer
+}
+
+/** @throws {Unaskable} */
+function tokenOf({ token }: Mint): ProbeToken {
+  if (token === undefined) throw new Unaskable('there is no token')
+  return token
+}
+
+/** Of the same shape, so that the service looks it up: random letters and digits in the place of those of the token. */
+function madeUpLike({ secret, ...others }: ProbeToken): ProbeToken {
+  const text = secret.reveal()
+  const kept = others.isJwt ? text.lastIndexOf('.') + 1 : 0 // the signature is what cannot be guessed
+  const random = [...text.slice(kept)].map((char) => {
+    const letters = ['abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', '0123456789']
+    const row = letters.find((each) => each.includes(char))
+    return row === undefined ? char : row[randomInt(row.length)]
+  })
+  // A short one could be the token of somebody else.
+  const madeUp = random.length < 20 ? randomBytes(24).toString('base64url') : random.join('')
+  return { secret: new Secret(text.slice(0, kept) + madeUp), ...others }
+}
+
+/** @throws {Unaskable} if the answers do not tell a good token from a bad one */
+function judgeFrom(noToken: Got, madeUp: Got): Judge {
+  const { status } = madeUp
+  if (status === undefined) throw new Unaskable(`the GETs fail: ${madeUp.failure}`)
+  if (isSuccess(status)) throw new Unaskable(`the path answers ${status} to a made-up token, too: give another --path`)
+  if (status >= 500) throw new Unaskable(`the path answers ${status}: give another --path`)
+  const rejections = [status, noToken.status, 401, 403]
+  return (got) => got.status !== undefined && got.status < 500 && !rejections.includes(got.status)
+}
+
+export function isSuccess(status: number): boolean {
+  return (status >= 200 && status <= 299) || status === 304
+}
+
+/**
+ * Asks until all connections accept the token. Those that reject it are represented by a few, so that the delay is known within
+ * a third of itself; once these accept, all are asked again, because each request may reach another back end.
+ */
+async function follow(
+  asker: Asker,
+  token: ProbeToken,
+  judge: Judge,
+  { isRough }: { isRough: boolean },
+): Promise<Trial> {
+  const samples: Sample[] = []
+  const ask = async (connections: readonly number[]) => {
+    const gots = await Promise.all(connections.map((connection) => asker.get(token, connection)))
+    samples.push(...gots.map((got) => sampleOf(got, token, judge)))
+    return gots.filter((got) => !judge(got)).map(({ connection }) => connection)
+  }
+  let rejecting = await ask(ALL_CONNECTIONS)
+  for (let sweeps = isRough ? 1 : 3; sweeps > 0 && rejecting.length > 0; sweeps--) {
+    let watched = rejecting.slice(0, isRough ? 1 : 3)
+    while (watched.length > 0) {
+      const ageMs = performance.now() - token.askedAt
+      if (ageMs > LONGEST_DELAY_MS) return { samples, isClean: false, isRough }
+      await sleep(Math.max(40, ageMs * 0.3))
+      watched = await ask(watched)
+    }
+    rejecting = isRough ? [] : await ask(ALL_CONNECTIONS)
+  }
+  return { samples, isClean: rejecting.length === 0, isRough }
+}
+
+function sampleOf(got: Got, { askedAt, gotAt }: ProbeToken, judge: Judge): Sample {
+  const { at, durationMs, connection, status } = got
+  const ages = { leastAgeMs: Math.max(0, at - gotAt), mostAgeMs: at + durationMs - askedAt }
+  return { ...ages, connection, isAccepted: judge(got), status }
+}
+
+function successionOf([before, after, later]: readonly [Got, Got, Got], judge: Judge): Succession {
+  const [isBeforeAccepted, isAfterAccepted, isLaterAccepted] = [judge(before), judge(after), judge(later)]
+  return { before, after, later, isBeforeAccepted, isAfterAccepted, isLaterAccepted }
+}
+
+/**
+ * The next mint, and what the former token is answered after as long as it took the last time. If that was not at once, the
+ * token has to outlive that time without a mint first: otherwise it may just have come to its end.
+ */
+async function succeed(
+  asker: Asker,
+  org: OrgId,
+  former: ProbeToken,
+  judge: Judge,
+  last: Succession,
+): Promise<Succession> {
+  const graceMs = last.isAfterAccepted ? Math.max(500, last.later.at - last.after.at) : 0
+  if (graceMs > 0) await sleep(graceMs)
+  const before = await getSurely(asker, former, judge)
+  await asker.mint(org)
+  const after = await asker.get(former, ASIDE)
+  if (graceMs > 0 && judge(after)) await sleep(graceMs)
+  return successionOf([before, after, await getSurely(asker, former, judge)], judge)
+}
+
+/** A rejection counts only if other connections have it, too: a back end may be late, or reject a good token. */
+async function getSurely(asker: Asker, token: ProbeToken, judge: Judge): Promise<Got> {
+  const first = await asker.get(token, ASIDE)
+  for (const connection of judge(first) ? [] : [0, 1]) {
+    await sleep(100)
+    const again = await asker.get(token, connection)
+    if (judge(again)) return again
+  }
+  return first
+}
+
+async function watchLives(
+  asker: Asker,
+  org: OrgId,
+  judge: Judge,
+  waitMs: number,
+  whyNotUnused: string | undefined,
+  isSameToken: boolean,
+): Promise<Lives> {
+  const endsAt = performance.now() + waitMs
+  const lives: Life[] = []
+  const watch = new Watch(asker, judge)
+  // It is minted first: should a new token end the one before, then this one does not outlive the others.
+  let next = watchUsed(watch, org, waitMs, endsAt)
+  const unused = whyNotUnused === undefined ? watchUnused(watch, org, waitMs) : Promise.resolve([])
+  for (;;) {
+    const life = await next
+    lives.push(life)
+    const { rejectedMs } = life
+    const isOver = rejectedMs === undefined || performance.now() + rejectedMs * 1.2 > endsAt
+    if (isOver || lives.length === MOST_LIVES || asker.getsLeft < 20) break
+    next = isSameToken ? watchUsed(watch, org, waitMs, endsAt) : watchAlone(watch, org, lives, endsAt)
+  }
+  const { contradicted, asked } = watch
+  return { lives, unused: await unused, whyNotUnused, contradicted, asked }
+}
+
+/** Asks twice before it believes a rejection. */
+class Watch {
+  readonly asker: Asker
+  readonly judge: Judge
+  contradicted = 0
+  asked = 0
+
+  constructor(asker: Asker, judge: Judge) {
+    this.asker = asker
+    this.judge = judge
+  }
+
+  async look(token: ProbeToken): Promise<{ readonly got: Got; readonly sample: Sample }> {
+    this.asked++
+    const got = await this.asker.get(token, ASIDE)
+    const again = this.judge(got) ? got : await getSurely(this.asker, token, this.judge)
+    const isAccepted = this.judge(again)
+    if (isAccepted && again !== got) this.contradicted++
+    // Of a death, the first rejection tells when.
+    const counted = isAccepted ? again : got
+    return { got: counted, sample: sampleOf(counted, token, this.judge) }
+  }
+}
+
+async function watchUnused(watch: Watch, org: OrgId, waitMs: number): Promise<Sample[]> {
+  const samples = UNUSED_SHARES.map(async (share) => {
+    const token = tokenOf(await watch.asker.mint(org))
+    await sleep(waitMs * share)
+    return (await watch.look(token)).sample
+  })
+  const settled = await Promise.allSettled(samples)
+  for (const each of settled) if (each.status === 'rejected' && !(each.reason instanceof Unaskable)) throw each.reason
+  return settled.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
+}
+
+/** The pauses grow with the age, so that the end is known within an eighth, and stay short beside `--wait`. */
+async function watchUsed(watch: Watch, org: OrgId, waitMs: number, endsAt: number): Promise<Life> {
+  const token = tokenOf(await watch.asker.mint(org))
+  const pauseMs = (ageMs: number) => Math.min(Math.max(ageMs / 8, waitMs / 200), waitMs / 40)
+  return await watchUntilRejected(watch, token, endsAt, pauseMs, false)
+}
+
+/** A token that is left alone until it has nine tenths of the shortest life so far. */
+async function watchAlone(watch: Watch, org: OrgId, lives: readonly Life[], endsAt: number): Promise<Life> {
+  const shortestMs = Math.min(...lives.map(({ acceptedMs, rejectedMs = 0 }) => acceptedMs || rejectedMs / 2))
+  const token = tokenOf(await watch.asker.mint(org))
+  await sleep(shortestMs * 0.9)
+  return await watchUntilRejected(watch, token, endsAt, () => Math.max(20, shortestMs / 30), true)
+}
+
+async function watchUntilRejected(
+  watch: Watch,
+  token: ProbeToken,
+  endsAt: number,
+  pauseMs: (ageMs: number) => number,
+  isOld: boolean,
+): Promise<Life> {
+  let acceptedMs = 0
+  let longestPauseMs = 0
+  // The rejection of a new token that is not known yet is no end.
+  let isKnown = isOld
+  let usedAt = token.askedAt
+  while (performance.now() < endsAt && watch.asker.getsLeft > 4) {
+    const { got, sample } = await watch.look(token)
+    if (!sample.isAccepted && (isKnown || sample.mostAgeMs > LONGEST_DELAY_MS)) {
+      return { acceptedMs, rejectedMs: sample.mostAgeMs, longestPauseMs, end: got }
+    }
+    if (sample.isAccepted) {
+      if (isKnown) longestPauseMs = Math.max(longestPauseMs, got.at - usedAt)
+      isKnown = true
+      usedAt = got.at
+      acceptedMs = sample.leastAgeMs
+    }
+    await sleep(pauseMs(performance.now() - token.askedAt))
+  }
+  return { acceptedMs, rejectedMs: undefined, longestPauseMs, end: undefined }
+}
