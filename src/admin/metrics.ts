@@ -12,7 +12,6 @@ export interface Gauges {
   readonly requestsWaitingForToken: number
   /** Since the start. */
   readonly connectionsRefused: number
-  readonly lifetimeEstimateMs: number
   readonly cachedTokens: number
   /** 0 unless the mints of all orgs are paused. */
   readonly mintsPausedMs: number
@@ -164,7 +163,6 @@ export class Metrics {
       count('oap_log_lines_omitted_total', 'Lines of refused requests left out of the log.', gauges.logLinesOmitted),
       count('oap_connections_refused_total', 'Client connections beyond a limit.', gauges.connectionsRefused),
       gauge('oap_cached_tokens', 'Tokens in the cache.', gauges.cachedTokens),
-      gauge('oap_token_lifetime_estimate_seconds', 'Estimated lifetime of a token.', gauges.lifetimeEstimateMs / 1000),
       {
         name: 'oap_origin_connections',
         type: 'gauge',

@@ -3,7 +3,7 @@
 import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
 import type { OrgId } from '../http/org-id.ts'
-import type { OrgTokens } from '../token/org-tokens.ts'
+import { ageOf, type OrgTokens } from '../token/org-tokens.ts'
 import { known, type TokenCache } from '../token/token-cache.ts'
 import type { History } from './history.ts'
 import type { Gauges, Metrics } from './metrics.ts'
@@ -78,16 +78,17 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
 type OrgStatus = ReturnType<typeof orgStatuses>[number]
 
 /** Most recently used first; then the orgs that are refused, and have no token. */
-export function orgStatuses({ orgs, refusals, now }: TokenCache) {
+export function orgStatuses({ orgs, refusals, now, day }: TokenCache) {
+  const [at, atDay] = [now(), day()]
   return Array.from(new Set([...orgs.keys(), ...refusals.keys()]), (org) => {
     const tokens = orgs.peek(org)
     const refusal = refusals.peek(org)
     return {
       org,
-      state: tokens === undefined ? ('refused' as const) : stateOf(tokens, now()),
-      ageMs: tokens && now() - tokens.current.mintedAt,
-      /** The age at which the token will probably end; undefined if nothing is known. */
-      lifetimeMs: known(tokens?.endMs),
+      state: tokens === undefined ? ('refused' as const) : stateOf(tokens, at, atDay),
+      ageMs: tokens && ageOf(tokens.current, at, atDay),
+      /** The known life of the token: stated, configured or learned; undefined if there is none. */
+      lifetimeMs: known(tokens?.lifeMs(tokens.current)),
       lastRefusal: refusal && { tokenEndpointStatus: refusal.tokenEndpointStatus },
     }
   })
@@ -97,9 +98,9 @@ export function orgStatuses({ orgs, refusals, now }: TokenCache) {
  * `new`: not accepted yet. `fresh`: in use. `refreshing`: a new token is due. `rejected`: the service rejects it, and there is no
  * other yet.
  */
-function stateOf(tokens: OrgTokens, now: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
+function stateOf(tokens: OrgTokens, now: number, day: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
   if (tokens.isBeingReplaced) return 'rejected'
-  if (now - tokens.current.mintedAt > tokens.aheadMs(now)) return 'refreshing'
+  if (tokens.isAtItsEnd(ageOf(tokens.current, now, day))) return 'refreshing'
   return tokens.acceptedAt < 0 ? 'new' : 'fresh'
 }
 

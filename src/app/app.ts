@@ -13,7 +13,6 @@ import type { Gateway } from '../gateway/exchange.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
-import { known } from '../token/token-cache.ts'
 import { readVersion } from '../version.ts'
 import { eventsOf } from './events.ts'
 import { openFleet } from './fleet.ts'
@@ -129,7 +128,6 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         requestsInFlight: listener.requestsInFlight,
         requestsWaitingForToken: gateway.waiting,
         connectionsRefused: listener.limit.refused,
-        lifetimeEstimateMs: known(side.tokens.habits.lifetimes.endMs('several')) ?? tokens.lifetime,
         cachedTokens: side.tokens.orgs.size,
         mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,
@@ -141,7 +139,6 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     tokens: side.tokens,
     purgeTokens: (org) => {
       const purged = side.tokens.purge(org)
-      side.guard.forget(org)
       fleet?.purge(org === undefined ? purged : [org])
       return purged.length
     },

@@ -10,9 +10,8 @@ import type { Log } from './log.ts'
 import type { Reload } from './reload.ts'
 
 type KeySetEvents = Omit<KeySetsObserver, 'keySetChanged'>
-type TokenEvents = Required<Omit<TokenObserver, 'lateToken'>>
 
-export interface Events extends ListenerObserver, KeySetEvents, TokenEvents, StoreObserver {
+export interface Events extends ListenerObserver, KeySetEvents, Required<TokenObserver>, StoreObserver {
   configReloaded(reload: Reload): void
   /** The orgs of `tokens.warm` have been tried. */
   warmed(orgs: number, failed: number): void

@@ -64,19 +64,14 @@ export class TokenSide {
           if (code === REJECTED) this.#probeAfter(pauseMs)
         },
         mintsResumed: () => events.mintsResumed(),
-        lateToken: (org, token) => {
-          // A younger one may have ended it.
-          if (token.mintedAt > (this.tokens.orgs.peek(org)?.current.mintedAt ?? 0)) this.tokens.take(org, token)
-        },
       },
     )
     this.tokens = new TokenCache(
       {
         maxOrgs: settings.maxOrgs,
         settleTimeMs: settings.settleTime,
-        lifetimeMs: settings.lifetime,
-        learns: settings.learn,
-        rejectedStatuses: settings.rejectedStatuses,
+        lifetimeMs: settings.lifetime === 'auto' ? undefined : settings.lifetime,
+        rejectedStatuses: config.learnsStatuses ? undefined : settings.rejectedStatuses,
         rejectedCooldownMs: settings.rejectedCooldown,
         refusalTtlMs: settings.refusalTtl,
         mintTimeoutMs: settings.mintTimeout,

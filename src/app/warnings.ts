@@ -64,9 +64,9 @@ export function warningsOf(
       return `The service accepts no token of ${named(orgs)}, not even a new one. Check that baseUrl leads to the service that the tokens are for, and what the Org may do there.`
     },
     rejection_status_learned() {
-      const listed = side.tokens.habits.learnedStatuses.join(', ')
+      const listed = side.tokens.service.learnedStatuses.join(', ')
       if (listed === '') return undefined
-      return `The service ends tokens with the status ${listed}, which the proxy has learned from trials. Add ${listed} to tokens.rejectedStatuses, so that a restart does not learn it anew.`
+      return `The service ends tokens with the status ${listed}, which the proxy has learned. It repeats only GET and HEAD requests for that. If the service carries out no request that it answers so, set tokens.rejectedStatuses to 401 and ${listed}.`
     },
     configuration_refused() {
       if (reload.problems.length === 0) return undefined

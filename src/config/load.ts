@@ -63,7 +63,12 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
   }
 
   // Without a problem, all values are there.
-  const config: Config = { ...(result as Settings), appSecret: running?.appSecret ?? appSecret, proxies }
+  const config: Config = {
+    ...(result as Settings),
+    appSecret: running?.appSecret ?? appSecret,
+    learnsStatuses: running?.learnsStatuses ?? draft.given.get('tokens.rejectedStatuses')?.source === 'default',
+    proxies,
+  }
   reportRisks(config, warn)
   const warnings = [...environmentWarnings(env, config.origin.proxyFromEnv), ...draft.warnings]
   return { config, given: draft.given, warnings, files: draft.files }

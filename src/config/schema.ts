@@ -26,6 +26,7 @@ import {
   count,
   DEFAULT_PATTERN,
   duration,
+  durationOrAuto,
   fileMode,
   flag,
   group,
@@ -158,20 +159,23 @@ const tokens = group(
     field: parsedOr('orgAccessToken', parseField).describe(
       'The member of the JSON answer that is the token; dots lead into objects (`data.token`). Beside it or at the top, `expires_in`, `expiresIn` (seconds), `expires_at` or `expiresAt` (RFC 3339, or seconds since 1970) state its end.',
     ),
-    lifetime: duration('5m', '100ms').describe(
-      'Assumed lifetime of a token until it has been learned: the service states none.',
+    lifetime: durationOrAuto('100ms').describe(
+      'Age at which every token is replaced. `auto`: as the token states, or as learned from two deaths at the same age.',
     ),
-    learn: flag(true).describe('Learns the lifetime of tokens from the age at which the service rejects them.'),
     settleTime: duration('5s', '0s').describe(
       'A token that is younger may not be known everywhere yet: a rejection is then answered by a repeat, not by a mint.',
     ),
-    rejectedStatuses: items(wholeNumber(400, 599))
+    rejectedStatuses: items(wholeNumber(300, 599))
       .prefault([401])
-      .describe('Statuses by which the service says that a token is no longer valid.'),
-    rejectedCooldown: duration('10s').describe('Per org: time without mints after a new token that did not help.'),
+      .describe(
+        'Statuses by which the service says that a token is no longer valid. Once it is set, no other status is learned.',
+      ),
+    rejectedCooldown: duration('10s').describe(
+      'Per org: least time between two mints that a row of five rejections forces.',
+    ),
     refusalTtl: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
     mintTimeout: duration('5s').describe(
-      'How long a request waits for a mint, retries included. The call goes on for up to six times that, for the next request.',
+      'How long a request waits for a mint, retries included. A call may take twice as long if no other org waits for its place: its token serves the next request.',
     ),
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
     mintRate: rate(100, 0.1, 100_000).describe('Most calls to the token endpoint per second.'),
@@ -308,6 +312,8 @@ export type Settings = z.output<typeof declaration>
 export interface Config extends Settings {
   /** From the file, or else from the environment. */
   readonly appSecret: Secret
+  /** `tokens.rejectedStatuses` is not set, so other statuses are learned. */
+  readonly learnsStatuses: boolean
   /** Undefined unless `origin.proxyFromEnv`. */
   readonly proxies: ProxyVariables | undefined
 }

@@ -70,6 +70,7 @@ const JUDGE = 'the proxy uses a token until the service rejects it, and learns f
 const REMOVED: ReadonlyMap<string, string> = new Map([
   ['tokens.minLifetime', JUDGE],
   ['tokens.maxLifetime', JUDGE],
+  ['tokens.learn', 'tokens.lifetime took its place: auto learns, and a duration is the age of every token'],
   ['listen.origins', 'the proxy refuses web pages, so let the server of the page send the requests'],
 ])
 

@@ -63,6 +63,22 @@ export function duration(initial: string, least = '1ms', most = '168h') {
   return quantity(units, 'is not a duration: write 250ms, 30s, 5m or 1h', initial, least, most)
 }
 
+/** A duration, or `auto`, which is the default. */
+export function durationOrAuto(least: string) {
+  const fixed = duration(least, least)
+  const wrong = 'is not a duration: write 250ms, 30s, 5m, 1h or auto'
+  return z
+    .string(wrong)
+    .regex(/^(auto|(0|[1-9]\d{0,8})(ms|s|m|h))$/, wrong)
+    .transform((value, context): number | 'auto' => {
+      if (value === 'auto') return value
+      const { data, error } = fixed.safeParse(value)
+      for (const { message } of error?.issues ?? []) context.addIssue(message)
+      return data ?? z.NEVER
+    })
+    .prefault('auto')
+}
+
 export function size(initial: string, least: string, most: string) {
   const units = { B: 1, KiB: 1_024, MiB: 1_048_576 }
   return quantity(units, 'is not a size: write 512B, 64KiB or 1MiB', initial, least, most)

@@ -49,14 +49,7 @@ interface SharedMint {
 }
 
 /** What is sealed. Times that nobody knows are null, as JSON writes `Infinity`; lives begin at the mint. */
-type TokenContent = [
-  askedAtMs: number,
-  statedLifeMs: number | null,
-  expectedLifeMs: number | null,
-  /** The age of the token before, if this one was minted because the service had rejected that. */
-  rejectedAgeMs: number | null,
-  token: string,
-]
+type TokenContent = [askedAtMs: number, statedLifeMs: number | null, knownLifeMs: number | null, token: string]
 
 export class Fleet {
   readonly store: RedisStore
@@ -131,13 +124,13 @@ export class Fleet {
   /** Returns `mint` if this replica has the lease or the store is of no use; `restMs` is for how long another one has the lease. */
   async #claim(mint: SharedMint, waitedMs: number): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
     const { org, keys, owner, except, options } = mint
-    const { replaces, expectedLifeMs = MAX_SPAN_MS } = options
+    const { replaces, knownLifeMs = MAX_SPAN_MS } = options
     const name = keys.nameOf(org)
     const leaseMs = Math.max(this.#options.mintTimeoutMs * LEASE_SHARE, this.#mintMs * SLOW_FACTOR)
     const askedAt = performance.now()
     // An older token has probably ended, was purged, or is no younger than the one to be replaced.
     const bornAfter = Math.max(this.#purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
-    const maxAgeMs = Math.min(expectedLifeMs, askedAt - bornAfter)
+    const maxAgeMs = Math.min(knownLifeMs, askedAt - bornAfter)
     const heldMs = leaseMs * (waitedMs > leaseMs * TOLERANCE ? TOLERANCE : LONGEST_LEASE)
     const limits = [leaseMs, heldMs, maxAgeMs].map((ms) => String(Math.ceil(ms)))
     const reply = await this.store.ask(CLAIM, name, [owner, ...limits, except])
@@ -168,10 +161,10 @@ export class Fleet {
 
   #tell(mint: SharedMint, token: AccessToken): void {
     const { org, options, owner, askedAtMs } = mint
-    const { replaces, expectedLifeMs, reason } = options
+    const { replaces, knownLifeMs = Number.POSITIVE_INFINITY } = options
     const { statedLifeMs } = token
     const ageMs = Math.max(0, performance.now() - token.mintedAt)
-    const restMs = Math.floor(Math.min(statedLifeMs, expectedLifeMs ?? statedLifeMs, MAX_SPAN_MS) - ageMs)
+    const restMs = Math.floor(Math.min(statedLifeMs, knownLifeMs, MAX_SPAN_MS) - ageMs)
     this.#mintMs = ageMs
     // A store that did not answer may take the token much later, and nothing would tell how old it is then.
     if (askedAtMs === undefined || restMs <= 0 || replaces?.equals(token)) {
@@ -182,8 +175,7 @@ export class Fleet {
     // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
     if (keys.nameOf(org) !== mint.keys.nameOf(org)) this.#release(mint)
     const text = textOf(token)
-    const rejectedAgeMs = reason === 'rejected' && replaces ? token.mintedAt - replaces.mintedAt : null
-    const content: TokenContent = [askedAtMs, statedLifeMs, expectedLifeMs ?? null, rejectedAgeMs, text]
+    const content: TokenContent = [askedAtMs, statedLifeMs, knownLifeMs, text]
     const value = storedValue({
       mark: keys.markOf(org, text),
       askedAtMs,
@@ -212,14 +204,13 @@ export class Fleet {
 }
 
 /** Undefined for a value that no replica with this secret has sealed for this org. */
-function open({ keys, org, options }: SharedMint, found: StoredToken, mintedAt: number): AccessToken | undefined {
+function open({ keys, org }: SharedMint, found: StoredToken, mintedAt: number): AccessToken | undefined {
   const opened = keys.open(org, found.sealed)
   if (opened === undefined) return undefined
   // Only a replica with this secret and format can have sealed it, so its shape needs no check.
-  const [askedAtMs, statedLifeMs, expectedLifeMs, rejectedAgeMs, text]: TokenContent = JSON.parse(opened)
+  const [askedAtMs, statedLifeMs, knownLifeMs, text]: TokenContent = JSON.parse(opened)
   if (askedAtMs !== found.askedAtMs || keys.markOf(org, text) !== found.mark) return undefined
-  if (rejectedAgeMs !== null) options.onDeathTold?.(rejectedAgeMs)
-  return new AccessToken(text, mintedAt, statedLifeMs ?? undefined, expectedLifeMs ?? Number.POSITIVE_INFINITY)
+  return new AccessToken(text, mintedAt, statedLifeMs ?? undefined, knownLifeMs ?? undefined)
 }
 
 function textOf(token: AccessToken): string {

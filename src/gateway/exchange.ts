@@ -16,7 +16,6 @@ import { respondWithProblem } from '../http/problem.ts'
 import {
   type AbandonCode,
   type GatewayObserver,
-  type RepeatOutcome,
   RequestRecord,
   STATUS_WITHOUT_ANSWER,
   type TokenResult,
@@ -26,7 +25,7 @@ import { Attempt, type AttemptSink, type ContentUse } from '../origin/attempt.ts
 import type { Origin } from '../origin/origin.ts'
 import { type AppCredentials, AppKey } from '../token/app-credentials.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
-import type { TokenCache } from '../token/token-cache.ts'
+import type { TokenCache, Waiter } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { RejectedToken } from './rejected-token.ts'
@@ -89,6 +88,8 @@ export class Exchange implements AttemptSink {
   /** The last progress that is known. Monotonic milliseconds. */
   #progressedAt = 0
   #isOver = false
+  /** It waits for its first token. */
+  #isWaiting = false
 
   constructor(gateway: Gateway, request: AdmittedRequest, received: ReceivedRequest) {
     const { message, response, startedAt } = received
@@ -122,23 +123,38 @@ export class Exchange implements AttemptSink {
 
   /** Gets the credential and forwards the request with it. Only a miss makes a promise. */
   start(): void {
-    const { orgId, isWebSocket, caller, requestId } = this.#request
+    const { orgId } = this.#request
     const { tokens, credentials } = this.#gateway
-    const kind: RequestKind = isWebSocket ? 'handshake' : this.#isRepeatable ? 'repeatable' : 'once'
     try {
-      const found = orgId === undefined ? { token: credentials.key, result: 'none' as const } : tokens.get(orgId, kind)
+      const found =
+        orgId === undefined ? { token: credentials.key, result: 'none' as const } : tokens.get(orgId, this.#requestKind)
       if (found !== undefined) this.#forward(found.token, found.result)
       else if (orgId !== undefined) {
-        this.#gateway.waiting++
+        this.#setWaiting(true)
         tokens
-          .obtain(orgId, { kind, requester: caller ?? this.#received.connection, requestId })
+          .obtain(orgId, this.#waiter())
           .then(({ token, result }) => this.#forward(token, result))
           .catch((error: unknown) => this.#caught(error))
-          .finally(() => this.#gateway.waiting--)
+          .finally(() => this.#setWaiting(false))
       }
     } catch (error) {
       this.#caught(error)
     }
+  }
+
+  get #requestKind(): RequestKind {
+    return this.#isRepeatable ? 'repeatable' : 'once'
+  }
+
+  #waiter(): Waiter {
+    const { caller, requestId } = this.#request
+    const requester = caller ?? this.#received.connection
+    return { kind: this.#requestKind, requester, requestId, hasLeft: () => this.#isOver }
+  }
+
+  #setWaiting(isWaiting: boolean): void {
+    if (isWaiting !== this.#isWaiting) this.#gateway.waiting += isWaiting ? 1 : -1
+    this.#isWaiting = isWaiting
   }
 
   #forward(credential: AccessToken | AppKey, source: TokenResult | 'none'): void {
@@ -300,26 +316,19 @@ export class Exchange implements AttemptSink {
     if (credential === undefined || orgId === undefined) return undefined
     const { tokens } = this.#gateway
     const sentAt = this.#sentAt
-    if (this.#rejection === undefined && tokens.habits.meaningOf(status) === 'accepted') {
-      tokens.orgs.peek(orgId)?.noteAccepted(credential, sentAt, this.#record)
-      return undefined
+    if (this.#rejection === undefined) {
+      const meaning = tokens.service.meaningOf(status, this.#request.method, head.challenge)
+      const ofOrg = tokens.orgs.peek(orgId)
+      if (meaning === 'accepted') ofOrg?.noteAccepted(credential, sentAt, this.#requestKind, this.#record)
+      else if (meaning === 'neither') ofOrg?.noteStatus(status)
+      if (meaning === 'accepted' || meaning === 'neither') return undefined
+      const { method, path } = this.#request
+      const kind = this.#reserveRepeat() ? 'repeatable' : 'once'
+      this.#rejection = new RejectedToken(tokens, { ...this.#waiter(), org: orgId, method, path, kind })
     }
-    const { method, path, requestId, isWebSocket: isHandshake, caller } = this.#request
-    const requester = caller ?? this.#received.connection
-    const isRepeatable = this.#reserveRepeat()
-    this.#rejection ??= new RejectedToken(tokens, {
-      org: orgId,
-      method,
-      path,
-      isRepeatable,
-      isHandshake,
-      requester,
-      requestId,
-    })
     const next = this.#rejection.judge({ token: credential, sentAt, status, challenge: head.challenge })
-    const isRejected = tokens.habits.meaningOf(status) === 'rejected'
     // Until the repeat is answered, it counts as failed.
-    this.#record.repeat = next === undefined ? repeatOutcome(this.#rejection, isRejected) : 'failed'
+    this.#record.repeat = next === undefined ? this.#rejection.outcome : 'failed'
     this.#record.rejection = this.#rejection.kind
     return next
   }
@@ -402,6 +411,7 @@ export class Exchange implements AttemptSink {
 
   #end(): void {
     this.#isOver = true
+    this.#setWaiting(false)
     const record = this.#record
     record.endedAt = performance.now()
     record.bytesIn = this.#content?.receivedBytes ?? 0
@@ -448,10 +458,3 @@ const NOT_CONNECTED: Failure = {
 }
 const UNREAD = new OriginError('http_response_incomplete', 'a rejection that is not read to its end')
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
-
-function repeatOutcome(rejection: RejectedToken, isRejected: boolean): RepeatOutcome | undefined {
-  // Without a kind, the repeat was to tell what a status means, and got the same status again.
-  if (rejection.isRepeated) return isRejected || rejection.kind === undefined ? 'rejected' : 'accepted'
-  if (!isRejected) return undefined
-  return rejection.request.isRepeatable ? 'passed' : 'refused'
-}

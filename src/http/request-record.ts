@@ -69,16 +69,16 @@ export class RequestRecord {
 
 /**
  * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or the repeat no
- * answer. `refused`: the request could not be repeated. `passed`: the org was in its cool-down, so the client got the rejection.
+ * answer. `refused`: the request could not be repeated. `passed`: the client got the rejection at once.
  */
 export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
 
 /**
- * What a rejection turned out to be. `expired`: a newer token was accepted in its place. `unsettled`: the token was too young
- * to be known to all of the service. `not_the_token`: the service accepts the token for other requests, or rejects the request
- * with any token. `unexplained`: the request could not be repeated.
+ * What a rejection turned out to be, by the rules of docs/tokens.md. `expired`: a newer token was accepted (R1, R6).
+ * `unsettled`: the token was too young to be known to all of the service (R3). `forbidden`: the service rejects this kind of
+ * request with a good token (R2, R5, R6). `bad_back_end`: the same token was accepted at once (R4). `unexplained`: nothing told.
  */
-export const REJECTION_KINDS = ['expired', 'unsettled', 'not_the_token', 'unexplained'] as const
+export const REJECTION_KINDS = ['expired', 'unsettled', 'forbidden', 'bad_back_end', 'unexplained'] as const
 export type RejectionKind = (typeof REJECTION_KINDS)[number]
 
 export interface GatewayObserver {

@@ -66,7 +66,6 @@ export interface ConfigFile {
     readonly endpoint?: string
     readonly field?: string
     readonly lifetime?: string
-    readonly learn?: boolean
     readonly settleTime?: string
     readonly rejectedStatuses?: readonly number[]
     readonly rejectedCooldown?: string

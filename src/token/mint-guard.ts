@@ -5,8 +5,8 @@
  * pass, it begins again while its time lasts. A failure pauses its org, longer each time. All orgs are paused if several met the
  * same trouble since the last success. Then one call is the probe: its outcome ends the pause or starts a longer one.
  *
- * A call that takes too long counts as failed. It may go on beside the next call for its org: the next one notices when the
- * endpoint is back, and the late one brings its token if the endpoint has only become slow.
+ * A call may take twice `mintTimeout`, so that its token serves the next request. While another org waits for its place, it may
+ * take `mintTimeout`. Then it is broken off, and counts as a failure.
  */
 
 import { LRUCache } from 'lru-cache'
@@ -33,27 +33,21 @@ interface Pause {
 interface Call {
   readonly org: OrgId
   readonly startedAt: number
-  /** It may hold its place for long: it is a probe, or the last call for its org took too long. */
+  /** It is a probe, or the last call for its org took too long: it has less time, so that a recovery is seen soon. */
   readonly isTroubled: boolean
-  /** It took too long, and nobody waits for it. */
-  isLate: boolean
+  /** Its outcome is known. */
+  isOver: boolean
   breakOff?: () => void
-  resolve(token: AccessToken): void
-  reject(error: unknown): void
+  readonly resolve: (token: AccessToken) => void
+  readonly reject: (error: unknown) => void
 }
 
 /** Each pause is twice as long as the one before. All orgs are paused once so many calls of so many orgs have failed in a row. */
 const FAILURE = { firstMs: 150, longestMs: 800, calls: 12, orgs: 3 }
 /** A 401, or a limit of unknown length. */
 const REFUSAL = { firstMs: 1_000, longestMs: 4_000, calls: 2, orgs: 2 }
-/**
- * A call takes too long after a share of `mintTimeout`: after the first, or, while others wait for its place, the second. The
- * limit is never less than one and a half times the usual duration. At first, nothing tells a slow endpoint from calls that
- * hang. The shares of troubled calls decide how soon a recovery is seen.
- */
-const LIMITS = { usual: [3 / 2, 1 / 3], atFirst: [3 / 2, 2 / 3], troubled: [1 / 2, 0] } as const
-/** Calls that take too long may hold this share of the places while others wait. */
-const LATE_SHARE_OF_PLACES = 1 / 4
+/** The longest call, as a share of `mintTimeout`: alone, and while another org waits for its place. */
+const LIMITS = { usual: [2, 1], troubled: [1 / 2, 0] } as const
 const LOOK_EVERY_MS = 50
 const HANGS = new TokenError(DOWN, 'The token endpoint takes calls, but does not answer in time.')
 
@@ -67,7 +61,6 @@ export class MintGuard implements TokenSource {
   readonly #pauses = new LRUCache<OrgId, Pause>({ ttl: 10 * 60_000, max: 10_000, ttlResolution: 0 })
   pauseOfAll: Pause | undefined
   #succeededAt = Number.NEGATIVE_INFINITY
-  #usualMs = 0
   // After a stall of this process, answers that are there already are read before the immediate runs.
   readonly #timer = setTimeout(() => setImmediate(() => this.#lookAtCalls()), LOOK_EVERY_MS).unref()
 
@@ -110,7 +103,7 @@ export class MintGuard implements TokenSource {
     const isTroubled = all !== undefined || own?.cause === HANGS
     await this.#queue.enter(isKnown, options.requester, isTroubled)
     return await new Promise((resolve, reject) => {
-      const call: Call = { org, startedAt: performance.now(), isTroubled, isLate: false, resolve, reject }
+      const call: Call = { org, startedAt: performance.now(), isTroubled, isOver: false, resolve, reject }
       if (this.#calls.push(call) === 1) this.#timer.refresh()
       this.#source
         .mint(org, options, (breakOff) => (call.breakOff = breakOff))
@@ -122,50 +115,37 @@ export class MintGuard implements TokenSource {
     })
   }
 
-  /** The oldest of the calls that take too long go on: if the endpoint has become slow, they are the first to show it. */
+  /** Breaks off the calls that take too long, the oldest first. */
   #lookAtCalls(): void {
-    const { mintTimeoutMs, mintConcurrency } = this.#queue.budget
-    const mayHang = Math.floor(mintConcurrency * LATE_SHARE_OF_PLACES)
     let { missingPlaces } = this.#queue
-    for (const [older, call] of [...this.#calls].entries()) {
-      const isInTheWay = older >= mayHang && missingPlaces > 0
-      const [alone, inTheWay] = call.isTroubled ? LIMITS.troubled : this.#usualMs > 0 ? LIMITS.usual : LIMITS.atFirst
-      const limitMs = Math.max(mintTimeoutMs * (isInTheWay ? inTheWay : alone), this.#usualMs * LIMITS.usual[0])
+    for (const call of [...this.#calls]) {
+      const [alone, inTheWay] = call.isTroubled ? LIMITS.troubled : LIMITS.usual
+      const isInTheWay = missingPlaces > 0
+      const limitMs = this.#queue.budget.mintTimeoutMs * (isInTheWay ? inTheWay : alone)
       if (performance.now() - call.startedAt < limitMs) continue
-      this.#failed(call, HANGS, isInTheWay)
-      call.isLate = true
-      const first = this.#calls.find(({ org }) => org === call.org)
-      if (isInTheWay || older >= Math.max(1, mayHang) || call !== first) call.breakOff?.()
       if (isInTheWay) missingPlaces -= 1
-      // With few places, none is left for a call that shows how slow the endpoint is: so the next one has more time.
-      if (isInTheWay && mayHang === 0) this.#usualMs = limitMs
+      this.#failed(call, HANGS, isInTheWay)
+      call.breakOff?.()
     }
     if (this.#calls.length > 0) this.#timer.refresh()
   }
 
   /** The endpoint works, and has accepted the App: also if it refuses the org, and there is no token. */
   #answered(call: Call, token?: AccessToken): void {
-    const now = performance.now()
-    // A call that another one has overtaken may be slow by itself.
-    if (token !== undefined && call.startedAt >= this.#succeededAt) this.#usualMs = now - call.startedAt
-    this.#succeededAt = now
+    call.isOver = true
+    this.#succeededAt = performance.now()
     this.#pauses.delete(call.org)
     // A call that began before a limit may still succeed.
     if (this.pauseOfAll?.code !== LIMITED || call.startedAt > this.pauseOfAll.failedAt) this.#resumeAll()
-    if (token === undefined) return
-    const calls = this.#calls.filter(({ org }) => org === call.org)
-    if (calls.every(({ isLate }) => isLate)) this.#observer.lateToken?.(call.org, token)
-    for (const each of calls) {
-      each.resolve(token)
-      each.isLate = true
-      if (each !== call) each.breakOff?.()
-    }
+    if (token !== undefined) call.resolve(token)
   }
 
-  /** A call that was in the way of others, or that another one has overtaken, says nothing about other orgs. */
+  /** A call that was in the way of others says nothing about other orgs. */
   #failed(call: Call, cause: unknown, isInTheWay = false): void {
+    if (call.isOver) return
+    call.isOver = true
     call.reject(cause)
-    if (call.isLate || !(cause instanceof TokenError)) return
+    if (!(cause instanceof TokenError)) return
     if (cause.code === 'org_access_refused' || cause.tokenEndpointStatus !== undefined) {
       this.#answered(call)
       return
@@ -198,11 +178,6 @@ export class MintGuard implements TokenSource {
     this.pauseOfAll = pause
     this.#observer.mintsPaused?.(code, lengthMs)
     this.#queue.refuseAll(refusal(pause))
-  }
-
-  /** Breaks off late calls, of one org or of all: nobody wants their tokens any more. */
-  forget(only?: OrgId): void {
-    for (const { isLate, org, breakOff } of this.#calls) if (isLate && org === (only ?? org)) breakOff?.()
   }
 
   #resumeAll(): void {

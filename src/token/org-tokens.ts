@@ -1,23 +1,16 @@
 /**
- * The tokens of one org, and what is known of them. Pure: every instant is a parameter, in monotonic milliseconds.
- *
- * The *current* token is the newest. The *former* one stays at hand until the current one is known to work. A token is
- *
- *     new ──accepted──▶ proven ──rejected──▶ condemned ──its successor is accepted──▶ dead: its age is a lesson
- *
- * and a rejection of a token that is younger than the settle time condemns nothing as long as waiting may help.
+ * The tokens of one Org, and which of them a request gets: rules T1 to T6 of docs/tokens.md, and what R1 to R8 remember. Pure.
+ * `now` is in monotonic milliseconds; `day` is the time of day, or 0 where nobody has read it. The *former* token is the one
+ * before the *current* one. *Proven*: the service has accepted it. *Young*: younger than `settleTimeMs`.
  */
 
-import { type Death, OrgLifetime } from './lifetimes.ts'
+import { aheadAgeMs, isExplored, Lives, lastAgeMs } from './lives.ts'
+import { pauseMs, type ServiceFacts } from './service-facts.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 
-/** `once`: a request that cannot be repeated. */
-export type RequestKind = 'repeatable' | 'once' | 'handshake'
-
-export interface RequestLine {
-  readonly method: string
-  readonly path: string
-}
+export type RequestKind = 'repeatable' | 'once'
+/** The path has no query. */
+export type RequestLine = { readonly method: string; readonly path: string }
 
 /** `behind`: begin a mint, and do not wait for it. */
 export type Choice =
@@ -25,358 +18,291 @@ export type Choice =
   | { readonly wait: 'mint'; readonly reason: MintReason }
   | { readonly wait: 'until'; readonly at: number }
 
-/** A token that a rejection may have been about. */
-interface Condemned extends Death {
+/** A token that may have ended. Whether the service accepts its successor will tell. */
+export interface Suspect {
   readonly token: AccessToken
-  readonly isOnTrial: boolean
-  /** When the last request was sent that was rejected. */
-  readonly rejectedAt: number
+  /**
+   * Who waits for the successor. `R6`: all requests. `R7`, `R8`, and `alive` once it was accepted after all: only those that
+   * were rejected. `once`: the next request that cannot be repeated. `next`: the next of any kind.
+   */
+  readonly by: 'R6' | 'R7' | 'R8' | 'alive' | 'once' | 'next'
+  readonly aliveMs: number // L: its age at the last accepted request; below zero if there was none
+  readonly deadMs: number // L: its age at the first rejected request after that
+  readonly rejectedAt: number // when that was sent
 }
 
-/** A token that was accepted within this time counts as accepted lately. */
-const LATELY_MS = 10_000
-/** The time between two requests that try a token, if the others use another one, or if it was rejected. */
-const NEXT_TRY_MS = 1_000
-/** The same if the others wait for this token: the longer of this and a share of its age. */
-const TURN_MS = 150
+const NEXT_TRY_MS = 1_000 // T3, and R6 while mints fail: one request in this time tries the token
+const TURN_MS = 150 // T4: the same where others wait for it; the longer of this and a share of its age
 const TURN_SHARE = 1 / 10
-/** If a mint gave the same token again, this share of its life passes before the next mint. */
-const SAME_TOKEN_SHARE = 1 / 40
-const SAME_TOKEN_MS = 1_000
-/** The same if the service had rejected that token: the endpoint may have another any moment. Doubled each time. */
-const SAME_DEAD_TOKEN_MS = 250
-/** A longer row of rejections is never usual for an org. */
-const MAX_ROW = 50
-const MAX_SHAPES = 32
-/** If more shapes of requests are rejected by right, any other may be one, too. */
-const MAX_KNOWN_SHAPES = 3
-/** Pauses between mints behind requests while these fail: doubled each time, and jittered. */
-const FIRST_PAUSE_MS = 100
-const MAX_PAUSE_MS = 5_000
+const UNKNOWN_LIFE_MS = 300_000 // T5: where no life is known, a request that cannot be repeated gets a younger token,
+const LATELY_MS = 10_000 // or one that was accepted in this time
+const NEXT_MINT_MS = 1_000 // T5: the least time to the next mint after one that failed, or brought the same token
+const MAX_KINDS = 16 // R2
+const MAX_KIND_LENGTH = 256 // R2: longer paths are told apart by their beginnings
+const KIND_MEMORY_MS = 300_000 // R2
+const FIRST_PAUSE_MS = 250 // R6
+const LONGEST_PAUSE_MS = 300_000 // R6, R7
+export const LONG_ROW = 5 // R2, R7, R8
 
-export class OrgTokens extends OrgLifetime {
-  former: AccessToken | undefined
-  /** When the last accepted request with the former token was sent; -1 if none was since it came back into use. */
-  #formerAcceptedAt = -1
-  /** True while a mint replaces the rejected token. If that fails, one request a second still tries it. */
-  isBeingReplaced = false
-  /** Until then, requests wait for the current token, which the service has never accepted, and take turns in trying it. */
-  #awaitedUntil = 0
-  /** Requests whose token was rejected, or may have been, since the service last accepted a token of the org. */
-  rejectedInRow = 0
-  /** How many that were before the last mint. */
-  #rowAtMint = 0
-  /** So many in a row are usual here, because half as many were about another reason than the token. */
-  #usualRow = 0
-  /** The last request that could not be repeated and was rejected with a young token that had never been accepted. */
-  rejectedYoung: { readonly isHandshake: boolean } | undefined
-  /** A shape that cannot be repeated, and its first rejected token, until such a request is accepted. */
-  unrepeated: { readonly shape: string; readonly token: AccessToken } | undefined
-  /** No request tries the new token, or a rejected one, before this instant. */
-  #nextTryAt = 0
-  /** The current token was minted after the one before had been rejected, or was given again then. */
-  isReplacement = false
-  /** How often the endpoint has given the rejected token again. */
-  givenAgain = 0
-  #failures = 0
-  /** After a failure, or a mint that brought nothing new, no request waits for another mint before this instant. */
-  #nextMintAt = 0
-  #condemned: Condemned | undefined
-  /** After a mint that did not help, a rejection causes no other before this instant. */
-  #noMintUntil = 0
-  /** Shapes of requests of which all or some are rejected by right: whatever their token. Few orgs have any. */
-  shapesByRight: Map<string, 'all' | 'some'> | undefined
-  /** The former token stays in use until it ends: only a second token tells a rejection by right from a death. */
-  keepsFormer = false
+export class OrgTokens {
+  readonly service: ServiceFacts
+  readonly lives = new Lives()
+  current: AccessToken
+  former: AccessToken | undefined // undefined once it was rejected, or the current one is proven and no longer young
+  #statedMs = 0 // T2: the age at which the current token ends, as it was last stated; `Infinity` if it was not
+  acceptedAt = -1 // when the last accepted request with the current token was sent; -1 before that
+  #rejectedAt = -1 // when the first rejected one after that was sent; -1 if there is none
+  row = 0 // R7: requests whose first answer with the current token was a rejection, since it was last accepted
+  #status = 0 // R8: the status of the last answer that was not accepted,
+  #statusRow = 0 // and how many answers in a row had it
+  #nextTryAt = 0 // T3, T4: nobody tries the current token before
+  #nextMintAt = 0 // T5: the end of a known life causes no mint before
+  #lot = 0 // T5, L: 0 to 999, drawn for each token
+  mintsFail = false // the last mint failed or took too long: nobody waits for the next one if a token serves
+  suspect: Suspect | undefined // the current token, or the one before until its successor was judged
+  #forbidden: Map<string, number> | undefined // R2: kinds of requests, and until when they are known. Few Orgs have any
+  #useless = 0 // R6: useless mints in a row,
+  #noMintUntil = 0 // and the end of the pause after the last
+  #uselessForced = 0 // R7: useless forced mints in a row,
+  #forcedAt = Number.NEGATIVE_INFINITY // and when the last one began or proved useless
+
+  constructor(token: AccessToken, service: ServiceFacts, lot: number) {
+    this.service = service
+    this.current = token
+    this.#begin(token, lot)
+  }
 
   // ---- which token a request gets
 
   /** Runs on every request. */
-  choose(kind: RequestKind, now: number): Choice {
-    const { current } = this
-    const former = this.usableFormer(now)
+  choose(kind: RequestKind, now: number, day: number): Choice {
+    const { current, service } = this
     const isRepeatable = kind === 'repeatable'
+    const ageMs = ageOf(current, now, day)
+    if (ageMs >= this.#statedMs) return { wait: 'mint', reason: 'expired' } // T2
+    const isProven = this.acceptedAt >= 0
+    if (!isProven && this.former !== undefined) {
+      if (isRepeatable && this.#takesTurn(now, NEXT_TRY_MS)) return { token: current, result: 'hit' } // T3
+      const former = this.formerAt(now, day)
+      const isGood = former !== undefined && (isRepeatable || this.#isSafe(former, ageOf(former, now, day), now))
+      if (isGood) return { token: former, result: 'hit' }
+    }
     if (this.isBeingReplaced) {
-      // While no other can be had, a request tries the token now and then: the service may have been wrong.
-      const takesTurn = isRepeatable && this.#failures > 0 && !this.#isOver(now) && this.#takeTurn(now, NEXT_TRY_MS)
-      return takesTurn ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
+      const tries = isRepeatable && this.mintsFail && this.#takesTurn(now, NEXT_TRY_MS)
+      return tries ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
-    if (former !== undefined && this.#isBetter(former, kind, now)) return { token: former, result: 'hit' }
-    if (isRepeatable && now < this.#awaitedUntil) {
-      return this.#takeTurn(now) ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
+    if (!isProven && this.#rejectedAt >= 0 && ageMs < service.rules.settleTimeMs) {
+      if (!isRepeatable) return { wait: 'until', at: now + service.rules.settleTimeMs - ageMs } // T4
+      const tries = this.#takesTurn(now, Math.max(TURN_MS, ageMs * TURN_SHARE))
+      return tries ? { token: current, result: 'hit' } : { wait: 'until', at: this.#nextTryAt }
     }
-    const settledAt = Math.max(current.mintedAt + this.habits.delayMs(now), this.#awaitedUntil)
-    if (!isRepeatable && now < settledAt && !this.#isToBeReplaced(now)) return { wait: 'until', at: settledAt }
-    if (this.#isOver(now)) return { wait: 'mint', reason: 'expired' }
-    const aheadAt = current.mintedAt + this.aheadMs(now)
-    const due = this.#reasonToMint(kind, now) ?? (now >= aheadAt && this.looksAhead ? 'refresh' : undefined)
-    if (due === undefined) return { token: current, result: 'hit' }
-    // While mints fail, no request waits for the next failure.
-    const isBehind = due === 'refresh' || (isRepeatable && this.#failures > 0)
-    const isPausing = this.isPausingAt(now)
-    if (!isBehind && !isPausing) return { wait: 'mint', reason: due }
-    const isStale = this.#failures > 0 && due !== 'refresh'
-    return { token: current, result: isStale ? 'stale' : 'hit', behind: isPausing ? undefined : due }
+    const reason = this.#reasonToWait(isRepeatable, ageMs, now)
+    if (reason !== undefined && !this.mintsFail) return { wait: 'mint', reason } // T5
+    const delayMs = isRepeatable ? 0 : service.delayMs(now)
+    if (ageMs < delayMs) return { wait: 'until', at: now + delayMs - ageMs } // T6
+    if (reason !== undefined) return { token: current, result: 'stale', behind: reason }
+    const isDue = now >= this.#nextMintAt && this.isAtItsEnd(ageMs)
+    return { token: current, result: 'hit', behind: isDue ? 'refresh' : undefined }
   }
 
-  /** True if the former token is more certainly good than the current one, which the service may not know yet. */
-  #isBetter(former: AccessToken, kind: RequestKind, now: number): boolean {
-    const isSettled = now - this.current.mintedAt >= this.habits.delayMs(now)
-    const maySucceed = isSettled && this.tokenOnTrial !== former
-    // Both take turns, so that both are known to work.
-    if (maySucceed && this.keepsFormer && kind === 'repeatable') return this.#formerAcceptedAt < this.acceptedAt
-    if (kind === 'handshake' || (maySucceed && this.acceptedAt >= 0)) return false
-    if (kind === 'once') return this.#formerAcceptedAt >= 0 && this.#isSafe(former, now)
-    return now - former.mintedAt < this.endMs && !(isSettled && this.#takeTurn(now, NEXT_TRY_MS))
+  /** The token is suspect, or past its known life. */
+  #reasonToWait(isRepeatable: boolean, ageMs: number, now: number): MintReason | undefined {
+    const by = this.suspect?.token === this.current ? this.suspect.by : undefined
+    const isSuspect = by === 'next' || (by === 'once' && !isRepeatable)
+    if (isSuspect && now >= this.#noMintUntil) return 'rejected'
+    const isGood = isRepeatable ? ageMs < this.lifeMs(this.current) : this.#isSafe(this.current, ageMs, now)
+    return isGood || now < this.#nextMintAt ? undefined : 'expired'
   }
 
-  #reasonToMint(kind: RequestKind, now: number): MintReason | undefined {
-    const { current } = this
-    const ageMs = now - current.mintedAt
-    if (kind === 'repeatable') return ageMs < this.endMs || this.isExplored ? undefined : 'expired'
-    if (this.#isToBeReplaced(now)) return 'rejected'
-    if (kind === 'handshake' && ageMs > this.endMs / 2) return 'handshake'
-    const isInTime = this.#isSafe(current, now) || (ageMs < this.endMs && !this.looksAhead)
-    return isInTime ? undefined : 'expired'
+  /** T5, for a request that cannot be repeated. */
+  #isSafe(token: AccessToken, ageMs: number, now: number): boolean {
+    const lifeMs = this.lifeMs(token)
+    if (lifeMs < Number.POSITIVE_INFINITY) return ageMs < lastAgeMs(lifeMs)
+    if (ageMs < Math.max(UNKNOWN_LIFE_MS, this.service.oldestMs)) return true
+    return token === this.current && this.acceptedAt >= 0 && now - this.acceptedAt < LATELY_MS
   }
 
-  #isToBeReplaced(now: number): boolean {
-    return this.#condemned?.token === this.current && this.mayMintAfterRejection(now)
-  }
-
-  /** Returns true for one request, which tries the current token. The next one may try it after `pauseMs`. */
-  #takeTurn(now: number, pauseMs = this.turnMs(now)): boolean {
+  /** True for one request, which tries the current token. The next one may try it after `delayMs`. */
+  #takesTurn(now: number, delayMs: number): boolean {
     if (now < this.#nextTryAt) return false
-    this.#nextTryAt = Math.floor(now + pauseMs)
+    this.#nextTryAt = Math.floor(now + delayMs)
     return true
   }
 
-  /** Requests wait until the service accepts the current token, or until it is old enough. */
-  awaitAcceptance(now: number): void {
-    if (this.#awaitedUntil > 0) return
-    this.#awaitedUntil = this.current.mintedAt + this.habits.rules.settleTimeMs
-    this.#nextTryAt = Math.floor(now + this.turnMs(now))
+  /** The known life of the token: stated, configured or learned. `Infinity` if there is none. */
+  lifeMs(token: AccessToken): number {
+    const isCurrent = token === this.current
+    const learnedMs = isCurrent && isExplored(this.#lot) ? Number.POSITIVE_INFINITY : this.lives.knownMs
+    return Math.min(isCurrent ? this.#statedMs : token.statedLifeMs, this.service.rules.lifetimeMs ?? learnedMs)
   }
 
-  turnMs(now: number): number {
-    return Math.max(TURN_MS, (now - this.current.mintedAt) * TURN_SHARE)
+  /** T5: at this age, a mint ahead of the end of the current token is due. */
+  isAtItsEnd(ageMs: number): boolean {
+    return ageMs >= aheadAgeMs(this.lifeMs(this.current), this.#lot)
   }
 
-  /** The current token is past the end that it states, unless the endpoint has given it again a moment ago. */
-  #isOver(now: number): boolean {
-    const isGivenAgain = this.#failures === 0 && this.isPausingAt(now)
-    return now - this.current.mintedAt >= this.current.statedLifeMs && !isGivenAgain
+  formerAt(now: number, day: number): AccessToken | undefined {
+    return this.former && ageOf(this.former, now, day) < this.former.statedLifeMs ? this.former : undefined
   }
 
-  #isSafe(token: AccessToken, now: number): boolean {
-    const ageMs = now - token.mintedAt
-    const { safeMs } = this
-    const { rules, lifetimes } = this.habits
-    if (Number.isFinite(safeMs)) return ageMs < safeMs
-    return ageMs < Math.max(rules.lifetimeMs, lifetimes.provenMs) || now - this.acceptedAt < LATELY_MS
+  /** True if ages depend on the time of day. */
+  get needsDay(): boolean {
+    return Math.min(this.#statedMs, this.former?.statedLifeMs ?? this.#statedMs) < Number.POSITIVE_INFINITY
   }
 
-  usableFormer(now: number): AccessToken | undefined {
-    const { former } = this
-    if (former === undefined) return undefined
-    const hasSettled = this.acceptedAt >= 0 && now >= this.current.mintedAt + this.habits.rules.settleTimeMs
-    if ((hasSettled && !this.keepsFormer) || now - former.mintedAt >= former.statedLifeMs) this.former = undefined
-    return this.former
+  /** R6: it was rejected, and a mint is to replace it. */
+  get isBeingReplaced(): boolean {
+    return this.suspect?.by === 'R6' && this.suspect.token === this.current
+  }
+
+  /** T2 */
+  hasEndedAt(now: number, day: number): boolean {
+    return ageOf(this.current, now, day) >= this.#statedMs
   }
 
   // ---- what the service says
 
-  /** The service accepted `request`, which was sent at `sentAt` with `token`. Runs for every request. */
-  noteAccepted(token: AccessToken, sentAt: number, request: RequestLine): void {
-    this.habits.noteAccepted(sentAt)
-    const condemned = this.#condemned
-    if (condemned?.token === token && sentAt > token.mintedAt + condemned.deadMs) {
-      this.#condemned = undefined
-      this.isBeingReplaced = false
-      this.givenAgain = 0
-      this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-      if (this.unrepeated?.token === token) this.markRejectedByRight(this.unrepeated.shape, 'some')
+  /** The service accepted a request that was sent at `sentAt`. Runs for every request. */
+  noteAccepted(token: AccessToken, sentAt: number, kind: RequestKind, request: RequestLine): void {
+    this.#statusRow = 0
+    if (this.#forbidden?.delete(kindOf(request)) && this.#forbidden.size === 0) this.#forbidden = undefined
+    if (token !== this.current) return
+    const { suspect } = this
+    if (sentAt > this.#rejectedAt) {
+      this.row = 0
+      this.#rejectedAt = -1
+      if (suspect?.token === token && sentAt > suspect.rejectedAt) this.#acquit(suspect)
     }
-    if (this.unrepeated !== undefined || this.shapesByRight !== undefined)
-      this.#noteAllowed(token, sentAt, shapeOf(request))
-    if (token !== this.current) {
-      if (token === this.former && sentAt > this.current.mintedAt + this.habits.mintMs) {
-        this.habits.former.note(true)
-        this.#formerAcceptedAt = Math.max(this.#formerAcceptedAt, Math.floor(sentAt))
-        this.#endRow()
-      }
-      return
-    }
-    this.noteAlive(sentAt)
-    this.#awaitedUntil = 0
-    this.#endRow()
+    if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
+    const ageMs = sentAt - token.mintedAt
+    if (ageMs > this.service.oldestMs) this.service.oldestMs = ageMs
+    this.lives.noteAccepted(ageMs)
+    if (this.former !== undefined && ageMs >= this.service.rules.settleTimeMs) this.former = undefined
+    if (suspect === undefined || suspect.token === token) return
+    if (suspect.by === 'next' || (suspect.by === 'once' && kind === 'once')) this.confirmDeath(suspect)
   }
 
-  #endRow(): void {
-    if (this.rejectedInRow > 0) this.habits.learnRow(this.rejectedInRow)
-    this.rejectedInRow = 0
+  /** The suspect is alive. A mint that is under way goes on, and may prove useless. */
+  #acquit(suspect: Suspect): void {
+    const isMinting = suspect.by !== 'once' && suspect.by !== 'next'
+    this.suspect = isMinting ? { ...suspect, by: suspect.by === 'R6' ? 'alive' : suspect.by, aliveMs: -1 } : undefined
   }
 
-  /** More requests in a row are rejected than is usual: perhaps for the token. */
-  get isLongRow(): boolean {
-    return this.rejectedInRow > Math.max(this.habits.usualRow, this.#usualRow)
-  }
-
-  /** The service accepted a request of this shape. */
-  #noteAllowed(token: AccessToken, sentAt: number, shape: string): void {
-    if (this.shapesByRight?.has(shape)) {
-      this.shapesByRight.set(shape, 'some')
-      this.keepsFormer = true
-    }
-    if (this.unrepeated?.shape !== shape || token !== this.current) return
-    this.unrepeated = undefined
-    // A rejected handshake has its token replaced. Without a wait, the new one would be rejected, too.
-    if (this.rejectedYoung?.isHandshake) this.habits.learnDelay(sentAt - token.mintedAt, sentAt, true)
-    this.rejectedYoung = undefined
-    if (this.#condemned !== undefined) this.confirmDeath(this.#condemned.token)
-  }
-
-  /** The rejection of a request sent at `sentAt` may be the end of the current token. */
-  condemn(sentAt: number, isOnTrial = false): void {
-    const { current: token, acceptedAt } = this
-    const { mintedAt } = token
-    const aliveMs = Math.max(acceptedAt - mintedAt, 0)
-    const deadMs = Math.max(sentAt - mintedAt, aliveMs)
-    if (acceptedAt >= 0 && !isOnTrial) this.habits.lifetimes.suspectedMs = deadMs
-    const first = this.#condemned?.token === token ? this.#condemned : { token, mintedAt, aliveMs, deadMs, isOnTrial }
-    this.#condemned = { ...first, rejectedAt: sentAt, isOnTrial: first.isOnTrial && isOnTrial }
-  }
-
-  /** The token under trial. Other requests go on with it: their outcome shows whether it has ended. */
-  get tokenOnTrial(): AccessToken | undefined {
-    return this.#condemned?.isOnTrial === true ? this.#condemned.token : undefined
-  }
-
-  /** Another token was accepted where this one was rejected. If minted before the rejection, it may have ended this one. */
-  confirmDeath(token: AccessToken): void {
+  noteRejected(token: AccessToken, sentAt: number): void {
     if (token === this.former) this.former = undefined
-    const condemned = this.#condemned
-    if (condemned?.token !== token || token === this.current) return
-    this.#condemned = undefined
-    const { mintedAt, aliveMs, deadMs } = condemned
-    if (this.isReplacement) this.noteDeath({ mintedAt, aliveMs, deadMs })
+    const isFirst = token === this.current && this.#rejectedAt < 0 && sentAt >= this.acceptedAt
+    if (isFirst) this.#rejectedAt = Math.floor(sentAt)
   }
 
-  // ---- rejections that are not about the token
-
-  /** False in so many cool-downs after a mint that did not help. */
-  mayMintAfterRejection(now: number, cooldowns = 1): boolean {
-    const moreMs = (cooldowns - 1) * this.habits.rules.rejectedCooldownMs
-    return this.#noMintUntil === 0 || now >= this.#noMintUntil + moreMs
+  noteStatus(status: number): void {
+    this.#statusRow = status === this.#status ? this.#statusRow + 1 : 1
+    this.#status = status
   }
 
-  /** The current token was minted for a rejection a moment ago, and the service has never accepted it either. */
-  hasReplacedInVain(now: number): boolean {
-    const isNew = now - this.current.mintedAt < this.habits.rules.rejectedCooldownMs
-    return isNew && this.isReplacement && this.acceptedAt < 0
+  /** R8: five answers in a row had the same status, and this token is proven. */
+  mayHaveEnded(token: AccessToken): boolean {
+    return this.#statusRow >= LONG_ROW && token === this.current && this.acceptedAt >= 0
   }
 
-  /** The service accepts nobody's token, nor the new one of this org. Mints and waits go on, because the outage may end. */
-  isInOutage(now: number): boolean {
-    return this.acceptedAt < 0 && now < this.habits.outageUntil
+  /** The rule by which a rejection may cause a mint now, or join one. */
+  ruleForMint(now: number): 'R6' | 'R7' | undefined {
+    if (this.suspect?.token === this.current && isAside(this.suspect)) return 'R7'
+    if (now >= this.#noMintUntil) return 'R6'
+    const waitMs = pauseMs(this.service.rules.rejectedCooldownMs, 2, this.#uselessForced, LONGEST_PAUSE_MS)
+    return this.row >= LONG_ROW && now - this.#forcedAt >= waitMs ? 'R7' : undefined
   }
 
-  /** True if some requests of this shape are rejected by right, or if the org has so many such shapes that any may be one. */
-  isMixed(shape: string): boolean {
-    const known = this.shapesByRight?.get(shape)
-    return known === 'some' || (this.shapesByRight?.size ?? 0) > MAX_KNOWN_SHAPES
+  suspectCurrent(by: Suspect['by'], now: number, day: number): void {
+    const { current: token, acceptedAt } = this
+    const rejectedAt = this.#rejectedAt < 0 ? Math.floor(now) : this.#rejectedAt
+    const aliveMs = acceptedAt < 0 ? -1 : acceptedAt - token.mintedAt
+    if (by === 'R7') this.#forcedAt = now
+    this.suspect = { token, by, aliveMs, deadMs: ageOf(token, now, day) - (now - rejectedAt), rejectedAt }
   }
 
-  /**
-   * True if a rejection of such a request is by right, because the current token must be alive: it is younger than any token
-   * at its death, and than the former token at its last accepted request.
-   */
-  rejectsByRight(shape: string, now: number): boolean {
-    const { former, current } = this
-    if (former === undefined || this.acceptedAt < 0 || !this.isMixed(shape)) return false
-    const aliveMs = this.#formerAcceptedAt < current.mintedAt ? 0 : this.#formerAcceptedAt - former.mintedAt
-    return now - current.mintedAt < Math.min(aliveMs, this.habits.lifetimes.leastProvenMs)
+  /** L: the successor was accepted. One that was minted before the rejection may have caused it. */
+  confirmDeath({ token, aliveMs, deadMs, rejectedAt }: Suspect): void {
+    this.suspect = undefined
+    this.#useless = this.#uselessForced = this.#noMintUntil = 0
+    if (this.former === token) this.former = undefined
+    if (aliveMs >= 0 && this.current.mintedAt >= rejectedAt) this.lives.noteDeath(aliveMs, deadMs)
   }
 
-  noteUselessMint(noMintUntil: number): void {
-    this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-    const { token, aliveMs = 0 } = this.#condemned ?? {}
-    if (aliveMs > 0 && token !== this.current && this.habits.former.areGood(1)) {
-      this.former = token
-      this.#formerAcceptedAt = -1
-    }
-    this.#noMintUntil = Math.max(this.#noMintUntil, noMintUntil)
-    if (this.#rowAtMint > this.habits.usualRow) this.#usualRow = Math.min(2 * this.#rowAtMint, MAX_ROW)
-    this.habits.learnRow(this.#rowAtMint)
-    this.#condemned = undefined
-    this.isBeingReplaced = false
+  /** R6, R7: the successor was rejected, too, or there is none. */
+  noteUselessMint({ by }: Pick<Suspect, 'by'>, now: number): void {
+    this.suspect = undefined
+    this.#noMintUntil = now + pauseMs(FIRST_PAUSE_MS, 4, this.#useless, LONGEST_PAUSE_MS)
+    this.#useless += 1
+    if (by !== 'R7') return
+    this.#uselessForced += 1
+    this.#forcedAt = now
   }
 
   /** The service has rejected the current token from the start, as it did the one before. */
   get hasNoGoodToken(): boolean {
-    return this.acceptedAt < 0 && this.isReplacement && this.#noMintUntil > this.current.mintedAt
+    return this.acceptedAt < 0 && this.#useless > 0
   }
 
-  markRejectedByRight(shape: string, which: 'all' | 'some'): void {
-    this.habits.lifetimes.suspectedMs = Number.POSITIVE_INFINITY
-    this.shapesByRight ??= new Map()
-    if (this.shapesByRight.has(shape)) return
-    this.shapesByRight.set(shape, which)
-    if (this.shapesByRight.size > MAX_KNOWN_SHAPES) this.keepsFormer = true
-    if (this.shapesByRight.size > MAX_SHAPES) this.shapesByRight.clear()
+  /** R2 */
+  isForbidden(request: RequestLine, now: number): boolean {
+    return this.#forbidden !== undefined && now < (this.#forbidden.get(kindOf(request)) ?? 0)
+  }
+
+  /** R5, R6: the service rejects this kind of request with a good token. */
+  forbid(request: RequestLine, now: number): void {
+    this.#forbidden ??= new Map()
+    const [oldest = ''] = this.#forbidden.keys()
+    if (this.#forbidden.size === MAX_KINDS) this.#forbidden.delete(oldest)
+    this.#forbidden.set(kindOf(request), now + KIND_MEMORY_MS)
   }
 
   // ---- mints
 
-  isPausingAt(now: number): boolean {
-    return now < this.#nextMintAt
-  }
-
-  /** True if a request may go on with the current token in place of a new one: an end that it does not state is a guess. */
-  servesAt(now: number): boolean {
-    return !this.isBeingReplaced && now - this.current.mintedAt < this.current.statedLifeMs
-  }
-
-  /** Takes the token that a mint brought. Returns false if it is the current one again. */
-  take(token: AccessToken, now: number, random: number): boolean {
-    this.#failures = 0
-    const isCondemned = this.#condemned?.token === this.current
-    if (token.equals(this.current)) {
-      const lifeMs = Number.isFinite(this.endMs) ? this.endMs : 0
-      this.#nextMintAt = Math.floor(now + Math.max(lifeMs * SAME_TOKEN_SHARE, SAME_TOKEN_MS))
-      if (isCondemned) {
-        const pauseMs = Math.min(SAME_DEAD_TOKEN_MS * 2 ** this.givenAgain, this.habits.rules.rejectedCooldownMs)
-        this.#noMintUntil = Math.max(this.#noMintUntil, now + pauseMs)
-        this.givenAgain += 1
-      }
-      this.isReplacement = isCondemned
-      this.isBeingReplaced = false
-      return false
+  /** Takes the token that a mint brought; it may be the current one again. `lot`: an integer from 0 to 999. */
+  take(token: AccessToken, reason: MintReason, now: number, day: number, lot: number): void {
+    const { current: before, suspect } = this
+    const isSame = token.equals(before)
+    const endMs = ageOf(before, token.mintedAt, token.mintedDayAt) + token.statedLifeMs // as an age of the token before
+    const isNoLater = isSame || (reason === 'refresh' && endMs < this.#statedMs * 1.5)
+    this.mintsFail = false
+    if (isSame) {
+      this.#statedMs = endMs
+      if (suspect?.token === before && suspect.by !== 'R8') this.noteUselessMint(suspect, now) // R6
+    } else {
+      this.former = this.#rejectedAt < 0 ? before : undefined
+      if (suspect?.token !== before) this.suspect = undefined
+      this.current = token
+      this.#begin(token, lot)
     }
-    // A token that another replica had, or whose mint was under way, may have ended together with the rejected one.
-    this.isReplacement = isCondemned && token.mintedAt >= Math.floor(this.#condemned?.rejectedAt ?? 0)
-    this.former = (isCondemned && !this.tokenOnTrial) || !this.habits.former.areGood(random) ? undefined : this.current
-    this.#formerAcceptedAt = this.acceptedAt
-    this.givenAgain = 0
-    this.replaceWith(token, random)
-    this.isBeingReplaced = false
-    this.#rowAtMint = this.rejectedInRow
-    this.rejectedInRow = 0
-    this.#nextTryAt = 0
-    this.#nextMintAt = 0
-    this.#awaitedUntil = 0
-    return true
+    if (!isNoLater) return
+    const restMs = this.lifeMs(this.current) - ageOf(this.current, now, day) // T5: the next mint waits for the end
+    this.#nextMintAt = Math.floor(now + Math.min(Math.max(restMs, NEXT_MINT_MS), UNKNOWN_LIFE_MS))
   }
 
-  noteMintFailed(now: number, random: number): void {
-    const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** this.#failures, MAX_PAUSE_MS) * (0.5 + random / 2)
-    this.#failures += 1
-    this.#nextMintAt = Math.floor(now + pauseMs)
+  #begin(token: AccessToken, lot: number): void {
+    this.#statedMs = token.statedLifeMs
+    this.#lot = lot
+    this.acceptedAt = this.#rejectedAt = -1
+    this.row = this.#statusRow = this.#nextTryAt = this.#nextMintAt = 0
+    if (token.knownLifeMs < Number.POSITIVE_INFINITY) this.lives.knownMs = token.knownLifeMs
+  }
+
+  noteMintFailed(now: number): void {
+    this.mintsFail = true
+    this.#nextMintAt = Math.max(this.#nextMintAt, Math.floor(now + NEXT_MINT_MS))
+    if (this.suspect !== undefined && isAside(this.suspect)) this.suspect = undefined
   }
 }
 
-/** Requests that look alike have the same shape: the method, and the path without the parts that name single things. */
-export function shapeOf({ method, path }: RequestLine): string {
-  // Each match begins behind a slash. Without that, a long segment without a digit takes quadratic time.
-  return `${method} ${path.replace(/(?<=\/)[^/\d]*\d[^/]*/g, '*')}`
+/** Only requests that were rejected wait for its successor. */
+const isAside = ({ by }: Suspect): boolean => by === 'R7' || by === 'R8' || by === 'alive'
+
+/** The greater of what both clocks say. */
+export const ageOf = ({ mintedAt, mintedDayAt }: AccessToken, now: number, day: number): number =>
+  Math.max(now - mintedAt, day - mintedDayAt)
+
+/** R2: the method and the path, with segments that hold a digit taken as one. */
+export function kindOf({ method, path }: RequestLine): string {
+  const segments = path.slice(0, MAX_KIND_LENGTH).split('/')
+  return `${method} ${segments.map((segment) => (/\d/.test(segment) ? '*' : segment)).join('/')}`
 }

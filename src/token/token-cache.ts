@@ -12,16 +12,19 @@ import { TokenError } from '../errors.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { TokenResult } from '../http/request-record.ts'
 import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
-import { ServiceHabits, type TokenRules } from './service-habits.ts'
-import type { AccessToken, Asker, MintReason, TokenSource } from './token-source.ts'
+import { ServiceFacts, type TokenRules } from './service-facts.ts'
+import type { AccessToken, Asker, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 
 export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
   readonly refusalTtlMs: number
   readonly mintTimeoutMs: number
+  readonly observer?: TokenObserver | undefined
   /** Monotonic milliseconds, the clock of the token source. */
   readonly now?: () => number
+  /** The time of day in milliseconds. */
+  readonly day?: () => number
   readonly wait?: typeof wait
   readonly random?: () => number
 }
@@ -31,9 +34,16 @@ interface TokenLookup {
   readonly result: TokenResult
 }
 
-/** A request waits this and twice the time of the last mint before it goes on with a token that may have ended. */
-const PATIENCE_MS = 250
-/** A request that waits for a token that others try looks so often whether it works. */
+/** A request that waits. */
+export interface Waiter extends Asker {
+  readonly kind: RequestKind
+  /** Its client has left, so it takes no turn. */
+  readonly hasLeft?: () => boolean
+  /** When it takes the token as it is. If undefined, after one settle time. */
+  readonly until?: number | undefined
+}
+
+/** A request that waits for a token that others try looks so often whether it is accepted. */
 const LOOK_MS = 50
 
 export class TokenCache {
@@ -43,18 +53,20 @@ export class TokenCache {
   readonly orgs: LRUCache<OrgId, OrgTokens>
   readonly refusals: LRUCache<OrgId, TokenError>
   readonly now: () => number
+  readonly day: () => number
   readonly wait: typeof wait
-  readonly random: () => number
-  readonly habits: ServiceHabits
+  readonly service: ServiceFacts
+  readonly #random: () => number
   readonly #mints = new Map<OrgId, Promise<AccessToken>>()
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
-    const { maxOrgs, observer, now = () => performance.now(), random = Math.random } = options
+    const { maxOrgs, observer, now = () => performance.now() } = options
     this.#source = source
     this.#options = options
     this.now = now
+    this.day = options.day ?? Date.now
     this.wait = options.wait ?? wait
-    this.random = random
+    this.#random = options.random ?? Math.random
     this.orgs = new LRUCache({
       max: maxOrgs,
       dispose: (_tokens, org, reason) => {
@@ -62,55 +74,57 @@ export class TokenCache {
       },
     })
     this.refusals = new LRUCache({ max: maxOrgs, ttl: options.refusalTtlMs, ttlResolution: 0, perf: { now } })
-    this.habits = new ServiceHabits(options)
+    this.service = new ServiceFacts(options, (status) => observer?.statusLearned?.(status))
   }
 
   // ---- for requests
 
   /** A token to send now, or undefined if the request has to wait. Runs on every request, so it makes no promise. */
   get(org: OrgId, kind: RequestKind): TokenLookup | undefined {
-    const choice = this.orgs.get(org)?.choose(kind, this.now())
-    return choice !== undefined && 'token' in choice ? this.#give(org, choice) : undefined
+    const tokens = this.orgs.get(org)
+    if (tokens === undefined) return undefined
+    const choice = tokens.choose(kind, this.now(), tokens.needsDay ? this.day() : 0)
+    return 'token' in choice ? this.#give(org, choice) : undefined
   }
 
   /**
-   * Waits for a token that the request can use. If a mint fails, a token that was not rejected serves: its end is a guess,
-   * and the service is the judge.
+   * Waits for a token that the request can use. If a mint fails, a token that was not rejected serves: the service is the judge.
    * @throws {TokenError}
    */
-  async obtain(org: OrgId, options: Asker & { readonly kind: RequestKind }): Promise<TokenLookup> {
-    let waitsUntil: number | undefined
+  async obtain(org: OrgId, waiter: Waiter): Promise<TokenLookup> {
+    const until = waiter.until ?? this.now() + this.service.rules.settleTimeMs
     for (let minted: TokenLookup | undefined; ; ) {
       const tokens = this.orgs.get(org)
-      const choice: Choice = tokens?.choose(options.kind, this.now()) ?? { wait: 'mint', reason: 'cold' }
+      if (tokens !== undefined && waiter.hasLeft?.() === true) return { token: tokens.current, result: 'hit' }
+      const choice: Choice = tokens?.choose(waiter.kind, this.now(), this.day()) ?? { wait: 'mint', reason: 'cold' }
       if ('token' in choice) {
         const { token, result } = this.#give(org, choice)
         return { token, result: minted?.result ?? result }
       }
       if (choice.wait === 'until') {
-        const now = this.now()
-        waitsUntil ??= now + this.habits.longestWaitMs
-        if (tokens !== undefined && now >= waitsUntil) return { token: tokens.current, result: 'hit' }
-        await this.wait(Math.min(choice.at - now, LOOK_MS))
+        if (tokens !== undefined && this.now() >= until) return { token: tokens.current, result: 'hit' }
+        await this.wait(Math.min(choice.at - this.now(), LOOK_MS))
       } else if (minted !== undefined) return minted
-      else {
-        const result = this.#mints.has(org) ? 'joined' : 'miss'
-        const mayGoOn = options.kind === 'repeatable' && tokens?.servesAt(this.now()) === true
-        const patienceMs = mayGoOn ? PATIENCE_MS + 2 * this.habits.mintMs : undefined
-        try {
-          minted = { token: await this.awaitMint(org, choice.reason, options, patienceMs), result }
-        } catch (error) {
-          const present = this.orgs.peek(org)
-          if (present?.servesAt(this.now()) === true) minted = { token: present.current, result: 'stale' }
-          // The token that the request could have used was rejected or purged meanwhile: the request waits on.
-          else if (!mayGoOn) throw error
-        }
-      }
+      else minted = await this.#mintFor(org, choice.reason, waiter)
     }
   }
 
-  #give(org: OrgId, { token, result, behind }: Extract<Choice, { token: AccessToken }>): TokenLookup {
-    if (behind === undefined || this.refusals.has(org)) return { token, result }
+  async #mintFor(org: OrgId, reason: MintReason, waiter: Waiter): Promise<TokenLookup> {
+    const result = this.#mints.has(org) ? 'joined' : 'miss'
+    try {
+      return { token: await this.awaitMint(org, reason, waiter), result }
+    } catch (error) {
+      const tokens = this.orgs.peek(org)
+      // T5: only a token that was rejected, or is past its stated end, is of no use.
+      const serves = tokens !== undefined && !tokens.isBeingReplaced && !tokens.hasEndedAt(this.now(), this.day())
+      if (!serves) throw error
+      return { token: tokens.current, result: 'stale' }
+    }
+  }
+
+  #give(org: OrgId, choice: Extract<Choice, { token: AccessToken }>): TokenLookup {
+    const { token, result, behind } = choice
+    if (behind === undefined || this.refusals.has(org)) return choice
     this.mint(org, behind)
     return { token, result: result === 'hit' ? 'refreshing' : result }
   }
@@ -118,15 +132,13 @@ export class TokenCache {
   // ---- mints
 
   /** Waits for the mint no longer than the limit, and not at all if the org was refused. @throws {TokenError} */
-  async awaitMint(org: OrgId, reason: MintReason, asker: Asker, patienceMs = Number.POSITIVE_INFINITY) {
+  async awaitMint(org: OrgId, reason: MintReason, asker: Asker): Promise<AccessToken> {
     const refusal = this.refusals.get(org)
     if (refusal !== undefined) throw refusal
-    const token = await this.wait(Math.min(patienceMs, this.#options.mintTimeoutMs), this.mint(org, reason, asker))
+    const token = await this.wait(this.#options.mintTimeoutMs, this.mint(org, reason, asker))
     if (token !== undefined) return token
-    // Nobody waits again for a call that hangs, as long as there is a token that was not rejected.
-    const tokens = this.orgs.peek(org)
-    const now = this.now()
-    if (tokens?.isPausingAt(now) === false) tokens.noteMintFailed(now, this.random())
+    // Nobody else waits for a call that hangs, as long as there is a token that was not rejected.
+    this.orgs.peek(org)?.noteMintFailed(this.now())
     throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
   }
 
@@ -135,23 +147,17 @@ export class TokenCache {
     const underway = this.#mints.get(org)
     if (underway !== undefined) return underway
     const tokens = this.orgs.peek(org)
-    const startedAt = this.now()
-    const expectedLifeMs = known(tokens?.endMs)
-    const { noteAgeAtDeath: onDeathTold } = this.habits.lifetimes
-    // Ends the mint. Returns false if it was forgotten meanwhile: then its result changes nothing here.
+    // Ends the mint. Returns false if it was purged meanwhile: then its result changes nothing here.
     const end = () => this.#mints.get(org) === mint && this.#mints.delete(org)
     const mint: Promise<AccessToken> = this.#source
-      .mint(org, { reason, replaces: tokens?.current, expectedLifeMs, onDeathTold, requester, requestId })
+      .mint(org, { reason, replaces: tokens?.current, knownLifeMs: tokens?.lives.knownMs, requester, requestId })
       .then(
-        (token) => {
-          this.habits.mintMs = this.now() - startedAt
-          return end() ? this.take(org, token, reason) : token
-        },
+        (token) => (end() ? this.#take(org, token, reason) : token),
         (error: unknown) => {
           if (end()) {
             // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
             if (error instanceof TokenError && error.tokenEndpointStatus !== undefined) this.refusals.set(org, error)
-            this.orgs.peek(org)?.noteMintFailed(this.now(), this.random())
+            this.orgs.peek(org)?.noteMintFailed(this.now())
           }
           throw error
         },
@@ -162,18 +168,13 @@ export class TokenCache {
   }
 
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
-  take(org: OrgId, token: AccessToken, reason?: MintReason): AccessToken {
+  #take(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
     this.refusals.delete(org)
+    const lot = Math.floor(this.#random() * 1_000)
     const tokens = this.orgs.peek(org)
-    if (tokens === undefined) {
-      this.orgs.set(org, new OrgTokens(token, this.habits, this.random()))
-      return token
-    }
-    // Where all tokens end at one moment, one that is minted ahead of it ends with the others.
-    const livesOn = token.statedLifeMs >= tokens.current.statedLifeMs / 2
-    const isNew = tokens.take(token, this.now(), this.random())
-    if (reason === 'refresh') this.habits.ahead.note(isNew && livesOn)
-    return tokens.current
+    if (tokens === undefined) this.orgs.set(org, new OrgTokens(token, this.service, lot))
+    else tokens.take(token, reason, this.now(), this.day(), lot)
+    return tokens?.current ?? token
   }
 
   // ---- for operators

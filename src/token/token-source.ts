@@ -11,23 +11,32 @@ import { Secret } from '../secret.ts'
 export class AccessToken extends Secret {
   /** Monotonic milliseconds, taken before the mint was sent. Negative if minted before this process began. */
   readonly mintedAt: number
+  /** The same instant as time of day: the monotonic clock may stop while the machine sleeps. */
+  readonly mintedDayAt: number
   /** From the mint to the end that the token itself states. `Infinity` if it states none. */
   readonly statedLifeMs: number
-  /** The age at which it will probably die, as far as another process knew that stored the token. */
-  readonly expectedLifeMs: number | undefined
+  /** The age at which it will probably end, as another process learned that shared it. `Infinity` if nothing was told. */
+  readonly knownLifeMs: number
 
-  constructor(token: string, mintedAt: number, statedLifeMs = Number.POSITIVE_INFINITY, expectedLifeMs?: number) {
+  constructor(
+    token: string,
+    mintedAt: number,
+    statedLifeMs = Number.POSITIVE_INFINITY,
+    knownLifeMs = Number.POSITIVE_INFINITY,
+    mintedDayAt = Date.now() - (performance.now() - mintedAt),
+  ) {
     // Makes one flat string. V8 would keep a concatenated one as a tree of its parts until it is first written.
     super(Buffer.from(`Bearer ${token}`, 'latin1').toString('latin1'))
     // There may be a hundred thousand tokens, and V8 stores small integers inline.
     this.mintedAt = Math.floor(mintedAt)
+    this.mintedDayAt = Math.floor(mintedDayAt)
     this.statedLifeMs = statedLifeMs
-    this.expectedLifeMs = expectedLifeMs
+    this.knownLifeMs = knownLifeMs
   }
 }
 
 /** The purposes of a mint. `cold`: a request for an org that has no token, which comes last in the budget. `probe`: nobody waits for it. */
-export const MINT_REASONS = ['cold', 'warm', 'probe', 'refresh', 'expired', 'rejected', 'handshake'] as const
+export const MINT_REASONS = ['cold', 'warm', 'probe', 'refresh', 'expired', 'rejected'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
 
 export interface MintOptions {
@@ -38,10 +47,8 @@ export interface MintOptions {
   readonly requester?: object | undefined
   /** The token that the caller holds and wants replaced. A source that shares tokens never answers with it. */
   readonly replaces?: AccessToken | undefined
-  /** What the caller believes of the life of this org's tokens. A source that shares tokens tells it to other replicas. */
-  readonly expectedLifeMs?: number | undefined
-  /** Is told at which age the token of another replica was rejected, if the new one was minted for that. */
-  readonly onDeathTold?: ((ageMs: number) => void) | undefined
+  /** The learned life of this org's tokens; `Infinity` if unknown. A source that shares tokens tells it to other replicas. */
+  readonly knownLifeMs?: number | undefined
 }
 
 /** Who causes a mint. */
@@ -66,8 +73,6 @@ export interface SettledMint extends Pick<MintOptions, 'requestId'>, Required<Pi
 /** Events for the metrics and the log. None of them holds a token or a secret. Each method is optional and must not throw. */
 export interface TokenObserver {
   mintSettled?(mint: SettledMint): void
-  /** A token of a call that had taken too long, so that no mint waits for it. */
-  lateToken?(org: OrgId, token: AccessToken): void
   /** The service ends tokens with this status, which `tokens.rejectedStatuses` does not name. */
   statusLearned?(status: number): void
   tokenEvicted?(org: OrgId): void

@@ -64,7 +64,7 @@ describe('status', () => {
     expect(status).toMatchObject({
       program: { version: '0.0.0-test', node: process.versions.node },
       isReady: true,
-      totals: { requests: 2, errors: { app: 1 }, cachedTokens: 2, requestsInFlight: 2, lifetimeEstimateMs: 300_000 },
+      totals: { requests: 2, errors: { app: 1 }, cachedTokens: 2, requestsInFlight: 2 },
       orgCount: 2,
       errors: [{ code: 'org_id_missing', count: 1 }],
     })

@@ -58,7 +58,6 @@ test('the endpoint has the recorded values', async () => {
   const response = await request(admin.port, SCRAPE)
   const { values } = parseExposition(response.content.toString())
   expect(response.fields).toContain('text/plain; version=0.0.4; charset=utf-8')
-  expect(values.get('oap_token_lifetime_estimate_seconds')).toBe(300)
   expect(values.get('oap_origin_connections{state="free"}')).toBe(3)
   expect(values.get(`oap_build_info{version="0.0.0-test",node="${process.versions.node}"}`)).toBe(1)
 })

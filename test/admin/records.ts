@@ -34,7 +34,6 @@ export const NO_GAUGES: Gauges = {
   requestsWaitingForToken: 0,
   connectionsRefused: 0,
   cachedTokens: 0,
-  lifetimeEstimateMs: 0,
   mintsPausedMs: 0,
   logLinesDropped: 0,
   logLinesOmitted: 0,

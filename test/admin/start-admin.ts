@@ -37,7 +37,6 @@ export class AdminUnderTest implements AsyncDisposable {
       {
         ...TOKEN_CACHE_OPTIONS,
         lifetimeMs: LIFETIME_MS,
-        learns: false,
       },
       { mint: async (org) => new AccessToken(`${tokenMarker}-${org}`, performance.now()) },
     )
@@ -57,7 +56,6 @@ export class AdminUnderTest implements AsyncDisposable {
         requestsInFlight: 2,
         requestsWaitingForToken: 1,
         cachedTokens: this.tokens.orgs.size,
-        lifetimeEstimateMs: LIFETIME_MS,
       }),
     }
     this.#listener = new AdminListener(

@@ -8,7 +8,7 @@
 
 import { describe, expect, test } from 'vitest'
 import { admit } from '../../src/listener/admission.ts'
-import { shapeOf } from '../../src/token/org-tokens.ts'
+import { kindOf } from '../../src/token/org-tokens.ts'
 import { RULES } from '../support/admission-rules.ts'
 import { headOfResponse } from '../support/received-response.ts'
 
@@ -140,7 +140,7 @@ test.each<[string, (bytes: number) => string]>([
 ])('the kind of a rejected request, by its path: %s', (_, path) => {
   const work = (bytes: number) => {
     const request = { method: 'GET', path: path(bytes) }
-    return () => void shapeOf(request)
+    return () => void kindOf(request)
   }
   expect(growth(work)).toBeLessThan(MOST_GROWTH)
 })

@@ -38,9 +38,15 @@ describe('the source of a value', () => {
 
   test('a file may be JSON', async () => {
     const { config } = await loadFile(
-      JSON.stringify({ listen: { maxInFlight: 7 }, tokens: { learn: false, warm: ['a'] } }),
+      JSON.stringify({ listen: { maxInFlight: 7 }, tokens: { lifetime: '10m', warm: ['a'] } }),
     )
-    expect([config.listen.maxInFlight, config.tokens.learn, config.tokens.warm]).toEqual([7, false, ['a']])
+    expect([config.listen.maxInFlight, config.tokens.lifetime, config.tokens.warm]).toEqual([7, 600_000, ['a']])
+  })
+
+  test('statuses are learned unless tokens.rejectedStatuses is set, even to its default', async () => {
+    const learns = async (env: Record<string, string> = {}) =>
+      (await loadConfig({ env: { ...GOOD, ...env } })).config.learnsStatuses
+    expect([await learns(), await learns({ OAP_TOKENS_REJECTED_STATUSES: '401' })]).toEqual([true, false])
   })
 
   test('OAP_CONFIG names the file; the command line overrides it; empty means no file', async () => {
@@ -113,12 +119,12 @@ describe('the source of a value', () => {
 describe('a wrong configuration', () => {
   test('reports all its problems at once, each with its place', async () => {
     const yaml = 'appId: my-app\nlisten:\n  adress: localhost:1\n  headersTimeout: 10\norgs:\n  allow: [a/b]\n'
-    const env = { OAP_BASE_URL: 'http://api.example.com', OAP_LOG_LEVEL: 'loud', OAP_TOKENS_LEARN: 'yes' }
+    const env = { OAP_BASE_URL: 'http://api.example.com', OAP_LOG_LEVEL: 'loud', OAP_LISTEN_ALLOW_REMOTE: 'yes' }
     await withFile(yaml, async (file) => {
       expect(await refusalOf({ file, env })).toEqual([
         `listen.adress (${file}:3:11): is not a setting: did you mean listen.address?`,
+        'listen.allowRemote (OAP_LISTEN_ALLOW_REMOTE): "yes" is not true or false',
         `listen.headersTimeout (${file}:4:19): "10" is not a duration: write 250ms, 30s, 5m or 1h`,
-        'tokens.learn (OAP_TOKENS_LEARN): "yes" is not true or false',
         'log.level (OAP_LOG_LEVEL): "loud" is not one of trace, debug, info, warn, error, fatal, silent',
         'baseUrl (OAP_BASE_URL): is plain http to another machine: use https, or set origin.allowInsecure to true',
         `orgs.allow (${file}:6:10): has "a/b", which is not an org id (see orgs.pattern)`,

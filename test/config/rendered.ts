@@ -134,9 +134,11 @@ function referenceLines(setting: Setting): string[] {
   const comment = lines.map((line) => `${indent}# ${line}`)
   // A file must not contain this setting.
   if (setting.key === 'appSecret') return comment
+  // Once the statuses are set, even to the default, no other is learned.
+  const mark = setting.key === 'tokens.rejectedStatuses' ? '# ' : ''
   // An empty list of callers is refused.
   if (setting.defaultValue !== undefined && setting.key !== 'callers')
-    return [...comment, `${indent}${name}: ${yamlOf(setting.defaultValue)}`]
+    return [...comment, `${indent}${mark}${name}: ${yamlOf(setting.defaultValue)}`]
   return [...comment, `${indent}# ${name}: ${setting.isRequired ? '(required)' : '(none)'}`]
 }
 

@@ -4,9 +4,8 @@ import type { TokenCacheOptions } from '../../src/token/token-cache.ts'
 export const TOKEN_CACHE_OPTIONS: TokenCacheOptions = {
   maxOrgs: 10_000,
   settleTimeMs: 5_000,
-  lifetimeMs: 300_000,
-  learns: true,
-  rejectedStatuses: [401],
+  lifetimeMs: undefined,
+  rejectedStatuses: undefined,
   rejectedCooldownMs: 10_000,
   refusalTtlMs: 5_000,
   mintTimeoutMs: 5_000,

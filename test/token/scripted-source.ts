@@ -26,7 +26,13 @@ export class PendingMint {
 
   /** A new token, unless it is given. */
   async issue(name = this.#nextName(), expiresAt?: number): Promise<AccessToken> {
-    const token = new AccessToken(name, this.#mintedAt, expiresAt && expiresAt - this.#mintedAt)
+    const token = new AccessToken(
+      name,
+      this.#mintedAt,
+      expiresAt && expiresAt - this.#mintedAt,
+      undefined,
+      this.#mintedAt,
+    )
     this.#resolve(token)
     await settled()
     return token

@@ -30,7 +30,6 @@ test('a flood of unknown orgs', () =>
         'tokens.mintRate': `${RATE}`,
         // Known orgs have to renew their tokens during the flood, which could keep them from doing so.
         'tokens.lifetime': '2s',
-        'tokens.learn': 'false',
         // The flood would write too many lines.
         'log.requests': 'off',
       },

@@ -25,7 +25,7 @@ async function startSlowCopies() {
 
 test('requests wait until the service knows the token: one mint, no rejection, few tries', async () => {
   await using service = await startSlowCopies()
-  await using proxy = await startProxy(service, { 'tokens.settleTime': '5s', 'tokens.learn': 'true' })
+  await using proxy = await startProxy(service, { 'tokens.settleTime': '5s' })
   const clients = Array.from({ length: 20 }, () => new KeepAliveClient(proxy.port))
   const answers = await Promise.all(clients.map((client) => client.get('/v2/as/acme', 'acme')))
   for (const client of clients) client[Symbol.dispose]()

@@ -94,12 +94,6 @@ export const SERVICES = {
     forbidsById: true,
     load: { onceShare: 0.5 },
   },
-  'a tenth of the identifiers is forbidden with 403': {
-    lifeMs: always(2 * MIN),
-    forbiddenShare: 0.1,
-    forbiddenStatus: 403,
-    forbidsById: true,
-  },
   'one request in fifty meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.02 },
   'one request in five meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.2 },
   'one request in fifty meets a bad back end, and a third are uploads': {

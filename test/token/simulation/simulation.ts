@@ -37,9 +37,8 @@ export interface Outcome {
   rejectedByService: number
   /** Forbidden requests. */
   forbidden: number
-  /** Time beyond one round trip: the mean over all allowed requests, and the 99th percentile of forbidden ones. */
+  /** The mean time beyond one round trip, over all allowed requests. */
   meanWaitMs: number
-  forbiddenP99Ms: number
 }
 
 const ONE_WAY_MS = 2
@@ -126,7 +125,6 @@ class Meter {
   readonly #world: World
   readonly #service: TokenService
   readonly #send: Send
-  readonly #forbiddenMs: number[] = []
   readonly #counts = { requests: 0, rejected: 0, rejectedOnce: 0, failed: 0, forbidden: 0 }
   #waitedMs = 0
 
@@ -143,7 +141,6 @@ class Meter {
       const waitedMs = this.#world.now() - startedAt - 2 * ONE_WAY_MS
       if (request.isForbidden) {
         this.#counts.forbidden += 1
-        this.#forbiddenMs.push(waitedMs)
         return
       }
       this.#waitedMs += waitedMs
@@ -155,14 +152,11 @@ class Meter {
 
   outcome(): Outcome {
     const { requests, forbidden } = this.#counts
-    // The first quarter shows that waiting does not help.
-    const late = this.#forbiddenMs.slice(Math.floor(forbidden / 4)).sort((a, b) => a - b)
     return {
       ...this.#counts,
       mints: this.#service.mints,
       rejectedByService: this.#service.rejections,
       meanWaitMs: this.#waitedMs / Math.max(requests - forbidden, 1),
-      forbiddenP99Ms: late[Math.floor(late.length * 0.99)] ?? 0,
     }
   }
 }
@@ -210,6 +204,7 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
     {
       ...TOKEN_CACHE_OPTIONS,
       now: world.now,
+      day: world.now,
       wait: world.wait,
       random: () => random.next(),
     },
@@ -218,7 +213,7 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
         const mintedAt = world.now()
         const issued = await mint(world, service, Number(org.slice(4)), random)
         const statedLifeMs = service.kind.statesEnd === true ? issued.lifeMs : undefined
-        const token = new AccessToken(issued.name, mintedAt, statedLifeMs)
+        const token = new AccessToken(issued.name, mintedAt, statedLifeMs, undefined, mintedAt)
         names.set(token, issued.name)
         return token
       },
@@ -238,6 +233,8 @@ export interface ProxiedRequest {
   readonly org: OrgId
   readonly kind: RequestKind
   readonly path: string
+  readonly method?: string | undefined
+  readonly hasLeft?: () => boolean
 }
 
 interface ServiceAnswer {
@@ -249,28 +246,16 @@ interface ServiceAnswer {
 export async function throughCache(
   cache: TokenCache,
   now: () => number,
-  { org, kind, path }: ProxiedRequest,
+  proxied: ProxiedRequest,
   send: (token: AccessToken) => Promise<ServiceAnswer>,
   onRejection?: (kind: RejectionKind) => void,
 ): Promise<number> {
-  const request = { method: 'GET', path }
-  let { token } = cache.get(org, kind) ?? (await cache.obtain(org, { kind }))
-  let rejection: RejectedToken | undefined
+  const { org, kind, method = 'GET' } = proxied
+  let { token } = cache.get(org, kind) ?? (await cache.obtain(org, proxied))
+  const rejection = new RejectedToken(cache, { ...proxied, method })
   for (;;) {
     const sentAt = now()
     const { status, challenge = '' } = await send(token)
-    if (rejection === undefined && cache.habits.meaningOf(status) === 'accepted') {
-      cache.orgs.peek(org)?.noteAccepted(token, sentAt, request)
-      return status
-    }
-    rejection ??= new RejectedToken(cache, {
-      ...request,
-      org,
-      isRepeatable: kind === 'repeatable',
-      isHandshake: kind === 'handshake',
-      requester: undefined,
-      requestId: undefined,
-    })
     const next = rejection.judge({ token, sentAt, status, challenge })
     if (next === undefined) {
       if (rejection.kind !== undefined) onRejection?.(rejection.kind)
