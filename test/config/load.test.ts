@@ -11,7 +11,7 @@ describe('the source of a value', () => {
       appId: 'my-app',
       listen: { address: { kind: 'tcp', host: 'localhost', port: 8080 }, socketMode: 0o660, headersTimeout: 10_000 },
       replay: { maxBody: 65_536 },
-      tokens: { rejectedStatuses: [401], lifetime: 300_000, mintRate: 100, warm: [] },
+      tokens: { rejectedStatuses: [401], lifetime: 'auto', mintRate: 100, warm: [] },
       fleet: { timeout: 100, prefix: 'oap', cluster: false },
       shutdown: { delay: 0, timeout: 10_000 },
     })
@@ -159,7 +159,7 @@ describe('a wrong configuration', () => {
 
   test('only the wrong entry of a list is named', async () => {
     expect(await refusalWith({ OAP_TOKENS_REJECTED_STATUSES: '401,200,403' })).toEqual([
-      'tokens.rejectedStatuses[1] (OAP_TOKENS_REJECTED_STATUSES): "200" is not a whole number from 400 to 599',
+      'tokens.rejectedStatuses[1] (OAP_TOKENS_REJECTED_STATUSES): "200" is not a whole number from 300 to 599',
     ])
     expect(await refusalWith({ OAP_LISTEN_HOSTS: 'a.example:80' })).toEqual([
       expect.stringMatching(/^listen\.hosts\[0\] \(OAP_LISTEN_HOSTS\): "a\.example:80" is not a host name/),
