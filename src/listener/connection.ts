@@ -8,8 +8,8 @@ import type { Exchange } from '../gateway/exchange.ts'
 import { ClientResponse } from '../http/client-response.ts'
 import { discardInput, resetNow, takeRequests } from '../http/node-internals.ts'
 import { Arrival } from './arrival.ts'
+import type { ClientCertificate } from './client-certificate.ts'
 import type { Listener } from './server.ts'
-import type { ClientCertificate } from './tls.ts'
 
 /** The current request, as its connection sees it. One that is not admitted yet waits for no content, and has no time limits. */
 export type CurrentRequest = Pick<Exchange, 'fail' | 'abandon'> & Partial<Pick<Exchange, 'awaitsClient' | 'check'>>

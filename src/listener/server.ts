@@ -304,7 +304,7 @@ export class Listener {
     await nextTurn()
     await nextTurn()
     this.#isDraining = true
-    this.tls?.close()
+    this.tls?.endHandshakes()
     this.#finish(() => true)
     const sockets = [...this.#connections.keys()]
     await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve))))

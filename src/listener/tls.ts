@@ -1,8 +1,11 @@
-/** TLS of the listener: its certificate, which a reload replaces, and the certificates of its clients. */
+/** TLS of the listener: its certificate, which a reload replaces, and the connections from the handshake on. */
 
-import { constants, type X509Certificate } from 'node:crypto'
+import { constants } from 'node:crypto'
 import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
+import { type ClientCertificate, certificateOf } from './client-certificate.ts'
+import { type Handshake, TlsPeers } from './tls-peers.ts'
 
 /** The content of the files, all in PEM. */
 export interface TlsMaterial {
@@ -11,16 +14,6 @@ export interface TlsMaterial {
   readonly key: { reveal(): string }
   /** If set, clients are asked for a certificate, which these CAs must have issued. */
   readonly clientCaCertificates: string | undefined
-}
-
-/** The certificate that a client showed when its connection opened. */
-export interface ClientCertificate {
-  /** `spiffe://…` and `dns:…` of the subject alternative name. Empty if the certificate was not verified. */
-  readonly names: readonly string[]
-  /** Milliseconds since the epoch. */
-  readonly expiresAt: number
-  /** Why it names nobody. For the log. */
-  readonly problem?: string | undefined
 }
 
 export interface TlsEvents {
@@ -33,16 +26,60 @@ const CERTIFICATE = /-----BEGIN[^-]+-----[^-]+-----END/g
 
 const { SSL_OP_NO_RENEGOTIATION, SSL_OP_NO_TICKET } = constants
 
+/** What a handshake may take. The hello of a client has up to 2 KiB, and a chain of four certificates with RSA-4096 has 7. */
+const MAX_HANDSHAKE_BYTES = 16 * 1024
+/** A handshake that fails with less than this had no certificate. */
+const MIN_CERTIFICATE_BYTES = 4 * 1024
+/** If a handshake fails after more than this, the others of its address end, too: each may cost as much. */
+const LARGE_HANDSHAKE_BYTES = 8 * 1024
+/** So many bytes may have come that cannot be decrypted yet. */
+const MAX_RECORD_BYTES = 17 * 1024
+/** Between two looks at what connections have sent. */
+const LOOK_MS = 200
+
+/** A TCP connection whose handshake waits or goes on. */
+class Opening implements Handshake {
+  readonly carrier: Socket
+  readonly address: string
+  /** Monotonic milliseconds. */
+  readonly acceptedAt = performance.now()
+  /** It was accepted when another CA of clients was trusted, which is now gone. */
+  isDistrusted = false
+  hasStarted = false
+  readonly #start: (carrier: Socket) => void
+
+  constructor(carrier: Socket, start: (carrier: Socket) => void) {
+    this.carrier = carrier
+    this.address = carrier.remoteAddress ?? ''
+    this.#start = start
+  }
+
+  start(): void {
+    this.hasStarted = true
+    this.#start(this.carrier)
+  }
+}
+
+/** An open connection, and what it has sent. */
+interface Traffic {
+  readonly carrier: Socket
+  readonly address: string
+  /** The least excess so far. What came since then beyond one record is neither content nor what content needs. */
+  leastExcessBytes: number
+  countedBytes: number
+}
+
 export class ListenerTls {
   #material: TlsMaterial
   /** It listens nowhere: sockets are given to it. A reload replaces it. */
   #server: Server
   readonly #handshakeTimeoutMs: number
   readonly #events: TlsEvents
-  /** TCP connections whose handshake goes on, the oldest first. */
-  readonly #carriers = new Map<string, Socket>()
-  /** Those among them that began when another CA of clients was trusted, which is now gone. */
-  #distrusted: ReadonlySet<Socket> = new Set()
+  /** The oldest first. */
+  readonly #openings = new Map<string, Opening>()
+  readonly #traffic = new Map<TLSSocket, Traffic>()
+  readonly #peers: TlsPeers
+  readonly #looking: NodeJS.Timeout
 
   /** `handshakeTimeoutMs`: for all of a handshake. */
   constructor(material: TlsMaterial, handshakeTimeoutMs: number, events: TlsEvents) {
@@ -50,10 +87,12 @@ export class ListenerTls {
     this.#handshakeTimeoutMs = handshakeTimeoutMs
     this.#events = events
     this.#server = this.#newServer(material)
+    this.#peers = new TlsPeers(handshakeTimeoutMs / 2)
+    this.#looking = setInterval(() => this.#look(performance.now()), LOOK_MS).unref()
   }
 
   get handshakes(): number {
-    return this.#carriers.size
+    return this.#openings.size
   }
 
   #newServer({ certificates, key, clientCaCertificates }: TlsMaterial): Server {
@@ -81,36 +120,94 @@ export class ListenerTls {
   /** Begins the handshake on a connection that was just accepted. */
   begin(carrier: Socket): void {
     const name = nameOf(carrier)
-    this.#carriers.set(name, carrier)
-    carrier.once('close', () => this.#carriers.delete(name))
+    const opening = new Opening(carrier, (socket) => this.#server.emit('connection', socket))
+    this.#openings.set(name, opening)
     carrier.allowHalfOpen = false // a client that ends its side during the handshake has left
-    this.#server.emit('connection', carrier)
+    carrier.on('error', () => undefined) // it may break while it waits
+    carrier.once('close', () => this.#closed(name, opening))
+    this.#peers.enter(opening, opening.acceptedAt)
+  }
+
+  /** The handshake has failed, unless it has ended before. */
+  #closed(name: string, opening: Opening): void {
+    const now = performance.now()
+    if (this.#openings.get(name) === opening) {
+      this.#openings.delete(name)
+      const { bytesRead } = opening.carrier
+      if (bytesRead >= MIN_CERTIFICATE_BYTES) this.#blame(opening.address, bytesRead, now)
+    }
+    this.#peers.leave(opening, now)
   }
 
   #secured(socket: TLSSocket, asksForCertificate: boolean): void {
     // Undefined if the client has reset the connection meanwhile, so that it has no address any more.
     const name = nameOf(socket)
-    const carrier = this.#carriers.get(name)
+    const opening = this.#openings.get(name)
     const certificate = asksForCertificate ? certificateOf(socket) : undefined
-    const isRevoked = certificate !== undefined && carrier !== undefined && this.#distrusted.has(carrier)
-    if (carrier === undefined || isRevoked) {
+    this.#openings.delete(name)
+    if (opening === undefined || (opening.isDistrusted && certificate !== undefined)) {
       socket.destroy()
       return
     }
-    this.#carriers.delete(name)
+    const { carrier } = opening
     socket.allowHalfOpen = true
     carrier.allowHalfOpen = true
     this.#events.opened(socket, carrier, certificate)
+    // Content may have come with the end of the handshake, and is decrypted by then.
+    setImmediate(() => this.#judge(socket, opening, certificate?.isVerified !== false))
+  }
+
+  /** What the handshake took. Then the address may begin its next one. */
+  #judge(socket: TLSSocket, opening: Opening, isGood: boolean): void {
+    const now = performance.now()
+    const { carrier, address } = opening
+    const bytes = carrier.bytesRead - socket.bytesRead
+    const isTooLarge = bytes > MAX_HANDSHAKE_BYTES + MAX_RECORD_BYTES
+    if (!isGood || isTooLarge) this.#blame(address, bytes, now)
+    if (isTooLarge) socket.destroy()
+    if (!socket.destroyed) {
+      const leastExcessBytes = excessOf(socket, carrier)
+      this.#traffic.set(socket, { carrier, address, leastExcessBytes, countedBytes: 0 })
+      socket.once('close', () => this.#traffic.delete(socket))
+    }
+    this.#peers.leave(opening, now)
+  }
+
+  /** Ends large handshakes of the same address that go on: each may cost as much. */
+  #blame(address: string, bytes: number, now: number): void {
+    this.#peers.blame(address, bytes, now)
+    if (bytes <= LARGE_HANDSHAKE_BYTES) return
+    for (const [name, opening] of this.#openings) {
+      if (opening.address === address && opening.hasStarted) this.#drop(name, opening)
+    }
+  }
+
+  #look(now: number): void {
+    for (const [name, opening] of this.#openings) {
+      const { carrier, address, acceptedAt } = opening
+      if (carrier.bytesRead > MAX_HANDSHAKE_BYTES) this.#blame(address, carrier.bytesRead, now)
+      else if (now - acceptedAt >= this.#handshakeTimeoutMs) {
+        this.#drop(name, opening)
+        this.#events.handshakeFailed('ERR_TLS_HANDSHAKE_TIMEOUT')
+      }
+    }
+    for (const [socket, traffic] of this.#traffic) {
+      const newBytes = countExcess(traffic, excessOf(socket, traffic.carrier))
+      if (newBytes > 0 && this.#peers.exceeds(traffic.address, newBytes, now)) socket.destroy()
+    }
+    this.#peers.tick(now)
   }
 
   /** Ends the oldest handshake. Returns false if there is none. */
   dropOldest(): boolean {
-    const [oldest] = this.#carriers
-    if (oldest === undefined) return false
-    const [name, carrier] = oldest
-    this.#carriers.delete(name)
+    const [oldest] = this.#openings
+    if (oldest !== undefined) this.#drop(...oldest)
+    return oldest !== undefined
+  }
+
+  #drop(name: string, { carrier }: Opening): void {
+    this.#openings.delete(name)
     carrier.destroy()
-    return true
   }
 
   /**
@@ -126,67 +223,39 @@ export class ListenerTls {
       this.#server = server
       this.#material = material
       const isOneGone = former.some((ca) => !remaining.includes(ca))
-      if (isOneGone) this.#distrusted = new Set(this.#carriers.values())
+      if (isOneGone) for (const opening of this.#openings.values()) opening.isDistrusted = opening.hasStarted
       return isOneGone
     }
   }
 
   /** Ends all handshakes. */
-  close(): void {
-    for (const carrier of this.#carriers.values()) carrier.destroy()
+  endHandshakes(): void {
+    for (const [name, opening] of this.#openings) this.#drop(name, opening)
   }
+
+  close(): void {
+    clearInterval(this.#looking)
+    this.endHandshakes()
+  }
+}
+
+/** The bytes that were no content, and more than content needs: a record of 11 bytes, the least in practice, has 22 around it. */
+function excessOf(socket: TLSSocket, carrier: Socket): number {
+  return carrier.bytesRead - 3 * socket.bytesRead
+}
+
+/** Returns what has not been counted yet. */
+function countExcess(traffic: Traffic, excessBytes: number): number {
+  if (excessBytes < traffic.leastExcessBytes) {
+    traffic.leastExcessBytes = excessBytes
+    traffic.countedBytes = 0
+  }
+  const newBytes = excessBytes - traffic.leastExcessBytes - MAX_RECORD_BYTES - traffic.countedBytes
+  if (newBytes > 0) traffic.countedBytes += newBytes
+  return newBytes
 }
 
 /** The same for a TCP socket and for the TLS socket on it, and for no other connection that is open. */
 function nameOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`
-}
-
-/** Undefined if the client showed none. */
-function certificateOf(socket: TLSSocket): ClientCertificate | undefined {
-  // Node calls a resumed session of TLS 1.3 authorized even if it has no certificate, so the certificate counts.
-  const certificate = socket.getPeerX509Certificate()
-  if (certificate === undefined) return undefined
-  const expiresAt = Date.parse(certificate.validTo)
-  if (!socket.authorized) {
-    return { names: [], expiresAt, problem: `certificate not verified: ${socket.authorizationError}` }
-  }
-  return { expiresAt, ...namesOf(certificate) }
-}
-
-/**
- * `URI:spiffe://a/b`, `DNS:"a, b"`: Node quotes a value, as JSON, if it holds anything that could be read as a separator. It
- * writes `<unsupported>` for the kinds of names that it cannot read.
- */
-const ENTRY = /(?:^|, )([A-Za-z\d ]+):("(?:[^"\\]|\\.)*"|[^,"]*)(?=, |$)/gy
-const UNSUPPORTED = '<unsupported>'
-
-/**
- * Returns the names as the configuration writes them: `spiffe://…`, and `dns:…` in lower case. A certificate with several
- * URIs is no SPIFFE identity (X509-SVID §2), so none of them counts. A wildcard stands for no name. If any part cannot be read,
- * nothing counts: it may be the second URI.
- */
-export function namesOf({
-  subjectAltName,
-}: Pick<X509Certificate, 'subjectAltName'>): Pick<ClientCertificate, 'names' | 'problem'> {
-  if (subjectAltName === undefined) return { names: [], problem: 'certificate without alternative names' }
-  const entries = [...subjectAltName.matchAll(ENTRY)]
-  const isRead = entries.reduce((length, [text]) => length + text.length, 0) === subjectAltName.length
-  if (!isRead || entries.some(([, , value]) => value === UNSUPPORTED)) {
-    return { names: [], problem: 'certificate with an unknown kind of name' }
-  }
-  const valuesOf = (kind: string) => entries.flatMap(([, type, value = '']) => (type === kind ? [unquoted(value)] : []))
-  const uris = valuesOf('URI')
-  const hosts = valuesOf('DNS')
-  const usable = hosts.filter((name) => !name.includes('*')).map((name) => `dns:${name.toLowerCase()}`)
-  const names = uris.length === 1 ? [...uris.filter((uri) => ABSOLUTE_URI.test(uri)), ...usable] : usable
-  if (names.length > 0) return { names }
-  if (uris.length > 1) return { names, problem: 'certificate with several URIs' }
-  return { names, problem: hosts.length > 0 ? 'certificate for a wildcard' : 'certificate without a URI or a DNS name' }
-}
-
-const ABSOLUTE_URI = /^[a-z][a-z0-9+.-]*:\/\//
-
-function unquoted(value: string): string {
-  return value.startsWith('"') ? String(JSON.parse(value)) : value
 }

@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { Callers } from '../../src/callers/callers.ts'
-import { namesOf } from '../../src/listener/tls.ts'
+import { namesOf } from '../../src/listener/client-certificate.ts'
 import { byJwt, CLAIMS, encode, makeIssuer, sign } from './issuer.ts'
 import { ANY, byKey, callerOf, makeCallers, outcomeOf, rule } from './make-callers.ts'
 

@@ -1,0 +1,149 @@
+/**
+ * The attack: a stranger makes OpenSSL work. It works through records without a turn of the event loop, so that one connection
+ * keeps all others waiting: with KeyUpdates of TLS 1.3, with a record for each byte, or, where certificates are asked for, with
+ * a chain of 99 certificates that are slow to verify. A certificate with thousands of names takes 2 MiB of memory.
+ */
+
+import { once } from 'node:events'
+import { connect as connectTcp } from 'node:net'
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { WebSocket } from 'ws'
+import { get } from '../support/case-table.ts'
+import { longChain } from '../support/certificate-chain.ts'
+import { CA_FILE, certificateFiles } from '../support/certificates.ts'
+import { eventually } from '../support/changes.ts'
+import { scaledSetting } from '../support/pace.ts'
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
+import { type Service, startService } from '../support/service.ts'
+import { RecordWriter } from '../support/tls-records.ts'
+import { echoServer } from '../support/websocket-echo.ts'
+
+const { certificate, key } = certificateFiles('localhost')
+const settings = {
+  'listen.tls.certFile': certificate,
+  'listen.tls.keyFile': key,
+  'listen.headersTimeout': scaledSetting(2_000),
+}
+const OTHER = '127.0.0.2'
+/** An address for each attack, because the proxy remembers them. */
+let attackers = 0
+const newAttacker = () => `127.0.1.${++attackers}`
+
+let service: Service
+let proxy: ProxyProcess
+const start = async (more = {}) => {
+  service = await startService(echoServer({}))
+  proxy = await startProxyProcess(service, { settings: { ...settings, ...more } })
+}
+const stop = async () => {
+  await proxy[Symbol.asyncDispose]()
+  await service[Symbol.asyncDispose]()
+}
+
+async function open(localAddress: string, options: ConnectionOptions = {}): Promise<TLSSocket> {
+  const carrier = connectTcp({ port: proxy.port, host: '127.0.0.1', localAddress })
+  const socket = connect({ socket: carrier, rejectUnauthorized: false, ...options })
+  socket.on('error', () => undefined)
+  await new Promise((resolve) => socket.once('secureConnect', resolve).once('close', resolve))
+  return socket
+}
+
+async function answerOn(socket: TLSSocket): Promise<string> {
+  socket.write(get('/v2/x', 'acme'))
+  const bytes = await new Promise((resolve) => socket.once('data', resolve).once('close', resolve))
+  return String(bytes).slice(0, 12)
+}
+
+async function closed(socket: TLSSocket | RecordWriter['socket']): Promise<void> {
+  socket.on('error', () => undefined).resume()
+  if (!socket.closed) await new Promise((resolve) => socket.once('close', resolve))
+}
+
+describe('a connection that sends much more than content needs is ended, and others are served', () => {
+  beforeAll(() => start())
+  afterAll(stop)
+
+  test.each<[string, (writer: RecordWriter) => Buffer]>([
+    ['KeyUpdates', (writer) => Buffer.concat(Array.from({ length: 8_000 }, () => writer.keyUpdate()))],
+    ['a record for each byte', (writer) => writer.bytewise('x'.repeat(8_000))],
+  ])('%s', async (_, flood) => {
+    const writer = await RecordWriter.connect(proxy.port, newAttacker())
+    const head = get('/v2/x', 'acme', 'Content-Length: 1000000').replace('GET', 'POST')
+    writer.socket.write(Buffer.concat([writer.bytewise(head), flood(writer)]))
+    const other = await open(OTHER)
+    expect(await answerOn(other)).toBe('HTTP/1.1 200')
+    await closed(writer.socket)
+    expect(await answerOn(other)).toBe('HTTP/1.1 200')
+    other.destroy()
+  })
+
+  test('the next handshake of that address waits, no longer than headersTimeout, and none of another address does', async () => {
+    const address = newAttacker()
+    const writer = await RecordWriter.connect(proxy.port, address)
+    writer.socket.write(Buffer.concat(Array.from({ length: 8_000 }, () => writer.keyUpdate())))
+    await closed(writer.socket)
+    const startedAt = performance.now()
+    const waiting = open(address)
+    const other = await open(OTHER)
+    const otherMs = performance.now() - startedAt
+    expect(await answerOn(other)).toBe('HTTP/1.1 200')
+    const late = await waiting
+    expect(performance.now() - startedAt).toBeGreaterThan(900) // half of headersTimeout, at least
+    expect(otherMs).toBeLessThan(performance.now() - startedAt)
+    late.destroy()
+    other.destroy()
+  })
+})
+
+describe('a connection with small or slow records stays open', () => {
+  beforeAll(() => start())
+  afterAll(stop)
+
+  test('5,000 messages of a WebSocket, each in a record of its own', async () => {
+    const fields = { headers: { 'X-Org-Id': 'acme' }, rejectUnauthorized: false }
+    const socket = new WebSocket(`wss://localhost:${proxy.port}/v2/ws`, fields)
+    await once(socket, 'open')
+    let received = 0
+    socket.on('message', () => received++)
+    for (let i = 0; i < 5_000; i++) {
+      socket.send('12345')
+      if (i % 20 === 0) await new Promise((resolve) => setImmediate(resolve))
+    }
+    await eventually(() => received === 5_000 || socket.readyState !== WebSocket.OPEN || undefined, 'all messages')
+    expect([received, socket.readyState]).toEqual([5_000, WebSocket.OPEN])
+    socket.terminate()
+  })
+
+  test('large records that arrive in pieces', async () => {
+    const socket = await open(OTHER)
+    const length = 8 * 16 * 1024
+    socket.write(get('/v2/x', 'acme', `Content-Length: ${length}`).replace('GET', 'POST'))
+    for (let i = 0; i < 8; i++) {
+      socket.write(Buffer.alloc(16 * 1024))
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+    const [bytes] = await once(socket, 'data')
+    expect(String(bytes)).toContain('HTTP/1.1 200')
+    socket.destroy()
+  })
+})
+
+describe('a client certificate that is expensive', () => {
+  beforeAll(() => start({ 'listen.tls.clientCaFile': CA_FILE }))
+  afterAll(stop)
+
+  test.each([
+    ['99 of them, each signed with P-521', longChain(99)],
+    ['60 KB of names', longChain(1, { namesBytes: 60_000 })],
+  ])('%s: ended, with all large handshakes of that address, and others are served', async (_, { cert, key }) => {
+    const before = await open(OTHER)
+    const address = newAttacker()
+    const opened = await Promise.all(Array.from({ length: 5 }, () => open(address, { cert, key })))
+    const other = await open(OTHER)
+    expect(await answerOn(other)).toBe('HTTP/1.1 200')
+    expect(await answerOn(before)).toBe('HTTP/1.1 200')
+    for (const attacker of opened) await closed(attacker)
+    for (const socket of [before, other]) socket.destroy()
+  })
+})
