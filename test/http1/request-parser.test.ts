@@ -55,6 +55,7 @@ describe('a request', () => {
     ['HTTP/1.0', ['Connection: Keep-Alive'], true],
     ['HTTP/1.0', ['Connection: keep-alive, close'], false],
     ['HTTP/1.1', ['Connection: close\t'], false],
+    ['HTTP/1.1', ['Proxy-Connection: close'], false],
     ['HTTP/1.0', ['Connection: keep-alive\t'], false],
   ])('%s %j keeps its connection: %s', (version, fields, keepsAlive) => {
     expect(headsOf(head(`GET / ${version}`, ...fields))[0]?.keepsAlive).toBe(keepsAlive)
@@ -128,6 +129,7 @@ describe('a request is refused, however it is cut', () => {
     ['request_invalid', 'control_character', 'GET / HTTP/1.1\r\nA: b\0'],
     ['request_invalid', 'control_character', 'GET / HTTP/1.1\r\nA: \x7f'],
     ['request_invalid', 'control_character', 'GET / HTTP/1.1\r\nA\x0b: b'],
+    ['request_invalid', 'control_character', 'GET / HTTP/1.1\r\nA\x7f: b'],
     ['request_invalid', 'bad_field_name', 'GET / HTTP/1.1\r\n: b'],
     ['request_invalid', 'bad_field_name', 'GET / HTTP/1.1\r\nA\xe9: b'],
     ['request_invalid', 'bad_field_name', 'GET / HTTP/1.1\r\nA(: b'],
@@ -168,11 +170,13 @@ describe('a request is refused, however it is cut', () => {
       'bad_chunk_size',
       `${CHUNKED}${size}\r\n`,
     ]),
-    ...[';', '; a', ';a ', ';a=', ';a==', ';a="', ';a="b"c', ';=b', ';a=\xe9', ' ;a', ';a="\\'].map((extension) => [
-      'request_invalid',
-      extension.startsWith(' ') ? 'bad_chunk_size' : 'bad_chunk_extension',
-      `${CHUNKED}2${extension}\r\n`,
-    ]),
+    ...[';', '; a', ';a ', ';a=', ';a==', ';a=b=c', ';a="', ';a="b"c', ';=b', ';a=\xe9', ' ;a', ';a="\\'].map(
+      (extension) => [
+        'request_invalid',
+        extension.startsWith(' ') ? 'bad_chunk_size' : 'bad_chunk_extension',
+        `${CHUNKED}2${extension}\r\n`,
+      ],
+    ),
     ['request_invalid', 'bare_lf', `${CHUNKED}2\nhi\r\n`],
     ['request_invalid', 'bare_lf', `${CHUNKED}2;a\nhi\r\n`],
     ['request_invalid', 'bare_lf', `${CHUNKED}2\r\nhi\n`],
@@ -276,6 +280,13 @@ describe('the parser stops', () => {
       { told: `end at ${start + 18 + 5_007}`, at: start + 18 + 5_007 },
     ])
   })
+})
+
+test('the fields of a head and of its trailers are counted apart', () => {
+  const most = Array.from({ length: 1_000 }, () => 'a:')
+  const text = `${head('POST / HTTP/1.1', 'Transfer-Encoding: chunked', ...most.slice(1))}0\r\n${most.join('\r\n')}\r\n\r\n`
+  expect(read(text).messages).toMatchObject([{ isComplete: true }])
+  expect(read(text.replace('0\r\na:', '0\r\na:\r\na:')).refusal).toBe('too_many_fields')
 })
 
 test('between messages, only empty lines have come', () => {

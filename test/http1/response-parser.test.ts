@@ -140,9 +140,11 @@ describe('a response', () => {
         throw new Error('an end of what was given up')
       },
     })
+    const large = `1388\r\n${'x'.repeat(5_000)}\r\n`
     for (const text of [
       `${ok('Content-Length: 2')}hi`,
-      `${CHUNKED}1388\r\n${'x'.repeat(5_000)}\r\n1\r\na\r\n0\r\n\r\n`,
+      `${CHUNKED}${large}${large}0\r\n\r\n`,
+      'HTTP/1.1 200 OK\r\nA',
       ok(),
     ]) {
       parser.expect(false)
@@ -223,6 +225,18 @@ test('a 101 is refused where no other protocol was offered', () => {
   const parser = new ResponseParser({ responseHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
   parser.expect(false)
   expect(() => parser.read(bytes, 0, bytes.length)).toThrow('unexpected_switch')
+})
+
+test('nothing is read behind a response', () => {
+  const bytes = bytesOf(`${ok('Content-Length: 0')}${ok('Content-Length: 0')}`)
+  let heads = 0
+  const parser = new ResponseParser({ responseHead: () => heads++, messageContent: () => {}, messageEnd: () => {} })
+  parser.expect(false)
+  const next = parser.read(bytes, 0, bytes.length)
+  expect(parser.read(bytes, next, bytes.length)).toBe(next)
+  expect(heads).toBe(1)
+  parser.expect(false)
+  expect(parser.read(bytes, next, bytes.length)).toBe(bytes.length)
 })
 
 test('nothing is read before a request has been sent', () => {
