@@ -214,7 +214,7 @@ function judgeSuccession({ succession, nextSuccession, lives }: Answers): Judgem
   return only(seen(about, `A new token ends the one before, ${soon}.`, evidence), { endsFormer: true })
 }
 
-function judgeDelay({ secondTrial, firstTrial }: Answers): Judgement {
+function judgeDelay({ secondTrial, firstTrial, olderToken }: Answers): Judgement {
   const about = 'delay'
   const trial = 'answer' in secondTrial ? secondTrial : firstTrial
   if ('reason' in trial) return only(unasked(about, 'How soon a new token is accepted.', trial.reason))
@@ -229,6 +229,16 @@ function judgeDelay({ secondTrial, firstTrial }: Answers): Judgement {
   if (!samples.some(({ isAccepted }) => isAccepted)) {
     const reason = `a good token got ${[...new Set(samples.map(({ status }) => status ?? 'no answer'))].join(', ')} for ${span(lastAge(samples))}: give another --path`
     return only(unasked(about, 'How soon a new token is accepted.', reason))
+  }
+  const older = 'answer' in olderToken ? olderToken.answer : []
+  const rejected = older.filter(({ isAccepted }) => !isAccepted).length
+  if (rejected > 0) {
+    const evidence = `${rejected} of ${older.length} GETs with a token that is ${span(lastAge(older))} old`
+    const flaky = seen('good tokens rejected', 'A good token is rejected now and then.', evidence)
+    return {
+      findings: [unasked(about, 'How soon a new token is accepted.', 'older ones are rejected, too'), flaky],
+      facts: {},
+    }
   }
   if (!isClean) {
     const says = `A new token is rejected for longer than ${span(lastAge(samples))}, or now and then.`

@@ -82,6 +82,8 @@ export interface Answers {
   readonly second: Asked<Mint>
   readonly isSameToken: Asked<boolean>
   readonly secondTrial: Asked<Trial>
+  /** The first token on all connections, where the second one was still rejected. */
+  readonly olderToken: Asked<readonly Sample[]>
   readonly succession: Asked<Succession>
   /** Of the second token, around a third mint. Asked if the first one ended. */
   readonly nextSuccession: Asked<Succession>
@@ -137,6 +139,12 @@ export async function askAll(asker: Asker, { org, unknownOrg, waitMs, graceMs = 
     return successionOf([had(before), had(after), later], had(judge))
   })
 
+  const olderToken = await asked(async () => {
+    if (had(secondTrial).isClean || !had(succession).isLaterAccepted) throw new Unaskable('there is no reason to')
+    const gots = await Promise.all(ALL_CONNECTIONS.map((connection) => asker.get(tokenOf(first), connection)))
+    return gots.map((got) => sampleOf(got, tokenOf(first), had(judge)))
+  })
+
   const hasEnded = 'answer' in succession && succession.answer.isBeforeAccepted && !succession.answer.isLaterAccepted
   if (hasEnded) tell('a third mint: does it end the second token, too?')
   const nextSuccession = await asked(async () => {
@@ -157,7 +165,18 @@ export async function askAll(asker: Asker, { org, unknownOrg, waitMs, graceMs = 
     return await watchLives(asker, org, had(judge), waitMs, whyNotUnused, had(isSameToken))
   })
   const { mints, gets } = asker
-  const answers = { noToken, madeUp, first, firstTrial, second, isSameToken, secondTrial, succession, nextSuccession }
+  const answers = {
+    noToken,
+    madeUp,
+    first,
+    firstTrial,
+    second,
+    isSameToken,
+    secondTrial,
+    olderToken,
+    succession,
+    nextSuccession,
+  }
   return { mints, gets, ...answers, unknownOrg: unknown, lives }
 }
 
@@ -219,9 +238,13 @@ export function isSuccess(status: number): boolean {
   return (status >= 200 && status <= 299) || status === 304
 }
 
+/** Most GETs to follow one token. */
+const MOST_GETS = 110
+
 /**
  * Asks until all connections accept the token. Those that reject it are represented by a few, so that the delay is known within
- * a third of itself; once these accept, all are asked again, because each request may reach another back end.
+ * a third of itself; once these accept, all are asked again. If some reject it then, each request may reach another back end, so
+ * more of them are watched.
  */
 async function follow(
   asker: Asker,
@@ -236,17 +259,18 @@ async function follow(
     return gots.filter((got) => !judge(got)).map(({ connection }) => connection)
   }
   let rejecting = await ask(ALL_CONNECTIONS)
-  for (let sweeps = isRough ? 1 : 3; sweeps > 0 && rejecting.length > 0; sweeps--) {
-    let watched = rejecting.slice(0, isRough ? 1 : 3)
-    while (watched.length > 0) {
+  for (let most = isRough ? 1 : 3; rejecting.length > 0; most = 8) {
+    const others = most === 8 ? ALL_CONNECTIONS.filter((connection) => !rejecting.includes(connection)) : []
+    const watched = [...rejecting, ...others].slice(0, most)
+    for (let isAccepted = false; !isAccepted; ) {
       const ageMs = performance.now() - token.askedAt
-      if (ageMs > LONGEST_DELAY_MS) return { samples, isClean: false, isRough }
+      if (ageMs > LONGEST_DELAY_MS || samples.length > MOST_GETS) return { samples, isClean: false, isRough }
       await sleep(Math.max(40, ageMs * 0.3))
-      watched = await ask(watched)
+      isAccepted = (await ask(watched)).length === 0
     }
     rejecting = isRough ? [] : await ask(ALL_CONNECTIONS)
   }
-  return { samples, isClean: rejecting.length === 0, isRough }
+  return { samples, isClean: true, isRough }
 }
 
 function sampleOf(got: Got, { askedAt, gotAt }: ProbeToken, judge: Judge): Sample {

@@ -36,7 +36,15 @@ function sample(isAccepted: boolean, ageMs: number, connection = 0): Sample {
 }
 
 function answersWith(changes: Partial<Answers>): Answers {
-  const rest = { noToken: NO, madeUp: NO, firstTrial: NO, second: NO, isSameToken: { answer: false }, secondTrial: NO }
+  const rest = {
+    noToken: NO,
+    madeUp: NO,
+    firstTrial: NO,
+    second: NO,
+    isSameToken: { answer: false },
+    secondTrial: NO,
+    olderToken: NO,
+  }
   const more = { succession: NO, nextSuccession: NO, unknownOrg: NO, lives: NO }
   return { mints: [MINT], gets: [GOT], first: MINT, ...rest, ...more, ...changes }
 }
@@ -109,6 +117,17 @@ describe('the delay of a new token', () => {
     const { said, facts } = judged('delay', { secondTrial: { answer: { samples, isClean: false, isRough: false } } })
     expect(said).toBe('seen: A new token is rejected for longer than 20 s, or now and then.')
     expect(facts.delay).toBeUndefined()
+  })
+
+  test('where an older token is rejected as well, it is no delay', () => {
+    const trial = { samples: [...atOnce(2), sample(false, 700, 7)], isClean: false, isRough: false }
+    const olderToken = {
+      answer: [...Array.from({ length: 18 }, () => sample(true, 4_000)), sample(false, 4_000), sample(false, 4_000)],
+    }
+    const { said, facts } = judged('delay', { secondTrial: { answer: trial }, olderToken })
+    expect([said, facts.delay]).toEqual(['could not be asked: How soon a new token is accepted.', undefined])
+    const { evidence } = judged('good tokens rejected', { secondTrial: { answer: trial }, olderToken })
+    expect(evidence).toBe('2 of 20 GETs with a token that is 4.0 s old')
   })
 
   test('a path that rejects every token says nothing', () => {

@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../src/config/load.ts'
 import { DEFAULT_APP_ID, startSandbox } from '../../src/sandbox/sandbox.ts'
 import { DEFAULT_APP_SECRET } from '../../src/sandbox/switches.ts'
-import { makeFolder } from '../support/folder.ts'
+import { makeFolder, makeFolder } from '../support/folder.ts'
 import { lacks } from '../support/programs.ts'
 import { SpawnedProxy, spawnProxy } from '../support/spawn-proxy.ts'
 import { basic } from './client.ts'
@@ -55,6 +55,23 @@ describe('the sandbox alone', () => {
       expect(await running.exited).toEqual({ code: 0, signal: null })
     },
   )
+
+  test('--like starts it as a service that was probed; its lines for the shell name the call', async () => {
+    await using folder = await makeFolder()
+    const switches = { tokenEndpoint: 'PUT /v2.1/t/{orgId}/new', tokenField: 'data.token', unlinkedStatus: 404 }
+    const file = await folder.write('service.json', JSON.stringify({ program: '0', sandbox: switches }))
+    await using running = spawnProxy({ args: ['sandbox', '--port', '0', '--like', file], env: {} })
+    const baseUrl = /http\S+/.exec(await running.waitForLine(/^ {2}sandbox /))?.[0]
+    await running.waitForLine(/-X PUT .*\/v2\.1\/t\/acme\/new/)
+    const headers = { authorization: basic(DEFAULT_APP_ID, DEFAULT_APP_SECRET) }
+    const ask = (org: string) => fetch(`${baseUrl}/v2.1/t/${org}/new`, { method: 'PUT', headers })
+    expect(await (await ask('acme')).json()).toEqual({ data: { token: expect.any(String) } })
+    expect((await ask('initech')).status).toBe(404)
+    const wrong = await folder.write('wrong.json', '{"switches": {}}')
+    await using refused = spawnProxy({ args: ['sandbox', '--like', wrong], env: {} })
+    expect((await refused.exited).code).toBe(1)
+    expect(refused.stderr).toEqual([`org-access-proxy: ${wrong} is no output of probe --json`])
+  })
 
   test('a port in use is one clear line and exit code 1', async () => {
     await using holder = await startSandbox()
