@@ -10,6 +10,7 @@ import { isRemote, placeOfCallers } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
 import { RepeatMemory } from '../gateway/client-content.ts'
 import type { Gateway } from '../gateway/exchange.ts'
+import { Reception } from '../gateway/reception.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
@@ -56,6 +57,15 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const rules = new LiveRules(config, events)
   const knowCallers = ({ callers }: Config) => metrics.requests.callers.know(callers.map(({ name }) => name))
   knowCallers(config)
+  const reception = new Reception(
+    {
+      allowsRemote: listen.allowRemote,
+      maxInFlight: listen.maxInFlight,
+      rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
+      newRequestId: requestIds(),
+    },
+    gateway,
+  )
   const listener = new Listener(
     {
       address: listen.address,
@@ -65,15 +75,13 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       tls: tlsOf(config),
       maxConnections: listen.maxConnections,
       maxOutgoing: settings.connections + tokens.mintConcurrency,
-      maxInFlight: listen.maxInFlight,
+      tunnels: () => origin.tunnels,
       headersTimeoutMs: listen.headersTimeout,
       idleTimeoutMs: listen.idleTimeout,
       keepAliveTimeoutMs: listen.keepAliveTimeout,
-      rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
-      newRequestId: requestIds(),
       observer: events,
     },
-    gateway,
+    reception,
   )
   const reload: ConfigReload = new ConfigReload({
     source,
@@ -125,7 +133,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       const { connected, free, pending } = origin.stats
       const mintPause = side.guard.status
       return {
-        requestsInFlight: listener.requestsInFlight,
+        requestsInFlight: reception.requestsInFlight,
         requestsWaitingForToken: gateway.waiting,
         connectionsRefused: listener.limit.refused,
         cachedTokens: side.tokens.orgs.size,
@@ -143,7 +151,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       return purged.length
     },
     resumeMints: () => side.guard.resume(),
-    warnings: warningsOf(side, listener, rules, log, reload, fleet, live),
+    warnings: warningsOf(side, listener, reception, rules, log, reload, fleet, live),
     fleet: fleet?.store,
   }
   const { address, allowRemote } = config.admin

@@ -3,6 +3,7 @@
 import type { Metrics } from '../admin/metrics.ts'
 import type { KeySetsObserver } from '../callers/key-sets.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
+import type { GatewayObserver } from '../http/request-record.ts'
 import type { ListenerObserver } from '../listener/server.ts'
 import type { SecretState } from '../token/app-credentials.ts'
 import type { TokenObserver } from '../token/token-source.ts'
@@ -11,7 +12,12 @@ import type { Reload } from './reload.ts'
 
 type KeySetEvents = Omit<KeySetsObserver, 'keySetChanged'>
 
-export interface Events extends ListenerObserver, KeySetEvents, Required<TokenObserver>, StoreObserver {
+export interface Events
+  extends GatewayObserver,
+    ListenerObserver,
+    KeySetEvents,
+    Required<TokenObserver>,
+    StoreObserver {
   configReloaded(reload: Reload): void
   /** The orgs of `tokens.warm` have been tried. */
   warmed(orgs: number, failed: number): void

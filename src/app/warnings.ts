@@ -4,6 +4,7 @@ import { X509Certificate } from 'node:crypto'
 import type { WarningChecks } from '../admin/warnings.ts'
 import type { Config } from '../config/schema.ts'
 import type { Fleet } from '../fleet/fleet.ts'
+import type { Reception } from '../gateway/reception.ts'
 import type { OrgId } from '../http/org-id.ts'
 import type { Listener } from '../listener/server.ts'
 import { endpointText } from '../token/token-endpoint.ts'
@@ -15,6 +16,7 @@ import type { TokenSide } from './tokens.ts'
 export function warningsOf(
   side: TokenSide,
   listener: Listener,
+  reception: Reception,
   rules: LiveRules,
   log: Log,
   reload: ConfigReload,
@@ -102,7 +104,7 @@ export function warningsOf(
       return ends.length === 0 ? undefined : `${ends.join(' ')} Put new ones into their files.`
     },
     cookies_dropped() {
-      const leftMs = listener.cookieDroppedAt + COOKIE_EPISODE_MS - performance.now()
+      const leftMs = reception.cookieDroppedAt + COOKIE_EPISODE_MS - performance.now()
       if (leftMs <= 0) return undefined
       const text =
         'Apps send cookies, which the proxy drops, because the cookie jar of an app mixes the sessions of all Orgs. If an app needs them, and has a jar for each Org, set origin.sendCookies.'

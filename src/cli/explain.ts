@@ -6,7 +6,7 @@ import { loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import type { Environment } from '../config/sources.ts'
 import { causeOf, PROBLEMS, type RefusalCode } from '../errors.ts'
-import { type Admission, admit } from '../listener/admission.ts'
+import { type Admission, admit } from '../gateway/admission.ts'
 import { Secret } from '../secret.ts'
 
 export interface ExplainCommand {
@@ -48,10 +48,12 @@ export async function explain(
   const key = config.listen.callerKeyFile === undefined ? caller : ''
   const head = {
     method,
-    url: target,
-    httpVersionMajor: 1,
-    httpVersionMinor: 1,
-    rawHeaders: [
+    target,
+    minorVersion: 1 as const,
+    contentLength: undefined,
+    isChunked: false,
+    keepsAlive: true,
+    rawFields: [
       'host',
       'localhost',
       ...(org === undefined ? [] : ['x-org-id', org]),

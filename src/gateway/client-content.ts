@@ -1,9 +1,10 @@
 /** The content of a request on its way to the service. Small content is kept, so that the request can be repeated. */
 
-import type { IncomingMessage } from 'node:http'
-import { markEmpty } from '../http/node-20.ts'
-import { joinPieces } from '../http/node-internals.ts'
+import type { Client } from '../listener/request-handler.ts'
 import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
+
+/** More is not read before it can go on. */
+const MAX_PENDING_BYTES = 64 * 1024
 
 /** Bounds what a request and all of them together keep. Beyond it, requests are forwarded, but not repeated. */
 export class RepeatMemory {
@@ -34,8 +35,10 @@ export class RepeatMemory {
   }
 }
 
+type ContentClient = Pick<Client, 'pauseContent' | 'resumeContent'>
+
 export class ClientContent implements ContentSource {
-  readonly #message: IncomingMessage
+  readonly #client: ContentClient
   /** Octets that the client declared; undefined for chunked content. */
   readonly #length: number | undefined
   readonly #memory: RepeatMemory
@@ -45,36 +48,32 @@ export class ClientContent implements ContentSource {
   readonly #kept: Buffer[] = []
   /** False if there is no room for the content, or no repeat will come. */
   #isKept = true
+  /** Content that came before there was a writer. */
+  #pending: Buffer[] = []
+  #pendingBytes = 0
   #writer: ContentWriter | undefined
+  #isPaused = false
+  /** The service has answered: nothing more is written. */
+  #isDetached = false
   #onWhole: (() => void) | undefined
   receivedBytes = 0
   isComplete = false
 
-  constructor(message: IncomingMessage, length: number | undefined, memory: RepeatMemory, holder: unknown) {
-    this.#message = message
+  constructor(client: ContentClient, length: number | undefined, memory: RepeatMemory, holder: unknown) {
+    this.#client = client
     this.#length = length
     this.#memory = memory
     this.#holder = holder
     this.#isKept = (length ?? 0) <= memory.mostPerRequest
-    if (length === undefined) joinPieces(message)
   }
 
-  /** Returns all of the content, if it came together with the head or was kept. Otherwise it has to be streamed. */
+  /** Returns all of the content, if it is here in memory. Otherwise it has to be streamed. */
   whole(): Buffer | undefined {
-    if (this.isComplete) return this.#isKept ? Buffer.concat(this.#kept) : undefined
-    // Node runs the next tick when it has read the content, and only then takes note that the message is complete.
-    if (!this.#message.complete && this.#message.readableLength !== this.#length) return undefined
-    const whole = readAll(this.#message)
-    markEmpty(this.#message)
-    this.receivedBytes = whole.length
-    this.isComplete = true
-    this.#keep(whole)
-    return whole
-  }
-
-  /** Some of it has come, or all. */
-  get hasBegun(): boolean {
-    return this.#message.complete || this.#message.readableLength > 0
+    if (!this.isComplete || (!this.#isKept && this.#writer !== undefined)) return undefined
+    const pieces = this.#isKept ? this.#kept : this.#pending
+    this.#pending = []
+    const [first] = pieces
+    return first !== undefined && pieces.length === 1 ? first : Buffer.concat(pieces)
   }
 
   /** True if all of it is kept, or will be when the client has sent the rest of a small declared length. */
@@ -84,7 +83,7 @@ export class ClientContent implements ContentSource {
 
   /** True while we read and the client sends nothing. */
   get awaitsClient(): boolean {
-    return !this.isComplete && this.#message.readableFlowing === true
+    return !this.isComplete && !this.#isPaused
   }
 
   /** Resolves when everything has been received. `whole` returns it then. */
@@ -126,40 +125,57 @@ export class ClientContent implements ContentSource {
     else this.dropKept()
   }
 
+  // ---- from the client
+
+  take(bytes: Buffer, start: number, end: number): void {
+    const chunk = start === 0 && end === bytes.length ? bytes : bytes.subarray(start, end)
+    this.receivedBytes += chunk.length
+    this.#keep(chunk)
+    if (this.#writer !== undefined) {
+      if (!this.#writer.write(chunk, !this.#isKept) && this.#onWhole === undefined) this.#pause()
+    } else if (!this.#isDetached) {
+      this.#pending.push(chunk)
+      this.#pendingBytes += chunk.length
+      if (this.#pendingBytes >= MAX_PENDING_BYTES) this.#pause()
+    }
+  }
+
+  ended(): void {
+    this.isComplete = true
+    this.#writer?.end()
+    this.#onWhole?.()
+  }
+
+  #pause(): void {
+    this.#isPaused = true
+    this.#client.pauseContent()
+  }
+
+  // ---- to the service
+
   streamTo(writer: ContentWriter): void {
+    const pending = this.#pending
+    this.#pending = []
+    this.#pendingBytes = 0
     this.#writer = writer
-    this.#message.on('data', (chunk: Buffer) => this.#take(chunk))
-    this.#message.on('end', () => this.#ended())
+    let mayGoOn = true
+    for (const chunk of pending) mayGoOn = writer.write(chunk, false)
+    if (this.isComplete) writer.end()
+    else if (mayGoOn) this.resume()
+    else this.#pause()
   }
 
   /** The service has answered early. The rest is read all the same: a repeat may need it, and the client may be writing. */
   detach(): void {
     this.#writer = undefined
+    this.#isDetached = true
+    this.#pending = []
     this.resume()
   }
 
   resume(): void {
-    if (!this.isComplete) this.#message.resume()
+    if (this.isComplete || !this.#isPaused) return
+    this.#isPaused = false
+    this.#client.resumeContent()
   }
-
-  #take(chunk: Buffer): void {
-    this.receivedBytes += chunk.length
-    this.#keep(chunk)
-    if (this.#writer?.write(chunk, !this.#isKept) !== false || this.#onWhole !== undefined) return
-    this.#message.pause()
-  }
-
-  #ended(): void {
-    this.isComplete = true
-    this.#writer?.end()
-    this.#onWhole?.()
-  }
-}
-
-/** From Node 26 on, each `read()` returns one piece of what has come; before, all of it. */
-function readAll(message: IncomingMessage): Buffer {
-  const pieces: Buffer[] = []
-  for (let piece: unknown = message.read(); Buffer.isBuffer(piece); piece = message.read()) pieces.push(piece)
-  const [first] = pieces
-  return first !== undefined && pieces.length === 1 ? first : Buffer.concat(pieces)
 }

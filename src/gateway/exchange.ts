@@ -1,34 +1,38 @@
 /**
- * One client request and its response. Sends the request to the service, repeats it if that is safe, and relays the
- * response. A *repeat* goes out after a rejection, with another token or with the same one, and once on a new connection
- * after a connection has failed. A WebSocket handshake is an exchange like any other until a 101 makes its connection a tunnel.
+ * One client request and its response. `#serve` is its way: take a credential, send, judge; then repeat, relay, tunnel or fail.
+ * A *repeat* goes out after a rejection, with another token or with the same one, and once on a new connection after a
+ * connection has failed.
  *
  * This is the hot path: it allocates nothing that the request does not need.
  */
 
-import type { IncomingMessage } from 'node:http'
+import assert from 'node:assert/strict'
+import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
-import { causeOf, type Failure, OriginError, TokenError } from '../errors.ts'
-import type { AdmittedRequest } from '../http/admitted-request.ts'
-import type { ClientResponse } from '../http/client-response.ts'
-import { markEmpty } from '../http/node-20.ts'
-import { respondWithProblem } from '../http/problem.ts'
+import type { Caller } from '../callers/callers.ts'
+import { causeOf, type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
+import { respondToOptions, respondWithProblem } from '../http/problem.ts'
 import {
   type AbandonCode,
   type GatewayObserver,
   RequestRecord,
   STATUS_WITHOUT_ANSWER,
-  type TokenResult,
+  traceIdOf,
 } from '../http/request-record.ts'
 import type { ResponseHead } from '../http/response-head.ts'
+import { pathOf } from '../http/target.ts'
+import type { RequestHead } from '../http1/request-parser.ts'
+import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import { Attempt, type AttemptSink, type ContentUse } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import { type AppCredentials, AppKey } from '../token/app-credentials.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
 import type { TokenCache, Waiter } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
+import type { Admitted, Refusal } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { RejectedToken } from './rejected-token.ts'
+import { joinTunnel } from './tunnel.ts'
 
 export interface Gateway {
   /** Requests that wait for a token. */
@@ -38,28 +42,30 @@ export interface Gateway {
   readonly credentials: AppCredentials
   readonly origin: Origin
   readonly baseUrl: URL
+  readonly repeatMemory: RepeatMemory
   /** Until the final response head, counted from the last progress of the request; also the longest wait for a connection. */
   readonly responseTimeoutMs: number
   /** Silence of the service inside a response. */
   readonly idleTimeoutMs: number
-  readonly repeatMemory: RepeatMemory
 }
 
-/** A request as the listener received it, and what it takes to answer it. */
-export interface ReceivedRequest {
-  readonly message: IncomingMessage
-  readonly response: ClientResponse
-  readonly connection: { isTunnel: boolean }
-  /** Monotonic milliseconds: its head had arrived. */
-  readonly startedAt: number
-  /** To be called once: the connection may take its next request. */
-  ended(): void
-}
+/** Of a request that is none, what was read before the fault. */
+export type KnownHead = Pick<RequestHead, 'method' | 'target' | 'minorVersion' | 'rawFields'>
+
+type Credential = AccessToken | AppKey
 
 /** Methods that are safe to carry out twice (RFC 9110 §9.2.2). */
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
-const SWITCHING_PROTOCOLS = 101
+/** The connection closes behind these answers: the bytes that follow cannot be trusted to be a request. */
+const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
+  'remote_refused',
+  'request_invalid',
+  'request_head_too_large',
+  'http_version_refused',
+  'upgrade_invalid',
+])
+
 const UNAUTHORIZED = 401
 
 /** A longer rejection is not read to its end: its connection is closed. */
@@ -67,89 +73,158 @@ const MAX_REJECTION_BYTES = 64 * 1024
 /** A rejection may go on for this time after the new token is here. Most have ended by then, and their connection is kept. */
 const REJECTION_GRACE_MS = 100
 
-export class Exchange implements AttemptSink {
+export class Exchange implements RequestInProgress, AttemptSink {
   readonly #gateway: Gateway
-  readonly #request: AdmittedRequest
-  readonly #received: ReceivedRequest
-  readonly #response: ClientResponse
-  readonly #record: RequestRecord
-  readonly #content: ClientContent | undefined
+  readonly #client: Client
+  readonly #head: KnownHead
+  readonly #response: Client['response']
+  readonly #newRequestId: () => string
+  /** The listener counts it no more. `caller`: it was admitted for this one. */
+  readonly #onEnd: (caller: Caller | undefined) => void
+  /** Monotonic milliseconds: its head had arrived. */
+  readonly #startedAt = performance.now()
+  /** True while a JWT is being verified: nobody knows who has sent the request. */
+  awaitsProof = false
+  isOver = false
+  /** Content that came while the JWT was being verified. */
+  #early: Buffer[] = []
+  #hasEndedEarly = false
+  #record: RequestRecord | undefined
+  // Once it is admitted:
+  #request: Admitted | undefined
+  #content: ClientContent | undefined
+  /** It waits for its first token. */
+  #isWaiting = false
+  // Of the current attempt:
   #attempt: Attempt | undefined
-  /** Of the attempt: the token of the org, or the key of the App if the request goes as the bare App. */
-  #credential: AccessToken | AppKey | undefined
-  /** When the token of the attempt was sent, for its age. Monotonic milliseconds. */
+  /** The token of the Org, or the key of the App if the request goes as the bare App. */
+  #credential: Credential | undefined
+  /** Set until the service has answered. Tells `#serve` what comes next: a repeat, or nothing. */
+  #answered: ((repeatsWith: Promise<Credential> | undefined) => void) | undefined
+  /** Monotonic milliseconds: the request was sent. */
   #sentAt = 0
-  /** Set from the first rejection on. */
-  #rejection: RejectedToken | undefined
   #hasNewConnection = false
-  /** The longest time without progress. */
+  /** The longest time without progress of the service. */
   #limitMs = Number.POSITIVE_INFINITY
   #checkedBytes = 0
   /** The last progress that is known. Monotonic milliseconds. */
   #progressedAt = 0
-  #isOver = false
-  /** It waits for its first token. */
-  #isWaiting = false
+  /** Set from the first rejection on. */
+  #rejection: RejectedToken | undefined
 
-  constructor(gateway: Gateway, request: AdmittedRequest, received: ReceivedRequest) {
-    const { message, response, startedAt } = received
+  constructor(
+    gateway: Gateway,
+    client: Client,
+    head: KnownHead,
+    newRequestId: () => string,
+    onEnd: (caller: Caller | undefined) => void,
+  ) {
     this.#gateway = gateway
+    this.#client = client
+    this.#head = head
+    this.#response = client.response
+    this.#newRequestId = newRequestId
+    this.#onEnd = onEnd
+  }
+
+  // ---- before it is admitted
+
+  /** Answers without the service. `refusal` says why, and what is known of the sender. */
+  refuse(refusal: Failure & Pick<Refusal, 'orgId' | 'caller'>): void {
+    const response = this.#response
+    const { certificateProblem } = this.#client
+    // On its next connection, the client may have a better certificate, or the proxy the CA.
+    if (certificateProblem !== undefined || ENDS_CONNECTION.has(refusal.code)) response.keepsAlive = false
+    // The client may speak another protocol from here on.
+    if (this.#head.rawFields.some((name, i) => i % 2 === 0 && name.toLowerCase() === 'upgrade'))
+      response.keepsAlive = false
+    const record = this.#newRecord(refusal.orgId)
+    this.#record = record
+    record.caller = refusal.caller?.name
+    record.code = refusal.code
+    const isUncertified = refusal.reason === 'no credential' && certificateProblem !== undefined
+    const reason = refusal.reason ?? refusal.limit
+    record.reason = isUncertified ? certificateProblem : reason
+    record.status = respondWithProblem(response, record, refusal)
+    this.#end()
+  }
+
+  /** Of a request that is not admitted. `orgId` is undefined if the id was not checked, or is invalid. */
+  #newRecord(orgId?: string): RequestRecord {
+    const { method, target, rawFields } = this.#head
+    const path = target.startsWith('/') ? pathOf(target) : '' // without an authority, which may hold a password
+    // An id of our own: the answer repeats nothing of a request that was not admitted.
+    const record = new RequestRecord(this.#newRequestId(), orgId, method, path, this.#startedAt)
+    const at = rawFields.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === 'traceparent')
+    if (at !== -1) record.traceId = traceIdOf(rawFields[at + 1] ?? '')
+    return record
+  }
+
+  // ---- the way of an admitted request
+
+  start(request: Admitted): void {
+    const { requestId, orgId, method, path, caller, traceId, hasContent, contentLength } = request
+    const record = new RequestRecord(requestId, orgId, method, path, this.#startedAt)
+    record.isAdmitted = true
+    record.caller = caller?.name
+    record.traceId = traceId
     this.#request = request
-    this.#received = received
-    this.#response = response
-    this.#record = new RequestRecord(request.requestId, request.orgId, request.method, request.path, startedAt)
-    this.#record.isAdmitted = true
-    this.#record.caller = request.caller?.name
-    this.#record.traceId = request.traceId
-    const { hasContent, contentLength, caller, orgId } = request
-    if (hasContent) this.#content = new ClientContent(message, contentLength, gateway.repeatMemory, caller ?? orgId)
-    else markEmpty(message)
+    this.#record = record
+    // Without a tunnel, what comes behind the handshake is no request.
+    if (request.isWebSocket) this.#response.keepsAlive = false
+    // The client asks this proxy, not the service behind it (RFC 9110 §7.6.2).
+    if (request.isForProxy) {
+      record.status = respondToOptions(this.#response, requestId)
+      this.#end()
+      return
+    }
+    if (hasContent)
+      this.#content = new ClientContent(this.#client, contentLength, this.#gateway.repeatMemory, caller ?? orgId)
+    this.#takeEarly()
+    void this.#serve(request)
   }
 
-  /** True while we read content and the client sends none. */
-  get awaitsClient(): boolean {
-    return this.#content?.awaitsClient ?? false
+  #takeEarly(): void {
+    if (this.#early.length === 0) return
+    for (const chunk of this.#early) this.#content?.take(chunk, 0, chunk.length)
+    this.#early = []
+    this.#client.resumeContent()
+    if (this.#hasEndedEarly) this.#content?.ended()
   }
 
-  /** False if it is known that this request cannot be sent twice. */
-  get #isRepeatable(): boolean {
-    return !this.#request.isWebSocket && this.#content?.isRepeatable !== false
-  }
-
-  /** The same when a repeat may follow at once: makes sure of memory for the rest of the content. */
-  #reserveRepeat(): boolean {
-    return !this.#request.isWebSocket && this.#content?.reserve() !== false
-  }
-
-  /** Gets the credential and forwards the request with it. Only a miss makes a promise. */
-  start(): void {
-    const { orgId } = this.#request
-    const { tokens, credentials } = this.#gateway
+  /** Take a credential, send, judge; and again, until the client has its answer. */
+  async #serve(request: Admitted): Promise<void> {
     try {
-      const found =
-        orgId === undefined ? { token: credentials.key, result: 'none' as const } : tokens.get(orgId, this.#requestKind)
-      if (found !== undefined) this.#forward(found.token, found.result)
-      else if (orgId !== undefined) {
-        this.#setWaiting(true)
-        tokens
-          .obtain(orgId, this.#waiter())
-          .then(({ token, result }) => this.#forward(token, result))
-          .catch((error: unknown) => this.#caught(error))
-          .finally(() => this.#setWaiting(false))
+      let credential = this.#takeCredential(request) ?? (await this.#waitForToken(request))
+      if (request.hasContent) await this.#waitForContent(request)
+      while (!this.isOver) {
+        const repeatsWith = await this.#send(credential)
+        if (repeatsWith === undefined) return // the client gets the answer, or an error of our own
+        credential = await repeatsWith
       }
     } catch (error) {
       this.#caught(error)
     }
   }
 
-  get #requestKind(): RequestKind {
-    return this.#isRepeatable ? 'repeatable' : 'once'
+  #takeCredential({ orgId }: Admitted): Credential | undefined {
+    const { tokens, credentials } = this.#gateway
+    if (orgId === undefined) return credentials.key
+    const found = tokens.get(orgId, this.#kind)
+    if (found !== undefined) this.#writableRecord.token = found.result
+    return found?.token
   }
 
-  #waiter(): Waiter {
-    const { caller, requestId } = this.#request
-    const requester = caller ?? this.#received.connection
-    return { kind: this.#requestKind, requester, requestId, hasLeft: () => this.#isOver }
+  async #waitForToken({ orgId }: Admitted): Promise<AccessToken> {
+    assert(orgId !== undefined)
+    this.#setWaiting(true)
+    try {
+      const { token, result } = await this.#gateway.tokens.obtain(orgId, this.#waiter)
+      this.#writableRecord.token = result
+      return token
+    } finally {
+      this.#setWaiting(false)
+    }
   }
 
   #setWaiting(isWaiting: boolean): void {
@@ -157,45 +232,184 @@ export class Exchange implements AttemptSink {
     this.#isWaiting = isWaiting
   }
 
-  #forward(credential: AccessToken | AppKey, source: TokenResult | 'none'): void {
-    if (this.#isOver) return
-    this.#request.fields.push('authorization', '')
-    this.#useCredential(credential, source)
-    // By the next tick, Node has parsed content that came together with the head. It is then sent in one piece.
-    if (this.#content === undefined) this.#dispatch()
-    else process.nextTick(() => this.#dispatchWithContent())
+  /** Content that came together with the head is sent in one piece: the parser tells it before this goes on. */
+  async #waitForContent({ expectsContinue }: Admitted): Promise<void> {
+    await undefined
+    if (expectsContinue && !this.isOver) this.#client.sendContinue()
   }
 
-  #dispatchWithContent(): void {
-    if (this.#isOver) return
-    const isAwaited = this.#request.expectsContinue && this.#content?.hasBegun === false
-    if (isAwaited) this.#response.socket.write('HTTP/1.1 100 Continue\r\n\r\n')
-    this.#dispatch()
+  /** Resolves when the service has answered: with the credential for a repeat, or with nothing if the client gets the answer. */
+  #send(credential: Credential): Promise<Promise<Credential> | undefined> {
+    return new Promise((resolve) => {
+      this.#answered = resolve
+      this.#credential = credential
+      this.#dispatch(this.#content?.whole() ?? this.#content)
+    })
   }
 
-  #useCredential(credential: AccessToken | AppKey, source: TokenResult | 'none'): void {
-    const { fields } = this.#request
-    this.#credential = credential
-    this.#record.token = source
-    fields[fields.length - 1] = credential.reveal()
+  #dispatch(content: Attempt['request']['content']): void {
+    const { target, method, fields, contentLength, isWebSocket: isHandshake, orgId: org = '' } = this.#admitted
+    assert(this.#credential !== undefined)
+    const authorization = this.#credential.reveal()
+    const needsNewConnection = isHandshake || this.#hasNewConnection
+    this.#attempt = new Attempt(
+      { method, target, fields, authorization, content, contentLength, isHandshake, org, needsNewConnection },
+      this,
+    )
+    const record = this.#writableRecord
+    this.#sentAt = performance.now()
+    record.dispatchedAt = this.#sentAt
+    record.respondedAt = undefined
+    this.#allow(this.#gateway.responseTimeoutMs, this.#sentAt)
+    this.#gateway.origin.dispatch(this.#attempt)
   }
 
-  #dispatch(content: Attempt['request']['content'] = this.#content?.whole() ?? this.#content): void {
-    if (this.#isOver) return
-    const { target, method, fields, contentLength, isWebSocket, orgId: org = '' } = this.#request
-    const webSocketClient = isWebSocket ? this.#response.socket : undefined
-    const needsNewConnection = isWebSocket || this.#hasNewConnection
-    try {
-      const request = { method, target, fields, content, contentLength, webSocketClient, org, needsNewConnection }
-      this.#attempt = new Attempt(request, this)
-      this.#sentAt = performance.now()
-      this.#record.dispatchedAt = this.#sentAt
-      this.#record.respondedAt = undefined
-      this.#allow(this.#gateway.responseTimeoutMs, this.#sentAt)
-      this.#gateway.origin.dispatch(this.#attempt)
-    } catch (error) {
-      this.#caught(error)
+  // ---- what the attempt tells
+
+  /** The service is asked only now: the time before was spent on waiting for a connection. */
+  connected(): void {
+    this.#sentAt = performance.now()
+    this.#progressedAt = this.#sentAt
+  }
+
+  responseHead(head: ResponseHead): void {
+    this.#writableRecord.respondedAt = performance.now()
+    const next = this.#judge(head)
+    if (next === undefined) this.#relay(head)
+    this.#answer(next && this.#waitToRepeat(next))
+  }
+
+  /** Tells `#serve` what comes next. */
+  #answer(repeatsWith: Promise<Credential> | undefined): void {
+    const answered = this.#answered
+    assert(answered !== undefined)
+    this.#answered = undefined
+    answered(repeatsWith)
+  }
+
+  protocolSwitched(head: ResponseHead, service: Socket, firstBytes: Buffer): void {
+    this.#writableRecord.respondedAt = performance.now()
+    this.#judge(head) // a 101 accepts the token
+    this.#attempt = undefined // the tunnel outlives the exchange
+    this.#writableRecord.status = head.status
+    const client = this.#client.startTunnel()
+    this.#response.switchProtocols(head)
+    joinTunnel(client.socket, client.firstBytes, service, firstBytes)
+    this.#end()
+    this.#answer(undefined)
+  }
+
+  responseContent(bytes: Buffer, start: number, end: number): ContentUse {
+    const fate = this.#response.write(bytes, start, end)
+    if (fate === 'pause') this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
+    return fate
+  }
+
+  responsePaused(): void {
+    this.#response.flush()
+  }
+
+  responseEnd(): void {
+    this.#response.isComplete = true
+    if (completed.push(this) === 1) setImmediate(completeAll)
+  }
+
+  attemptFailed(attempt: Attempt, error: Error): void {
+    if (!(error instanceof OriginError)) this.#caught(error)
+    else if (this.isOver) return
+    else if (this.#mayUseNewConnection(attempt, error)) {
+      this.#hasNewConnection = true
+      this.#dispatch(attempt.request.content) // it may be kept nowhere else
+    } else {
+      // Send the content that came before the break, so that the client sees the service's response break.
+      this.#response.flush()
+      // RFC 9209 §2.3: "terminated" means that no part of the response was received.
+      const isIncomplete = attempt.hasResponse && error.code === 'connection_terminated'
+      const isBroken = this.#response.hasStarted || isIncomplete
+      this.fail(isBroken ? { code: 'http_response_incomplete', reason: error.reason } : error)
     }
+  }
+
+  /**
+   * A request that was never sent may go again. One that was sent on a reused connection, and got no byte of a response,
+   * may go again if it is safe to carry out twice: the service may have closed the connection before it read the request.
+   */
+  #mayUseNewConnection(attempt: Attempt, failure: OriginError): boolean {
+    const { hasContent, method } = this.#admitted
+    if (this.#hasNewConnection) return false
+    if (!attempt.isSent) return failure.code === 'connection_refused' || failure.code === 'connection_terminated'
+    if (attempt.hasResponse || !attempt.isReused || failure.code !== 'connection_terminated') return false
+    return !hasContent && IDEMPOTENT.has(method)
+  }
+
+  // ---- judge
+
+  /** If the client need not see this answer: resolves with the credential for the repeat. */
+  #judge({ status, challenge }: ResponseHead): Promise<Credential> | undefined {
+    const { orgId: org, method, path } = this.#admitted
+    const credential = this.#credential
+    if (credential instanceof AppKey) return this.#judgeAsApp(credential, status)
+    assert(credential !== undefined && org !== undefined)
+    const { tokens } = this.#gateway
+    const record = this.#writableRecord
+    const sentAt = this.#sentAt
+    if (this.#rejection === undefined) {
+      const meaning = tokens.service.meaningOf(status, method, challenge)
+      const ofOrg = tokens.orgs.peek(org)
+      if (meaning === 'accepted') ofOrg?.noteAccepted(credential, sentAt, this.#kind, record)
+      else if (meaning === 'neither') ofOrg?.noteStatus(status)
+      if (meaning === 'accepted' || meaning === 'neither') return undefined
+      // A repeat may follow at once: makes sure of memory for the rest of the content.
+      const kind = this.#content?.reserve() === false ? 'once' : this.#kind
+      this.#rejection = new RejectedToken(tokens, { ...this.#waiter, org, method, path, kind })
+    }
+    const next = this.#rejection.judge({ token: credential, sentAt, status, challenge })
+    // Until the repeat is answered, it counts as failed.
+    record.repeat = next === undefined ? this.#rejection.outcome : 'failed'
+    record.rejection = this.#rejection.kind
+    return next
+  }
+
+  /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
+  #judgeAsApp(key: AppKey, status: number): Promise<AppKey> | undefined {
+    const { credentials } = this.#gateway
+    if (status >= 200 && status <= 299) credentials.accepted(key)
+    if (status !== UNAUTHORIZED) return undefined
+    const other = credentials.rejected(key)
+    if (
+      other === key ||
+      this.#kind === 'once' ||
+      this.#content?.reserve() === false ||
+      this.#record?.token === 'replayed'
+    )
+      return undefined
+    return Promise.resolve(other)
+  }
+
+  /** Waits for the new token and for all of the client's content, then for the end of the answer that nobody gets. */
+  async #waitToRepeat(next: Promise<Credential>): Promise<Credential> {
+    this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
+    const attempt = this.#attempt
+    const ended = attempt && readAway(attempt)
+    const [credential] = await Promise.all([next, this.#content?.received()])
+    const grace = setTimeout(() => attempt?.abort(UNREAD), REJECTION_GRACE_MS)
+    await ended
+    clearTimeout(grace)
+    this.#writableRecord.token = 'replayed'
+    return credential
+  }
+
+  // ---- relay
+
+  #relay(head: ResponseHead): void {
+    this.#writableRecord.status = head.status
+    this.#allow(this.#gateway.idleTimeoutMs, performance.now())
+    this.#content?.dropKept()
+    // There is no tunnel, so what came behind the handshake is dropped.
+    if (this.#admitted.isWebSocket) this.#client.finish()
+    // Links for the App, such as the one that links an Org, may be meant for a browser.
+    if (this.#admitted.orgId !== undefined) head.relocate(this.#gateway.baseUrl)
+    this.#response.begin(head, this.#head.minorVersion === 0)
   }
 
   /** There was progress; the next must follow within this time. */
@@ -221,205 +435,117 @@ export class Exchange implements AttemptSink {
     else this.fail(NOT_CONNECTED)
   }
 
-  /** The service is asked only now: the time before was spent on waiting for a connection. */
-  connected(): void {
-    this.#sentAt = performance.now()
-    this.#progressedAt = this.#sentAt
+  // ---- what the client's connection tells
+
+  get mayBecomeTunnel(): boolean {
+    return !this.isOver && this.#request?.isWebSocket !== false
   }
 
-  responseHead(head: ResponseHead): void {
-    const { status } = head
-    const now = performance.now()
-    this.#record.respondedAt = now
-    const next = this.#judge(head)
-    if (next !== undefined) {
-      void this.#repeatWith(next)
-      return
-    }
-    this.#record.status = status
-    if (status === SWITCHING_PROTOCOLS) {
-      this.#received.connection.isTunnel = true
-      this.#attempt = undefined // the tunnel outlives the exchange
-      this.#end()
-      return
-    }
-    this.#allow(this.#gateway.idleTimeoutMs, now)
-    this.#content?.dropKept()
-    // There is no tunnel, so all bytes behind the handshake are read and dropped.
-    if (this.#request.isWebSocket) this.#response.socket.resume()
-    this.#closeBehindContent()
-    // Links for the App, such as the one that links an Org, may be meant for a browser.
-    if (this.#request.orgId !== undefined) head.relocate(this.#gateway.baseUrl)
-    const isHttp10 = this.#received.message.httpVersionMinor === 0
-    this.#response.begin(head, isHttp10)
+  get awaitsClient(): boolean {
+    return !this.isOver && this.#content?.awaitsClient === true
   }
 
-  /** Content that still arrives after an early response must not be read as a request. */
-  #closeBehindContent(): void {
-    if (this.#content !== undefined && !this.#received.message.complete) this.#response.keepsAlive = false
-  }
-
-  responseContent(bytes: Buffer, start: number, end: number): ContentUse {
-    const use = this.#response.write(bytes, start, end)
-    if (use === 'pause' && this.#limitMs !== Number.POSITIVE_INFINITY) {
-      this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
-      this.#response.socket.once('drain', () => {
-        this.#allow(this.#gateway.idleTimeoutMs, performance.now())
-        this.#attempt?.resume()
-      })
-    }
-    return use
-  }
-
-  responsePaused(): void {
-    this.#response.flush()
-  }
-
-  responseEnd(): void {
-    this.#response.isComplete = true
-    if (completed.push(this) === 1) setImmediate(completeAll)
-  }
-
-  attemptFailed(attempt: Attempt, error: Error): void {
-    if (!(error instanceof OriginError)) this.#caught(error)
-    else if (this.#isOver) return
-    else if (this.#mayUseNewConnection(attempt, error)) {
-      this.#hasNewConnection = true
-      this.#dispatch(attempt.request.content) // it may be kept nowhere else
-    } else {
-      // Send the content that came before the break, so that the client sees the service's response break.
-      this.#response.flush()
-      // RFC 9209 §2.3: "terminated" means that no part of the response was received.
-      const isIncomplete = attempt.hasResponse && error.code === 'connection_terminated'
-      const isBroken = this.#response.hasStarted || isIncomplete
-      this.fail(isBroken ? { code: 'http_response_incomplete', reason: error.reason } : error)
-    }
-  }
-
-  /**
-   * A request that was never sent may go again. One that was sent on a reused connection, and got no byte of a response,
-   * may go again if it is safe to carry out twice: the service may have closed the connection before it read the request.
-   */
-  #mayUseNewConnection(attempt: Attempt, failure: OriginError): boolean {
-    if (this.#hasNewConnection) return false
-    if (!attempt.isSent) return failure.code === 'connection_refused' || failure.code === 'connection_terminated'
-    if (attempt.hasResponse || !attempt.isReused || failure.code !== 'connection_terminated') return false
-    return this.#content === undefined && IDEMPOTENT.has(this.#request.method)
-  }
-
-  /** If the response is a rejection that the client need not see: resolves with the credential for the repeat. */
-  #judge(head: ResponseHead): Promise<AccessToken | AppKey> | undefined {
-    const { status } = head
-    const { orgId } = this.#request
-    const credential = this.#credential
-    if (credential instanceof AppKey) return this.#judgeAsApp(credential, status)
-    if (credential === undefined || orgId === undefined) return undefined
-    const { tokens } = this.#gateway
-    const sentAt = this.#sentAt
-    if (this.#rejection === undefined) {
-      const meaning = tokens.service.meaningOf(status, this.#request.method, head.challenge)
-      const ofOrg = tokens.orgs.peek(orgId)
-      if (meaning === 'accepted') ofOrg?.noteAccepted(credential, sentAt, this.#requestKind, this.#record)
-      else if (meaning === 'neither') ofOrg?.noteStatus(status)
-      if (meaning === 'accepted' || meaning === 'neither') return undefined
-      const { method, path } = this.#request
-      const kind = this.#reserveRepeat() ? 'repeatable' : 'once'
-      this.#rejection = new RejectedToken(tokens, { ...this.#waiter(), org: orgId, method, path, kind })
-    }
-    const next = this.#rejection.judge({ token: credential, sentAt, status, challenge: head.challenge })
-    // Until the repeat is answered, it counts as failed.
-    this.#record.repeat = next === undefined ? this.#rejection.outcome : 'failed'
-    this.#record.rejection = this.#rejection.kind
-    return next
-  }
-
-  /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
-  #judgeAsApp(key: AppKey, status: number): Promise<AppKey> | undefined {
-    const { credentials } = this.#gateway
-    if (status >= 200 && status <= 299) credentials.accepted(key)
-    if (status !== UNAUTHORIZED) return undefined
-    const other = credentials.rejected(key)
-    if (other === key || !this.#reserveRepeat() || this.#record.token === 'replayed') return undefined
-    return Promise.resolve(other)
-  }
-
-  /** Waits for the new token and for all of the client's content, then for the end of the rejection. */
-  async #repeatWith(next: Promise<AccessToken | AppKey>): Promise<void> {
-    this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
-    const attempt = this.#attempt
-    const ended = attempt && readAway(attempt)
-    try {
-      const [credential] = await Promise.all([next, this.#content?.received()])
-      const grace = setTimeout(() => attempt?.abort(UNREAD), REJECTION_GRACE_MS)
-      await ended
-      clearTimeout(grace)
-      this.#useCredential(credential, 'replayed')
-      this.#dispatch()
-    } catch (error) {
-      this.#caught(error)
-    }
-  }
-
-  // ---- the ends: `complete`, `fail` and `abandon`
-
-  /** All of the service's response is here. */
-  complete(): void {
-    if (this.#isOver || this.#response.socket.destroyed) return // the client has left, and `abandon` follows
-    try {
-      if (this.#response.end()) this.#end()
-      else {
-        // Until a slow client has taken everything, it can still leave, and the proxy can still break off.
-        this.#limitMs = Number.POSITIVE_INFINITY
-        this.#response.onFlushed = () => this.#end()
-      }
-    } catch (error) {
-      this.#caught(error)
-    }
-  }
-
-  /** Anything but a known failure is a fault of this program. */
-  #caught(error: unknown): void {
-    if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
+  content(bytes: Buffer, start: number, end: number): void {
+    if (this.isOver) return
+    if (this.#request !== undefined) this.#content?.take(bytes, start, end)
     else {
-      this.#gateway.observer.programFailed(error, this.#request.requestId)
-      this.fail({ code: 'proxy_internal_error' })
+      this.#early.push(bytes.subarray(start, end))
+      this.#client.pauseContent()
     }
   }
 
-  /** The client gets an answer of our own or, if it has a byte of the response, a broken one. */
-  fail(failure: Failure): void {
-    if (this.#isOver) return
-    this.#record.code = failure.code
-    this.#record.detail = causeOf(failure)
-    this.#record.reason = failure.reason ?? failure.limit
-    if (this.#response.hasStarted) this.#response.cut()
-    else {
-      this.#closeBehindContent()
-      this.#record.status = respondWithProblem(this.#response, this.#record, failure)
-    }
-    this.#end()
+  contentEnded(): void {
+    if (this.isOver) return
+    if (this.#request !== undefined) this.#content?.ended()
+    else this.#hasEndedEarly = true
   }
 
-  /** The client gets nothing more. */
-  abandon(code: AbandonCode): void {
-    if (this.#isOver) return
+  clientFailed(input: BrokenInput): void {
+    if (this.isOver) return
+    if (this.#request === undefined) this.refuse(input)
+    else this.fail(input)
+  }
+
+  abandoned(code: AbandonCode): void {
+    if (this.isOver) return
+    this.#record ??= this.#newRecord()
     this.#record.code = code
     if (!this.#response.hasStarted) this.#record.status = STATUS_WITHOUT_ANSWER[code]
     this.#response.discard()
     this.#end()
   }
 
+  responseDrained(): void {
+    if (this.#limitMs !== Number.POSITIVE_INFINITY || !this.#response.hasStarted || this.#response.isComplete) return
+    this.#allow(this.#gateway.idleTimeoutMs, performance.now())
+    this.#attempt?.resume()
+  }
+
+  responseFlushed(): void {
+    if (!this.isOver) this.#end()
+  }
+
+  // ---- the ends
+
+  /** All of the service's response is here. */
+  complete(): void {
+    if (this.isOver || this.#response.isLost) return // the client has left, and `abandoned` follows
+    // Until a slow client has taken everything, it can still leave, and the proxy can still break off.
+    this.#limitMs = Number.POSITIVE_INFINITY
+    this.#response.end()
+  }
+
+  /** Anything but a known failure is a fault of this program. */
+  #caught(error: unknown): void {
+    if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
+    else {
+      this.#gateway.observer.programFailed(error, this.#writableRecord.requestId)
+      this.fail({ code: 'proxy_internal_error' })
+    }
+  }
+
+  /** The client gets an answer of our own or, if it has a byte of the response, a broken one. */
+  fail(failure: Failure): void {
+    if (this.isOver) return
+    const record = this.#writableRecord
+    record.code = failure.code
+    record.detail = causeOf(failure)
+    record.reason = failure.limit ?? failure.reason
+    if (this.#response.hasStarted) this.#response.cut()
+    else record.status = respondWithProblem(this.#response, record, failure)
+    this.#end()
+  }
+
   #end(): void {
-    this.#isOver = true
-    this.#setWaiting(false)
-    const record = this.#record
+    this.isOver = true
+    const record = this.#writableRecord
     record.endedAt = performance.now()
     record.bytesIn = this.#content?.receivedBytes ?? 0
     record.bytesOut = this.#response.contentBytes
     this.#gateway.observer.requestEnded(record)
-    this.#received.ended()
+    this.#onEnd(this.#request?.caller)
+    this.#setWaiting(false)
     this.#content?.dropKept()
     this.#attempt?.abort(OVER)
+  }
+
+  get #admitted(): Admitted {
+    assert(this.#request !== undefined)
+    return this.#request
+  }
+
+  get #writableRecord(): RequestRecord {
+    assert(this.#record !== undefined)
+    return this.#record
+  }
+
+  get #kind(): RequestKind {
+    return this.#admitted.isWebSocket || this.#content?.isRepeatable === false ? 'once' : 'repeatable'
+  }
+
+  get #waiter(): Waiter {
+    const { caller, requestId } = this.#admitted
+    return { kind: this.#kind, requester: caller ?? this.#client, requestId, hasLeft: () => this.isOver }
   }
 }
 

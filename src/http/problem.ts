@@ -2,21 +2,30 @@
 
 import { STATUS_CODES } from 'node:http'
 import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
-import type { ClientResponse } from './client-response.ts'
 import type { RequestRecord } from './request-record.ts'
 import { httpDate } from './response-head.ts'
 
 const ALLOW = 'allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
 
+/** Where an answer of our own is written. */
+export interface OwnResponse {
+  /** Octets of content so far. */
+  contentBytes: number
+  /** The fields that say whether the connection is kept. */
+  readonly connectionLines: string
+  /** Writes it, and nothing else. */
+  endWith(text: string): void
+}
+
 /** Returns the status. */
-export function respondToOptions(response: ClientResponse, requestId: string): number {
+export function respondToOptions(response: OwnResponse, requestId: string): number {
   const head = ['HTTP/1.1 204 No Content', ALLOW, `x-request-id: ${requestId}`, `date: ${httpDate()}`]
   response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n`)
   return 204
 }
 
 /** Returns the status. `keepsAlive` of the response says whether the connection is kept. */
-export function respondWithProblem(response: ClientResponse, { method, requestId }: RequestRecord, failure: Failure) {
+export function respondWithProblem(response: OwnResponse, { method, requestId }: RequestRecord, failure: Failure) {
   const { code, tokenEndpointStatus } = failure
   const { status, detail, proxyError } = PROBLEMS[code]
   const cause = causeOf(failure)

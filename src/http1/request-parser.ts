@@ -38,8 +38,9 @@ const NOT_VISIBLE_ASCII = /[^\x21-\x7e]/
 
 export class RequestParser extends MessageParser {
   readonly #events: RequestEvents
-  #method = ''
-  #target = ''
+  /** Of the request whose head is being read; empty before its start line is known to be sound. */
+  method = ''
+  target = ''
 
   constructor(events: RequestEvents) {
     super('request', events, LIMITS)
@@ -56,27 +57,22 @@ export class RequestParser extends MessageParser {
     const version = targetEnd === -1 ? 'HTTP/0.9' : line.slice(targetEnd + 1)
     if (!METHODS.has(method))
       this.refuse(OTHER_VERSION.test(version) && !version.startsWith('HTTP') ? 'unknown_version' : 'unknown_method')
-    if (version === 'HTTP/1.1') this.minorVersion = 1
-    else if (version === 'HTTP/1.0') this.minorVersion = 0
-    else this.refuse(OTHER_VERSION.test(version) ? 'unknown_version' : 'bad_request_line')
+    const isKnown = version === 'HTTP/1.1' || version === 'HTTP/1.0'
+    if (!isKnown && !OTHER_VERSION.test(version)) this.refuse('bad_request_line')
     if (!isTarget(target, method)) this.refuse('bad_target')
-    this.#method = method
-    this.#target = target
+    this.method = method
+    this.target = target
+    if (!isKnown) this.refuse('unknown_version')
+    this.minorVersion = version === 'HTTP/1.1' ? 1 : 0
     return true
   }
 
   protected override headEnded(isChunked: boolean): void {
-    const { minorVersion, rawFields, contentLength, keepsAlive } = this
+    const { method, target, minorVersion, rawFields, contentLength, keepsAlive } = this
+    this.method = ''
+    this.target = ''
     this.expectContent(isChunked ? 'chunked' : (contentLength ?? 0))
-    this.#events.requestHead({
-      method: this.#method,
-      target: this.#target,
-      minorVersion,
-      rawFields,
-      contentLength,
-      isChunked,
-      keepsAlive,
-    })
+    this.#events.requestHead({ method, target, minorVersion, rawFields, contentLength, isChunked, keepsAlive })
   }
 }
 

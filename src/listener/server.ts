@@ -1,24 +1,15 @@
-/** The proxy's listener: sockets, limits and timeouts. Takes requests from Node's parser and gives them to the gateway. */
+/** The proxy's listener: sockets, limits and time limits of clients. Gives requests to a handler. */
 
-import { createServer as createParsers, type IncomingMessage, type Server as Parsers } from 'node:http'
 import { createServer, type Server, type Socket } from 'node:net'
-import type { Duplex } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { Caller, CallerRefusal } from '../callers/callers.ts'
-import type { Failure, RefusalCode } from '../errors.ts'
-import { Exchange, type Gateway } from '../gateway/exchange.ts'
-import { gatherFields } from '../http/fields.ts'
-import { ignoreOffer } from '../http/node-20.ts'
-import { discardInput } from '../http/node-internals.ts'
-import type { GatewayObserver } from '../http/request-record.ts'
-import { type AdmissionRules, type Admitted, admit, asksForWebSocket } from './admission.ts'
-import type { Arrival } from './arrival.ts'
+import type { Caller } from '../callers/callers.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
-import { ClientConnection, type ConnectionOrigin, type WaitLimits } from './connection.ts'
+import { ClientConnection, type ConnectionOrigin, type ConnectionOwner, type WaitLimits } from './client-connection.ts'
 import { ConnectionLimit } from './connection-limit.ts'
+import type { RequestHandler } from './request-handler.ts'
 import { ListenerTls, type TlsMaterial } from './tls.ts'
 
-export interface ListenerObserver extends GatewayObserver {
+export interface ListenerObserver {
   /** The first refusal of an episode. `most`: the connections that are open. */
   connectionsRefused(limit: ConnectionLimit): void
   handshakeFailed(reason: unknown): void
@@ -35,40 +26,26 @@ export interface ListenerOptions extends WaitLimits {
   readonly maxConnections: number
   /** Connections that the proxy may open to others. */
   readonly maxOutgoing: number
-  readonly maxInFlight: number
-  /** Called once for each request. A reload gives later requests other rules. `isOnSocket`: it came through a unix socket. */
-  readonly rules: (isOnSocket: boolean) => AdmissionRules
-  readonly newRequestId: () => string
+  /** WebSockets that are open to the service. */
+  readonly tunnels: () => number
   readonly observer: ListenerObserver
 }
 
-export class Listener {
+export class Listener implements ConnectionOwner {
   readonly options: ListenerOptions
-  readonly #gateway: Gateway
-  readonly #connections = new Map<Duplex, ClientConnection>()
+  readonly handler: RequestHandler
+  readonly #connections = new Map<Socket, ClientConnection>()
   readonly tls: ListenerTls | undefined
-  /** Node's HTTP server. It listens nowhere: connections are given to it, and each gets a parser. */
-  readonly #parsers: Parsers
   /** The sockets of callers by path, and the common address under `undefined`. */
   readonly #bound = new Map<string | undefined, Bound>()
   #sweep: NodeJS.Timeout | undefined
   readonly limit: ConnectionLimit
-  /** Every response is the last one of its connection. */
+  /** Each response closes its connection. */
   isEnding = false
-  #isDraining = false
-  /** Monotonic milliseconds: the last request came whose cookies are not sent on. */
-  cookieDroppedAt = Number.NEGATIVE_INFINITY
-  requestsInFlight = 0
-  /**
-   * The requests in flight whose JWT is being verified, the oldest first. Anyone can send such a JWT, so they take no place
-   * from callers that are known, and give up their own first.
-   */
-  readonly #verifying = new Set<Arrival>()
 
-  constructor(options: ListenerOptions, gateway: Gateway) {
+  constructor(options: ListenerOptions, handler: RequestHandler) {
     this.options = options
-    this.#gateway = gateway
-    this.#parsers = this.#newParsers()
+    this.handler = handler
     // Anyone on the network can make handshakes fail, so this is logged at the level debug.
     this.tls =
       options.tls &&
@@ -77,7 +54,7 @@ export class Listener {
           this.#open(socket, { isLocal: placeOfPeer(carrier, 'tcp') === 'here', certificate, carrier }),
         handshakeFailed: (code) => options.observer.handshakeFailed(code),
       })
-    this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, () => gateway.origin.tunnels)
+    this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, options.tunnels)
   }
 
   /** Resolves with the address as it stands in a URL. */
@@ -86,8 +63,7 @@ export class Listener {
     const bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
     this.#bound.set(undefined, bound)
     const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = this.options
-    const ofService = Math.min(this.#gateway.responseTimeoutMs, this.#gateway.idleTimeoutMs)
-    const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs, ofService)
+    const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs)
     const check = () => {
       const now = performance.now()
       for (const connection of this.#connections.values()) connection.check(now, this.options)
@@ -153,7 +129,6 @@ export class Listener {
   }
 
   #open(socket: Socket, origin: ConnectionOrigin): void {
-    this.#parsers.emit('connection', socket)
     this.#connections.set(socket, new ClientConnection(socket, this, origin))
     socket.once('close', () => this.#connections.delete(socket))
   }
@@ -171,129 +146,32 @@ export class Listener {
    */
   #makeRoom(): boolean {
     if (this.tls?.dropOldest() === true) return true
-    const [verifying] = this.#verifying
-    verifying?.fail({ code: 'overloaded', limit: 'listen.maxConnections' })
-    const victim = verifying?.connection.socket ?? this.#longestIdle()
+    const victim = this.#oldestStranger() ?? this.#longestIdle()
     if (victim === undefined) return false
-    victim.destroy()
-    this.#connections.delete(victim)
+    victim.makeRoom()
+    this.#connections.delete(victim.socket)
     return true
   }
 
-  #longestIdle(): Socket | undefined {
+  /** Anyone can send a JWT that has to be verified, so such requests take no place from callers that are known. */
+  #oldestStranger(): ClientConnection | undefined {
+    for (const connection of this.#connections.values()) if (connection.awaitsProof) return connection
+    return undefined
+  }
+
+  #longestIdle(): ClientConnection | undefined {
     let oldest: ClientConnection | undefined
     for (const connection of this.#connections.values()) {
       if (connection.isBusy || connection.socket.destroyed) continue
       const goesFirst = connection.wasAdmitted === oldest?.wasAdmitted && connection.idleSince < oldest.idleSince
       if (oldest === undefined || goesFirst || (oldest.wasAdmitted && !connection.wasAdmitted)) oldest = connection
     }
-    return oldest?.socket
-  }
-
-  /** Starts a request. `problem`: the bytes that came are no request, and the message is empty. */
-  begin(arrival: Arrival, problem?: RefusalCode): void {
-    this.requestsInFlight++
-    if (problem === undefined) this.#admit(arrival)
-    else arrival.fail({ code: problem })
-  }
-
-  /** `verified`: who sent its JWT, or why that names no caller. */
-  #admit(arrival: Arrival, verified?: Caller | CallerRefusal): void {
-    const { connection, message, rules } = arrival
-    if (!connection.origin.isLocal && !this.options.allowsRemote) {
-      arrival.fail({ code: 'remote_refused' })
-      return
-    }
-    const admission = admit(message, rules, this.options.newRequestId, connection, verified)
-    if (admission.verdict === 'unverified') void this.#verify(arrival, admission.token)
-    else if (admission.verdict === 'refused') arrival.fail(admission)
-    else this.#start(arrival, admission)
-  }
-
-  /** Verifies a JWT that is not known yet, then goes on under the rules that the request began with. */
-  async #verify(arrival: Arrival, token: string): Promise<void> {
-    this.#verifying.add(arrival)
-    arrival.connection.current = arrival
-    const verified = await arrival.rules.callers?.verify(token).catch(() => 'malformed token' as const)
-    if (!this.#verifying.delete(arrival)) return
-    this.#admit(arrival, verified)
-    // A reload may have come in between.
-    const { connection } = arrival
-    const { callers } = this.options.rules(false)
-    if (connection.caller !== undefined && callers?.stillKnow(connection.caller) !== true) connection.finish()
-  }
-
-  #start(arrival: Arrival, admission: Admitted): void {
-    const { orgId, caller } = admission
-    const lack = this.#lackOfRoom(caller)
-    if (lack !== undefined) {
-      arrival.fail({ ...lack, orgId, caller })
-      return
-    }
-    arrival.usage = caller?.usage
-    if (arrival.usage !== undefined) arrival.usage.inFlight++
-    arrival.connection.wasAdmitted = true
-    arrival.connection.caller = caller
-    if (admission.dropsCookie) this.cookieDroppedAt = arrival.startedAt
-    if (admission.isForProxy) {
-      arrival.answerOptions(admission)
-      return
-    }
-    const exchange = new Exchange(this.#gateway, admission, arrival)
-    arrival.connection.current = exchange
-    exchange.start()
-  }
-
-  /** Why an admitted request is not started. `requestsInFlight` counts it already. */
-  #lackOfRoom(caller: Caller | undefined): Failure | undefined {
-    if (this.#isDraining) return { code: 'draining' }
-    const inFlight = this.requestsInFlight - this.#verifying.size
-    if (inFlight > this.options.maxInFlight) return { code: 'overloaded', limit: 'listen.maxInFlight' }
-    return caller?.hasRoom === false ? { code: 'overloaded', limit: 'callers[].maxInFlight' } : undefined
-  }
-
-  #newParsers(): Parsers {
-    const parsers = createParsers(HTTP)
-    // Node drops fields beyond a count in silence, perhaps a Content-Length among them. The size limit decides instead.
-    parsers.maxHeadersCount = 0
-    // A connection that has gone back to the server has a new parser. One that is new is not known yet.
-    parsers.on('connection', (socket: Socket) => this.#connections.get(socket)?.readRequests())
-    parsers.on('upgrade', (message, socket, firstBytes) => this.#upgrade(message, socket, firstBytes))
-    parsers.on('connect', (message, socket) => this.#connections.get(socket)?.takeLast(message))
-    parsers.on('clientError', (error, socket) => this.#inputBroken(error, socket))
-    return parsers
-  }
-
-  #upgrade(message: IncomingMessage, socket: Duplex, firstBytes: Buffer): void {
-    const connection = this.#connections.get(socket)
-    if (!asksForWebSocket(gatherFields(message.rawHeaders))) {
-      connection?.inTurn(() => ignoreOffer(this.#parsers, connection.socket, message, firstBytes))
-      return
-    }
-    if (firstBytes.length > 0) socket.unshift(firstBytes) // they belong to the tunnel
-    connection?.takeLast(message)
-  }
-
-  #inputBroken(error: Error, socket: Duplex): void {
-    const connection = this.#connections.get(socket)
-    const code = 'code' in error ? error.code : undefined
-    if (connection === undefined || typeof code !== 'string' || !code.startsWith('HPE_')) socket.destroy()
-    // No request is taken any more.
-    else if (code === 'HPE_PAUSED') discardInput(connection.socket)
-    else if (code === 'HPE_HEADER_OVERFLOW') connection.inputBroken('request_head_too_large')
-    else connection.inputBroken('request_invalid')
-  }
-
-  requestEnded(arrival: Arrival): void {
-    this.requestsInFlight--
-    this.#verifying.delete(arrival)
-    if (arrival.usage !== undefined) arrival.usage.inFlight--
+    return oldest
   }
 
   /** From now on, each response says that its connection closes, so that clients open their next one elsewhere. */
   announceEnd(): void {
     this.isEnding = true
-    for (const connection of this.#connections.values()) connection.announceEnd()
   }
 
   /** Stops listening. Resolves when every connection has finished its current request. */
@@ -303,7 +181,7 @@ export class Listener {
     // Takes the requests that have arrived, but were not read yet.
     await nextTurn()
     await nextTurn()
-    this.#isDraining = true
+    this.handler.drain()
     this.tls?.endHandshakes()
     this.#finish(() => true)
     const sockets = [...this.#connections.keys()]
@@ -324,13 +202,3 @@ export class Listener {
 
 /** A tunnel may end one side first. In all other states, a connection that ends one side is over. */
 const SOCKETS = { allowHalfOpen: true, noDelay: true, highWaterMark: 64 * 1024 }
-
-/** Node's HTTP server, as strict as it can be. We give the answers that Node would give by itself, and watch its clients. */
-const HTTP = {
-  insecureHTTPParser: false,
-  requireHostHeader: false, // answered by admission, in our own form
-  maxHeaderSize: 16 * 1024, // request line and fields together
-  headersTimeout: 0,
-  requestTimeout: 0,
-  keepAliveTimeout: 0, // would arm and clear a timer for each request
-}

@@ -15,8 +15,10 @@ export type ContentUse = 'consumed' | 'borrowed' | 'pause'
 export interface AttemptSink {
   /** The attempt has a connection. Its request is written next. */
   connected?(): void
-  /** The final response head has arrived. After a 101, the connection is a tunnel, and no more events follow. */
+  /** The final response head has arrived. */
   responseHead(head: ResponseHead): void
+  /** The response is a 101 to a WebSocket handshake: `socket` is the other's, `firstBytes` came behind the head. No more events follow. */
+  protocolSwitched?(head: ResponseHead, socket: Socket, firstBytes: Buffer): void
   /** Content has arrived: octets `start` to `end` of `bytes`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentUse
   /** All that has arrived so far was reported. Anything held back should be sent now. */
@@ -42,12 +44,13 @@ export interface OriginRequest {
   readonly target: string
   /** A flat list of names and values, without framing fields and connection options. */
   readonly fields: readonly string[]
+  /** The credential, if it is not among the fields. */
+  readonly authorization?: string | undefined
   /** Undefined if there is none, and once content in memory has been written. */
   content?: Buffer | ContentSource | undefined
   /** Declared length in octets; undefined if the length is not known. */
   readonly contentLength?: number | undefined
-  /** The client's connection, if the request is a WebSocket handshake. */
-  readonly webSocketClient?: Socket | undefined
+  readonly isHandshake?: boolean
   /** One org holds no more than its share of the connections. Empty for a request of the bare App; undefined for a mint. */
   readonly org?: string | undefined
   /** No connection that has carried an exchange before may be used. */

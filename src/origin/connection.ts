@@ -2,7 +2,6 @@
 
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
-import { keepReading } from '../http/node-internals.ts'
 import { ResponseHead } from '../http/response-head.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type ReceivedResponse, type ResponseEvents, ResponseParser } from '../http1/response-parser.ts'
@@ -11,7 +10,6 @@ import type { Connector } from './connector.ts'
 import type { Origin } from './origin.ts'
 import { originError } from './origin-failure.ts'
 import { isJoined, type RequestContent, writeRequest } from './request-writer.ts'
-import { openTunnel } from './tunnel.ts'
 
 /** The most that one read from the kernel brings. */
 const READ_BYTES = 64 * 1024
@@ -73,7 +71,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     socket.on('drain', () => this.#content?.resume())
     // A socket that is read into our buffers never emits it.
     socket.on('data', (chunk: Buffer) => this.received(chunk, chunk.length))
-    if (this.attempt?.request.webSocketClient === undefined) keepReading(socket, () => this.#content?.detach())
+    if (this.attempt?.request.isHandshake !== true) keepReading(socket, () => this.#content?.detach())
     this.send()
   }
 
@@ -97,7 +95,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
       const { request, sink } = attempt
       attempt.isSent = true
       sink.connected?.()
-      this.#parser.expect(request.method === 'HEAD', request.webSocketClient !== undefined)
+      this.#parser.expect(request.method === 'HEAD', request.isHandshake === true)
       this.#hasMuchContent = !isJoined(request)
       this.#content = writeRequest(this.#socket, request)
     } catch (error) {
@@ -155,7 +153,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     // although it said otherwise.
     const mayBeUnread = this.#hasMuchContent && response.status >= MULTIPLE_CHOICES
     const isAllSent = this.#content?.isOver !== false && this.#socket?.writableLength === 0
-    const isHandshake = attempt?.request.webSocketClient !== undefined
+    const isHandshake = attempt?.request.isHandshake === true
     this.#persists = response.keepsAlive && !mayBeUnread && isAllSent && !isHandshake
     attempt?.sink.responseHead(new ResponseHead(response))
   }
@@ -164,11 +162,11 @@ export class Connection implements AttemptPlace, ResponseEvents {
   #switch(response: ReceivedResponse, firstBytes: Buffer): void {
     const { attempt } = this
     const socket = this.#socket
-    const client = attempt?.request.webSocketClient
-    if (client === undefined || socket === undefined) throw new Error('a 101 to a request that offers no protocol')
+    if (attempt?.request.isHandshake !== true || socket === undefined) {
+      throw new Error('a 101 to a request that offers no protocol')
+    }
     const head = new ResponseHead(response)
     if (head.upgrade !== 'websocket') throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
-    attempt?.sink.responseHead(head)
     this.#detach()
     this.#isClosed = true
     this.#isTunnel = true
@@ -176,8 +174,10 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#pool.tunnels++
     socket.once('close', () => this.#pool.tunnels--)
     this.#pool.closed(this)
-    socket.pause().removeAllListeners('data') // the library reads it from here on
-    openTunnel(client, socket, head.fields, Buffer.from(firstBytes))
+    for (const event of ['data', 'end', 'drain']) socket.removeAllListeners(event)
+    socket.pause()
+    socket.allowHalfOpen = true // a WebSocket may end one side first
+    attempt.sink.protocolSwitched?.(head, socket, Buffer.from(firstBytes))
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {
@@ -266,4 +266,35 @@ function lookOnce(): void {
 
 function endLooks(connections: readonly Connection[]): void {
   for (const connection of connections) connection.send()
+}
+
+type WriteDone = (error?: Error | null) => void
+
+/** Errors of a write to a peer that reads no more. What the peer sent before may still be read. */
+const READS_NO_MORE: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET'])
+
+/**
+ * Keeps `socket` reading after a write has failed, and calls `onFailed` then. A service may answer before it has read the
+ * content, and close: its kernel resets the connection, our next write fails, and the answer still lies in our receive
+ * buffer. Node destroys a socket whose write fails, and the answer is lost with it. So the error is withheld from the
+ * stream: no write after it reaches the kernel, and reading goes on to the end of the connection, which follows at once.
+ * Without this, most uploads of 2 MB that are answered early end as a 502.
+ */
+function keepReading(socket: Socket, onFailed: () => void): void {
+  let streamDone: WriteDone | undefined
+  let done: WriteDone = () => undefined
+  // The stream passes the same function each time, so that one wrapper serves them all.
+  const wrapped = (given: WriteDone): WriteDone => {
+    if (given === streamDone) return done
+    streamDone = given
+    done = (error) => {
+      if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed()
+      else given(error)
+    }
+    return done
+  }
+  const write = socket._write
+  const writev = socket._writev
+  socket._write = (chunk, encoding, given) => write.call(socket, chunk, encoding, wrapped(given))
+  if (writev) socket._writev = (chunks, given) => writev.call(socket, chunks, wrapped(given))
 }

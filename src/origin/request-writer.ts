@@ -14,7 +14,8 @@ export function requestHeadText(request: OriginRequest): string {
   const { method, target, fields, content } = request
   let text = `${method} ${target} HTTP/1.1\r\n`
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
-  if (request.webSocketClient !== undefined) return `${text}connection: upgrade\r\nupgrade: websocket\r\n\r\n`
+  if (request.authorization !== undefined) text += `authorization: ${request.authorization}\r\n`
+  if (request.isHandshake === true) return `${text}connection: upgrade\r\nupgrade: websocket\r\n\r\n`
   text += 'connection: keep-alive\r\n'
   if (content === undefined) return STATES_LENGTH.has(method) ? `${text}content-length: 0\r\n\r\n` : `${text}\r\n`
   const length = contentLengthOf(request)

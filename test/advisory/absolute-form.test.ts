@@ -24,7 +24,6 @@ table.refuses(
     'another scheme and host': line('https://evil.example/v2/x'),
     'in capitals': line('HTTP://EVIL.EXAMPLE/v2/x'),
     'userinfo that is our name': line('http://localhost@evil.example/v2/x'),
-    'no authority': line('http:///v2/x'),
     'another authority than Host': line('http://b/'),
     'our name, and another in Host': head('GET http://localhost/v2/x HTTP/1.1', 'Host: evil.example', ORG),
   },

@@ -7,9 +7,9 @@
  */
 
 import { describe, expect, test } from 'vitest'
-import { admit } from '../../src/listener/admission.ts'
+import { admit } from '../../src/gateway/admission.ts'
 import { kindOf } from '../../src/token/org-tokens.ts'
-import { RULES } from '../support/admission-rules.ts'
+import { headOf, RULES } from '../support/admission-rules.ts'
 import { headOfResponse } from '../support/received-response.ts'
 
 const LIMIT_BYTES = 16 * 1024
@@ -28,9 +28,8 @@ const HANDSHAKE = [
 ] // biome-ignore format: pairs
 
 /** All processing of a head before the request is sent. */
-function check(fields: readonly string[], url: string): void {
-  const rawHeaders = ['Host', 'localhost', 'X-Org-Id', 'acme', ...fields]
-  const head = { method: 'GET', url, httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
+function check(fields: readonly string[], target: string): void {
+  const head = headOf('GET', target, ['Host', 'localhost', 'X-Org-Id', 'acme', ...fields])
   admit(head, RULES, () => 'id')
 }
 
@@ -100,10 +99,9 @@ describe('the head of a request', () => {
     ['X-Org-Id', (bytes) => ['X-Org-Id', 'a'.repeat(bytes)]],
     ['Content-Length', (bytes) => ['Content-Length', '1'.repeat(bytes)]],
   ])('a long %s', (_, fields) => {
-    const head = { method: 'GET', url: '/v2/x', httpVersionMajor: 1, httpVersionMinor: 1 }
     const work = (bytes: number) => {
-      const rawHeaders = fields(bytes)
-      return () => void admit({ ...head, rawHeaders }, RULES, () => 'id')
+      const head = headOf('GET', '/v2/x', fields(bytes))
+      return () => void admit(head, RULES, () => 'id')
     }
     expect(growth(work)).toBeLessThan(MOST_GROWTH)
   })

@@ -11,7 +11,13 @@ const table = await startTable()
 
 const closes = { closes: true }
 const line = (requestLine: string) => head(requestLine, HOST, ORG)
-const NOT_SUPPORTED = ['GET /v2/x HTTP/2.0', 'GET /v2/x HTTP/0.9', 'GET /v2/x', 'DESCRIBE /v2/x RTSP/1.0']
+const NOT_SUPPORTED = [
+  'GET /v2/x HTTP/2.0',
+  'GET /v2/x HTTP/0.9',
+  'GET /v2/x',
+  'DESCRIBE /v2/x RTSP/1.0',
+  'GET /v2/x RTSP/1.0',
+]
 const UNKNOWN = ['GET /v2/x HTTP/1.2', 'GET /v2/x http/1.1']
 table.refuses(sentFor(NOT_SUPPORTED, line), 505, 'http_version_refused', closes)
 table.refuses(sentFor(UNKNOWN, line), 400, 'request_invalid', closes)
@@ -21,7 +27,7 @@ const OTHERS = {
 }
 table.refuses(OTHERS, 400, 'request_invalid', closes)
 
-test.each([
-  ['a GET of RTSP/1.0 is HTTP/1.0 for Node', line('GET /v2/x RTSP/1.0'), true],
-  ['empty lines before a request are skipped', `\r\n\r\n${get('/v2/x', '{org}')}`, false],
-])('%s: forwarded', (_, send, closes) => table.run({ send, forwards: ['GET /v2/x'], closes }))
+test.each([['empty lines before a request are skipped', `\r\n\r\n${get('/v2/x', '{org}')}`, false]])(
+  '%s: forwarded',
+  (_, send, closes) => table.run({ send, forwards: ['GET /v2/x'], closes }),
+)

@@ -15,7 +15,6 @@ table.refuses(
   {
     CONNECT: head('CONNECT evil.example:443 HTTP/1.1', 'Host: evil.example:443', ORG) + tunnelled,
     'CONNECT to us': head('CONNECT localhost:{port} HTTP/1.1', HOST, ORG) + tunnelled,
-    'CONNECT with a path': head('CONNECT /v2/x HTTP/1.1', HOST, ORG) + tunnelled,
     'CONNECT with an upgrade': head('CONNECT localhost:1 HTTP/1.1', HOST, ORG, ...HANDSHAKE) + tunnelled,
   },
   405,

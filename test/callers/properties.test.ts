@@ -5,9 +5,9 @@
 
 import { expect, test } from 'vitest'
 import type { CallerRule, OrgRule } from '../../src/callers/callers.ts'
+import { admit } from '../../src/gateway/admission.ts'
 import type { RoutePattern } from '../../src/http/target.ts'
-import { admit } from '../../src/listener/admission.ts'
-import { RULES } from '../support/admission-rules.ts'
+import { headOf, RULES } from '../support/admission-rules.ts'
 import { fc } from '../support/properties.ts'
 import { byKey, makeCallers, rule } from './make-callers.ts'
 
@@ -85,8 +85,8 @@ test('a request is admitted exactly if the rules of its caller allow it, and its
     fc.property(rules, sent, (all, { socket, keys, org, method, path, keyName }) => {
       const callers = makeCallers(all)
       const admissionRules = { ...RULES, callers, orgPattern: /^[a-z0-9-]+$/, appRoutes: [] }
-      const rawHeaders = ['Host', 'localhost', 'X-Org-Id', org, ...keys.flatMap((key) => [keyName, key])]
-      const head = { method, url: path, httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
+      const fields = ['Host', 'localhost', 'X-Org-Id', org, ...keys.flatMap((key) => [keyName, key])]
+      const head = headOf(method, path, fields)
       const admission = admit(head, admissionRules, () => 'request-id', { callerSocket: socket })
       const owner = ownerOf(all, socket, keys)
       const expected =
@@ -115,8 +115,8 @@ test('a caller uses an app route only if it names it', () => {
     rule('other', byKey('key-of-c'), { routes: [{ method: 'GET', path: '/v2/', isPrefix: true }] }),
   ])
   const outcomeOf = (key: string, method: string) => {
-    const rawHeaders = ['Host', 'localhost', 'X-Org-Id', 'acme', 'X-Proxy-Key', key]
-    const head = { method, url: '/v2/links', httpVersionMajor: 1, httpVersionMinor: 1, rawHeaders }
+    const fields = ['Host', 'localhost', 'X-Org-Id', 'acme', 'X-Proxy-Key', key]
+    const head = headOf(method, '/v2/links', fields)
     const admission = admit(head, { ...RULES, callers, appRoutes }, () => 'request-id')
     return admission.verdict === 'admitted' ? (admission.orgId ?? 'as the App') : 'code' in admission && admission.code
   }

@@ -1,27 +1,67 @@
 /** Content that arrived together with its head is available in one piece, so that it is forwarded in one write. */
 
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { ClientContent, RepeatMemory } from '../../src/gateway/client-content.ts'
+import { respondToOptions } from '../../src/http/problem.ts'
+import { ClientConnection } from '../../src/listener/client-connection.ts'
+import type { Client, RequestHandler, RequestInProgress } from '../../src/listener/request-handler.ts'
 import { head } from '../support/case-table.ts'
 import { listening } from '../support/listening.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 
+/** A listener whose requests have a content of `memory`, and are answered with 204 at its end. `begun` gets each content. */
+async function receiving(memory: RepeatMemory, begun: (content: ClientContent) => void) {
+  const handler: RequestHandler = {
+    receive: ({ contentLength }, client) => {
+      const content = new ClientContent(client, contentLength, memory, 'acme')
+      begun(content)
+      return inProgress(content, client)
+    },
+    refuse: () => expect.fail('broken input'),
+    drain: () => undefined,
+  }
+  const owner = { options: { keepAliveTimeoutMs: 10_000 }, handler, isEnding: false }
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    new ClientConnection(socket, owner, { isLocal: true })
+  })
+  return await listening(server)
+}
+
+function inProgress(content: ClientContent, client: Client): RequestInProgress {
+  const nothing = () => undefined
+  return {
+    awaitsProof: false,
+    mayBecomeTunnel: false,
+    awaitsClient: true,
+    check: nothing,
+    content: (bytes, start, end) => content.take(bytes, start, end),
+    contentEnded: () => {
+      content.ended()
+      respondToOptions(client.response, 'request-1')
+    },
+    clientFailed: nothing,
+    abandoned: nothing,
+    responseDrained: nothing,
+    responseFlushed: nothing,
+  }
+}
+
 test.each([1, 1_024, 8_000])('%i octets, request after request on one connection', async (length) => {
   const seen: unknown[] = []
-  const server = createServer((message: IncomingMessage, response: ServerResponse) => {
-    const content = new ClientContent(message, length, new RepeatMemory(length), 'acme')
-    process.nextTick(() => {
+  const memory = new RepeatMemory(length)
+  const see = (content: ClientContent) => {
+    void Promise.resolve().then(() => {
       seen.push([content.whole()?.toString(), content.isComplete, content.receivedBytes])
-      response.end()
+      content.dropKept()
     })
-  })
-  await using served = await listening(server)
+  }
+  await using served = await receiving(memory, see)
   const text = 'x'.repeat(length)
   await using client = await RawClient.connect(served.port)
   for (let i = 0; i < 3; i++) {
     client.send(head('POST /v2/x HTTP/1.1', 'Host: 127.0.0.1', `Content-Length: ${length}`) + text)
-    expect((await client.response('POST')).status).toBe(200)
+    expect((await client.response('POST')).status).toBe(204)
   }
   expect(seen).toEqual(Array.from({ length: 3 }, () => [text, true, length]))
 })
@@ -29,23 +69,23 @@ test.each([1, 1_024, 8_000])('%i octets, request after request on one connection
 test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
   'content beyond the memory for repeats is forwarded, but not kept: %s',
   async (framing) => {
-    const memory = new RepeatMemory(10, 20)
     const contents: ClientContent[] = []
-    const server = createServer((message: IncomingMessage, response: ServerResponse) => {
-      const length = framing === 'Content-Length: 6' ? 6 : undefined
-      const content = new ClientContent(message, length, memory, 'acme')
+    const forwarded: string[] = []
+    await using served = await receiving(new RepeatMemory(10, 20), (content) => {
       contents.push(content)
-      const pieces: Buffer[] = []
+      let text = ''
       content.streamTo({
-        write: (chunk) => pieces.push(chunk) > 0,
-        end: () => response.end(Buffer.concat(pieces)),
+        write: (chunk) => {
+          text += chunk.toString()
+          return true
+        },
+        end: () => forwarded.push(text),
       })
     })
-    await using served = await listening(server)
     const upload = async () => {
       const sent = framing === 'Content-Length: 6' ? 'piece.' : '3\r\npie\r\n3\r\nce.\r\n0\r\n\r\n'
-      const { content } = await request(served.port, head('POST / HTTP/1.1', 'Host: x', framing) + sent)
-      expect(content.toString()).toBe('piece.')
+      const { status } = await request(served.port, head('POST / HTTP/1.1', 'Host: x', framing) + sent)
+      expect([status, forwarded.pop()]).toEqual([204, 'piece.'])
     }
     await upload()
     await upload()

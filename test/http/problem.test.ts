@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
 import { type ErrorCode, type Failure, PROBLEMS } from '../../src/errors.ts'
-import type { ClientResponse } from '../../src/http/client-response.ts'
 import { respondWithProblem } from '../../src/http/problem.ts'
 import { RequestRecord } from '../../src/http/request-record.ts'
 
@@ -10,7 +9,7 @@ const record = new RequestRecord('req-1', undefined, 'GET', '/', 0)
 
 function answerTo(failure: Failure) {
   const written: string[] = []
-  const response = { connectionLines: '', endWith: (text: string) => written.push(text) } as unknown as ClientResponse
+  const response = { contentBytes: 0, connectionLines: '', endWith: (text: string) => void written.push(text) }
   const status = respondWithProblem(response, record, failure)
   const [head = '', content = ''] = written.join('').split('\r\n\r\n')
   const [, ...lines] = head.split('\r\n')

@@ -1,8 +1,9 @@
 /** Rules of admission with all defaults, one App route and a base URL with a path. */
 
+import type { AdmissionRules } from '../../src/gateway/admission.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
 import { tokenEndpointTest } from '../../src/http/target.ts'
-import type { AdmissionRules } from '../../src/listener/admission.ts'
+import type { RequestHead } from '../../src/http1/request-parser.ts'
 
 export const RULES: AdmissionRules = {
   hosts: new HostList(LOOPBACK_NAMES),
@@ -19,4 +20,17 @@ export const RULES: AdmissionRules = {
   targetPrefix: '/api',
   instance: 'this-instance',
   originHost: 'service.example',
+}
+
+/** A head without content, as the parser tells it. */
+export function headOf(method: string, target: string, rawFields: readonly string[]): RequestHead {
+  return {
+    method,
+    target,
+    minorVersion: 1,
+    rawFields: [...rawFields],
+    contentLength: undefined,
+    isChunked: false,
+    keepsAlive: true,
+  }
 }

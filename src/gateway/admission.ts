@@ -3,7 +3,6 @@
  * the checks in the order in which the documentation lists the refusals.
  */
 
-import { type IncomingMessage, METHODS } from 'node:http'
 import type { Caller, CallerRefusal, Callers, Peer } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import type { AdmittedRequest } from '../http/admitted-request.ts'
@@ -19,10 +18,7 @@ import {
   pathOf,
   type RoutePattern,
 } from '../http/target.ts'
-
-export interface RequestHead extends Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor'> {
-  readonly rawHeaders: readonly string[]
-}
+import type { RequestHead } from '../http1/request-parser.ts'
 
 /** Everything that the configuration says about admission. One request sees one set of rules from beginning to end. */
 export interface AdmissionRules {
@@ -87,12 +83,6 @@ export interface Admitted extends AdmittedRequest {
 export type Admission = Admitted | Refusal | { readonly verdict: 'unverified'; readonly token: string }
 
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
-const HTTP_METHODS: ReadonlySet<string> = new Set(METHODS)
-/** Far more than a client sends; servers drop or refuse what is beyond some such number. */
-const MAX_FIELDS = 1_000
-/** A list of other codings before `chunked` (RFC 9112 §6.1). */
-const UNKNOWN_CODING = /^(?:(?!chunked[\t ]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[\t ]*,[\t ]*)+chunked$/i
-const LENGTH = /^\d{1,15}$/
 const HOPS = /^\d{1,9}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
@@ -108,9 +98,8 @@ export function admit(
   peer: Peer = { callerSocket: undefined },
   verified?: Caller | CallerRefusal,
 ): Admission {
-  const found = gatherFields(head.rawHeaders, rules.sendsCookies)
-  const early =
-    checkFraming(head, found) ?? checkMethod(head, found) ?? checkHost(found, rules) ?? checkSender(found, rules)
+  const found = gatherFields(head.rawFields, rules.sendsCookies)
+  const early = checkMethod(head, found) ?? checkHost(found, rules) ?? checkSender(found, rules)
   if (early !== undefined) return early
   if (rules.callers === undefined) return admitTarget(head, found, rules, newRequestId)
   const { callerKey = '' } = found
@@ -121,20 +110,6 @@ export function admit(
   if (typeof caller === 'string') return refuse('caller_refused', 'callers', caller)
   const admission = admitTarget(head, found, rules, newRequestId, caller)
   return admission.verdict === 'admitted' ? admission : { ...admission, caller }
-}
-
-/** Refuses the framing that Node's strict parser lets through although RFC 9112 §6 does not. */
-function checkFraming(head: RequestHead, found: RequestFindings): Refusal | undefined {
-  if (head.rawHeaders.length > 2 * MAX_FIELDS) return refuse('request_head_too_large')
-  // The parser also accepts requests of RTSP and ICE. Their methods are not among those of HTTP.
-  if (head.httpVersionMajor !== 1 || !HTTP_METHODS.has(head.method ?? '')) return refuse('http_version_refused')
-  const { length, coding } = found
-  if (length !== undefined && (coding !== undefined || !LENGTH.test(length))) return refuse('request_invalid')
-  if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || head.httpVersionMinor === 0)) {
-    const isUnknown = head.httpVersionMinor > 0 && UNKNOWN_CODING.test(coding)
-    return refuse(isUnknown ? 'transfer_coding_refused' : 'request_invalid')
-  }
-  return undefined
 }
 
 function checkMethod({ method }: RequestHead, { expectation = '100-continue' }: RequestFindings): Refusal | undefined {
@@ -211,9 +186,9 @@ function admitTarget(
     fields: fieldsForOrigin(head, found, rules, requestId, isWebSocket),
     requestId,
     traceId: found.traceparent === undefined ? undefined : traceIdOf(found.traceparent),
-    contentLength: found.length === undefined ? undefined : Number(found.length),
-    hasContent: declaresContent(found),
-    expectsContinue: found.expectation !== undefined && head.httpVersionMinor > 0,
+    contentLength: head.contentLength,
+    hasContent: declaresContent(head),
+    expectsContinue: found.expectation !== undefined && head.minorVersion > 0,
     isWebSocket,
     dropsCookie: found.cookie !== undefined && !rules.sendsCookies,
     isForProxy: hops === 0,
@@ -237,7 +212,7 @@ function countDown(fields: string[], hops: number): void {
 }
 
 /** Of a target in absolute-form (RFC 9112 §3.2.2), only the path is used. Its authority has to pass the same check as `Host`. */
-function originFormOf({ url = '' }: RequestHead, hosts: HostList): string | Refusal {
+function originFormOf({ target: url }: RequestHead, hosts: HostList): string | Refusal {
   if (url.startsWith('/') || url === '*') return url
   const [, authority, rest = ''] = /^https?:\/\/([^/?#]*)(.*)$/is.exec(url) ?? []
   if (authority === undefined) return refuse('target_invalid')
@@ -257,7 +232,7 @@ function admitOrg({ orgId: value }: RequestFindings, rules: AdmissionRules, call
 }
 
 function fieldsForOrigin(
-  { httpVersionMinor }: RequestHead,
+  { minorVersion }: RequestHead,
   found: RequestFindings,
   { originHost, instance }: AdmissionRules,
   requestId: string,
@@ -270,13 +245,13 @@ function fieldsForOrigin(
   const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
   if (isWebSocket) fields.push(...found.ofHandshake)
   // With the version that was received (RFC 9110 §7.6.3).
-  fields.push('host', originHost, 'via', `1.${httpVersionMinor} org-access-proxy (${instance})`)
+  fields.push('host', originHost, 'via', `1.${minorVersion} org-access-proxy (${instance})`)
   if (isOwnId) fields.push('x-request-id', requestId)
   return fields
 }
 
-function declaresContent({ coding, length = '0' }: RequestFindings): boolean {
-  return coding !== undefined || Number(length) > 0
+function declaresContent({ isChunked, contentLength = 0 }: RequestHead): boolean {
+  return isChunked || contentLength > 0
 }
 
 /** False for a request that offers other protocols only, or whose `Connection` does not name the offer. */
@@ -287,8 +262,8 @@ export function asksForWebSocket({ upgrade, connection }: RequestFindings): bool
 
 /** RFC 6455 §4.1. A request with content is none. */
 function isValidHandshake(head: RequestHead, found: RequestFindings): boolean {
-  if (head.method !== 'GET' || head.httpVersionMinor === 0) return false
-  if (declaresContent(found)) return false
+  if (head.method !== 'GET' || head.minorVersion === 0) return false
+  if (declaresContent(head)) return false
   const { upgrade = '', webSocketKey = '', webSocketVersion } = found
   return upgrade.toLowerCase() === 'websocket' && WEBSOCKET_KEY.test(webSocketKey) && webSocketVersion === '13'
 }

@@ -1,20 +1,33 @@
-/**
- * A response on its way to the client, and its connection's future. It stands in the place of Node's `ServerResponse`, which
- * costs several microseconds for each request: the connection takes one request at a time, and heads come as complete text. A
- * small response is written at once, a large one as it comes.
- */
+/** A response on its way to the client, and the future of its connection. A small one is written at once, a large one as it comes. */
 
 import type { Socket } from 'node:net'
-import { resetNow } from './node-internals.ts'
-import { type ResponseHead, responseHeadText } from './response-head.ts'
+import { type ResponseHead, responseHeadText } from '../http/response-head.ts'
 
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
 
-export class ClientResponse {
+/** What the response sees of its connection. */
+interface ResponseCarrier {
   readonly socket: Socket
-  /** False if the connection closes behind this response. Written in its head. */
-  keepsAlive: boolean
+  /** True if another request may follow. */
+  readonly mayGoOn: boolean
+  /** For how long the connection waits for it. */
+  readonly keepAliveSeconds: number
+  responseFlushed(): void
+  reset(): void
+}
+
+/**
+ * The receiver's use of the bytes of content. `consumed`: it is done with them, and they may be overwritten. `borrowed`: it
+ * still reads them. `pause`: it still reads them, and wants no more until `responseDrained`.
+ */
+export type ContentUse = 'consumed' | 'borrowed' | 'pause'
+
+export class ClientResponse {
+  readonly #connection: ResponseCarrier
+  readonly #socket: Socket
+  /** False if the connection closes behind this response. Decided when its head is written, unless it is set before. */
+  keepsAlive = true
   /** True once a byte of it may have reached the client. */
   hasStarted = false
   /** True once all of it is here, though the last of it may still wait for its turn to be written. */
@@ -23,31 +36,31 @@ export class ClientResponse {
   isWritten = false
   /** True once the system has taken all of it. */
   isFlushed = false
-  /** Called when the system has taken all of it. Not called if the connection breaks before. */
-  onFlushed: (() => void) | undefined
   /** Octets of content so far. */
   contentBytes = 0
-  /** What the socket held after the last large write. The client may have taken some of it since. */
-  #heldBytes = 0
   /** Text in latin1 that is still to be written. */
   #text = ''
   #isChunked = false
   /** The end of the connection is the end of the content. */
   #endsByClose = false
+  /** What the socket held after the last large write. The client may have taken some of it since. */
+  #heldBytes = 0
 
-  /** For how long the connection waits for another request: `timeout` of `Keep-Alive`. */
-  readonly #keepAliveSeconds: number
-
-  constructor(socket: Socket, keepsAlive: boolean, keepAliveSeconds: number) {
-    this.socket = socket
-    this.keepsAlive = keepsAlive
-    this.#keepAliveSeconds = keepAliveSeconds
+  constructor(connection: ResponseCarrier) {
+    this.#connection = connection
+    this.#socket = connection.socket
   }
 
-  /** The fields that say whether the connection is kept, and for how long. */
+  /** The client has gone, so what is written goes nowhere. */
+  get isLost(): boolean {
+    return this.#socket.destroyed
+  }
+
+  /** The fields that say whether the connection is kept, and for how long. Asked when a head is written, which decides it. */
   get connectionLines(): string {
+    if (!this.#connection.mayGoOn) this.keepsAlive = false
     if (!this.keepsAlive) return 'Connection: close\r\n'
-    return `Connection: keep-alive\r\nKeep-Alive: timeout=${this.#keepAliveSeconds}\r\n`
+    return `Connection: keep-alive\r\nKeep-Alive: timeout=${this.#connection.keepAliveSeconds}\r\n`
   }
 
   /** Takes the head of the service. It is written together with the content that came with it. */
@@ -59,13 +72,22 @@ export class ClientResponse {
     this.#text = responseHeadText(head, this.#isChunked, this.connectionLines)
   }
 
-  /** Returns `full` if the client is slower than the service. Its socket emits `drain` when the client has caught up. */
-  write(bytes: Buffer, start: number, end: number): 'consumed' | 'borrowed' | 'pause' {
+  /** Writes a 101 to the client. What follows belongs to a tunnel. */
+  switchProtocols(head: ResponseHead): void {
+    this.hasStarted = true
+    this.isComplete = true
+    const { status, reason, fields } = head
+    let text = `HTTP/1.1 ${status} ${reason}\r\n`
+    for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
+    this.#socket.write(`${text}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`, 'latin1')
+  }
+
+  write(bytes: Buffer, start: number, end: number): ContentUse {
     const length = end - start
     this.contentBytes += length
     const lineEnd = this.#isChunked ? '\r\n' : ''
     if (this.#isChunked) this.#text += `${length.toString(16)}\r\n`
-    const { socket } = this
+    const socket = this.#socket
     // Nothing more is joined behind a client that reads nothing: an endless run of small pieces would fill the memory.
     if (!socket.writableNeedDrain && this.#text.length + length <= MAX_JOINED_BYTES) {
       this.#text += bytes.toString('latin1', start, end) + lineEnd
@@ -92,18 +114,17 @@ export class ClientResponse {
     if (text === '') return
     this.#text = ''
     this.hasStarted = true
-    this.socket.write(text, 'latin1')
+    this.#socket.write(text, 'latin1')
   }
 
-  /** Writes the last of it. Returns true if the system has taken everything. */
-  end(): boolean {
+  /** Writes the last of it. */
+  end(): void {
     this.isWritten = true
     if (this.#isChunked) this.#text += '0\r\n\r\n'
     // Under TLS no write is done at once, and an empty one behind it would cost a system call of its own.
-    if (!('encrypted' in this.socket)) this.flush()
-    if (this.#text !== '' || this.socket.writableLength > 0) this.endWith(this.#text)
-    else this.isFlushed = true
-    return this.isFlushed
+    if (!('encrypted' in this.#socket)) this.flush()
+    if (this.#text !== '' || this.#socket.writableLength > 0) this.endWith(this.#text)
+    else this.#flushed()
   }
 
   /** Writes `last` alone. The connection goes on in a later tick: a chain of requests that are refused at once must not keep others waiting. */
@@ -112,17 +133,20 @@ export class ClientResponse {
     this.hasStarted = true
     this.isComplete = true
     this.isWritten = true
-    this.socket.write(last, 'latin1', (error) => {
-      if (error != null) return
-      this.isFlushed = true
-      this.onFlushed?.()
+    this.#socket.write(last, 'latin1', (error) => {
+      if (error == null) this.#flushed()
     })
+  }
+
+  #flushed(): void {
+    this.isFlushed = true
+    this.#connection.responseFlushed()
   }
 
   /** Nothing more is written. What is still to be flushed counts as not sent. */
   discard(): void {
     // When a socket has been destroyed, it does not tell any more what it held.
-    const held = this.socket.destroyed ? this.#heldBytes : this.socket.writableLength
+    const held = this.#socket.destroyed ? this.#heldBytes : this.#socket.writableLength
     const unsent = this.#text.length + held
     this.contentBytes = Math.max(0, this.contentBytes - unsent)
     this.#text = ''
@@ -131,7 +155,7 @@ export class ClientResponse {
   /** Breaks it off. A reset is needed if the end of the connection would look like the end of the content. */
   cut(): void {
     this.discard()
-    if (this.#endsByClose) resetNow(this.socket)
-    else this.socket.destroy()
+    if (this.#endsByClose) this.#connection.reset()
+    else this.#socket.destroy()
   }
 }

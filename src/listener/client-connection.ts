@@ -1,0 +1,388 @@
+/** One client connection. Reads one request after another, and watches for clients that leave or stand still. */
+
+import type { Socket } from 'node:net'
+import type { Caller } from '../callers/callers.ts'
+import { MalformedMessage } from '../http1/malformed.ts'
+import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
+import type { ClientCertificate } from './client-certificate.ts'
+import { ClientResponse } from './client-response.ts'
+import type { BrokenInput, Client, RequestHandler, RequestInProgress } from './request-handler.ts'
+
+/** Where a connection came from, decided when it was accepted. */
+export interface ConnectionOrigin {
+  /** Its peer is on this machine. */
+  readonly isLocal: boolean
+  /** It came through a unix socket. */
+  readonly isOnSocket?: boolean
+  /** Path of the caller's own socket that it came through; undefined for the common address. */
+  readonly callerSocket?: string | undefined
+  readonly certificate?: ClientCertificate | undefined
+  /** The TCP socket that carries a TLS connection. */
+  readonly carrier?: Socket | undefined
+}
+
+/** What the connection sees of its listener. */
+export interface ConnectionOwner {
+  readonly options: { readonly keepAliveTimeoutMs: number }
+  readonly handler: RequestHandler
+  /** Each response closes its connection. */
+  readonly isEnding: boolean
+}
+
+export interface WaitLimits {
+  readonly headersTimeoutMs: number
+  readonly keepAliveTimeoutMs: number
+  /** For a client that falls silent inside a request's content, or takes none of its response. */
+  readonly idleTimeoutMs: number
+}
+
+/** What the connection waits for, how far that has come, and for how long it may stand still. */
+interface Wait {
+  readonly what: 'lingering' | 'head' | 'next head' | 'content' | 'reader' | 'nothing'
+  readonly progress: number
+  readonly limitMs: number
+}
+
+const NOTHING: Wait = { what: 'nothing', progress: 0, limitMs: Number.POSITIVE_INFINITY }
+
+/** A connection that we end stays open for at most this time: its input is read and dropped, and what was written is sent. */
+const LINGER_MS = 2_000
+/** More is not read before its turn comes. */
+const MAX_HELD_BYTES = 64 * 1024
+
+const CR = 0x0d
+const LF = 0x0a
+const EMPTY = Buffer.alloc(0)
+
+export class ClientConnection implements Client, RequestEvents {
+  readonly socket: Socket
+  readonly isLocal: boolean
+  readonly isOnSocket: boolean
+  readonly callerSocket: string | undefined
+  readonly certificate: ClientCertificate | undefined
+  wasAdmitted = false
+  caller: Caller | undefined
+  readonly #carrier: Socket
+  readonly #owner: ConnectionOwner
+  readonly #parser = new RequestParser(this)
+  /** Until its response has been flushed. */
+  #request: RequestInProgress | undefined
+  /** To the current request, or else to the last one. */
+  response: ClientResponse
+  /** False while content of the current request is still to come. */
+  #isRequestComplete = true
+  #hasContentCome = false
+  /** The current request is the last one, or else the one whose head is arriving. */
+  #isLastRequest = false
+  /** All further input is dropped. */
+  #dropsInput = false
+  /** Bytes whose turn has not come: of the next request, or of a tunnel that may open. */
+  #held: Buffer = EMPTY
+  /** Its bytes belong to others. */
+  isTunnel = false
+  /** No request is taken any more, and no tunnel stays. */
+  #isFinishing = false
+  /** Our side has ended. */
+  #hasEnded = false
+  /** Monotonic milliseconds. */
+  idleSince = performance.now()
+  /** The bytes that had been read by then. What comes later belongs to the next request. */
+  #idleBytes = 0
+  #wait = NOTHING
+  /** Monotonic milliseconds: since then it has stood still. */
+  #waitsSince = 0
+
+  /** `socket` allows that one side ends before the other. */
+  constructor(socket: Socket, owner: ConnectionOwner, origin: ConnectionOrigin) {
+    this.socket = socket
+    this.#owner = owner
+    this.isLocal = origin.isLocal
+    this.isOnSocket = origin.isOnSocket === true
+    this.callerSocket = origin.callerSocket
+    this.certificate = origin.certificate
+    this.#carrier = origin.carrier ?? socket
+    this.response = new ClientResponse(this)
+    socket.on('error', () => undefined) // `close` follows
+    socket.on('data', (bytes: Buffer) => this.#received(bytes))
+    socket.on('end', () => this.#inputEnded())
+    socket.on('drain', () => this.#request?.responseDrained())
+    socket.once('close', () => this.#closed())
+  }
+
+  get isBusy(): boolean {
+    return this.#request !== undefined || this.isTunnel
+  }
+
+  get awaitsProof(): boolean {
+    return this.#request?.awaitsProof === true
+  }
+
+  get #holdsNextRequest(): boolean {
+    return this.#held.length > 0 && this.response.isComplete
+  }
+
+  /** The names in the certificate of the client, as long as it is valid. */
+  get certificateNames(): readonly string[] {
+    return this.#hasExpired ? [] : (this.certificate?.names ?? [])
+  }
+
+  get certificateProblem(): string | undefined {
+    return this.certificate?.problem
+  }
+
+  get #hasExpired(): boolean {
+    return this.certificate !== undefined && this.certificate.expiresAt <= Date.now()
+  }
+
+  /** True if another request may follow the current one. Asked when its response begins. */
+  get mayGoOn(): boolean {
+    return this.#isRequestComplete && !this.#isLastRequest && !this.#owner.isEnding && !this.#hasExpired
+  }
+
+  get keepAliveSeconds(): number {
+    return Math.floor(this.#owner.options.keepAliveTimeoutMs / 1_000)
+  }
+
+  // ---- input
+
+  #received(bytes: Buffer): void {
+    if (!this.#dropsInput) this.#read(bytes)
+  }
+
+  #read(bytes: Buffer): void {
+    const former = this.#request
+    let at = 0
+    try {
+      while (at < bytes.length && !this.#dropsInput) {
+        if (this.#request !== undefined && this.#isRequestComplete) {
+          this.#takeEarly(bytes.subarray(at), this.#request === former)
+          return
+        }
+        at = this.#parser.read(bytes, at, bytes.length)
+      }
+    } catch (error) {
+      if (!(error instanceof MalformedMessage)) throw error
+      this.#inputBroken({ code: error.refusalCode, reason: error.reason })
+    }
+  }
+
+  requestHead(head: RequestHead): void {
+    const { contentLength = 0, isChunked, keepsAlive } = head
+    this.#isRequestComplete = contentLength === 0 && !isChunked
+    this.#hasContentCome = false
+    if (!keepsAlive || head.method === 'CONNECT' || this.#isFinishing) this.#isLastRequest = true
+    this.response = new ClientResponse(this)
+    this.#request = this.#owner.handler.receive(head, this)
+  }
+
+  messageContent(bytes: Buffer, start: number, end: number): void {
+    this.#hasContentCome = true
+    this.#request?.content(bytes, start, end)
+  }
+
+  messageEnd(): void {
+    if (this.#isRequestComplete) return // it has no content
+    this.#isRequestComplete = true
+    this.#request?.contentEnded()
+  }
+
+  /**
+   * Bytes behind a request that is still in progress. A request that comes when all of the response is here is served next. One
+   * that comes earlier, or together with the request before it, is not answered: the connection closes behind the response
+   * (RFC 9112 §9.3.2 lets the client repeat it).
+   */
+  #takeEarly(bytes: Buffer, isApart: boolean): void {
+    const { isComplete, keepsAlive } = this.response
+    const mayBeNext = isApart && isComplete && keepsAlive && !this.#isLastRequest
+    if (this.#request?.mayBecomeTunnel === true || mayBeNext) {
+      this.#held = this.#held.length === 0 ? bytes : Buffer.concat([this.#held, bytes])
+      if (this.#held.length >= MAX_HELD_BYTES) this.socket.pause()
+    } else if (!isBlank(bytes)) this.#closeBehindResponse()
+  }
+
+  /** What arrived is no request, or came too slowly. */
+  #inputBroken(input: BrokenInput): void {
+    this.#dropInput()
+    // Clients open connections before they need them. One that was never used gets no answer and no log line.
+    if (this.socket.bytesRead === 0 || !this.socket.writable) {
+      this.socket.destroy()
+      return
+    }
+    this.#isLastRequest = true
+    if (this.#request === undefined) {
+      this.response = new ClientResponse(this)
+      const { method, target } = this.#parser
+      this.#request = this.#owner.handler.refuse({ ...input, method, target }, this)
+    } else if (!this.response.isComplete) this.#request.clientFailed(input)
+  }
+
+  /** A client that ends its side has left. What was written by then still goes out. */
+  #inputEnded(): void {
+    if (this.#request === undefined) {
+      if (this.#parser.isBetweenMessages) this.socket.end()
+      else this.#inputBroken({ code: 'request_invalid', reason: 'incomplete' })
+      return
+    }
+    this.#isLastRequest = true
+    this.#held = EMPTY
+    // If the client reads on after all, it must not take a broken response for a complete one.
+    if (!this.response.isWritten) this.reset()
+  }
+
+  #closed(): void {
+    this.#held = EMPTY
+    this.#abandon('client_closed')
+  }
+
+  #abandon(code: 'client_closed' | 'draining'): void {
+    const request = this.#request
+    this.#request = undefined
+    request?.abandoned(code)
+  }
+
+  #dropInput(): void {
+    this.#dropsInput = true
+    this.#held = EMPTY
+    this.socket.resume()
+  }
+
+  sendContinue(): void {
+    if (!this.#hasContentCome && !this.#isRequestComplete) this.socket.write('HTTP/1.1 100 Continue\r\n\r\n', 'latin1')
+  }
+
+  pauseContent(): void {
+    this.socket.pause()
+  }
+
+  resumeContent(): void {
+    this.socket.resume()
+  }
+
+  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer } {
+    const { socket } = this
+    const firstBytes = this.#held
+    this.#held = EMPTY
+    this.#request = undefined
+    this.isTunnel = true
+    for (const event of ['data', 'end', 'drain'] as const) socket.removeAllListeners(event)
+    socket.pause()
+    if (this.#isFinishing) this.finish()
+    return { socket, firstBytes }
+  }
+
+  // ---- the end of a request, and of the connection
+
+  /** The system has taken all of the response. */
+  responseFlushed(): void {
+    const request = this.#request
+    const held = this.#held
+    this.#request = undefined
+    this.#held = EMPTY
+    request?.responseFlushed()
+    this.idleSince = performance.now()
+    this.#idleBytes = this.socket.bytesRead - held.length
+    if (this.socket.destroyed) return
+    if (!this.response.keepsAlive || this.#isLastRequest) {
+      this.#linger()
+      return
+    }
+    this.socket.resume()
+    if (held.length > 0) this.#read(held)
+  }
+
+  /** Ends our side, and drops what the client still sends: a reset could cost it our answer (RFC 9112 §9.6). */
+  #linger(): void {
+    this.#hasEnded = true
+    this.socket.end()
+    this.#dropInput()
+  }
+
+  #closeBehindResponse(): void {
+    this.#isLastRequest = true
+    if (this.#isRequestComplete && this.#request !== undefined) this.#dropInput()
+  }
+
+  /**
+   * Ends the connection with a reset, and no FIN before it: a client that reads until the end of the connection would take a
+   * broken response for a complete one. A unix socket has no reset, and closes.
+   */
+  reset(): void {
+    const carrier = this.#carrier
+    if (!this.isOnSocket && !carrier.destroyed) {
+      // `resetAndDestroy` first ends our side, which would send a FIN.
+      Object.assign(carrier, { end: () => carrier })
+      carrier.resetAndDestroy()
+    }
+    carrier.destroy()
+    this.socket.destroy()
+  }
+
+  breakOff(): void {
+    const { hasStarted, isFlushed } = this.response
+    const isBroken = this.#request !== undefined && hasStarted && !isFlushed
+    this.#abandon('draining')
+    // A client that reads until the end must not take a broken response for a complete one.
+    if (isBroken) this.reset()
+    else this.socket.destroy()
+  }
+
+  /**
+   * Takes no more requests. The current one finishes, with `Connection: close` if its head is still to be sent. A request whose
+   * head has begun to arrive counts as current. A tunnel has no end to wait for, and closes.
+   */
+  finish(): void {
+    this.#isFinishing = true
+    if (this.isTunnel) {
+      this.isTunnel = false
+      this.#hasEnded = true
+      this.socket.destroySoon()
+    } else if (this.#request === undefined && this.socket.bytesRead === this.#idleBytes) this.#linger()
+    // The response before it has promised that the next request will be answered. That is the last one then.
+    else if (!this.#holdsNextRequest) this.#closeBehindResponse()
+  }
+
+  /** Too many connections are open. */
+  makeRoom(): void {
+    this.#request?.clientFailed({ code: 'overloaded', limit: 'listen.maxConnections' })
+    this.socket.destroy()
+  }
+
+  /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
+  check(now: number, limits: WaitLimits): void {
+    this.#request?.check(now)
+    const wait = this.#awaited(limits)
+    if (wait.what !== this.#wait.what || wait.progress !== this.#wait.progress) {
+      this.#wait = wait
+      this.#waitsSince = now
+    }
+    if (now - this.#waitsSince < wait.limitMs) return
+    if (wait.what === 'head') {
+      this.#inputBroken({ code: 'request_timeout' })
+      return
+    }
+    this.#request?.clientFailed({ code: 'request_timeout' })
+    if (wait.what !== 'content') this.socket.destroy()
+  }
+
+  #awaited({ headersTimeoutMs, keepAliveTimeoutMs, idleTimeoutMs }: WaitLimits): Wait {
+    const { bytesRead, bytesWritten, writableLength } = this.socket
+    if (this.#hasEnded) return { what: 'lingering', progress: 0, limitMs: LINGER_MS }
+    if (this.isTunnel) return NOTHING
+    // The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so.
+    const progress = bytesWritten - writableLength
+    if (writableLength > 0) return { what: 'reader', progress, limitMs: idleTimeoutMs }
+    // A client may be quiet inside its content while the service sends: it may be waiting for what it gets.
+    if (this.#request?.awaitsClient === true)
+      return { what: 'content', progress: bytesRead + progress, limitMs: idleTimeoutMs }
+    if (this.#request !== undefined) return NOTHING
+    // No byte of a head counts as progress, so that all of it has to come within its limit.
+    const isHead = this.#idleBytes === 0 || bytesRead > this.#idleBytes
+    if (isHead) return { what: 'head', progress: this.#idleBytes, limitMs: headersTimeoutMs }
+    return { what: 'next head', progress: this.#idleBytes, limitMs: keepAliveTimeoutMs }
+  }
+}
+
+/** Empty lines, which some clients send behind their content, begin no request. */
+function isBlank(bytes: Buffer): boolean {
+  return bytes.every((octet) => octet === CR || octet === LF)
+}
