@@ -67,6 +67,8 @@ interface Traffic {
   /** The least excess so far. What came since then beyond one record is neither content nor what content needs. */
   leastExcessBytes: number
   countedBytes: number
+  /** All bytes at the last look. */
+  seenBytes: number
 }
 
 export class ListenerTls {
@@ -167,7 +169,7 @@ export class ListenerTls {
     if (isTooLarge) socket.destroy()
     if (!socket.destroyed) {
       const leastExcessBytes = excessOf(socket, carrier)
-      this.#traffic.set(socket, { carrier, address, leastExcessBytes, countedBytes: 0 })
+      this.#traffic.set(socket, { carrier, address, leastExcessBytes, countedBytes: 0, seenBytes: 0 })
       socket.once('close', () => this.#traffic.delete(socket))
     }
     this.#peers.leave(opening, now)
@@ -192,6 +194,9 @@ export class ListenerTls {
       }
     }
     for (const [socket, traffic] of this.#traffic) {
+      const { bytesRead } = traffic.carrier
+      if (bytesRead === traffic.seenBytes) continue // most connections are idle
+      traffic.seenBytes = bytesRead
       const newBytes = countExcess(traffic, excessOf(socket, traffic.carrier))
       if (newBytes > 0 && this.#peers.exceeds(traffic.address, newBytes, now)) socket.destroy()
     }
