@@ -265,7 +265,8 @@ function withoutBlanks(bytes: Buffer): Buffer {
     text += withoutBlanksBeforeColons(head)
     rest = rest.slice(head.length)
   }
-  if (!/\r\ntransfer-encoding:[\t ]*chunked/i.test(text)) return Buffer.from(text + rest, 'latin1')
+  const isChunked = /\r\ntransfer-encoding:[\t ]*chunked/i.test(text) && !/(?:^|\n)HTTP\/1\.[01] 101/.test(text)
+  if (!isChunked) return Buffer.from(text + rest, 'latin1')
   for (let chunk = SIZE_LINE.exec(rest); chunk !== null; chunk = SIZE_LINE.exec(rest)) {
     const [line, size = '', extension = ''] = chunk
     const end = line.length + Number.parseInt(size, 16) + 2
