@@ -334,7 +334,7 @@ function formsOf(value: string): string[] {
   const inner = [0, 1, 2].map((offset) => {
     const text = Buffer.concat([Buffer.alloc(offset), bytes])
       .toString('base64')
-      .replace(/=+$/, '')
+      .replace(/={1,2}$/, '')
     return text.slice(Math.ceil((offset * 8) / 6), Math.floor(((offset + bytes.length) * 8) / 6))
   })
   const base64 = inner.flatMap((text) => [text, text.replaceAll('+', '-').replaceAll('/', '_')])

@@ -339,7 +339,7 @@ function limitOf(mints: readonly Mint[]): Facts['mintLimit'] {
   const limits = mints[0]?.limits ?? []
   const numberOf = (name: string) => {
     const [field = ''] = limits.filter((each) => new RegExp(`^(?:x-)?ratelimit-${name}: \\d{1,9}$`, 'i').test(each))
-    return field === '' ? undefined : Number(field.replace(/.*: /, ''))
+    return field === '' ? undefined : Number(field.slice(field.lastIndexOf(' ') + 1))
   }
   const [count, left, seconds] = [numberOf('limit'), numberOf('remaining'), numberOf('reset')]
   if (count === undefined || left !== count - 1 || seconds === undefined || seconds === 0 || seconds > 86_400)

@@ -8,6 +8,7 @@
 import { randomBytes } from 'node:crypto'
 import { beforeAll, expect, test } from 'vitest'
 import { get, HOST, head } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
 import { startFaultTable } from '../support/fault-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { RawClient, request } from '../support/raw-client.ts'
@@ -85,18 +86,22 @@ test.each([
 })
 
 test('clients that leave while they wait for a place', async () => {
+  const settings = { 'origin.connections': `${PLACES}`, 'admin.address': 'localhost:0' }
+  await using own = await startProxy(table.service, settings)
   const targets = Array.from({ length: 4 * PLACES }, () => table.target(() => new Promise(() => {})))
   const send = async (target: string) => ({
     target,
-    client: await RawClient.sending(table.proxy.port, get(target, 'acme')),
+    client: await RawClient.sending(own.port, get(target, 'acme')),
   })
   const held = await Promise.all(targets.splice(0, (PLACES * 3) / 4).map(send)) // the share of one Org
   for (const { target } of held) await table.arrival(target)
   const waiting = await Promise.all(targets.map(send))
+  const queued = () => own.metric('oap_origin_connections{state="pending"}')
+  await eventually(async () => (await queued()) === waiting.length || undefined, 'the queue')
   for (const { client } of waiting) client.reset()
-  for (const { target } of waiting) await table.proxy.logOf(target)
+  for (const { target } of waiting) await own.logOf(target)
   for (const { client } of held) client.reset()
-  await table.expectAlive()
+  expect((await request(own.port, get('/v2/alive', 'acme'))).status).toBe(200)
   for (const { target } of waiting) expect(table.requestsFor(target)).toEqual([])
 })
 
