@@ -67,6 +67,9 @@ export const callerKeyFile = () =>
 
 export const certificatesFile = () => file(parseCertificates, MAX_CERTIFICATE_FILE_BYTES).optional()
 
+/** Of clients: Node's servers verify a chain up to its root, and trust none that ends before. */
+export const clientCaFile = () => file(parseClientCas, MAX_CERTIFICATE_FILE_BYTES).optional()
+
 export const privateKeyFile = () => file(parsePrivateKey).optional()
 
 /** A file, or an https URL. With plain http, anybody on the network could replace the keys and sign tokens as the caller. */
@@ -124,6 +127,16 @@ function parseCertificates(bytes: Buffer): string {
     throw new Unsuitable('contains a certificate that cannot be read')
   }
   return `${certificates.join('\n')}\n`
+}
+
+function parseClientCas(bytes: Buffer): string {
+  const certificates = parseCertificates(bytes)
+  const hasRoot = (certificates.match(CERTIFICATE) ?? []).some((pem) => {
+    const { subject, issuer } = new X509Certificate(pem)
+    return subject === issuer
+  })
+  if (hasRoot) return certificates
+  throw new Unsuitable('contains intermediates only: no client would be trusted; add the root that issued them')
 }
 
 /** `relations.ts` checks that it fits its certificate. Node takes an empty key for none at all. */

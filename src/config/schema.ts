@@ -14,6 +14,7 @@ import {
 import {
   callerKeyFile,
   certificatesFile,
+  clientCaFile,
   keyFile,
   keySetLocation,
   PATH,
@@ -91,7 +92,7 @@ const listen = group('The listener for apps.', {
       .describe('PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.')
       .meta(RELOADABLE),
     keyFile: privateKeyFile().describe('PEM file with the private key of the certificate.').meta(RELOADABLE),
-    clientCaFile: certificatesFile()
+    clientCaFile: clientCaFile()
       .describe('CA certificates (PEM) to verify those of clients; see `callers`.')
       .meta(RELOADABLE),
   }),

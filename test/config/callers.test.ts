@@ -13,11 +13,12 @@ const FILES = {
   'jwt.key': 'eyJhbGci.eyJpc3Mi.c2ln',
   'jwks.json': JSON.stringify({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'a' }] }),
   'cert.pem': String(cert),
+  'root.pem': String(certificate('self-signed').cert),
   'key.pem': String(key),
 }
 
 const JWT = 'issuer: https://issuer.example, audience: a, subject: s'
-const TLS = 'listen: {tls: {certFile: cert.pem, keyFile: key.pem, clientCaFile: cert.pem}}\n'
+const TLS = 'listen: {tls: {certFile: cert.pem, keyFile: key.pem, clientCaFile: root.pem}}\n'
 
 const problemsOf = (yaml: string) => problemsWith(yaml, FILES)
 

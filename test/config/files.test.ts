@@ -193,6 +193,7 @@ describe('certificates', () => {
   const foreign = privateKey.export({ type: 'pkcs8', format: 'pem' })
   const files = {
     cert: String(cert),
+    root: String(certificate('self-signed').cert),
     key: String(key),
     foreign: String(foreign),
     word: 'no key',
@@ -218,9 +219,19 @@ describe('certificates', () => {
     ['origin: {certFile: cert, keyFile: half}', [`origin.keyFile (1:35): ${CUT}`]],
     ['origin: {certFile: cert, keyFile: foreign}', ['origin.keyFile (1:35): is no private key']],
     ['listen: {tls: {certFile: no, keyFile: key}}', ['listen.tls.certFile (1:26): /no does not exist']],
-    ['listen: {tls: {clientCaFile: cert}}', ['listen.tls.clientCaFile (1:30): needs listen.tls.certFile']],
+    ['listen: {tls: {clientCaFile: root}}', ['listen.tls.clientCaFile (1:30): needs listen.tls.certFile']],
     ['listen: {address: "unix:/a", tls: {certFile: cert, keyFile: key}}', ['listen.tls.certFile (1:46): is set, but']],
   ])('%s', async (yaml, expected) => {
     expect(await problemsOf(yaml, files)).toEqual(expected.map((line) => expect.stringContaining(line)))
   })
+})
+
+test('CA certificates of clients without a root are refused: Node would trust no client', async () => {
+  const { cert, key } = certificate('localhost')
+  const files = { cert, key, root: certificate('self-signed').cert }
+  const yaml = (ca: string) => `listen: {tls: {certFile: cert, keyFile: key, clientCaFile: ${ca}}}`
+  expect(await problemsOf(yaml('cert'), files)).toEqual([
+    expect.stringContaining('contains intermediates only: no client would be trusted; add the root'),
+  ])
+  await loadFile(yaml('root'), files)
 })
