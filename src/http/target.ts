@@ -179,15 +179,16 @@ const AUTHORITY = /^(\[[^\]]*\]|[^:]*?)\.?(?::(\d*))?$/
  */
 export function targetOfLocation(location: string, baseUrl: URL): string | undefined {
   const match = REFERENCE.exec(location)
-  if (match === null) return undefined
+  // Clients drop tabs: the path would be another one.
+  if (match === null || /\s/.test(location)) return undefined
   const [, scheme, authority, reference = ''] = match
   const prefix = targetPrefix(baseUrl)
   if (authority === undefined ? prefix === '' : !isOrigin(scheme, authority, baseUrl)) return undefined
   const [path = ''] = reference.split(/[?#]/, 1)
   if (!`${path}/`.startsWith(`${prefix}/`) || hasDotSegment(path)) return undefined
   const target = reference.slice(prefix.length)
-  // It would name another host: browsers take a backslash for a slash, and drop tabs.
-  if (/^\/[/\\\s]/.test(target)) return undefined
+  // It would name another host: browsers take a backslash for a slash.
+  if (/^\/[/\\]/.test(target)) return undefined
   return target.startsWith('/') ? target : `/${target}`
 }
 

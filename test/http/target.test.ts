@@ -222,3 +222,7 @@ describe('a location below the base URL becomes a target of the proxy', () => {
     )
   })
 })
+
+test('a Location with a tab in its path stays as it is: without it, the path may climb', () => {
+  expect(targetOfLocation('https://api.example.com/a/%2e\t%2e', new URL('https://api.example.com/a'))).toBeUndefined()
+})
