@@ -1,45 +1,11 @@
-/** What the answers mean: pure functions, a question each. A finding says what was seen, never what that makes likely. */
+/** What the answers mean: pure functions, a question each. */
 
 import type { StatedLife } from '../token/token-reply.ts'
 import { CONNECTIONS, type Got, type Mint } from './asker.ts'
-import { type Answers, type Asked, isSuccess, type Life, type Sample, type Trial } from './questions.ts'
-
-export interface Finding {
-  readonly about: string
-  readonly outcome: 'seen' | 'not seen' | 'could not be asked'
-  readonly says: string
-  readonly evidence: string
-}
-
-/** What is known for sure; what is not known is missing. */
-export interface Facts {
-  /** The member that is the token, with dots. */
-  readonly field?: string
-  readonly statedBy?: readonly string[]
-  readonly statedLifeMs?: number
-  readonly clockOffsetMs?: number
-  readonly slowestMintMs?: number
-  readonly isSameToken?: boolean
-  readonly endsFormer?: boolean
-  /** 0 if a new token was known at once. `share` of the connections came to know it late. */
-  readonly delay?: { readonly mostMs: number; readonly share: number }
-  /** Of a made-up token. */
-  readonly unknownStatus?: number
-  readonly endedStatus?: number
-  readonly unknownOrgStatus?: number
-  readonly mintLimit?: { readonly count: number; readonly windowMs: number }
-  /** `regular`: two lives in a row agree, and one of them was of a token that was left alone. */
-  readonly life?: {
-    readonly kind: 'regular' | 'sliding' | 'irregular'
-    readonly leastMs: number
-    readonly mostMs: number
-  }
-}
-
-export interface Judgement {
-  readonly findings: readonly Finding[]
-  readonly facts: Facts
-}
+import { between, type Facts, type Finding, type Judgement, notSeen, only, seen, span, unasked } from './findings.ts'
+import { judgeLives } from './lives.ts'
+import type { Answers, Trial } from './questions.ts'
+import { type Asked, isSuccess, type Sample } from './samples.ts'
 
 /** `url` is the call of the endpoint as people read it. */
 export function judge(answers: Answers, { url, field }: { readonly url: string; readonly field: string }): Judgement {
@@ -57,36 +23,10 @@ export function judge(answers: Answers, { url, field }: { readonly url: string; 
     judgeUnknownOrg(answers.unknownOrg),
     judgeLimits(answers.mints, answers.gets),
     judgeKeepAlive(answers.gets),
-    judgeLives(answers),
+    judgeLives(answers.lives, answers.isSameToken),
   ]
   const facts: Facts = Object.assign({}, ...judgements.map((each) => each.facts))
   return { findings: judgements.flatMap(({ findings }) => findings), facts }
-}
-
-const seen = (about: string, says: string, evidence: string): Finding => ({ about, outcome: 'seen', says, evidence })
-const notSeen = (about: string, says: string, evidence: string): Finding => ({
-  about,
-  outcome: 'not seen',
-  says,
-  evidence,
-})
-const unasked = (about: string, says: string, reason: string): Finding => ({
-  about,
-  outcome: 'could not be asked',
-  says,
-  evidence: reason,
-})
-const only = (finding: Finding, facts: Facts = {}): Judgement => ({ findings: [finding], facts })
-
-/** As people write it: `340 ms`, `2.5 s`, `12 min`. */
-export function span(ms: number): string {
-  if (ms < 1_000) return `${Math.round(ms)} ms`
-  if (ms < 10_000) return `${(ms / 1_000).toFixed(1)} s`
-  return ms < 600_000 ? `${Math.round(ms / 1_000)} s` : `${Math.round(ms / 60_000)} min`
-}
-
-function between(leastMs: number, mostMs: number): string {
-  return span(leastMs) === span(mostMs) ? `about ${span(mostMs)}` : `between ${span(leastMs)} and ${span(mostMs)}`
 }
 
 /** `401, Bearer error="invalid_token", application/json`. */
@@ -357,105 +297,4 @@ function judgeKeepAlive(gets: readonly Got[]): Judgement {
   if (kept === 0) return only(notSeen(about, 'The service closes each connection.', evidence))
   const time = seconds === undefined ? 'for a time that it does not tell' : `for ${seconds} s, as it says`
   return only(seen(about, `The service keeps idle connections ${time}.`, evidence))
-}
-
-function judgeLives({ lives, isSameToken }: Answers): Judgement {
-  const question = 'How long a token lives in use, and unused.'
-  if ('reason' in lives) return only(unasked('life', question, lives.reason))
-  const { unused, whyNotUnused, contradicted, asked } = lives.answer
-  const flaky =
-    contradicted === 0
-      ? []
-      : [
-          seen(
-            'good tokens rejected',
-            'A good token is rejected now and then.',
-            `${contradicted} of ${asked} GETs, each accepted when it was asked again`,
-          ),
-        ]
-  // The endpoint had given it to others before: its age is unknown.
-  const isOlder = 'answer' in isSameToken && isSameToken.answer
-  const known = isOlder ? lives.answer.lives.slice(1) : lives.answer.lives
-  const first = known[0]
-  if (first === undefined) {
-    return {
-      findings: [
-        unasked('life', question, 'the token is older than the probe, and its successor was not seen to end'),
-        ...flaky,
-      ],
-      facts: {},
-    }
-  }
-  const { says, life, outcome } = lifeFrom(known, unused, isOlder)
-  const evidence = [
-    ...known.map(lifeText),
-    ...(unused.length === 0 ? [] : [`unused until then: ${unused.map(unusedText).join(', ')}`]),
-    ...(whyNotUnused === undefined ? [] : [`no tokens were left unused beside it: ${whyNotUnused}`]),
-  ].join('; ')
-  return { findings: [{ about: 'life', outcome, says, evidence }, ...flaky], facts: life === undefined ? {} : { life } }
-}
-
-function lifeText({ acceptedMs, rejectedMs, longestPauseMs }: Life, index: number): string {
-  const how = index === 0 ? `used every ${span(longestPauseMs)} or sooner` : 'left alone at first'
-  if (rejectedMs === undefined) return `one ${how} was still accepted after ${span(acceptedMs)}`
-  return `one ${how} ended ${between(acceptedMs, rejectedMs)} after its mint`
-}
-
-function unusedText({ isAccepted, leastAgeMs }: Sample): string {
-  return `${span(leastAgeMs)} ${isAccepted ? 'accepted' : 'rejected'}`
-}
-
-type LifeJudgement = Pick<Finding, 'says' | 'outcome'> & { readonly life?: Facts['life'] }
-
-/** An unused token that ends at a quarter of the age that a used one outlives. */
-const SLIDING_FACTOR = 4
-
-function lifeFrom(lives: readonly Life[], unused: readonly Sample[], isOlder: boolean): LifeJudgement {
-  const [used, ...others] = lives
-  if (used === undefined) return { outcome: 'not seen', says: 'No token was seen to end.' }
-  const deaths = unused.filter(({ isAccepted }) => !isAccepted)
-  const lastAlive = Math.max(0, ...unused.filter(({ isAccepted }) => isAccepted).map(({ leastAgeMs }) => leastAgeMs))
-  const firstDead = Math.min(...deaths.map(({ mostAgeMs }) => mostAgeMs))
-  const outlived = deaths.filter(({ mostAgeMs }) => used.acceptedMs > mostAgeMs)
-  const isFarOutlived = outlived.length >= 2 && used.acceptedMs > firstDead * SLIDING_FACTOR
-  if (isFarOutlived && lastAlive < firstDead && used.longestPauseMs < firstDead) {
-    const says = `A use makes a token live longer: unused, it ends ${between(lastAlive, firstDead)} after its mint.`
-    return { outcome: 'seen', says, life: { kind: 'sliding', leastMs: lastAlive, mostMs: firstDead } }
-  }
-  const ended = lives.filter(({ rejectedMs }) => rejectedMs !== undefined)
-  if (ended.length === 0) {
-    if (deaths.length > 0)
-      return {
-        outcome: 'seen',
-        says: `Unused, a token ended ${between(lastAlive, firstDead)} after its mint; in use, none ended.`,
-      }
-    return { outcome: 'not seen', says: `No token ended within ${span(used.acceptedMs)}.` }
-  }
-  const leastMs = Math.max(...ended.map(({ acceptedMs }) => acceptedMs))
-  const mostMs = Math.min(...ended.map(({ rejectedMs = 0 }) => rejectedMs))
-  const fitsUnused = unused.every(({ isAccepted, leastAgeMs, mostAgeMs }) =>
-    isAccepted ? leastAgeMs <= mostMs * 1.05 : mostAgeMs >= leastMs * 0.95,
-  )
-  // They may differ by as much as a life is known, and a twentieth.
-  const agree = leastMs <= mostMs * 1.05 && fitsUnused
-  if (!agree) {
-    const range = [
-      Math.min(...ended.map(({ acceptedMs }) => acceptedMs)),
-      Math.max(...ended.map(({ rejectedMs = 0 }) => rejectedMs)),
-    ] as const
-    const says = `Lives differ: tokens ended ${between(...range)} after their mint.`
-    // Two lives may differ for a reason of that moment, such as a new version of the service.
-    if (ended.length < 3 || ended.some(({ acceptedMs }) => acceptedMs === 0)) return { outcome: 'seen', says }
-    return { outcome: 'seen', says, life: { kind: 'irregular', leastMs: range[0], mostMs: range[1] } }
-  }
-  const [low, high] = [Math.min(leastMs, mostMs), Math.max(leastMs, mostMs)]
-  if (others.length >= 2 && ended.length >= 3 && !isOlder) {
-    const says = `A token lives ${between(low, high)}, in use or not.`
-    return { outcome: 'seen', says, life: { kind: 'regular', leastMs: low, mostMs: high } }
-  }
-  const count = ended.length === 1 ? 'One token' : `${ended.length} tokens`
-  return {
-    outcome: 'seen',
-    says: `${count} ended ${between(low, high)} after the mint; give it more time to see whether all do.`,
-  }
 }

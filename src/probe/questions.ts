@@ -8,29 +8,20 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { OrgId } from '../http/org-id.ts'
 import { Secret } from '../secret.ts'
 import { type Asker, CONNECTIONS, type Got, type Mint, type ProbeToken, Unaskable } from './asker.ts'
-
-/** A new token that is not known after this time is not waited for. */
-const LONGEST_DELAY_MS = 15_000
-/** Tokens that stay unused until each of these shares of `--wait`. */
-const UNUSED_SHARES = [1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1] as const
-/** Lives in a row that are measured, if there is time. */
-const MOST_LIVES = 4
+import { type Lives, watchLives } from './lives.ts'
+import {
+  ASIDE,
+  type Asked,
+  getSurely,
+  isSuccess,
+  type Judge,
+  LONGEST_DELAY_MS,
+  type Sample,
+  sampleOf,
+  tokenOf,
+} from './samples.ts'
 
 const ALL_CONNECTIONS = Array.from({ length: CONNECTIONS }, (_, index) => index)
-/** A connection of its own, for tokens other than the one on the twenty. */
-const ASIDE = CONNECTIONS
-
-/** An answer, or the reason why there is none. */
-export type Asked<T> = { readonly answer: T } | { readonly reason: string }
-
-export interface Sample {
-  /** The age of the token when the service saw it lies between these two. */
-  readonly leastAgeMs: number
-  readonly mostAgeMs: number
-  readonly connection: number
-  readonly isAccepted: boolean
-  readonly status: number | undefined
-}
 
 /** A new token on twenty connections. */
 export interface Trial {
@@ -50,26 +41,6 @@ export interface Succession {
   readonly isBeforeAccepted: boolean
   readonly isAfterAccepted: boolean
   readonly isLaterAccepted: boolean
-}
-
-/** One life: the token was accepted at the first age, and rejected twice from the second on. */
-export interface Life {
-  readonly acceptedMs: number
-  /** Undefined if it still lived when the time was over. */
-  readonly rejectedMs: number | undefined
-  readonly longestPauseMs: number
-  readonly end: Got | undefined
-}
-
-export interface Lives {
-  /** The first one is of a token in use; the others were left alone for nine tenths of it. */
-  readonly lives: readonly Life[]
-  /** Of tokens that were used once, at that age. */
-  readonly unused: readonly Sample[]
-  readonly whyNotUnused: string | undefined
-  /** Rejections that the next GET with the same token contradicted. */
-  readonly contradicted: number
-  readonly asked: number
 }
 
 export interface Answers {
@@ -102,9 +73,6 @@ export interface Task {
   /** Is told what is under way. */
   readonly tell: (what: string) => void
 }
-
-/** True if the service took the token. */
-type Judge = (got: Got) => boolean
 
 export async function askAll(asker: Asker, { org, unknownOrg, waitMs, graceMs = 3_000, tell }: Task): Promise<Answers> {
   tell('a GET without a token, the first mint, and its token on twenty connections')
@@ -204,12 +172,6 @@ function had<T>(given: Asked<T>): T {
   return given.answer
 }
 
-/** @throws {Unaskable} */
-function tokenOf({ token }: Mint): ProbeToken {
-  if (token === undefined) throw new Unaskable('there is no token')
-  return token
-}
-
 /** Of the same shape, so that the service looks it up: random letters and digits in the place of those of the token. */
 function madeUpLike({ secret, ...others }: ProbeToken): ProbeToken {
   const text = secret.reveal()
@@ -232,10 +194,6 @@ function judgeFrom(noToken: Got, madeUp: Got): Judge {
   if (status >= 500) throw new Unaskable(`the path answers ${status}: give another --path`)
   const rejections = [status, noToken.status, 401, 403]
   return (got) => got.status !== undefined && got.status < 500 && !rejections.includes(got.status)
-}
-
-export function isSuccess(status: number): boolean {
-  return (status >= 200 && status <= 299) || status === 304
 }
 
 /** Most GETs to follow one token. */
@@ -273,12 +231,6 @@ async function follow(
   return { samples, isClean: true, isRough }
 }
 
-function sampleOf(got: Got, { askedAt, gotAt }: ProbeToken, judge: Judge): Sample {
-  const { at, durationMs, connection, status } = got
-  const ages = { leastAgeMs: Math.max(0, at - gotAt), mostAgeMs: at + durationMs - askedAt }
-  return { ...ages, connection, isAccepted: judge(got), status }
-}
-
 function successionOf([before, after, later]: readonly [Got, Got, Got], judge: Judge): Succession {
   const [isBeforeAccepted, isAfterAccepted, isLaterAccepted] = [judge(before), judge(after), judge(later)]
   return { before, after, later, isBeforeAccepted, isAfterAccepted, isLaterAccepted }
@@ -302,119 +254,4 @@ async function succeed(
   const after = await asker.get(former, ASIDE)
   if (graceMs > 0 && judge(after)) await sleep(graceMs)
   return successionOf([before, after, await getSurely(asker, former, judge)], judge)
-}
-
-/** A rejection counts only if other connections have it, too: a back end may be late, or reject a good token. */
-async function getSurely(asker: Asker, token: ProbeToken, judge: Judge): Promise<Got> {
-  const first = await asker.get(token, ASIDE)
-  for (const connection of judge(first) ? [] : [0, 1]) {
-    await sleep(100)
-    const again = await asker.get(token, connection)
-    if (judge(again)) return again
-  }
-  return first
-}
-
-async function watchLives(
-  asker: Asker,
-  org: OrgId,
-  judge: Judge,
-  waitMs: number,
-  whyNotUnused: string | undefined,
-  isSameToken: boolean,
-): Promise<Lives> {
-  const endsAt = performance.now() + waitMs
-  const lives: Life[] = []
-  const watch = new Watch(asker, judge)
-  // It is minted first: should a new token end the one before, then this one does not outlive the others.
-  let next = watchUsed(watch, org, waitMs, endsAt)
-  const unused = whyNotUnused === undefined ? watchUnused(watch, org, waitMs) : Promise.resolve([])
-  for (;;) {
-    const life = await next
-    lives.push(life)
-    const { rejectedMs } = life
-    const isOver = rejectedMs === undefined || performance.now() + rejectedMs * 1.2 > endsAt
-    if (isOver || lives.length === MOST_LIVES || asker.getsLeft < 20) break
-    next = isSameToken ? watchUsed(watch, org, waitMs, endsAt) : watchAlone(watch, org, lives, endsAt)
-  }
-  const { contradicted, asked } = watch
-  return { lives, unused: await unused, whyNotUnused, contradicted, asked }
-}
-
-/** Asks twice before it believes a rejection. */
-class Watch {
-  readonly asker: Asker
-  readonly judge: Judge
-  contradicted = 0
-  asked = 0
-
-  constructor(asker: Asker, judge: Judge) {
-    this.asker = asker
-    this.judge = judge
-  }
-
-  async look(token: ProbeToken): Promise<{ readonly got: Got; readonly sample: Sample }> {
-    this.asked++
-    const got = await this.asker.get(token, ASIDE)
-    const again = this.judge(got) ? got : await getSurely(this.asker, token, this.judge)
-    const isAccepted = this.judge(again)
-    if (isAccepted && again !== got) this.contradicted++
-    // Of a death, the first rejection tells when.
-    const counted = isAccepted ? again : got
-    return { got: counted, sample: sampleOf(counted, token, this.judge) }
-  }
-}
-
-async function watchUnused(watch: Watch, org: OrgId, waitMs: number): Promise<Sample[]> {
-  const samples = UNUSED_SHARES.map(async (share) => {
-    const token = tokenOf(await watch.asker.mint(org))
-    await sleep(waitMs * share)
-    return (await watch.look(token)).sample
-  })
-  const settled = await Promise.allSettled(samples)
-  for (const each of settled) if (each.status === 'rejected' && !(each.reason instanceof Unaskable)) throw each.reason
-  return settled.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
-}
-
-/** The pauses grow with the age, so that the end is known within an eighth, and stay short beside `--wait`. */
-async function watchUsed(watch: Watch, org: OrgId, waitMs: number, endsAt: number): Promise<Life> {
-  const token = tokenOf(await watch.asker.mint(org))
-  const pauseMs = (ageMs: number) => Math.min(Math.max(ageMs / 8, waitMs / 200), waitMs / 40)
-  return await watchUntilRejected(watch, token, endsAt, pauseMs, false)
-}
-
-/** A token that is left alone until it has nine tenths of the shortest life so far. */
-async function watchAlone(watch: Watch, org: OrgId, lives: readonly Life[], endsAt: number): Promise<Life> {
-  const shortestMs = Math.min(...lives.map(({ acceptedMs, rejectedMs = 0 }) => acceptedMs || rejectedMs / 2))
-  const token = tokenOf(await watch.asker.mint(org))
-  await sleep(shortestMs * 0.9)
-  return await watchUntilRejected(watch, token, endsAt, () => Math.max(20, shortestMs / 30), true)
-}
-
-async function watchUntilRejected(
-  watch: Watch,
-  token: ProbeToken,
-  endsAt: number,
-  pauseMs: (ageMs: number) => number,
-  isOld: boolean,
-): Promise<Life> {
-  let acceptedMs = 0
-  let longestPauseMs = 0
-  // The rejection of a new token that is not known yet is no end.
-  let isKnown = isOld
-  let usedAt = token.askedAt
-  while (performance.now() < endsAt && watch.asker.getsLeft > 4) {
-    const { got, sample } = await watch.look(token)
-    if (!sample.isAccepted && (isKnown || sample.mostAgeMs > LONGEST_DELAY_MS)) {
-      return { acceptedMs, rejectedMs: sample.mostAgeMs, longestPauseMs, end: got }
-    }
-    if (sample.isAccepted) {
-      if (isKnown) longestPauseMs = Math.max(longestPauseMs, got.at - usedAt)
-      isKnown = true
-      usedAt = got.at
-      acceptedMs = sample.leastAgeMs
-    }
-    await sleep(pauseMs(performance.now() - token.askedAt))
-  }
-  return { acceptedMs, rejectedMs: undefined, longestPauseMs, end: undefined }
 }

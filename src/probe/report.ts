@@ -1,7 +1,6 @@
 /** What a probe prints: a page for people, the settings that follow, and JSON, which `sandbox --like` reads. */
 
-import type { Facts, Finding } from './judgements.ts'
-import { span } from './judgements.ts'
+import { type Facts, type Finding, span } from './findings.ts'
 
 export interface Report {
   readonly program: string

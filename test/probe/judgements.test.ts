@@ -3,7 +3,9 @@
 import { describe, expect, test } from 'vitest'
 import type { Got, Mint, ProbeToken } from '../../src/probe/asker.ts'
 import { judge } from '../../src/probe/judgements.ts'
-import type { Answers, Life, Sample, Succession } from '../../src/probe/questions.ts'
+import type { Life } from '../../src/probe/lives.ts'
+import type { Answers, Succession } from '../../src/probe/questions.ts'
+import type { Sample } from '../../src/probe/samples.ts'
 import { Secret } from '../../src/secret.ts'
 
 const ANSWER = {
