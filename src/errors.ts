@@ -336,14 +336,20 @@ export type TokenErrorOptions = ErrorOptions & Pick<Failure, 'retryAfterSeconds'
 
 abstract class FailureError<Code extends ErrorCode> extends Error implements Failure {
   readonly code: Code
+  readonly limit: Limit | undefined
   readonly retryAfterSeconds: number | undefined
   readonly tokenEndpointStatus: number | undefined
   readonly hint: string | undefined
   readonly reason: string | undefined
 
-  constructor(code: Code, message: string, options: TokenErrorOptions & Pick<Failure, 'hint' | 'reason'> = {}) {
+  constructor(
+    code: Code,
+    message: string,
+    options: TokenErrorOptions & Pick<Failure, 'limit' | 'hint' | 'reason'> = {},
+  ) {
     super(message, options)
     this.code = code
+    this.limit = options.limit
     this.retryAfterSeconds = options.retryAfterSeconds
     this.tokenEndpointStatus = options.tokenEndpointStatus
     this.hint = options.hint
@@ -361,9 +367,5 @@ export class TokenError extends FailureError<TokenErrorCode> {
   }
 }
 
-/** An exchange with the origin that gave no usable response. `overloaded`: the machine had no file descriptor or buffer left. */
-export class OriginError extends FailureError<OriginErrorCode> {
-  get limit(): Limit | undefined {
-    return this.code === 'overloaded' ? 'file descriptors' : undefined
-  }
-}
+/** An exchange with the service that gave no usable response. */
+export class OriginError extends FailureError<OriginErrorCode> {}

@@ -42,7 +42,10 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const fleet = await openFleet(config, live, events)
   const mintOrigin = await openOrigin(config, tokens.mintConcurrency, live)
   const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet)
-  const origin = await openOrigin(config, settings.connections, live)
+  const origin = await openOrigin(config, settings.connections, live, {
+    responseTimeoutMs: settings.responseTimeout,
+    idleTimeoutMs: settings.idleTimeout,
+  })
   const gateway: Gateway = {
     waiting: 0,
     credentials: side.credentials,
@@ -50,8 +53,6 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     baseUrl: config.baseUrl,
     tokens: side.tokens,
     observer: events,
-    responseTimeoutMs: settings.responseTimeout,
-    idleTimeoutMs: settings.idleTimeout,
     repeatMemory: new RepeatMemory(config.replay.maxBody),
   }
   const rules = new LiveRules(config, events)

@@ -3,6 +3,7 @@
 import type { SecureContext } from 'node:tls'
 import type { Config } from '../config/schema.ts'
 import { type CallAnswer, type CallRequest, call } from '../origin/call.ts'
+import type { TimeLimits } from '../origin/connection.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
 import { tunnelFor } from '../origin/proxy-tunnel.ts'
@@ -23,11 +24,13 @@ export async function openOrigin(
   { baseUrl, origin, proxies }: Config,
   connections: number,
   live: Pick<ConnectorOptions, 'secureContext'>,
+  limits?: TimeLimits,
 ): Promise<Origin> {
   return new Origin({
     baseUrl,
     connections,
     connectTimeoutMs: origin.connectTimeout,
+    ...limits,
     maxConnectionAgeMs: origin.maxConnectionAge,
     tunnel: await tunnelFor(baseUrl, proxies, origin.connectTimeout),
     get secureContext() {

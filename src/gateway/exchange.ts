@@ -43,10 +43,6 @@ export interface Gateway {
   readonly origin: Origin
   readonly baseUrl: URL
   readonly repeatMemory: RepeatMemory
-  /** Until the final response head, counted from the last progress of the request; also the longest wait for a connection. */
-  readonly responseTimeoutMs: number
-  /** Silence of the service inside a response. */
-  readonly idleTimeoutMs: number
 }
 
 /** Of a request that is none, what was read before the fault. */
@@ -67,11 +63,6 @@ const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
 ])
 
 const UNAUTHORIZED = 401
-
-/** A longer rejection is not read to its end: its connection is closed. */
-const MAX_REJECTION_BYTES = 64 * 1024
-/** A rejection may go on for this time after the new token is here. Most have ended by then, and their connection is kept. */
-const REJECTION_GRACE_MS = 100
 
 export class Exchange implements RequestInProgress, AttemptSink {
   readonly #gateway: Gateway
@@ -104,11 +95,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
   /** Monotonic milliseconds: the request was sent. */
   #sentAt = 0
   #hasNewConnection = false
-  /** The longest time without progress of the service. */
-  #limitMs = Number.POSITIVE_INFINITY
-  #checkedBytes = 0
-  /** The last progress that is known. Monotonic milliseconds. */
-  #progressedAt = 0
   /** Set from the first rejection on. */
   #rejection: RejectedToken | undefined
 
@@ -247,20 +233,17 @@ export class Exchange implements RequestInProgress, AttemptSink {
     })
   }
 
-  #dispatch(content: Attempt['request']['content']): void {
+  #dispatch(content: Attempt['content']): void {
     const { target, method, fields, contentLength, isWebSocket: isHandshake, orgId: org = '' } = this.#admitted
     assert(this.#credential !== undefined)
     const authorization = this.#credential.reveal()
     const needsNewConnection = isHandshake || this.#hasNewConnection
-    this.#attempt = new Attempt(
-      { method, target, fields, authorization, content, contentLength, isHandshake, org, needsNewConnection },
-      this,
-    )
+    const request = { method, target, fields, authorization, contentLength, isHandshake, org, needsNewConnection }
+    this.#attempt = new Attempt(request, content, this)
     const record = this.#writableRecord
     this.#sentAt = performance.now()
     record.dispatchedAt = this.#sentAt
     record.respondedAt = undefined
-    this.#allow(this.#gateway.responseTimeoutMs, this.#sentAt)
     this.#gateway.origin.dispatch(this.#attempt)
   }
 
@@ -269,7 +252,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
   /** The service is asked only now: the time before was spent on waiting for a connection. */
   connected(): void {
     this.#sentAt = performance.now()
-    this.#progressedAt = this.#sentAt
   }
 
   responseHead(head: ResponseHead): void {
@@ -300,9 +282,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   responseContent(bytes: Buffer, start: number, end: number): ContentUse {
-    const fate = this.#response.write(bytes, start, end)
-    if (fate === 'pause') this.#limitMs = Number.POSITIVE_INFINITY // the listener watches a client that takes nothing
-    return fate
+    return this.#response.write(bytes, start, end)
   }
 
   responsePaused(): void {
@@ -319,13 +299,13 @@ export class Exchange implements RequestInProgress, AttemptSink {
     else if (this.isOver) return
     else if (this.#mayUseNewConnection(attempt, error)) {
       this.#hasNewConnection = true
-      this.#dispatch(attempt.request.content) // it may be kept nowhere else
+      this.#dispatch(attempt.content) // it may be kept nowhere else
     } else {
       // Send the content that came before the break, so that the client sees the service's response break.
       this.#response.flush()
       // RFC 9209 §2.3: "terminated" means that no part of the response was received.
-      const isIncomplete = attempt.hasResponse && error.code === 'connection_terminated'
-      const isBroken = this.#response.hasStarted || isIncomplete
+      const isCut = attempt.hasResponse && error.code === 'connection_terminated'
+      const isBroken = isCut || (this.#response.hasStarted && error.code !== 'http_response_timeout')
       this.fail(isBroken ? { code: 'http_response_incomplete', reason: error.reason } : error)
     }
   }
@@ -386,15 +366,11 @@ export class Exchange implements RequestInProgress, AttemptSink {
     return Promise.resolve(other)
   }
 
-  /** Waits for the new token and for all of the client's content, then for the end of the answer that nobody gets. */
+  /** Waits for the new token and for all of the client's content. */
   async #waitToRepeat(next: Promise<Credential>): Promise<Credential> {
-    this.#limitMs = Number.POSITIVE_INFINITY // the mint and the client's content have limits of their own
-    const attempt = this.#attempt
-    const ended = attempt && readAway(attempt)
+    assert(this.#attempt !== undefined)
+    this.#attempt.discardResponse()
     const [credential] = await Promise.all([next, this.#content?.received()])
-    const grace = setTimeout(() => attempt?.abort(UNREAD), REJECTION_GRACE_MS)
-    await ended
-    clearTimeout(grace)
     this.#writableRecord.token = 'replayed'
     return credential
   }
@@ -403,36 +379,12 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   #relay(head: ResponseHead): void {
     this.#writableRecord.status = head.status
-    this.#allow(this.#gateway.idleTimeoutMs, performance.now())
     this.#content?.dropKept()
     // There is no tunnel, so what came behind the handshake is dropped.
     if (this.#admitted.isWebSocket) this.#client.finish()
     // Links for the App, such as the one that links an Org, may be meant for a browser.
     if (this.#admitted.orgId !== undefined) head.relocate(this.#gateway.baseUrl)
     this.#response.begin(head, this.#head.minorVersion === 0)
-  }
-
-  /** There was progress; the next must follow within this time. */
-  #allow(limitMs: number, now: number): void {
-    this.#limitMs = limitMs
-    this.#progressedAt = now
-  }
-
-  /** The one clock of the request. Called several times within each limit, with monotonic milliseconds. */
-  check(now: number): void {
-    // An early response has a limit of its own, however much content the client still sends.
-    const bytes = this.#response.hasStarted ? this.#response.contentBytes : (this.#content?.receivedBytes ?? 0)
-    if (bytes !== this.#checkedBytes) {
-      this.#checkedBytes = bytes
-      this.#progressedAt = now
-    } else if (now - this.#progressedAt >= this.#limitMs) this.#limitPassed(now)
-  }
-
-  #limitPassed(now: number): void {
-    if (!this.#response.hasStarted && this.awaitsClient) this.#progressedAt = now
-    else if (this.#attempt?.isSent !== false) this.fail({ code: 'http_response_timeout' })
-    else if (this.#attempt.queuedFor !== undefined) this.fail({ code: 'overloaded', limit: this.#attempt.queuedFor })
-    else this.fail(NOT_CONNECTED)
   }
 
   // ---- what the client's connection tells
@@ -476,8 +428,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   responseDrained(): void {
-    if (this.#limitMs !== Number.POSITIVE_INFINITY || !this.#response.hasStarted || this.#response.isComplete) return
-    this.#allow(this.#gateway.idleTimeoutMs, performance.now())
     this.#attempt?.resume()
   }
 
@@ -491,7 +441,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
   complete(): void {
     if (this.isOver || this.#response.isLost) return // the client has left, and `abandoned` follows
     // Until a slow client has taken everything, it can still leave, and the proxy can still break off.
-    this.#limitMs = Number.POSITIVE_INFINITY
     this.#response.end()
   }
 
@@ -561,26 +510,4 @@ function completeAll(): void {
   for (const exchange of exchanges) exchange.complete()
 }
 
-/** Reads the rest of a response that nobody gets, so that its connection can be used again. Resolves when it has ended or broken off. */
-function readAway(attempt: Attempt): Promise<void> {
-  return new Promise((resolve) => {
-    let bytes = 0
-    attempt.sink = {
-      responseHead: () => undefined,
-      responseContent: (_, start, end) => {
-        bytes += end - start
-        if (bytes > MAX_REJECTION_BYTES) attempt.abort(UNREAD)
-        return 'consumed'
-      },
-      responseEnd: resolve,
-      attemptFailed: () => resolve(),
-    }
-  })
-}
-
-const NOT_CONNECTED: Failure = {
-  code: 'connection_timeout',
-  hint: 'TCP and TLS with the service took longer than origin.responseTimeout.',
-}
-const UNREAD = new OriginError('http_response_incomplete', 'a rejection that is not read to its end')
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')

@@ -349,7 +349,6 @@ export class ClientConnection implements Client, RequestEvents {
 
   /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
   check(now: number, limits: WaitLimits): void {
-    this.#request?.check(now)
     const wait = this.#awaited(limits)
     if (wait.what !== this.#wait.what || wait.progress !== this.#wait.progress) {
       this.#wait = wait

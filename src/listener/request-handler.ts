@@ -32,8 +32,6 @@ export interface RequestInProgress {
   readonly awaitsProof: boolean
   /** True if a 101 may make its connection a tunnel, to which the bytes behind the head then belong. */
   readonly mayBecomeTunnel: boolean
-  /** The one clock of the request; called now and then. Monotonic milliseconds. */
-  check(now: number): void
   /** True if the silence of the client counts: more content is wanted, and the service sends nothing. */
   readonly awaitsClient: boolean
   /** Octets `start` to `end` of `bytes` are content. Nobody overwrites them. */

@@ -1,9 +1,9 @@
-/** One request on its way to the origin, on one connection. */
+/** One request on its way to the service, on one connection. */
 
+import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import type { Limit } from '../errors.ts'
 import type { ResponseHead } from '../http/response-head.ts'
-import type { RequestContent } from './request-writer.ts'
 
 /**
  * The receiver's use of the bytes of content. `consumed`: it is done with them, and they may be overwritten. `borrowed`: it still
@@ -11,13 +11,13 @@ import type { RequestContent } from './request-writer.ts'
  */
 export type ContentUse = 'consumed' | 'borrowed' | 'pause'
 
-/** Receives the events of an attempt. The exchange that started it implements this. */
+/** Receives the events of an attempt. */
 export interface AttemptSink {
   /** The attempt has a connection. Its request is written next. */
   connected?(): void
-  /** The final response head has arrived. */
+  /** The head of the final response has arrived. */
   responseHead(head: ResponseHead): void
-  /** The response is a 101 to a WebSocket handshake: `socket` is the other's, `firstBytes` came behind the head. No more events follow. */
+  /** The response is a 101 to a WebSocket handshake. Whoever implements this gets the socket, and no more events follow. */
   protocolSwitched?(head: ResponseHead, socket: Socket, firstBytes: Buffer): void
   /** Content has arrived: octets `start` to `end` of `bytes`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentUse
@@ -28,7 +28,11 @@ export interface AttemptSink {
   attemptFailed(attempt: Attempt, error: Error): void
 }
 
-export type ContentWriter = Pick<RequestContent, 'write' | 'end'>
+export interface ContentWriter {
+  /** Returns false if no more is wanted until `resume` of the source. `isOwned`: nobody else will read `chunk`. */
+  write(chunk: Buffer, isOwned: boolean): boolean
+  end(): void
+}
 
 /** Content that is not in memory as a whole. */
 export interface ContentSource {
@@ -46,10 +50,9 @@ export interface OriginRequest {
   readonly fields: readonly string[]
   /** The credential, if it is not among the fields. */
   readonly authorization?: string | undefined
-  /** Undefined if there is none, and once content in memory has been written. */
-  content?: Buffer | ContentSource | undefined
-  /** Declared length in octets; undefined if the length is not known. */
+  /** Declared length of the content in octets; undefined if the length is not known. */
   readonly contentLength?: number | undefined
+  /** Of a WebSocket. */
   readonly isHandshake?: boolean
   /** One org holds no more than its share of the connections. Empty for a request of the bare App; undefined for a mint. */
   readonly org?: string | undefined
@@ -60,16 +63,22 @@ export interface OriginRequest {
 /** Holds an attempt: the queue of a full pool, or a connection. */
 export interface AttemptPlace {
   abort(attempt: Attempt, reason: Error): void
+  /** Of a connection alone. */
   resume?(): void
+  discardResponse?(): void
 }
 
 export class Attempt {
   readonly request: OriginRequest
-  sink: AttemptSink
+  readonly sink: AttemptSink
+  /** Undefined if there is none, and once content in memory has been written: the response may go on for hours. */
+  content: Buffer | ContentSource | undefined
   /** Undefined before the attempt is dispatched and after it has ended. */
   place: AttemptPlace | undefined
   /** The limit that the attempt met when it had to wait for a connection. */
   queuedFor: Limit | undefined
+  /** When it had to wait. Monotonic milliseconds. */
+  queuedAt = 0
   /** True once the request is being written, so that bytes may have been sent. */
   isSent = false
   /** True if the connection has carried an exchange before. */
@@ -77,8 +86,9 @@ export class Attempt {
   /** True once a byte of the response has arrived. */
   hasResponse = false
 
-  constructor(request: OriginRequest, sink: AttemptSink) {
+  constructor(request: OriginRequest, content: Attempt['content'], sink: AttemptSink) {
     this.request = request
+    this.content = content
     this.sink = sink
   }
 
@@ -87,7 +97,14 @@ export class Attempt {
     this.place?.abort(this, reason)
   }
 
+  /** More content is wanted, if the response has not ended meanwhile. */
   resume(): void {
     this.place?.resume?.()
+  }
+
+  /** To be called once the head has arrived: nobody wants the content. No more events follow. */
+  discardResponse(): void {
+    assert(this.place?.discardResponse !== undefined)
+    this.place.discardResponse()
   }
 }

@@ -6,8 +6,6 @@ import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
 
 const MAX_CONTENT_BYTES = 64 * 1024
-/** If the content of an answer without success is read within this time, its connection can be used again. */
-const READ_AWAY_MS = 1_000
 
 export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | 'fields'> {
   /** The head is the answer, whatever its status. */
@@ -31,15 +29,14 @@ export function call(
       resolve({ status, fields, keepsAlive, keepAliveSeconds, content: Buffer.concat(chunks) })
     const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
     // After a stall of this process the answer may be there already: it is read before the immediate runs.
-    const expireAfter = (delayMs: number) => setTimeout(() => setImmediate(expire), delayMs)
-    let timer = expireAfter(timeoutMs)
+    const timer = setTimeout(() => setImmediate(expire), timeoutMs)
     const sink: AttemptSink = {
       responseHead(given) {
         head = given
         if (request.ignoresContent !== true && head.status >= 200 && head.status <= 299) return
-        succeed(head)
         clearTimeout(timer)
-        timer = expireAfter(READ_AWAY_MS)
+        succeed(head)
+        attempt.discardResponse()
       },
 
       responseContent(bytes, start, end) {
@@ -60,7 +57,7 @@ export function call(
         reject(isCut ? new OriginError('http_response_incomplete', 'the answer was cut off') : error)
       },
     }
-    const attempt = new Attempt(request, sink)
+    const attempt = new Attempt(request, undefined, sink)
     onCall?.(() => attempt.abort(new OriginError('http_response_timeout', 'given up')))
     origin.dispatch(attempt)
   })

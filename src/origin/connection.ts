@@ -1,5 +1,6 @@
-/** One connection to the origin. It carries one exchange at a time, and takes the next when nothing of the last is left. */
+/** One connection to the service. It carries one exchange at a time, and takes the next when nothing of the last is left. */
 
+import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
 import { ResponseHead } from '../http/response-head.ts'
@@ -7,19 +8,46 @@ import { MalformedMessage } from '../http1/malformed.ts'
 import { type ReceivedResponse, type ResponseEvents, ResponseParser } from '../http1/response-parser.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
 import type { Connector } from './connector.ts'
-import type { Origin } from './origin.ts'
 import { originError } from './origin-failure.ts'
-import { isJoined, type RequestContent, writeRequest } from './request-writer.ts'
+import { isJoined, keepReading, type RequestContent, writeRequest } from './request-writer.ts'
+
+/** What a connection tells and asks the pool that it belongs to. */
+export interface ConnectionPool {
+  /** For the reads of all tunnels: each copies what it has read, and an idle one holds no memory. */
+  readonly tunnelBuffer: Buffer
+  /** Calls `send` of the connection when the event loop has read what waits on it. */
+  look(connection: Connection): void
+  /** The connection may take the next attempt. The service keeps it idle for so long, if it says. */
+  freed(connection: Connection, keepAliveSeconds: number | undefined): void
+  /** It takes no more attempts. */
+  closed(connection: Connection): void
+  /** It is a tunnel from now on. */
+  becameTunnel(socket: Socket): void
+  /** Sends an attempt that was not written on another connection. */
+  dispatch(attempt: Attempt): void
+}
+
+/** In milliseconds. */
+export interface TimeLimits {
+  /** For the head of the final response, from the last progress of the request. */
+  readonly responseTimeoutMs: number
+  /** For silence inside the content of a response. */
+  readonly idleTimeoutMs: number
+}
 
 /** The most that one read from the kernel brings. */
 const READ_BYTES = 64 * 1024
+
+/** A response that nobody wants is read away up to this size and for this time, so that its connection can be used again. */
+const MAX_DISCARDED_BYTES = 64 * 1024
+const DISCARD_MS = 1_000
 
 const SWITCHING_PROTOCOLS = 101
 /** From this status on, a service may have answered without reading the content. */
 const MULTIPLE_CHOICES = 300
 
 export class Connection implements AttemptPlace, ResponseEvents {
-  readonly #pool: Origin
+  readonly #pool: ConnectionPool
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
   #socket: Socket | undefined
@@ -29,6 +57,10 @@ export class Connection implements AttemptPlace, ResponseEvents {
   #content: RequestContent | undefined
   /** The final response, or a 101. */
   #response: ReceivedResponse | undefined
+  /** Nobody wants the response. */
+  #isDiscarding = false
+  /** Octets of content of the response. */
+  #contentBytes = 0
   /** True if the connection may carry another exchange behind this response. */
   #persists = false
   /** Octets of the last read. */
@@ -44,15 +76,18 @@ export class Connection implements AttemptPlace, ResponseEvents {
   readonly retiresAt: number
   /** Monotonic milliseconds. The pool sets it while the connection is free. */
   expiresAt = 0
+  /** What `check` has seen. */
+  #progress = 0
+  /** When `check` has first seen it. Monotonic milliseconds. */
+  #progressedAt = 0
 
   /** Opens the connection for its first attempt. */
-  constructor(connector: Connector, pool: Origin, first: Attempt, retiresAt: number) {
+  constructor(connector: Connector, pool: ConnectionPool, first: Attempt, retiresAt: number) {
     this.#pool = pool
     this.retiresAt = retiresAt
     this.#parser = new ResponseParser(this)
-    this.attempt = first
-    first.place = this
     first.isReused = false
+    this.#hold(first)
     this.#cancelOpening = connector.open(this, (result) => {
       if (result instanceof OriginError) this.destroy(result)
       else this.#opened(result)
@@ -71,20 +106,26 @@ export class Connection implements AttemptPlace, ResponseEvents {
     socket.on('drain', () => this.#content?.resume())
     // A socket that is read into our buffers never emits it.
     socket.on('data', (chunk: Buffer) => this.received(chunk, chunk.length))
-    if (this.attempt?.request.isHandshake !== true) keepReading(socket, () => this.#content?.detach())
+    assert(this.attempt !== undefined)
+    if (this.attempt.request.isHandshake !== true) keepReading(socket, () => this.#content?.detach())
     this.send()
   }
 
   /**
    * Sends the request of `attempt`, after a look at the connection: bytes or an end may wait on it that the event loop has not
-   * read yet. Written before that, the request would get these bytes for its response. The second immediate runs when the loop
-   * has polled once more, and has read all that waited.
+   * read yet. Written before that, the request would get these bytes for its response.
    */
   take(attempt: Attempt): void {
+    attempt.isReused = true
+    this.#hold(attempt)
+    this.#pool.look(this)
+  }
+
+  #hold(attempt: Attempt): void {
+    assert(this.attempt === undefined && !this.#isClosed)
     this.attempt = attempt
     attempt.place = this
-    attempt.isReused = true
-    if (looking.push(this) === 1) setImmediate(lookOnce)
+    this.#progress = Number.NaN // time begins at the next `check`
   }
 
   /** Writes the request, unless its attempt has ended or gone elsewhere meanwhile. */
@@ -92,12 +133,13 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const { attempt } = this
     if (attempt === undefined || this.#socket === undefined) return
     try {
-      const { request, sink } = attempt
       attempt.isSent = true
-      sink.connected?.()
-      this.#parser.expect(request.method === 'HEAD', request.isHandshake === true)
-      this.#hasMuchContent = !isJoined(request)
-      this.#content = writeRequest(this.#socket, request)
+      attempt.sink.connected?.()
+      const { method, isHandshake } = attempt.request
+      this.#parser.expect(method === 'HEAD', isHandshake)
+      this.#hasMuchContent = !isJoined(attempt)
+      this.#contentBytes = 0
+      this.#content = writeRequest(this.#socket, attempt)
     } catch (error) {
       this.destroy(error as Error)
     }
@@ -110,7 +152,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     return this.#buffer
   }
 
-  /** The first `length` octets of `bytes` are new. Returns false if no more is wanted until `resume` of the socket. */
+  /** As the connector calls it. */
   received(bytes: Buffer, length: number): boolean {
     const { attempt } = this
     // Whoever has got the socket of a tunnel reads it as a stream.
@@ -125,7 +167,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
       this.#readBytes = length
       const next = this.#parser.read(bytes, 0, length)
       if (this.#response?.status === SWITCHING_PROTOCOLS) this.#switch(this.#response, bytes.subarray(next, length))
-      else if (this.attempt === attempt) {
+      else if (this.attempt === attempt && !this.#isDiscarding) {
         attempt.sink.responsePaused?.()
         if (this.#parser.endsWithConnection) this.#pauseForTurn()
       }
@@ -147,62 +189,81 @@ export class Connection implements AttemptPlace, ResponseEvents {
 
   responseHead(response: ReceivedResponse): void {
     const { attempt } = this
+    assert(attempt !== undefined && this.#socket !== undefined)
     this.#response = response
+    this.#progress = Number.NaN
     if (response.status === SWITCHING_PROTOCOLS) return
     // A service that answers early may never read the rest of the request, even if the kernel took it whole. Or it closes
     // although it said otherwise.
     const mayBeUnread = this.#hasMuchContent && response.status >= MULTIPLE_CHOICES
-    const isAllSent = this.#content?.isOver !== false && this.#socket?.writableLength === 0
-    const isHandshake = attempt?.request.isHandshake === true
+    const isAllSent = this.#content?.isOver !== false && this.#socket.writableLength === 0
+    const isHandshake = attempt.request.isHandshake === true
     this.#persists = response.keepsAlive && !mayBeUnread && isAllSent && !isHandshake
-    attempt?.sink.responseHead(new ResponseHead(response))
+    attempt.sink.responseHead(new ResponseHead(response))
   }
 
-  /** The response is a 101. `firstBytes` are of the other protocol. */
+  /** The response is a 101. `firstBytes` are of the other protocol. The connection leaves the pool, and its socket goes to the sink. */
   #switch(response: ReceivedResponse, firstBytes: Buffer): void {
-    const { attempt } = this
     const socket = this.#socket
-    if (attempt?.request.isHandshake !== true || socket === undefined) {
-      throw new Error('a 101 to a request that offers no protocol')
-    }
     const head = new ResponseHead(response)
     if (head.upgrade !== 'websocket') throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
+    const sink = this.attempt?.sink
+    assert(socket !== undefined && sink?.protocolSwitched !== undefined)
     this.#detach()
     this.#isClosed = true
     this.#isTunnel = true
     this.#buffer = undefined
-    this.#pool.tunnels++
-    socket.once('close', () => this.#pool.tunnels--)
     this.#pool.closed(this)
+    this.#pool.becameTunnel(socket)
     for (const event of ['data', 'end', 'drain']) socket.removeAllListeners(event)
     socket.pause()
     socket.allowHalfOpen = true // a WebSocket may end one side first
-    attempt.sink.protocolSwitched?.(head, socket, Buffer.from(firstBytes))
+    sink.protocolSwitched(head, socket, Buffer.from(firstBytes))
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {
-    const use = this.attempt?.sink.responseContent(bytes, start, end)
-    if (use === undefined || use === 'consumed') return
+    assert(this.attempt !== undefined && this.#socket !== undefined)
+    this.#contentBytes += end - start
+    if (this.#isDiscarding) {
+      if (this.#contentBytes > MAX_DISCARDED_BYTES) this.#close()
+      return
+    }
+    const use = this.attempt.sink.responseContent(bytes, start, end)
+    if (use === 'consumed') return
     this.#buffer = undefined
     if (use === 'pause') this.#socket?.pause()
   }
 
   resume(): void {
+    this.#progress = Number.NaN
     this.#socket?.resume()
+  }
+
+  /** The connection reads the rest away, if it can be used again behind it. */
+  discardResponse(): void {
+    const { attempt } = this
+    assert(attempt !== undefined && this.#response !== undefined)
+    attempt.place = undefined
+    this.#isDiscarding = true
+    this.#progress = Number.NaN
+    if (!this.#persists) this.#close()
   }
 
   /** Frees the connection first: the exchange may send its next attempt from within `responseEnd`. */
   messageEnd(next: number): void {
     const response = this.#response
+    const isDiscarding = this.#isDiscarding
     const attempt = this.#detach()
-    if (this.#socket?.isPaused() === true) this.resume() // the last piece of content has paused it
+    assert(attempt !== undefined && response !== undefined)
+    if (this.#socket?.isPaused() === true) this.#socket.resume() // the last piece of content has paused it
     // Bytes behind the response belong to no other one of ours.
-    if (this.#persists && next === this.#readBytes) this.#pool.freed(this, response?.keepAliveSeconds)
+    if (this.#persists && next === this.#readBytes) this.#pool.freed(this, response.keepAliveSeconds)
     else this.#close()
+    if (isDiscarding) return
     try {
-      attempt?.sink.responseEnd()
+      attempt.sink.responseEnd()
     } catch (error) {
-      attempt?.sink.attemptFailed(attempt, error as Error)
+      attempt.sink.attemptFailed(attempt, error as Error)
     }
   }
 
@@ -214,6 +275,34 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.destroy()
   }
 
+  /** Ends an attempt that stands still for too long. To be called several times within each limit. `now` is monotonic milliseconds. */
+  check(now: number, { responseTimeoutMs, idleTimeoutMs }: TimeLimits): void {
+    const { attempt } = this
+    if (attempt === undefined) return
+    const progress = this.#measure()
+    if (progress !== this.#progress) {
+      this.#progress = progress
+      this.#progressedAt = now
+      return
+    }
+    const ofResponse = this.#isDiscarding ? DISCARD_MS : idleTimeoutMs
+    const limitMs = this.#response === undefined ? responseTimeoutMs : ofResponse
+    if (now - this.#progressedAt < limitMs) return
+    if (this.#isDiscarding) this.#close()
+    else this.abort(attempt, attempt.isSent ? TOO_LATE : NOT_CONNECTED)
+  }
+
+  /** Grows with each progress of the exchange. Not a number, and so unequal to itself, while it is not for the service to do something. */
+  #measure(): number {
+    const socket = this.#socket
+    if (socket === undefined || this.attempt?.isSent !== true) return -1
+    if (this.#isDiscarding) return 0
+    if (this.#response !== undefined) return socket.isPaused() ? Number.NaN : this.#contentBytes
+    // It has taken all that has come from the client.
+    if (this.#content?.isOver === false && socket.writableLength === 0) return Number.NaN
+    return socket.bytesWritten - socket.writableLength
+  }
+
   abort(attempt: Attempt, reason: Error): void {
     this.#close()
     attempt.sink.attemptFailed(attempt, reason)
@@ -221,9 +310,11 @@ export class Connection implements AttemptPlace, ResponseEvents {
 
   /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
   destroy(reason: Error = CLOSED): void {
+    const isDiscarding = this.#isDiscarding
     const attempt = this.#close()
-    if (attempt?.isReused === true && !attempt.isSent) this.#pool.dispatch(attempt)
-    else attempt?.sink.attemptFailed(attempt, reason)
+    if (attempt === undefined || isDiscarding) return
+    if (attempt.isReused && !attempt.isSent) this.#pool.dispatch(attempt)
+    else attempt.sink.attemptFailed(attempt, reason)
   }
 
   #detach(): Attempt | undefined {
@@ -233,6 +324,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#content?.detach()
     this.#content = undefined
     this.#response = undefined
+    this.#isDiscarding = false
     return attempt
   }
 
@@ -254,47 +346,8 @@ function protocolError({ reason }: MalformedMessage): OriginError {
   })
 }
 
-const CLOSED = new OriginError('connection_terminated', 'closed by the origin')
-
-/** Those that began to look in this turn of the event loop. */
-let looking: Connection[] = []
-
-function lookOnce(): void {
-  setImmediate(endLooks, looking)
-  looking = []
-}
-
-function endLooks(connections: readonly Connection[]): void {
-  for (const connection of connections) connection.send()
-}
-
-type WriteDone = (error?: Error | null) => void
-
-/** Errors of a write to a peer that reads no more. What the peer sent before may still be read. */
-const READS_NO_MORE: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET'])
-
-/**
- * Keeps `socket` reading after a write has failed, and calls `onFailed` then. A service may answer before it has read the
- * content, and close: its kernel resets the connection, our next write fails, and the answer still lies in our receive
- * buffer. Node destroys a socket whose write fails, and the answer is lost with it. So the error is withheld from the
- * stream: no write after it reaches the kernel, and reading goes on to the end of the connection, which follows at once.
- * Without this, most uploads of 2 MB that are answered early end as a 502.
- */
-function keepReading(socket: Socket, onFailed: () => void): void {
-  let streamDone: WriteDone | undefined
-  let done: WriteDone = () => undefined
-  // The stream passes the same function each time, so that one wrapper serves them all.
-  const wrapped = (given: WriteDone): WriteDone => {
-    if (given === streamDone) return done
-    streamDone = given
-    done = (error) => {
-      if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed()
-      else given(error)
-    }
-    return done
-  }
-  const write = socket._write
-  const writev = socket._writev
-  socket._write = (chunk, encoding, given) => write.call(socket, chunk, encoding, wrapped(given))
-  if (writev) socket._writev = (chunks, given) => writev.call(socket, chunks, wrapped(given))
-}
+const CLOSED = new OriginError('connection_terminated', 'closed by the service')
+const TOO_LATE = new OriginError('http_response_timeout', 'the service is silent')
+const NOT_CONNECTED = new OriginError('connection_timeout', 'no connection in time', {
+  hint: 'TCP and TLS with the service took longer than origin.responseTimeout.',
+})

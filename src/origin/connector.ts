@@ -6,7 +6,6 @@ import { OriginError } from '../errors.ts'
 import { serverNameOf } from '../http/host.ts'
 import { NO_RENEGOTIATION } from '../trusted-certificates.ts'
 import { AddressRace, type Lookup } from './address-race.ts'
-import type { Connection } from './connection.ts'
 import { originError } from './origin-failure.ts'
 import type { ProxyTunnel } from './proxy-tunnel.ts'
 
@@ -24,7 +23,11 @@ export interface ConnectorOptions {
 }
 
 /** Receives what is read, in buffers of its own. */
-type SocketReader = Pick<Connection, 'nextBuffer' | 'received'>
+interface SocketReader {
+  nextBuffer(): Buffer
+  /** The first `length` octets of `bytes` are new. Returns false if no more is wanted until `resume` of the socket. */
+  received(bytes: Buffer, length: number): boolean
+}
 
 /** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000

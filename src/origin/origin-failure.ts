@@ -35,7 +35,8 @@ export function originError(error: Error): OriginError {
   if (error instanceof OriginError) return error
   const { code: systemCode = '', syscall }: NodeJS.ErrnoException = error
   const code = originErrorCode(systemCode, syscall)
-  return new OriginError(code, error.message, { cause: error, hint: hintFor(code, systemCode) })
+  const limit = code === 'overloaded' ? 'file descriptors' : undefined
+  return new OriginError(code, error.message, { cause: error, limit, hint: hintFor(code, systemCode) })
 }
 
 function originErrorCode(systemCode: string, syscall: string | undefined): OriginErrorCode {

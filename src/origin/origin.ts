@@ -1,12 +1,15 @@
 /** The service: a bounded pool of connections to it, and the queue of attempts that wait for one. */
 
+import assert from 'node:assert/strict'
+import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { type Limit, OriginError } from '../errors.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
-import { Connection } from './connection.ts'
+import { Connection, type ConnectionPool, type TimeLimits } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
 
-export interface OriginOptions extends ConnectorOptions {
+/** No time limit if it is left out. */
+export interface OriginOptions extends ConnectorOptions, Partial<TimeLimits> {
   readonly connections: number
   /** An older connection takes no further request. No limit if left out. */
   readonly maxConnectionAgeMs?: number | undefined
@@ -17,29 +20,36 @@ const KEEP_ALIVE_SECONDS = 5
 const MAX_KEEP_ALIVE_MS = 600_000
 /** The service's clock started earlier, and our next request takes time to arrive. */
 const KEEP_ALIVE_MARGIN_MS = 1_000
-/** An idle connection may be closed this much later. It is not used again in that time. */
+/** Time limits end this much later, or a quarter of the limit if that is less. An idle connection is not used again in that time. */
 const SWEEP_MS = 500
+const LEAST_SWEEP_MS = 20
 
 /** The part of the connections that one org may hold. */
 const SHARE = 3 / 4
 
-export class Origin implements AttemptPlace {
+export class Origin implements AttemptPlace, ConnectionPool {
   readonly #options: OriginOptions
   readonly #connector: Connector
   readonly #share: number
   readonly #open = new Set<Connection>()
   /** Open WebSockets. They do not count as connections of the pool. */
   tunnels = 0
-  /** For the reads of all tunnels: each copies what it has read, and an idle one holds no memory. */
   readonly tunnelBuffer = Buffer.allocUnsafeSlow(64 * 1024)
   /** A stack: the connection that was used last is reused first, so that surplus ones expire. */
   readonly #idle: Connection[] = []
   readonly #waiting: Attempt[] = []
-  readonly #sweep = setInterval(() => this.#tidy(), SWEEP_MS).unref()
+  /** Those that began to look in this turn of the event loop. */
+  #looking: Connection[] = []
+  readonly #limits: TimeLimits
+  readonly #sweep: NodeJS.Timeout
   #isClosed = false
 
   constructor(options: OriginOptions) {
+    const { responseTimeoutMs = Number.POSITIVE_INFINITY, idleTimeoutMs = Number.POSITIVE_INFINITY } = options
     this.#options = options
+    this.#limits = { responseTimeoutMs, idleTimeoutMs }
+    const sweepMs = Math.max(LEAST_SWEEP_MS, Math.min(responseTimeoutMs / 4, idleTimeoutMs / 4, SWEEP_MS))
+    this.#sweep = setInterval(() => this.#checkAll(), sweepMs).unref()
     this.#connector = new Connector(options)
     this.#share = Math.max(1, Math.floor(options.connections * SHARE))
   }
@@ -74,6 +84,7 @@ export class Origin implements AttemptPlace {
   #enqueue(attempt: Attempt, limit: Limit): void {
     attempt.place = this
     attempt.queuedFor = limit
+    attempt.queuedAt = performance.now()
     this.#waiting.push(attempt)
   }
 
@@ -100,7 +111,9 @@ export class Origin implements AttemptPlace {
   }
 
   #leaveQueue(attempt: Attempt): void {
-    this.#waiting.splice(this.#waiting.indexOf(attempt), 1)
+    const at = this.#waiting.indexOf(attempt)
+    assert(at !== -1)
+    this.#waiting.splice(at, 1)
   }
 
   freed(connection: Connection, keepAliveSeconds = KEEP_ALIVE_SECONDS): void {
@@ -122,6 +135,21 @@ export class Origin implements AttemptPlace {
     this.#serveNext()
   }
 
+  becameTunnel(socket: Socket): void {
+    this.tunnels++
+    socket.once('close', () => this.tunnels--)
+  }
+
+  look(connection: Connection): void {
+    if (this.#looking.push(connection) === 1) setImmediate(this.#lookOnce)
+  }
+
+  /** The second immediate runs when the event loop has polled once more, and has read all that waited. */
+  readonly #lookOnce = () => {
+    setImmediate(endLooks, this.#looking)
+    this.#looking = []
+  }
+
   /** Responses state different times, so a connection that has expired may lie above a good one. */
   #takeIdle(now: number): Connection | undefined {
     for (let i = this.#idle.length - 1; i >= 0; i--) {
@@ -140,8 +168,13 @@ export class Origin implements AttemptPlace {
     attempt.sink.attemptFailed(attempt, reason)
   }
 
-  #tidy(): void {
+  #checkAll(): void {
     const now = performance.now()
+    // Those that wait come first: a connection that is closed gives its place to one of them.
+    for (const attempt of [...this.#waiting]) {
+      if (now - attempt.queuedAt >= this.#limits.responseTimeoutMs) attempt.abort(overloaded(attempt.queuedFor))
+    }
+    for (const connection of [...this.#open]) connection.check(now, this.#limits)
     for (const connection of [...this.#idle]) if (connection.expiresAt <= now) connection.destroy()
   }
 
@@ -162,3 +195,11 @@ export class Origin implements AttemptPlace {
 }
 
 const CLOSED = new OriginError('connection_terminated', 'the proxy has closed its connections')
+
+function overloaded(limit: Limit | undefined): OriginError {
+  return new OriginError('overloaded', 'no connection became free in time', { limit })
+}
+
+function endLooks(connections: readonly Connection[]): void {
+  for (const connection of connections) connection.send()
+}

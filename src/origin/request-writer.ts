@@ -1,7 +1,7 @@
 /** Writes requests to a connection: the head, and the content in one piece or as it comes from the client. */
 
 import type { Socket } from 'node:net'
-import type { ContentSource, OriginRequest } from './attempt.ts'
+import type { Attempt, ContentSource, ContentWriter } from './attempt.ts'
 
 /** Content up to this size is copied behind the head, into one write. Servers get it with the head, in one or two reads. */
 const MAX_JOINED_BYTES = 8 * 1024
@@ -10,48 +10,49 @@ const MAX_JOINED_BYTES = 8 * 1024
 const STATES_LENGTH: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH'])
 
 /** Returns the head of a request on the wire, in latin1 (RFC 9112 §3 and §6). */
-export function requestHeadText(request: OriginRequest): string {
-  const { method, target, fields, content } = request
+export function requestHeadText(attempt: Pick<Attempt, 'request' | 'content'>): string {
+  const { method, target, fields, authorization, isHandshake } = attempt.request
   let text = `${method} ${target} HTTP/1.1\r\n`
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
-  if (request.authorization !== undefined) text += `authorization: ${request.authorization}\r\n`
-  if (request.isHandshake === true) return `${text}connection: upgrade\r\nupgrade: websocket\r\n\r\n`
+  if (authorization !== undefined) text += `authorization: ${authorization}\r\n`
+  if (isHandshake === true) return `${text}connection: upgrade\r\nupgrade: websocket\r\n\r\n`
   text += 'connection: keep-alive\r\n'
-  if (content === undefined) return STATES_LENGTH.has(method) ? `${text}content-length: 0\r\n\r\n` : `${text}\r\n`
-  const length = contentLengthOf(request)
+  if (attempt.content === undefined)
+    return STATES_LENGTH.has(method) ? `${text}content-length: 0\r\n\r\n` : `${text}\r\n`
+  const length = contentLengthOf(attempt)
   return length === undefined ? `${text}transfer-encoding: chunked\r\n\r\n` : `${text}content-length: ${length}\r\n\r\n`
 }
 
-function contentLengthOf({ content, contentLength }: OriginRequest): number | undefined {
-  return Buffer.isBuffer(content) ? content.length : contentLength
+function contentLengthOf({ content, request }: Pick<Attempt, 'request' | 'content'>): number | undefined {
+  return Buffer.isBuffer(content) ? content.length : request.contentLength
 }
 
 /** True if the content is so small that servers read all of it with the head. */
-export function isJoined(request: OriginRequest): boolean {
-  return request.content === undefined || (contentLengthOf(request) ?? Number.POSITIVE_INFINITY) <= MAX_JOINED_BYTES
+export function isJoined(attempt: Attempt): boolean {
+  return attempt.content === undefined || (contentLengthOf(attempt) ?? Number.POSITIVE_INFINITY) <= MAX_JOINED_BYTES
 }
 
-/** Returns the content if it goes out in pieces. */
-export function writeRequest(socket: Socket, request: OriginRequest): RequestContent | undefined {
-  const { content } = request
-  const head = requestHeadText(request)
-  if (Buffer.isBuffer(content)) {
-    request.content = undefined // the socket has it; the response may go on for hours
-    if (content.length <= MAX_JOINED_BYTES) socket.write(head + content.toString('latin1'), 'latin1')
-    else {
-      socket.cork()
-      socket.write(head, 'latin1')
-      socket.write(content)
-      socket.uncork()
-    }
-    return undefined
+/** Takes the content from `attempt` if it is in memory: the socket has it then. Returns the content if it goes out in pieces. */
+export function writeRequest(socket: Socket, attempt: Attempt): RequestContent | undefined {
+  const { content, request } = attempt
+  const head = requestHeadText(attempt)
+  if (!Buffer.isBuffer(content)) {
+    socket.write(head, 'latin1')
+    return content && new RequestContent(socket, content, request.contentLength === undefined)
   }
-  socket.write(head, 'latin1')
-  return content && new RequestContent(socket, content, request.contentLength === undefined)
+  attempt.content = undefined
+  if (content.length <= MAX_JOINED_BYTES) socket.write(head + content.toString('latin1'), 'latin1')
+  else {
+    socket.cork()
+    socket.write(head, 'latin1')
+    socket.write(content)
+    socket.uncork()
+  }
+  return undefined
 }
 
 /** The content of one request on its way to the socket. Frames it. */
-export class RequestContent {
+export class RequestContent implements ContentWriter {
   readonly #socket: Socket
   readonly #source: ContentSource
   readonly #isChunked: boolean
@@ -65,7 +66,6 @@ export class RequestContent {
     source.streamTo(this)
   }
 
-  /** Returns false if no more is wanted until `resume` of the source. `isOwned`: nobody else will read `chunk`. */
   write(chunk: Buffer, isOwned: boolean): boolean {
     if (this.isOver || chunk.length === 0) return true
     const socket = this.#socket
@@ -117,4 +117,35 @@ function release(chunk: Buffer): void {
   const { buffer } = chunk
   if (chunk.length < MIN_FREED_BYTES || chunk.length !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return
   nowhere.postMessage(null, [buffer])
+}
+
+type WriteDone = (error?: Error | null) => void
+
+/** Errors of a write to a peer that reads no more. What the peer sent before may still be read. */
+const READS_NO_MORE: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET'])
+
+/**
+ * Keeps `socket` reading after a write has failed, and calls `onFailed` then. A service may answer before it has read the
+ * content, and close: its kernel resets the connection, our next write fails, and the answer still lies in our receive
+ * buffer. Node destroys a socket whose write fails, and the answer is lost with it. So the error is withheld from the
+ * stream: no write after it reaches the kernel, and reading goes on to the end of the connection, which follows at once.
+ * Without this, most uploads of 2 MB that are answered early end as a 502.
+ */
+export function keepReading(socket: Socket, onFailed: () => void): void {
+  let streamDone: WriteDone | undefined
+  let done: WriteDone = () => undefined
+  // The stream passes the same function each time, so that one wrapper serves them all.
+  const wrapped = (given: WriteDone): WriteDone => {
+    if (given === streamDone) return done
+    streamDone = given
+    done = (error) => {
+      if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed()
+      else given(error)
+    }
+    return done
+  }
+  const write = socket._write
+  const writev = socket._writev
+  socket._write = (chunk, encoding, given) => write.call(socket, chunk, encoding, wrapped(given))
+  if (writev) socket._writev = (chunks, given) => writev.call(socket, chunks, wrapped(given))
 }

@@ -191,7 +191,8 @@ test.each([
   ['is not read to its end', 1024 * 1024, false],
 ])('a rejection %s: %i octets', async (_, length, isReused) => {
   await using service = await startStrictService(() => ({ status: 401, content: Buffer.alloc(length) }))
-  await using proxy = await startWithDeadToken(service)
+  // The one connection has to be free, or closed, before the repeat goes out.
+  await using proxy = await startWithDeadToken(service, { 'origin.connections': '1' })
   expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('/v2/x')
   const [, rejected, repeated] = service.requests
   expect(repeated?.connection === rejected?.connection).toBe(isReused)

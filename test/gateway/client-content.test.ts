@@ -34,7 +34,6 @@ function inProgress(content: ClientContent, client: Client): RequestInProgress {
     awaitsProof: false,
     mayBecomeTunnel: false,
     awaitsClient: true,
-    check: nothing,
     content: (bytes, start, end) => content.take(bytes, start, end),
     contentEnded: () => {
       content.ended()

@@ -3,12 +3,13 @@
 import type { Socket } from 'node:net'
 import { Writable } from 'node:stream'
 import { expect, test } from 'vitest'
-import type { ContentSource, OriginRequest } from '../../src/origin/attempt.ts'
+import type { ContentSource } from '../../src/origin/attempt.ts'
 import { RequestContent, requestHeadText } from '../../src/origin/request-writer.ts'
+import { Recorder, type Sent } from '../support/recorder.ts'
 
 const source: ContentSource = { streamTo: () => {}, resume: () => {}, detach: () => {} }
 
-test.each<[string, Partial<OriginRequest>, string | undefined]>([
+test.each<[string, Sent, string | undefined]>([
   ['no content', {}, undefined],
   ['no content of a DELETE', { method: 'DELETE' }, undefined],
   ['no content of a POST', { method: 'POST' }, 'content-length: 0'],
@@ -26,8 +27,8 @@ test.each<[string, Partial<OriginRequest>, string | undefined]>([
   ],
   ['content of a declared length', { content: source, contentLength: 12 }, 'content-length: 12'],
   ['content without a length', { content: source }, 'transfer-encoding: chunked'],
-])('%s: exactly one framing, or none', (_, request, framing) => {
-  const text = requestHeadText({ method: 'GET', target: '/', fields: [], ...request })
+])('%s: exactly one framing, or none', (_, sent, framing) => {
+  const text = requestHeadText(new Recorder(sent).attempt)
   expect(text.indexOf('\r\n\r\n')).toBe(text.length - 4)
   const framings = text.split('\r\n').filter((line) => /^(content-length|transfer-encoding):/i.test(line))
   expect(framings).toEqual(framing === undefined ? [] : [framing])

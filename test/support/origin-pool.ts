@@ -1,11 +1,10 @@
 /** Connections to a scripted origin, without a proxy around them. */
 
-import type { OriginRequest as Request } from '../../src/origin/attempt.ts'
 import { Origin, type OriginOptions } from '../../src/origin/origin.ts'
 import { certificate } from './certificates.ts'
 import { type Origin as Server, startOrigin } from './origin.ts'
 import type { OriginConnection, OriginScript } from './origin-connection.ts'
-import { Recorder } from './recorder.ts'
+import { Recorder, type Sent } from './recorder.ts'
 
 /** A request on a new connection. */
 export const FRESH = { needsNewConnection: true }
@@ -19,7 +18,7 @@ export class OriginPool implements AsyncDisposable {
     this.server = server
   }
 
-  send(target: string, request: Partial<Request> = {}): Recorder {
+  send(target: string, request: Sent = {}): Recorder {
     const recorder = new Recorder({ ...request, target })
     this.origin.dispatch(recorder.attempt)
     return recorder

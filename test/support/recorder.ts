@@ -6,6 +6,9 @@ import { Changes } from './changes.ts'
 
 export type Told = 'connected' | 'head' | 'end' | 'failed'
 
+/** What differs from a GET of `/`. */
+export type Sent = Partial<OriginRequest> & { readonly content?: Attempt['content'] }
+
 /** One attempt, and its events in order, except content and pauses. */
 export class Recorder implements AttemptSink {
   readonly attempt: Attempt
@@ -19,8 +22,9 @@ export class Recorder implements AttemptSink {
   readonly #pieces: Buffer[] = []
   readonly #changes = new Changes()
 
-  constructor(request: Partial<OriginRequest> = {}) {
-    this.attempt = new Attempt({ method: 'GET', target: '/', fields: ['host', 'origin.example'], ...request }, this)
+  constructor({ content, ...request }: Sent = {}) {
+    const whole = { method: 'GET', target: '/', fields: ['host', 'origin.example'], ...request }
+    this.attempt = new Attempt(whole, content, this)
   }
 
   get content(): Buffer {
