@@ -53,6 +53,9 @@ type Credential = AccessToken | AppKey
 /** Methods that are safe to carry out twice (RFC 9110 §9.2.2). */
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
+/** Failures to connect that may be gone at once. A time limit has passed already, and a bad certificate stays. */
+const PASSING_FAILURES: ReadonlySet<ErrorCode> = new Set(['connection_refused', 'connection_terminated', 'dns_error'])
+
 /** The connection closes behind these answers: the bytes that follow cannot be trusted to be a request. */
 const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'remote_refused',
@@ -317,7 +320,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   #mayUseNewConnection(attempt: Attempt, failure: OriginError): boolean {
     const { hasContent, method } = this.#admitted
     if (this.#hasNewConnection) return false
-    if (!attempt.isSent) return failure.code === 'connection_refused' || failure.code === 'connection_terminated'
+    if (!attempt.isSent) return PASSING_FAILURES.has(failure.code)
     if (attempt.hasResponse || !attempt.isReused || failure.code !== 'connection_terminated') return false
     return !hasContent && IDEMPOTENT.has(method)
   }

@@ -6,7 +6,7 @@ import { get } from '../support/case-table.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 import { request } from '../support/raw-client.ts'
-import { resolving } from '../support/resolving.ts'
+import { resolving, resolvingAfter } from '../support/resolving.ts'
 import { startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
 import { echoServer } from '../support/websocket-echo.ts'
@@ -42,4 +42,14 @@ test('a name with a dot at its end: Host has it, TLS does not', async () => {
   const { connections, requests } = service.origin
   expect(requests.map((seen) => seen.values('host'))).toEqual([[new URL(baseUrl).host], [new URL(baseUrl).host]])
   for (const { socket } of connections) expect(socket).toMatchObject({ servername: 'localhost' })
+})
+
+test('a name that does not resolve at once: any request is sent again, because nothing of it was', async () => {
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ content: 'hello' }) })
+  const baseUrl = `http://service.test:${service.origin.port}`
+  await using proxy = await startProxy(service, { baseUrl, 'origin.allowInsecure': 'true', appRoutes: 'POST /v2/*' })
+  resolvingAfter(1, 'service.test', '127.0.0.1')
+  const post = get('/v2/x', 'acme', 'Content-Length: 2').replace('GET', 'POST')
+  expect((await request(proxy.port, `${post}hi`)).status).toBe(200)
+  expect(service.requests).toHaveLength(1)
 })
