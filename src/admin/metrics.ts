@@ -1,7 +1,9 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
 import { LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
-import { REJECTION_KINDS, type RepeatOutcome, type RequestRecord, type TokenResult } from '../http/request-record.ts'
+import type { RequestRecord } from '../gateway/request-record.ts'
+import { REJECTION_KINDS, type RepeatOutcome } from '../token/rejection.ts'
+import type { TokenResult } from '../token/token-cache.ts'
 import { MINT_REASONS, type SettledMint } from '../token/token-source.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'

@@ -1,7 +1,7 @@
 /** The latest errors, one entry per code, so that a flood of one code does not hide the others. */
 
 import { type ErrorCode, type Fault, PROBLEMS, titleOf } from '../errors.ts'
-import type { RequestRecord } from '../http/request-record.ts'
+import type { RequestRecord } from '../gateway/request-record.ts'
 
 /** What counts as an error, with what to do: the answers of the proxy, and those of the service that are passed on. */
 const ERRORS: Readonly<Record<RecentErrorCode, { readonly fault: Fault; readonly detail: string }>> = {

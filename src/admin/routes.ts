@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 // Built from src/admin/page/: by rolldown.config.ts in the program, by vitest.config.ts in tests.
 import { markup, script, style } from 'status-page-assets'
 import type { ErrorCode } from '../errors.ts'
-import { parseOrgId } from '../http/org-id.ts'
+import { parseOrgId } from '../org-id.ts'
 import { renderFamilies, runtimeMetrics } from './counts.ts'
 import type { History } from './history.ts'
 import { type AdminSources, type ReadinessCheck, statusOf } from './status.ts'

@@ -2,7 +2,7 @@
 
 import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import { ageOf, type OrgTokens } from '../token/org-tokens.ts'
 import { known, type TokenCache } from '../token/token-cache.ts'
 import type { History } from './history.ts'

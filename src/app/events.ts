@@ -3,7 +3,7 @@
 import type { Metrics } from '../admin/metrics.ts'
 import type { KeySetsObserver } from '../callers/key-sets.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
-import type { GatewayObserver } from '../http/request-record.ts'
+import type { GatewayObserver } from '../gateway/request-record.ts'
 import type { ListenerObserver } from '../listener/server.ts'
 import type { SecretState } from '../token/app-credentials.ts'
 import type { TokenObserver } from '../token/token-source.ts'

@@ -3,7 +3,7 @@
 import type { Config } from '../config/schema.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
-import { targetPrefix } from '../http/target.ts'
+import { targetPrefix } from '../http1/target.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 
 /** Undefined without `fleet.store`. Does not wait for the store. A reload may change the password in `live`. */

@@ -6,7 +6,7 @@
 import pino, { type Logger } from 'pino'
 import type { Config } from '../config/schema.ts'
 import { PROBLEMS } from '../errors.ts'
-import type { RequestRecord } from '../http/request-record.ts'
+import type { RequestRecord } from '../gateway/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
 /** These may change while the program runs. */

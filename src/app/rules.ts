@@ -5,8 +5,8 @@ import { type Caller, type CallerRule, Callers, type JwtCredential } from '../ca
 import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
 import type { AdmissionRules } from '../gateway/admission.ts'
-import { HOSTS_ON_SOCKET, HostList, LOOPBACK_NAMES } from '../http/host.ts'
-import { targetPrefix, tokenEndpointTest } from '../http/target.ts'
+import { HOSTS_ON_SOCKET, HostList, LOOPBACK_NAMES } from '../http1/host.ts'
+import { targetPrefix, tokenEndpointTest } from '../http1/target.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
 

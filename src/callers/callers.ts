@@ -7,7 +7,7 @@
 
 import { hash, randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { matchesRoute, type RoutePattern } from '../http/target.ts'
+import { matchesRoute, type RoutePattern } from '../http1/target.ts'
 import type { Secret } from '../secret.ts'
 import { type ExpectedClaims, type KeySet, looksLikeJwt, readClaims, type TokenProblem } from './jwt.ts'
 import type { KeySets } from './key-sets.ts'

@@ -2,7 +2,7 @@
 
 import { createSecureContext } from 'node:tls'
 import type { z } from 'zod'
-import { parseOrgId } from '../http/org-id.ts'
+import { parseOrgId } from '../org-id.ts'
 import { isLoopback, isReadableOnTheWay, type ListenAddress } from './address.ts'
 import type { Config, declaration } from './schema.ts'
 

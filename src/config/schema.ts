@@ -1,7 +1,7 @@
 /** All settings, declared once: the checks, types, JSON Schema, reference file and tables are derived from here. */
 
 import { z } from 'zod'
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import type { Secret } from '../secret.ts'
 import {
   parseAddress,

@@ -4,7 +4,7 @@
  */
 
 import type { Document, Node } from 'yaml'
-import { parseSubnet } from '../http/host.ts'
+import { parseSubnet } from '../http1/host.ts'
 import { Secret } from '../secret.ts'
 import { digestOf, FileUnreadable, readRegularFile } from '../watched-file.ts'
 import { type Problem, WHOLE_FILE } from './problem.ts'

@@ -6,7 +6,7 @@
 
 import { z } from 'zod'
 import type { OrgRule } from '../callers/callers.ts'
-import { isForwardable, ORG_ID_SEGMENT, type RoutePattern } from '../http/target.ts'
+import { isForwardable, ORG_ID_SEGMENT, type RoutePattern } from '../http1/target.ts'
 
 /** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
 export class Unsuitable extends Error {}

@@ -5,7 +5,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import type { Secret } from '../secret.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../token/token-source.ts'
 import { RedisStore, type StoreOptions } from './redis-store.ts'

@@ -8,7 +8,7 @@
 
 import type { SecureContext } from 'node:tls'
 import { createClient, createCluster } from '@redis/client'
-import { serverNameOf } from '../http/host.ts'
+import { serverNameOf } from '../http1/host.ts'
 import type { Secret } from '../secret.ts'
 
 type StoreAddress = { readonly database: number } & (

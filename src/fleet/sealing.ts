@@ -5,7 +5,7 @@
  */
 
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import { Redacted, type Secret } from '../secret.ts'
 
 export interface FleetIdentity {

@@ -5,11 +5,9 @@
 
 import type { Caller, CallerRefusal, Callers, Peer } from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
-import type { AdmittedRequest } from '../http/admitted-request.ts'
-import { gatherFields, namedByConnection, type RequestFindings, withoutFields } from '../http/fields.ts'
-import type { HostList } from '../http/host.ts'
-import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../http/org-id.ts'
-import { traceIdOf } from '../http/request-record.ts'
+import { gatherFields, namedByConnection, type RequestFindings, withoutFields } from '../http1/fields.ts'
+import type { HostList } from '../http1/host.ts'
+import type { RequestHead } from '../http1/request-parser.ts'
 import {
   hasEncodedControl,
   isForwardable,
@@ -17,8 +15,9 @@ import {
   matchesRoute,
   pathOf,
   type RoutePattern,
-} from '../http/target.ts'
-import type { RequestHead } from '../http1/request-parser.ts'
+} from '../http1/target.ts'
+import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../org-id.ts'
+import { traceIdOf } from './request-record.ts'
 
 /** Everything that the configuration says about admission. One request sees one set of rules from beginning to end. */
 export interface AdmissionRules {
@@ -70,9 +69,28 @@ export type RefusingSetting =
   | 'orgs.allow'
   | 'orgs.pattern'
 
-export interface Admitted extends AdmittedRequest {
+/** Its fields are those that go to the service, and only its credential is missing. */
+export interface Admitted {
   readonly verdict: 'admitted'
+  readonly method: string
+  /** Undefined if the request goes as the bare App. */
+  readonly orgId: OrgId | undefined
+  /** Undefined if no callers are configured. */
   readonly caller: Caller | undefined
+  /** Origin-form, with the prefix of the base URL. */
+  readonly target: string
+  /** As the client sent it, without the query. For the log. */
+  readonly path: string
+  /** Flat list of everything that goes to the service, with `Host`, `Via` and `X-Request-Id`. Only `Authorization` is missing. */
+  readonly fields: string[]
+  readonly requestId: string
+  /** Of `traceparent`. */
+  readonly traceId: string | undefined
+  /** The declared length in octets. Undefined if none is declared. */
+  readonly contentLength: number | undefined
+  readonly hasContent: boolean
+  readonly expectsContinue: boolean
+  readonly isWebSocket: boolean
   /** It had a `Cookie`, and the service does not get it. */
   readonly dropsCookie: boolean
   /** The proxy answers instead of the service (RFC 9110 §7.6.2). */

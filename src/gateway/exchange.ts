@@ -11,17 +11,9 @@ import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Caller } from '../callers/callers.ts'
 import { causeOf, type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
-import { respondToOptions, respondWithProblem } from '../http/problem.ts'
-import {
-  type AbandonCode,
-  type GatewayObserver,
-  RequestRecord,
-  STATUS_WITHOUT_ANSWER,
-  traceIdOf,
-} from '../http/request-record.ts'
-import type { ResponseHead } from '../http/response-head.ts'
-import { pathOf } from '../http/target.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
+import type { ResponseHead } from '../http1/response-head.ts'
+import { pathOf } from '../http1/target.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import { Attempt, type AttemptSink, type ContentUse } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
@@ -31,7 +23,15 @@ import type { TokenCache, Waiter } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import type { Admitted, Refusal } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
+import { respondToOptions, respondWithProblem } from './problem.ts'
 import { RejectedToken } from './rejected-token.ts'
+import {
+  type AbandonCode,
+  type GatewayObserver,
+  RequestRecord,
+  STATUS_WITHOUT_ANSWER,
+  traceIdOf,
+} from './request-record.ts'
 import { joinTunnel } from './tunnel.ts'
 
 export interface Gateway {

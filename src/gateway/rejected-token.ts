@@ -3,7 +3,7 @@
  * the next repeat. `token/rejection.ts` decides.
  */
 
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import type { RequestLine } from '../token/org-tokens.ts'
 import { type Answer, Rejection } from '../token/rejection.ts'
 import type { TokenCache, Waiter } from '../token/token-cache.ts'

@@ -1,7 +1,7 @@
 /** A response on its way to the client, and the future of its connection. A small one is written at once, a large one as it comes. */
 
 import type { Socket } from 'node:net'
-import { type ResponseHead, responseHeadText } from '../http/response-head.ts'
+import { type ResponseHead, responseHeadText } from '../http1/response-head.ts'
 
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import type { Limit } from '../errors.ts'
-import type { ResponseHead } from '../http/response-head.ts'
+import type { ResponseHead } from '../http1/response-head.ts'
 
 /**
  * The receiver's use of the bytes of content. `consumed`: it is done with them, and they may be overwritten. `borrowed`: it still

@@ -1,7 +1,7 @@
 /** Sends one request and reads its answer into memory, within one time limit. The token endpoint is called this way. */
 
 import { OriginError } from '../errors.ts'
-import type { EndpointAnswer, ResponseHead } from '../http/response-head.ts'
+import type { EndpointAnswer, ResponseHead } from '../http1/response-head.ts'
 import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
 

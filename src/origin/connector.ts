@@ -3,7 +3,7 @@
 import net, { type OnReadOpts, type Socket } from 'node:net'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'
 import { OriginError } from '../errors.ts'
-import { serverNameOf } from '../http/host.ts'
+import { serverNameOf } from '../http1/host.ts'
 import { NO_RENEGOTIATION } from '../trusted-certificates.ts'
 import { AddressRace, type Lookup } from './address-race.ts'
 import { originError } from './origin-failure.ts'

@@ -3,7 +3,7 @@
 import { isIP, type Socket } from 'node:net'
 import { unescape as percentDecoded } from 'node:querystring'
 import { OriginError } from '../errors.ts'
-import { parseSubnet } from '../http/host.ts'
+import { parseSubnet } from '../http1/host.ts'
 import type { Secret } from '../secret.ts'
 import { originError } from './origin-failure.ts'
 

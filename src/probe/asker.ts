@@ -4,8 +4,8 @@
  */
 
 import { OriginError } from '../errors.ts'
-import type { OrgId } from '../http/org-id.ts'
-import { targetPrefix } from '../http/target.ts'
+import { targetPrefix } from '../http1/target.ts'
+import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
 import { endpointTarget } from '../token/token-endpoint.ts'
 import {

@@ -1,7 +1,7 @@
 /** How long tokens live: watches some for `--wait`, and says what that tells. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import { type Asker, type Got, type ProbeToken, Unaskable } from './asker.ts'
 import { between, type Facts, type Finding, type Judgement, only, seen, span, unasked } from './findings.ts'
 import {

@@ -5,7 +5,7 @@
 
 import { randomBytes, randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
 import { type Asker, CONNECTIONS, type Got, type Mint, type ProbeToken, Unaskable } from './asker.ts'
 import { type Lives, watchLives } from './lives.ts'

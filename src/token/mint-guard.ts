@@ -11,7 +11,7 @@
 
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import { LONGEST_WAIT_SHARE, type MintBudget, MintQueue } from './mint-queue.ts'
 import type { AccessToken, MintOptions, TokenObserver, TokenSource } from './token-source.ts'
 

@@ -3,7 +3,6 @@
  * service accepts the request or nothing is left that may help. Pure: for `now` and `day` see `org-tokens.ts`.
  */
 
-import type { RejectionKind, RepeatOutcome } from '../http/request-record.ts'
 import { ageOf, LONG_ROW, type OrgTokens, type RequestKind, type RequestLine } from './org-tokens.ts'
 import type { Meaning } from './service-facts.ts'
 import type { AccessToken } from './token-source.ts'
@@ -26,6 +25,20 @@ export type Next =
   | { readonly token: AccessToken; readonly afterMs: number }
   | { readonly wait: 'turn'; readonly until: number }
   | { readonly wait: 'mint'; readonly ifItFails: 'error' | 'pass' }
+
+/**
+ * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or the repeat no
+ * answer. `refused`: the request could not be repeated. `passed`: the client got the rejection at once.
+ */
+export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
+
+/**
+ * What a rejection turned out to be, by the rules of docs/tokens.md. `expired`: a newer token was accepted (R1, R6).
+ * `unsettled`: the token was too young to be known to all of the service (R3). `forbidden`: the service rejects this kind of
+ * request with a good token (R2, R5, R6). `bad_back_end`: the same token was accepted at once (R4). `unexplained`: nothing told.
+ */
+export const REJECTION_KINDS = ['expired', 'unsettled', 'forbidden', 'bad_back_end', 'unexplained'] as const
+export type RejectionKind = (typeof REJECTION_KINDS)[number]
 
 const AGAIN_AFTER_MS = [50, 150, 450] // R3
 const MOMENT_MS = 5_000 // R4

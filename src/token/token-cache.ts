@@ -9,8 +9,7 @@
 import { performance } from 'node:perf_hooks'
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
-import type { OrgId } from '../http/org-id.ts'
-import type { TokenResult } from '../http/request-record.ts'
+import type { OrgId } from '../org-id.ts'
 import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
 import { ServiceFacts, type TokenRules } from './service-facts.ts'
 import type { AccessToken, Asker, MintReason, TokenObserver, TokenSource } from './token-source.ts'
@@ -28,6 +27,13 @@ export interface TokenCacheOptions extends TokenRules {
   readonly wait?: typeof wait
   readonly random?: () => number
 }
+
+/**
+ * The source of a request's token. `hit`: from the cache. `miss`: from a mint. `joined`: from a mint that was already under way.
+ * `refreshing`: from the cache, and a mint for later requests was started. `stale`: from the cache past its assumed end,
+ * because mints fail. `replayed`: the request was repeated after a rejection.
+ */
+export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed'
 
 interface TokenLookup {
   readonly token: AccessToken

@@ -4,7 +4,7 @@
  */
 
 import type { TokenError, TokenErrorCode } from '../errors.ts'
-import type { OrgId } from '../http/org-id.ts'
+import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
 
 /** One Org Access Token. It never prints itself. Its secret is the value of the `Authorization` field, rendered once. */

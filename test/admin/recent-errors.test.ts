@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { RecentErrors } from '../../src/admin/recent-errors.ts'
 import { PROBLEMS } from '../../src/errors.ts'
-import type { RequestRecord } from '../../src/http/request-record.ts'
+import type { RequestRecord } from '../../src/gateway/request-record.ts'
 import { record } from './records.ts'
 
 function reported(records: Partial<RequestRecord>[], now = 0) {

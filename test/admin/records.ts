@@ -1,7 +1,7 @@
 /** Records of requests like those of the gateway, with the values of a test. */
 
 import type { Gauges } from '../../src/admin/metrics.ts'
-import type { RequestRecord } from '../../src/http/request-record.ts'
+import type { RequestRecord } from '../../src/gateway/request-record.ts'
 
 export function record(given: Partial<RequestRecord> = {}): RequestRecord {
   return {

@@ -78,7 +78,7 @@ const expressions = files.flatMap(expressionsOf)
 
 test('the search for expressions finds them', () => {
   expect(expressions.length).toBeGreaterThan(50)
-  expect(expressions.map(([name]) => name).join('\n')).toContain('src/http/host.ts: /^(\\[')
+  expect(expressions.map(([name]) => name).join('\n')).toContain('src/http1/host.ts: /^(\\[')
 })
 
 test.each(expressions)('%s', (_, expression) => {

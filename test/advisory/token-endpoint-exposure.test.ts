@@ -8,7 +8,7 @@ import { get, HOST, head, ORG, sentFor, startTable } from '../support/case-table
 
 const table = await startTable()
 
-/** `test/http/target.test.ts` has more. */
+/** `test/http1/target.test.ts` has more. */
 const SPELLINGS = [
   '/v2/orgs/{org}/access',
   '/v2/orgs/{other}/access',

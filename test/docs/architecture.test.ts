@@ -8,7 +8,7 @@ import { codeSpans, documentAt, tablesBelow, unquoted } from './documents.ts'
 /** Folders that are no part of the program: declarations of types, and the page, which a browser runs. */
 const NO_PART = /^src\/(?:types|admin\/page)\//
 /** Every folder may import these. */
-const SHARED = 'http/'
+const SHARED = 'http1/'
 
 const page = documentAt('docs/architecture.md')
 const described = new Map(

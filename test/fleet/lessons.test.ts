@@ -1,7 +1,7 @@
 /** Replicas that meet the ends of shared tokens, with a virtual clock and a store without faults. */
 
 import { expect, test } from 'vitest'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { TokenCache } from '../../src/token/token-cache.ts'
 import { AccessToken, type MintOptions } from '../../src/token/token-source.ts'
 import { Random } from '../support/seed.ts'

@@ -2,7 +2,7 @@
 
 import { Fleet } from '../../src/fleet/fleet.ts'
 import { RedisStore, type StoreObserver } from '../../src/fleet/redis-store.ts'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { Secret } from '../../src/secret.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../../src/token/token-source.ts'
 import { eventually } from '../support/changes.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { FleetKeys } from '../../src/fleet/sealing.ts'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { Secret } from '../../src/secret.ts'
 
 const ACME = 'acme' as OrgId

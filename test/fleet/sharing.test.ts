@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { TokenError } from '../../src/errors.ts'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { Secret } from '../../src/secret.ts'
 import { AccessToken, type MintOptions } from '../../src/token/token-source.ts'
 import { eventually } from '../support/changes.ts'

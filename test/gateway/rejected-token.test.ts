@@ -1,7 +1,7 @@
 /** What follows a rejection: R1 to R8 and L of docs/tokens.md, with a scripted service and a virtual clock. */
 
 import { describe, expect, test } from 'vitest'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { throughCache } from '../token/simulation/simulation.ts'
 import { ACME, type Answer, MINT_MS, ROUND_TRIP_MS, SETTLE_MS, type Sent, Stage } from '../token/simulation/stage.ts'
 

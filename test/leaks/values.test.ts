@@ -2,7 +2,7 @@
 
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { Secret } from '../../src/secret.ts'
 import { AppCredentials, AppKey } from '../../src/token/app-credentials.ts'
 import { AccessToken } from '../../src/token/token-source.ts'

@@ -1,9 +1,9 @@
 /** Rules of admission with all defaults, one App route and a base URL with a path. */
 
 import type { AdmissionRules } from '../../src/gateway/admission.ts'
-import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
-import { tokenEndpointTest } from '../../src/http/target.ts'
+import { HostList, LOOPBACK_NAMES } from '../../src/http1/host.ts'
 import type { RequestHead } from '../../src/http1/request-parser.ts'
+import { tokenEndpointTest } from '../../src/http1/target.ts'
 
 export const RULES: AdmissionRules = {
   hosts: new HostList(LOOPBACK_NAMES),

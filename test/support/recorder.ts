@@ -1,6 +1,6 @@
 /** Sends requests directly over connections to the origin, and records the events of each. */
 
-import type { ResponseHead } from '../../src/http/response-head.ts'
+import type { ResponseHead } from '../../src/http1/response-head.ts'
 import { Attempt, type AttemptSink, type ContentUse, type OriginRequest } from '../../src/origin/attempt.ts'
 import { Changes } from './changes.ts'
 

@@ -1,6 +1,6 @@
 /** The real client of the token endpoint, with a scripted endpoint, and a record of all its events. */
 
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { call } from '../../src/origin/call.ts'
 import { Origin, type OriginOptions } from '../../src/origin/origin.ts'
 import { Secret } from '../../src/secret.ts'

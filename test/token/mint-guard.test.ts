@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../src/errors.ts'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { MintGuard } from '../../src/token/mint-guard.ts'
 import type { MintBudget } from '../../src/token/mint-queue.ts'
 import { AccessToken, type MintReason, type OnCall, type TokenSource } from '../../src/token/token-source.ts'

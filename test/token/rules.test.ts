@@ -2,7 +2,7 @@
 
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { Lives } from '../../src/token/lives.ts'
 import { OrgTokens, type RequestKind } from '../../src/token/org-tokens.ts'
 import { Rejection } from '../../src/token/rejection.ts'

@@ -1,7 +1,7 @@
 /** A token source whose mints the test answers, with the clock of the test. */
 
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../src/errors.ts'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../../src/token/token-source.ts'
 
 export class PendingMint {

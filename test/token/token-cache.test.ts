@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { orgStatuses } from '../../src/admin/status.ts'
 import { TokenError } from '../../src/errors.ts'
-import type { OrgId } from '../../src/http/org-id.ts'
+import type { OrgId } from '../../src/org-id.ts'
 import { TokenCache, type TokenCacheOptions } from '../../src/token/token-cache.ts'
 import type { AccessToken } from '../../src/token/token-source.ts'
 import { ManualClock } from '../support/clock.ts'

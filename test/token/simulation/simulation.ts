@@ -6,9 +6,9 @@
 
 import { TokenError } from '../../../src/errors.ts'
 import { RejectedToken } from '../../../src/gateway/rejected-token.ts'
-import type { OrgId } from '../../../src/http/org-id.ts'
-import type { RejectionKind } from '../../../src/http/request-record.ts'
+import type { OrgId } from '../../../src/org-id.ts'
 import type { RequestKind } from '../../../src/token/org-tokens.ts'
+import type { RejectionKind } from '../../../src/token/rejection.ts'
 import { TokenCache } from '../../../src/token/token-cache.ts'
 import { AccessToken } from '../../../src/token/token-source.ts'
 import type { Random } from '../../support/seed.ts'

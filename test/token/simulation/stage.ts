@@ -1,9 +1,9 @@
 /** The proxy's tokens in front of a service that answers as the test says, with a virtual clock. */
 
 import { TokenError, type TokenErrorCode } from '../../../src/errors.ts'
-import type { OrgId } from '../../../src/http/org-id.ts'
-import type { RejectionKind } from '../../../src/http/request-record.ts'
+import type { OrgId } from '../../../src/org-id.ts'
 import type { RequestKind } from '../../../src/token/org-tokens.ts'
+import type { RejectionKind } from '../../../src/token/rejection.ts'
 import { TokenCache, type TokenCacheOptions } from '../../../src/token/token-cache.ts'
 import { AccessToken } from '../../../src/token/token-source.ts'
 import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'

@@ -1,7 +1,7 @@
 /** The head of a response for the client: takes from the service's what may go on, and writes it. */
 
-import type { ReceivedResponse } from '../http1/response-parser.ts'
 import { namedByConnection, type ResponseFieldKind, responseFieldKind, withoutFields } from './fields.ts'
+import type { ReceivedResponse } from './response-parser.ts'
 import { targetOfLocation } from './target.ts'
 
 export class ResponseHead {

@@ -2,8 +2,8 @@
 
 import { STATUS_CODES } from 'node:http'
 import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
+import { httpDate } from '../http1/response-head.ts'
 import type { RequestRecord } from './request-record.ts'
-import { httpDate } from './response-head.ts'
 
 const ALLOW = 'allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { type ErrorCode, type Failure, PROBLEMS } from '../../src/errors.ts'
-import { respondWithProblem } from '../../src/http/problem.ts'
-import { RequestRecord } from '../../src/http/request-record.ts'
+import { respondWithProblem } from '../../src/gateway/problem.ts'
+import { RequestRecord } from '../../src/gateway/request-record.ts'
 
 const codes = Object.keys(PROBLEMS) as ErrorCode[]
 

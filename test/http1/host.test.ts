@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { HostList, LOOPBACK_NAMES } from '../../src/http/host.ts'
+import { HostList, LOOPBACK_NAMES } from '../../src/http1/host.ts'
 
 // `test/advisory/dns-rebinding.test.ts` sends the names and spellings that matter.
 test('further names are allowed in any case and with any port, also when they are looked up again', () => {

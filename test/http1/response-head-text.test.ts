@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ResponseHead, responseHeadText } from '../../src/http/response-head.ts'
+import { ResponseHead, responseHeadText } from '../../src/http1/response-head.ts'
 import { fc } from '../support/properties.ts'
 import { headOfResponse } from '../support/received-response.ts'
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { ResponseHead } from '../../src/http/response-head.ts'
+import type { ResponseHead } from '../../src/http1/response-head.ts'
 import { headOfResponse } from '../support/received-response.ts'
 
 const withFields = (...lines: string[]) => headOfResponse('HTTP/1.1 200 OK', ...lines)

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { MAX_ORG_ID_LENGTH, parseOrgId } from '../../src/http/org-id.ts'
+import { MAX_ORG_ID_LENGTH, parseOrgId } from '../src/org-id.ts'
 
 // `test/advisory/org-confusion.test.ts` sends ids under the default pattern.
 describe('an org id', () => {

@@ -1,13 +1,8 @@
 /** The facts about a request that has ended. Its log line and its metrics are made only from them. */
 
 import type { ErrorCode } from '../errors.ts'
-
-/**
- * The source of a request's token. `hit`: from the cache. `miss`: from a mint. `joined`: from a mint that was already under way.
- * `refreshing`: from the cache, and a mint for later requests was started. `stale`: from the cache past its assumed end,
- * because mints fail. `replayed`: the request was repeated after a rejection.
- */
-export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed'
+import type { RejectionKind, RepeatOutcome } from '../token/rejection.ts'
+import type { TokenResult } from '../token/token-cache.ts'
 
 /** Logged as the status of a request that got no answer: its client has left, or the proxy stops. Never sent. */
 export const STATUS_WITHOUT_ANSWER = { client_closed: 499, draining: 0 } as const
@@ -66,20 +61,6 @@ export class RequestRecord {
     this.startedAt = startedAt
   }
 }
-
-/**
- * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or the repeat no
- * answer. `refused`: the request could not be repeated. `passed`: the client got the rejection at once.
- */
-export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
-
-/**
- * What a rejection turned out to be, by the rules of docs/tokens.md. `expired`: a newer token was accepted (R1, R6).
- * `unsettled`: the token was too young to be known to all of the service (R3). `forbidden`: the service rejects this kind of
- * request with a good token (R2, R5, R6). `bad_back_end`: the same token was accepted at once (R4). `unexplained`: nothing told.
- */
-export const REJECTION_KINDS = ['expired', 'unsettled', 'forbidden', 'bad_back_end', 'unexplained'] as const
-export type RejectionKind = (typeof REJECTION_KINDS)[number]
 
 export interface GatewayObserver {
   requestEnded(record: RequestRecord): void

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { isForwardable, pathOf, targetOfLocation, tokenEndpointTest } from '../../src/http/target.ts'
+import { isForwardable, pathOf, targetOfLocation, tokenEndpointTest } from '../../src/http1/target.ts'
 import { scaled } from '../support/pace.ts'
 import { fc } from '../support/properties.ts'
 
