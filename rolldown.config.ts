@@ -18,6 +18,8 @@ export default defineConfig({
     'sandbox/testing': 'src/sandbox/testing.ts',
   },
   platform: 'node',
+  // What nobody imports can be left out of ES modules only. OpenTelemetry's packages then take 0.1 MB, and not 0.9.
+  resolve: { mainFields: ['module', 'main'] },
   tsconfig: 'tsconfig.build.json',
   // Node 20 does not know `await using`.
   transform: { target: 'es2023', define: { BUILD_REVISION: JSON.stringify(revision()) } },

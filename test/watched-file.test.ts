@@ -4,7 +4,6 @@ import { mkdir, rename, rm, symlink, unlink } from 'node:fs/promises'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { digestOf, readRegularFile, WatchedFile, type WatchedFileOptions } from '../src/watched-file.ts'
 import { type Folder, makeFolder } from './support/folder.ts'
-import { looksOnDemand } from './support/looks.ts'
 
 /** So long that no look happens in a test. */
 const NEVER_MS = 1_000_000
@@ -111,28 +110,40 @@ describe('content is passed to the owner', () => {
 
 // An editor and `cp` write in place: for a moment, the file is cut short.
 describe('content that is still being written is not passed', () => {
-  test('until two looks in a row have found it', async () => {
-    const look = looksOnDemand(10)
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  })
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+  const turn = () => new Promise((resolve) => setImmediate(resolve))
+  const hasBeenSeen = async () => {
+    while (vi.getTimerCount() === 0) await turn()
+  }
+
+  test('until it has stood unchanged for one look', async () => {
     const path = await folder.write('file', 'old')
     await open(path)
-    for (const part of ['h', 'ha', 'hal', 'half']) {
-      writeFileSync(path, part)
-      await look()
+    writeFileSync(path, 'ha')
+    await hasBeenSeen()
+    writeFileSync(path, 'half')
+    for (let looks = 0; contents.length === 0 && looks < 10_000; looks++) {
+      vi.advanceTimersByTime(10)
+      await turn()
     }
-    expect(contents).toEqual([])
-    await look()
     expect(contents).toEqual(['half'])
   })
 
   test('nor reported as a problem while it is missing', async () => {
-    const look = looksOnDemand(10)
     const path = await folder.write('file', 'old')
     await open(path)
     await unlink(path)
-    await look()
+    await hasBeenSeen()
     writeFileSync(path, 'new')
-    await look()
-    await look()
+    for (let looks = 0; contents.length === 0 && looks < 10_000; looks++) {
+      vi.advanceTimersByTime(10)
+      await turn()
+    }
     expect([contents, problems]).toEqual([['new'], []])
   })
 

@@ -19,6 +19,8 @@ export interface Gauges {
   readonly mintsPausedMs: number
   readonly logLinesDropped: number
   readonly logLinesOmitted: number
+  /** Undefined without traces. */
+  readonly spansDropped: number | undefined
   readonly isStoreAvailable: boolean
   /** Number of connections by state. */
   readonly originConnections: Readonly<Record<string, number>>
@@ -163,6 +165,9 @@ export class Metrics {
       gauge('oap_mints_paused_seconds', 'If no Org gets a token, time to the next mint.', gauges.mintsPausedMs / 1000),
       count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', gauges.logLinesDropped),
       count('oap_log_lines_omitted_total', 'Lines of refused requests left out of the log.', gauges.logLinesOmitted),
+      ...(gauges.spansDropped === undefined
+        ? []
+        : [count('oap_spans_dropped_total', 'Spans that the collector did not get.', gauges.spansDropped)]),
       count('oap_connections_refused_total', 'Client connections beyond a limit.', gauges.connectionsRefused),
       gauge('oap_cached_tokens', 'Tokens in the cache.', gauges.cachedTokens),
       {

@@ -14,6 +14,7 @@ import { Reception } from '../gateway/reception.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
+import type { Traces } from '../traces/traces.ts'
 import { readVersion } from '../version.ts'
 import { eventsOf } from './events.ts'
 import { openFleet } from './fleet.ts'
@@ -38,7 +39,8 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   /** A reload changes these, so other objects read them each time. */
   const live = { config, secureContext: serviceContext(settings) }
   const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
-  const events = eventsOf(log, metrics)
+  const traces = await openTraces(config)
+  const events = eventsOf(log, metrics, traces)
   const fleet = await openFleet(config, live, events)
   const mintOrigin = await openOrigin(config, tokens.mintConcurrency, live)
   const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet)
@@ -53,6 +55,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     baseUrl: config.baseUrl,
     tokens: side.tokens,
     observer: events,
+    tracing: traces,
     repeatMemory: new RepeatMemory(config.replay.maxBody),
   }
   const rules = new LiveRules(config, events)
@@ -141,6 +144,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,
         logLinesOmitted: log.omittedLines,
+        spansDropped: traces?.queue.dropped,
         isStoreAvailable: fleet?.store.status.state === 'available',
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }
@@ -152,7 +156,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       return purged.length
     },
     resumeMints: () => side.guard.resume(),
-    warnings: warningsOf(side, listener, reception, rules, log, reload, fleet, live),
+    warnings: warningsOf(side, listener, reception, rules, log, reload, fleet, traces, live),
     fleet: fleet?.store,
   }
   const { address, allowRemote } = config.admin
@@ -214,7 +218,9 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       drain: async () => {
         phase.isDraining = true
         await Promise.race([listener.drain(), sleep(config.shutdown.timeout, undefined, { ref: false })])
-        return close()
+        const broken = await close()
+        await traces?.close()
+        return broken
       },
       close,
     }
@@ -232,6 +238,20 @@ function requestIds(): () => string {
   const prefix = `${randomBytes(9).toString('base64url')}-`
   let last = 0
   return () => prefix + (++last).toString(36)
+}
+
+/** Undefined without `traces.endpoint`. */
+async function openTraces({ traces, baseUrl, tokens, listen }: Config): Promise<Traces | undefined> {
+  if (traces.endpoint === undefined) return undefined
+  const { Traces } = await import('../traces/traces.ts')
+  return new Traces({
+    endpoint: traces.endpoint,
+    sample: traces.sample,
+    baseUrl,
+    mintMethod: tokens.endpoint.method,
+    scheme: listen.tls.certFile === undefined ? 'http' : 'https',
+    version: readVersion(),
+  })
 }
 
 function tlsOf({ listen }: Config): TlsMaterial | undefined {

@@ -1,4 +1,4 @@
-/** Passes the events of all parts on to the log and the metrics. */
+/** Passes the events of all parts on to the log, the metrics and the traces. */
 
 import type { Metrics } from '../admin/metrics.ts'
 import type { KeySetsObserver } from '../callers/key-sets.ts'
@@ -7,6 +7,7 @@ import type { GatewayObserver } from '../gateway/request-record.ts'
 import type { ListenerObserver } from '../listener/server.ts'
 import type { SecretState } from '../token/app-credentials.ts'
 import type { TokenObserver } from '../token/token-source.ts'
+import type { Traces } from '../traces/traces.ts'
 import type { Log } from './log.ts'
 import type { Reload } from './reload.ts'
 
@@ -26,7 +27,7 @@ export interface Events
 }
 
 /** Orgs are logged by id and outcomes by code: no line can hold a token, a secret or a reply of the endpoint. */
-export function eventsOf(log: Log, metrics: Metrics): Events {
+export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
   const { logger } = log
   const { tokens, store } = metrics
   return {
@@ -73,6 +74,7 @@ export function eventsOf(log: Log, metrics: Metrics): Events {
     mintSettled(mint) {
       const { org: orgId, requestId, url, reason, error } = mint
       metrics.mintSettled(mint)
+      traces?.mintSettled(mint)
       if (error === undefined) return
       const { code: outcome, message: detail } = error
       const durationMs = Math.round(mint.durationMs)

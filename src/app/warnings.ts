@@ -8,6 +8,7 @@ import type { Reception } from '../gateway/reception.ts'
 import type { Listener } from '../listener/server.ts'
 import type { OrgId } from '../org-id.ts'
 import { endpointText } from '../token/token-endpoint.ts'
+import type { Traces } from '../traces/traces.ts'
 import type { Log } from './log.ts'
 import type { ConfigReload } from './reload.ts'
 import type { LiveRules } from './rules.ts'
@@ -21,6 +22,7 @@ export function warningsOf(
   log: Log,
   reload: ConfigReload,
   fleet: Fleet | undefined,
+  traces: Traces | undefined,
   live: { readonly config: Config },
 ): WarningChecks {
   let known: { readonly config: Config; readonly certificates: readonly Certificate[] } | undefined
@@ -89,6 +91,11 @@ export function warningsOf(
     fleet_store_lost() {
       if (fleet?.store.status.state !== 'lost') return undefined
       return `The store of the fleet (fleet.store) cannot be used: ${fleet.store.status.reason}. Until it is back, this replica mints for itself.`
+    },
+    spans_dropped() {
+      if (traces?.queue.isDropping !== true) return undefined
+      const { dropped, problem = 'it does not answer' } = traces.queue
+      return `The collector at traces.endpoint does not get all spans, and ${dropped} were dropped since the start: ${problem}. Requests do not wait for it. Check its address and its log.`
     },
     connections_refused() {
       const { isRefusing, most, setting } = listener.limit

@@ -108,6 +108,22 @@ export function parseBaseUrl(text: string): URL {
   return url
 }
 
+const COLLECTOR_EXAMPLE = 'write http://collector:4318/v1/traces'
+
+/** Collectors take spans at a path of theirs. Without one, every span would be lost. */
+export function parseTracesEndpoint(text: string): URL {
+  const [, authority, path = '', rest] = /^https?:\/\/([^/?#\\\s]+)([^?#\s]*)(.*)$/is.exec(text) ?? []
+  if (authority === undefined || !URL.canParse(text)) {
+    throw new Unsuitable(`is not an http(s) URL: ${COLLECTOR_EXAMPLE}`)
+  }
+  if (authority.includes('@')) {
+    throw new Unsuitable('contains a user name or password: put a header into OTEL_EXPORTER_OTLP_HEADERS instead')
+  }
+  if (rest !== '') throw new Unsuitable(`has a query or a fragment: ${COLLECTOR_EXAMPLE}`)
+  if (path === '' || path === '/') throw new Unsuitable(`has no path, but collectors have one: ${COLLECTOR_EXAMPLE}`)
+  return new URL(text)
+}
+
 /** Returns true if the network can read what is sent to this URL, the App secret included. */
 export function isReadableOnTheWay(url: URL): boolean {
   return url.protocol === 'http:' && !isLoopback(url.hostname.replace(/^\[|\]$/g, ''))

@@ -10,6 +10,7 @@ import {
   parseFleetStore,
   parseHostName,
   parseSocketPath,
+  parseTracesEndpoint,
 } from './address.ts'
 import {
   callerKeyFile,
@@ -265,6 +266,15 @@ const log = group('What is written to standard output.', {
   format: choice(['json', 'pretty'], 'json').describe('json for machines, pretty for people; pretty is slower.'),
 })
 
+const traces = group('Spans for OpenTelemetry; off unless `endpoint` is set.', {
+  endpoint: parsed(parseTracesEndpoint)
+    .optional()
+    .describe('URL of the collector (OTLP over HTTP) with its path, such as `http://collector:4318/v1/traces`.'),
+  sample: rate(0.01, 0, 1).describe(
+    'Share of the requests without a valid `traceparent` that leave spans, from 0 to 1. Those with one follow it.',
+  ),
+})
+
 const shutdown = group('What happens after SIGTERM or SIGINT.', {
   delay: duration('0s', '0s').describe('How long it reports not ready before the listener closes, for load balancers.'),
   timeout: duration('10s').describe('Longest time for requests in flight to finish; then they are broken off.'),
@@ -303,6 +313,7 @@ export const declaration = z.strictObject({
   replay,
   admin,
   log,
+  traces,
   shutdown,
 })
 

@@ -17,7 +17,6 @@ import {
   type RoutePattern,
 } from '../http1/target.ts'
 import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../org-id.ts'
-import { traceIdOf } from './request-record.ts'
 
 /** Everything that the configuration says about admission. One request sees one set of rules from beginning to end. */
 export interface AdmissionRules {
@@ -84,8 +83,8 @@ export interface Admitted {
   /** Flat list of everything that goes to the service, with `Host`, `Via` and `X-Request-Id`. Only `Authorization` is missing. */
   readonly fields: string[]
   readonly requestId: string
-  /** Of `traceparent`. */
-  readonly traceId: string | undefined
+  /** As the client sent it. */
+  readonly traceparent: string | undefined
   /** The declared length in octets. Undefined if none is declared. */
   readonly contentLength: number | undefined
   readonly hasContent: boolean
@@ -203,7 +202,7 @@ function admitTarget(
     path,
     fields: fieldsForOrigin(head, found, rules, requestId, isWebSocket),
     requestId,
-    traceId: found.traceparent === undefined ? undefined : traceIdOf(found.traceparent),
+    traceparent: found.traceparent,
     contentLength: head.contentLength,
     hasContent: declaresContent(head),
     expectsContinue: found.expectation !== undefined && head.minorVersion > 0,

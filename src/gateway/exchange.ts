@@ -29,7 +29,9 @@ import {
   type AbandonCode,
   type GatewayObserver,
   RequestRecord,
+  type RequestTrace,
   STATUS_WITHOUT_ANSWER,
+  type Tracing,
   traceIdOf,
 } from './request-record.ts'
 import { joinTunnel } from './tunnel.ts'
@@ -39,6 +41,7 @@ export interface Gateway {
   waiting: number
   readonly tokens: TokenCache
   readonly observer: GatewayObserver
+  readonly tracing?: Tracing | undefined
   readonly credentials: AppCredentials
   readonly origin: Origin
   readonly baseUrl: URL
@@ -84,6 +87,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
   #early: Buffer[] = []
   #hasEndedEarly = false
   #record: RequestRecord | undefined
+  /** Undefined if the request leaves no spans. */
+  #trace: RequestTrace | undefined
   // Once it is admitted:
   #request: Admitted | undefined
   #content: ClientContent | undefined
@@ -128,7 +133,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
     if (this.#head.rawFields.some((name, i) => i % 2 === 0 && name.toLowerCase() === 'upgrade'))
       response.keepsAlive = false
     const record = this.#newRecord(refusal.orgId)
-    this.#record = record
     record.caller = refusal.caller?.name
     record.code = refusal.code
     const isUncertified = refusal.reason === 'no credential' && certificateProblem !== undefined
@@ -145,20 +149,25 @@ export class Exchange implements RequestInProgress, AttemptSink {
     // An id of our own: the answer repeats nothing of a request that was not admitted.
     const record = new RequestRecord(this.#newRequestId(), orgId, method, path, this.#startedAt)
     const at = rawFields.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === 'traceparent')
-    if (at !== -1) record.traceId = traceIdOf(rawFields[at + 1] ?? '')
+    this.#beginWith(record, at === -1 ? undefined : rawFields[at + 1])
     return record
+  }
+
+  #beginWith(record: RequestRecord, traceparent: string | undefined): void {
+    this.#record = record
+    this.#trace = this.#gateway.tracing?.begin(record, traceparent)
+    record.traceId = this.#trace?.traceId ?? (traceparent === undefined ? undefined : traceIdOf(traceparent))
   }
 
   // ---- the way of an admitted request
 
   start(request: Admitted): void {
-    const { requestId, orgId, method, path, caller, traceId, hasContent, contentLength } = request
+    const { requestId, orgId, method, path, caller, hasContent, contentLength } = request
     const record = new RequestRecord(requestId, orgId, method, path, this.#startedAt)
+    this.#beginWith(record, request.traceparent)
     record.isAdmitted = true
     record.caller = caller?.name
-    record.traceId = traceId
     this.#request = request
-    this.#record = record
     // Without a tunnel, what comes behind the handshake is no request.
     if (request.isWebSocket) this.#response.keepsAlive = false
     // The client asks this proxy, not the service behind it (RFC 9110 §7.6.2).
@@ -237,7 +246,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   #dispatch(content: Attempt['content']): void {
-    const { target, method, fields, contentLength, isWebSocket: isHandshake, orgId: org = '' } = this.#admitted
+    const { target, method, contentLength, isWebSocket: isHandshake, orgId: org = '' } = this.#admitted
+    const fields = this.#trace?.attemptBegan(this.#admitted.fields) ?? this.#admitted.fields
     assert(this.#credential !== undefined)
     const authorization = this.#credential.reveal()
     const needsNewConnection = isHandshake || this.#hasNewConnection
@@ -261,6 +271,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     this.#writableRecord.respondedAt = performance.now()
     const next = this.#judge(head)
     if (next === undefined) this.#relay(head)
+    else this.#trace?.attemptEnded(head.status)
     this.#answer(next && this.#waitToRepeat(next))
   }
 
@@ -302,6 +313,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     else if (this.isOver) return
     else if (this.#mayUseNewConnection(attempt, error)) {
       this.#hasNewConnection = true
+      this.#trace?.attemptEnded(error.code)
       this.#dispatch(attempt.content) // it may be kept nowhere else
     } else {
       // Send the content that came before the break, so that the client sees the service's response break.
@@ -423,9 +435,9 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   abandoned(code: AbandonCode): void {
     if (this.isOver) return
-    this.#record ??= this.#newRecord()
-    this.#record.code = code
-    if (!this.#response.hasStarted) this.#record.status = STATUS_WITHOUT_ANSWER[code]
+    const record = this.#record ?? this.#newRecord()
+    record.code = code
+    if (!this.#response.hasStarted) record.status = STATUS_WITHOUT_ANSWER[code]
     this.#response.discard()
     this.#end()
   }
@@ -475,6 +487,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     record.bytesIn = this.#content?.receivedBytes ?? 0
     record.bytesOut = this.#response.contentBytes
     this.#gateway.observer.requestEnded(record)
+    this.#trace?.ended()
     this.#onEnd(this.#request?.caller)
     this.#setWaiting(false)
     this.#content?.dropKept()

@@ -9,9 +9,14 @@ export const STATUS_WITHOUT_ANSWER = { client_closed: 499, draining: 0 } as cons
 
 export type AbandonCode = keyof typeof STATUS_WITHOUT_ANSWER
 
-const TRACEPARENT = /^[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/
+/**
+ * A `traceparent` field (W3C Trace Context §3.2): trace id, span id and flags. Version 00 ends there; a later one may go on behind
+ * a dash.
+ */
+export const TRACEPARENT =
+  /^(?:00(?=.{53}$)|(?!00|ff)[0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:$|-)/
 
-/** The trace id of a `traceparent` field; undefined if the field is not valid (W3C Trace Context §3.2). */
+/** The trace id of a `traceparent` field; undefined if the field is not valid. */
 export function traceIdOf(traceparent: string): string | undefined {
   return TRACEPARENT.exec(traceparent)?.[1]
 }
@@ -40,7 +45,7 @@ export class RequestRecord {
   code: ErrorCode | 'client_closed' | undefined
   /** Why the caller or the org id was refused, which never stands in the answer; the rule that a response broke; or the limit that was reached. */
   reason: string | undefined
-  /** Of a valid `traceparent` (W3C Trace Context). */
+  /** Of a valid `traceparent` (W3C Trace Context), or of the trace that begins here. */
   traceId: string | undefined
   /** One sentence that names the cause more closely than `code`, from a closed set. */
   detail: string | undefined
@@ -66,4 +71,21 @@ export interface GatewayObserver {
   requestEnded(record: RequestRecord): void
   /** A fault of this program, and nobody else's. */
   programFailed(error: unknown, requestId: string): void
+}
+
+/** Makes spans of requests. */
+export interface Tracing {
+  /** `traceparent` is the client's. Undefined if the request leaves no spans: its parent or, without one, chance decided so. */
+  begin(record: RequestRecord, traceparent: string | undefined): RequestTrace | undefined
+}
+
+/** The spans of one request: one for itself, and one for each time that it is sent. */
+export interface RequestTrace {
+  readonly traceId: string
+  /** The request is sent, for the first time or again. Returns the fields with a `traceparent` of this attempt. */
+  attemptBegan(fields: readonly string[]): readonly string[]
+  /** The service has answered with this status, or the attempt has failed with this code. */
+  attemptEnded(outcome: number | string): void
+  /** The record is complete. An attempt that goes on ends, too. */
+  ended(): void
 }

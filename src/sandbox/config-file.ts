@@ -97,6 +97,10 @@ export interface ConfigFile {
     readonly sample?: number
     readonly format?: 'json' | 'pretty'
   }
+  readonly traces?: {
+    readonly endpoint?: string
+    readonly sample?: number
+  }
   readonly shutdown?: {
     readonly delay?: string
     readonly timeout?: string

@@ -37,6 +37,7 @@ export const NO_GAUGES: Gauges = {
   mintsPausedMs: 0,
   logLinesDropped: 0,
   logLinesOmitted: 0,
+  spansDropped: 0,
   isStoreAvailable: false,
   originConnections: { busy: 1, free: 3 },
 }

@@ -18,7 +18,7 @@ describe('the source of a value', () => {
     expect([config.appSecret.reveal(), config.baseUrl.href]).toEqual([GOOD.OAP_APP_SECRET, 'https://api.example.com/'])
     expect([config.proxies, config.fleet.store, config.listen.callerKeyFile]).toEqual([undefined, undefined, undefined])
     const unset = [...given].filter(([, { source }]) => source === 'not set').map(([key]) => key)
-    expect(unset.filter((key) => !key.endsWith('File'))).toEqual(['fleet.store', 'fleet.username'])
+    expect(unset.filter((key) => !key.endsWith('File'))).toEqual(['fleet.store', 'fleet.username', 'traces.endpoint'])
   })
 
   test('the environment overrides the file, and the file the default', async () => {

@@ -6,6 +6,7 @@ import {
   parseAddress,
   parseBaseUrl,
   parseFleetStore,
+  parseTracesEndpoint,
 } from '../../src/config/address.ts'
 import { duration, parseRoutePattern, size, Unsuitable } from '../../src/config/types.ts'
 
@@ -77,6 +78,27 @@ describe('addresses', () => {
     ),
   ])('%s is this machine: %s', (host, expected) => {
     expect(isLoopback(host)).toBe(expected)
+  })
+})
+
+describe('collectors', () => {
+  test.each(['http://collector:4318/v1/traces', 'https://[::1]:4318/prefix/v1/traces'])('%s is accepted', (text) => {
+    expect(parseTracesEndpoint(text).href).toBe(text)
+  })
+
+  test.each([
+    ['http://collector:4318', /has no path/],
+    ['http://collector:4318/', /has no path/],
+    ['http://user:hunter2@collector:4318/v1/traces', /user name or password/],
+    ['http://collector:4318/v1/traces?key=hunter2', /query or a fragment/],
+    ['http://collector:4318/v1/traces#hunter2', /query or a fragment/],
+    ['collector:4318/hunter2', /is not an http\(s\) URL/],
+    ['http://collector:99999/hunter2', /is not an http\(s\) URL/],
+    ['http://collector:4318/hun ter2', /is not an http\(s\) URL|query/],
+    ['', /is not an http\(s\) URL/],
+  ])('%j is refused, and not repeated', (text, problem) => {
+    expect(() => parseTracesEndpoint(text)).toThrow(problem)
+    expect(() => parseTracesEndpoint(text)).not.toThrow(/hunter2/)
   })
 })
 

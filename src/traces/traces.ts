@@ -1,0 +1,241 @@
+/**
+ * Spans by OpenTelemetry: one for each request (server), each time that it is sent (client), and each mint (client). Loaded only
+ * if `traces.endpoint` is set. No span has a query, a token or a secret.
+ */
+
+import {
+  type Attributes,
+  type Context,
+  ROOT_CONTEXT,
+  type Span,
+  type SpanContext,
+  SpanKind,
+  SpanStatusCode,
+  TraceFlags,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api'
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
+import { detectResources, envDetector, resourceFromAttributes } from '@opentelemetry/resources'
+import { TracerProvider } from '@opentelemetry/sdk-trace'
+import { LRUCache } from 'lru-cache'
+import { type RequestRecord, type RequestTrace, TRACEPARENT, type Tracing } from '../gateway/request-record.ts'
+import { withoutFields } from '../http1/fields.ts'
+import type { SettledMint } from '../token/token-source.ts'
+import { SpanQueue } from './span-queue.ts'
+
+export interface TracesOptions {
+  /** Of the collector, with its path. */
+  readonly endpoint: URL
+  /** Share of the requests without a parent that leave spans, from 0 to 1. */
+  readonly sample: number
+  /** Of the service. */
+  readonly baseUrl: URL
+  /** Of the call that gets a token. */
+  readonly mintMethod: string
+  /** What clients speak to the listener. */
+  readonly scheme: 'http' | 'https'
+  readonly version: string
+}
+
+/** A mint that has ended, for the requests that waited for it. */
+interface EndedMint {
+  readonly context: SpanContext
+  /** Monotonic milliseconds. */
+  readonly endedAt: number
+}
+
+const EXPORT_TIMEOUT_MS = 10_000
+/** The rest of the spans has this time when the proxy stops. */
+const LAST_EXPORT_MS = 2_000
+/** A request finds the mints that it waited for among the last ones of its Org. */
+const MAX_ORGS = 1_024
+const MAX_MINTS = 4
+const MAX_PATH = 1_024
+/** As the log, which tells the two apart by their codes. */
+const NO_ANSWER: readonly number[] = [0, 499]
+
+/** Those of the semantic conventions. Clients may invent others. */
+const METHODS: ReadonlySet<string> = new Set('GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH QUERY'.split(' '))
+
+export class Traces implements Tracing {
+  readonly queue: SpanQueue
+  readonly #options: TracesOptions
+  readonly #provider: TracerProvider
+  readonly #tracer: Tracer
+  readonly #service: Attributes
+  readonly #mints = new LRUCache<string, readonly EndedMint[]>({ max: MAX_ORGS })
+
+  constructor(options: TracesOptions) {
+    const { endpoint, baseUrl, version } = options
+    this.#options = options
+    this.#service = addressOf(baseUrl)
+    this.queue = new SpanQueue(
+      new OTLPTraceExporter({ url: endpoint.href, timeoutMillis: EXPORT_TIMEOUT_MS }),
+      EXPORT_TIMEOUT_MS,
+    )
+    const own = resourceFromAttributes({ 'service.name': 'org-access-proxy', 'service.version': version })
+    this.#provider = new TracerProvider({
+      resource: own.merge(detectResources({ detectors: [envDetector] })),
+      spanProcessors: [this.queue],
+    })
+    this.#tracer = this.#provider.getTracer('org-access-proxy', version)
+  }
+
+  begin(record: RequestRecord, traceparent: string | undefined): RequestTrace | undefined {
+    const [, traceId, spanId, flags] = (traceparent !== undefined && TRACEPARENT.exec(traceparent)) || []
+    if (traceId === undefined || spanId === undefined || flags === undefined) {
+      return Math.random() < this.#options.sample ? this.#begin(record, ROOT_CONTEXT) : undefined
+    }
+    const traceFlags = Number.parseInt(flags, 16)
+    if ((traceFlags & TraceFlags.SAMPLED) === 0) return undefined
+    const parent = { traceId, spanId, traceFlags, isRemote: true }
+    return this.#begin(record, trace.setSpanContext(ROOT_CONTEXT, parent))
+  }
+
+  #begin(record: RequestRecord, parent: Context): RequestTrace {
+    const attributes: Attributes = {
+      ...methodOf(record),
+      'url.path': flat(record.path.slice(0, MAX_PATH)),
+      'url.scheme': this.#options.scheme,
+    }
+    const startTime = epochOf(record.startedAt)
+    const span = this.#tracer.startSpan(nameOf(record), { kind: SpanKind.SERVER, startTime, attributes }, parent)
+    return new Trace(record, parent, span, this)
+  }
+
+  attempt(record: RequestRecord, request: Span, resendCount: number): Span {
+    const { baseUrl } = this.#options
+    const attributes: Attributes = {
+      ...methodOf(record),
+      ...this.#service,
+      'url.full': flat(baseUrl.origin + baseUrl.pathname.replace(/\/$/, '') + record.path.slice(0, MAX_PATH)),
+    }
+    if (resendCount > 0) attributes['http.request.resend_count'] = resendCount
+    const parent = trace.setSpan(ROOT_CONTEXT, request)
+    return this.#tracer.startSpan(
+      nameOf(record),
+      { kind: SpanKind.CLIENT, startTime: epochOf(performance.now()), attributes },
+      parent,
+    )
+  }
+
+  mintSettled({ org, url, reason, durationMs, error }: SettledMint): void {
+    const endedAt = performance.now()
+    const attributes: Attributes = {
+      'http.request.method': this.#options.mintMethod,
+      ...this.#service,
+      'url.full': url,
+      'oap.org': org,
+      'oap.mint.reason': reason,
+    }
+    const startTime = epochOf(endedAt - durationMs)
+    const span = this.#tracer.startSpan('mint', { kind: SpanKind.CLIENT, startTime, attributes }, ROOT_CONTEXT)
+    if (error !== undefined) markFailed(span, error.code)
+    span.end(epochOf(endedAt))
+    const mints = this.#mints.get(org)?.slice(1 - MAX_MINTS) ?? []
+    this.#mints.set(org, [...mints, { context: span.spanContext(), endedAt }])
+  }
+
+  /** The mints of the Org that have ended while the request waited. */
+  mintsFor({ orgId, token, startedAt }: RequestRecord): readonly EndedMint[] {
+    // With a token from the cache, it did not wait.
+    if (orgId === undefined || token === 'hit' || token === 'refreshing') return []
+    return this.#mints.get(orgId)?.filter(({ endedAt }) => endedAt >= startedAt) ?? []
+  }
+
+  /** Sends what is left, but does not wait for a collector that is slow. Never rejects. */
+  async close(): Promise<void> {
+    const late = new Promise<void>((resolve) => setTimeout(resolve, LAST_EXPORT_MS).unref())
+    await Promise.race([this.#provider.shutdown().catch(() => undefined), late])
+  }
+}
+
+const TRACE_FIELD: ReadonlySet<string> = new Set(['traceparent'])
+const TRACE_FIELDS: ReadonlySet<string> = new Set(['traceparent', 'tracestate'])
+
+class Trace implements RequestTrace {
+  readonly traceId: string
+  readonly #record: RequestRecord
+  readonly #parent: SpanContext | undefined
+  readonly #span: Span
+  readonly #traces: Traces
+  #attempt: Span | undefined
+  #attempts = 0
+
+  constructor(record: RequestRecord, parent: Context, span: Span, traces: Traces) {
+    this.#record = record
+    this.#parent = trace.getSpanContext(parent)
+    this.#span = span
+    this.#traces = traces
+    this.traceId = span.spanContext().traceId
+  }
+
+  attemptBegan(fields: readonly string[]): readonly string[] {
+    this.#attempt = this.#traces.attempt(this.#record, this.#span, this.#attempts++)
+    const { traceId, spanId } = this.#attempt.spanContext()
+    // The other flag that is known says that the trace id is random, which stays true (W3C Trace Context level 2).
+    const flags = TraceFlags.SAMPLED | ((this.#parent?.traceFlags ?? 0) & 2)
+    // What vendors noted of another trace does not belong to a new one (§3.4).
+    const kept = withoutFields(fields, this.#parent === undefined ? TRACE_FIELDS : TRACE_FIELD)
+    kept.push('traceparent', `00-${traceId}-${spanId}-0${flags}`)
+    return kept
+  }
+
+  attemptEnded(outcome: number | string): void {
+    const attempt = this.#attempt
+    if (attempt === undefined) return
+    this.#attempt = undefined
+    if (typeof outcome === 'string') markFailed(attempt, outcome)
+    else {
+      attempt.setAttribute('http.response.status_code', outcome)
+      if (outcome >= 400) markFailed(attempt, String(outcome))
+    }
+    attempt.end(epochOf(performance.now()))
+  }
+
+  ended(): void {
+    const { status, orgId, token, caller, code, requestId, endedAt } = this.#record
+    this.attemptEnded(code ?? status)
+    const span = this.#span
+    span.setAttribute('oap.request_id', flat(requestId))
+    span.setAttribute('oap.token', token)
+    if (orgId !== undefined) span.setAttribute('oap.org', flat(orgId))
+    if (caller !== undefined) span.setAttribute('oap.caller', caller)
+    if (!NO_ANSWER.includes(status)) span.setAttribute('http.response.status_code', status)
+    // A server's span fails by faults of the server: a 4xx is the client's, and so is a client that leaves.
+    if (status >= 500 || status === 0) markFailed(span, code ?? String(status))
+    else if (code !== undefined) span.setAttribute('error.type', code)
+    for (const { context } of this.#traces.mintsFor(this.#record)) span.addLink({ context })
+    span.end(epochOf(endedAt))
+  }
+}
+
+function addressOf({ hostname, port, protocol }: URL): Attributes {
+  const usual = protocol === 'https:' ? 443 : 80
+  return { 'server.address': hostname, 'server.port': port === '' ? usual : Number(port) }
+}
+
+function methodOf({ method }: RequestRecord): Attributes {
+  if (METHODS.has(method)) return { 'http.request.method': method }
+  return { 'http.request.method': '_OTHER', 'http.request.method_original': flat(method) }
+}
+
+function nameOf({ method }: RequestRecord): string {
+  return METHODS.has(method) ? method : 'HTTP'
+}
+
+function markFailed(span: Span, type: string): void {
+  span.setAttribute('error.type', type)
+  span.setStatus({ code: SpanStatusCode.ERROR })
+}
+
+/** A copy: text of a request is a slice of its head, and would keep the whole head in memory. */
+function flat(text: string): string {
+  return Buffer.from(text, 'latin1').toString('latin1')
+}
+
+/** Of monotonic milliseconds, in milliseconds since the epoch. The two clocks drift apart while the process lives, so now counts. */
+function epochOf(monotonicMs: number): number {
+  return Date.now() - (performance.now() - monotonicMs)
+}
