@@ -22,11 +22,11 @@ export type Choice =
 export interface Suspect {
   readonly token: AccessToken
   /**
-   * Who waits for the successor. `R6`: all requests. `R7`, `R8`, and `alive` once it was accepted after all: only those that
-   * were rejected. `once`: the next request that cannot be repeated. `next`: the next of any kind.
+   * Who waits for the successor. `R6`: all requests. `R7`, `R8`: only those that were rejected. `once`: the next request that
+   * cannot be repeated. `next`: the next of any kind.
    */
-  readonly by: 'R6' | 'R7' | 'R8' | 'alive' | 'once' | 'next'
-  readonly aliveMs: number // L: its age at the last accepted request; below zero if there was none
+  readonly by: 'R6' | 'R7' | 'R8' | 'once' | 'next'
+  readonly aliveMs: number // L: its age at the last accepted request; below zero if none was, or one was after all
   readonly deadMs: number // L: its age at the first rejected request after that
   readonly rejectedAt: number // when that was sent
 }
@@ -107,7 +107,7 @@ export class OrgTokens {
 
   /** The token is suspect, or past its known life. */
   #reasonToWait(isRepeatable: boolean, ageMs: number, now: number): MintReason | undefined {
-    const by = this.suspect?.token === this.current ? this.suspect.by : undefined
+    const by = this.#isInDoubt ? this.suspect?.by : undefined
     const isSuspect = by === 'next' || (by === 'once' && !isRepeatable)
     if (isSuspect && now >= this.#noMintUntil) return 'rejected'
     const isGood = isRepeatable ? ageMs < this.lifeMs(this.current) : this.#isSafe(this.current, ageMs, now)
@@ -150,9 +150,14 @@ export class OrgTokens {
     return Math.min(this.#statedMs, this.former?.statedLifeMs ?? this.#statedMs) < Number.POSITIVE_INFINITY
   }
 
+  /** The current token is suspect, and was not accepted since. */
+  get #isInDoubt(): boolean {
+    return this.#rejectedAt >= 0 && this.suspect?.token === this.current
+  }
+
   /** R6: it was rejected, and a mint is to replace it. */
   get isBeingReplaced(): boolean {
-    return this.suspect?.by === 'R6' && this.suspect.token === this.current
+    return this.#isInDoubt && this.suspect?.by === 'R6'
   }
 
   /** T2 */
@@ -171,7 +176,9 @@ export class OrgTokens {
     if (sentAt > this.#rejectedAt) {
       this.row = 0
       this.#rejectedAt = -1
-      if (suspect?.token === token && sentAt > suspect.rejectedAt) this.#acquit(suspect)
+      // A mint that is under way goes on, and may prove useless.
+      const isMinting = suspect?.by === 'R6' || suspect?.by === 'R7' || suspect?.by === 'R8'
+      if (suspect?.token === token) this.suspect = isMinting ? { ...suspect, aliveMs: -1 } : undefined
     }
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     const ageMs = sentAt - token.mintedAt
@@ -180,12 +187,6 @@ export class OrgTokens {
     if (this.former !== undefined && ageMs >= this.service.rules.settleTimeMs) this.former = undefined
     if (suspect === undefined || suspect.token === token) return
     if (suspect.by === 'next' || (suspect.by === 'once' && kind === 'once')) this.confirmDeath(suspect)
-  }
-
-  /** The suspect is alive. A mint that is under way goes on, and may prove useless. */
-  #acquit(suspect: Suspect): void {
-    const isMinting = suspect.by !== 'once' && suspect.by !== 'next'
-    this.suspect = isMinting ? { ...suspect, by: suspect.by === 'R6' ? 'alive' : suspect.by, aliveMs: -1 } : undefined
   }
 
   noteRejected(token: AccessToken, sentAt: number): void {
@@ -206,7 +207,8 @@ export class OrgTokens {
 
   /** The rule by which a rejection may cause a mint now, or join one. */
   ruleForMint(now: number): 'R6' | 'R7' | undefined {
-    if (this.suspect?.token === this.current && isAside(this.suspect)) return 'R7'
+    const by = this.suspect?.token === this.current ? this.suspect.by : undefined
+    if (by === 'R7' || by === 'R8') return 'R7' // its mint is under way
     if (now >= this.#noMintUntil) return 'R6'
     const waitMs = pauseMs(this.service.rules.rejectedCooldownMs, 2, this.#uselessForced, LONGEST_PAUSE_MS)
     return this.row >= LONG_ROW && now - this.#forcedAt >= waitMs ? 'R7' : undefined
@@ -290,12 +292,9 @@ export class OrgTokens {
   noteMintFailed(now: number): void {
     this.mintsFail = true
     this.#nextMintAt = Math.max(this.#nextMintAt, Math.floor(now + NEXT_MINT_MS))
-    if (this.suspect !== undefined && isAside(this.suspect)) this.suspect = undefined
+    if (this.suspect?.by === 'R7' || this.suspect?.by === 'R8' || this.#rejectedAt < 0) this.suspect = undefined
   }
 }
-
-/** Only requests that were rejected wait for its successor. */
-const isAside = ({ by }: Suspect): boolean => by === 'R7' || by === 'R8' || by === 'alive'
 
 /** The greater of what both clocks say. */
 export const ageOf = ({ mintedAt, mintedDayAt }: AccessToken, now: number, day: number): number =>
@@ -303,6 +302,6 @@ export const ageOf = ({ mintedAt, mintedDayAt }: AccessToken, now: number, day: 
 
 /** R2: the method and the path, with segments that hold a digit taken as one. */
 export function kindOf({ method, path }: RequestLine): string {
-  const segments = path.slice(0, MAX_KIND_LENGTH).split('/')
-  return `${method} ${segments.map((segment) => (/\d/.test(segment) ? '*' : segment)).join('/')}`
+  // Each match begins behind a slash. Without that, a long segment without a digit takes quadratic time.
+  return `${method} ${path.slice(0, MAX_KIND_LENGTH).replace(/(?<=\/)[^/\d]*\d[^/]*/g, '*')}`
 }

@@ -105,8 +105,10 @@ export class Rejection {
     }
     const isForbidden = tokens.row < LONG_ROW && tokens.isForbidden(this.#request, now)
     if (token !== current || !isForbidden) tokens.noteRejected(token, sentAt)
-    if (isOnce) this.#suspectFor('once', tokens, answer, now, day)
-    if (isOnce) return this.#pass('unexplained')
+    if (isOnce) {
+      this.#suspectFor('once', tokens, answer, now, day)
+      return this.#pass('unexplained')
+    }
     if (tokens.hasEndedAt(now, day) && !this.#hasMinted(current)) return this.#mint('error', now) // T2
     if (isNewer) return this.#repeat('expired', current) // R1
     if (isForbidden) return this.#passAsForbidden(tokens, now) // R2
@@ -171,6 +173,7 @@ export class Rejection {
   /** The client gets the rejection. If nothing shows that the settled token is alive, a later request waits for a new one. */
   #suspectFor(by: 'once' | 'next', tokens: OrgTokens, { token, sentAt }: Answer, now: number, day: number): void {
     const { current, acceptedAt, suspect, service } = tokens
+    tokens.noteRejected(token, sentAt)
     const isAlive = token !== current || acceptedAt > sentAt
     if (isAlive || ageOf(current, now, day) < service.rules.settleTimeMs || suspect?.token === current) return
     if (suspect?.by === by) tokens.noteUselessMint(suspect, now)

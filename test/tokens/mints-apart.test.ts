@@ -70,16 +70,19 @@ test.concurrent('the first waiting client leaves: the mint goes on for the other
   expect(service.requests.map((received) => received.target)).toEqual(['/v2/x'])
 })
 
-test.concurrent('all waiting clients leave: the next one gets the token', async () => {
+test.concurrent('all waiting clients leave: they wait no more, and the next one gets the token', async () => {
   const gate = new Gate()
   await using service = await startService({ mint: heldMints('acme', gate) })
-  await using proxy = await startProxy(service)
+  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
+  const waiting = async () => JSON.parse((await proxy.askAdmin('/status')).content).totals.requestsWaitingForToken
   using first = new KeepAliveClient(proxy.port)
   const left = expect(first.get('/v2/left', 'acme')).rejects.toThrow()
   await service.origin.waitFor(() => service.tokens.mints.length === 1)
+  expect(await waiting()).toBe(1)
   first.abort()
   await left
   await proxy.logOf('/v2/left')
+  expect(await waiting()).toBe(0)
   gate.open()
   using second = new KeepAliveClient(proxy.port)
   expect((await second.get('/v2/x', 'acme')).status).toBe(200)
