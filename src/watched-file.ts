@@ -1,14 +1,14 @@
 /** Reads a file while the program runs: when it changes, and on demand. */
 
 import { hash } from 'node:crypto'
-import { constants, unwatchFile, watchFile } from 'node:fs'
+import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { isAbsolute, resolve } from 'node:path'
 
 export interface WatchedFileOptions {
   readonly path: string
   /**
-   * Called with the content when it differs from the last one and has stood unchanged for one look, after a problem with reading
+   * Called with the content when it differs from the last one and two looks in a row found it, after a problem with reading
    * it, and after every `reload`. The first content counts as a change unless it is `known`. May throw an error for the operator:
    * `onProblem` gets its message.
    */
@@ -25,7 +25,7 @@ const MAX_FILE_BYTES = 64 * 1024
 /** Between two looks. */
 export const LOOK_MS = 2_000
 
-/** What a look finds: the content, or why there is none. */
+/** What a read finds: the content, or why there is none. */
 interface Found {
   readonly digest?: string
   readonly bytes?: Buffer
@@ -36,22 +36,23 @@ export class WatchedFile {
   /** Of the last content. */
   problem: string | undefined
   readonly #options: WatchedFileOptions
-  readonly #onChange = () => void this.#next('change')
+  readonly #timer: NodeJS.Timeout
+  /** One read at a time: the running one may have read the former content. */
   #reading = Promise.resolve()
+  #isLooking = false
   /** What the owner knows. */
   #told: Found | undefined
-  /** What the last look found, until the next one finds the same. An editor may still be writing it. */
+  /** What the last look found. An editor may still be writing it. */
   #found: Found | undefined
-  #secondLook: NodeJS.Timeout | undefined
   #isClosed = false
 
   constructor(options: WatchedFileOptions) {
-    const { path, known, intervalMs: interval = LOOK_MS } = options
+    const { known, intervalMs = LOOK_MS } = options
     this.#options = options
     this.#told = known === undefined ? undefined : { digest: known }
-    // A poll of `stat`, which follows symlinks: it sees a link that was swapped, and works on network mounts.
-    watchFile(path, { interval, persistent: false }, this.#onChange)
-    this.#onChange()
+    // A look reads the file, which is small: `fs.watchFile` misses a change that comes before its first `stat`.
+    this.#timer = setInterval(() => this.#look(), intervalMs).unref()
+    this.#look()
   }
 
   /** Returns true if the owner knows this content, or with undefined that the file cannot be read. */
@@ -61,38 +62,37 @@ export class WatchedFile {
 
   /** Reads the file now. Resolves after `onContent` or `onProblem` was called. Never rejects. */
   reload(): Promise<void> {
-    return this.#next('asked')
+    this.#reading = this.#reading.then(() => this.#read(true))
+    return this.#reading
   }
 
   close(): void {
     this.#isClosed = true
-    clearTimeout(this.#secondLook)
-    unwatchFile(this.#options.path, this.#onChange)
+    clearInterval(this.#timer)
   }
 
-  /** One read at a time: the running one may have read the former content. */
-  #next(reason: 'change' | 'second look' | 'asked'): Promise<void> {
-    this.#reading = this.#reading.then(() => this.#look(reason))
-    return this.#reading
+  /** A folder on a network that hangs must not collect looks. */
+  #look(): void {
+    if (this.#isLooking) return
+    this.#isLooking = true
+    this.#reading = this.#reading
+      .then(() => this.#read(false))
+      .then(() => {
+        this.#isLooking = false
+      })
   }
 
-  async #look(reason: 'change' | 'second look' | 'asked'): Promise<void> {
-    const { path, maxBytes, intervalMs = LOOK_MS } = this.#options
+  async #read(isAsked: boolean): Promise<void> {
+    const { path, maxBytes } = this.#options
     const found = await find(path, maxBytes)
     if (this.#isClosed) return
-    const isSame = isEqual(found, this.#found)
+    const hasStood = isEqual(found, this.#found)
     this.#found = found
-    if (reason !== 'asked' && isEqual(found, this.#told)) clearTimeout(this.#secondLook)
-    else if (reason === 'asked' || (reason === 'second look' && isSame)) this.#tell(found)
-    else if (reason === 'second look' || !isSame) {
-      clearTimeout(this.#secondLook)
-      this.#secondLook = setTimeout(() => void this.#next('second look'), intervalMs).unref()
-    }
+    if (isAsked || (hasStood && !isEqual(found, this.#told))) this.#tell(found)
   }
 
   #tell(found: Found): void {
     const { onContent, onProblem } = this.#options
-    clearTimeout(this.#secondLook)
     this.#told = found
     let { problem } = found
     try {

@@ -4,6 +4,7 @@ import { mkdir, rename, rm, symlink, unlink } from 'node:fs/promises'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { digestOf, readRegularFile, WatchedFile, type WatchedFileOptions } from '../src/watched-file.ts'
 import { type Folder, makeFolder } from './support/folder.ts'
+import { looksOnDemand } from './support/looks.ts'
 
 /** So long that no look happens in a test. */
 const NEVER_MS = 1_000_000
@@ -110,40 +111,28 @@ describe('content is passed to the owner', () => {
 
 // An editor and `cp` write in place: for a moment, the file is cut short.
 describe('content that is still being written is not passed', () => {
-  beforeEach(() => {
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  })
-  afterEach(() => {
-    vi.useRealTimers()
-  })
-  const turn = () => new Promise((resolve) => setImmediate(resolve))
-  const hasBeenSeen = async () => {
-    while (vi.getTimerCount() === 0) await turn()
-  }
-
-  test('until it has stood unchanged for one look', async () => {
+  test('until two looks in a row have found it', async () => {
+    const look = looksOnDemand(10)
     const path = await folder.write('file', 'old')
     await open(path)
-    writeFileSync(path, 'ha')
-    await hasBeenSeen()
-    writeFileSync(path, 'half')
-    for (let looks = 0; contents.length === 0 && looks < 10_000; looks++) {
-      vi.advanceTimersByTime(10)
-      await turn()
+    for (const part of ['h', 'ha', 'hal', 'half']) {
+      writeFileSync(path, part)
+      await look()
     }
+    expect(contents).toEqual([])
+    await look()
     expect(contents).toEqual(['half'])
   })
 
   test('nor reported as a problem while it is missing', async () => {
+    const look = looksOnDemand(10)
     const path = await folder.write('file', 'old')
     await open(path)
     await unlink(path)
-    await hasBeenSeen()
+    await look()
     writeFileSync(path, 'new')
-    for (let looks = 0; contents.length === 0 && looks < 10_000; looks++) {
-      vi.advanceTimersByTime(10)
-      await turn()
-    }
+    await look()
+    await look()
     expect([contents, problems]).toEqual([['new'], []])
   })
 

@@ -117,7 +117,7 @@ export class ConfigReload {
     return { outcome: 'applied', taken, waiting, warnings: news }
   }
 
-  /** Returns true if each file has had this content for one look, or was read on demand. */
+  /** Returns true if two looks in a row have found this content in each file, or it was read on demand. */
   #stand(files: Files): boolean {
     return [...files].every(([path, digest]) => this.#watched.get(path)?.stands(digest))
   }

@@ -1,11 +1,12 @@
 /** A reload in the whole program: the settings that it applies, those that it does not, and that no request fails. */
 
-import { unwatchFile, watchFile } from 'node:fs'
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { WatchedFile } from '../../src/watched-file.ts'
 import { CA_FILE, certificate } from '../support/certificates.ts'
 import { Gate } from '../support/changes.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { looksOnDemand } from '../support/looks.ts'
 import { outcomeOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
@@ -240,52 +241,49 @@ describe('all or nothing', () => {
   })
 })
 
-describe('a file is read when it has stood unchanged for one look', () => {
-  /** Writes the config file. Resolves when the program has noticed it. Its next look is two seconds later. */
-  async function noticed(write: () => Promise<void>): Promise<void> {
-    const path = proxy.at('proxy.yaml')
-    await readFile(path) // after this, the program has looked at it for the first time
-    let listener = () => {}
-    const change = new Promise<void>((resolve) => {
-      listener = resolve
-      watchFile(path, { persistent: false }, listener)
-    })
-    await write()
-    await change
-    unwatchFile(path, listener)
-  }
-  const halfALook = () => new Promise((resolve) => setTimeout(resolve, 1_000))
+describe('a change is applied when two looks in a row have found it', () => {
   const LIST = 'orgs:\n  allow:\n    - acme\n'
 
   test('not the first lines of it', async () => {
+    const look = looksOnDemand()
     await start(LIST)
-    // Whenever the program sees this, its second look comes when the whole file is there.
+    await look()
     await writeFile(proxy.at('proxy.yaml'), `${LIST}    - glob`)
-    await halfALook()
+    await look()
     await writeFile(proxy.at('proxy.yaml'), `${LIST}    - globex\n`)
+    await look()
+    await look()
     await proxy.until(() => linesOf('configuration applied').length > 0, 'the whole file')
     expect(await send({ 'X-Org-Id': 'globex' })).toBe(200)
     expect(linesOf('configuration applied')).toHaveLength(1)
   })
 
-  test('and so do the others that it names', async () => {
+  test('and the others that it names do not change any more', async () => {
+    const look = looksOnDemand()
     await start(caller('acme'))
-    await noticed(() => write('proxy.yaml', caller('globex')))
-    await halfALook()
+    await look()
+    await write('proxy.yaml', caller('globex'))
+    await look()
     await writeFile(proxy.at('billing.key'), '')
-    await halfALook()
-    await halfALook()
+    await look()
     await writeFile(proxy.at('billing.key'), 'a-new-key-0123456789')
+    await look()
+    await look()
     await proxy.until(() => linesOf('configuration applied').length > 0, 'both files')
     expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
     expect(linesOf('configuration refused: the old one stays in use')).toEqual([])
   })
 
-  test('and a change that SIGHUP has applied is not told again', async () => {
+  test('and what SIGHUP has applied is not told again', async () => {
+    const look = looksOnDemand()
     await start(caller('acme'))
-    await noticed(() => reloadWith(`${caller('acme')}listen: {maxInFlight: 7}\n`))
-    await halfALook()
+    await look()
+    await reloadWith(`${caller('acme')}listen: {maxInFlight: 7}\n`)
+    await look()
+    await look()
     await write('billing.key', 'a-new-key-0123456789')
+    await look()
+    await look()
     await proxy.until(() => linesOf('configuration applied').length > 0, 'the new key')
     expect(linesOf('changed settings need a restart')).toHaveLength(2) // by SIGHUP, and with the key
   })
@@ -436,22 +434,16 @@ describe('a reload opens nothing', () => {
 })
 
 test('the files of an applied configuration are watched, and those of the one before no longer', async () => {
-  // Of one file, all have the same watcher.
-  const watchersOf = (name: string) => {
-    const nothing = () => undefined
-    const watcher = watchFile(proxy.at(name), { persistent: false }, nothing)
-    const others = watcher.listenerCount('change') - 1
-    unwatchFile(proxy.at(name), nothing)
-    return others
-  }
+  const closed = vi.spyOn(WatchedFile.prototype, 'close')
+  const look = looksOnDemand()
   await start(caller('acme'))
-  expect(['proxy.yaml', 'billing.key', 'reports.key'].map(watchersOf)).toEqual([1, 1, 0])
+  await look()
   await reloadWith(caller('acme').replace('billing.key', 'reports.key'))
-  expect(['proxy.yaml', 'billing.key', 'reports.key'].map(watchersOf)).toEqual([1, 0, 1])
+  expect(closed).toHaveBeenCalledTimes(1)
   await write('reports.key', 'a-new-key-0123456789')
-  const applied = () => linesOf('configuration applied').length
-  await proxy.until(() => applied() === 2, 'the new key')
+  await look()
+  await look()
+  await proxy.until(() => linesOf('configuration applied').length > 1, 'the new key')
   expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789' })).toBe(200)
-  await proxy.app.close()
-  expect(['proxy.yaml', 'billing.key', 'reports.key'].map(watchersOf)).toEqual([0, 0, 0])
+  closed.mockRestore()
 })
