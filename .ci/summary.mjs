@@ -1,11 +1,10 @@
 /**
  * Reads vitest's JSON reports, prints failures and skips, and ends with one line of totals. Arguments: for each run a file
  * `REPORT.exit` with the exit code of the test command; the report stands beside it, and perhaps `REPORT.again`, a second run
- * of the files that failed. Exits with 1 if a test failed in both runs, or was skipped without a reason from the list below.
+ * of the files that failed. Exits with 1 if a test failed and is not listed as unsteady below, or was skipped without a reason.
  */
 
 import { spawnSync } from 'node:child_process'
-import { lookup } from 'node:dns/promises'
 import { existsSync, readFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
 import { relative } from 'node:path'
@@ -14,8 +13,6 @@ const addresses = Object.values(networkInterfaces()).flat()
 const [, descriptors] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
 const isRoot = process.getuid?.() === 0
 const hasIpv6 = addresses.some(({ address }) => address === '::1')
-const namesOfLocalhost = await lookup('localhost', { all: true })
-const isLocalhostIpv6 = namesOfLocalhost.some(({ address }) => address === '::1')
 const hasOutwardAddress = addresses.some(({ family, internal }) => family === 'IPv4' && !internal)
 const hasValkey = spawnSync('valkey-server', ['--version']).status === 0
 const hasManyDescriptors = Number(descriptors) >= 11_000
@@ -26,7 +23,6 @@ const ALLOWED_SKIPS = [
   { tests: /^test\/fleet\/.*Valkey /, reason: "Debian's release has no Valkey", holds: !hasValkey },
   { tests: /^test\/config\/.*without permission/, reason: 'root may read every file', holds: isRoot },
   { tests: /IPv6|::1/, reason: 'no IPv6 on this machine', holds: !hasIpv6 },
-  { tests: /dual-stack.*only on ::1/, reason: 'localhost is not ::1 on this machine', holds: !isLocalhostIpv6 },
   {
     tests: /^test\/(advisory\/exposed-listener|admin\/)/,
     reason: 'this machine has only loopback addresses',
@@ -38,6 +34,13 @@ const ALLOWED_SKIPS = [
     holds: !hasManyDescriptors,
   },
 ]
+
+/**
+ * Tests that fail now and then on a busy machine, with the day and the cause. Such a test is mended, or its entry says why not.
+ * A test that fails, passes alone and is not in this list fails the run.
+ * @type {readonly { test: string, since: string, cause: string }[]}
+ */
+const UNSTEADY = []
 
 const totals = { passed: 0, failed: 0, unsteady: 0, skipped: 0, unexpectedly: 0 }
 
@@ -67,27 +70,28 @@ function filesPassedIn(report) {
 
 function count({ name: path, status: fileStatus, message, assertionResults }, passedAgain) {
   const file = relative(process.cwd(), path)
-  const verdict = passedAgain.has(path) ? 'unsteady: failed, and passed when it ran alone' : 'failed'
-  let failedHere = 0
+  const passedAlone = passedAgain.has(path)
+  let failuresHere = 0
+  const fail = (name, text) => {
+    const known = UNSTEADY.find(({ test }) => test === name)
+    const isUnsteady = passedAlone && known !== undefined
+    const verdict = isUnsteady ? `unsteady since ${known.since}, ${known.cause}` : 'failed'
+    console.log(`${verdict}${passedAlone ? ', but it passed alone' : ''}: ${name}\n  ${text}`)
+    totals[isUnsteady ? 'unsteady' : 'failed'] += 1
+    failuresHere += 1
+  }
   for (const { status, fullName, failureMessages } of assertionResults) {
     const name = `${file}: ${fullName.trim()}`
     if (status === 'passed') totals.passed += 1
-    else if (status === 'failed') {
-      failedHere += 1
-      console.log(`${verdict}: ${name}\n  ${failureMessages.join('\n').split('\n').slice(0, 12).join('\n  ')}`)
-    } else {
+    else if (status === 'failed') fail(name, failureMessages.join('\n').split('\n').slice(0, 12).join('\n  '))
+    else {
       const allowed = ALLOWED_SKIPS.find(({ tests, holds }) => holds && tests.test(name))
       totals.skipped += 1
       if (allowed === undefined) totals.unexpectedly += 1
       console.log(`skipped: ${name} (${allowed?.reason ?? 'NO REASON IN .ci/summary.mjs HOLDS HERE'})`)
     }
   }
-  if (fileStatus === 'failed' && failedHere === 0) {
-    failedHere = 1
-    console.log(`${verdict}: ${file}\n  ${message}`)
-  }
-  if (passedAgain.has(path)) totals.unsteady += failedHere
-  else totals.failed += failedHere
+  if (fileStatus === 'failed' && failuresHere === 0) fail(file, message)
 }
 
 const { passed, failed, unsteady, skipped, unexpectedly } = totals

@@ -61,7 +61,7 @@ export const orgAccessProxyRefreshing = {
   title: 'this program, a new token every 2 s',
   missing: () => undefined,
   tunnelsWebSockets: true,
-  program: (site) => serve(site, { tokens: { lifetime: '2s', learn: false } }),
+  program: (site) => serve(site, { tokens: { lifetime: '2s' } }),
 }
 
 /**
@@ -69,7 +69,6 @@ export const orgAccessProxyRefreshing = {
  * @param {Readonly<Record<string, unknown>>} settings
  */
 async function serve({ port, originUrl, caFile, folder, settings: further }, settings) {
-  // The secret has its own folder, as in production: the program watches the folder, so a log file in it would wake it up.
   const secretFolder = join(folder, 'secrets')
   mkdirSync(secretFolder, { recursive: true })
   const secretFile = join(secretFolder, 'secret')

@@ -1,7 +1,8 @@
 /** CPU time and turns of the event loop at 1,000 requests per second, where sidecars live. */
 
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
+import { spawnSync } from 'node:child_process'
+import { existsSync, readFileSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startCandidate } from '../candidates/candidate.mjs'
 import { keepAwake } from '../harness/awake.mjs'
@@ -15,18 +16,17 @@ const REQUESTS_PER_SECOND = 1_000
 const COLD_SECONDS = 10
 /** Together with the cold requests, 40,000. */
 const WARM_UP_SECONDS = 30
-/** Under strace, each call of the system costs more, so its seconds are apart. */
-const TRACED_SECONDS = 5
+const COUNTED_SECONDS = 5
+const LOOP_COUNT = new URL('../load/loop-count.mjs', import.meta.url).href
 
 /** @type {import('./scenario.mjs').Scenario} */
 export const steadyLoad = {
   name: 'steady-load',
   title: 'CPU at 1,000 requests per second',
   about:
-    `Open loop. Cold: the first ${COLD_SECONDS} s after the start. Warm: after 40,000 requests. Turns of the event loop are ` +
-    'calls of `epoll_pwait` (for nginx `epoll_wait`), counted by strace in a run of its own behind the others.',
-  missing: () =>
-    missingGo() ?? (spawnSync('strace', ['-V']).error === undefined ? undefined : 'strace is not installed'),
+    `Open loop. Cold: the first ${COLD_SECONDS} s after the start. Warm: after 40,000 requests. The turns of the event loop ` +
+    'are counted by libuv, in a run of its own behind the others.',
+  missing: missingGo,
   rowTitle: 'candidate',
   columns: [
     { title: 'CPU µs per request, cold', metric: 'coldCpuMicros', digits: 0 },
@@ -55,19 +55,40 @@ export const steadyLoad = {
  * @param {import('../candidates/candidate.mjs').Candidate} candidate
  */
 async function measure({ origin, folder, options }, candidate) {
-  const proxy = await startCandidate(candidate, { originUrl: origin.url, caFile: origin.caFile, folder })
+  const isOurs = candidate.name === 'org-access-proxy'
+  const file = join(folder, 'loop-count')
+  const counted = {
+    ...candidate,
+    program: (/** @type {import('../candidates/candidate.mjs').Site} */ site) => counting(candidate, site, file),
+  }
+  const proxy = await startCandidate(isOurs ? counted : candidate, {
+    originUrl: origin.url,
+    caFile: origin.caFile,
+    folder,
+  })
   const pid = proxy.pid ?? Number.NaN
   try {
     const cold = await runFor(proxy.port, pid, COLD_SECONDS)
     const warmUp = await runFor(proxy.port, pid, WARM_UP_SECONDS)
     const warm = await runFor(proxy.port, pid, options.seconds)
-    const traced = runFor(proxy.port, pid, TRACED_SECONDS + 2)
-    const turns = await countTurns(pid)
-    const failures = [cold, warmUp, warm, await traced].reduce((sum, run) => sum + run.failures, 0)
-    return { coldCpuMicros: cold.cpuMicros, cpuMicros: warm.cpuMicros, turns, failures }
+    const last = isOurs ? await turnsPerRequest(pid, file, proxy.port) : { turns: Number.NaN, failures: 0 }
+    const failures = [cold, warmUp, warm, last].reduce((sum, run) => sum + run.failures, 0)
+    return { coldCpuMicros: cold.cpuMicros, cpuMicros: warm.cpuMicros, turns: last.turns, failures }
   } finally {
     await proxy.stop()
   }
+}
+
+/**
+ * The candidate with `loop-count.mjs` in its process.
+ * @param {import('../candidates/candidate.mjs').Candidate} candidate
+ * @param {import('../candidates/candidate.mjs').Site} site
+ * @param {string} file
+ */
+async function counting({ program }, site, file) {
+  if (program === undefined) throw new Error('no program')
+  const { env, ...rest } = await program(site)
+  return { ...rest, env: { ...env, NODE_OPTIONS: `--import=${LOOP_COUNT}`, LOOP_COUNT_FILE: file } }
 }
 
 /**
@@ -95,20 +116,26 @@ function processesOf(pid) {
   return [pid, ...stdout.split('\n').filter(Boolean).map(Number)]
 }
 
-/** Per request. @param {number} pid */
-async function countTurns(pid) {
-  await sleep(1_000) // the load has begun
-  const targets = processesOf(pid).flatMap((id) => ['-p', String(id)])
-  const strace = spawn('strace', ['-c', '-f', '-e', 'trace=epoll_pwait,epoll_wait', ...targets], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-  })
-  let summary = ''
-  strace.stderr.setEncoding('utf8').on('data', (text) => {
-    summary += text
-  })
-  await sleep(TRACED_SECONDS * 1_000)
-  strace.kill('SIGINT')
-  await once(strace, 'close')
-  const calls = [...summary.matchAll(/^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+).*epoll_p?wait$/gm)]
-  return calls.reduce((sum, [, count]) => sum + Number(count), 0) / (REQUESTS_PER_SECOND * TRACED_SECONDS)
+/**
+ * Of this program, while it serves the load; per request.
+ * @param {number} pid
+ * @param {string} file Where `loop-count.mjs` writes.
+ * @param {number} port
+ */
+async function turnsPerRequest(pid, file, port) {
+  const before = await loopCount(pid, file)
+  const { failures } = await runFor(port, pid, COUNTED_SECONDS)
+  const turns = (await loopCount(pid, file)) - before
+  return { turns: turns / (REQUESTS_PER_SECOND * COUNTED_SECONDS), failures }
+}
+
+/**
+ * @param {number} pid
+ * @param {string} file
+ */
+async function loopCount(pid, file) {
+  rmSync(file, { force: true })
+  process.kill(pid, 'SIGUSR2')
+  while (!existsSync(file)) await sleep(5)
+  return Number(readFileSync(file, 'utf8'))
 }
